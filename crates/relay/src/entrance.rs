@@ -14,38 +14,38 @@ use tokio::time::{sleep, timeout};
 use crate::admission::{Client, SessionPermit};
 use crate::budget::Budget;
 use crate::config::{Config, Listener, ListenerKind};
-use crate::dial::Names;
+use crate::dial::Resolver;
 use crate::ingress::{section, transparent};
-use crate::pump::{PipePool, Totals, abort};
-use crate::session::{self, Came, Session};
+use crate::pump::{ListenerTotals, PipePool, abort};
+use crate::session::{self, Origin, Session};
 use crate::shared::Shared;
 use crate::worker::Worker;
 
 /// How long accepting pauses when accept(2) has failed.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// One way in, on one thread, under one configuration.
-pub struct Entrance {
+pub struct ListenerContext {
     /// The thread's state.
     pub worker: Rc<Worker>,
     /// The configuration in force when the session began.
     pub config: Arc<Config>,
     /// The listener.
     pub listener: Arc<Listener>,
-    names: Rc<Names>,
-    totals: Arc<Totals>,
+    names: Rc<Resolver>,
+    totals: Arc<ListenerTotals>,
     budget: Budget,
     /// Whether a gate bounds how many come in.
     gated: bool,
 }
 
-impl Entrance {
+impl ListenerContext {
     /// Sessions that come in by `listener` from now on.
     pub fn new(
         worker: &Rc<Worker>,
         config: &Arc<Config>,
         listener: Arc<Listener>,
-        names: &Rc<Names>,
+        names: &Rc<Resolver>,
         budget: Budget,
         gated: bool,
     ) -> Self {
@@ -71,12 +71,12 @@ impl Entrance {
     }
 
     /// The listener's byte counters.
-    pub fn totals(&self) -> Arc<Totals> {
+    pub fn totals(&self) -> Arc<ListenerTotals> {
         Arc::clone(&self.totals)
     }
 
     /// The thread's resolver.
-    pub fn names(&self) -> &Names {
+    pub fn resolver(&self) -> &Resolver {
         &self.names
     }
 
@@ -97,7 +97,7 @@ impl Entrance {
     /// Lets some time pass before the next attempt to accept.
     pub async fn pause(&self, reason: &'static str) {
         let _paused = self.paused(reason);
-        sleep(PAUSE).await;
+        sleep(ACCEPT_PAUSE).await;
     }
 
     fn paused(&self, reason: &'static str) -> AcceptPause<'_> {
@@ -109,12 +109,12 @@ impl Entrance {
     pub fn admit(self: &Rc<Self>, client: TcpStream, address: SocketAddr) {
         let address = ClientAddr(canonical(address));
         if self.listener.kind.is_transparent() {
-            return self.admit_caught(client, address);
+            return self.admit_intercepted(client, address);
         }
         if self.listener.kind == ListenerKind::Section {
             self.admit_relay(client, address);
         } else {
-            self.admit_client(client, address, Came::Itself);
+            self.admit_client(client, address, Origin::Itself);
         }
     }
 
@@ -122,30 +122,30 @@ impl Entrance {
     fn admit_relay(self: &Rc<Self>, relay: TcpStream, address: ClientAddr) {
         match self.shared().admission.enter_pending(address.0.ip(), self.budget.pending) {
             Some(permit) => {
-                tokio::task::spawn_local(section::wait(Rc::clone(self), relay, address, permit));
+                tokio::task::spawn_local(section::serve_connection(Rc::clone(self), relay, address, permit));
             }
             None => self.shared().metrics.record_section_evicted(&self.listener.name),
         }
     }
 
     /// Takes a connection of a client, unless the client has all its places.
-    fn admit_client(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Came) {
+    fn admit_client(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Origin) {
         let most = self.config.limits.sessions_per_client;
         match self.shared().admission.enter_client(Client::Address(address.0.ip()), most) {
-            Some(permit) => self.begin(client, address, came, permit.enter()),
+            Some(permit) => self.start_session(client, address, came, permit.enter()),
             None => {
                 abort(&client);
-                self.turn_away(client, address, came, (EndReason::ClientLimit, None));
+                self.reject(client, address, came, (EndReason::ClientLimit, None));
             }
         }
     }
 
     /// Takes a connection that the rules have caught; if the gate has let it in, it has a place already.
-    fn admit_caught(self: &Rc<Self>, client: TcpStream, address: ClientAddr) {
-        let ends = transparent::ends(self, &client, address);
+    fn admit_intercepted(self: &Rc<Self>, client: TcpStream, address: ClientAddr) {
+        let ends = transparent::four_tuple(self, &client, address);
         match ends.and_then(|ends| self.shared().held.accept(ends)) {
-            Some((permit, ahead)) => self.begin(client, address, Came::Caught { ends, ahead }, permit),
-            None => self.admit_client(client, address, Came::Caught { ends, ahead: None }),
+            Some((permit, ahead)) => self.start_session(client, address, Origin::Caught { ends, ahead }, permit),
+            None => self.admit_client(client, address, Origin::Caught { ends, ahead: None }),
         }
     }
 
@@ -153,7 +153,7 @@ impl Entrance {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn enter(&self, client: IpAddr) -> Result<SessionPermit, &'static str> {
+    pub fn try_admit(&self, client: IpAddr) -> Result<SessionPermit, &'static str> {
         let admission = &self.shared().admission;
         if admission.sessions() >= self.budget.sessions {
             return Err("session_limit");
@@ -166,39 +166,39 @@ impl Entrance {
     ///
     /// # Errors
     /// The client has all its places, or none became free within `timeouts.connect` or before the relay drains.
-    pub async fn enter_later(&self, client: Client) -> Result<SessionPermit, EndReason> {
+    pub async fn admit_later(&self, client: Client) -> Result<SessionPermit, EndReason> {
         let most = self.config.limits.sessions_per_client;
         let permit = self.shared().admission.enter_client(client, most).ok_or(EndReason::ClientLimit)?;
         let entering = timeout(self.config.timeouts.connect, permit.enter_below(self.budget.sessions));
-        match self.worker.leaving.or(entering).await {
+        match self.worker.leaving.work_first(entering).await {
             Some(Ok(permit)) => Ok(permit),
             _ => Err(EndReason::ConnectFailed(Cause::Exhausted)),
         }
     }
 
     /// Begins a session.
-    pub fn begin(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Came, permit: SessionPermit) {
+    pub fn start_session(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Origin, permit: SessionPermit) {
         let session = Session::open(Rc::clone(self), client, address, came, Some(permit));
         tokio::task::spawn_local(session::run(session));
     }
 
     /// Ends a connection that has no place, with the closing event of a session.
-    pub fn turn_away(
+    pub fn reject(
         self: &Rc<Self>,
         client: TcpStream,
         address: ClientAddr,
-        came: Came,
+        came: Origin,
         (end, detail): (EndReason, Option<String>),
     ) {
         let session = Session::open(Rc::clone(self), client, address, came, None);
-        session.remarks(detail);
-        session.ends(end);
+        session.set_detail(detail);
+        session.set_end(end);
     }
 }
 
 /// A pause in accepting. Its end is an event, also where the wait is given up.
 struct AcceptPause<'a> {
-    entrance: &'a Entrance,
+    entrance: &'a ListenerContext,
 }
 
 impl Drop for AcceptPause<'_> {

@@ -16,7 +16,7 @@ pub struct Load {
 
 impl Load {
     /// Looks; from the thread itself. Where the kernel does not count, there is no load.
-    pub fn look(&self) {
+    pub fn sample(&self) {
         let Ok(time) = sched_stats() else { return };
         let now = Instant::now();
         let Some((at, before)) = self.before.replace(Some((now, time))) else { return };
@@ -28,13 +28,13 @@ impl Load {
 
     /// The part of `span` in which the thread ran, if that was like the time between the last two looks.
     #[must_use]
-    pub fn ran(&self, span: Duration) -> Duration {
+    pub fn run_time(&self, span: Duration) -> Duration {
         span.mul_f64(self.ran.get())
     }
 
     /// The part in which it waited for a processor.
     #[must_use]
-    pub fn queued(&self, span: Duration) -> Duration {
+    pub fn wait_time(&self, span: Duration) -> Duration {
         span.mul_f64(self.queued.get())
     }
 }
@@ -46,16 +46,16 @@ mod tests {
     #[test]
     fn a_thread_that_works_has_a_load() {
         let load = Load::default();
-        load.look();
-        assert_eq!(load.ran(Duration::from_secs(1)), Duration::ZERO, "nothing to compare with");
+        load.sample();
+        assert_eq!(load.run_time(Duration::from_secs(1)), Duration::ZERO, "nothing to compare with");
         let second = Duration::from_secs(1);
         let is_busy = || {
             let began = Instant::now();
             while began.elapsed() < Duration::from_millis(50) {
                 std::hint::spin_loop();
             }
-            load.look();
-            load.ran(second) + load.queued(second) > Duration::from_millis(800)
+            load.sample();
+            load.run_time(second) + load.wait_time(second) > Duration::from_millis(800)
         };
         // Where another virtual machine has the processor, nobody here sees who wants it.
         assert!((0..100).any(|_| is_busy()), "{load:?}");

@@ -15,7 +15,7 @@ use crate::shared::Shared;
 
 /// A way to a target.
 #[derive(Debug, Clone)]
-pub struct Way {
+pub struct PathChoice {
     /// The hops that this relay knows.
     pub path: Arc<Path>,
     /// The relays behind the last of them, by their keys: the relay before us has chosen them.
@@ -28,11 +28,11 @@ pub struct Way {
 
 /// The ways to `target`, the best first: those whose first hop is down come last.
 #[must_use]
-pub fn select(shared: &Shared, config: &Config, target: &Target) -> Vec<Way> {
+pub fn select(shared: &Shared, config: &Config, target: &Target) -> Vec<PathChoice> {
     let route = route(config, &target.host, target.port);
     let chosen = if route.auto { shared.path_selector.select(route, target) } else { None };
     let Some(PathSelection { choices: ways, change_event: changed }) = chosen else {
-        return listed(route, &shared.pools);
+        return configured_paths(route, &shared.pools);
     };
     if let Some(event) = changed {
         shared.emit(&event);
@@ -42,22 +42,22 @@ pub fn select(shared: &Shared, config: &Config, target: &Target) -> Vec<Way> {
 
 /// The same for what is no session, and may have no port: 0, which no pattern with a port fits. Nobody chooses for it.
 #[must_use]
-pub fn ways_to(config: &Config, pools: &Pools, host: &Host, port: u16) -> Vec<Way> {
-    listed(route(config, host, port), pools)
+pub fn paths_to(config: &Config, pools: &Pools, host: &Host, port: u16) -> Vec<PathChoice> {
+    configured_paths(route(config, host, port), pools)
 }
 
 fn route<'a>(config: &'a Config, host: &Host, port: u16) -> &'a Route {
     config.routes.iter().find(|route| route.matches(host, port)).expect("invariant: the last route matches all")
 }
 
-fn listed(route: &Route, pools: &Pools) -> Vec<Way> {
+fn configured_paths(route: &Route, pools: &Pools) -> Vec<PathChoice> {
     let profile = || Arc::clone(&route.profile);
-    let way = |path| Way { path: Arc::clone(path), beyond: Vec::new(), profile: profile(), expected: None };
+    let way = |path| PathChoice { path: Arc::clone(path), beyond: Vec::new(), profile: profile(), expected: None };
     down_last(route.paths.iter().map(way).collect(), pools)
 }
 
-fn down_last(ways: Vec<Way>, pools: &Pools) -> Vec<Way> {
-    let is_up = |way: &Way| way.path.hops.first().is_none_or(|hop| !pools.is_down(hop));
+fn down_last(ways: Vec<PathChoice>, pools: &Pools) -> Vec<PathChoice> {
+    let is_up = |way: &PathChoice| way.path.hops.first().is_none_or(|hop| !pools.is_down(hop));
     let (mut up, down): (Vec<_>, Vec<_>) = ways.into_iter().partition(is_up);
     up.extend(down);
     up
@@ -65,12 +65,12 @@ fn down_last(ways: Vec<Way>, pools: &Pools) -> Vec<Way> {
 
 /// How many of `ways` are to be dialled at once: too little is measured to choose one.
 #[must_use]
-pub fn racers(ways: &[Way]) -> usize {
+pub fn racing_count(ways: &[PathChoice]) -> usize {
     let racers = ways.first().and_then(|way| way.expected.as_ref()).map_or(0, |expected| expected.context.racing_count);
     racers.min(ways.len())
 }
 
-impl Way {
+impl PathChoice {
     /// What the chooser calls it.
     #[must_use]
     pub fn candidate(&self) -> Option<&Candidate> {
@@ -82,7 +82,7 @@ impl Way {
 ///
 /// # Errors
 /// [`Cause::Unreachable`] when there is none.
-pub fn relayed(mut ways: Vec<Way>) -> Result<Vec<Way>, Cause> {
+pub fn relayed(mut ways: Vec<PathChoice>) -> Result<Vec<PathChoice>, Cause> {
     ways.retain(|way| !way.path.is_direct());
     if ways.is_empty() { Err(Cause::Unreachable) } else { Ok(ways) }
 }
@@ -91,11 +91,11 @@ pub fn relayed(mut ways: Vec<Way>) -> Result<Vec<Way>, Cause> {
 ///
 /// # Errors
 /// [`Cause::Denied`] when it is none.
-pub fn chosen(config: &Config, keys: &[PublicKey]) -> Result<Option<Way>, Cause> {
+pub fn requested_path(config: &Config, keys: &[PublicKey]) -> Result<Option<PathChoice>, Cause> {
     let Some((first, beyond)) = keys.split_first() else { return Ok(None) };
     let hop = config.relays.iter().find(|hop| hop.has_key(first)).ok_or(Cause::Denied)?;
     let path = Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] };
-    Ok(Some(Way { path: Arc::new(path), beyond: beyond.to_vec(), profile: Arc::default(), expected: None }))
+    Ok(Some(PathChoice { path: Arc::new(path), beyond: beyond.to_vec(), profile: Arc::default(), expected: None }))
 }
 
 impl Route {

@@ -12,7 +12,7 @@ use ekiden_proto::wire::section::{TicketIssuer, TraceId};
 use crate::admission::Admission;
 use crate::choose::PathSelector;
 use crate::fleet::FleetDirectory;
-use crate::gate::Held;
+use crate::gate::PendingConnections;
 use crate::log::Log;
 use crate::measure::{EstimateHistory, EstimateStore, ReportClients};
 use crate::metrics::Metrics;
@@ -21,7 +21,7 @@ use crate::recent::RecentEvents;
 use crate::share::SharedInterfaces;
 use crate::traces::TraceHandle;
 use crate::tun::{LaneRegistry, Tunnels};
-use crate::upgrade::Attempts;
+use crate::upgrade::UpgradeAttempts;
 
 /// Shared by all threads.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub struct Shared {
     /// Interfaces whose rate sections share.
     pub shared_interfaces: Arc<SharedInterfaces>,
     /// Connections that the rules have caught.
-    pub held: Held,
+    pub held: PendingConnections,
     /// The devices of tunnels.
     pub tunnels: Tunnels,
     /// Their lanes.
@@ -62,7 +62,7 @@ pub struct Shared {
     /// Who chooses paths.
     pub path_selector: PathSelector,
     /// Upgrades that came to nothing.
-    pub upgrades: Attempts,
+    pub upgrades: UpgradeAttempts,
     /// Sessions as OpenTelemetry has them.
     pub traces: TraceHandle,
 }
@@ -86,12 +86,12 @@ impl Shared {
             tickets: TicketIssuer::generate(),
             started_at: began,
             shared_interfaces: Arc::default(),
-            held: Held::default(),
+            held: PendingConnections::default(),
             tunnels: Tunnels::default(),
             lanes: LaneRegistry::default(),
             reports: ReportClients::default(),
             history: EstimateHistory::default(),
-            upgrades: Attempts::default(),
+            upgrades: UpgradeAttempts::default(),
             path_selector: PathSelector::new(Arc::clone(&book)),
             estimates: book,
         })
@@ -114,12 +114,12 @@ impl Shared {
     }
 
     /// A number that no other session of this run has.
-    pub fn next_session(&self) -> u64 {
+    pub fn next_session_id(&self) -> u64 {
         self.next_session.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Notes a session that goes from relay to relay; false when it is here already, and so has come back.
-    pub fn begin_trace(&self, trace: TraceId) -> bool {
+    pub fn try_begin_trace(&self, trace: TraceId) -> bool {
         self.active_traces.lock().unwrap_or_else(PoisonError::into_inner).insert(trace)
     }
 

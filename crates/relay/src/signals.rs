@@ -27,18 +27,18 @@ impl Signals {
     }
 
     /// Waits for the next one. Of several that have come an end goes first: what is to end begins nothing else.
-    pub async fn next(&mut self) -> Wanted {
+    pub async fn next(&mut self) -> SignalRequest {
         tokio::select! {
             biased;
-            _ = self.terminate.recv() => Wanted::End,
-            _ = self.interrupt.recv() => Wanted::End,
-            _ = self.hangup.recv() => Wanted::Reload,
-            _ = self.user.recv() => Wanted::Upgrade,
+            _ = self.terminate.recv() => SignalRequest::End,
+            _ = self.interrupt.recv() => SignalRequest::End,
+            _ = self.hangup.recv() => SignalRequest::Reload,
+            _ = self.user.recv() => SignalRequest::Upgrade,
         }
     }
 
     /// Waits until the end is asked for.
-    pub async fn end(&mut self) {
+    pub async fn wait_end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -48,7 +48,7 @@ impl Signals {
 
 /// What a signal asks for.
 #[derive(PartialEq, Eq)]
-pub enum Wanted {
+pub enum SignalRequest {
     /// Read the configuration again.
     Reload,
     /// Start the program again, and hand over to it: SIGUSR2, as for nginx.

@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::{Config, Listener};
 use crate::shared::Shared;
-use crate::upgrade::{Legacy, Thing};
+use crate::upgrade::{Inheritance, Inherited};
 
 /// Connections that wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -49,11 +49,11 @@ fn hint(error: &io::Error) -> &'static str {
 /// stays over a reload never stops listening.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    bound: Vec<Bound>,
+    bound: Vec<BoundListener>,
 }
 
 #[derive(Debug)]
-struct Bound {
+struct BoundListener {
     asked: SocketAddr,
     /// Tells listeners apart that leave the port to the kernel.
     name: String,
@@ -68,7 +68,7 @@ impl Sockets {
         let socket = TcpListener::from(descriptor);
         match self.bound.iter_mut().find(|bound| bound.asked == asked && bound.name == name) {
             Some(bound) => bound.for_workers.push(socket),
-            None => self.bound.push(Bound { asked, name, for_workers: vec![socket], announced: false }),
+            None => self.bound.push(BoundListener { asked, name, for_workers: vec![socket], announced: false }),
         }
     }
 
@@ -76,8 +76,8 @@ impl Sockets {
     ///
     /// # Errors
     /// The kernel's, when it is out of descriptors.
-    pub fn legacy(&self) -> io::Result<Legacy> {
-        let thing = |bound: &Bound| Thing::Socket { listener: bound.name.clone(), asked: bound.asked };
+    pub fn inheritance(&self) -> io::Result<Inheritance> {
+        let thing = |bound: &BoundListener| Inherited::Socket { listener: bound.name.clone(), asked: bound.asked };
         let sockets = self.bound.iter().flat_map(|bound| bound.for_workers.iter().map(move |socket| (bound, socket)));
         sockets.map(|(bound, socket)| Ok((thing(bound), socket.try_clone()?.into()))).collect()
     }
@@ -91,7 +91,7 @@ impl Sockets {
         for listener in &config.listeners {
             let bound = match self.bound.iter_mut().find(|bound| bound.is_for(listener)) {
                 Some(bound) => bound.fill(listener, config),
-                None => Bound::new(listener, config).map(|bound| self.bound.push(bound)),
+                None => BoundListener::new(listener, config).map(|bound| self.bound.push(bound)),
             };
             if let Err(cause) = bound {
                 self.bound.truncate(before);
@@ -123,19 +123,19 @@ impl Sockets {
 
     /// Makes `config` the one in force: closes what it no longer has, and applies its profiles to what it has. Not before
     /// everything is bound, so that a configuration that is turned down leaves no trace.
-    pub fn settle(&mut self, config: &Config, shared: &Shared) {
-        self.forget_all_but(config);
+    pub fn commit(&mut self, config: &Config, shared: &Shared) {
+        self.retain(config);
         for listener in &config.listeners {
             for bound in self.bound.iter_mut().filter(|bound| bound.is_for(listener)) {
                 bound.announce(listener, shared);
-                bound.tune(listener, config, shared);
+                bound.apply_profile(listener, config, shared);
             }
         }
-        report_dialled(config, shared);
+        report_dial_profiles(config, shared);
     }
 
     /// Closes what `config` does not have.
-    pub fn forget_all_but(&mut self, config: &Config) {
+    pub fn retain(&mut self, config: &Config) {
         self.bound.retain(|bound| config.listeners.iter().any(|listener| bound.is_for(listener)));
     }
 
@@ -145,7 +145,7 @@ impl Sockets {
     }
 }
 
-impl Bound {
+impl BoundListener {
     fn new(listener: &Listener, config: &Config) -> io::Result<Self> {
         if listener.bind.port() != 0 {
             // Without SO_REUSEPORT the kernel tells us when somebody else, a second ekiden for example, listens here.
@@ -161,7 +161,7 @@ impl Bound {
     fn fill(&mut self, listener: &Listener, config: &Config) -> io::Result<()> {
         let mut address = self.for_workers.first().map_or(Ok(listener.bind), TcpListener::local_addr)?;
         while self.for_workers.len() < config.threads {
-            let socket = listening(listener, config, address)?;
+            let socket = listen(listener, config, address)?;
             address = socket.local_addr()?;
             self.for_workers.push(socket);
         }
@@ -182,7 +182,7 @@ impl Bound {
     }
 
     /// Applies the listener's profile, which a reload may have changed, and reports what became of it.
-    fn tune(&self, listener: &Listener, config: &Config, shared: &Shared) {
+    fn apply_profile(&self, listener: &Listener, config: &Config, shared: &Shared) {
         let mut settings = Vec::new();
         for socket in &self.for_workers {
             settings = config.congestion.apply_and_report(socket.as_fd(), &listener.profile, SocketRole::Listener);
@@ -193,7 +193,7 @@ impl Bound {
 }
 
 /// Tries the profiles of dialled sections on sockets that are never connected, and reports what becomes of them.
-fn report_dialled(config: &Config, shared: &Shared) {
+fn report_dial_profiles(config: &Config, shared: &Shared) {
     let report = |place: String, profile: &Profile| {
         let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) else { return };
         let settings = config.congestion.apply_and_report(socket.as_fd(), profile, SocketRole::Dialer);
@@ -208,7 +208,7 @@ fn report_dialled(config: &Config, shared: &Shared) {
     config.relays.iter().for_each(|hop| report(format!("hop {hop}"), &hop.profile));
 }
 
-fn listening(listener: &Listener, config: &Config, address: SocketAddr) -> io::Result<TcpListener> {
+fn listen(listener: &Listener, config: &Config, address: SocketAddr) -> io::Result<TcpListener> {
     let socket = new_socket(listener, true)?;
     if let Some(marks) = config.needed_marks() {
         // Those that are accepted by TPROXY have their servers' addresses.

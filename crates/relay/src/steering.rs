@@ -12,11 +12,11 @@ use crate::config::{Config, ConnectMode, Listener, RuleManagement};
 use crate::rules::{self, Holder, Marks, Owner, RulesError, Ruleset};
 use crate::shared::Shared;
 use crate::sockets::NEEDS_NET_ADMIN;
-use crate::upgrade::{Legacy, Thing};
-use crate::worker::Gated;
+use crate::upgrade::{Inheritance, Inherited};
+use crate::worker::GatedListener;
 
 /// Most first packets that wait in a queue; what comes when it is full is let in without a verdict.
-const MOST_WAITING: u32 = 8192;
+const MAX_QUEUED: u32 = 8192;
 
 /// What it means where the kernel has none.
 const NO_QUEUE: &str = "no queue for clients' first packets, so none can be held: connect = \"hold\" is as \"strict\" here, and \
@@ -43,13 +43,13 @@ fn hint(error: &io::Error) -> &'static str {
 /// The queues that are bound now. They are kept here and lent to the gates as duplicates, so that a queue that stays over a
 /// reload loses no packet.
 #[derive(Debug, Default)]
-pub struct Queues {
+pub struct PacketQueues {
     bound: BTreeMap<u16, NfQueue>,
     /// Whether it was said that there are none.
     told: bool,
 }
 
-impl Queues {
+impl PacketQueues {
     /// Takes over the queue of another process.
     pub fn adopt(&mut self, number: u16, descriptor: OwnedFd) {
         self.bound.insert(number, NfQueue::from_fd(descriptor, number));
@@ -59,9 +59,9 @@ impl Queues {
     ///
     /// # Errors
     /// The kernel's, when it is out of descriptors.
-    pub fn legacy(&self) -> io::Result<Legacy> {
+    pub fn inheritance(&self) -> io::Result<Inheritance> {
         let thing = |(number, queue): (&u16, &NfQueue)| {
-            Ok((Thing::Queue { number: *number }, queue.as_fd().try_clone_to_owned()?))
+            Ok((Inherited::Queue { number: *number }, queue.as_fd().try_clone_to_owned()?))
         };
         self.bound.iter().map(thing).collect()
     }
@@ -72,14 +72,14 @@ impl Queues {
     /// The first that cannot be bound; then everything is as before.
     pub fn bind(&mut self, config: &Config, shared: &Shared) -> Result<(), QueueError> {
         let mut fresh = BTreeMap::new();
-        for (number, listener) in numbered(config) {
+        for (number, listener) in numbered_listeners(config) {
             if self.bound.contains_key(&number) {
                 continue;
             }
-            match NfQueue::bind(number, MOST_WAITING) {
+            match NfQueue::bind(number, MAX_QUEUED) {
                 Ok(queue) => drop(fresh.insert(number, queue)),
                 Err(cause) if NfQueue::is_unsupported(&cause) => {
-                    self.do_without(config, shared);
+                    self.disable_hold(config, shared);
                     return Ok(());
                 }
                 Err(cause) => return Err(QueueError { name: listener.name.clone(), number, cause }),
@@ -89,7 +89,7 @@ impl Queues {
         Ok(())
     }
 
-    fn do_without(&mut self, config: &Config, shared: &Shared) {
+    fn disable_hold(&mut self, config: &Config, shared: &Shared) {
         let holds = config.transparent_listeners().any(|listener| listener.connect == ConnectMode::Hold);
         if holds && !std::mem::replace(&mut self.told, true) {
             let message = format!("{NO_QUEUE} (CONFIG_NETFILTER_NETLINK_QUEUE)");
@@ -100,51 +100,53 @@ impl Queues {
     /// Whether there is one for every transparent listener.
     #[must_use]
     pub fn are_complete(&self, config: &Config) -> bool {
-        numbered(config).all(|(number, _)| self.bound.contains_key(&number))
+        numbered_listeners(config).all(|(number, _)| self.bound.contains_key(&number))
     }
 
     /// Duplicates for the gates, with the listeners they are for and the numbers of those.
     ///
     /// # Errors
     /// The kernel's, when it is out of descriptors.
-    pub fn lend(&self, config: &Config) -> io::Result<Vec<Gated>> {
+    pub fn duplicate(&self, config: &Config) -> io::Result<Vec<GatedListener>> {
         let lend = |(place, (number, listener)): (usize, (u16, &Arc<Listener>))| {
             let queue = self.bound.get(&number)?;
             Some(queue.try_clone().map(|queue| (Arc::clone(listener), place, queue)))
         };
-        numbered(config).enumerate().filter_map(lend).collect()
+        numbered_listeners(config).enumerate().filter_map(lend).collect()
     }
 
     /// Closes what `config` has no use for. Where the rules are ours, nothing comes to a queue whose listener is gone, and
     /// it stays: the listener's gate still has it for a while, and one that comes back can have no other.
-    pub fn settle(&mut self, config: &Config) {
+    pub fn commit(&mut self, config: &Config) {
         let (marks, managed) = (config.marks(), config.transparent.rules == RuleManagement::Managed);
         let ours = |bound| (0..Marks::MOST_LISTENERS).any(|place| marks.queue(place) == bound);
-        self.bound.retain(|bound, _| managed && ours(*bound) || numbered(config).any(|(number, _)| number == *bound));
+        self.bound.retain(|bound, _| {
+            managed && ours(*bound) || numbered_listeners(config).any(|(number, _)| number == *bound)
+        });
     }
 }
 
 /// The transparent listeners with the numbers of their queues.
-fn numbered(config: &Config) -> impl Iterator<Item = (u16, &Arc<Listener>)> {
+fn numbered_listeners(config: &Config) -> impl Iterator<Item = (u16, &Arc<Listener>)> {
     let marks = config.marks();
     config.transparent_listeners().enumerate().map(move |(place, listener)| (marks.queue(place), listener))
 }
 
 /// The rules in the kernel, while they are ours to take out again.
 #[derive(Debug)]
-pub struct Rules {
+pub struct InstalledRules {
     applied: Option<Ruleset>,
     owner: Owner,
 }
 
-impl Rules {
+impl InstalledRules {
     /// None so far; on behalf of `owner`.
     pub const fn new(owner: Owner) -> Self {
         Self { applied: None, owner }
     }
 
     /// They may be those of process `pid` meanwhile.
-    pub const fn take_back_from(&mut self, pid: u32) {
+    pub const fn reclaim_from(&mut self, pid: u32) {
         self.owner = Owner::Successor(pid);
     }
 
@@ -200,7 +202,7 @@ impl Rules {
     /// From now on nothing new is caught; what runs keeps coming.
     pub fn release(&self, shared: &Shared) {
         if let Some(applied) = &self.applied {
-            told(applied.released().apply(self.owner).map(drop), shared);
+            emit_result(applied.released().apply(self.owner).map(drop), shared);
             rules::forget_ended(Marks::new(applied.instance()));
         }
     }
@@ -208,12 +210,12 @@ impl Rules {
     /// Takes them out.
     pub fn remove(&mut self, shared: &Shared) {
         if let Some(applied) = self.applied.take() {
-            told(rules::remove(applied.instance()).map(drop), shared);
+            emit_result(rules::remove(applied.instance()).map(drop), shared);
         }
     }
 }
 
-fn told(result: Result<(), RulesError>, shared: &Shared) {
+fn emit_result(result: Result<(), RulesError>, shared: &Shared) {
     if let Err(error) = result {
         shared.emit(&Event::Warning { message: format!("the rules stay: {error}") });
     }

@@ -10,7 +10,7 @@ use crate::budget::Budget;
 use crate::config::Config;
 use crate::shared::Shared;
 use crate::sockets::Sockets;
-use crate::worker::{self, Command, Service, Steering};
+use crate::worker::{self, Command, Interception, WorkerService};
 
 /// The worker threads, and the way to talk to them.
 pub struct Workers {
@@ -45,7 +45,7 @@ impl Workers {
     }
 
     /// Tells every worker.
-    pub async fn tell_all(&self, command: impl Fn() -> Command) {
+    pub async fn send_all(&self, command: impl Fn() -> Command) {
         for worker in &self.commands {
             // A worker that is gone has nothing left to do.
             let _ = worker.send(command()).await;
@@ -56,16 +56,16 @@ impl Workers {
     ///
     /// # Errors
     /// The kernel's, when it is out of descriptors.
-    pub async fn serve(
+    pub async fn apply_config(
         &self,
         config: &Arc<Config>,
         sockets: &Sockets,
-        steering: Steering,
+        steering: Interception,
         budget: Budget,
     ) -> io::Result<()> {
         let gated = !steering.gates.is_empty();
         let gate = self.commands.len() - 1;
-        let mut parts: Vec<Steering> = self.commands.iter().map(|_| Steering::default()).collect();
+        let mut parts: Vec<Interception> = self.commands.iter().map(|_| Interception::default()).collect();
         parts[gate].gates = steering.gates;
         for (place, device) in steering.devices.into_iter().enumerate() {
             parts[place % gate].devices.push(device);
@@ -73,14 +73,14 @@ impl Workers {
         for ((number, worker), steering) in self.commands.iter().enumerate().zip(parts) {
             // The gate has a thread of its own, and none of the sockets.
             let sockets = if number < gate { sockets.for_worker(config, (number, gate))? } else { Vec::new() };
-            let service = Service { config: Arc::clone(config), budget, sockets, steering, gated };
+            let service = WorkerService { config: Arc::clone(config), budget, sockets, steering, gated };
             let _ = worker.send(Command::Serve(service)).await;
         }
         Ok(())
     }
 
     /// Completes when every one of them has answered: none hangs.
-    pub async fn answer(&self) {
+    pub async fn wait_answers(&self) {
         for worker in &self.commands {
             let (answer, answered) = oneshot::channel();
             if worker.send(Command::Answer(answer)).await.is_ok() {

@@ -19,7 +19,7 @@ use crate::metrics::ScrapeData;
 use crate::pump::PipeCounts;
 use crate::shared::Shared;
 use crate::status::{InterfaceView, LaneView, PoolView, SessionView};
-use crate::worker::{Description, Wish};
+use crate::worker::{StatusQuery, WorkerStatus};
 
 const TEXT_PLAIN: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -106,7 +106,7 @@ impl AdminHandler {
     }
 
     async fn sessions(&self) -> AdminResponse {
-        let Description { mut sessions, pipes, congestion, .. } = self.workers.describe(Wish::All).await;
+        let WorkerStatus { mut sessions, pipes, congestion, .. } = self.workers.describe(StatusQuery::All).await;
         sessions.sort_by_key(|session| session.session);
         let PipeCounts { open: pipes_open, idle: pipes_idle, fallbacks: pipe_fallbacks } = pipes;
         let (pools, interfaces) = (self.shared.pools.views(), self.shared.shared_interfaces.views());

@@ -18,7 +18,7 @@ use crate::measure::RelaySectionView;
 use crate::recent::{EventView, ProfileView};
 use crate::shared::Shared;
 use crate::status::{InterfaceView, LaneView, PoolView, SessionView};
-use crate::worker::{Description, Tally, Wish};
+use crate::worker::{SessionProgress, StatusQuery, WorkerStatus};
 
 /// Most sessions that are shown whole.
 const MAX_SESSIONS: usize = 100;
@@ -126,7 +126,7 @@ impl SnapshotSource {
 
     /// What there is now, as a server-sent event.
     pub async fn next_event(&mut self) -> Bytes {
-        let Description { tallies, pipes, congestion, .. } = self.workers.describe(Wish::Tallies).await;
+        let WorkerStatus { tallies, pipes, congestion, .. } = self.workers.describe(StatusQuery::Tallies).await;
         let now = CounterSample::take(&self.shared, &tallies);
         let (rate, rates) = now.rates_since(self.previous.as_ref(), &tallies);
         let sessions = self.busiest_sessions(&tallies, &rates).await;
@@ -161,12 +161,12 @@ impl SnapshotSource {
     }
 
     /// The sessions that move most, and of those that move nothing the newest.
-    async fn busiest_sessions(&self, tallies: &[Tally], rates: &[DuplexBytes]) -> Vec<SessionRateView> {
+    async fn busiest_sessions(&self, tallies: &[SessionProgress], rates: &[DuplexBytes]) -> Vec<SessionRateView> {
         let mut order: Vec<_> = tallies.iter().zip(rates).map(|(tally, rate)| (tally.session, *rate)).collect();
         order.sort_unstable_by_key(|(session, rate)| Reverse((rate.down + rate.up, *session)));
         order.truncate(MAX_SESSIONS);
         let rates: HashMap<u64, DuplexBytes> = order.into_iter().collect();
-        let wish = Wish::These(rates.keys().copied().collect::<HashSet<_>>());
+        let wish = StatusQuery::These(rates.keys().copied().collect::<HashSet<_>>());
         let sessions = self.workers.describe(wish).await.sessions.into_iter();
         let moving =
             |view: SessionView| SessionRateView { rate: rates.get(&view.session).copied().unwrap_or_default(), view };
@@ -177,9 +177,9 @@ impl SnapshotSource {
 }
 
 impl CounterSample {
-    fn take(shared: &Shared, tallies: &[Tally]) -> Self {
+    fn take(shared: &Shared, tallies: &[SessionProgress]) -> Self {
         let (down, up) = shared.metrics.bytes_moved();
-        let flow = |tally: &Tally| (tally.session, DuplexBytes { down: tally.down, up: tally.up });
+        let flow = |tally: &SessionProgress| (tally.session, DuplexBytes { down: tally.down, up: tally.up });
         Self {
             sampled_at: Instant::now(),
             bytes_moved: DuplexBytes { down, up },
@@ -188,7 +188,7 @@ impl CounterSample {
     }
 
     /// Bytes per second since then, of the whole relay and of each session; none are known the first time.
-    fn rates_since(&self, before: Option<&Self>, tallies: &[Tally]) -> (DuplexBytes, Vec<DuplexBytes>) {
+    fn rates_since(&self, before: Option<&Self>, tallies: &[SessionProgress]) -> (DuplexBytes, Vec<DuplexBytes>) {
         let Some(before) = before else { return (DuplexBytes::default(), vec![DuplexBytes::default(); tallies.len()]) };
         let span = self.sampled_at.saturating_duration_since(before.sampled_at);
         let of_each = tallies.iter().map(|tally| {
@@ -226,7 +226,7 @@ fn path_hops(config: &Config) -> BTreeMap<Box<str>, Vec<Box<str>>> {
 }
 
 /// The paths, those first that move most.
-fn path_totals(tallies: &[Tally], rates: &[DuplexBytes]) -> Vec<PathTotals> {
+fn path_totals(tallies: &[SessionProgress], rates: &[DuplexBytes]) -> Vec<PathTotals> {
     let mut sums: HashMap<&str, PathTotals> = HashMap::new();
     for (tally, rate) in tallies.iter().zip(rates) {
         let Some(path) = &tally.path else { continue };
@@ -262,12 +262,12 @@ fn sse_event(snapshot: &Snapshot<'_>) -> Bytes {
 mod tests {
     use super::*;
 
-    fn tally(session: u64, path: &str, down: u64) -> Tally {
-        Tally { session, path: (!path.is_empty()).then(|| path.into()), down, up: down / 10 }
+    fn tally(session: u64, path: &str, down: u64) -> SessionProgress {
+        SessionProgress { session, path: (!path.is_empty()).then(|| path.into()), down, up: down / 10 }
     }
 
-    fn before(at: Instant, tallies: &[Tally]) -> CounterSample {
-        let flow = |tally: &Tally| (tally.session, DuplexBytes { down: tally.down, up: tally.up });
+    fn before(at: Instant, tallies: &[SessionProgress]) -> CounterSample {
+        let flow = |tally: &SessionProgress| (tally.session, DuplexBytes { down: tally.down, up: tally.up });
         CounterSample {
             sampled_at: at,
             bytes_moved: DuplexBytes::default(),

@@ -2,7 +2,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::worker::{Command, Counts, Description, Wish};
+use crate::worker::{Command, StatusQuery, WorkerCounts, WorkerStatus};
 
 /// All worker threads.
 #[derive(Clone)]
@@ -10,13 +10,13 @@ pub(super) struct WorkerHandles(pub Vec<mpsc::Sender<Command>>);
 
 impl WorkerHandles {
     /// What each of them has to say in numbers.
-    pub async fn counts(&self) -> Vec<Counts> {
+    pub async fn counts(&self) -> Vec<WorkerCounts> {
         self.query_all(Command::Count).await
     }
 
     /// What all of them say together.
-    pub async fn describe(&self, wish: Wish) -> Description {
-        let mut all = Description::default();
+    pub async fn describe(&self, wish: StatusQuery) -> WorkerStatus {
+        let mut all = WorkerStatus::default();
         for description in self.query_all(|answer| Command::Describe(wish.clone(), answer)).await {
             all.add(description);
         }

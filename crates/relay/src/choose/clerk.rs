@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::SelectorShared;
 use crate::config::Config;
-use crate::dial::Names;
+use crate::dial::Resolver;
 
 /// How often a map is drawn while there is something new.
 const MAP_INTERVAL: Duration = Duration::from_secs(2);
@@ -40,7 +40,7 @@ pub fn start(inner: Arc<SelectorShared>) -> io::Result<JoinHandle<()>> {
 }
 
 async fn run(inner: Arc<SelectorShared>) {
-    let mut resolver: Option<(Arc<Config>, Rc<Names>)> = None;
+    let mut resolver: Option<(Arc<Config>, Rc<Resolver>)> = None;
     let mut next = Instant::now();
     while !inner.is_stopped() {
         if Instant::now() >= next {
@@ -90,14 +90,14 @@ fn request_estimates(inner: &SelectorShared, map: &NetworkMap, asked: &HashMap<P
 }
 
 /// Looks up the names that wait for it.
-fn resolve_pending(inner: &Arc<SelectorShared>, resolver: &mut Option<(Arc<Config>, Rc<Names>)>) {
+fn resolve_pending(inner: &Arc<SelectorShared>, resolver: &mut Option<(Arc<Config>, Rc<Resolver>)>) {
     let Some((config, waiting)) =
         inner.with_state(|state| Some((Arc::clone(&state.config), state.names.take_pending())))
     else {
         return;
     };
     if !resolver.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, &config)) {
-        *resolver = Some((Arc::clone(&config), Rc::new(Names::new(&config.dns_servers))));
+        *resolver = Some((Arc::clone(&config), Rc::new(Resolver::new(&config.dns_servers))));
     }
     for (name, (_, names)) in waiting.into_iter().zip(iter::repeat_with(|| resolver.clone()).flatten()) {
         let inner = Arc::clone(inner);
@@ -110,7 +110,7 @@ fn resolve_pending(inner: &Arc<SelectorShared>, resolver: &mut Option<(Arc<Confi
 }
 
 /// An address of a name: an IPv4 one where there is one, because those prefixes are smaller.
-async fn first_address(names: &Names, name: &str) -> Option<IpAddr> {
+async fn first_address(names: &Resolver, name: &str) -> Option<IpAddr> {
     let lookup = names.lookup(name, LOOKUP_TIMEOUT);
     let (v4, v6) = tokio::join!(lookup.v4, lookup.v6);
     v4.into_iter().chain(v6).flatten().next()

@@ -11,7 +11,7 @@ use ekiden_proto::path::choice::{ChoiceReason, TransferOutcome};
 use ekiden_proto::path::likely::TransferSize;
 use ekiden_proto::path::prefix::Prefix;
 
-use crate::pump::Answer;
+use crate::pump::Response;
 
 /// A session of so many bytes or more tells of a path's rate.
 const BULK_BYTES: u64 = 256 << 10;
@@ -52,7 +52,7 @@ pub struct TransferStats {
     /// From the client's wish until the path stood; zero for a later part.
     pub connect_time: Duration,
     /// The largest answer; none before there is one.
-    pub largest_response: Option<Answer>,
+    pub largest_response: Option<Response>,
     /// Time in which bytes moved, or were waited for and not by the client.
     pub active_time: Duration,
     /// Part of it in which there were bytes for the client and no room to send them.
@@ -100,7 +100,7 @@ impl TransferStats {
                 limited_by_path,
             });
         }
-        let Answer { bytes, wait, span } = self.largest_response?;
+        let Response { bytes, wait, span } = self.largest_response?;
         let took = self.connect_time + wait + span;
         Some(TransferOutcome {
             transferred: TransferSize::down(bytes),
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn small_sessions_tell_of_an_answer_and_large_ones_of_all() {
-        let answer = Answer { bytes: 4000, wait: SECOND, span: SECOND };
+        let answer = Response { bytes: 4000, wait: SECOND, span: SECOND };
         let small = TransferStats {
             down: 5000,
             up: 600,

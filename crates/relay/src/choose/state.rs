@@ -19,7 +19,7 @@ use ekiden_proto::path::select::PathChooser;
 use super::names::PrefixCache;
 use super::{Prediction, SelectionContext, TransferStats};
 use crate::config::{Config, Path, Route};
-use crate::path::Way;
+use crate::path::PathChoice;
 
 /// Prefixes of which is remembered what stood there last.
 const MAX_LAST_CONNECTED: usize = 1 << 14;
@@ -34,7 +34,7 @@ const MAX_REQUESTED: usize = 1024;
 #[derive(Debug)]
 pub struct PathSelection {
     /// The ways, the best first.
-    pub choices: Vec<Way>,
+    pub choices: Vec<PathChoice>,
     /// What the operator is told, where the choice is another one now.
     pub change_event: Option<Event>,
 }
@@ -101,7 +101,7 @@ impl SelectorState {
             racing_count: racers,
             reason: choice.reason,
         });
-        let mut ways: Vec<Way> = Vec::new();
+        let mut ways: Vec<PathChoice> = Vec::new();
         for (path, candidate) in racing {
             ways.push(path_choice(
                 route,
@@ -110,7 +110,7 @@ impl SelectorState {
             ));
         }
         for ranked in choice.ranking {
-            let is_there = |way: &Way| way.candidate() == Some(&ranked.candidate);
+            let is_there = |way: &PathChoice| way.candidate() == Some(&ranked.candidate);
             if let Some(path) = self.path(&ranked.candidate).filter(|_| !ways.iter().any(is_there)) {
                 let predicted = Some(ranked.predicted).filter(|predicted| !predicted.is_zero());
                 let candidate = Some(ranked.candidate);
@@ -140,13 +140,13 @@ impl SelectorState {
     }
 
     /// Where none of those stands, one of the other relays may.
-    fn add_fallbacks(&mut self, route: &Route, plan: &Arc<SelectionContext>, ways: &mut Vec<Way>) {
+    fn add_fallbacks(&mut self, route: &Route, plan: &Arc<SelectionContext>, ways: &mut Vec<PathChoice>) {
         let config = Arc::clone(&self.config);
         for hop in config.relays.iter().filter(|hop| hop.is_section()).take(MAX_FALLBACKS) {
             let key = hop.peering().map(|peering| peering.key);
             let Some(node) = key.and_then(|key| self.chooser.map().find(&key)) else { continue };
             let candidate = Candidate { relays: vec![node] };
-            let is_there = |way: &Way| way.candidate() == Some(&candidate);
+            let is_there = |way: &PathChoice| way.candidate() == Some(&candidate);
             if let Some(path) = self.path(&candidate).filter(|_| !ways.iter().any(is_there)) {
                 let expected =
                     Prediction { context: Arc::clone(plan), candidate: Some(candidate), completion_time: None };
@@ -233,7 +233,7 @@ impl SelectorState {
     }
 }
 
-fn path_choice(route: &Route, path: Arc<Path>, expected: Prediction) -> Way {
+fn path_choice(route: &Route, path: Arc<Path>, expected: Prediction) -> PathChoice {
     let (profile, expected) = (Arc::clone(&route.profile), Some(Arc::new(expected)));
-    Way { path, beyond: Vec::new(), profile, expected }
+    PathChoice { path, beyond: Vec::new(), profile, expected }
 }

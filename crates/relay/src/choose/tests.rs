@@ -16,7 +16,7 @@ use super::state::SelectorState;
 use super::*;
 use crate::config::read::from_text;
 use crate::measure::PeerId;
-use crate::path::{self, Way};
+use crate::path::{self, PathChoice};
 
 const TARGET: &str = "192.0.2.7:443";
 const NOW: Duration = Duration::from_secs(1);
@@ -46,11 +46,11 @@ pub(super) fn ways(state: &mut SelectorState, target: &str) -> PathSelection {
     state.select(&config.routes[0], &Target::parse(target, None).unwrap(), NOW)
 }
 
-fn names(ways: &[Way]) -> Vec<&str> {
+fn names(ways: &[PathChoice]) -> Vec<&str> {
     ways.iter().map(|way| &*way.path.name).collect()
 }
 
-fn expected<'w>(ways: &'w [Way], name: &str) -> &'w Prediction {
+fn expected<'w>(ways: &'w [PathChoice], name: &str) -> &'w Prediction {
     let way = ways.iter().find(|way| *way.path.name == *name);
     way.and_then(|way| way.expected.as_deref()).unwrap_or_else(|| panic!("no {name} in {:?}", names(ways)))
 }
@@ -81,13 +81,13 @@ fn measured() -> EstimateStore {
 fn while_nothing_is_known_the_default_and_direct_race_and_every_relay_may_be_tried() {
     let mut state = state(config(3, AUTO), &EstimateStore::new(Instant::now()));
     let answer = ways(&mut state, TARGET);
-    assert_eq!((names(&answer.choices), path::racers(&answer.choices)), (vec!["r2", "direct", "r1", "r3"], 2));
+    assert_eq!((names(&answer.choices), path::racing_count(&answer.choices)), (vec!["r2", "direct", "r1", "r3"], 2));
     assert!(answer.choices.iter().all(|way| way.expected.as_ref().unwrap().completion_time.is_none()));
 
     state.on_connected(expected(&answer.choices, "r3"));
     let answer = ways(&mut state, TARGET);
-    assert_eq!((names(&answer.choices), path::racers(&answer.choices)), (vec!["r2", "direct", "r3", "r1"], 3));
-    assert_eq!(path::racers(&ways(&mut state, "203.0.113.1:443").choices), 2, "it stood in another network");
+    assert_eq!((names(&answer.choices), path::racing_count(&answer.choices)), (vec!["r2", "direct", "r3", "r1"], 3));
+    assert_eq!(path::racing_count(&ways(&mut state, "203.0.113.1:443").choices), 2, "it stood in another network");
 }
 
 #[test]
@@ -118,7 +118,12 @@ fn a_relay_that_moved_is_dialled_where_it_is() {
 fn a_path_that_failed_is_left_at_once_and_the_operator_told() {
     let mut state = state(config(3, AUTO), &measured());
     let before = ways(&mut state, TARGET);
-    assert_eq!((names(&before.choices)[0], path::racers(&before.choices)), ("r1", 0), "{:?}", names(&before.choices));
+    assert_eq!(
+        (names(&before.choices)[0], path::racing_count(&before.choices)),
+        ("r1", 0),
+        "{:?}",
+        names(&before.choices)
+    );
     assert!(
         before.change_event.is_none()
             && expected(&before.choices, "r1").completion_time.is_some_and(|time| !time.is_zero())
@@ -251,5 +256,5 @@ fn only_a_race_is_remembered_and_only_what_was_predicted_is_compared() {
     assert!(choosing.predict(expected(&chosen, "r1"), &slow()).is_some());
     assert_eq!(choosing.predict(expected(&raced, "r1"), &slow()), None);
     choosing.on_connected(expected(&raced, "r3"));
-    assert_eq!(path::racers(&ask("203.0.113.1:443")), 3);
+    assert_eq!(path::racing_count(&ask("203.0.113.1:443")), 3);
 }

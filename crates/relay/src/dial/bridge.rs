@@ -16,17 +16,17 @@ use ekiden_proto::wire::section::TraceId;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-use super::{DialError, Dialled, Opened};
-use crate::pump::{self, Between, Meter, Opening, Patience, PipePool, Side, Totals};
+use super::{DialError, Dialled, OpenedSession};
+use crate::pump::{self, Endpoint, FlowStats, IdleTimeouts, ListenerTotals, PendingAnswer, PipePool, PumpParams};
 
 /// The session that uses the stream has deadlines of its own; this one is for when it has forgotten it.
-const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+const BRIDGE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The answer to OPEN: how long each relay took, or why the path does not stand.
-pub type Answer = Pin<Box<dyn Future<Output = Result<Vec<Duration>, DialError>>>>;
+pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<Vec<Duration>, DialError>>>>;
 
 /// A section whose bytes are as they are, for whoever speaks a protocol on it.
-pub struct Plain {
+pub struct PlainSection {
     /// Where to speak.
     pub stream: Rc<TcpStream>,
     /// The section itself, where the stream is only a bridge to it.
@@ -36,14 +36,14 @@ pub struct Plain {
     /// The name of the session on the relays.
     pub trace: Option<TraceId>,
     /// What has to be awaited before the first byte is read.
-    pub answer: Option<Answer>,
+    pub answer: Option<AnswerFuture>,
 }
 
 /// Makes the section one for bytes as they are, and does not wait for the answer.
 ///
 /// # Errors
 /// There are no descriptors left.
-pub async fn plain(dialled: Dialled) -> Result<Plain, DialError> {
+pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
     let trace = dialled.trace();
     let Dialled { stream, server, opened } = dialled;
     let section = Rc::new(stream);
@@ -55,19 +55,19 @@ pub async fn plain(dialled: Dialled) -> Result<Plain, DialError> {
         }
         Some(opened) => {
             let stream = Rc::clone(&section);
-            let answer: Answer = Box::pin(async move { opened.opening.answer(&stream, &opened.seal).await });
+            let answer: AnswerFuture = Box::pin(async move { opened.opening.wait_answer(&stream, &opened.seal).await });
             (Rc::clone(&section), Some(answer))
         }
     };
-    Ok(Plain { stream, section, server, trace, answer })
+    Ok(PlainSection { stream, section, server, trace, answer })
 }
 
 /// The same for whoever wants to own the stream, and knows that the path stands when this is done.
 ///
 /// # Errors
 /// The answer's cause; or there are no descriptors left.
-pub async fn settled(dialled: Dialled) -> Result<(TcpStream, ServerAddr), DialError> {
-    let Plain { stream, section, server, answer, .. } = plain(dialled).await?;
+pub async fn into_owned_stream(dialled: Dialled) -> Result<(TcpStream, ServerAddr), DialError> {
+    let PlainSection { stream, section, server, answer, .. } = into_plain(dialled).await?;
     drop(section);
     if let Some(answer) = answer {
         answer.await?;
@@ -76,24 +76,24 @@ pub async fn settled(dialled: Dialled) -> Result<(TcpStream, ServerAddr), DialEr
     Ok((stream, server))
 }
 
-async fn bridge(section: Rc<TcpStream>, opened: Opened) -> io::Result<(TcpStream, Answer)> {
-    let (near, far) = pair().await?;
+async fn bridge(section: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(TcpStream, AnswerFuture)> {
+    let (near, far) = loopback_pair().await?;
     let (told, answer) = oneshot::channel();
     tokio::task::spawn_local(async move {
-        let opening: Opening<'_, DialError> = Box::pin(async {
-            let answer = opened.opening.answer(&section, &opened.seal).await;
+        let opening: PendingAnswer<'_, DialError> = Box::pin(async {
+            let answer = opened.opening.wait_answer(&section, &opened.seal).await;
             let stands = answer.clone().map(drop);
             // Whoever does not wait for it any more has closed the other end, which the pump sees.
             let _ = told.send(answer);
             stands
         });
-        let between = Between {
-            client: Side::plain(&far),
-            server: Side { stream: &section, seal: Some(&opened.seal) },
+        let between = PumpParams {
+            client: Endpoint::plain(&far),
+            server: Endpoint { stream: &section, seal: Some(&opened.seal) },
             early: Vec::new(),
-            meter: &Meter::new(Arc::new(Totals::default())),
+            meter: &FlowStats::new(Arc::new(ListenerTotals::default())),
             pipes: &PipePool::new(0),
-            patience: Patience { idle: PATIENCE, half_closed: PATIENCE },
+            patience: IdleTimeouts { idle: BRIDGE_TIMEOUT, half_closed: BRIDGE_TIMEOUT },
         };
         pump::run(between, Some(opening)).await
     });
@@ -102,7 +102,7 @@ async fn bridge(section: Rc<TcpStream>, opened: Opened) -> io::Result<(TcpStream
 }
 
 /// Two ends of one loopback connection.
-async fn pair() -> io::Result<(TcpStream, TcpStream)> {
+async fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let near = TcpStream::connect(listener.local_addr()?).await?;
     loop {

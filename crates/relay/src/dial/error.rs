@@ -11,7 +11,7 @@ pub struct DialError {
     /// The hop that failed, where it was not the target itself.
     pub hop: Option<String>,
     /// The relay that found out, where that was not this one.
-    pub teller: Option<Teller>,
+    pub teller: Option<FailingRelay>,
     /// Whether the first hop of the path could not be used at all, so that nothing has gone that way.
     pub first_hop_down: bool,
     /// More, in words.
@@ -22,7 +22,7 @@ pub struct DialError {
 
 /// A relay further along that says why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Teller {
+pub struct FailingRelay {
     /// 0 for the next one, 1 for the one behind it, ...
     pub place: u8,
     /// Its name.
@@ -32,24 +32,24 @@ pub struct Teller {
 impl DialError {
     /// A hop is to blame.
     #[must_use]
-    pub fn of_hop(cause: Cause, hop: impl ToString) -> Self {
+    pub fn at_hop(cause: Cause, hop: impl ToString) -> Self {
         Self { hop: Some(hop.to_string()), ..cause.into() }
     }
 
     /// A hop that is asked for a lane, and knows of none.
     #[must_use]
-    pub fn carries_no_datagrams(hop: impl ToString) -> Self {
+    pub fn no_lanes(hop: impl ToString) -> Self {
         let remark = Some(
             "the last hop of the path is no relay, and packets need one: route these networks elsewhere".to_owned(),
         );
-        Self { remark, ..Self::of_hop(Cause::Unreachable, hop) }
+        Self { remark, ..Self::at_hop(Cause::Unreachable, hop) }
     }
 
     /// A relay of the fleet that is not there.
     #[must_use]
-    pub fn is_absent(hop: impl ToString) -> Self {
+    pub fn hop_absent(hop: impl ToString) -> Self {
         let remark = Some("no relay of this name is in the fleet now: see `ekiden fleet list`".to_owned());
-        Self { remark, first_hop_down: true, ..Self::of_hop(Cause::Unreachable, hop) }
+        Self { remark, first_hop_down: true, ..Self::at_hop(Cause::Unreachable, hop) }
     }
 
     /// The name resolves to private addresses, which the client may not reach. That the name exists is for the log only:
@@ -62,19 +62,19 @@ impl DialError {
 
     /// Whether the next hop broke off.
     #[must_use]
-    pub fn is_break(&self) -> bool {
+    pub fn is_disconnect(&self) -> bool {
         self.teller.is_none() && self.cause == Cause::Reset
     }
 
     /// Whether it said nothing at all.
     #[must_use]
-    pub fn is_silence(&self) -> bool {
+    pub fn is_timeout(&self) -> bool {
         self.teller.is_none() && self.cause == Cause::TimedOut
     }
 
     /// What a hop says of its target is the fault of `next` where that target is the next hop.
     #[must_use]
-    pub fn of_next_hop(self, next: impl ToString) -> Self {
+    pub fn blame_next_hop(self, next: impl ToString) -> Self {
         let is_of_target = matches!(
             self.cause,
             Cause::Refused
@@ -90,8 +90,8 @@ impl DialError {
 
     /// What the client is told: a hop that cannot be reached must not look like a target that cannot.
     #[must_use]
-    pub fn told_to_client(&self) -> Cause {
-        match (&self.hop, self.told_cause()) {
+    pub fn cause_for_client(&self) -> Cause {
+        match (&self.hop, self.reported_cause()) {
             (
                 Some(_),
                 Cause::Refused | Cause::Unreachable | Cause::NameNotFound | Cause::NameServerFailed | Cause::Reset,
@@ -102,8 +102,8 @@ impl DialError {
 
     /// The same in a sentence; it says which hop failed where the client may know our hops.
     #[must_use]
-    pub fn sentence(&self, names_hops: bool) -> String {
-        let cause = self.told_cause();
+    pub fn message(&self, names_hops: bool) -> String {
+        let cause = self.reported_cause();
         let Some(hop) = &self.hop else { return cause.sentence().to_owned() };
         if !names_hops {
             return format!("A hop of this relay's path {}.", cause.hop_predicate());
@@ -116,12 +116,12 @@ impl DialError {
 
     /// What the relay before us is told.
     #[must_use]
-    pub fn told_to_relay(&self) -> OpenFailure {
+    pub fn open_failure(&self) -> OpenFailure {
         let relay = self.teller.as_ref().map_or(0, |teller| teller.place.saturating_add(1));
-        OpenFailure { cause: self.told_cause(), relay, is_about_hop: self.hop.is_some() }
+        OpenFailure { cause: self.reported_cause(), relay, is_about_hop: self.hop.is_some() }
     }
 
-    fn told_cause(&self) -> Cause {
+    fn reported_cause(&self) -> Cause {
         if self.is_concealed { Cause::NameNotFound } else { self.cause }
     }
 

@@ -14,17 +14,17 @@ use tokio::net::TcpStream;
 use crate::config::{Credentials, Hop, HopKind};
 
 /// Longest head of a hop's answer to CONNECT.
-const LONGEST_HEAD: usize = 16 * 1024;
+const MAX_HEAD: usize = 16 * 1024;
 
 /// Why a hop did not connect.
-pub struct Refusal {
+pub struct HopRefusal {
     /// The cause that the hop gave, or the failure of the hop itself.
     pub cause: Cause,
     /// Its own words, where it has some.
     pub remark: Option<String>,
 }
 
-impl From<Cause> for Refusal {
+impl From<Cause> for HopRefusal {
     fn from(cause: Cause) -> Self {
         Self { cause, remark: None }
     }
@@ -34,15 +34,15 @@ impl From<Cause> for Refusal {
 ///
 /// # Errors
 /// Why it did not.
-pub async fn ask(stream: &mut TcpStream, hop: &Hop, next: &Target) -> Result<(), Refusal> {
+pub async fn request_connect(stream: &mut TcpStream, hop: &Hop, next: &Target) -> Result<(), HopRefusal> {
     match &hop.kind {
-        HopKind::Socks5(credentials) => Ok(ask_socks5(stream, credentials.as_ref(), next).await?),
-        HopKind::Http(credentials) => ask_http(stream, credentials.as_ref(), next).await,
+        HopKind::Socks5(credentials) => Ok(connect_socks5(stream, credentials.as_ref(), next).await?),
+        HopKind::Http(credentials) => connect_http(stream, credentials.as_ref(), next).await,
         HopKind::Section(_) | HopKind::Absent => unreachable!("invariant: relays are opened, not asked"),
     }
 }
 
-fn broken(error: &io::Error) -> Cause {
+fn io_cause(error: &io::Error) -> Cause {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Cause::HopProtocol,
         _ => Cause::Reset,
@@ -50,7 +50,7 @@ fn broken(error: &io::Error) -> Cause {
 }
 
 async fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Cause> {
-    stream.write_all(bytes).await.map_err(|error| broken(&error))
+    stream.write_all(bytes).await.map_err(|error| io_cause(&error))
 }
 
 /// Fills `bytes`. Not by `AsyncRead`, which takes a short read for an empty socket, and urgent data for that.
@@ -61,20 +61,20 @@ async fn read(stream: &TcpStream, bytes: &mut [u8]) -> Result<(), Cause> {
         match stream.async_io(Interest::READABLE, read).await {
             Ok(0) => return Err(Cause::HopProtocol),
             Ok(count) => filled += count,
-            Err(error) => return Err(broken(&error)),
+            Err(error) => return Err(io_cause(&error)),
         }
     }
     Ok(())
 }
 
-async fn ask_socks5(stream: &mut TcpStream, credentials: Option<&Credentials>, next: &Target) -> Result<(), Cause> {
+async fn connect_socks5(stream: &mut TcpStream, credentials: Option<&Credentials>, next: &Target) -> Result<(), Cause> {
     write(stream, &socks5::greeting(credentials.is_some())).await?;
     let mut choice = [0; 2];
     read(stream, &mut choice).await?;
     let (method, _) = socks5::parse_method(&choice).map_err(|_| Cause::HopProtocol)?;
     match (method, credentials) {
         (Some(socks5::Method::NoAuth), _) => {}
-        (Some(socks5::Method::UserPass), Some(credentials)) => log_in(stream, credentials).await?,
+        (Some(socks5::Method::UserPass), Some(credentials)) => authenticate(stream, credentials).await?,
         _ => return Err(Cause::DeniedByHop),
     }
     write(stream, &socks5::request(next)).await?;
@@ -92,9 +92,9 @@ async fn ask_socks5(stream: &mut TcpStream, credentials: Option<&Credentials>, n
     reply.cause().map_or(Ok(()), Err)
 }
 
-async fn log_in(stream: &mut TcpStream, credentials: &Credentials) -> Result<(), Cause> {
+async fn authenticate(stream: &mut TcpStream, credentials: &Credentials) -> Result<(), Cause> {
     // Longer ones than the protocol can carry cannot be the right ones.
-    let login = on_the_wire(credentials).write().map_err(|_| Cause::DeniedByHop)?;
+    let login = wire_credentials(credentials).write().map_err(|_| Cause::DeniedByHop)?;
     write(stream, &login).await?;
     let mut verdict = [0; 2];
     read(stream, &mut verdict).await?;
@@ -105,23 +105,27 @@ async fn log_in(stream: &mut TcpStream, credentials: &Credentials) -> Result<(),
     }
 }
 
-fn on_the_wire(credentials: &Credentials) -> socks5::Credentials {
+fn wire_credentials(credentials: &Credentials) -> socks5::Credentials {
     socks5::Credentials {
         user: credentials.user.clone().into_bytes(),
         password: credentials.password.clone().into_bytes(),
     }
 }
 
-async fn ask_http(stream: &mut TcpStream, credentials: Option<&Credentials>, next: &Target) -> Result<(), Refusal> {
-    let credentials = credentials.map(on_the_wire);
+async fn connect_http(
+    stream: &mut TcpStream,
+    credentials: Option<&Credentials>,
+    next: &Target,
+) -> Result<(), HopRefusal> {
+    let credentials = credentials.map(wire_credentials);
     write(stream, &connect::connect_request(next, credentials.as_ref())).await?;
     let mut head = Vec::new();
     loop {
-        read_up_to_blank_line(stream, &mut head).await?;
-        match ResponseHead::parse(&head, LONGEST_HEAD, "CONNECT") {
+        read_head(stream, &mut head).await?;
+        match ResponseHead::parse(&head, MAX_HEAD, "CONNECT") {
             Ok((answer, _)) if (200..300).contains(&answer.status) => return Ok(()),
             Ok((answer, _)) if (100..200).contains(&answer.status) => head.clear(),
-            Ok((answer, _)) => return Err(refused(&answer)),
+            Ok((answer, _)) => return Err(http_refusal(&answer)),
             Err(WireError::Incomplete) => {}
             Err(_) => return Err(Cause::HopProtocol.into()),
         }
@@ -129,17 +133,17 @@ async fn ask_http(stream: &mut TcpStream, credentials: Option<&Credentials>, nex
 }
 
 /// Why an HTTP proxy did not connect. Its words count where the cause says nothing.
-fn refused(answer: &ResponseHead) -> Refusal {
+fn http_refusal(answer: &ResponseHead) -> HopRefusal {
     let cause = connect::cause_of(answer.status, &answer.headers);
     let details = connect::refusal_details(&answer.headers).filter(|_| cause == Cause::HopFailed);
-    Refusal { cause, remark: details.map(|details| format!("could not connect, and says: {details}")) }
+    HopRefusal { cause, remark: details.map(|details| format!("could not connect, and says: {details}")) }
 }
 
 /// Appends to `head` what has arrived, up to and with the next blank line. The bytes behind it stay in the socket:
 /// a server that speaks first is heard by whoever gets the stream.
-async fn read_up_to_blank_line(stream: &mut TcpStream, head: &mut Vec<u8>) -> Result<(), Cause> {
+async fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>) -> Result<(), Cause> {
     let mut seen = [0; 2048];
-    let peeked = stream.peek(&mut seen).await.map_err(|error| broken(&error))?;
+    let peeked = stream.peek(&mut seen).await.map_err(|error| io_cause(&error))?;
     if peeked == 0 {
         return Err(if head.is_empty() { Cause::Reset } else { Cause::HopProtocol });
     }

@@ -11,27 +11,27 @@ use ekiden_proto::wire::section::{Purpose, open};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::section::{self, Destination, Journey, Opening, Ready};
-use super::tcp::{self, Outgoing};
-use super::{DialError, Dialled, Dialler, Opened, hop, settled};
+use super::section::{self, OpenParams, OpenTarget, ReadyConnection, SentOpen};
+use super::tcp::{self, OutgoingSocket};
+use super::{DialError, Dialled, Dialler, OpenedSession, hop, into_owned_stream};
 use crate::config::{Hop, HopKind, Peering};
-use crate::pump::Seal;
+use crate::pump::RecordCipher;
 
 /// A line of hops that grows one by one.
-pub(super) struct Line<'a> {
+pub(super) struct HopChain<'a> {
     dialler: &'a Dialler<'a>,
-    journey: &'a Journey,
+    journey: &'a OpenParams,
     deadline: Instant,
 }
 
-impl<'a> Line<'a> {
-    pub(super) fn new(dialler: &'a Dialler<'a>, journey: &'a Journey) -> Self {
+impl<'a> HopChain<'a> {
+    pub(super) fn new(dialler: &'a Dialler<'a>, journey: &'a OpenParams) -> Self {
         Self { dialler, journey, deadline: dialler.deadline() }
     }
 
     /// Opens the first hop and has it, and each one behind it, go on to the next. Relays that follow each other are one
     /// step: the first gets the keys of the others.
-    pub(super) async fn through(
+    pub(super) async fn extend(
         &self,
         hops: &[Arc<Hop>],
         beyond: &[PublicKey],
@@ -45,16 +45,16 @@ impl<'a> Line<'a> {
             let next = behind.first().map_or_else(|| end.clone(), |hop| Purpose::Stream(hop.address.clone()));
             let dialled = match &hop.kind {
                 HopKind::Section(peering) => {
-                    let ready = self.ready(reached, hop, peering).await?;
+                    let ready = self.ready_connection(reached, hop, peering).await?;
                     let beyond = if behind.is_empty() { beyond } else { &[] };
-                    self.open(ready, Relays { hop, peering, group, beyond }, next).await?
+                    self.open(ready, RelayRun { hop, peering, group, beyond }, next).await?
                 }
-                HopKind::Absent => return Err(DialError::is_absent(hop)),
+                HopKind::Absent => return Err(DialError::hop_absent(hop)),
                 HopKind::Socks5(_) | HopKind::Http(_) => {
-                    let next = next.target().ok_or_else(|| DialError::carries_no_datagrams(hop))?;
-                    let asked = self.ask(reached, hop, next).await;
+                    let next = next.target().ok_or_else(|| DialError::no_lanes(hop))?;
+                    let asked = self.connect_next(reached, hop, next).await;
                     asked.map_err(|error| match behind.first() {
-                        Some(next) => error.of_next_hop(next),
+                        Some(next) => error.blame_next_hop(next),
                         None => error,
                     })?
                 }
@@ -66,22 +66,22 @@ impl<'a> Line<'a> {
 
     pub(super) async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
         let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
-        let outgoing = Outgoing { profile: &hop.profile, congestion, marks, source: None };
+        let outgoing = OutgoingSocket { profile: &hop.profile, congestion, marks, source: None };
         let opened = tcp::open(&hop.address, outgoing, names, &|_| Ok(()), self.deadline).await;
-        let opened = opened.map_err(|cause| DialError { first_hop_down: true, ..DialError::of_hop(cause, hop) });
-        pools.tried(hop, opened.as_ref().err());
+        let opened = opened.map_err(|cause| DialError { first_hop_down: true, ..DialError::at_hop(cause, hop) });
+        pools.record_attempt(hop, opened.as_ref().err());
         let (stream, server) = opened?;
         Ok(Dialled { stream, server, opened: None })
     }
 
-    async fn ask(&self, reached: Option<Dialled>, hop: &Hop, next: &Target) -> Result<Dialled, DialError> {
+    async fn connect_next(&self, reached: Option<Dialled>, hop: &Hop, next: &Target) -> Result<Dialled, DialError> {
         let reached = match reached {
             None => self.open_hop(hop).await?,
             Some(reached) => reached,
         };
-        let (mut stream, server) = settled(reached).await.map_err(|error| error.of_next_hop(hop))?;
-        let answer = timeout_at(self.deadline, hop::ask(&mut stream, hop, next)).await;
-        answer.map_err(|_| DialError::of_hop(Cause::TimedOut, hop))?.map_err(|refusal| DialError {
+        let (mut stream, server) = into_owned_stream(reached).await.map_err(|error| error.blame_next_hop(hop))?;
+        let answer = timeout_at(self.deadline, hop::request_connect(&mut stream, hop, next)).await;
+        answer.map_err(|_| DialError::at_hop(Cause::TimedOut, hop))?.map_err(|refusal| DialError {
             hop: hop_at_fault(hop, refusal.cause),
             remark: refusal.remark,
             ..refusal.cause.into()
@@ -90,45 +90,50 @@ impl<'a> Line<'a> {
     }
 
     /// A connection on which a session can be opened: one that waits for it, or a new one.
-    async fn ready(&self, reached: Option<Dialled>, hop: &Arc<Hop>, peering: &Peering) -> Result<Ready, DialError> {
+    async fn ready_connection(
+        &self,
+        reached: Option<Dialled>,
+        hop: &Arc<Hop>,
+        peering: &Peering,
+    ) -> Result<ReadyConnection, DialError> {
         let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
         if let Some(reached) = reached {
-            let (mut stream, server) = settled(reached).await.map_err(|error| error.of_next_hop(hop))?;
-            let transport = section::introduce(&mut stream, hop, peering, self.deadline).await?;
-            return Ok(Ready { stream, server, transport, waited: false });
+            let (mut stream, server) = into_owned_stream(reached).await.map_err(|error| error.blame_next_hop(hop))?;
+            let transport = section::handshake(&mut stream, hop, peering, self.deadline).await?;
+            return Ok(ReadyConnection { stream, server, transport, waited: false });
         }
         if let Some(waiting) = pools.take(hop)
             && let Ok(stream) = TcpStream::from_std(waiting.stream)
         {
-            return Ok(Ready { stream, server: waiting.server, transport: waiting.transport, waited: true });
+            return Ok(ReadyConnection { stream, server: waiting.server, transport: waiting.transport, waited: true });
         }
         let prepared = section::prepare(hop, peering, None, (names, congestion, marks), self.deadline).await;
-        pools.tried(hop, prepared.as_ref().err());
+        pools.record_attempt(hop, prepared.as_ref().err());
         prepared
     }
 
-    async fn open(&self, ready: Ready, relays: Relays<'_>, purpose: Purpose) -> Result<Dialled, DialError> {
+    async fn open(&self, ready: ReadyConnection, relays: RelayRun<'_>, purpose: Purpose) -> Result<Dialled, DialError> {
         if self.journey.hops_left == 0 {
             return Err(Cause::Loop.into());
         }
-        let Ready { mut stream, server, transport, waited } = ready;
-        let encrypt = self.journey.encrypt || relays.wants_encryption() || purpose == Purpose::Datagrams;
-        let seal = Rc::new(Seal::new(transport, open::OpenAnswer::MAX_LENGTH));
-        let destination = Destination { path: relays.keys(), purpose, encrypt };
+        let ReadyConnection { mut stream, server, transport, waited } = ready;
+        let encrypt = self.journey.encrypt || relays.requires_encryption() || purpose == Purpose::Datagrams;
+        let seal = Rc::new(RecordCipher::new(transport, open::OpenAnswer::MAX_LENGTH));
+        let destination = OpenTarget { path: relays.keys(), purpose, encrypt };
         let sent = section::open(&mut stream, &seal, self.journey, destination).await;
-        let trace = sent.map_err(|_| DialError::of_hop(Cause::Reset, relays.hop))?;
+        let trace = sent.map_err(|_| DialError::at_hop(Cause::Reset, relays.hop))?;
         if encrypt {
-            seal.only_records();
+            seal.allow_read_ahead();
         }
         let pool = waited.then(|| Arc::clone(self.dialler.pools));
         let (hop, beyond, deadline) = (Arc::clone(relays.hop), relays.names(), self.deadline);
-        let opening = Opening { trace, hop, beyond, deadline, pool, answered: OnceCell::new() };
-        Ok(Dialled { stream, server, opened: Some(Opened { opening, seal, encrypt }) })
+        let opening = SentOpen { trace, hop, beyond, deadline, pool, answered: OnceCell::new() };
+        Ok(Dialled { stream, server, opened: Some(OpenedSession { opening, seal, encrypt }) })
     }
 }
 
 /// Relays that follow each other.
-struct Relays<'a> {
+struct RelayRun<'a> {
     hop: &'a Arc<Hop>,
     peering: &'a Peering,
     group: &'a [Arc<Hop>],
@@ -136,7 +141,7 @@ struct Relays<'a> {
     beyond: &'a [PublicKey],
 }
 
-impl Relays<'_> {
+impl RelayRun<'_> {
     fn peerings(&self) -> impl Iterator<Item = &Peering> {
         self.group.iter().filter_map(|hop| hop.peering())
     }
@@ -150,7 +155,7 @@ impl Relays<'_> {
     }
 
     /// Whoever wants encryption to a relay wants it on the whole way there.
-    fn wants_encryption(&self) -> bool {
+    fn requires_encryption(&self) -> bool {
         self.peering.encrypt || self.peerings().any(|peering| peering.encrypt)
     }
 }

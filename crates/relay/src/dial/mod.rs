@@ -29,21 +29,21 @@ use tokio::time::Instant;
 
 use crate::config::access::{AccessPolicy, Denied};
 use crate::congestion::CongestionControls;
-use crate::path::Way;
+use crate::path::PathChoice;
 use crate::pool::Pools;
-use crate::pump::{self, Seal};
+use crate::pump::{self, RecordCipher};
 use crate::rules::Marks;
 use crate::tun;
 
-pub use bridge::{Answer, Plain, plain, settled};
-pub use error::{DialError, Teller};
-pub use names::Names;
-pub use section::{Journey, Ready};
+pub use bridge::{AnswerFuture, PlainSection, into_owned_stream, into_plain};
+pub use error::{DialError, FailingRelay};
+pub use names::Resolver;
+pub use section::{OpenParams, ReadyConnection};
 pub use tcp::is_exhaustion;
 
-use line::Line;
-use section::Opening;
-use tcp::Outgoing;
+use line::HopChain;
+use section::SentOpen;
+use tcp::OutgoingSocket;
 
 /// A section that is ready for the session's bytes.
 #[derive(Debug)]
@@ -53,24 +53,24 @@ pub struct Dialled {
     /// What it is connected to: the target itself, or the first hop.
     pub server: ServerAddr,
     /// The session that was opened on it, where the last hop is a relay: its answer is still to come.
-    pub opened: Option<Opened>,
+    pub opened: Option<OpenedSession>,
 }
 
 /// A session that a relay was asked for.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedSession {
     /// The answer to wait for.
-    pub opening: Opening,
+    pub opening: SentOpen,
     /// The keys; they are large, and who needs them only for the answer gives them away after it.
-    pub seal: Rc<Seal>,
+    pub seal: Rc<RecordCipher>,
     /// Whether the session's bytes are in records.
     pub encrypt: bool,
 }
 
-impl Opened {
+impl OpenedSession {
     /// The keys of the session's bytes, where those are in records.
     #[must_use]
-    pub fn data_seal(&self) -> Option<Rc<Seal>> {
+    pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
         self.encrypt.then(|| Rc::clone(&self.seal))
     }
 }
@@ -83,7 +83,7 @@ pub struct Dialler<'a> {
     /// The client whose address targets are to see, instead of ours.
     pub source: Option<ClientAddr>,
     /// The resolver.
-    pub names: &'a Names,
+    pub names: &'a Resolver,
     /// The congestion controls that profiles ask for.
     pub congestion: &'a CongestionControls,
     /// The connections that are ready.
@@ -99,23 +99,23 @@ impl Dialler<'_> {
     ///
     /// # Errors
     /// The true cause, and the hop that failed.
-    pub async fn connect(&self, way: &Way, target: &Target, journey: &Journey) -> Result<Dialled, DialError> {
+    pub async fn connect(&self, way: &PathChoice, target: &Target, journey: &OpenParams) -> Result<Dialled, DialError> {
         if way.path.is_direct() {
             return self.open_target(target, &way.profile).await;
         }
-        self.check(target)?;
-        Line::new(self, journey).through(&way.path.hops, &way.beyond, &Purpose::Stream(target.clone())).await
+        self.check_target(target)?;
+        HopChain::new(self, journey).extend(&way.path.hops, &way.beyond, &Purpose::Stream(target.clone())).await
     }
 
     /// Opens a lane by a way that ends at a relay.
     ///
     /// # Errors
     /// The true cause, and the hop that failed; `Unreachable` when only this relay is on the way.
-    pub async fn open_lane(&self, way: &Way, journey: &Journey) -> Result<Dialled, DialError> {
+    pub async fn open_lane(&self, way: &PathChoice, journey: &OpenParams) -> Result<Dialled, DialError> {
         if way.path.is_direct() {
             return Err(Cause::Unreachable.into());
         }
-        let dialled = Line::new(self, journey).through(&way.path.hops, &way.beyond, &Purpose::Datagrams).await?;
+        let dialled = HopChain::new(self, journey).extend(&way.path.hops, &way.beyond, &Purpose::Datagrams).await?;
         // A lane keeps nothing back for long, and so the kernel must not. Who cannot be told has no such queue.
         let _ = set_notsent_lowat(dialled.stream.as_fd(), tun::MAX_UNSENT);
         Ok(dialled)
@@ -127,18 +127,18 @@ impl Dialler<'_> {
     /// The true cause, and the hop that failed.
     pub async fn connect_to_last_hop(
         &self,
-        way: &Way,
+        way: &PathChoice,
         target: &Target,
-        journey: &Journey,
+        journey: &OpenParams,
     ) -> Result<Dialled, DialError> {
-        self.check(target)?;
+        self.check_target(target)?;
         let (last, before) = way.path.hops.split_last().expect("invariant: asked only where there is a hop");
-        let line = Line::new(self, journey);
+        let line = HopChain::new(self, journey);
         if before.is_empty() {
             line.open_hop(last).await
         } else {
-            let dialled = line.through(before, &[], &Purpose::Stream(last.address.clone())).await;
-            dialled.map_err(|error| error.of_next_hop(last))
+            let dialled = line.extend(before, &[], &Purpose::Stream(last.address.clone())).await;
+            dialled.map_err(|error| error.blame_next_hop(last))
         }
     }
 
@@ -150,13 +150,13 @@ impl Dialler<'_> {
     /// Whether the client may use a connection to `server` that was dialled for `target` before, perhaps by another
     /// listener's rules.
     #[must_use]
-    pub fn permits(&self, way: &Way, target: &Target, server: ServerAddr) -> bool {
+    pub fn permits(&self, way: &PathChoice, target: &Target, server: ServerAddr) -> bool {
         let address = way.path.is_direct().then(|| server.0.ip());
         self.rules.permits(&target.host, address, target.port)
     }
 
     /// Refuses forbidden targets as far as that can be told when a hop is to resolve the name.
-    fn check(&self, target: &Target) -> Result<(), DialError> {
+    fn check_target(&self, target: &Target) -> Result<(), DialError> {
         if self.rules.permits(&target.host, None, target.port) { Ok(()) } else { Err(Cause::Denied.into()) }
     }
 
@@ -176,7 +176,7 @@ impl Dialler<'_> {
             is_concealed.set(is_concealed.get() || conceals);
             Err(if conceals { Cause::NameNotFound } else { Cause::Denied })
         };
-        let outgoing = Outgoing { profile, congestion: self.congestion, marks: self.marks, source: self.source };
+        let outgoing = OutgoingSocket { profile, congestion: self.congestion, marks: self.marks, source: self.source };
         match tcp::open(target, outgoing, self.names, &judge, self.deadline()).await {
             Ok((stream, server)) => Ok(Dialled { stream, server, opened: None }),
             Err(Cause::NameNotFound) if is_concealed.get() => Err(DialError::private_name()),
@@ -194,7 +194,7 @@ impl Dialled {
 
     /// Whether a ready connection was used.
     #[must_use]
-    pub fn was_ready(&self) -> bool {
+    pub fn used_ready_connection(&self) -> bool {
         self.opened.as_ref().is_some_and(|opened| opened.opening.pool.is_some())
     }
 
@@ -202,12 +202,12 @@ impl Dialled {
     ///
     /// # Errors
     /// The true cause, and the relay that said so.
-    pub async fn answer(&self) -> Result<Vec<Duration>, DialError> {
+    pub async fn wait_answer(&self) -> Result<Vec<Duration>, DialError> {
         let Some(opened) = &self.opened else { return Ok(Vec::new()) };
         // A relay is told when nobody waits any longer: it would go on, with the client's own address where it keeps that.
         pump::abort(&self.stream);
-        let times = opened.opening.answer(&self.stream, &opened.seal).await?;
-        pump::settle(&self.stream);
+        let times = opened.opening.wait_answer(&self.stream, &opened.seal).await?;
+        pump::cancel_abort(&self.stream);
         Ok(times)
     }
 }

@@ -15,20 +15,20 @@ use tokio::time::timeout;
 /// A lookup under way: one future for each address family.
 pub struct Lookup<'a> {
     /// AAAA.
-    pub v6: Answer<'a>,
+    pub v6: FamilyLookup<'a>,
     /// A.
-    pub v4: Answer<'a>,
+    pub v4: FamilyLookup<'a>,
 }
 
 /// The addresses of one family, or why there are none.
-pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, Cause>> + 'a>>;
+pub type FamilyLookup<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, Cause>> + 'a>>;
 
 /// The resolver of one worker thread.
-pub struct Names {
+pub struct Resolver {
     resolver: Option<TokioResolver>,
 }
 
-impl Names {
+impl Resolver {
     /// Asks `servers`, or those of the system when there are none.
     #[must_use]
     pub fn new(servers: &[SocketAddr]) -> Self {
@@ -45,16 +45,16 @@ impl Names {
     /// Starts both lookups; name servers that have said nothing after `patience` have failed.
     #[must_use]
     pub fn lookup(&self, name: &str, patience: Duration) -> Lookup<'_> {
-        let ask = |family| -> Answer<'_> {
+        let ask = |family| -> FamilyLookup<'_> {
             let name = name.to_owned();
-            Box::pin(
-                async move { timeout(patience, self.ask(&name, family)).await.unwrap_or(Err(Cause::NameServerFailed)) },
-            )
+            Box::pin(async move {
+                timeout(patience, self.query(&name, family)).await.unwrap_or(Err(Cause::NameServerFailed))
+            })
         };
         Lookup { v6: ask(RecordType::AAAA), v4: ask(RecordType::A) }
     }
 
-    async fn ask(&self, name: &str, family: RecordType) -> Result<Vec<IpAddr>, Cause> {
+    async fn query(&self, name: &str, family: RecordType) -> Result<Vec<IpAddr>, Cause> {
         // RFC 6761, 6.3: localhost never leaves the host, whatever the hosts file says.
         if name == "localhost" || name.ends_with(".localhost") {
             return Ok(match family {
@@ -63,7 +63,7 @@ impl Names {
             });
         }
         let resolver = self.resolver.as_ref().ok_or(Cause::NameServerFailed)?;
-        let answer = resolver.lookup(name, family).await.map_err(|error| cause_of(&error))?;
+        let answer = resolver.lookup(name, family).await.map_err(|error| resolve_cause(&error))?;
         let addresses = answer.answers().iter().filter_map(|record| match record.data {
             RData::A(a) => Some(IpAddr::V4(a.0)),
             RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0).to_canonical()),
@@ -82,7 +82,7 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, connections)
 }
 
-fn cause_of(error: &NetError) -> Cause {
+fn resolve_cause(error: &NetError) -> Cause {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(_)) => Cause::NameNotFound,
         _ => Cause::NameServerFailed,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ekiden_proto::cause::Cause;
 use tokio::time::{Instant, sleep_until};
 
-use super::names::{Answer, Lookup};
+use super::names::{FamilyLookup, Lookup};
 use super::tcp::cause_of;
 
 /// How long an IPv4 answer waits for the IPv6 one (RFC 8305, 3).
@@ -32,37 +32,37 @@ pub async fn race<T>(
     judge: &dyn Fn(IpAddr) -> Result<(), Cause>,
     open: impl AsyncFn(SocketAddr) -> io::Result<T>,
 ) -> Result<(T, SocketAddr), Cause> {
-    let mut field = Field::default();
+    let mut field = AddressQueue::default();
     let (mut v6, mut v4) = (Some(lookup.v6), Some(lookup.v4));
-    let mut attempts: Vec<Attempt<'_, T>> = Vec::new();
+    let mut attempts: Vec<ConnectAttempt<'_, T>> = Vec::new();
     let mut next_start = Instant::now();
     loop {
         let looking = v6.is_some() || v4.is_some();
         if !looking && attempts.is_empty() && field.is_empty() {
-            return Err(field.verdict());
+            return Err(field.final_cause());
         }
         tokio::select! {
             biased;
             (address, result) = first_ready(&mut attempts) => match result {
                 Ok(connection) => return Ok((connection, address)),
                 Err(error) => {
-                    field.failed(cause_of(&error));
+                    field.record_failure(cause_of(&error));
                     next_start = Instant::now();
                 }
             },
-            answer = answer_of(&mut v6) => {
+            answer = next_answer(&mut v6) => {
                 field.add(answer, judge);
                 if attempts.is_empty() {
                     next_start = Instant::now();
                 }
             }
-            answer = answer_of(&mut v4) => {
+            answer = next_answer(&mut v4) => {
                 field.add(answer, judge);
                 if v6.is_some() {
                     next_start = next_start.max(Instant::now() + RESOLUTION_DELAY);
                 }
             }
-            () = start_of(next_start), if !field.is_empty() => {
+            () = wait_until(next_start), if !field.is_empty() => {
                 let address = SocketAddr::new(field.next().expect("invariant: not empty"), port);
                 let open = &open;
                 attempts.push(Box::pin(async move { (address, open(address).await) }));
@@ -72,17 +72,17 @@ pub async fn race<T>(
     }
 }
 
-type Attempt<'a, T> = Pin<Box<dyn Future<Output = (SocketAddr, io::Result<T>)> + 'a>>;
+type ConnectAttempt<'a, T> = Pin<Box<dyn Future<Output = (SocketAddr, io::Result<T>)> + 'a>>;
 
 /// Waits for `start`; one that has come costs nothing, where the timer would round it up to the next millisecond.
-async fn start_of(start: Instant) {
+async fn wait_until(start: Instant) {
     if start > Instant::now() {
         sleep_until(start).await;
     }
 }
 
 /// The first attempt to finish, which is taken out; waits for ever when there is none.
-async fn first_ready<T>(attempts: &mut Vec<Attempt<'_, T>>) -> (SocketAddr, io::Result<T>) {
+async fn first_ready<T>(attempts: &mut Vec<ConnectAttempt<'_, T>>) -> (SocketAddr, io::Result<T>) {
     std::future::poll_fn(|cx| {
         for at in 0..attempts.len() {
             if let Poll::Ready(finished) = attempts[at].as_mut().poll(cx) {
@@ -96,7 +96,7 @@ async fn first_ready<T>(attempts: &mut Vec<Attempt<'_, T>>) -> (SocketAddr, io::
 }
 
 /// The answer of a lookup, once; waits for ever afterwards.
-async fn answer_of(lookup: &mut Option<Answer<'_>>) -> Result<Vec<IpAddr>, Cause> {
+async fn next_answer(lookup: &mut Option<FamilyLookup<'_>>) -> Result<Vec<IpAddr>, Cause> {
     match lookup {
         Some(pending) => {
             let answer = pending.await;
@@ -109,26 +109,26 @@ async fn answer_of(lookup: &mut Option<Answer<'_>>) -> Result<Vec<IpAddr>, Cause
 
 /// The addresses still to be tried, and what went wrong so far.
 #[derive(Default)]
-struct Field {
+struct AddressQueue {
     v6: VecDeque<IpAddr>,
     v4: VecDeque<IpAddr>,
     last_was_v6: bool,
     worst: Option<Cause>,
 }
 
-impl Field {
+impl AddressQueue {
     fn is_empty(&self) -> bool {
         self.v6.is_empty() && self.v4.is_empty()
     }
 
     fn add(&mut self, answer: Result<Vec<IpAddr>, Cause>, judge: &dyn Fn(IpAddr) -> Result<(), Cause>) {
         match answer {
-            Err(cause) => self.failed(cause),
-            Ok(addresses) if addresses.is_empty() => self.failed(Cause::NameNotFound),
+            Err(cause) => self.record_failure(cause),
+            Ok(addresses) if addresses.is_empty() => self.record_failure(Cause::NameNotFound),
             Ok(addresses) => {
                 for ip in addresses {
                     if let Err(cause) = judge(ip) {
-                        self.failed(cause);
+                        self.record_failure(cause);
                     } else if ip.is_ipv6() {
                         self.v6.push_back(ip);
                     } else {
@@ -151,20 +151,20 @@ impl Field {
         next
     }
 
-    fn failed(&mut self, cause: Cause) {
-        let tells_more = self.worst.is_none_or(|known| telling(cause) > telling(known));
+    fn record_failure(&mut self, cause: Cause) {
+        let tells_more = self.worst.is_none_or(|known| cause_rank(cause) > cause_rank(known));
         if tells_more {
             self.worst = Some(cause);
         }
     }
 
-    fn verdict(&self) -> Cause {
+    fn final_cause(&self) -> Cause {
         self.worst.unwrap_or(Cause::NameNotFound)
     }
 }
 
 /// How much a cause says about the target; that a name has no address of one family says the least.
-fn telling(cause: Cause) -> u8 {
+fn cause_rank(cause: Cause) -> u8 {
     match cause {
         Cause::NameNotFound => 0,
         Cause::NameServerFailed => 1,
@@ -185,7 +185,7 @@ mod tests {
     const V6: &str = "2001:db8::1";
     const V4: &str = "192.0.2.1";
 
-    fn answer(after_ms: u64, addresses: &'static [&'static str]) -> Answer<'static> {
+    fn answer(after_ms: u64, addresses: &'static [&'static str]) -> FamilyLookup<'static> {
         Box::pin(async move {
             sleep(Duration::from_millis(after_ms)).await;
             Ok(addresses.iter().map(|ip| ip.parse().unwrap()).collect())

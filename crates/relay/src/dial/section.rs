@@ -21,22 +21,22 @@ use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::Names;
-use super::error::{DialError, Teller};
-use super::tcp::{self, Outgoing};
+use super::Resolver;
+use super::error::{DialError, FailingRelay};
+use super::tcp::{self, OutgoingSocket};
 use crate::config::{Hop, Peering};
 use crate::congestion::CongestionControls;
 use crate::pool::Pools;
-use crate::pump::Seal;
+use crate::pump::RecordCipher;
 use crate::rules::Marks;
 
 /// How much longer than our own deadline an answer may take: the relays on the path have deadlines too, began a little
 /// later, and know better why it took so long.
-const GRACE: Duration = Duration::from_secs(2);
+const ANSWER_GRACE: Duration = Duration::from_secs(2);
 
 /// A connection to a relay on which both sides know each other, and no session has begun.
 #[derive(Debug)]
-pub struct Ready {
+pub struct ReadyConnection {
     /// The connection.
     pub stream: TcpStream,
     /// Its address.
@@ -49,7 +49,7 @@ pub struct Ready {
 
 /// What a session takes along from relay to relay.
 #[derive(Debug, Clone)]
-pub struct Journey {
+pub struct OpenParams {
     /// Its name on all of them, where it has one already.
     pub trace: Option<TraceId>,
     /// Whose it is.
@@ -71,59 +71,60 @@ pub async fn prepare(
     hop: &Hop,
     peering: &Peering,
     known: Option<&ResumptionTicket>,
-    (names, congestion, marks): (&Names, &CongestionControls, Option<Marks>),
+    (names, congestion, marks): (&Resolver, &CongestionControls, Option<Marks>),
     deadline: Instant,
-) -> Result<Ready, DialError> {
+) -> Result<ReadyConnection, DialError> {
     let down = |error: DialError| DialError { first_hop_down: true, ..error };
     let connect = || async {
-        let outgoing = Outgoing { profile: &hop.profile, congestion, marks, source: None };
+        let outgoing = OutgoingSocket { profile: &hop.profile, congestion, marks, source: None };
         let opened = tcp::open(&hop.address, outgoing, names, &|_| Ok(()), deadline).await;
-        opened.map_err(|cause| down(DialError::of_hop(cause, hop)))
+        opened.map_err(|cause| down(DialError::at_hop(cause, hop)))
     };
     let (mut stream, mut server) = connect().await?;
     if let Some(known) = known {
         let begun = NoiseInitiator::resume(known, Versions::SUPPORTED);
-        if let Ok(transport) = shake_hands(&mut stream, hop, begun, deadline).await {
-            return Ok(Ready { stream, server, transport, waited: false });
+        if let Ok(transport) = exchange_hello(&mut stream, hop, begun, deadline).await {
+            return Ok(ReadyConnection { stream, server, transport, waited: false });
         }
         // It may have restarted, and forgotten us.
         (stream, server) = connect().await?;
     }
-    let transport = introduce(&mut stream, hop, peering, deadline).await.map_err(down)?;
-    Ok(Ready { stream, server, transport, waited: false })
+    let transport = handshake(&mut stream, hop, peering, deadline).await.map_err(down)?;
+    Ok(ReadyConnection { stream, server, transport, waited: false })
 }
 
 /// Finds out whether the other side is the relay it should be, and shows it who we are.
 ///
 /// # Errors
 /// The cause and the hop.
-pub async fn introduce(
+pub async fn handshake(
     stream: &mut TcpStream,
     hop: &Hop,
     peering: &Peering,
     deadline: Instant,
 ) -> Result<TransportKeys, DialError> {
-    shake_hands(stream, hop, NoiseInitiator::begin(&peering.own_key, &peering.key, Versions::SUPPORTED), deadline).await
+    exchange_hello(stream, hop, NoiseInitiator::begin(&peering.own_key, &peering.key, Versions::SUPPORTED), deadline)
+        .await
 }
 
-async fn shake_hands(
+async fn exchange_hello(
     stream: &mut TcpStream,
     hop: &Hop,
     (initiator, hello): (NoiseInitiator, Vec<u8>),
     deadline: Instant,
 ) -> Result<TransportKeys, DialError> {
     let handshake = async {
-        stream.write_all(&hello).await.map_err(Trouble::Io)?;
+        stream.write_all(&hello).await.map_err(PeerHandshakeError::Io)?;
         let answer = read_hello(stream).await?;
-        initiator.finish(&answer).map_err(Trouble::Handshake)
+        initiator.finish(&answer).map_err(PeerHandshakeError::Handshake)
     };
     let done = timeout_at(deadline, handshake).await;
-    done.map_err(|_| DialError::of_hop(Cause::TimedOut, hop))?.map_err(|trouble| trouble.blame(hop))
+    done.map_err(|_| DialError::at_hop(Cause::TimedOut, hop))?.map_err(|trouble| trouble.dial_error(hop))
 }
 
 /// Why there was no handshake.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum PeerHandshakeError {
     /// The connection broke.
     Io(io::Error),
     /// What came was no hello.
@@ -132,8 +133,8 @@ pub enum Trouble {
     Handshake(HandshakeError),
 }
 
-impl Trouble {
-    fn blame(&self, hop: &Hop) -> DialError {
+impl PeerHandshakeError {
+    fn dial_error(&self, hop: &Hop) -> DialError {
         let (cause, remark) = match self {
             Self::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => (Cause::HopProtocol, None),
             Self::Io(_) => (Cause::Reset, None),
@@ -143,7 +144,7 @@ impl Trouble {
             }
             Self::Handshake(error) => (Cause::HopProtocol, Some(error.to_string())),
         };
-        DialError { remark, ..DialError::of_hop(cause, hop) }
+        DialError { remark, ..DialError::at_hop(cause, hop) }
     }
 }
 
@@ -151,26 +152,26 @@ impl Trouble {
 ///
 /// # Errors
 /// The connection broke, or what came was none.
-pub async fn read_hello(stream: &mut TcpStream) -> Result<Hello, Trouble> {
+pub async fn read_hello(stream: &mut TcpStream) -> Result<Hello, PeerHandshakeError> {
     let mut bytes = Vec::with_capacity(Hello::HEADER_LENGTH + MAX_MESSAGE);
     loop {
         // Not by `AsyncRead`, which takes a short read for an empty socket, and urgent data for that.
         let read = || append(stream.as_fd(), &mut bytes, Hello::HEADER_LENGTH + MAX_MESSAGE);
-        if stream.async_io(Interest::READABLE, read).await.map_err(Trouble::Io)? == 0 {
-            return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into()));
+        if stream.async_io(Interest::READABLE, read).await.map_err(PeerHandshakeError::Io)? == 0 {
+            return Err(PeerHandshakeError::Io(io::ErrorKind::UnexpectedEof.into()));
         }
         match Hello::parse(&bytes) {
             Ok((hello, used)) if used == bytes.len() => return Ok(hello),
-            Ok(_) => return Err(Trouble::Wire(WireError::Invalid("more than a hello"))),
+            Ok(_) => return Err(PeerHandshakeError::Wire(WireError::Invalid("more than a hello"))),
             Err(WireError::Incomplete) => {}
-            Err(error) => return Err(Trouble::Wire(error)),
+            Err(error) => return Err(PeerHandshakeError::Wire(error)),
         }
     }
 }
 
 /// A session that has been opened and not been answered yet.
 #[derive(Debug)]
-pub struct Opening {
+pub struct SentOpen {
     /// The session's name on all relays.
     pub trace: TraceId,
     /// The relay that was asked.
@@ -187,7 +188,7 @@ pub struct Opening {
 
 /// Where a session is to go, as OPEN says it.
 #[derive(Debug)]
-pub struct Destination {
+pub struct OpenTarget {
     /// The relays behind the one that is asked.
     pub path: Vec<PublicKey>,
     /// What the last of them is to do.
@@ -202,9 +203,9 @@ pub struct Destination {
 /// The connection is broken.
 pub async fn open(
     stream: &mut TcpStream,
-    seal: &Seal,
-    journey: &Journey,
-    destination: Destination,
+    seal: &RecordCipher,
+    journey: &OpenParams,
+    destination: OpenTarget,
 ) -> io::Result<TraceId> {
     let trace = journey.trace.unwrap_or_else(TraceId::generate);
     let open = Open {
@@ -216,19 +217,19 @@ pub async fn open(
         path: destination.path,
         purpose: destination.purpose,
     };
-    stream.write_all(&seal.sealed(&open.write())).await.map(|()| trace)
+    stream.write_all(&seal.seal_all(&open.write())).await.map(|()| trace)
 }
 
-impl Opening {
+impl SentOpen {
     /// Waits for the answer, and says how long each relay took, the nearest first. It may be asked again.
     ///
     /// # Errors
     /// The true cause and who says so.
-    pub async fn answer(&self, stream: &TcpStream, seal: &Seal) -> Result<Vec<Duration>, DialError> {
+    pub async fn wait_answer(&self, stream: &TcpStream, seal: &RecordCipher) -> Result<Vec<Duration>, DialError> {
         if let Some(times) = self.answered.get() {
             return Ok(times.clone());
         }
-        let answer = self.read(stream, seal).await;
+        let answer = self.read_answer(stream, seal).await;
         if let Ok(times) = &answer {
             // Nobody else waits for it.
             let _ = self.answered.set(times.clone());
@@ -236,33 +237,33 @@ impl Opening {
         // A relay that has acknowledged OPEN is alive, and only waits for somebody else.
         let heard = || unacknowledged(stream.as_fd()).is_ok_and(|bytes| bytes == 0);
         if let (Some(pool), Err(error)) = (&self.pool, &answer)
-            && (error.is_break() || error.is_silence() && !heard())
+            && (error.is_disconnect() || error.is_timeout() && !heard())
         {
-            pool.distrust(&self.hop);
+            pool.discard(&self.hop);
         }
         answer
     }
 
-    async fn read(&self, stream: &TcpStream, seal: &Seal) -> Result<Vec<Duration>, DialError> {
-        let record = timeout_at(self.deadline + GRACE, seal.next(stream)).await;
-        let record = record.map_err(|_| DialError::of_hop(Cause::TimedOut, &*self.hop))?.map_err(|error| {
+    async fn read_answer(&self, stream: &TcpStream, seal: &RecordCipher) -> Result<Vec<Duration>, DialError> {
+        let record = timeout_at(self.deadline + ANSWER_GRACE, seal.next_record(stream)).await;
+        let record = record.map_err(|_| DialError::at_hop(Cause::TimedOut, &*self.hop))?.map_err(|error| {
             let altered = error.kind() == io::ErrorKind::InvalidData;
-            DialError::of_hop(if altered { Cause::HopProtocol } else { Cause::Reset }, &*self.hop)
+            DialError::at_hop(if altered { Cause::HopProtocol } else { Cause::Reset }, &*self.hop)
         })?;
         let answer = OpenAnswer::read(&record.record[record.plaintext]);
-        let answer = answer.map_err(|_| DialError::of_hop(Cause::HopProtocol, &*self.hop))?;
+        let answer = answer.map_err(|_| DialError::at_hop(Cause::HopProtocol, &*self.hop))?;
         match answer.outcome {
             Ok(()) => Ok(answer.relay_times),
             Err(failure) => {
-                let name = self.name_of(failure.relay);
+                let name = self.relay_name(failure.relay);
                 let hop = failure.is_about_hop.then(|| format!("behind {name}"));
-                let teller = Some(Teller { place: failure.relay, name });
+                let teller = Some(FailingRelay { place: failure.relay, name });
                 Err(DialError { hop, teller, ..failure.cause.into() })
             }
         }
     }
 
-    fn name_of(&self, place: u8) -> String {
+    fn relay_name(&self, place: u8) -> String {
         let behind = || self.beyond.get(usize::from(place) - 1).map(ToString::to_string);
         match place {
             0 => self.hop.to_string(),

@@ -14,13 +14,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Names, race};
+use super::{Resolver, race};
 use crate::congestion::CongestionControls;
 use crate::rules::Marks;
 
 /// What a socket is that is about to connect.
 #[derive(Debug, Clone, Copy)]
-pub struct Outgoing<'a> {
+pub struct OutgoingSocket<'a> {
     /// Its TCP settings.
     pub profile: &'a Profile,
     /// The congestion controls that profiles ask for.
@@ -37,12 +37,12 @@ pub struct Outgoing<'a> {
 /// The true cause.
 pub async fn open(
     to: &Target,
-    outgoing: Outgoing<'_>,
-    names: &Names,
+    outgoing: OutgoingSocket<'_>,
+    names: &Resolver,
     judge: &dyn Fn(IpAddr) -> Result<(), Cause>,
     deadline: Instant,
 ) -> Result<(TcpStream, ServerAddr), Cause> {
-    let attempt = async |address| open_one(address, outgoing).await;
+    let attempt = async |address| connect_one(address, outgoing).await;
     let opened = async {
         match &to.host {
             Host::Ip(ip) => {
@@ -52,7 +52,7 @@ pub async fn open(
             }
             Host::Name(name) => {
                 // Half of the time for the name, so that a silent name server is not taken for a silent target.
-                let lookup = names.lookup(name, half_of(deadline));
+                let lookup = names.lookup(name, half_until(deadline));
                 race::race(lookup, to.port, judge, attempt).await
             }
         }
@@ -61,11 +61,11 @@ pub async fn open(
     Ok((stream, ServerAddr(address)))
 }
 
-fn half_of(deadline: Instant) -> Duration {
+fn half_until(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()) / 2
 }
 
-async fn open_one(address: SocketAddr, outgoing: Outgoing<'_>) -> io::Result<TcpStream> {
+async fn connect_one(address: SocketAddr, outgoing: OutgoingSocket<'_>) -> io::Result<TcpStream> {
     let source = outgoing.source.map(|client| client.0).filter(|client| client.is_ipv4() == address.is_ipv4());
     // What this host's own programs answer would go to the client itself.
     let source = source.filter(|_| !is_local(address.ip()).unwrap_or(false));
@@ -79,7 +79,11 @@ async fn open_one(address: SocketAddr, outgoing: Outgoing<'_>) -> io::Result<Tcp
     }
 }
 
-async fn connect(address: SocketAddr, outgoing: Outgoing<'_>, source: Option<SocketAddr>) -> io::Result<TcpStream> {
+async fn connect(
+    address: SocketAddr,
+    outgoing: OutgoingSocket<'_>,
+    source: Option<SocketAddr>,
+) -> io::Result<TcpStream> {
     let socket = new_socket(address, outgoing.profile)?;
     if let Some(marks) = outgoing.marks {
         // Before the profile, which may have a mark of the operator's.

@@ -11,12 +11,12 @@ use socket2::SockRef;
 use tokio::time::Instant;
 
 use crate::admission::SessionPermit;
-use crate::pump::Seal;
-use crate::session::Taken;
+use crate::pump::RecordCipher;
+use crate::session::PathTaken;
 
 /// The two ends of a connection, as those see them who do not know of us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ends {
+pub struct FourTuple {
     /// Who connects.
     pub client: ClientAddr,
     /// To whom.
@@ -25,22 +25,22 @@ pub struct Ends {
 
 /// What was dialled while the client's first packet waited.
 #[derive(Debug)]
-pub struct Ahead {
+pub struct PreDialed {
     /// The section: to the server itself, or to the first hop.
     pub stream: TcpStream,
     /// What it is connected to.
     pub server: ServerAddr,
     /// The keys of the session's bytes, where those are in records.
-    pub seal: Option<Seal>,
+    pub seal: Option<RecordCipher>,
     /// The way it went.
-    pub taken: Taken,
+    pub taken: PathTaken,
     /// How long each relay took.
     pub times: Vec<Duration>,
     /// How long it all took.
     pub took: Duration,
 }
 
-impl Ahead {
+impl PreDialed {
     /// Nobody wants it any more: the server is told as if the client had broken off.
     pub fn abandon(self) {
         // Fails only when the socket is already dead.
@@ -50,7 +50,7 @@ impl Ahead {
 
 /// How far a connection is.
 #[derive(Debug)]
-enum Stage {
+enum PendingStage {
     /// Its first packet waits for an answer.
     Waits,
     /// Its first packet was let in, and the session is about to begin.
@@ -58,7 +58,7 @@ enum Stage {
         /// Since when; another connection may have the same ends later.
         since: Instant,
         permit: SessionPermit,
-        ahead: Option<Box<Ahead>>,
+        ahead: Option<Box<PreDialed>>,
     },
     /// It is a session.
     Runs,
@@ -66,7 +66,7 @@ enum Stage {
 
 /// What a first packet is.
 #[derive(Debug, PartialEq, Eq)]
-pub enum First {
+pub enum FirstPacket {
     /// That of a new connection, which is noted as waiting.
     New,
     /// A retransmission of one that waits.
@@ -76,53 +76,53 @@ pub enum First {
 }
 
 /// The place of a connection that was let in, and what was dialled for it.
-type LetIn = (SessionPermit, Option<Box<Ahead>>);
+type Admitted = (SessionPermit, Option<Box<PreDialed>>);
 
 /// All connections that were caught.
 #[derive(Debug, Default)]
-pub struct Held {
-    stages: Mutex<HashMap<Ends, Stage>>,
+pub struct PendingConnections {
+    stages: Mutex<HashMap<FourTuple, PendingStage>>,
 }
 
-impl Held {
+impl PendingConnections {
     /// Notes the first packet of a connection.
-    pub fn first(&self, ends: Ends) -> First {
-        match self.stages().entry(ends) {
+    pub fn on_first_packet(&self, ends: FourTuple) -> FirstPacket {
+        match self.lock().entry(ends) {
             Entry::Vacant(vacant) => {
-                vacant.insert(Stage::Waits);
-                First::New
+                vacant.insert(PendingStage::Waits);
+                FirstPacket::New
             }
             Entry::Occupied(known) => match known.get() {
-                Stage::Waits => First::Again,
-                Stage::LetIn { .. } | Stage::Runs => First::LetIn,
+                PendingStage::Waits => FirstPacket::Again,
+                PendingStage::LetIn { .. } | PendingStage::Runs => FirstPacket::LetIn,
             },
         }
     }
 
     /// Notes that the connection is let in, its place among the sessions, and the stream that was dialled for it.
-    pub fn let_in(&self, ends: Ends, since: Instant, permit: SessionPermit, ahead: Option<Box<Ahead>>) {
-        self.stages().insert(ends, Stage::LetIn { since, permit, ahead });
+    pub fn admit(&self, ends: FourTuple, since: Instant, permit: SessionPermit, ahead: Option<Box<PreDialed>>) {
+        self.lock().insert(ends, PendingStage::LetIn { since, permit, ahead });
     }
 
     /// Forgets it.
-    pub fn forget(&self, ends: &Ends) {
-        self.stages().remove(ends);
+    pub fn remove(&self, ends: &FourTuple) {
+        self.lock().remove(ends);
     }
 
     /// Makes it a session: `Some` when it was let in, with its place and what was dialled for it.
-    pub fn accept(&self, ends: Ends) -> Option<LetIn> {
-        match self.stages().insert(ends, Stage::Runs) {
-            Some(Stage::LetIn { permit, ahead, .. }) => Some((permit, ahead)),
+    pub fn accept(&self, ends: FourTuple) -> Option<Admitted> {
+        match self.lock().insert(ends, PendingStage::Runs) {
+            Some(PendingStage::LetIn { permit, ahead, .. }) => Some((permit, ahead)),
             _ => None,
         }
     }
 
     /// Forgets it if it was let in at that time and is still not a session: `Some` then, with its place and what was dialled
     /// for it.
-    pub fn give_up(&self, ends: &Ends, then: Instant) -> Option<LetIn> {
-        let mut stages = self.stages();
+    pub fn expire(&self, ends: &FourTuple, then: Instant) -> Option<Admitted> {
+        let mut stages = self.lock();
         match stages.remove(ends) {
-            Some(Stage::LetIn { since, permit, ahead }) if since == then => Some((permit, ahead)),
+            Some(PendingStage::LetIn { since, permit, ahead }) if since == then => Some((permit, ahead)),
             Some(other) => {
                 stages.insert(*ends, other);
                 None
@@ -131,7 +131,7 @@ impl Held {
         }
     }
 
-    fn stages(&self) -> MutexGuard<'_, HashMap<Ends, Stage>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<FourTuple, PendingStage>> {
         self.stages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

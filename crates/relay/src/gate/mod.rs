@@ -25,31 +25,31 @@ use tokio::time::{Instant, interval, timeout};
 use crate::admission::SessionPermit;
 use crate::config::{ConnectMode, ListenerKind};
 use crate::dial::{DialError, Dialled};
-use crate::entrance::Entrance;
+use crate::entrance::ListenerContext;
 use crate::rules::Marks;
-use crate::session::{Errand, Reached, reach};
-use crate::worker::Stop;
+use crate::session::{ConnectedPath, DialContext, connect_end_to_end};
+use crate::worker::StopSignal;
 
-pub use held::{Ahead, Ends, Held};
+pub use held::{FourTuple, PendingConnections, PreDialed};
 
 /// How often is looked for what was let in and never came.
-const LOOK: Duration = Duration::from_secs(1);
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a server that said nothing is left alone.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Most servers that are remembered for it.
-const MOST_SILENT: usize = 4096;
+const MAX_SILENT: usize = 4096;
 
 /// The first packets for one listener.
 pub struct Gate {
-    entrance: Rc<Entrance>,
+    entrance: Rc<ListenerContext>,
     queue: AsyncFd<NfQueue>,
     marks: Marks,
     /// The mark of packets that may go to the listener.
     welcome: u32,
     /// Those that were let in, the oldest first.
-    let_in: RefCell<VecDeque<(Instant, Ends)>>,
+    let_in: RefCell<VecDeque<(Instant, FourTuple)>>,
     /// Ends sockets in TIME_WAIT; none where the kernel has no such thing.
     destroyer: Option<SocketDestroyer>,
     /// Servers that said nothing, and since when.
@@ -62,7 +62,7 @@ pub struct Gate {
 ///
 /// # Errors
 /// The kernel's, when the queue cannot be watched.
-pub async fn run(entrance: Rc<Entrance>, queue: NfQueue, number: usize, mut stop: Stop) -> io::Result<()> {
+pub async fn run(entrance: Rc<ListenerContext>, queue: NfQueue, number: usize, mut stop: StopSignal) -> io::Result<()> {
     let marks = entrance.config.marks();
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a queue never does")]
     let queue = AsyncFd::new(queue)?;
@@ -80,67 +80,67 @@ pub async fn run(entrance: Rc<Entrance>, queue: NfQueue, number: usize, mut stop
         silent: RefCell::default(),
         passing: Cell::new(None),
     });
-    let mut look = interval(LOOK);
+    let mut look = interval(EXPIRY_INTERVAL);
     loop {
         tokio::select! {
-            _ = look.tick() => gate.tidy(),
-            readable = stop.or(gate.queue.readable()) => {
+            _ = look.tick() => gate.expire(),
+            readable = stop.stop_first(gate.queue.readable()) => {
                 let Some(readable) = readable else { break };
                 // An error is about one datagram; the next one may be better.
-                let _ = readable?.try_io(|queue| queue.get_ref().receive(|packet| gate.judge(packet.id, packet.payload)));
+                let _ = readable?.try_io(|queue| queue.get_ref().receive(|packet| gate.on_packet(packet.id, packet.payload)));
             }
         }
     }
     while Rc::strong_count(&gate) > 1 || !gate.let_in.borrow().is_empty() {
         look.tick().await;
-        gate.tidy();
+        gate.expire();
     }
     Ok(())
 }
 
 impl Gate {
-    fn judge(self: &Rc<Self>, id: u32, packet: &[u8]) {
+    fn on_packet(self: &Rc<Self>, id: u32, packet: &[u8]) {
         // The rules catch nothing else.
         let Ok(syn) = Syn::parse(packet) else { return self.mark(id, self.marks.pass()) };
-        let ends = Ends { client: syn.client, server: syn.server };
+        let ends = FourTuple { client: syn.client, server: syn.server };
         let held = &self.entrance.shared().held;
-        match held.first(ends) {
-            held::First::New => {}
-            held::First::Again => return self.tell(id, Verdict::Drop),
-            held::First::LetIn => return self.mark(id, self.welcome),
+        match held.on_first_packet(ends) {
+            held::FirstPacket::New => {}
+            held::FirstPacket::Again => return self.set_verdict(id, Verdict::Drop),
+            held::FirstPacket::LetIn => return self.mark(id, self.welcome),
         }
-        let permit = match self.enter(&ends) {
+        let permit = match self.try_admit(&ends) {
             Ok(permit) => permit,
             Err(reason) => {
-                held.forget(&ends);
-                return self.pass(id, &ends, reason);
+                held.remove(&ends);
+                return self.pass_through(id, &ends, reason);
             }
         };
         if self.entrance.listener.connect == ConnectMode::Hold {
-            tokio::task::spawn_local(hold(Rc::clone(self), ends, id, permit));
+            tokio::task::spawn_local(dial_held(Rc::clone(self), ends, id, permit));
         } else {
-            self.let_in(id, ends, permit, None);
+            self.admit(id, ends, permit, None);
         }
     }
 
     /// Takes a place for a session, or says why there is none.
-    fn enter(&self, ends: &Ends) -> Result<SessionPermit, &'static str> {
-        if self.entrance.worker.leaving.has_begun() {
+    fn try_admit(&self, ends: &FourTuple) -> Result<SessionPermit, &'static str> {
+        if self.entrance.worker.leaving.is_draining() {
             return Err("draining");
         }
-        if self.silent.borrow().get(&ends.server.0).is_some_and(|since| since.elapsed() < SILENCE) {
+        if self.silent.borrow().get(&ends.server.0).is_some_and(|since| since.elapsed() < SILENT_TIMEOUT) {
             return Err("silent");
         }
         let server = ends.server.0;
         if !self.entrance.listener.access.permits(&server.ip().into(), Some(server.ip()), server.port()) {
             return Err("denied");
         }
-        self.entrance.enter(ends.client.0.ip())
+        self.entrance.try_admit(ends.client.0.ip())
     }
 
-    fn let_in(&self, id: u32, ends: Ends, permit: SessionPermit, ahead: Option<Box<Ahead>>) {
+    fn admit(&self, id: u32, ends: FourTuple, permit: SessionPermit, ahead: Option<Box<PreDialed>>) {
         let now = Instant::now();
-        self.entrance.shared().held.let_in(ends, now, permit, ahead);
+        self.entrance.shared().held.admit(ends, now, permit, ahead);
         self.let_in.borrow_mut().push_back((now, ends));
         self.mark(id, self.welcome);
         if let Some(reason) = self.passing.take() {
@@ -149,7 +149,7 @@ impl Gate {
     }
 
     /// Lets a packet go on without us. Ends of ours from a session before, with the same ports, would meet its answers.
-    fn pass(&self, id: u32, ends: &Ends, reason: &'static str) {
+    fn pass_through(&self, id: u32, ends: &FourTuple, reason: &'static str) {
         let (client, server) = (ends.client.0, ends.server.0);
         // Through a tunnel this host's own programs come too: at the client's end is one of their sockets then.
         let theirs = (self.entrance.listener.kind != ListenerKind::Tun).then_some((client, server));
@@ -167,10 +167,10 @@ impl Gate {
     }
 
     fn mark(&self, id: u32, mark: u32) {
-        self.tell(id, Verdict::Accept { mark });
+        self.set_verdict(id, Verdict::Accept { mark });
     }
 
-    fn tell(&self, id: u32, verdict: Verdict) {
+    fn set_verdict(&self, id: u32, verdict: Verdict) {
         // Fails only when the kernel has no memory; then the packet is dropped with the queue, and sent again by its sender.
         let _ = self.queue.get_ref().set_verdict(id, verdict);
     }
@@ -180,45 +180,45 @@ impl Gate {
     }
 
     /// What the server answered, or that it did not, is what the client sees.
-    fn decline(&self, id: u32, ends: &Ends, error: &DialError) {
-        self.entrance.shared().held.forget(ends);
-        match error.told_to_client() {
+    fn reject(&self, id: u32, ends: &FourTuple, error: &DialError) {
+        self.entrance.shared().held.remove(ends);
+        match error.cause_for_client() {
             Cause::Refused => self.mark(id, self.marks.refused()),
             Cause::Unreachable => self.mark(id, self.marks.unreachable()),
             Cause::TimedOut => {
                 let mut silent = self.silent.borrow_mut();
-                if silent.len() < MOST_SILENT {
+                if silent.len() < MAX_SILENT {
                     silent.insert(ends.server.0, Instant::now());
                 }
-                self.pass(id, ends, "silent");
+                self.pass_through(id, ends, "silent");
             }
             // It has answered, and may do so again.
-            Cause::Reset if error.hop.is_none() => self.pass(id, ends, "reset"),
-            _ => self.pass(id, ends, "failed"),
+            Cause::Reset if error.hop.is_none() => self.pass_through(id, ends, "reset"),
+            _ => self.pass_through(id, ends, "failed"),
         }
     }
 
     /// Gives up what was let in and did not come, and forgets silences that are over.
-    fn tidy(&self) {
+    fn expire(&self) {
         let patience = self.entrance.config.timeouts.handshake;
         while let Some((since, ends)) = self.next_older_than(patience) {
-            if let Some((permit, ahead)) = self.entrance.shared().held.give_up(&ends, since) {
+            if let Some((permit, ahead)) = self.entrance.shared().held.expire(&ends, since) {
                 let (server, path) = ahead.as_ref().map_or((None, None), |a| (Some(a.server), a.taken.path.clone()));
                 ahead.into_iter().for_each(|ahead| ahead.abandon());
-                self.ends(permit, EndReason::LeftEarly, SessionClosed { server, ..self.closed(&ends, path) });
+                self.emit_closed(permit, EndReason::LeftEarly, SessionClosed { server, ..self.closed(&ends, path) });
             }
         }
-        self.silent.borrow_mut().retain(|_, since| since.elapsed() < SILENCE);
+        self.silent.borrow_mut().retain(|_, since| since.elapsed() < SILENT_TIMEOUT);
     }
 
-    fn next_older_than(&self, patience: Duration) -> Option<(Instant, Ends)> {
+    fn next_older_than(&self, patience: Duration) -> Option<(Instant, FourTuple)> {
         let mut let_in = self.let_in.borrow_mut();
         let old = let_in.front().is_some_and(|(since, _)| since.elapsed() > patience);
         if old { let_in.pop_front() } else { None }
     }
 
     /// The end of what has not become a session, with the closing event of one.
-    fn ends(&self, permit: SessionPermit, end: EndReason, closed: SessionClosed) {
+    fn emit_closed(&self, permit: SessionPermit, end: EndReason, closed: SessionClosed) {
         let shared = self.entrance.shared();
         shared.metrics.record_accepted(&self.name());
         // The reader of the closing event finds the place free.
@@ -226,30 +226,30 @@ impl Gate {
         shared.emit(&Event::Closed(Box::new(SessionClosed { end, ..closed })));
     }
 
-    fn closed(&self, ends: &Ends, path: Option<Box<str>>) -> SessionClosed {
+    fn closed(&self, ends: &FourTuple, path: Option<Box<str>>) -> SessionClosed {
         let target = Some(Target::from(ends.server.0));
-        let session = self.entrance.shared().next_session();
+        let session = self.entrance.shared().next_session_id();
         let path = path.map_or_else(|| "-".to_owned(), String::from);
         SessionClosed { target, path, ..SessionClosed::new(session, self.name(), ends.client) }
     }
 }
 
 /// Dials while the first packet waits.
-async fn hold(gate: Rc<Gate>, ends: Ends, id: u32, permit: SessionPermit) {
+async fn dial_held(gate: Rc<Gate>, ends: FourTuple, id: u32, permit: SessionPermit) {
     let asked = Instant::now();
     let patience = gate.entrance.config.timeouts.hold;
-    let errand = Errand::new(Rc::clone(&gate.entrance), ends.client, None, patience);
-    let reached = timeout(patience, reach(&errand, &Target::from(ends.server.0))).await;
+    let errand = DialContext::new(Rc::clone(&gate.entrance), ends.client, None, patience);
+    let reached = timeout(patience, connect_end_to_end(&errand, &Target::from(ends.server.0))).await;
     let reached = reached.unwrap_or(Err(Cause::TimedOut.into()));
-    match reached.and_then(|reached| ahead(reached, &errand, asked)) {
-        Ok(ahead) => gate.let_in(id, ends, permit, Some(Box::new(ahead))),
+    match reached.and_then(|reached| pre_dialed(reached, &errand, asked)) {
+        Ok(ahead) => gate.admit(id, ends, permit, Some(Box::new(ahead))),
         Err(error) => {
-            gate.decline(id, &ends, &error);
-            let closed = gate.closed(&ends, errand.path());
+            gate.reject(id, &ends, &error);
+            let closed = gate.closed(&ends, errand.path_name());
             let (detail, trace, duration) = (error.detail(), errand.trace(), asked.elapsed());
             let chosen =
-                errand.expected().map(|(expected, left)| Box::new(expected.to_choice_record(&left, None, None)));
-            gate.ends(
+                errand.prediction().map(|(expected, left)| Box::new(expected.to_choice_record(&left, None, None)));
+            gate.emit_closed(
                 permit,
                 EndReason::ConnectFailed(error.cause),
                 SessionClosed { detail, trace, duration, chosen, ..closed },
@@ -259,14 +259,14 @@ async fn hold(gate: Rc<Gate>, ends: Ends, id: u32, permit: SessionPermit) {
 }
 
 /// What was reached, for another thread.
-fn ahead(reached: Reached, errand: &Errand, asked: Instant) -> Result<Ahead, DialError> {
+fn pre_dialed(reached: ConnectedPath, errand: &DialContext, asked: Instant) -> Result<PreDialed, DialError> {
     let Dialled { stream, server, opened } = reached.dialled;
     let seal = opened.and_then(|opened| opened.encrypt.then_some(opened.seal));
-    Ok(Ahead {
+    Ok(PreDialed {
         stream: stream.into_std().map_err(|_| Cause::Exhausted)?,
         server,
         seal: seal.map(|seal| Rc::into_inner(seal).expect("invariant: nobody else has it")),
-        taken: errand.taken(),
+        taken: errand.path_taken(),
         times: reached.times.unwrap_or_default(),
         took: asked.elapsed(),
     })

@@ -14,7 +14,7 @@ use crate::session::Session;
 const STEP: usize = 4096;
 
 /// Bytes from a stream, read as far as a parser needs them.
-pub struct Inbox<'a> {
+pub struct HandshakeReader<'a> {
     stream: &'a TcpStream,
     bytes: Vec<u8>,
     deadline: Option<Instant>,
@@ -22,7 +22,7 @@ pub struct Inbox<'a> {
 
 /// Why nothing could be read.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum ReadError {
     /// The stream ended (`UnexpectedEof`), or broke.
     Gone(io::ErrorKind),
     /// The deadline has passed.
@@ -31,33 +31,33 @@ pub enum Trouble {
     Wire(WireError),
 }
 
-impl From<Trouble> for EndReason {
-    fn from(trouble: Trouble) -> Self {
+impl From<ReadError> for EndReason {
+    fn from(trouble: ReadError) -> Self {
         match trouble {
-            Trouble::Gone(_) => Self::LeftEarly,
-            Trouble::Late => Self::HandshakeTimeout,
-            Trouble::Wire(WireError::Invalid(why)) => Self::BadHandshake(why),
-            Trouble::Wire(WireError::TooLarge) => Self::BadHandshake("too large"),
-            Trouble::Wire(WireError::Incomplete) => Self::BadHandshake("incomplete"),
+            ReadError::Gone(_) => Self::LeftEarly,
+            ReadError::Late => Self::HandshakeTimeout,
+            ReadError::Wire(WireError::Invalid(why)) => Self::BadHandshake(why),
+            ReadError::Wire(WireError::TooLarge) => Self::BadHandshake("too large"),
+            ReadError::Wire(WireError::Incomplete) => Self::BadHandshake("incomplete"),
         }
     }
 }
 
-impl<'a> Inbox<'a> {
+impl<'a> HandshakeReader<'a> {
     /// The inbox of a session's client.
     #[must_use]
     pub fn new(session: &'a Session) -> Self {
-        Self::of(&session.client)
+        Self::from_stream(&session.client)
     }
 
     /// An inbox of any stream.
     #[must_use]
-    pub fn of(stream: &'a TcpStream) -> Self {
+    pub fn from_stream(stream: &'a TcpStream) -> Self {
         Self { stream, bytes: Vec::new(), deadline: None }
     }
 
     /// From here on all reads together have `span`; `None` lifts a bound.
-    pub fn bound(&mut self, span: Option<Duration>) {
+    pub fn set_deadline(&mut self, span: Option<Duration>) {
         self.deadline = span.map(|span| Instant::now() + span);
     }
 
@@ -65,7 +65,7 @@ impl<'a> Inbox<'a> {
     ///
     /// # Errors
     /// [`Trouble::Gone`].
-    pub async fn first_byte(&mut self) -> Result<u8, Trouble> {
+    pub async fn first_byte(&mut self) -> Result<u8, ReadError> {
         while self.bytes.is_empty() {
             self.read_more().await?;
         }
@@ -76,7 +76,7 @@ impl<'a> Inbox<'a> {
     ///
     /// # Errors
     /// [`Trouble`]; the bytes stay when they are no message.
-    pub async fn next<T>(&mut self, parse: impl Fn(&[u8]) -> Parsed<T>) -> Result<T, Trouble> {
+    pub async fn next<T>(&mut self, parse: impl Fn(&[u8]) -> Parsed<T>) -> Result<T, ReadError> {
         loop {
             match parse(&self.bytes) {
                 Ok((value, used)) => {
@@ -88,36 +88,36 @@ impl<'a> Inbox<'a> {
                     return Ok(value);
                 }
                 Err(WireError::Incomplete) => self.read_more().await?,
-                Err(error) => return Err(Trouble::Wire(error)),
+                Err(error) => return Err(ReadError::Wire(error)),
             }
         }
     }
 
     /// Whether `parse` can decide from what is here.
-    pub fn holds<T>(&self, parse: impl Fn(&[u8]) -> Parsed<T>) -> bool {
+    pub fn can_parse<T>(&self, parse: impl Fn(&[u8]) -> Parsed<T>) -> bool {
         !matches!(parse(&self.bytes), Err(WireError::Incomplete))
     }
 
-    async fn read_more(&mut self) -> Result<(), Trouble> {
+    async fn read_more(&mut self) -> Result<(), ReadError> {
         loop {
-            self.readable().await?;
+            self.wait_readable().await?;
             self.bytes.reserve(STEP);
             match self.stream.try_read_buf(&mut self.bytes) {
-                Ok(0) => return Err(Trouble::Gone(io::ErrorKind::UnexpectedEof)),
+                Ok(0) => return Err(ReadError::Gone(io::ErrorKind::UnexpectedEof)),
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(Trouble::Gone(error.kind())),
+                Err(error) => return Err(ReadError::Gone(error.kind())),
             }
         }
     }
 
-    async fn readable(&self) -> Result<(), Trouble> {
+    async fn wait_readable(&self) -> Result<(), ReadError> {
         let readable = self.stream.readable();
         let readable = match self.deadline {
-            Some(deadline) => timeout_at(deadline, readable).await.map_err(|_| Trouble::Late)?,
+            Some(deadline) => timeout_at(deadline, readable).await.map_err(|_| ReadError::Late)?,
             None => readable.await,
         };
-        readable.map_err(|error| Trouble::Gone(error.kind()))
+        readable.map_err(|error| ReadError::Gone(error.kind()))
     }
 
     /// Takes up to `most` of the bytes that are here.
@@ -140,7 +140,7 @@ impl<'a> Inbox<'a> {
 
     /// Whether what is here looks like the beginning of an HTTP request.
     #[must_use]
-    pub fn holds_http(&self) -> bool {
+    pub fn is_http(&self) -> bool {
         self.bytes.first().is_some_and(u8::is_ascii_alphabetic)
     }
 }

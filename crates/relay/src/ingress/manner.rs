@@ -12,19 +12,19 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::http;
-use super::section::Arrival;
+use super::section::IncomingOpen;
 use crate::dial::DialError;
 use crate::pump;
 
 /// How long a client has to take our last words.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Most bytes that are read and thrown away meanwhile.
-const DISCARDED: usize = 256 * 1024;
+const MAX_DISCARDED: usize = 256 * 1024;
 
 /// The client's own words for success and failure.
 #[derive(Debug, Clone)]
-pub enum Manner {
+pub enum Responder {
     /// It expects nothing: a failure is a reset.
     Silent,
     /// The same, and nothing of it goes on before the target has answered.
@@ -36,13 +36,13 @@ pub enum Manner {
     /// HTTP CONNECT, RFC 9110, 9.3.6.
     Connect,
     /// A relay: it gets an answer, and may have sent what follows already.
-    Section(Rc<Arrival>),
+    Section(Rc<IncomingOpen>),
 }
 
-impl Manner {
+impl Responder {
     /// Whether nothing of the client goes on before it has been told.
     #[must_use]
-    pub fn waits(&self) -> bool {
+    pub fn is_client_waiting(&self) -> bool {
         matches!(self, Self::Caught | Self::Socks4 | Self::Socks5 | Self::Connect)
     }
 
@@ -50,13 +50,18 @@ impl Manner {
     ///
     /// # Errors
     /// The client's section is broken.
-    pub async fn granted(&self, client: &TcpStream, bound: Option<SocketAddr>, times: &[Duration]) -> io::Result<()> {
+    pub async fn send_success(
+        &self,
+        client: &TcpStream,
+        bound: Option<SocketAddr>,
+        times: &[Duration],
+    ) -> io::Result<()> {
         match self {
             Self::Silent | Self::Caught => Ok(()),
             Self::Socks4 => write_all(client, &socks4::reply(true)).await,
             Self::Socks5 => write_all(client, &socks5::reply(socks5::Reply::Succeeded, bound)).await,
             Self::Connect => write_all(client, b"HTTP/1.1 200 Connection established\r\n\r\n").await,
-            Self::Section(arrival) => write_all(client, &arrival.granted(times)).await,
+            Self::Section(arrival) => write_all(client, &arrival.success_answer(times)).await,
         }
     }
 
@@ -64,23 +69,23 @@ impl Manner {
     ///
     /// # Errors
     /// The client's section is broken.
-    pub async fn granted_early(self, client: &TcpStream) -> Result<Self, EndReason> {
-        if !self.waits() {
+    pub async fn send_early_success(self, client: &TcpStream) -> Result<Self, EndReason> {
+        if !self.is_client_waiting() {
             return Ok(self);
         }
-        self.granted(client, None, &[]).await.map_err(|_| EndReason::ResetByClient)?;
+        self.send_success(client, None, &[]).await.map_err(|_| EndReason::ResetByClient)?;
         Ok(Self::Silent)
     }
 
     /// Sends the client the cause, with the names of hops where the client may know them, and closes.
-    pub async fn refused(&self, client: &TcpStream, error: &DialError, names_hops: bool) {
-        let cause = error.told_to_client();
+    pub async fn send_failure(&self, client: &TcpStream, error: &DialError, names_hops: bool) {
+        let cause = error.cause_for_client();
         match self {
             Self::Silent | Self::Caught => pump::abort(client),
-            Self::Socks4 => last_words(client, &socks4::reply(false)).await,
-            Self::Socks5 => last_words(client, &socks5::reply(cause.into(), None)).await,
-            Self::Connect => last_words(client, &http::of_dial(error, names_hops)).await,
-            Self::Section(arrival) => last_words(client, &arrival.refused(error.told_to_relay())).await,
+            Self::Socks4 => send_and_close(client, &socks4::reply(false)).await,
+            Self::Socks5 => send_and_close(client, &socks5::reply(cause.into(), None)).await,
+            Self::Connect => send_and_close(client, &http::dial_error_response(error, names_hops)).await,
+            Self::Section(arrival) => send_and_close(client, &arrival.failure_answer(error.open_failure())).await,
         }
     }
 }
@@ -103,24 +108,24 @@ pub async fn write_all(stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes an answer after which there is nothing more to say.
-pub async fn last_words(client: &TcpStream, bytes: &[u8]) {
+pub async fn send_and_close(client: &TcpStream, bytes: &[u8]) {
     let goodbye = async {
         if write_all(client, bytes).await.is_ok() {
-            hang_up(client).await;
+            lingering_close(client).await;
         }
     };
     // A client that does not take them goes without.
-    let _ = timeout(LAST_WORDS, goodbye).await;
+    let _ = timeout(CLOSE_TIMEOUT, goodbye).await;
 }
 
 /// Closes so that what was written arrives: closing with unread bytes in the receive buffer would send a reset, and
 /// that may overtake them (RFC 9112, 9.6).
-pub async fn hang_up(client: &TcpStream) {
+pub async fn lingering_close(client: &TcpStream) {
     let _ = SockRef::from(client).shutdown(std::net::Shutdown::Write);
     let mut discarded = 0;
     let mut bytes = vec![0; 8192];
     let drain = async {
-        while discarded < DISCARDED && client.readable().await.is_ok() {
+        while discarded < MAX_DISCARDED && client.readable().await.is_ok() {
             match client.try_read(&mut bytes) {
                 Ok(0) => return,
                 Ok(count) => discarded += count,
@@ -129,5 +134,5 @@ pub async fn hang_up(client: &TcpStream) {
             }
         }
     };
-    let _ = timeout(LAST_WORDS, drain).await;
+    let _ = timeout(CLOSE_TIMEOUT, drain).await;
 }

@@ -18,24 +18,24 @@ use ekiden_proto::wire::{socks4, socks5, tls};
 use tokio::net::TcpStream;
 
 use crate::config::ListenerKind;
-use crate::gate::Ahead;
+use crate::gate::PreDialed;
 use crate::session::Session;
 
-pub use inbox::Inbox;
-pub use manner::{Manner, hang_up, write_all};
+pub use inbox::HandshakeReader;
+pub use manner::{Responder, lingering_close, write_all};
 
 /// The detail of the log line for a client that begins with a TLS handshake.
 const SPEAKS_TLS: &str = "the client speaks TLS, and this listener does not: the proxy's URL has to begin with http:// or \
                           socks5://, not https://";
 
 /// What a client wants.
-pub enum Wish {
+pub enum ClientRequest {
     /// To be connected to a target.
-    Tunnel(Tunnel),
+    Tunnel(TunnelRequest),
     /// An HTTP request to be forwarded.
-    Http(Box<http::Asked>),
+    Http(Box<http::ProxyRequest>),
     /// What was dialled while its first packet waited.
-    Dialled(Box<Ahead>),
+    Dialled(Box<PreDialed>),
     /// To go on as the server agreed: the connection has changed to another protocol (RFC 9110, 7.8).
     Upgraded {
         /// The server's section.
@@ -46,13 +46,13 @@ pub enum Wish {
 }
 
 /// A connection to be made.
-pub struct Tunnel {
+pub struct TunnelRequest {
     /// Where to.
     pub target: Target,
     /// What the client sent behind its request.
     pub early: Vec<u8>,
     /// How the client wants to hear of it.
-    pub manner: Manner,
+    pub manner: Responder,
 }
 
 /// Finds out what the client wants, within the handshake deadline: all reads together, so that a client that sends a
@@ -60,38 +60,38 @@ pub struct Tunnel {
 ///
 /// # Errors
 /// How the session ended instead. The client has been told, where its protocol has words for it.
-pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, EndReason> {
-    inbox.bound(Some(session.entrance.config.timeouts.handshake));
-    let wish = listen(session, inbox).await;
-    inbox.bound(None);
+pub async fn accept(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
+    inbox.set_deadline(Some(session.entrance.config.timeouts.handshake));
+    let wish = detect_protocol(session, inbox).await;
+    inbox.set_deadline(None);
     wish
 }
 
-async fn listen(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, EndReason> {
+async fn detect_protocol(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     let listener = &session.entrance.listener;
     if let Some(arrival) = &session.errand.arrival {
         let target = arrival.open.purpose.target().expect("invariant: a lane wants to go nowhere").clone();
-        let manner = Manner::Section(Rc::clone(arrival));
-        return Ok(Wish::Tunnel(Tunnel { target, early: Vec::new(), manner }));
+        let manner = Responder::Section(Rc::clone(arrival));
+        return Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), manner }));
     }
     if listener.kind.is_transparent() {
         return transparent::accept(session);
     }
     if listener.kind == ListenerKind::Tcp {
         let target = listener.target.clone().expect("invariant: a tcp listener has a target");
-        return Ok(Wish::Tunnel(Tunnel { target, early: Vec::new(), manner: Manner::Silent }));
+        return Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), manner: Responder::Silent }));
     }
     let first = inbox.first_byte().await?;
     if inbox.next(tls::detect_handshake).await? {
-        manner::last_words(&session.client, &tls::HANDSHAKE_FAILURE).await;
+        manner::send_and_close(&session.client, &tls::HANDSHAKE_FAILURE).await;
         return Err(EndReason::BadHandshake(SPEAKS_TLS));
     }
     match (listener.kind, first) {
         (ListenerKind::Auto | ListenerKind::Socks, socks4::VERSION) => {
-            socks::accept_socks4(session, inbox).await.map(Wish::Tunnel)
+            socks::accept_socks4(session, inbox).await.map(ClientRequest::Tunnel)
         }
         (ListenerKind::Auto | ListenerKind::Socks, socks5::VERSION) => {
-            socks::accept_socks5(session, inbox).await.map(Wish::Tunnel)
+            socks::accept_socks5(session, inbox).await.map(ClientRequest::Tunnel)
         }
         (ListenerKind::Socks, _) => Err(EndReason::BadHandshake("not SOCKS")),
         _ => http::accept(session, inbox).await,

@@ -19,95 +19,104 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::Manner;
+use super::Responder;
 use crate::admission::{Client, SessionPermit, UnprovenPermit};
 use crate::config::{Peer, SectionListener};
-use crate::dial::section::{Trouble, read_hello};
-use crate::entrance::Entrance;
+use crate::dial::section::{PeerHandshakeError, read_hello};
+use crate::entrance::ListenerContext;
 use crate::measure::answer;
-use crate::path::Way;
-use crate::pump::Seal;
-use crate::session::{Came, Session};
+use crate::path::PathChoice;
+use crate::pump::RecordCipher;
+use crate::session::{Origin, Session};
 
 /// A session as the relay before us has opened it.
 #[derive(Debug)]
-pub struct Arrival {
+pub struct IncomingOpen {
     /// What it wants.
     pub open: Open,
     /// Which relay has sent it, where the listener knows its peers.
     pub peer: Option<Arc<Peer>>,
     key: PublicKey,
     /// Until the answer has been made; the pump holds on to it where it goes on with records.
-    seal: RefCell<Option<Rc<Seal>>>,
+    seal: RefCell<Option<Rc<RecordCipher>>>,
     at: Instant,
 }
 
 /// Takes a connection from its first byte to the beginning of a session, or to its end.
-pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: ClientAddr, permit: UnprovenPermit) {
+pub async fn serve_connection(
+    entrance: Rc<ListenerContext>,
+    mut stream: TcpStream,
+    address: ClientAddr,
+    permit: UnprovenPermit,
+) {
     let opened = tokio::select! {
         biased;
         () = permit.evicted() => None,
-        opened = until_open(&entrance, &mut stream, &permit) => Some(opened),
+        opened = read_until_open(&entrance, &mut stream, &permit) => Some(opened),
     };
     match opened {
         Some(Ok(Some(arrival))) => match permit.prove() {
-            Some(_permit) => begin(&entrance, arrival, (stream, address)).await,
+            Some(_permit) => start_session(&entrance, arrival, (stream, address)).await,
             None => entrance.shared().metrics.record_section_evicted(&entrance.listener.name),
         },
         // It was closed before a session needed it.
         Some(Ok(None)) => {}
-        Some(Err(stopped)) => entrance.turn_away(stream, address, Came::Itself, stopped),
+        Some(Err(stopped)) => entrance.reject(stream, address, Origin::Itself, stopped),
         None => entrance.shared().metrics.record_section_evicted(&entrance.listener.name),
     }
 }
 
 /// Reads a connection up to OPEN, which proves that the relay has its private key. `None` where the connection ends before.
-async fn until_open(
-    entrance: &Entrance,
+async fn read_until_open(
+    entrance: &ListenerContext,
     stream: &mut TcpStream,
     permit: &UnprovenPermit,
-) -> Result<Option<Arrival>, Stopped> {
+) -> Result<Option<IncomingOpen>, HandshakeEnd> {
     let shaken = timeout(entrance.config.timeouts.handshake, shake_hands(entrance, stream)).await;
     let (seal, key) = shaken.unwrap_or(Err((EndReason::HandshakeTimeout, None)))?;
     let _waiting = entrance.shared().metrics.track_waiting_section(&entrance.listener.name);
     let open =
-        next_session(entrance, stream, &seal, permit).await.map_err(|why| (EndReason::BadHandshake(why), None))?;
-    let arrival = |open| Arrival { open, peer: None, key, seal: RefCell::new(Some(Rc::new(seal))), at: Instant::now() };
+        wait_next_open(entrance, stream, &seal, permit).await.map_err(|why| (EndReason::BadHandshake(why), None))?;
+    let arrival =
+        |open| IncomingOpen { open, peer: None, key, seal: RefCell::new(Some(Rc::new(seal))), at: Instant::now() };
     Ok(open.map(arrival))
 }
 
 /// How a handshake ended that came to nothing, and more for the log.
-type Stopped = (EndReason, Option<String>);
+type HandshakeEnd = (EndReason, Option<String>);
 
-async fn shake_hands(entrance: &Entrance, stream: &mut TcpStream) -> Result<(Seal, PublicKey), Stopped> {
+async fn shake_hands(
+    entrance: &ListenerContext,
+    stream: &mut TcpStream,
+) -> Result<(RecordCipher, PublicKey), HandshakeEnd> {
     let hello = read_hello(stream).await.map_err(|trouble| match trouble {
-        Trouble::Io(_) => (EndReason::LeftEarly, None),
+        PeerHandshakeError::Io(_) => (EndReason::LeftEarly, None),
         _ => (EndReason::BadHandshake("not the section protocol"), None),
     })?;
     let now = entrance.shared().started_at.elapsed();
-    let (responder, key, ours) = match recognise(entrance, &hello, now) {
+    let (responder, key, ours) = match identify(entrance, &hello, now) {
         Ok(known) => known,
         Err((why, detail)) => {
             // Whoever does not wait for it goes without.
             let _ = stream.write_all(&write_refusal(Versions::SUPPORTED, why)).await;
-            return Err((refused(why), detail));
+            return Err((refusal_reason(why), detail));
         }
     };
     let gift = (!hello.is_resumption).then(|| entrance.shared().tickets.issue(&ours, &key, now));
     let (transport, answer) = responder.accept(gift.as_ref());
     stream.write_all(&answer).await.map_err(|_| (EndReason::LeftEarly, None))?;
-    Ok((Seal::new(transport, Open::MAX_LENGTH), key))
+    Ok((RecordCipher::new(transport, Open::MAX_LENGTH), key))
 }
 
 /// The key of the relay that dials, and the key of this listener; an error when the relay may not come in.
-fn recognise(
-    entrance: &Entrance,
+fn identify(
+    entrance: &ListenerContext,
     hello: &Hello,
     now: Duration,
 ) -> Result<(NoiseResponder, PublicKey, PublicKey), (Refusal, Option<String>)> {
     // By the rules that are in force now: it may have waited while a relay was let in.
-    let successor = entrance.worker.successor(entrance);
-    let section = section_of(successor.as_deref().unwrap_or(entrance));
+    let successor = entrance.worker.current_listener(entrance);
+    let section = section_listener(successor.as_deref().unwrap_or(entrance));
     let read = if hello.is_resumption {
         NoiseResponder::read_resumption(
             (&entrance.shared().tickets, &section.public_key),
@@ -120,19 +129,19 @@ fn recognise(
     };
     let (responder, key) = read.map_err(|why| (why, None))?;
     let known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
-    if known { Ok((responder, key, section.public_key)) } else { Err((Refusal::UnknownPeer, stranger(&key))) }
+    if known { Ok((responder, key, section.public_key)) } else { Err((Refusal::UnknownPeer, unknown_key_hint(&key))) }
 }
 
 /// What it takes to let a stranger in.
-fn stranger(key: &PublicKey) -> Option<String> {
+fn unknown_key_hint(key: &PublicKey) -> Option<String> {
     Some(format!("key {key} is not among the peers"))
 }
 
-fn section_of(entrance: &Entrance) -> &SectionListener {
+fn section_listener(entrance: &ListenerContext) -> &SectionListener {
     entrance.listener.section.as_ref().expect("invariant: a section listener has keys")
 }
 
-fn refused(why: Refusal) -> EndReason {
+fn refusal_reason(why: Refusal) -> EndReason {
     match why {
         Refusal::UnknownPeer => EndReason::Unauthenticated,
         Refusal::WrongKey => EndReason::BadHandshake("not made for our key"),
@@ -142,10 +151,10 @@ fn refused(why: Refusal) -> EndReason {
 }
 
 /// Waits for OPEN. `None` where the connection is closed before it is needed, or older than a ready connection becomes.
-async fn next_session(
-    entrance: &Entrance,
+async fn wait_next_open(
+    entrance: &ListenerContext,
     stream: &TcpStream,
-    seal: &Seal,
+    seal: &RecordCipher,
     permit: &UnprovenPermit,
 ) -> Result<Option<Open>, &'static str> {
     let timeouts = &entrance.config.timeouts;
@@ -159,10 +168,10 @@ async fn next_session(
         // The relay before us drops a ready connection after `ready_age`.
         timeout(timeouts.ready_age, stream.peek(&mut byte)).await.ok()?.ok()
     };
-    if entrance.worker.leaving.or(first).await.flatten() != Some(1) {
+    if entrance.worker.leaving.work_first(first).await.flatten() != Some(1) {
         return Ok(None);
     }
-    match timeout(timeouts.handshake, seal.next(stream)).await {
+    match timeout(timeouts.handshake, seal.next_record(stream)).await {
         Ok(Ok(opened)) => {
             Open::read(&opened.record[opened.plaintext]).map(Some).map_err(|_| "not the beginning of a session")
         }
@@ -173,30 +182,34 @@ async fn next_session(
 }
 
 /// Begins the session, by the rules that are in force now: the relay may have been struck off the list meanwhile.
-async fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, (stream, address): (TcpStream, ClientAddr)) {
+async fn start_session(
+    entrance: &Rc<ListenerContext>,
+    mut arrival: IncomingOpen,
+    (stream, address): (TcpStream, ClientAddr),
+) {
     let client = match arrival.open.purpose {
         Purpose::Stream(_) => arrival.open.client,
         // Packets of many, or none: who brings them is the relay itself.
         Purpose::Datagrams | Purpose::Report => address,
     };
-    let Some(entrance) = entrance.worker.successor(entrance) else { return };
+    let Some(entrance) = entrance.worker.current_listener(entrance) else { return };
     // The client address is a claim of the relay. Without `peers` a new key costs nothing, so the source address counts.
     let mut counted_for = Client::Address(address.0.ip());
-    if let Some(peers) = &section_of(&entrance).peers {
+    if let Some(peers) = &section_listener(&entrance).peers {
         let Some(peer) = peers.0.get(&arrival.key) else {
-            let stopped = (EndReason::Unauthenticated, stranger(&arrival.key));
-            return entrance.turn_away(stream, client, Came::Itself, stopped);
+            let stopped = (EndReason::Unauthenticated, unknown_key_hint(&arrival.key));
+            return entrance.reject(stream, client, Origin::Itself, stopped);
         };
         (arrival.peer, counted_for) = (Some(Arc::clone(peer)), Client::Peer(arrival.key));
     }
-    if let Some(seal) = arrival.data_seal() {
-        seal.only_records();
+    if let Some(seal) = arrival.data_cipher() {
+        seal.allow_read_ahead();
     }
-    match (entrance.enter_later(counted_for).await, &arrival.open.purpose) {
+    match (entrance.admit_later(counted_for).await, &arrival.open.purpose) {
         (Ok(permit), Purpose::Report) => {
-            tokio::task::spawn_local(report(entrance, arrival, stream, permit));
+            tokio::task::spawn_local(serve_reports(entrance, arrival, stream, permit));
         }
-        (Ok(permit), _) => entrance.begin(stream, client, Came::ByRelay(Rc::new(arrival)), permit),
+        (Ok(permit), _) => entrance.start_session(stream, client, Origin::ByRelay(Rc::new(arrival)), permit),
         // The relay calls again later.
         (Err(_), Purpose::Report) => {}
         (Err(end), _) => refuse(&entrance, Rc::new(arrival), (stream, client), end).await,
@@ -206,41 +219,46 @@ async fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, (stream, address):
 /// Ends a session for which there is no place, and tells the relay that has opened it: after a reset that relay would take
 /// this one for dead.
 async fn refuse(
-    entrance: &Rc<Entrance>,
-    arrival: Rc<Arrival>,
+    entrance: &Rc<ListenerContext>,
+    arrival: Rc<IncomingOpen>,
     (stream, client): (TcpStream, ClientAddr),
     end: EndReason,
 ) {
-    let session = Session::open(Rc::clone(entrance), stream, client, Came::ByRelay(Rc::clone(&arrival)), None);
+    let session = Session::open(Rc::clone(entrance), stream, client, Origin::ByRelay(Rc::clone(&arrival)), None);
     if let Some(target) = arrival.open.purpose.target() {
-        session.wants(target);
+        session.set_target(target);
     }
-    Manner::Section(arrival).refused(&session.client, &Cause::Exhausted.into(), false).await;
-    session.ends(end);
+    Responder::Section(arrival).send_failure(&session.client, &Cause::Exhausted.into(), false).await;
+    session.set_end(end);
 }
 
 /// Sends a relay the measurements of our sections. This is no session, but takes the place of one.
-async fn report(entrance: Rc<Entrance>, arrival: Arrival, stream: TcpStream, _permit: SessionPermit) {
+async fn serve_reports(
+    entrance: Rc<ListenerContext>,
+    arrival: IncomingOpen,
+    stream: TcpStream,
+    _permit: SessionPermit,
+) {
     let shared = entrance.shared();
     if let Err(error) = shared.reports.on_query(&entrance.config, shared) {
         entrance.warn(format!("cannot ask other relays what their sections are like: {error}"));
     }
-    if let Some(seal) = arrival.data_seal() {
+    if let Some(seal) = arrival.data_cipher() {
         tokio::select! {
             () = answer::serve(&shared.estimates, stream, &seal, arrival.key, arrival.at) => {}
-            () = entrance.worker.leaving.begins() => {}
+            () = entrance.worker.leaving.wait_begun() => {}
         }
     }
 }
 
-impl Arrival {
+impl IncomingOpen {
     /// The keys of the session's bytes, where those are in records.
-    pub fn data_seal(&self) -> Option<Rc<Seal>> {
+    pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
         self.seal.borrow().clone().filter(|_| self.open.encrypt)
     }
 
     /// The key of the relay that has sent it.
-    pub const fn key(&self) -> PublicKey {
+    pub const fn previous_relay(&self) -> PublicKey {
         self.key
     }
 
@@ -250,7 +268,7 @@ impl Arrival {
     }
 
     /// Whether it may go this way.
-    pub fn permits(&self, way: &Way) -> bool {
+    pub fn permits(&self, way: &PathChoice) -> bool {
         let relays = self.peer.as_ref().and_then(|peer| peer.next_hops.as_ref());
         match (relays, way.path.hops.first()) {
             (Some(relays), Some(hop)) => relays.contains(&hop.name),
@@ -259,18 +277,18 @@ impl Arrival {
     }
 
     /// The answer when the path stands; `times` are those of the relays behind us.
-    pub fn granted(&self, times: &[Duration]) -> Vec<u8> {
+    pub fn success_answer(&self, times: &[Duration]) -> Vec<u8> {
         self.answer(Ok(()), times)
     }
 
     /// The answer when it does not.
-    pub fn refused(&self, failure: OpenFailure) -> Vec<u8> {
+    pub fn failure_answer(&self, failure: OpenFailure) -> Vec<u8> {
         self.answer(Err(failure), &[])
     }
 
     fn answer(&self, outcome: Result<(), OpenFailure>, times: &[Duration]) -> Vec<u8> {
         let times = [self.at.elapsed()].into_iter().chain(times.iter().copied()).collect();
-        let seal = self.data_seal().or_else(|| self.seal.take()).expect("invariant: there is one answer");
-        seal.sealed(&OpenAnswer { outcome, relay_times: times }.write())
+        let seal = self.data_cipher().or_else(|| self.seal.take()).expect("invariant: there is one answer");
+        seal.seal_all(&OpenAnswer { outcome, relay_times: times }.write())
     }
 }

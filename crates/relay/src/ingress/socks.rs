@@ -6,13 +6,13 @@ use ekiden_proto::wire::socks5::{
     self, Command, Credentials, Greeting, Method, Reply, Socks5Request, Socks5RequestError,
 };
 
-use super::manner::{last_words, write_all};
-use super::{Inbox, Manner, Tunnel};
+use super::manner::{send_and_close, write_all};
+use super::{HandshakeReader, Responder, TunnelRequest};
 use crate::session::Session;
 use crate::users::AuthError;
 
 /// Reads a SOCKS4 or 4a request. The protocol has no passwords, so a listener with users refuses it.
-pub async fn accept_socks4(session: &Session, inbox: &mut Inbox<'_>) -> Result<Tunnel, EndReason> {
+pub async fn accept_socks4(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
     let request = inbox.next(socks4::Socks4Request::parse).await?;
     let refusal = if session.entrance.listener.users.is_some() {
         Some(EndReason::Unauthenticated)
@@ -22,14 +22,14 @@ pub async fn accept_socks4(session: &Session, inbox: &mut Inbox<'_>) -> Result<T
         None
     };
     if let Some(end) = refusal {
-        last_words(&session.client, &socks4::reply(false)).await;
+        send_and_close(&session.client, &socks4::reply(false)).await;
         return Err(end);
     }
-    Ok(Tunnel { target: request.target, early: inbox.take_all(), manner: Manner::Socks4 })
+    Ok(TunnelRequest { target: request.target, early: inbox.take_all(), manner: Responder::Socks4 })
 }
 
 /// Reads greeting, credentials where the listener wants them, and request.
-pub async fn accept_socks5(session: &Session, inbox: &mut Inbox<'_>) -> Result<Tunnel, EndReason> {
+pub async fn accept_socks5(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
     choose_method(session, inbox).await?;
     let request = inbox
         .next(|bytes| match Socks5Request::parse(bytes) {
@@ -40,22 +40,22 @@ pub async fn accept_socks5(session: &Session, inbox: &mut Inbox<'_>) -> Result<T
         .await?;
     let (reply, why) = match request {
         Ok(Socks5Request { command: Command::Connect, target }) => {
-            return Ok(Tunnel { target, early: inbox.take_all(), manner: Manner::Socks5 });
+            return Ok(TunnelRequest { target, early: inbox.take_all(), manner: Responder::Socks5 });
         }
         Ok(_) | Err(Socks5RequestError::CommandNotSupported) => (Reply::CommandNotSupported, "command not supported"),
         Err(_) => (Reply::AddressTypeNotSupported, "address type not supported"),
     };
-    last_words(&session.client, &socks5::reply(reply, None)).await;
+    send_and_close(&session.client, &socks5::reply(reply, None)).await;
     Err(EndReason::BadHandshake(why))
 }
 
-async fn choose_method(session: &Session, inbox: &mut Inbox<'_>) -> Result<(), EndReason> {
+async fn choose_method(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<(), EndReason> {
     let client = &session.client;
     let users = session.entrance.listener.users.as_ref();
     let wanted = if users.is_some() { Method::UserPass } else { Method::NoAuth };
     let greeting = inbox.next(Greeting::parse).await?;
     if !greeting.offers(wanted) {
-        last_words(client, &socks5::method_reply(None)).await;
+        send_and_close(client, &socks5::method_reply(None)).await;
         return Err(EndReason::Unauthenticated);
     }
     write_all(client, &socks5::method_reply(Some(wanted))).await.map_err(|_| EndReason::LeftEarly)?;
@@ -63,8 +63,8 @@ async fn choose_method(session: &Session, inbox: &mut Inbox<'_>) -> Result<(), E
     let Credentials { user, password } = inbox.next(Credentials::parse).await?;
     if let Err(error) = session.authenticate(users, &user, &password).await {
         match error {
-            AuthError::WrongCredentials => last_words(client, &socks5::credentials_reply(false)).await,
-            AuthError::Overloaded => last_words(client, &socks5::CREDENTIALS_NOT_CHECKED).await,
+            AuthError::WrongCredentials => send_and_close(client, &socks5::credentials_reply(false)).await,
+            AuthError::Overloaded => send_and_close(client, &socks5::CREDENTIALS_NOT_CHECKED).await,
             AuthError::ClientGone => {}
         }
         return Err(error.into());

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::told::SentEntries;
 use super::{EstimateStore, PeerId};
-use crate::pump::Seal;
+use crate::pump::RecordCipher;
 
 /// A train is sent back at most as often as this, whoever asks for more.
 const MIN_TRAIN_INTERVAL: Duration = Duration::from_secs(5);
@@ -24,10 +24,10 @@ const MIN_TRAIN_INTERVAL: Duration = Duration::from_secs(5);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers until the caller leaves, or says what is no report.
-pub async fn serve(book: &EstimateStore, mut stream: TcpStream, seal: &Seal, caller: PublicKey, came: Instant) {
+pub async fn serve(book: &EstimateStore, mut stream: TcpStream, seal: &RecordCipher, caller: PublicKey, came: Instant) {
     let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![came.elapsed()] };
     let talk = async {
-        stream.write_all(&seal.sealed(&answer.write())).await?;
+        stream.write_all(&seal.seal_all(&answer.write())).await?;
         let mut line = ReportConnection::new(stream, seal, caller, false);
         line.answer_requests(book).await
     };
@@ -38,7 +38,7 @@ pub async fn serve(book: &EstimateStore, mut stream: TcpStream, seal: &Seal, cal
 /// One report connection, of either side.
 pub(super) struct ReportConnection<'a> {
     pub stream: TcpStream,
-    pub cipher: &'a Seal,
+    pub cipher: &'a RecordCipher,
     remote_key: PublicKey,
     /// Whether we have made the connection.
     dialled: bool,
@@ -47,7 +47,7 @@ pub(super) struct ReportConnection<'a> {
 }
 
 impl<'a> ReportConnection<'a> {
-    pub fn new(stream: TcpStream, cipher: &'a Seal, remote_key: PublicKey, dialled: bool) -> Self {
+    pub fn new(stream: TcpStream, cipher: &'a RecordCipher, remote_key: PublicKey, dialled: bool) -> Self {
         let last_reading = tcp_counters(stream.as_fd()).unwrap_or_default();
         Self { stream, cipher, remote_key, dialled, last_reading, last_read_at: Instant::now() }
     }
@@ -75,13 +75,13 @@ impl<'a> ReportConnection<'a> {
 
     /// The next record.
     pub async fn receive(&self, patience: Duration) -> io::Result<ReportMessage> {
-        let record = timeout(patience, self.cipher.next(&self.stream)).await??;
+        let record = timeout(patience, self.cipher.next_record(&self.stream)).await??;
         ReportMessage::read(&record.record[record.plaintext])
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
     pub async fn send(&mut self, report: &ReportMessage) -> io::Result<()> {
-        timeout(IDLE_TIMEOUT, self.stream.write_all(&self.cipher.sealed(&report.write()))).await?
+        timeout(IDLE_TIMEOUT, self.stream.write_all(&self.cipher.seal_all(&report.write()))).await?
     }
 
     /// Writes down what the connection has shown since the last time.

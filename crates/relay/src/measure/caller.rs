@@ -20,9 +20,9 @@ use super::answer::ReportConnection;
 use super::keeper::ReportContext;
 use super::{EstimateStore, PeerId};
 use crate::config::{Hop, Peering};
-use crate::dial::section::{self, Destination};
-use crate::dial::{Journey, Ready};
-use crate::pump::{Seal, abort};
+use crate::dial::section::{self, OpenTarget};
+use crate::dial::{OpenParams, ReadyConnection};
+use crate::pump::{RecordCipher, abort};
 use crate::shared::Shared;
 
 /// How often it asks.
@@ -72,7 +72,7 @@ async fn run_once(hop: &Arc<Hop>, peering: &Peering, means: &ReportContext, shar
     let Ok((stream, seal)) = dial_and_open(hop, peering, means, Purpose::Report, true).await else {
         return ReportCallEnd::Broken;
     };
-    let answer = timeout(ANSWER_TIMEOUT, seal.next(&stream)).await;
+    let answer = timeout(ANSWER_TIMEOUT, seal.next_record(&stream)).await;
     match answer {
         Ok(Ok(record))
             if OpenAnswer::read(&record.record[record.plaintext.clone()]).is_ok_and(|it| it.outcome.is_ok()) => {}
@@ -153,7 +153,7 @@ async fn probe_target(
 ) -> Option<Duration> {
     let purpose = Purpose::Stream(Target::from(target));
     let (stream, seal) = dial_and_open(hop, peering, means, purpose, peering.encrypt).await.ok()?;
-    let record = timeout(means.config.timeouts.connect, seal.next(&stream)).await.ok()?.ok()?;
+    let record = timeout(means.config.timeouts.connect, seal.next_record(&stream)).await.ok()?.ok()?;
     abort(&stream);
     let answer = OpenAnswer::read(&record.record[record.plaintext]).ok()?;
     let has_heard = match answer.outcome {
@@ -170,18 +170,18 @@ async fn dial_and_open(
     means: &ReportContext,
     purpose: Purpose,
     encrypt: bool,
-) -> Result<(TcpStream, Seal), ReportCallEnd> {
+) -> Result<(TcpStream, RecordCipher), ReportCallEnd> {
     let deadline = Instant::now() + means.config.timeouts.connect;
     let dialling = (&means.names, &means.config.congestion, means.config.needed_marks());
     let ready = section::prepare(hop, peering, None, dialling, deadline).await;
-    let Ready { mut stream, transport, .. } = ready.map_err(|_| ReportCallEnd::Broken)?;
+    let ReadyConnection { mut stream, transport, .. } = ready.map_err(|_| ReportCallEnd::Broken)?;
     let client = ClientAddr(stream.local_addr().map_err(|_| ReportCallEnd::Broken)?);
-    let journey = Journey { trace: None, client, early: false, encrypt, hops_left: open::MAX_HOPS };
-    let seal = Seal::new(transport, open::OpenAnswer::MAX_LENGTH);
-    let destination = Destination { path: Vec::new(), purpose, encrypt };
+    let journey = OpenParams { trace: None, client, early: false, encrypt, hops_left: open::MAX_HOPS };
+    let seal = RecordCipher::new(transport, open::OpenAnswer::MAX_LENGTH);
+    let destination = OpenTarget { path: Vec::new(), purpose, encrypt };
     section::open(&mut stream, &seal, &journey, destination).await.map_err(|_| ReportCallEnd::Broken)?;
     if encrypt {
-        seal.only_records();
+        seal.allow_read_ahead();
     }
     Ok((stream, seal))
 }

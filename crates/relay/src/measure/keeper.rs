@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle as Task, LocalSet, spawn_local};
 
 use super::caller;
 use crate::config::{Config, Hop};
-use crate::dial::Names;
+use crate::dial::Resolver;
 use crate::shared::Shared;
 
 /// The configuration in force; none before there is one.
@@ -34,7 +34,7 @@ pub struct ReportContext {
     /// The configuration.
     pub config: Arc<Config>,
     /// The resolver.
-    pub names: Names,
+    pub names: Resolver,
 }
 
 impl Default for ReportClients {
@@ -114,7 +114,7 @@ impl ReportTasks {
         let relays: HashMap<_, _> =
             config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, Arc::clone(hop)))).collect();
         self.0.retain(|key, call| relays.get(key).is_some_and(|hop| *hop == call.hop));
-        let means = Rc::new(ReportContext { names: Names::new(&config.dns_servers), config });
+        let means = Rc::new(ReportContext { names: Resolver::new(&config.dns_servers), config });
         for (key, hop) in relays {
             self.0.entry(key).or_insert_with(|| {
                 let task = spawn_local(caller::run(Arc::clone(&hop), Rc::clone(&means), Arc::clone(shared)));

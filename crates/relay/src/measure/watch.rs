@@ -11,7 +11,7 @@ use ekiden_sys::tcp_info::tcp_counters;
 use tokio::net::TcpStream;
 
 use super::{EstimateStore, PeerId};
-use crate::pump::Meter;
+use crate::pump::FlowStats;
 
 /// The shortest time between two looks: less says little of a rate.
 const MIN_INTERVAL: Duration = Duration::from_secs(3);
@@ -38,7 +38,7 @@ pub struct SectionSampler {
 impl SectionSampler {
     /// Begins with what the counters say now: the connection may have been somebody else's before.
     #[must_use]
-    pub fn start(stream: &std::rc::Rc<TcpStream>, side: Direction, peer: PeerId, meter: &Meter) -> Self {
+    pub fn start(stream: &std::rc::Rc<TcpStream>, side: Direction, peer: PeerId, meter: &FlowStats) -> Self {
         Self {
             last_reading: tcp_counters(stream.as_fd()).unwrap_or_default(),
             stream: std::rc::Rc::downgrade(stream),
@@ -60,14 +60,14 @@ impl SectionSampler {
     }
 
     /// Looks, unless it has just been looked at or nothing has moved since.
-    pub fn sample_if_due(&mut self, meter: &Meter, book: &EstimateStore) {
+    pub fn sample_if_due(&mut self, meter: &FlowStats, book: &EstimateStore) {
         if self.sampled_at.elapsed() >= MIN_INTERVAL && meter.moved() != self.bytes_moved {
             self.sample(meter, book);
         }
     }
 
     /// Writes down what was seen since the last time.
-    pub fn sample(&mut self, meter: &Meter, book: &EstimateStore) {
+    pub fn sample(&mut self, meter: &FlowStats, book: &EstimateStore) {
         // Fails only when the socket is already dead.
         let Some(stream) = self.stream.upgrade() else { return };
         let Ok(now) = tcp_counters(stream.as_fd()) else { return };

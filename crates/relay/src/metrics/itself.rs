@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use super::Metrics;
 use super::declare::{Declare, SecondsCounter, duration_histogram, set_count, set_seconds};
 use super::process::ProcessMetrics;
-use crate::worker::Counts;
+use crate::worker::WorkerCounts;
 
 label_sets! {
     ByResult { result: &'static str }
@@ -84,7 +84,7 @@ impl RelayMetrics {
     }
 
     /// Shows what is known only when somebody asks.
-    pub(super) fn update(&self, workers: &[Counts]) {
+    pub(super) fn update(&self, workers: &[WorkerCounts]) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let pipes = || workers.iter().map(|worker| worker.pipes);
         self.pipes_open.set(number(pipes().map(|pipes| pipes.open).sum()));

@@ -34,7 +34,7 @@ use crate::pool;
 use crate::share;
 use crate::status::InterfaceView;
 use crate::traces;
-use crate::worker::Counts;
+use crate::worker::WorkerCounts;
 
 pub use declare::{Declare, SecondsCounter, set_count};
 pub use rules::RuleMetrics;
@@ -54,7 +54,7 @@ pub struct Metrics {
     pub rules: RuleMetrics,
     relay: itself::RelayMetrics,
     /// Ready connections to relays; the pools count by themselves.
-    pub pools: pool::Counts,
+    pub pools: pool::PoolMetrics,
     /// What became of traces; the exporter counts by itself.
     pub traces: traces::TraceMetrics,
     fleet: fleet::FleetMetrics,
@@ -65,7 +65,7 @@ pub struct Metrics {
 #[derive(Debug, Default)]
 pub struct ScrapeData {
     /// Each worker by itself.
-    pub workers: Vec<Counts>,
+    pub workers: Vec<WorkerCounts>,
     /// Shared interfaces.
     pub interfaces: Vec<InterfaceView>,
     /// The fleet, where there is one.
@@ -85,7 +85,7 @@ impl Metrics {
             tunnels: tunnels::TunnelMetrics::default(),
             rules: RuleMetrics::default(),
             relay: itself::RelayMetrics::default(),
-            pools: pool::Counts::new(declare::duration_histogram),
+            pools: pool::PoolMetrics::new(declare::duration_histogram),
             traces: traces::TraceMetrics::default(),
             fleet: fleet::FleetMetrics::default(),
             shares: share::ShareMetrics::default(),

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::Metrics;
 use super::declare::{Declare, SecondsCounter, duration_histogram};
-use crate::pump::Totals;
+use crate::pump::ListenerTotals;
 
 label_sets! {
     ByListener { listener: String }
@@ -29,7 +29,7 @@ type DurationFamily = Family<ByListener, Histogram, fn() -> Histogram>;
 /// The numbers of sessions.
 #[derive(Debug)]
 pub(super) struct SessionMetrics {
-    totals: Mutex<HashMap<String, Arc<Totals>>>,
+    totals: Mutex<HashMap<String, Arc<ListenerTotals>>>,
     open: Family<ByListener, Gauge>,
     accepted: Family<ByListener, Counter>,
     closed: Family<ByEnd, Counter>,
@@ -99,11 +99,11 @@ impl SessionMetrics {
         }
     }
 
-    fn new_totals(&self, listener: &str) -> Totals {
+    fn new_totals(&self, listener: &str) -> ListenerTotals {
         let bytes =
             |direction, way| self.bytes.get_or_create_owned(&ByWay { listener: listener.to_owned(), direction, way });
         let direction = |direction| ByDirection { listener: listener.to_owned(), direction };
-        Totals {
+        ListenerTotals {
             down_copied: bytes("down", "copy"),
             down_spliced: bytes("down", "splice"),
             up_copied: bytes("up", "copy"),
@@ -119,7 +119,7 @@ impl SessionMetrics {
 impl Metrics {
     /// The counters of a listener, for sessions to count into as they go.
     #[must_use]
-    pub fn totals(&self, listener: &str) -> Arc<Totals> {
+    pub fn totals(&self, listener: &str) -> Arc<ListenerTotals> {
         let mut totals = self.sessions.totals.lock().unwrap_or_else(PoisonError::into_inner);
         let made = totals.entry(listener.to_owned()).or_insert_with(|| Arc::new(self.sessions.new_totals(listener)));
         Arc::clone(made)
@@ -129,7 +129,7 @@ impl Metrics {
     #[must_use]
     pub fn bytes_moved(&self) -> (u64, u64) {
         let totals = self.sessions.totals.lock().unwrap_or_else(PoisonError::into_inner);
-        totals.values().map(|one| one.moved()).fold((0, 0), |(down, up), one| (down + one.0, up + one.1))
+        totals.values().map(|one| one.bytes()).fold((0, 0), |(down, up), one| (down + one.0, up + one.1))
     }
 
     /// Counts a session in.

@@ -53,7 +53,7 @@ fn session(client: SocketAddr, target: &str) -> Event {
 /// Metrics of a relay to which everything has happened.
 fn eventful() -> Metrics {
     let metrics = Metrics::new();
-    drop((metrics.totals("door"), metrics.packet_counters("tunnel"), metrics.pools.of("osaka")));
+    drop((metrics.totals("door"), metrics.packet_counters("tunnel"), metrics.pools.for_relay("osaka")));
     metrics.record_accepted("door");
     drop(metrics.track_waiting_section("section"));
     metrics.record_section_evicted("section");
@@ -77,7 +77,7 @@ fn scrape(metrics: &Metrics) -> String {
         sent_bits_per_second: 8,
         fairness: Some(1.0),
     };
-    let worker = Counts { name: "worker-0".to_owned(), ..Counts::default() };
+    let worker = WorkerCounts { name: "worker-0".to_owned(), ..WorkerCounts::default() };
     metrics.encode(ScrapeData { workers: vec![worker], interfaces: vec![interface], fleet: None })
 }
 

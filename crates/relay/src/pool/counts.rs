@@ -10,28 +10,28 @@ use prometheus_client::registry::Registry;
 use crate::metrics::Declare;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByRelay {
+struct RelayLabel {
     relay: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByResult {
+struct ResultLabel {
     relay: String,
     result: &'static str,
 }
 
 /// The counters of all pools.
 #[derive(Debug, Clone)]
-pub struct Counts {
-    taken: Family<ByResult, Counter>,
-    dials: Family<ByResult, Counter>,
-    ready: Family<ByRelay, Gauge>,
-    seconds: Family<ByRelay, Histogram, fn() -> Histogram>,
+pub struct PoolMetrics {
+    taken: Family<ResultLabel, Counter>,
+    dials: Family<ResultLabel, Counter>,
+    ready: Family<RelayLabel, Gauge>,
+    seconds: Family<RelayLabel, Histogram, fn() -> Histogram>,
 }
 
 /// Those of one pool.
 #[derive(Debug)]
-pub struct Tally {
+pub struct RelayPoolMetrics {
     /// Times that one was ready.
     pub hits: Counter,
     /// Times that none was.
@@ -48,7 +48,7 @@ pub struct Tally {
     pub seconds: Histogram,
 }
 
-impl Counts {
+impl PoolMetrics {
     /// All at zero; `spans` makes a histogram of times.
     #[must_use]
     pub fn new(spans: fn() -> Histogram) -> Self {
@@ -70,18 +70,18 @@ impl Counts {
 
     /// Those of the pool of `relay`.
     #[must_use]
-    pub fn of(&self, relay: &str) -> Tally {
+    pub fn for_relay(&self, relay: &str) -> RelayPoolMetrics {
         let relay = relay.to_owned();
-        let taken = |result| self.taken.get_or_create_owned(&ByResult { relay: relay.clone(), result });
-        let dials = |result| self.dials.get_or_create_owned(&ByResult { relay: relay.clone(), result });
-        Tally {
+        let taken = |result| self.taken.get_or_create_owned(&ResultLabel { relay: relay.clone(), result });
+        let dials = |result| self.dials.get_or_create_owned(&ResultLabel { relay: relay.clone(), result });
+        RelayPoolMetrics {
             hits: taken("hit"),
             misses: taken("miss"),
             stale: taken("stale"),
             made: dials("ok"),
             failed: dials("failed"),
-            ready: self.ready.get_or_create_owned(&ByRelay { relay: relay.clone() }),
-            seconds: self.seconds.get_or_create_owned(&ByRelay { relay: relay.clone() }),
+            ready: self.ready.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
+            seconds: self.seconds.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
         }
     }
 }

@@ -7,33 +7,33 @@ use std::time::{Duration, Instant};
 
 /// How the pauses between attempts grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct RetrySchedule {
     first: Duration,
     longest: Duration,
 }
 
-impl Pace {
+impl RetrySchedule {
     /// Where the keeper tries: it costs no session anything.
     pub const KEEPER: Self = Self { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
     /// Where only sessions try, and one of them waits in vain.
     pub const SESSIONS: Self = Self { first: Duration::from_secs(5), longest: Duration::from_secs(60) };
 
     /// The pause after so many failures in a row.
-    fn pause(self, failures: u32) -> Duration {
+    fn delay(self, failures: u32) -> Duration {
         let doubled = self.first.saturating_mul(1 << failures.saturating_sub(1).min(16));
-        less_up_to_a_quarter(doubled.min(self.longest))
+        with_jitter(doubled.min(self.longest))
     }
 }
 
 /// What is known of a hop.
 #[derive(Debug)]
-pub struct Health {
-    pace: Pace,
-    down: Option<Down>,
+pub struct HopHealth {
+    pace: RetrySchedule,
+    down: Option<Downtime>,
 }
 
 #[derive(Debug)]
-struct Down {
+struct Downtime {
     since: Instant,
     failures: u32,
     retry: Instant,
@@ -41,10 +41,10 @@ struct Down {
     claimed: bool,
 }
 
-impl Health {
+impl HopHealth {
     /// Nothing bad is known yet.
     #[must_use]
-    pub fn new(pace: Pace) -> Self {
+    pub fn new(pace: RetrySchedule) -> Self {
         Self { pace, down: None }
     }
 
@@ -61,31 +61,31 @@ impl Health {
     }
 
     /// Whether the caller may try now. While it is down, one in each pause may.
-    pub fn claim(&mut self, now: Instant) -> bool {
+    pub fn try_claim(&mut self, now: Instant) -> bool {
         let Some(down) = &mut self.down else { return true };
         let free = now >= down.retry;
         if free {
             down.claimed = true;
-            down.retry = now + self.pace.pause(down.failures);
+            down.retry = now + self.pace.delay(down.failures);
         }
         free
     }
 
     /// An attempt failed; whether that is news. Only one that was claimed makes the pauses longer: the others had begun
     /// before, or had no choice.
-    pub fn failed(&mut self, now: Instant) -> bool {
+    pub fn on_failure(&mut self, now: Instant) -> bool {
         let news = self.down.is_none();
-        let down = self.down.get_or_insert(Down { since: now, failures: 0, retry: now, claimed: true });
+        let down = self.down.get_or_insert(Downtime { since: now, failures: 0, retry: now, claimed: true });
         if std::mem::take(&mut down.claimed) {
             down.failures = down.failures.saturating_add(1);
-            down.retry = now + self.pace.pause(down.failures);
+            down.retry = now + self.pace.delay(down.failures);
         }
         news
     }
 
     /// An attempt that had begun at `begun` succeeded; for how long it was down, where that is news. One that had begun
     /// before it went down says nothing of now: whoever restarts may well finish what has begun.
-    pub fn succeeded(&mut self, begun: Instant, now: Instant) -> Option<Duration> {
+    pub fn on_success(&mut self, begun: Instant, now: Instant) -> Option<Duration> {
         let down = self.down.take_if(|down| begun >= down.since)?;
         Some(now.saturating_duration_since(down.since))
     }
@@ -93,7 +93,7 @@ impl Health {
 
 /// `span` less a random part of it, up to a quarter.
 #[must_use]
-pub fn less_up_to_a_quarter(span: Duration) -> Duration {
+pub fn with_jitter(span: Duration) -> Duration {
     // The keys of a new hash table differ from those of all others, which is all the chance that is needed here.
     let dice = (RandomState::new().hash_one(()) >> 32) as u32;
     span - span.mul_f64(f64::from(dice) / f64::from(u32::MAX) / 4.0)
@@ -109,52 +109,52 @@ mod tests {
     fn pauses_double_up_to_the_longest_and_differ() {
         for (failures, whole) in [(1, 100), (2, 200), (3, 400), (7, 6400), (8, 10_000), (u32::MAX, 10_000)] {
             let whole = Duration::from_millis(whole);
-            let pause = Pace::KEEPER.pause(failures);
+            let pause = RetrySchedule::KEEPER.delay(failures);
             assert!(pause <= whole && pause >= whole * 3 / 4, "{failures} failures: {pause:?}");
         }
-        let pauses: std::collections::HashSet<_> = (0..20).map(|_| less_up_to_a_quarter(SECOND)).collect();
+        let pauses: std::collections::HashSet<_> = (0..20).map(|_| with_jitter(SECOND)).collect();
         assert!(pauses.len() > 10, "{pauses:?}");
     }
 
     #[test]
     fn it_is_down_from_the_first_failure_to_the_next_success() {
         let now = Instant::now();
-        let mut health = Health::new(Pace::KEEPER);
-        assert!(!health.is_down() && health.claim(now) && health.retry().is_none());
-        assert_eq!(health.succeeded(now, now), None);
-        assert!(health.failed(now + SECOND) && health.is_down());
-        assert!(!health.failed(now + SECOND), "told once");
-        assert_eq!(health.succeeded(now, now + SECOND), None, "it had begun before");
+        let mut health = HopHealth::new(RetrySchedule::KEEPER);
+        assert!(!health.is_down() && health.try_claim(now) && health.retry().is_none());
+        assert_eq!(health.on_success(now, now), None);
+        assert!(health.on_failure(now + SECOND) && health.is_down());
+        assert!(!health.on_failure(now + SECOND), "told once");
+        assert_eq!(health.on_success(now, now + SECOND), None, "it had begun before");
         assert!(health.is_down());
-        assert_eq!(health.succeeded(now + SECOND, now + SECOND * 3), Some(SECOND * 2));
+        assert_eq!(health.on_success(now + SECOND, now + SECOND * 3), Some(SECOND * 2));
         assert!(!health.is_down());
     }
 
     #[test]
     fn one_in_each_pause_may_try_and_only_that_makes_pauses_longer() {
         let now = Instant::now();
-        let mut health = Health::new(Pace::SESSIONS);
-        health.failed(now);
+        let mut health = HopHealth::new(RetrySchedule::SESSIONS);
+        health.on_failure(now);
         let first = health.retry().unwrap();
-        (0..50).for_each(|_| assert!(!health.failed(now)));
+        (0..50).for_each(|_| assert!(!health.on_failure(now)));
         assert_eq!(health.retry(), Some(first), "sessions that fail together are one failure");
-        assert!(!health.claim(first - Duration::from_nanos(1)));
-        assert!(health.claim(first) && !health.claim(first), "one, and no other");
-        health.failed(first);
+        assert!(!health.try_claim(first - Duration::from_nanos(1)));
+        assert!(health.try_claim(first) && !health.try_claim(first), "one, and no other");
+        health.on_failure(first);
         assert!(health.retry().unwrap() - first > 5 * SECOND, "the second pause is longer");
     }
 
     #[test]
     fn after_a_success_the_pauses_begin_anew() {
         let mut now = Instant::now();
-        let mut health = Health::new(Pace::KEEPER);
+        let mut health = HopHealth::new(RetrySchedule::KEEPER);
         for _ in 0..10 {
-            health.failed(now);
+            health.on_failure(now);
             now = health.retry().unwrap();
-            assert!(health.claim(now));
+            assert!(health.try_claim(now));
         }
-        health.succeeded(now, now);
-        health.failed(now);
-        assert!(health.retry().unwrap() - now <= Pace::KEEPER.first);
+        health.on_success(now, now);
+        health.on_failure(now);
+        assert!(health.retry().unwrap() - now <= RetrySchedule::KEEPER.first);
     }
 }

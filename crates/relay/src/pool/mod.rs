@@ -30,13 +30,13 @@ use crate::config::{Config, Hop};
 use crate::dial::DialError;
 use crate::status::PoolView;
 
-pub use counts::Counts;
+pub use counts::PoolMetrics;
 
-use queue::{Bounds, Queue};
+use queue::{HopPool, PoolBounds};
 
 /// A connection that nobody has used yet.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct IdleConnection {
     /// The connection, in no runtime.
     pub stream: TcpStream,
     /// Its address.
@@ -48,32 +48,32 @@ pub struct Waiting {
 /// The pools of all next relays.
 #[derive(Debug)]
 pub struct Pools {
-    inner: Arc<Inner>,
+    inner: Arc<PoolsShared>,
     keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the keeper shares with the other threads.
-struct Inner {
-    served: RwLock<Arc<Served>>,
+struct PoolsShared {
+    served: RwLock<Arc<ServedHops>>,
     wake: Notify,
     ended: AtomicBool,
-    counts: Counts,
+    counts: PoolMetrics,
     tell: Box<dyn Fn(&Event) + Send + Sync>,
 }
 
 /// The next hops of one configuration.
 #[derive(Debug, Default)]
-struct Served {
+struct ServedHops {
     config: Option<Arc<Config>>,
     /// The hops as this configuration has them, and what equal ones before had.
-    hops: Vec<(Arc<Hop>, Arc<Queue>)>,
+    hops: Vec<(Arc<Hop>, Arc<HopPool>)>,
 }
 
 impl Pools {
     /// No relay is known yet. `tell` hears of relays that go down and come back.
     #[must_use]
-    pub fn new(counts: Counts, tell: impl Fn(&Event) + Send + Sync + 'static) -> Self {
-        let inner = Inner {
+    pub fn new(counts: PoolMetrics, tell: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        let inner = PoolsShared {
             served: RwLock::default(),
             wake: Notify::new(),
             ended: AtomicBool::new(false),
@@ -89,20 +89,20 @@ impl Pools {
     /// The kernel's, when the keeper cannot be started.
     pub fn serve(&self, config: &Arc<Config>, most: usize) -> io::Result<()> {
         let before = self.inner.served();
-        let mut hops: Vec<(Arc<Hop>, Arc<Queue>)> = Vec::new();
+        let mut hops: Vec<(Arc<Hop>, Arc<HopPool>)> = Vec::new();
         for hop in &config.relays {
             let known = hops.iter().chain(&before.hops).find(|(known, _)| known == hop);
             let queue = known.map(|(_, queue)| Arc::clone(queue));
-            hops.push((Arc::clone(hop), queue.unwrap_or_else(|| Arc::new(Queue::new(hop, &self.inner.counts)))));
+            hops.push((Arc::clone(hop), queue.unwrap_or_else(|| Arc::new(HopPool::new(hop, &self.inner.counts)))));
         }
         let gone = before.queues().filter(|queue| !hops.iter().any(|(_, kept)| Arc::ptr_eq(queue, kept)));
-        gone.for_each(|queue| queue.bound(Bounds::default()));
+        gone.for_each(|queue| queue.set_bounds(PoolBounds::default()));
         for (hop, queue) in &hops {
             let most = if config.may_dial(hop) { config.limits.ready_connections.min(most) } else { 0 };
-            queue.bound(Bounds { most, age: config.timeouts.ready_age });
+            queue.set_bounds(PoolBounds { most, age: config.timeouts.ready_age });
         }
         let has_relays = config.relays.iter().any(|hop| config.may_dial(hop));
-        self.inner.serve(Served { config: Some(Arc::clone(config)), hops });
+        self.inner.serve(ServedHops { config: Some(Arc::clone(config)), hops });
         if has_relays { self.start_keeper() } else { Ok(()) }
     }
 
@@ -115,7 +115,7 @@ impl Pools {
     }
 
     /// A connection to `hop` that is alive, if one is ready.
-    pub fn take(&self, hop: &Hop) -> Option<Waiting> {
+    pub fn take(&self, hop: &Hop) -> Option<IdleConnection> {
         let (waiting, short) = self.inner.queue(hop)?.take(Instant::now());
         if short {
             self.inner.wake();
@@ -130,19 +130,19 @@ impl Pools {
     }
 
     /// Notes whether `hop` could be used when a session tried by itself.
-    pub fn tried(&self, hop: &Hop, failure: Option<&DialError>) {
+    pub fn record_attempt(&self, hop: &Hop, failure: Option<&DialError>) {
         let Some(queue) = self.inner.queue(hop) else { return };
         let now = Instant::now();
         match failure {
-            None => self.inner.succeeded(&queue, now, now),
+            None => self.inner.on_success(&queue, now, now),
             // That is not the hop's fault.
             Some(error) if error.cause == Cause::Exhausted => {}
-            Some(error) => self.inner.failed(&queue, error, now),
+            Some(error) => self.inner.on_failure(&queue, error, now),
         }
     }
 
     /// Closes what is ready for `hop`: a session has found it dead.
-    pub fn distrust(&self, hop: &Hop) {
+    pub fn discard(&self, hop: &Hop) {
         if let Some(queue) = self.inner.queue(hop) {
             queue.clear();
             self.inner.wake();
@@ -165,64 +165,64 @@ impl Pools {
 
     /// Closes all that are ready, and ends the keeper.
     pub fn close(&self) {
-        self.inner.end();
+        self.inner.stop();
         let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(keeper) = keeper {
             // One that panicked has ended as well.
             let _ = keeper.join();
         }
         let served = self.inner.served();
-        served.queues().for_each(|queue| queue.bound(Bounds::default()));
+        served.queues().for_each(|queue| queue.set_bounds(PoolBounds::default()));
     }
 }
 
 impl Drop for Pools {
     fn drop(&mut self) {
         // The keeper itself may be the one who drops this, so it is not waited for.
-        self.inner.end();
+        self.inner.stop();
     }
 }
 
-impl Served {
-    fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+impl ServedHops {
+    fn queues(&self) -> impl Iterator<Item = &Arc<HopPool>> {
         self.hops.iter().map(|(_, queue)| queue)
     }
 }
 
-impl Inner {
-    fn served(&self) -> Arc<Served> {
+impl PoolsShared {
+    fn served(&self) -> Arc<ServedHops> {
         Arc::clone(&self.served.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn serve(&self, served: Served) {
+    fn serve(&self, served: ServedHops) {
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(served);
         self.wake();
     }
 
-    fn queue(&self, hop: &Hop) -> Option<Arc<Queue>> {
+    fn queue(&self, hop: &Hop) -> Option<Arc<HopPool>> {
         let served = self.served();
         // Comparing own keys takes arithmetic, and nearly every session has the hop of the configuration in force.
         let same = served.hops.iter().find(|(known, _)| std::ptr::eq(&raw const **known, hop));
         same.or_else(|| served.hops.iter().find(|(known, _)| **known == *hop)).map(|(_, queue)| Arc::clone(queue))
     }
 
-    fn failed(&self, queue: &Queue, error: &DialError, now: Instant) {
-        let _telling = queue.telling();
-        if queue.failed(now) {
+    fn on_failure(&self, queue: &HopPool, error: &DialError, now: Instant) {
+        let _telling = queue.lock_reporting();
+        if queue.on_failure(now) {
             // What has waited so far may have ended with it.
-            queue.weed(now);
+            queue.remove_dead(now);
             let relay = queue.hop.name.to_string();
             (self.tell)(&Event::RelayDown { relay, cause: error.cause, detail: error.remark.clone() });
             self.wake();
         }
     }
 
-    fn succeeded(&self, queue: &Queue, begun: Instant, now: Instant) {
+    fn on_success(&self, queue: &HopPool, begun: Instant, now: Instant) {
         if !queue.has_failed() {
             return;
         }
-        let _telling = queue.telling();
-        if let Some(duration) = queue.succeeded(begun, now) {
+        let _telling = queue.lock_reporting();
+        if let Some(duration) = queue.on_success(begun, now) {
             (self.tell)(&Event::RelayUp { relay: queue.hop.name.to_string(), duration });
             self.wake();
         }
@@ -232,21 +232,21 @@ impl Inner {
         self.wake.notify_one();
     }
 
-    async fn woken(&self) {
+    async fn wait_woken(&self) {
         self.wake.notified().await;
     }
 
-    fn end(&self) {
+    fn stop(&self) {
         self.ended.store(true, Ordering::Release);
         self.wake();
     }
 
-    fn has_ended(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for PoolsShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner").field("served", &self.served).finish_non_exhaustive()
     }

@@ -13,70 +13,75 @@ use std::time::{Duration, Instant};
 use ekiden_proto::wire::section::ResumptionTicket;
 use ekiden_sys::poll::Poll;
 
-use super::Waiting;
-use super::counts::{Counts, Tally};
-use super::health::{Health, Pace, less_up_to_a_quarter};
-use super::sizing::Demand;
+use super::IdleConnection;
+use super::counts::{PoolMetrics, RelayPoolMetrics};
+use super::health::{HopHealth, RetrySchedule, with_jitter};
+use super::sizing::PoolDemand;
 use crate::config::Hop;
 use crate::status::PoolView;
 
 /// One next hop.
 #[derive(Debug)]
-pub struct Queue {
+pub struct HopPool {
     /// The hop; it is dialled as it says.
     pub hop: Arc<Hop>,
-    tally: Tally,
-    state: Mutex<State>,
+    tally: RelayPoolMetrics,
+    state: Mutex<HopPoolState>,
     news: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct State {
-    ready: VecDeque<Made>,
+struct HopPoolState {
+    ready: VecDeque<PooledConnection>,
     making: usize,
-    bounds: Bounds,
-    demand: Demand,
-    health: Health,
+    bounds: PoolBounds,
+    demand: PoolDemand,
+    health: HopHealth,
     known: Option<ResumptionTicket>,
 }
 
 #[derive(Debug)]
-struct Made {
-    waiting: Waiting,
+struct PooledConnection {
+    waiting: IdleConnection,
     until: Instant,
 }
 
 /// How many may wait, and for how long.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Bounds {
+pub struct PoolBounds {
     /// Most that are ready; none where the hop is no relay, or the configuration has it no more.
     pub most: usize,
     /// The oldest that is still good.
     pub age: Duration,
 }
 
-impl Queue {
+impl HopPool {
     /// Nothing is ready.
     #[must_use]
-    pub fn new(hop: &Arc<Hop>, counts: &Counts) -> Self {
-        let pace = if hop.is_section() { Pace::KEEPER } else { Pace::SESSIONS };
-        let state = State {
+    pub fn new(hop: &Arc<Hop>, counts: &PoolMetrics) -> Self {
+        let pace = if hop.is_section() { RetrySchedule::KEEPER } else { RetrySchedule::SESSIONS };
+        let state = HopPoolState {
             ready: VecDeque::new(),
             making: 0,
-            bounds: Bounds::default(),
-            demand: Demand::new(Instant::now()),
-            health: Health::new(pace),
+            bounds: PoolBounds::default(),
+            demand: PoolDemand::new(Instant::now()),
+            health: HopHealth::new(pace),
             known: None,
         };
-        Self { hop: Arc::clone(hop), tally: counts.of(&hop.name), state: Mutex::new(state), news: Mutex::default() }
+        Self {
+            hop: Arc::clone(hop),
+            tally: counts.for_relay(&hop.name),
+            state: Mutex::new(state),
+            news: Mutex::default(),
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HopPoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Other bounds from now on; what is too much is closed, the oldest first.
-    pub fn bound(&self, bounds: Bounds) {
+    pub fn set_bounds(&self, bounds: PoolBounds) {
         let mut state = self.lock();
         state.bounds = bounds;
         let keep = state.ready.len().min(bounds.most);
@@ -88,7 +93,7 @@ impl Queue {
     }
 
     /// The oldest that is alive, and whether the keeper has something to do.
-    pub fn take(&self, now: Instant) -> (Option<Waiting>, bool) {
+    pub fn take(&self, now: Instant) -> (Option<IdleConnection>, bool) {
         let found = loop {
             let Some(made) = self.pop() else { break None };
             if made.until > now && is_alive(&made.waiting.stream) {
@@ -99,11 +104,11 @@ impl Queue {
         let counter = if found.is_some() { &self.tally.hits } else { &self.tally.misses };
         counter.inc();
         let mut state = self.lock();
-        state.demand.taken(now);
-        (found, state.missing(now) > 0)
+        state.demand.on_taken(now);
+        (found, state.missing_connections(now) > 0)
     }
 
-    fn pop(&self) -> Option<Made> {
+    fn pop(&self) -> Option<PooledConnection> {
         let mut state = self.lock();
         let made = state.ready.pop_front();
         self.tally.ready.set(number(state.ready.len()));
@@ -113,21 +118,21 @@ impl Queue {
     /// Whether it should be tried last. Where only sessions try, one of them may again after each pause.
     pub fn is_down(&self, now: Instant) -> bool {
         let mut state = self.lock();
-        if self.hop.is_section() { state.health.is_down() } else { !state.health.claim(now) }
+        if self.hop.is_section() { state.health.is_down() } else { !state.health.try_claim(now) }
     }
 
     /// What makes the next handshake shorter, where there has been one.
-    pub fn known(&self) -> Option<ResumptionTicket> {
+    pub fn ticket(&self) -> Option<ResumptionTicket> {
         self.lock().known.clone()
     }
 
     /// There has been one.
-    pub fn met(&self, gift: ResumptionTicket) {
+    pub fn set_ticket(&self, gift: ResumptionTicket) {
         self.lock().known = Some(gift);
     }
 
     /// Held from a change until it is told, so that what is told last is what is so.
-    pub fn telling(&self) -> MutexGuard<'_, ()> {
+    pub fn lock_reporting(&self) -> MutexGuard<'_, ()> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,13 +142,13 @@ impl Queue {
     }
 
     /// It could not be used; whether that is news.
-    pub fn failed(&self, now: Instant) -> bool {
-        self.lock().health.failed(now)
+    pub fn on_failure(&self, now: Instant) -> bool {
+        self.lock().health.on_failure(now)
     }
 
     /// It could be used, as an attempt since `begun` has found out; for how long not before, where that is news.
-    pub fn succeeded(&self, begun: Instant, now: Instant) -> Option<Duration> {
-        self.lock().health.succeeded(begun, now)
+    pub fn on_success(&self, begun: Instant, now: Instant) -> Option<Duration> {
+        self.lock().health.on_success(begun, now)
     }
 
     /// Closes all that are ready.
@@ -156,9 +161,9 @@ impl Queue {
     }
 
     /// Closes those that are too old, or that the relay has closed.
-    pub fn weed(&self, now: Instant) {
+    pub fn remove_dead(&self, now: Instant) {
         let mut state = self.lock();
-        let dead = dead(&state.ready);
+        let dead = find_dead(&state.ready);
         let all = std::mem::take(&mut state.ready).into_iter().zip(dead);
         let (good, bad): (Vec<_>, Vec<_>) = all.partition(|(made, dead)| made.until > now && !dead);
         self.tally.ready.set(number(good.len()));
@@ -168,21 +173,21 @@ impl Queue {
     }
 
     /// A place for each connection that should be made now.
-    pub fn places(self: &Arc<Self>, now: Instant) -> Vec<Place> {
+    pub fn claim_places(self: &Arc<Self>, now: Instant) -> Vec<PendingConnection> {
         let mut state = self.lock();
         let count = if state.health.is_down() {
             // Even where enough are ready: there is no other way to find out.
-            usize::from(state.bounds.most > 0 && state.making == 0 && state.health.claim(now))
+            usize::from(state.bounds.most > 0 && state.making == 0 && state.health.try_claim(now))
         } else {
-            state.missing(now)
+            state.missing_connections(now)
         };
         state.making += count;
         drop(state);
-        (0..count).map(|_| Place { queue: Arc::clone(self) }).collect()
+        (0..count).map(|_| PendingConnection { queue: Arc::clone(self) }).collect()
     }
 
     /// When it is to be tried again, while it is down and nobody tries.
-    pub fn retry(&self) -> Option<Instant> {
+    pub fn retry_at(&self) -> Option<Instant> {
         let state = self.lock();
         state.health.retry().filter(|_| state.bounds.most > 0 && state.making == 0)
     }
@@ -194,7 +199,7 @@ impl Queue {
             relay: self.hop.name.to_string(),
             up: !state.health.is_down(),
             ready: state.ready.len(),
-            wanted: state.demand.wanted(Instant::now(), state.bounds.most),
+            wanted: state.demand.target_size(Instant::now(), state.bounds.most),
             hits: self.tally.hits.get(),
             misses: self.tally.misses.get(),
             stale: self.tally.stale.get(),
@@ -202,44 +207,44 @@ impl Queue {
     }
 }
 
-impl State {
+impl HopPoolState {
     /// How many to begin to make.
-    fn missing(&self, now: Instant) -> usize {
-        let wanted = self.demand.wanted(now, self.bounds.most);
-        let free = self.demand.at_once(now).saturating_sub(self.making);
+    fn missing_connections(&self, now: Instant) -> usize {
+        let wanted = self.demand.target_size(now, self.bounds.most);
+        let free = self.demand.max_parallel(now).saturating_sub(self.making);
         wanted.saturating_sub(self.ready.len() + self.making).min(free)
     }
 }
 
 /// A connection that is being made; it is no more when this is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct PendingConnection {
     /// Where it is to wait.
-    pub queue: Arc<Queue>,
+    pub queue: Arc<HopPool>,
 }
 
-impl Place {
+impl PendingConnection {
     /// It is ready, and has taken so long.
-    pub fn fill(self, waiting: Waiting, took: Duration, now: Instant) {
+    pub fn complete(self, waiting: IdleConnection, took: Duration, now: Instant) {
         let tally = &self.queue.tally;
         tally.made.inc();
         tally.seconds.observe(took.as_secs_f64());
         let mut state = self.queue.lock();
-        state.demand.made(took);
+        state.demand.on_made(took);
         if state.ready.len() < state.bounds.most {
-            let until = now + less_up_to_a_quarter(state.bounds.age);
-            state.ready.push_back(Made { waiting, until });
+            let until = now + with_jitter(state.bounds.age);
+            state.ready.push_back(PooledConnection { waiting, until });
             tally.ready.set(number(state.ready.len()));
         }
     }
 
     /// It came to nothing.
-    pub fn give_up(self) {
+    pub fn cancel(self) {
         self.queue.tally.failed.inc();
     }
 }
 
-impl Drop for Place {
+impl Drop for PendingConnection {
     fn drop(&mut self) {
         self.queue.lock().making -= 1;
     }
@@ -251,7 +256,7 @@ fn is_alive(stream: &TcpStream) -> bool {
 }
 
 /// Which of them have ended, by one system call.
-fn dead(ready: &VecDeque<Made>) -> Vec<bool> {
+fn find_dead(ready: &VecDeque<PooledConnection>) -> Vec<bool> {
     let mut poll = Poll::new(ready.iter().map(|made| made.waiting.stream.as_fd()).collect());
     // An error leaves all as they are: whoever takes one looks again.
     let _ = poll.wait(Some(Duration::ZERO));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ekiden_proto::addr::Target;
 
 use crate::config::{Config, Path};
-use crate::path::{self, Way};
+use crate::path::{self, PathChoice};
 use crate::pool::Pools;
 
 /// Names that are none of a candidate.
@@ -32,7 +32,7 @@ pub fn candidates(
     via: &[String],
     target: &Target,
     pools: &Pools,
-) -> Result<Vec<Way>, UnknownCandidate> {
+) -> Result<Vec<PathChoice>, UnknownCandidate> {
     let alone = config.relays.iter().map(|hop| Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
     let mut paths: Vec<Arc<Path>> = alone.map(Arc::new).collect();
     for path in config.routes.iter().flat_map(|route| &route.paths) {
@@ -47,9 +47,9 @@ pub fn candidates(
     paths.retain(|path| via.is_empty() || via.iter().any(|name| **name == *path.name));
     let direct = Path { name: "direct".into(), hops: Vec::new() };
     // The settings of the section to the target itself are those that a session to it would have.
-    let profile = path::ways_to(config, pools, &target.host, target.port).first().map(|way| Arc::clone(&way.profile));
+    let profile = path::paths_to(config, pools, &target.host, target.port).first().map(|way| Arc::clone(&way.profile));
     let profile = profile.unwrap_or_default();
-    let way = |path| Way { path, beyond: Vec::new(), profile: Arc::clone(&profile), expected: None };
+    let way = |path| PathChoice { path, beyond: Vec::new(), profile: Arc::clone(&profile), expected: None };
     Ok([Arc::new(direct)].into_iter().chain(paths).map(way).collect())
 }
 

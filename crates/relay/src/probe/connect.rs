@@ -18,15 +18,15 @@ use super::{ProbeTarget, empty_pools};
 use crate::config::access::AccessPolicy;
 use crate::config::{AccessRules, Config, HopKind, Path};
 use crate::congestion::CongestionControls;
-use crate::dial::{DialError, Dialler, Journey, Names, plain};
-use crate::path::Way;
+use crate::dial::{DialError, Dialler, OpenParams, Resolver, into_plain};
+use crate::path::PathChoice;
 use crate::pool::Pools;
 use crate::rules::Marks;
 
 /// What dialling needs, as a session has it.
 pub struct ProbeContext<'a> {
     config: &'a Config,
-    names: Names,
+    names: Resolver,
     pools: Arc<Pools>,
     marks: Option<Marks>,
     access: AccessRules,
@@ -36,7 +36,7 @@ impl<'a> ProbeContext<'a> {
     /// Those of `config`; its listeners forbid us nothing.
     pub fn new(config: &'a Config) -> Self {
         Self {
-            names: Names::new(&config.dns_servers),
+            names: Resolver::new(&config.dns_servers),
             pools: empty_pools(),
             // Without the privilege the rules take us for a client, which still works.
             marks: config.needed_marks().filter(may_mark),
@@ -94,14 +94,18 @@ pub struct ConnectResult {
 /// Connects once, and closes again.
 pub async fn connect_once(
     around: &ProbeContext<'_>,
-    way: &Way,
+    way: &PathChoice,
     wanted: &ProbeTarget,
 ) -> Result<ConnectResult, DialError> {
     open(around, way, wanted).await.map(|stands| stands.result)
 }
 
 /// Connects, and waits until the path stands from end to end.
-pub async fn open(around: &ProbeContext<'_>, way: &Way, wanted: &ProbeTarget) -> Result<ProbeConnection, DialError> {
+pub async fn open(
+    around: &ProbeContext<'_>,
+    way: &PathChoice,
+    wanted: &ProbeTarget,
+) -> Result<ProbeConnection, DialError> {
     let dialler = around.dialler();
     let asked = Instant::now();
     let by_proxy = wanted.http_proxy(way).is_some();
@@ -114,7 +118,7 @@ pub async fn open(around: &ProbeContext<'_>, way: &Way, wanted: &ProbeTarget) ->
     let ready = dialled.opened.is_some();
     let begun = if ready { Instant::now() } else { asked };
     let section = dialled.stream.as_fd().try_clone_to_owned().map_err(|_| Cause::Exhausted)?;
-    let plain = plain(dialled).await?;
+    let plain = into_plain(dialled).await?;
     let times = match plain.answer {
         Some(answer) => answer.await?,
         None => Vec::new(),
@@ -143,7 +147,7 @@ fn section_times(whole: Duration, times: &[Duration]) -> Vec<Duration> {
 
 /// A proxy is connected to and asked, and only the last answer waits for the target. Of several in a row nothing can be
 /// told.
-fn proxy_section_times(way: &Way, setup: Duration, info: &SectionInfo) -> Vec<Duration> {
+fn proxy_section_times(way: &PathChoice, setup: Duration, info: &SectionInfo) -> Vec<Duration> {
     let asked = match &way.path.hops[..] {
         [] => return vec![setup],
         [hop] => match &hop.kind {
@@ -157,8 +161,8 @@ fn proxy_section_times(way: &Way, setup: Duration, info: &SectionInfo) -> Vec<Du
     vec![info.min_rtt, setup.saturating_sub(info.min_rtt * asked)]
 }
 
-fn open_params() -> Journey {
-    Journey { trace: None, client: ClientAddr(own_address()), early: false, encrypt: false, hops_left: MAX_HOPS }
+fn open_params() -> OpenParams {
+    OpenParams { trace: None, client: ClientAddr(own_address()), early: false, encrypt: false, hops_left: MAX_HOPS }
 }
 
 /// The address that others know this host by, for relays that keep the client's.
@@ -175,14 +179,14 @@ fn own_address() -> SocketAddr {
 
 /// The shortest of `count` connections to `target` itself; whoever refuses has answered.
 pub async fn min_connect_time(
-    names: &Names,
+    names: &Resolver,
     pools: &Arc<Pools>,
     target: &Target,
     count: u32,
 ) -> Result<Duration, Cause> {
     let (access, congestion) = (allow_all(), CongestionControls::default());
     let path = Arc::new(Path { name: "direct".into(), hops: Vec::new() });
-    let way = Way { path, beyond: Vec::new(), profile: Arc::default(), expected: None };
+    let way = PathChoice { path, beyond: Vec::new(), profile: Arc::default(), expected: None };
     let patience = Duration::from_secs(5);
     let rules = AccessPolicy { listener: &access, peer: None };
     let dialler = Dialler { marks: None, source: None, names, congestion: &congestion, pools, rules, patience };
@@ -228,7 +232,7 @@ mod tests {
                 ..Default::default()
             };
             let config = crate::config::read::load(None, &flags).unwrap();
-            Way {
+            PathChoice {
                 path: Arc::clone(&config.routes[0].paths[0]),
                 beyond: Vec::new(),
                 profile: Arc::default(),

@@ -18,7 +18,7 @@ use super::connect::{self, ProbeConnection, ProbeContext};
 use super::target::FileUrl;
 use super::{ProbeBudget, ProbeTarget};
 use crate::config::{Credentials, Hop, HopKind};
-use crate::path::Way;
+use crate::path::PathChoice;
 
 /// Longest head of an answer.
 const MAX_HEAD: usize = 64 * 1024;
@@ -50,7 +50,7 @@ pub struct Download {
 /// What went wrong, and what to do about it.
 pub async fn download_once(
     around: &ProbeContext<'_>,
-    way: &Way,
+    way: &PathChoice,
     wanted: &ProbeTarget,
     effort: ProbeBudget,
 ) -> Result<Download, String> {

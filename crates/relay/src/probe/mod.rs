@@ -25,8 +25,8 @@ use tokio::task::LocalSet;
 
 use crate::config::Config;
 use crate::config::plan::UnmeasuredRtt;
-use crate::dial::Names;
-use crate::pool::{Counts, Pools};
+use crate::dial::Resolver;
+use crate::pool::{PoolMetrics, Pools};
 
 pub use candidates::UnknownCandidate;
 pub use findings::{CandidateFindings, ProbeReport};
@@ -105,7 +105,7 @@ pub fn measure_round_trips(wanted: &[UnmeasuredRtt]) -> io::Result<Vec<RoundTrip
     let measured = Rc::new(RefCell::new(Vec::new()));
     let into = Rc::clone(&measured);
     run_until_interrupted(async move {
-        let (names, pools) = (Names::new(&[]), empty_pools());
+        let (names, pools) = (Resolver::new(&[]), empty_pools());
         for entry in wanted {
             let shortest = connect::min_connect_time(&names, &pools, &entry.address, COUNT).await;
             into.borrow_mut().push((entry.clone(), shortest));
@@ -116,5 +116,5 @@ pub fn measure_round_trips(wanted: &[UnmeasuredRtt]) -> io::Result<Vec<RoundTrip
 
 /// Nothing is ready, and nobody keeps anything ready.
 fn empty_pools() -> Arc<Pools> {
-    Arc::new(Pools::new(Counts::new(|| Histogram::new(std::iter::empty())), |_| {}))
+    Arc::new(Pools::new(PoolMetrics::new(|| Histogram::new(std::iter::empty())), |_| {}))
 }

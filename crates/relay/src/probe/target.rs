@@ -6,7 +6,7 @@ use std::str::FromStr;
 use ekiden_proto::addr::Target;
 
 use crate::config::Hop;
-use crate::path::Way;
+use crate::path::PathChoice;
 
 /// A target, and the file to fetch from it where that was named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct FileUrl {
 impl ProbeTarget {
     /// The HTTP proxy at the end of a way that is asked for the file itself, as a session by that way would: a tunnel to
     /// port 80 is what proxies refuse.
-    pub(super) fn http_proxy<'w>(&self, way: &'w Way) -> Option<&'w Hop> {
+    pub(super) fn http_proxy<'w>(&self, way: &'w PathChoice) -> Option<&'w Hop> {
         let plain = self.url.as_ref().is_some_and(|url| !url.tls);
         way.path.http_hop().filter(|_| plain).map(|hop| &**hop)
     }

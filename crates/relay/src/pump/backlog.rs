@@ -15,123 +15,123 @@ use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
 
 /// How often a flow is judged, at most.
-const SPAN: Duration = Duration::from_secs(1);
+const MIN_JUDGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The least that a sender may be ahead, in bytes: a receiver that wakes up again finds something.
-const LEAST_AHEAD: u32 = 256 * 1024;
+const MIN_AHEAD: u32 = 256 * 1024;
 
 /// And in time: nobody waits for so little, and bounds would only make the steps of a fast flow smaller.
-const LEAST_WAIT: Duration = Duration::from_millis(10);
+const MIN_WAIT: Duration = Duration::from_millis(10);
 
 /// The least of unsent bytes that the kernel may hold, and that are read at once.
-const LEAST_UNSENT: u32 = 128 * 1024;
+const MIN_UNSENT: u32 = 128 * 1024;
 
 /// A receive buffer is made smaller each time so many bytes of it have been read.
-const STEP: usize = 64 * 1024;
+const SHRINK_STEP: usize = 64 * 1024;
 
 /// How slow the receiver of one flow is.
-pub struct Backlog {
+pub struct BacklogLimiter {
     since: Instant,
     /// How long it had no room since then.
     blocked: Duration,
     /// What had moved by then.
     moved: u64,
     /// None while nothing is bounded.
-    bounds: Option<Bounds>,
+    bounds: Option<BufferBounds>,
 }
 
 /// What the kernel may hold for the receiver, in bytes.
 #[derive(Clone, Copy)]
-struct Bounds {
+struct BufferBounds {
     /// Unsent.
     before: u32,
     now: u32,
     /// None where the receive buffer is as small as it is to be, or is left alone.
-    excess: Option<Excess>,
+    excess: Option<ExcessBuffer>,
 }
 
 /// A receive buffer that is too large. It has promised its sender a window, and what comes of that into a smaller buffer is
 /// dropped, and lost for a retransmission timeout or more: so what has been read is taken away from it, and no more.
 #[derive(Clone, Copy)]
-struct Excess {
+struct ExcessBuffer {
     /// What is to be left.
     least: u32,
     /// Bytes read since it was made smaller.
     read: usize,
 }
 
-impl Backlog {
+impl BacklogLimiter {
     /// Nothing waits.
     pub fn new() -> Self {
         Self { since: Instant::now(), blocked: Duration::ZERO, moved: 0, bounds: None }
     }
 
     /// The receiver had no room for `blocked`, and has some now; `moved` is what the flow has moved so far.
-    pub fn waited(&mut self, from: &TcpStream, to: &TcpStream, blocked: Duration, moved: u64) {
+    pub fn on_unblocked(&mut self, from: &TcpStream, to: &TcpStream, blocked: Duration, moved: u64) {
         self.blocked += blocked;
         let span = self.since.elapsed();
-        if span < SPAN {
+        if span < MIN_JUDGE_INTERVAL {
             return;
         }
         let rate = (moved - self.moved) as f64 / span.as_secs_f64();
         let slow = self.blocked > span / 2;
         (self.since, self.blocked, self.moved) = (Instant::now(), Duration::ZERO, moved);
         // Where the kernel refuses, there is simply no bound.
-        let _ = if slow { self.bound(from, to, rate) } else { self.lift(from, to) };
+        let _ = if slow { self.apply_bounds(from, to, rate) } else { self.lift_bounds(from, to) };
     }
 
     /// Most that is to be read at once.
-    pub fn room(&self, most: usize) -> usize {
+    pub fn read_limit(&self, most: usize) -> usize {
         self.bounds.map_or(most, |bounds| most.min(bounds.now as usize))
     }
 
     /// So much has been read from the sender.
-    pub fn took(&mut self, from: &TcpStream, bytes: usize) {
+    pub fn on_read(&mut self, from: &TcpStream, bytes: usize) {
         let Some(bounds) = &mut self.bounds else { return };
         let Some(excess) = &mut bounds.excess else { return };
         excess.read += bytes;
-        if excess.read >= STEP {
+        if excess.read >= SHRINK_STEP {
             // A kernel that refuses is not asked again.
-            bounds.excess = excess.smaller(from).unwrap_or_default();
+            bounds.excess = excess.shrink(from).unwrap_or_default();
         }
     }
 
-    fn bound(&mut self, from: &TcpStream, to: &TcpStream, rate: f64) -> std::io::Result<()> {
+    fn apply_bounds(&mut self, from: &TcpStream, to: &TcpStream, rate: f64) -> std::io::Result<()> {
         let (from, to) = (from.as_fd(), to.as_fd());
         if self.bounds.is_none() && is_receive_buffer_locked(from)? {
             // Its profile says so.
             return Ok(());
         }
         let round_trips = tcp_info(from)?.min_rtt + tcp_info(to)?.min_rtt;
-        let ahead = (rate * round_trips.max(LEAST_WAIT).as_secs_f64()) as u32;
+        let ahead = (rate * round_trips.max(MIN_WAIT).as_secs_f64()) as u32;
         let before = self.bounds.map_or_else(|| notsent_lowat(to), |bounds| Ok(bounds.before))?;
-        let wanted = (ahead / 2).max(LEAST_UNSENT);
+        let wanted = (ahead / 2).max(MIN_UNSENT);
         // 0 is no bound of its own.
         let now = if before == 0 { wanted } else { before.min(wanted) };
-        self.bounds = Some(Bounds { before, now, excess: None });
+        self.bounds = Some(BufferBounds { before, now, excess: None });
         set_notsent_lowat(to, now)?;
-        let (least, held) = (ahead.max(LEAST_AHEAD), receive_buffer(from)?);
+        let (least, held) = (ahead.max(MIN_AHEAD), receive_buffer(from)?);
         if lock_receive_buffer(from, held.max(least)).is_err() {
             // As large as that, or not at all.
             return unlock_receive_buffer(from);
         }
         if let Some(bounds) = &mut self.bounds {
-            bounds.excess = (held > least).then_some(Excess { least, read: 0 });
+            bounds.excess = (held > least).then_some(ExcessBuffer { least, read: 0 });
         }
         Ok(())
     }
 
-    fn lift(&mut self, from: &TcpStream, to: &TcpStream) -> std::io::Result<()> {
+    fn lift_bounds(&mut self, from: &TcpStream, to: &TcpStream) -> std::io::Result<()> {
         let Some(bounds) = self.bounds.take() else { return Ok(()) };
         set_notsent_lowat(to.as_fd(), bounds.before)?;
         unlock_receive_buffer(from.as_fd())
     }
 }
 
-impl Excess {
+impl ExcessBuffer {
     /// Makes the buffer smaller by what was read, and returns what is still to be done. The kernel counts a buffer twice, but a
     /// byte in it at least once, so half is what can be missed.
-    fn smaller(self, from: &TcpStream) -> std::io::Result<Option<Self>> {
+    fn shrink(self, from: &TcpStream) -> std::io::Result<Option<Self>> {
         let from = from.as_fd();
         let read = u32::try_from(self.read / 2).unwrap_or(u32::MAX);
         let left = receive_buffer(from)?.saturating_sub(read).max(self.least);
@@ -147,18 +147,19 @@ mod tests {
     use super::*;
 
     /// A backlog that has found its receiver slow, between a sender with a receive buffer of `held` bytes and a receiver.
-    async fn slow(held: u32) -> Option<(Backlog, TcpStream, TcpStream)> {
+    async fn slow(held: u32) -> Option<(BacklogLimiter, TcpStream, TcpStream)> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connected = || TcpStream::connect(listener.local_addr().unwrap());
         let (from, to) = (connected().await.unwrap(), connected().await.unwrap());
-        if let Err(error) = lock_receive_buffer(from.as_fd(), LEAST_AHEAD + held) {
+        if let Err(error) = lock_receive_buffer(from.as_fd(), MIN_AHEAD + held) {
             println!("skipped: receive buffers of this size are not granted here: {error}");
             return None;
         }
         lock_receive_buffer(from.as_fd(), held).unwrap();
         unlock_receive_buffer(from.as_fd()).unwrap();
-        let mut backlog = Backlog { since: Instant::now().checked_sub(SPAN).unwrap(), ..Backlog::new() };
-        backlog.waited(&from, &to, SPAN, 1000);
+        let mut backlog =
+            BacklogLimiter { since: Instant::now().checked_sub(MIN_JUDGE_INTERVAL).unwrap(), ..BacklogLimiter::new() };
+        backlog.on_unblocked(&from, &to, MIN_JUDGE_INTERVAL, 1000);
         Some((backlog, from, to))
     }
 
@@ -169,31 +170,31 @@ mod tests {
     /// Found by `limiting-factor`: a buffer that was cut at once dropped what was under way, and its sender fell silent.
     #[tokio::test]
     async fn a_receive_buffer_shrinks_by_what_was_read() {
-        const HELD: u32 = LEAST_AHEAD + 100_000;
+        const HELD: u32 = MIN_AHEAD + 100_000;
         let Some((mut backlog, from, to)) = slow(HELD).await else { return };
         assert!(is_receive_buffer_locked(from.as_fd()).unwrap());
         assert_eq!(size(&from), HELD, "nothing was read yet");
-        backlog.took(&from, STEP - 1);
+        backlog.on_read(&from, SHRINK_STEP - 1);
         assert_eq!(size(&from), HELD, "little was read");
-        backlog.took(&from, 1);
+        backlog.on_read(&from, 1);
         assert_eq!(size(&from), HELD - 32_768);
-        backlog.took(&from, 100_000);
+        backlog.on_read(&from, 100_000);
         assert_eq!(size(&from), HELD - 32_768 - 50_000);
         for _ in 0..3 {
-            backlog.took(&from, STEP);
+            backlog.on_read(&from, SHRINK_STEP);
         }
-        assert_eq!(size(&from), LEAST_AHEAD);
+        assert_eq!(size(&from), MIN_AHEAD);
 
-        backlog.since = Instant::now().checked_sub(SPAN).unwrap();
-        backlog.waited(&from, &to, Duration::ZERO, 1_000_000);
+        backlog.since = Instant::now().checked_sub(MIN_JUDGE_INTERVAL).unwrap();
+        backlog.on_unblocked(&from, &to, Duration::ZERO, 1_000_000);
         assert!(!is_receive_buffer_locked(from.as_fd()).unwrap(), "it is fast again");
-        backlog.took(&from, STEP);
-        assert_eq!(size(&from), LEAST_AHEAD);
+        backlog.on_read(&from, SHRINK_STEP);
+        assert_eq!(size(&from), MIN_AHEAD);
     }
 
     #[tokio::test]
     async fn a_small_receive_buffer_becomes_as_large_as_it_may_be() {
         let Some((_, from, _to)) = slow(50_000).await else { return };
-        assert_eq!(size(&from), LEAST_AHEAD);
+        assert_eq!(size(&from), MIN_AHEAD);
     }
 }

@@ -7,19 +7,19 @@ use ekiden_proto::direction::Direction;
 
 /// When bytes have moved, and who was waited for.
 #[derive(Debug, Default)]
-pub(super) struct Course {
+pub(super) struct ResponseTimer {
     last: Cell<Option<(Direction, Instant)>>,
     flowing: Cell<Duration>,
     /// When the first byte for the client moved.
     first: Cell<Option<Instant>>,
     /// The answer that comes, and the largest.
-    answer: Cell<Option<Answer>>,
-    largest: Cell<Option<Answer>>,
+    answer: Cell<Option<Response>>,
+    largest: Cell<Option<Response>>,
 }
 
 /// Bytes that have come from the server one behind the other, after some went there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     /// How many.
     pub bytes: u64,
     /// From the last bytes toward the server to the first of these.
@@ -30,31 +30,31 @@ pub struct Answer {
 
 /// An answer that stops for longer than this, and than it was waited for, is over: the server has nothing to say. A segment that
 /// is lost and sent again after a timeout takes as long (`TCP_RTO_MIN`, and a round trip).
-const PAUSE_IN_ANSWER: Duration = Duration::from_millis(300);
+const MAX_RESPONSE_GAP: Duration = Duration::from_millis(300);
 
 /// A longer pause is somebody's who has nothing to say.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+const MAX_PAUSE: Duration = Duration::from_secs(3);
 
-impl Course {
+impl ResponseTimer {
     /// The path stands: from now on the server is waited for, if it is the one who speaks first.
-    pub(super) fn begins(&self) {
+    pub(super) fn on_path_ready(&self) {
         self.last.set(Some((Direction::Up, Instant::now())));
         self.answer.set(None);
         self.largest.set(None);
     }
 
     /// When the first byte for the client moved.
-    pub(super) fn first_byte(&self) -> Option<Instant> {
+    pub(super) fn first_byte_at(&self) -> Option<Instant> {
         self.first.get()
     }
 
     /// Time in which bytes moved, or were waited for and not by the client.
-    pub(super) fn flowing(&self) -> Duration {
+    pub(super) fn active_time(&self) -> Duration {
         self.flowing.get()
     }
 
     /// The largest answer, once there is one.
-    pub(super) fn largest(&self) -> Option<Answer> {
+    pub(super) fn largest_response(&self) -> Option<Response> {
         self.largest.get()
     }
 
@@ -65,32 +65,32 @@ impl Course {
 
     /// Bytes have moved. Between an answer and the next question the client is waited for; all other time is the path's, or
     /// the server's, and that is returned.
-    pub(super) fn moved(&self, direction: Direction, bytes: u64) -> Duration {
-        self.moved_at(Instant::now(), direction, bytes)
+    pub(super) fn on_bytes(&self, direction: Direction, bytes: u64) -> Duration {
+        self.on_bytes_at(Instant::now(), direction, bytes)
     }
 
-    fn moved_at(&self, now: Instant, direction: Direction, bytes: u64) -> Duration {
+    fn on_bytes_at(&self, now: Instant, direction: Direction, bytes: u64) -> Duration {
         if direction == Direction::Down && self.first.get().is_none() {
             self.first.set(Some(now));
         }
         let Some((before, at)) = self.last.replace(Some((direction, now))) else { return Duration::ZERO };
         let pause = now.saturating_duration_since(at);
         if direction == Direction::Down {
-            self.answered(before, pause, bytes);
+            self.on_response(before, pause, bytes);
         }
         if direction == Direction::Up && before == Direction::Down {
             return Duration::ZERO;
         }
-        let pause = pause.min(LONGEST_PAUSE);
+        let pause = pause.min(MAX_PAUSE);
         self.flowing.set(self.flowing.get() + pause);
         pause
     }
 
-    fn answered(&self, before: Direction, pause: Duration, bytes: u64) {
+    fn on_response(&self, before: Direction, pause: Duration, bytes: u64) {
         let answer = match self.answer.get() {
-            _ if before == Direction::Up => Some(Answer { bytes, wait: pause, span: Duration::ZERO }),
-            Some(answer) if pause <= answer.wait.max(PAUSE_IN_ANSWER) => {
-                Some(Answer { bytes: answer.bytes + bytes, span: answer.span + pause, ..answer })
+            _ if before == Direction::Up => Some(Response { bytes, wait: pause, span: Duration::ZERO }),
+            Some(answer) if pause <= answer.wait.max(MAX_RESPONSE_GAP) => {
+                Some(Response { bytes: answer.bytes + bytes, span: answer.span + pause, ..answer })
             }
             _ => None,
         };
@@ -106,13 +106,13 @@ mod tests {
     use super::*;
 
     /// Bytes move so many milliseconds after the ones before.
-    fn moves(course: &Course, direction: Direction, bytes: u64, millis: u64) {
+    fn moves(course: &ResponseTimer, direction: Direction, bytes: u64, millis: u64) {
         let (_, before) = course.last.get().unwrap();
-        course.moved_at(before + Duration::from_millis(millis), direction, bytes);
+        course.on_bytes_at(before + Duration::from_millis(millis), direction, bytes);
     }
 
-    fn begun() -> Course {
-        let course = Course::default();
+    fn begun() -> ResponseTimer {
+        let course = ResponseTimer::default();
         course.last.set(Some((Direction::Up, Instant::now())));
         course
     }
@@ -126,7 +126,7 @@ mod tests {
         moves(&course, Direction::Up, 10, 2000);
         assert_eq!(course.flowing.get(), answer, "the client's own time");
         moves(&course, Direction::Down, 10, 60_000);
-        assert_eq!(course.flowing.get(), answer + LONGEST_PAUSE, "nobody has anything to say for a minute");
+        assert_eq!(course.flowing.get(), answer + MAX_PAUSE, "nobody has anything to say for a minute");
     }
 
     #[test]

@@ -32,20 +32,20 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-pub use course::Answer;
-pub use flow::{Broken, Flow, Side};
-pub use meter::Meter;
+pub use course::Response;
+pub use flow::{Endpoint, Flow, FlowError};
+pub use meter::FlowStats;
 pub use pipes::{PipeCounts, PipePool};
-pub use seal::Seal;
+pub use seal::RecordCipher;
 #[cfg(test)]
 pub(crate) use seal::tests::{seals, sockets};
-pub use totals::Totals;
-pub use watch::is_cut_off;
-use watch::{Watch, half_close, has_byte_behind_end};
+pub use totals::ListenerTotals;
+pub use watch::is_reset;
+use watch::{ResetWatch, half_close, has_byte_behind_end};
 
 /// How long a session may be silent.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct IdleTimeouts {
     /// While both directions are open.
     pub idle: Duration,
     /// After one side has closed its direction.
@@ -53,22 +53,22 @@ pub struct Patience {
 }
 
 /// What is read from the server before the session's own bytes: the answer to OPEN.
-pub type Opening<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + 'a>>;
+pub type PendingAnswer<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + 'a>>;
 
 /// Two sections, and what it takes to carry bytes between them.
-pub struct Between<'a> {
+pub struct PumpParams<'a> {
     /// The client's.
-    pub client: Side<'a>,
+    pub client: Endpoint<'a>,
     /// The server's.
-    pub server: Side<'a>,
+    pub server: Endpoint<'a>,
     /// What the client sent together with its handshake.
     pub early: Vec<u8>,
     /// The session's counters.
-    pub meter: &'a Meter,
+    pub meter: &'a FlowStats,
     /// The thread's pipes.
     pub pipes: &'a PipePool,
     /// How long it may be silent.
-    pub patience: Patience,
+    pub patience: IdleTimeouts,
 }
 
 /// Carries bytes both ways. Nothing is read from the server before `opening` is done; upward bytes do not wait for it.
@@ -76,12 +76,12 @@ pub struct Between<'a> {
 ///
 /// # Errors
 /// That of `opening`: the client has got nothing from us, and has not been told.
-pub async fn run<'a, E>(between: Between<'a>, opening: Option<Opening<'a, E>>) -> Result<EndReason, E> {
-    let Between { client, server, early, meter, pipes, patience } = between;
+pub async fn run<'a, E>(between: PumpParams<'a>, opening: Option<PendingAnswer<'a, E>>) -> Result<EndReason, E> {
+    let PumpParams { client, server, early, meter, pipes, patience } = between;
     let mut pump = Pump {
         client: client.stream,
         server: server.stream,
-        up: Flow::new(client, server, Direction::Up, meter, pipes).beginning_with(early),
+        up: Flow::new(client, server, Direction::Up, meter, pipes).with_early_bytes(early),
         down: Flow::new(server, client, Direction::Down, meter, pipes),
         opening,
         stuck: None,
@@ -90,7 +90,7 @@ pub async fn run<'a, E>(between: Between<'a>, opening: Option<Opening<'a, E>>) -
     // A relay that is killed closes its sockets, and half a stream must not look like a whole one.
     abort(pump.client);
     abort(pump.server);
-    let mut silence = Silence { patience, last_move: Instant::now(), half_closed: false };
+    let mut silence = IdleTimer { patience, last_move: Instant::now(), half_closed: false };
     let mut timer = pin!(sleep_until(silence.deadline()));
     let end = std::future::poll_fn(|cx| {
         let before = meter.moved();
@@ -103,11 +103,11 @@ pub async fn run<'a, E>(between: Between<'a>, opening: Option<Opening<'a, E>>) -
     .await;
     match end {
         Ok(EndReason::Finished) => {
-            settle(pump.client);
-            settle(pump.server);
+            cancel_abort(pump.client);
+            cancel_abort(pump.server);
         }
         Ok(_) => {}
-        Err(_) => settle(pump.client),
+        Err(_) => cancel_abort(pump.client),
     }
     end
 }
@@ -119,7 +119,7 @@ pub fn abort(stream: &TcpStream) {
 }
 
 /// Makes the socket's close an orderly one again.
-pub fn settle(stream: &TcpStream) {
+pub fn cancel_abort(stream: &TcpStream) {
     // Fails only when the socket is already dead.
     let _ = SockRef::from(stream).set_linger(None);
 }
@@ -129,11 +129,11 @@ struct Pump<'a, E> {
     server: &'a TcpStream,
     up: Flow<'a>,
     down: Flow<'a>,
-    opening: Option<Opening<'a, E>>,
+    opening: Option<PendingAnswer<'a, E>>,
     /// Why nothing more goes up while the answer to OPEN is awaited, which may say more.
     stuck: Option<EndReason>,
     /// Once a side has closed its direction nobody reads from it any more, so a reset from it has to be watched for.
-    watch: Option<Watch<'a>>,
+    watch: Option<ResetWatch<'a>>,
 }
 
 impl<E> Pump<'_, E> {
@@ -156,8 +156,8 @@ impl<E> Pump<'_, E> {
             return Poll::Pending;
         }
         let Poll::Ready(Err(broken)) = self.up.poll(cx) else { return Poll::Pending };
-        self.stuck = Some(end_of(&broken, Direction::Up));
-        if matches!(broken, Broken::Writing(_)) {
+        self.stuck = Some(end_reason(&broken, Direction::Up));
+        if matches!(broken, FlowError::Writing(_)) {
             return Poll::Pending;
         }
         // Nobody is there any more who could be told of an answer.
@@ -171,18 +171,18 @@ impl<E> Pump<'_, E> {
         }
         let up = self.up.poll(cx);
         if let Poll::Ready(Err(broken)) = &up {
-            return Poll::Ready(end_of(broken, Direction::Up));
+            return Poll::Ready(end_reason(broken, Direction::Up));
         }
         let down = self.down.poll(cx);
         if let Poll::Ready(Err(broken)) = &down {
-            return Poll::Ready(end_of(broken, Direction::Down));
+            return Poll::Ready(end_reason(broken, Direction::Down));
         }
         let (up, down) = (up.is_ready(), down.is_ready());
         if !up && !down {
             return Poll::Pending;
         }
         if self.watch.is_none()
-            && let Some(end) = self.swallowed_reset(up, down)
+            && let Some(end) = self.hidden_reset(up, down)
         {
             return Poll::Ready(end);
         }
@@ -198,19 +198,19 @@ impl<E> Pump<'_, E> {
         self.watch.get_or_insert_with(|| half_close(if up { &self.up } else { &self.down }, up)).as_mut().poll(cx)
     }
 
-    fn swallowed_reset(&self, up_ended: bool, down_ended: bool) -> Option<EndReason> {
-        if up_ended && is_cut_off(self.client) {
+    fn hidden_reset(&self, up_ended: bool, down_ended: bool) -> Option<EndReason> {
+        if up_ended && is_reset(self.client) {
             return Some(EndReason::ResetByClient);
         }
-        (down_ended && is_cut_off(self.server)).then_some(EndReason::ResetByServer)
+        (down_ended && is_reset(self.server)).then_some(EndReason::ResetByServer)
     }
 }
 
 /// The end of a session whose `direction` broke.
-pub fn end_of(broken: &Broken, direction: Direction) -> EndReason {
+pub fn end_reason(broken: &FlowError, direction: Direction) -> EndReason {
     let (error, client_side) = match (broken, direction) {
-        (Broken::Reading(e), Direction::Up) | (Broken::Writing(e), Direction::Down) => (e, true),
-        (Broken::Reading(e), Direction::Down) | (Broken::Writing(e), Direction::Up) => (e, false),
+        (FlowError::Reading(e), Direction::Up) | (FlowError::Writing(e), Direction::Down) => (e, true),
+        (FlowError::Reading(e), Direction::Down) | (FlowError::Writing(e), Direction::Up) => (e, false),
     };
     let reset = matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
     if error.kind() == io::ErrorKind::InvalidData {
@@ -225,13 +225,13 @@ pub fn end_of(broken: &Broken, direction: Direction) -> EndReason {
 }
 
 /// Decides when silence has lasted too long. The timer is armed once, and looked at again only when it fires.
-struct Silence {
-    patience: Patience,
+struct IdleTimer {
+    patience: IdleTimeouts,
     last_move: Instant,
     half_closed: bool,
 }
 
-impl Silence {
+impl IdleTimer {
     fn deadline(&self) -> Instant {
         self.last_move + if self.half_closed { self.patience.half_closed } else { self.patience.idle }
     }
@@ -262,7 +262,7 @@ impl Silence {
 }
 
 /// Completes when nothing has moved for `idle`.
-pub async fn silence(meter: &Meter, idle: Duration) {
+pub async fn wait_idle(meter: &FlowStats, idle: Duration) {
     loop {
         let before = meter.moved();
         sleep(idle).await;

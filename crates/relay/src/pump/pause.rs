@@ -9,14 +9,14 @@ use ekiden_sys::timer::Timer;
 use tokio::io::unix::AsyncFd;
 
 /// How long anybody waits, at most.
-const PAUSE: Duration = Duration::from_micros(100);
+const PAUSE_LENGTH: Duration = Duration::from_micros(100);
 
 thread_local! {
-    static PAUSES: Pauses = Pauses::default();
+    static PAUSE_TIMER: PauseTimer = PauseTimer::default();
 }
 
 #[derive(Default)]
-struct Pauses {
+struct PauseTimer {
     /// Gone on a thread that has none.
     timer: RefCell<Weak<AsyncFd<Timer>>>,
     /// Who waits until it rings.
@@ -31,11 +31,11 @@ pub async fn run() {
     let timer = Timer::new().and_then(AsyncFd::new).map(Rc::new);
     // Where descriptors have run out, nobody waits for anything.
     let Ok(timer) = timer else { return };
-    PAUSES.with(|pauses| pauses.timer.replace(Rc::downgrade(&timer)));
+    PAUSE_TIMER.with(|pauses| pauses.timer.replace(Rc::downgrade(&timer)));
     while let Ok(mut ready) = timer.readable().await {
         // What it has rung for is told again only when it is set again.
         ready.clear_ready();
-        PAUSES.with(|pauses| {
+        PAUSE_TIMER.with(|pauses| {
             pauses.rung.set(pauses.rung.get() + 1);
             pauses.waiting.take().into_iter().for_each(Waker::wake);
         });
@@ -48,13 +48,13 @@ pub struct Pause(u64);
 
 impl Pause {
     /// Begins one, after which the task is woken. None where there are none.
-    pub fn begin(cx: &Context<'_>) -> Option<Self> {
-        PAUSES.with(|pauses| {
+    pub fn start(cx: &Context<'_>) -> Option<Self> {
+        PAUSE_TIMER.with(|pauses| {
             let timer = pauses.timer.borrow().upgrade()?;
             let mut waiting = pauses.waiting.borrow_mut();
             // Who comes later waits for less.
             if waiting.is_empty() {
-                timer.get_ref().set_after(PAUSE).ok()?;
+                timer.get_ref().set_after(PAUSE_LENGTH).ok()?;
             }
             waiting.push(cx.waker().clone());
             Some(Self(pauses.rung.get()))
@@ -63,6 +63,6 @@ impl Pause {
 
     /// Whether it is over.
     pub fn is_over(self) -> bool {
-        PAUSES.with(|pauses| pauses.rung.get() != self.0)
+        PAUSE_TIMER.with(|pauses| pauses.rung.get() != self.0)
     }
 }

@@ -49,16 +49,16 @@ impl PipePool {
     }
 
     /// An empty pipe, or `None` when the caller has to copy instead.
-    pub fn take(&self) -> Option<Pooled<'_>> {
-        let pipe = self.idle.borrow_mut().pop().or_else(|| self.make());
+    pub fn take(&self) -> Option<PooledPipe<'_>> {
+        let pipe = self.idle.borrow_mut().pop().or_else(|| self.create());
         self.unneeded.set(self.unneeded.get().min(self.idle.borrow().len()));
         if pipe.is_none() {
             self.fallbacks.set(self.fallbacks.get() + 1);
         }
-        pipe.map(|pipe| Pooled { pool: self, pipe: Some(pipe), held: 0 })
+        pipe.map(|pipe| PooledPipe { pool: self, pipe: Some(pipe), held: 0 })
     }
 
-    fn make(&self) -> Option<Pipe> {
+    fn create(&self) -> Option<Pipe> {
         let resting = self.refused_at.get().is_some_and(|at| at.elapsed() < RETRY_AFTER);
         if resting || self.open.get() >= self.most {
             return None;
@@ -92,13 +92,13 @@ impl PipePool {
 }
 
 /// A pipe on loan.
-pub struct Pooled<'a> {
+pub struct PooledPipe<'a> {
     pool: &'a PipePool,
     pipe: Option<Pipe>,
     held: usize,
 }
 
-impl Pooled<'_> {
+impl PooledPipe<'_> {
     fn pipe(&self) -> &Pipe {
         self.pipe.as_ref().expect("invariant: the pipe is there until drop")
     }
@@ -134,7 +134,7 @@ impl Pooled<'_> {
     }
 }
 
-impl Drop for Pooled<'_> {
+impl Drop for PooledPipe<'_> {
     fn drop(&mut self) {
         match self.pipe.take() {
             Some(pipe) if self.held == 0 => self.pool.idle.borrow_mut().push(pipe),

@@ -7,10 +7,10 @@ use ekiden_proto::wire::section::record::{HEADER_LENGTH, TAG_LENGTH};
 
 /// Large enough that copying costs about as little as it can, small enough that what a slow reader leaves behind in a
 /// session is bounded by it: 64 KiB, or a record of about as much with all that belongs to it.
-const SIZE: usize = HEADER_LENGTH + PLAIN + TAG_LENGTH;
+const SIZE: usize = HEADER_LENGTH + MAX_PLAIN + TAG_LENGTH;
 
 /// Most that is read at once where it leaves as it is, in bytes.
-pub const PLAIN: usize = 64 * 1024;
+pub const MAX_PLAIN: usize = 64 * 1024;
 
 thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SIZE].into_boxed_slice());

@@ -8,7 +8,7 @@ use crate::metrics::SecondsCounter;
 
 /// Its counters, which are told to whoever asks for the metrics.
 #[derive(Debug, Clone, Default)]
-pub struct Totals {
+pub struct ListenerTotals {
     /// Toward the client, copied.
     pub down_copied: Counter,
     /// Toward the client, spliced.
@@ -27,16 +27,16 @@ pub struct Totals {
     pub up_queued: Gauge,
 }
 
-impl Totals {
+impl ListenerTotals {
     /// Bytes toward clients, and toward servers.
     #[must_use]
-    pub fn moved(&self) -> (u64, u64) {
+    pub fn bytes(&self) -> (u64, u64) {
         (self.down_copied.get() + self.down_spliced.get(), self.up_copied.get() + self.up_spliced.get())
     }
 
     /// That of stalls in a direction.
     #[must_use]
-    pub fn stalled(&self, direction: Direction) -> &SecondsCounter {
+    pub fn stalled_seconds(&self, direction: Direction) -> &SecondsCounter {
         match direction {
             Direction::Down => &self.down_stalled,
             Direction::Up => &self.up_stalled,
@@ -45,7 +45,7 @@ impl Totals {
 
     /// That of what waits in a direction.
     #[must_use]
-    pub fn queued(&self, direction: Direction) -> &Gauge {
+    pub fn queued_bytes(&self, direction: Direction) -> &Gauge {
         match direction {
             Direction::Down => &self.down_queued,
             Direction::Up => &self.up_queued,

@@ -15,50 +15,50 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::{Flow, Side};
+use super::{Endpoint, Flow};
 
 /// How often a send queue is looked at that has to run empty; the kernel has no event for it.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Completes when the side that ended first is reset.
-pub type Watch<'a> = Pin<Box<dyn Future<Output = EndReason> + 'a>>;
+pub type ResetWatch<'a> = Pin<Box<dyn Future<Output = EndReason> + 'a>>;
 
 /// Whether the end of stream just read from `stream`, which we have not closed ourselves, hides a reset.
 ///
 /// The kernel tells of a reset once. A write may have heard of it, and splice(2) keeps it to itself when it had moved some
 /// bytes before; then the reader sees a plain end of stream, which must not be passed on as one. A reset that came behind a
 /// real end is another matter: all is here, and the kernel still holds its error, EPIPE (tcp_reset() in CLOSE_WAIT).
-pub fn is_cut_off(stream: &TcpStream) -> bool {
+pub fn is_reset(stream: &TcpStream) -> bool {
     let behind_the_end = || matches!(stream.take_error(), Ok(Some(error)) if error.kind() == io::ErrorKind::BrokenPipe);
     is_closed(stream.as_fd()) && !behind_the_end()
 }
 
 /// Passes on the first end of a session, and from then on watches the side it came from.
-pub fn half_close<'a>(ended: &Flow<'a>, by_client: bool) -> Watch<'a> {
-    ended.pass_end();
+pub fn half_close<'a>(ended: &Flow<'a>, by_client: bool) -> ResetWatch<'a> {
+    ended.forward_end();
     let ((from, to), direction) = (ended.sides(), ended.direction());
     let reset = if by_client { EndReason::ResetByClient } else { EndReason::ResetByServer };
     Box::pin(async move {
-        if from.seal.is_some() && byte_behind_end(from.stream).await {
+        if from.seal.is_some() && wait_byte_behind_end(from.stream).await {
             return EndReason::Altered(direction);
         }
-        late_reset(from.stream, to.stream, reset).await
+        wait_late_reset(from.stream, to.stream, reset).await
     })
 }
 
 /// Whether a byte has arrived behind the record that ends the stream of `side`. Only FIN may follow it.
-pub fn has_byte_behind_end(side: Side<'_>) -> bool {
+pub fn has_byte_behind_end(side: Endpoint<'_>) -> bool {
     side.seal.is_some() && matches!(SockRef::from(side.stream).peek(&mut [MaybeUninit::uninit()]), Ok(1..))
 }
 
 /// Waits for what follows the record that ends a stream: true for a byte; false for FIN, or a reset.
-async fn byte_behind_end(from: &TcpStream) -> bool {
+async fn wait_byte_behind_end(from: &TcpStream) -> bool {
     matches!(from.peek(&mut [0]).await, Ok(1..))
 }
 
 /// Completes when `from`, which has already closed its direction, is reset. All it sent before is on its way to `to`, and
 /// a reset would overtake and destroy it: so that one waits until the last byte is acknowledged.
-async fn late_reset(from: &TcpStream, to: &TcpStream, end: EndReason) -> EndReason {
+async fn wait_late_reset(from: &TcpStream, to: &TcpStream, end: EndReason) -> EndReason {
     // [`is_cut_off`] and a read consume the error of a reset that came right behind the end, and epoll does not report a
     // consumed error.
     if !is_closed(from.as_fd()) {
@@ -66,7 +66,7 @@ async fn late_reset(from: &TcpStream, to: &TcpStream, end: EndReason) -> EndReas
         let _ = from.ready(Interest::ERROR).await;
     }
     while unacknowledged(to.as_fd()).is_ok_and(|bytes| bytes > 0) {
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
     end
 }
@@ -82,7 +82,9 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::pump::{Between, Meter, Opening, Patience, PipePool, Totals, abort, run, seals};
+    use crate::pump::{
+        FlowStats, IdleTimeouts, ListenerTotals, PendingAnswer, PipePool, PumpParams, abort, run, seals,
+    };
 
     async fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -95,23 +97,23 @@ mod tests {
     async fn bytes_behind_the_end_of_records_reset_the_session_whenever_they_come() {
         let patience = Duration::from_secs(60);
         let (ours, theirs) = seals();
-        ours.only_records();
+        ours.allow_read_ahead();
         let (near, mut peer) = pair().await;
         let (beyond, mut server) = pair().await;
-        let between = Between {
-            client: Side { stream: &near, seal: Some(&ours) },
-            server: Side::plain(&beyond),
+        let between = PumpParams {
+            client: Endpoint { stream: &near, seal: Some(&ours) },
+            server: Endpoint::plain(&beyond),
             early: Vec::new(),
-            meter: &Meter::new(Arc::new(Totals::default())),
+            meter: &FlowStats::new(Arc::new(ListenerTotals::default())),
             pipes: &PipePool::new(0),
-            patience: Patience { idle: patience, half_closed: patience },
+            patience: IdleTimeouts { idle: patience, half_closed: patience },
         };
         let peers = async {
-            peer.write_all(&theirs.end()).await.unwrap();
+            peer.write_all(&theirs.end_record()).await.unwrap();
             assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "the end is passed on");
             peer.write_all(&[0]).await.unwrap();
         };
-        let session = async { tokio::join!(run(between, None::<Opening<'_, ()>>), peers).0 };
+        let session = async { tokio::join!(run(between, None::<PendingAnswer<'_, ()>>), peers).0 };
         let end = timeout(Duration::from_secs(20), session).await.expect("the byte is seen");
         assert_eq!(end, Ok(EndReason::Altered(Direction::Up)));
     }
@@ -129,8 +131,8 @@ mod tests {
         while !is_closed(near.as_fd()) {
             std::thread::yield_now();
         }
-        assert!(!is_cut_off(&near), "the end was real");
-        let seen = timeout(Duration::from_secs(30), late_reset(&near, &next, EndReason::ResetByClient)).await;
+        assert!(!is_reset(&near), "the end was real");
+        let seen = timeout(Duration::from_secs(30), wait_late_reset(&near, &next, EndReason::ResetByClient)).await;
         assert_eq!(seen.expect("the reset is seen"), EndReason::ResetByClient);
     }
 }

@@ -12,52 +12,52 @@ use crate::signals::Signals;
 use crate::worker::Command;
 
 /// How often a draining relay looks whether it is empty.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Relay {
     /// Accepts nothing more, and nobody else does.
     pub async fn drain(&mut self, config: &Config, signals: &mut Signals) {
-        self.tell_manager(Notifier::stopping);
+        self.notify_manager(Notifier::stopping);
         // Others stop choosing us before we stop accepting.
         self.shared.fleet.drain().await;
         self.rules.release(&self.shared);
-        self.workers.tell_all(|| Command::Drain).await;
-        self.let_finish(config.timeouts.drain, signals).await;
+        self.workers.send_all(|| Command::Drain).await;
+        self.wait_sessions(config.timeouts.drain, signals).await;
         self.shared.fleet.leave().await;
-        self.end().await;
+        self.stop().await;
     }
 
     /// Another process accepts what is new.
     pub async fn retire(&mut self, config: &Config, signals: &mut Signals) {
-        self.let_finish(config.timeouts.upgrade_drain, signals).await;
-        self.end().await;
+        self.wait_sessions(config.timeouts.upgrade_drain, signals).await;
+        self.stop().await;
     }
 
     /// Lets running sessions finish until the deadline or a signal to end.
-    async fn let_finish(&mut self, deadline: Duration, signals: &mut Signals) {
+    async fn wait_sessions(&mut self, deadline: Duration, signals: &mut Signals) {
         self.shared.emit(&Event::Draining { open: self.shared.admission.sessions(), deadline });
         self.shared.reports.close();
         self.shared.pools.close();
         self.shared.path_selector.close();
         self.sockets.close();
         tokio::select! {
-            () = self.is_empty(deadline) => {}
-            () = signals.end() => {}
-            () = self.show_life() => {}
+            () = self.wait_empty(deadline) => {}
+            () = signals.wait_end() => {}
+            () = self.keep_watchdog_alive() => {}
         }
     }
 
-    async fn is_empty(&self, deadline: Duration) {
+    async fn wait_empty(&self, deadline: Duration) {
         let until = Instant::now() + deadline;
         // Connections that relays have ready here stay usable after an upgrade.
         while self.shared.admission.connections() > 0 && Instant::now() < until {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn end(&mut self) {
+    async fn stop(&mut self) {
         let aborted = self.shared.admission.sessions();
-        self.workers.tell_all(|| Command::End).await;
+        self.workers.send_all(|| Command::End).await;
         self.workers.join();
         self.shared.history.close();
         self.shared.traces.close();

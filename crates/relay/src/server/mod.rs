@@ -23,11 +23,11 @@ use crate::congestion::{CongestionControls, ControlProvider};
 use crate::log::Log;
 use crate::rules::RulesError;
 use crate::shared::Shared;
-use crate::signals::{Signals, Wanted};
+use crate::signals::{SignalRequest, Signals};
 use crate::sockets::BindError;
 use crate::steering::QueueError;
 use crate::tun::TunnelError;
-use crate::upgrade::{Call, Legacy, Predecessor};
+use crate::upgrade::{Inheritance, Predecessor, UpgradeCall};
 use crate::workers::Workers;
 
 use relay::Relay;
@@ -56,16 +56,16 @@ pub enum RunError {
 }
 
 /// Reads the configuration.
-type Load<'a> = &'a dyn Fn() -> Result<Config, ConfigErrors>;
+type ConfigLoader<'a> = &'a dyn Fn() -> Result<Config, ConfigErrors>;
 
 /// Where a configuration, and what it asks for, come from.
-type Means<'a> = (Load<'a>, ControlProvider<'a>);
+type Loaders<'a> = (ConfigLoader<'a>, ControlProvider<'a>);
 
 /// The configuration that was written, and what it is with the relays of the fleet.
-type InForce = (Arc<Config>, Arc<Config>);
+type ActiveConfig = (Arc<Config>, Arc<Config>);
 
 /// How a relay ends, and the configuration then in force.
-enum Leaves {
+enum Shutdown {
     /// It was told to.
     Drains(Arc<Config>),
     /// Another process goes on.
@@ -77,39 +77,39 @@ enum Leaves {
 ///
 /// # Errors
 /// [`RunError`] when it cannot start; once it runs, nothing ends it but a signal.
-pub fn run(load: Load<'_>, provide: ControlProvider<'_>) -> Result<(), RunError> {
-    let call = Call::from_environment()?;
+pub fn run(load: ConfigLoader<'_>, provide: ControlProvider<'_>) -> Result<(), RunError> {
+    let call = UpgradeCall::from_environment()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let Some(call) = call else { return serve((load, provide), None, Legacy::new()).await };
+        let Some(call) = call else { return serve((load, provide), None, Inheritance::new()).await };
         let (predecessor, legacy) = call.answer().await?;
         let served = serve((load, provide), Some(&predecessor), legacy).await;
         if let Err(error) = &served {
-            predecessor.hears(error.to_string()).await;
+            predecessor.send_failure(error.to_string()).await;
         }
         served
     })
 }
 
-async fn serve(means: Means<'_>, before: Option<&Predecessor>, legacy: Legacy) -> Result<(), RunError> {
+async fn serve(means: Loaders<'_>, before: Option<&Predecessor>, legacy: Inheritance) -> Result<(), RunError> {
     let (load, provide) = means;
     let config = load()?;
     let budget = Budget::new(limit_open_files()?, &config);
     let (log, _writer) = Log::start(config.log)?;
     let shared = Shared::new(log);
     warn(&config, &shared);
-    let config = with_controls(config, &CongestionControls::default(), provide, &shared);
+    let config = obtain_controls(config, &CongestionControls::default(), provide, &shared);
     let mut signals = Signals::new()?;
     let workers = Workers::start(&shared, config.threads, budget.pipes)?;
     let mut relay = Relay::new(shared, workers, before)?;
     let served = match before {
         None => relay.begin(&config).await?,
-        Some(before) => relay.succeed(before, legacy, &config).await?,
+        Some(before) => relay.take_over(before, legacy, &config).await?,
     };
-    relay.tell_manager(Notifier::ready);
-    match relay.govern(means, (config, served), before, &mut signals).await {
-        Leaves::Drains(config) => relay.drain(&config, &mut signals).await,
-        Leaves::Retires(config) => relay.retire(&config, &mut signals).await,
+    relay.notify_manager(Notifier::ready);
+    match relay.run_until_shutdown(means, (config, served), before, &mut signals).await {
+        Shutdown::Drains(config) => relay.drain(&config, &mut signals).await,
+        Shutdown::Retires(config) => relay.retire(&config, &mut signals).await,
     }
     Ok(())
 }
@@ -122,7 +122,7 @@ fn warn(config: &Config, shared: &Shared) {
 }
 
 /// Sees to the congestion controls that `config` asks for; without one there is another in its place.
-fn with_controls(
+fn obtain_controls(
     mut config: Config,
     before: &CongestionControls,
     provide: ControlProvider<'_>,
@@ -134,13 +134,13 @@ fn with_controls(
 
 impl Relay {
     /// Reloads at every SIGHUP, and follows the fleet, until told to end or another process goes on.
-    async fn govern(
+    async fn run_until_shutdown(
         &mut self,
-        means: Means<'_>,
-        (mut config, mut served): InForce,
+        means: Loaders<'_>,
+        (mut config, mut served): ActiveConfig,
         mut before: Option<&Predecessor>,
         signals: &mut Signals,
-    ) -> Leaves {
+    ) -> Shutdown {
         loop {
             let wanted = tokio::select! {
                 wanted = signals.next() => wanted,
@@ -148,68 +148,68 @@ impl Relay {
                     self.follow_fleet(&config, &mut served).await;
                     continue;
                 }
-                lost = loses_controls(before, &config) => {
+                lost = lost_controls(before, &config) => {
                     before = None;
                     if lost {
-                        self.regain_controls(means, (&mut config, &mut served)).await;
+                        self.reload_controls(means, (&mut config, &mut served)).await;
                     }
                     continue;
                 }
-                never = self.show_life() => never,
+                never = self.keep_watchdog_alive() => never,
             };
             match wanted {
-                Wanted::End => return Leaves::Drains(served),
-                Wanted::Upgrade => {
+                SignalRequest::End => return Shutdown::Drains(served),
+                SignalRequest::Upgrade => {
                     if let Some(leaves) = self.upgrade(&served, signals).await {
                         return leaves;
                     }
                 }
-                Wanted::Reload => {
-                    self.tell_manager(Notifier::reloading);
+                SignalRequest::Reload => {
+                    self.notify_manager(Notifier::reloading);
                     let asked = Instant::now();
                     match self.reload(means, (&config, &served)).await {
                         Ok(new) => (config, served) = new,
-                        Err(error) => self.shared.emit(&Event::ReloadRejected { mistakes: mistakes(&error) }),
+                        Err(error) => self.shared.emit(&Event::ReloadRejected { mistakes: messages(&error) }),
                     }
                     self.shared.metrics.record_reload_duration(asked.elapsed());
-                    self.tell_manager(Notifier::ready);
+                    self.notify_manager(Notifier::ready);
                 }
             }
         }
     }
 
     /// Tells whoever started us (sd_notify(3)).
-    fn tell_manager(&self, tell: impl Fn(&Notifier) -> io::Result<()>) {
+    fn notify_manager(&self, tell: impl Fn(&Notifier) -> io::Result<()>) {
         // A manager that does not listen is no reason to stop.
         let _ = tell(&self.notifier);
     }
 
     /// Tells whoever started us that no thread hangs, as often as that is wanted.
-    async fn show_life<T>(&self) -> T {
+    async fn keep_watchdog_alive<T>(&self) -> T {
         let Some(span) = self.notifier.watchdog_timeout().map(|span| span / 2) else {
             return std::future::pending().await;
         };
         loop {
             // Whoever waits for other things as well begins to wait for this again and again.
             sleep_until(self.alive.get() + span / 2).await;
-            let answered = timeout(span, self.workers.answer()).await.is_ok();
+            let answered = timeout(span, self.workers.wait_answers()).await.is_ok();
             self.alive.set(Instant::now());
             if answered {
-                self.tell_manager(Notifier::watchdog_ping);
+                self.notify_manager(Notifier::watchdog_ping);
             }
         }
     }
 }
 
 /// Completes when the process before us has ended, if there is one: whether congestion controls have gone with it.
-async fn loses_controls(before: Option<&Predecessor>, config: &Config) -> bool {
+async fn lost_controls(before: Option<&Predecessor>, config: &Config) -> bool {
     let Some(before) = before else { return std::future::pending().await };
-    before.has_ended().await;
+    before.wait_ended().await;
     config.congestion.wait_removed().await
 }
 
 /// Each by itself.
-fn mistakes(error: &RunError) -> Vec<String> {
+fn messages(error: &RunError) -> Vec<String> {
     match error {
         RunError::Config(mistakes) => mistakes.0.iter().map(ToString::to_string).collect(),
         other => vec![other.to_string()],

@@ -9,7 +9,7 @@ use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{InForce, Means, RunError, warn, with_controls};
+use super::{ActiveConfig, Loaders, RunError, obtain_controls, warn};
 use crate::admin;
 use crate::budget::{Budget, limit_open_files};
 use crate::config::{AdminBind, AdminConfig, Config};
@@ -17,25 +17,25 @@ use crate::rules::{Owner, Ruleset};
 use crate::share;
 use crate::shared::Shared;
 use crate::sockets::Sockets;
-use crate::steering::{Queues, Rules};
+use crate::steering::{InstalledRules, PacketQueues};
 use crate::tun::Devices;
 use crate::upgrade::{Predecessor, Successor};
-use crate::worker::Steering;
+use crate::worker::Interception;
 use crate::workers::Workers;
 
 /// How long the workers have for going over to something, before the others hear of it all the same.
-pub(super) const SETTLED: Duration = Duration::from_secs(1);
+pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long changes of the fleet are gathered before they are taken in.
-const GATHER: Duration = Duration::from_millis(50);
+const FLEET_BATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// The parts of a running relay.
 pub(super) struct Relay {
     pub shared: Arc<Shared>,
     pub workers: Workers,
     pub sockets: Sockets,
-    pub queues: Queues,
-    pub rules: Rules,
+    pub queues: PacketQueues,
+    pub rules: InstalledRules,
     pub devices: Devices,
     pub notifier: Notifier,
     /// When it was last looked whether no thread hangs.
@@ -54,8 +54,8 @@ impl Relay {
             shared,
             workers,
             sockets: Sockets::default(),
-            queues: Queues::default(),
-            rules: Rules::new(before.map_or(Owner::Daemon, |before| Owner::Successor(before.pid))),
+            queues: PacketQueues::default(),
+            rules: InstalledRules::new(before.map_or(Owner::Daemon, |before| Owner::Successor(before.pid))),
             devices: Devices::default(),
             notifier: Notifier::from_env()?,
             alive: Cell::new(Instant::now()),
@@ -69,12 +69,12 @@ impl Relay {
     pub async fn begin(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
         // Before the listeners, so that whoever sees "listening" can ask for the status as well.
         self.start_admin(config, None);
-        self.take_all(config).await
+        self.apply_with_discovery(config).await
     }
 
     /// Answers `ekiden status`, by the listener of another process where that is for the same address.
     pub fn start_admin(&mut self, config: &Config, inherited: Option<std::os::fd::OwnedFd>) {
-        self.shared.upgrades.may_take(config.timeouts.upgrade);
+        self.shared.upgrades.set_timeout(config.timeouts.upgrade);
         if config.admin.bind == AdminBind::Off {
             return;
         }
@@ -88,16 +88,16 @@ impl Relay {
     }
 
     /// Goes over to `config` with the relays of its fleet, as far as they are known; returns what is in force by that.
-    pub async fn take_all(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
+    pub async fn apply_with_discovery(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
         self.shared.fleet.apply_config(config.fleet.as_ref())?;
-        self.take_with_fleet(config).await
+        self.apply_with_fleet(config).await
     }
 
     /// The same, where the fleet has been told.
-    pub async fn take_with_fleet(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
+    pub async fn apply_with_fleet(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
         let (members, change) = self.shared.fleet.members();
         let served = Arc::new(config.with_fleet(&members));
-        self.take(&served).await?;
+        self.apply(&served).await?;
         self.shared.fleet.mark_applied(change);
         Ok(served)
     }
@@ -105,15 +105,15 @@ impl Relay {
     /// Relays of the fleet have come or gone: goes over to what `written` is by that. Listeners stay as they are bound.
     pub async fn follow_fleet(&mut self, written: &Config, served: &mut Arc<Config>) {
         // Many may come at once.
-        sleep(GATHER).await;
+        sleep(FLEET_BATCH_DELAY).await;
         let (members, change) = self.shared.fleet.members();
         let new = Arc::new(written.with_fleet(&members));
         let Some(news) = new.fleet_change(served) else { return self.shared.fleet.mark_applied(change) };
-        match self.go_over(&new).await {
+        match self.apply_in_place(&new).await {
             Ok(()) => {
                 *served = new;
                 // Whoever is told that we are there may be let in by any of them. One that hangs is told elsewhere.
-                let _ = timeout(SETTLED, self.workers.answer()).await;
+                let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
                 self.shared.fleet.mark_applied(change);
                 self.shared.emit(&news);
             }
@@ -125,10 +125,10 @@ impl Relay {
     }
 
     /// Goes over to `config`. What can fail comes first, so that a configuration that is turned down leaves no trace.
-    pub async fn take(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
-        self.go_over(config).await?;
-        self.sockets.settle(config, &self.shared);
-        self.queues.settle(config);
+    pub async fn apply(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
+        self.apply_in_place(config).await?;
+        self.sockets.commit(config, &self.shared);
+        self.queues.commit(config);
         self.devices.commit(config, &self.shared);
         let hints = share::missing_interface_warnings(&config.interfaces).chain(config.unbound_network_warnings());
         hints.for_each(|message| self.shared.emit(&Event::Warning { message }));
@@ -136,7 +136,7 @@ impl Relay {
     }
 
     /// The same, where all that was there before stays: nothing of it is let go.
-    async fn go_over(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
+    async fn apply_in_place(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
         let budget = Budget::new(limit_open_files()?, config);
         self.sockets.bind(config)?;
         // Whose it is says more than that a queue is taken.
@@ -150,29 +150,29 @@ impl Relay {
         self.shared.reports.apply_config(config, &self.shared)?;
         self.shared.history.apply_config(config.history.as_ref(), &self.shared)?;
         self.shared.path_selector.apply_config(config)?;
-        let gates = if gated { self.queues.lend(config)? } else { Vec::new() };
+        let gates = if gated { self.queues.duplicate(config)? } else { Vec::new() };
         self.shared.shared_interfaces.apply_config(&config.interfaces);
         let devices = self.devices.devices_for(config);
         self.shared.tunnels.apply_config(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
-        self.workers.serve(config, &self.sockets, Steering { gates, devices }, budget).await?;
+        self.workers.apply_config(config, &self.sockets, Interception { gates, devices }, budget).await?;
         Ok(())
     }
 
     /// Reads the configuration again and goes over to it.
     pub async fn reload(
         &mut self,
-        (load, provide): Means<'_>,
+        (load, provide): Loaders<'_>,
         (old, served): (&Arc<Config>, &Config),
-    ) -> Result<InForce, RunError> {
+    ) -> Result<ActiveConfig, RunError> {
         let new = load()?;
         warn(&new, &self.shared);
-        let new = with_controls(new, &old.congestion, provide, &self.shared);
-        let taken = self.take_all(&new).await;
+        let new = obtain_controls(new, &old.congestion, provide, &self.shared);
+        let taken = self.apply_with_discovery(&new).await;
         let new_served = match taken {
             Ok(new_served) => new_served,
             Err(error) => {
-                self.sockets.forget_all_but(served);
-                self.queues.settle(served);
+                self.sockets.retain(served);
+                self.queues.commit(served);
                 self.devices.commit(served, &self.shared);
                 self.shared.fleet.apply_config(old.fleet.as_ref())?;
                 return Err(error);
@@ -182,19 +182,19 @@ impl Relay {
             let message = "threads, [admin] and [log] change at the next start only".to_owned();
             self.shared.emit(&Event::Warning { message });
         }
-        self.shared.upgrades.may_take(new.timeouts.upgrade);
+        self.shared.upgrades.set_timeout(new.timeouts.upgrade);
         self.shared.emit(&Event::Reloaded { listeners: new.listeners.len() });
         Ok((new, new_served))
     }
 
     /// Loads the congestion controls anew that went with the process before us, which had loaded them for itself.
-    pub async fn regain_controls(
+    pub async fn reload_controls(
         &mut self,
-        (_, provide): Means<'_>,
+        (_, provide): Loaders<'_>,
         (config, served): (&mut Arc<Config>, &mut Arc<Config>),
     ) {
-        let again = with_controls(Config::clone(config), &config.congestion, provide, &self.shared);
-        match self.take_all(&again).await {
+        let again = obtain_controls(Config::clone(config), &config.congestion, provide, &self.shared);
+        match self.apply_with_discovery(&again).await {
             Ok(new) => (*config, *served) = (again, new),
             Err(error) => {
                 let message = format!("after an upgrade: {error}: a reload (SIGHUP) tries again");

@@ -16,32 +16,32 @@ use ekiden_proto::wire::section::open::MAX_HOPS;
 use crate::choose::Prediction;
 use crate::config::access::AccessPolicy;
 use crate::config::{ConnectMode, ListenerKind};
-use crate::dial::{DialError, Dialler, Journey};
-use crate::entrance::Entrance;
-use crate::ingress::section::Arrival;
+use crate::dial::{DialError, Dialler, OpenParams};
+use crate::entrance::ListenerContext;
+use crate::ingress::section::IncomingOpen;
 use crate::measure::FirstHop;
-use crate::path::{self, Way};
+use crate::path::{self, PathChoice};
 
 /// On whose behalf something is dialled, and which way it went.
-pub struct Errand {
+pub struct DialContext {
     /// Where it came in.
-    pub entrance: Rc<Entrance>,
+    pub entrance: Rc<ListenerContext>,
     /// The listener under the configuration for dialling: the one that was in force when the last request came.
-    in_force: RefCell<Rc<Entrance>>,
+    in_force: RefCell<Rc<ListenerContext>>,
     /// Who wants it.
     pub client: ClientAddr,
     /// How it came in, where a relay has sent it.
-    pub arrival: Option<Rc<Arrival>>,
+    pub arrival: Option<Rc<IncomingOpen>>,
     /// How long all ways together may take.
     patience: Duration,
     /// Its name on all relays; none where this is the second time that it comes by.
     arrived_as: Option<TraceId>,
-    taken: RefCell<Taken>,
+    taken: RefCell<PathTaken>,
 }
 
 /// The way it took, the last time.
 #[derive(Debug, Clone, Default)]
-pub struct Taken {
+pub struct PathTaken {
     /// Its name.
     pub path: Option<Box<str>>,
     /// What it begins with.
@@ -56,20 +56,26 @@ pub struct Taken {
     pub left: Vec<String>,
 }
 
-impl Errand {
+impl DialContext {
     /// Begins one.
-    pub fn new(entrance: Rc<Entrance>, client: ClientAddr, arrival: Option<Rc<Arrival>>, patience: Duration) -> Self {
+    pub fn new(
+        entrance: Rc<ListenerContext>,
+        client: ClientAddr,
+        arrival: Option<Rc<IncomingOpen>>,
+        patience: Duration,
+    ) -> Self {
         let shared = entrance.shared();
-        let arrived_as = arrival.as_ref().map(|arrival| arrival.open.trace).filter(|trace| shared.begin_trace(*trace));
+        let arrived_as =
+            arrival.as_ref().map(|arrival| arrival.open.trace).filter(|trace| shared.try_begin_trace(*trace));
         let in_force = RefCell::new(Rc::clone(&entrance));
         Self { client, arrival, patience, arrived_as, taken: RefCell::default(), in_force, entrance }
     }
 
     /// The same for somebody else who dials for it, for as long as that takes.
-    pub fn companion(&self) -> Self {
+    pub fn for_attempt(&self) -> Self {
         Self {
             entrance: Rc::clone(&self.entrance),
-            in_force: RefCell::new(self.in_force()),
+            in_force: RefCell::new(self.current_listener()),
             client: self.client,
             arrival: self.arrival.clone(),
             patience: self.patience,
@@ -79,13 +85,13 @@ impl Errand {
     }
 
     /// The listener under the configuration for dialling.
-    pub fn in_force(&self) -> Rc<Entrance> {
+    pub fn current_listener(&self) -> Rc<ListenerContext> {
         Rc::clone(&self.in_force.borrow())
     }
 
     /// Switches to the configuration in force; false when that configuration has no such listener.
-    pub fn renew(&self) -> bool {
-        match self.entrance.worker.successor(&self.entrance) {
+    pub fn refresh_listener(&self) -> bool {
+        match self.entrance.worker.current_listener(&self.entrance) {
             Some(now) => self.in_force.replace(now),
             None => return false,
         };
@@ -93,7 +99,7 @@ impl Errand {
     }
 
     /// Notes which way it tries.
-    pub fn goes(&self, way: &Way) {
+    pub fn on_attempt(&self, way: &PathChoice) {
         let mut taken = self.taken.borrow_mut();
         taken.path = Some(way.path.name.clone());
         taken.via = Some(FirstHop::from_path(&way.path));
@@ -102,7 +108,7 @@ impl Errand {
     }
 
     /// Notes that a way came to nothing. Where a hop is to blame it is not taken for a while.
-    pub fn leaves(&self, way: &Way, error: &DialError) {
+    pub fn on_failure(&self, way: &PathChoice, error: &DialError) {
         let Some(expected) = &way.expected else { return };
         self.taken.borrow_mut().left.push(format!("{} failed: {}", way.path.name, error.cause));
         if error.hop.is_some() {
@@ -111,7 +117,7 @@ impl Errand {
     }
 
     /// Notes that a way stands, and so that it was not the target's fault where others did not.
-    pub fn stands(&self, way: &Way, server: ServerAddr, target: &Target, left: &[Way]) {
+    pub fn on_success(&self, way: &PathChoice, server: ServerAddr, target: &Target, left: &[PathChoice]) {
         let choosing = &self.entrance.shared().path_selector;
         let Some(expected) = &way.expected else { return };
         left.iter().filter_map(|way| way.expected.as_ref()).for_each(|expected| choosing.on_failure(expected));
@@ -122,33 +128,33 @@ impl Errand {
     }
 
     /// What is expected of the way that it tried last, and what was tried before.
-    pub fn expected(&self) -> Option<(Arc<Prediction>, Vec<String>)> {
+    pub fn prediction(&self) -> Option<(Arc<Prediction>, Vec<String>)> {
         let taken = self.taken.borrow();
         taken.expected.clone().map(|expected| (expected, taken.left.clone()))
     }
 
     /// Notes the name under which it goes on to relays.
-    pub fn is_known_as(&self, trace: Option<TraceId>) {
+    pub fn set_trace(&self, trace: Option<TraceId>) {
         self.taken.borrow_mut().trace = trace;
     }
 
     /// Notes the way it took before: somebody else has dialled.
-    pub fn went(&self, taken: Taken) {
+    pub fn set_path(&self, taken: PathTaken) {
         *self.taken.borrow_mut() = taken;
     }
 
     /// The way it took, for whoever goes on with it.
-    pub fn taken(&self) -> Taken {
+    pub fn path_taken(&self) -> PathTaken {
         self.taken.borrow().clone()
     }
 
     /// The name of the way it tried last.
-    pub fn path(&self) -> Option<Box<str>> {
+    pub fn path_name(&self) -> Option<Box<str>> {
         self.taken.borrow().path.clone()
     }
 
     /// What that way begins with.
-    pub fn via(&self) -> Option<FirstHop> {
+    pub fn first_hop(&self) -> Option<FirstHop> {
         self.taken.borrow().via
     }
 
@@ -167,14 +173,14 @@ impl Errand {
     /// # Errors
     /// Why there is none: this is the second time that the session comes by, whoever sent it may not do that, or what came
     /// out of a tunnel would go back into it.
-    pub fn ways(&self, target: &Target) -> Result<Vec<Way>, Cause> {
-        let entrance = self.in_force();
+    pub fn paths(&self, target: &Target) -> Result<Vec<PathChoice>, Cause> {
+        let entrance = self.current_listener();
         let (shared, config) = (entrance.shared(), &entrance.config);
         let Some(arrival) = &self.arrival else {
             let ways = path::select(shared, config, target);
             return if self.entrance.listener.kind == ListenerKind::Tun { path::relayed(ways) } else { Ok(ways) };
         };
-        let ways = match self.chosen(arrival)? {
+        let ways = match self.requested_path(arrival)? {
             Some(way) => vec![way],
             None => path::select(shared, config, target),
         };
@@ -186,15 +192,15 @@ impl Errand {
     ///
     /// # Errors
     /// Why it may not: as [`Errand::ways`].
-    pub fn lane_onward(&self, arrival: &Arrival) -> Result<Option<Way>, Cause> {
-        match self.chosen(arrival)? {
+    pub fn next_lane_path(&self, arrival: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
+        match self.requested_path(arrival)? {
             Some(way) if !arrival.permits(&way) => Err(Cause::Denied),
             way => Ok(way),
         }
     }
 
     /// The way that the relay before us has chosen, if any.
-    fn chosen(&self, arrival: &Arrival) -> Result<Option<Way>, Cause> {
+    fn requested_path(&self, arrival: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
         if self.arrived_as.is_none() {
             return Err(Cause::Loop);
         }
@@ -202,20 +208,20 @@ impl Errand {
         if section.is_some_and(|section| section.encrypt) && !arrival.open.encrypt {
             return Err(Cause::Denied);
         }
-        path::chosen(&self.entrance.config, &arrival.open.path)
+        path::requested_path(&self.entrance.config, &arrival.open.path)
     }
 
     /// What it takes along to the next relay.
-    pub fn journey(&self) -> Journey {
+    pub fn open_params(&self) -> OpenParams {
         match &self.arrival {
-            Some(arrival) => Journey {
+            Some(arrival) => OpenParams {
                 trace: Some(arrival.open.trace),
                 client: arrival.open.client,
                 early: arrival.open.early,
                 encrypt: arrival.open.encrypt,
                 hops_left: arrival.open.hops_left,
             },
-            None => Journey {
+            None => OpenParams {
                 trace: None,
                 client: self.client,
                 early: self.entrance.listener.connect == ConnectMode::Early,
@@ -226,30 +232,30 @@ impl Errand {
     }
 
     /// Which targets it may have.
-    pub fn rules(&self) -> AccessPolicy<'_> {
-        self.rules_at(&self.entrance)
+    pub fn access(&self) -> AccessPolicy<'_> {
+        self.access_at(&self.entrance)
     }
 
-    fn rules_at<'a>(&'a self, entrance: &'a Entrance) -> AccessPolicy<'a> {
+    fn access_at<'a>(&'a self, entrance: &'a ListenerContext) -> AccessPolicy<'a> {
         let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
         AccessPolicy { listener: &entrance.listener.access, peer: peer.map(|peer| &peer.access) }
     }
 
     /// The dialler for the configuration of `entrance` ([`Errand::in_force`]), when `ways` paths share the time.
-    pub fn dialler_for<'a>(&'a self, entrance: &'a Entrance, ways: usize) -> Dialler<'a> {
+    pub fn dialler_for<'a>(&'a self, entrance: &'a ListenerContext, ways: usize) -> Dialler<'a> {
         Dialler {
             marks: entrance.config.needed_marks(),
             source: entrance.listener.keep_client_address.then_some(self.client),
-            names: entrance.names(),
+            names: entrance.resolver(),
             congestion: &entrance.config.congestion,
             pools: &entrance.shared().pools,
-            rules: self.rules_at(entrance),
+            rules: self.access_at(entrance),
             patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
         }
     }
 }
 
-impl Drop for Errand {
+impl Drop for DialContext {
     fn drop(&mut self) {
         if let Some(trace) = self.arrived_as {
             self.entrance.shared().end_trace(&trace);

@@ -12,14 +12,14 @@ use tokio::net::TcpStream;
 use super::Session;
 
 /// A session that moves less than this, in bytes, is not worth a look at its end.
-const WORTH_IT: u64 = 64 * 1024;
+const MIN_SAMPLED_BYTES: u64 = 64 * 1024;
 
 /// An answer is old when nothing has moved for so long, and where there are thousands of sessions to look at.
-const STALE: Duration = Duration::from_secs(10);
+const MAX_SAMPLE_AGE: Duration = Duration::from_secs(10);
 
 /// What was seen so far.
 #[derive(Debug)]
-pub(super) struct Limiting {
+pub(super) struct LimitState {
     account: LimitTracker,
     at: Instant,
     /// Of the meter, by the last look.
@@ -28,23 +28,23 @@ pub(super) struct Limiting {
 
 impl Session {
     /// Looks, unless nothing has moved since the last time and nothing waits for room.
-    pub(super) fn look_for_limits(&self) {
-        if self.meter.moved() != self.seen_moved() || self.waits_for_room() {
-            self.note_limits();
+    pub(super) fn sample_limits(&self) {
+        if self.meter.moved() != self.last_moved_bytes() || self.is_blocked() {
+            self.record_limits();
         }
     }
 
     /// The last look, before a section is gone.
-    pub(super) fn look_for_limits_at_end(&self) {
-        if self.meter.moved() >= self.seen_moved() + WORTH_IT || self.waits_for_room() {
-            self.note_limits();
+    pub(super) fn sample_limits_at_end(&self) {
+        if self.meter.moved() >= self.last_moved_bytes() + MIN_SAMPLED_BYTES || self.is_blocked() {
+            self.record_limits();
         }
     }
 
     /// What holds it back now.
     pub(super) fn limits(&self) -> Diagnoses {
         let limiting = self.limiting.borrow();
-        let fresh = limiting.as_ref().filter(|limiting| limiting.at.elapsed() < STALE);
+        let fresh = limiting.as_ref().filter(|limiting| limiting.at.elapsed() < MAX_SAMPLE_AGE);
         fresh.map(|limiting| limiting.account.limits()).unwrap_or_default()
     }
 
@@ -55,18 +55,19 @@ impl Session {
         self.limiting.borrow().as_ref().and_then(|limiting| limiting.account.overall_limit(direction))
     }
 
-    fn waits_for_room(&self) -> bool {
+    fn is_blocked(&self) -> bool {
         self.meter.is_blocked(Direction::Down) || self.meter.is_blocked(Direction::Up)
     }
 
-    fn seen_moved(&self) -> u64 {
+    fn last_moved_bytes(&self) -> u64 {
         self.limiting.borrow().as_ref().map_or(0, |limiting| limiting.moved)
     }
 
-    fn note_limits(&self) {
+    fn record_limits(&self) {
         let mut limiting = self.limiting.borrow_mut();
-        let limiting = limiting
-            .get_or_insert_with(|| Box::new(Limiting { account: LimitTracker::default(), at: self.opened, moved: 0 }));
+        let limiting = limiting.get_or_insert_with(|| {
+            Box::new(LimitState { account: LimitTracker::default(), at: self.opened, moved: 0 })
+        });
         let (now, load) = (Instant::now(), &self.entrance.worker.load);
         let span = now.saturating_duration_since(limiting.at);
         let story = self.story.borrow();
@@ -75,12 +76,12 @@ impl Session {
             has_unread: stream.is_some_and(|stream| unread(stream.as_fd()).is_ok_and(|bytes| bytes > 0)),
             send_buffer_full: self.meter.is_blocked(direction),
             all_in_flight: stream.is_some_and(|stream| unsent(stream.as_fd()).is_ok_and(|bytes| bytes == 0)),
-            flow: self.meter.clocks(direction),
+            flow: self.meter.counters(direction),
         };
         limiting.account.record(&SessionSample {
             span,
-            run_time: load.ran(span),
-            runqueue_wait: load.queued(span),
+            run_time: load.run_time(span),
+            runqueue_wait: load.wait_time(span),
             down: side(Direction::Down, Some(&self.client)),
             up: side(Direction::Up, story.stream.as_deref()),
         });

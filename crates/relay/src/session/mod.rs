@@ -22,29 +22,29 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::config::ConnectMode;
-use crate::dial::{DialError, Dialled, Opened};
-use crate::gate::Ahead;
-use crate::ingress::{self, Manner, Tunnel, Wish};
-use crate::pump::{self, Between, Opening, Seal, Side};
+use crate::dial::{DialError, Dialled, OpenedSession};
+use crate::gate::PreDialed;
+use crate::ingress::{self, ClientRequest, Responder, TunnelRequest};
+use crate::pump::{self, Endpoint, PendingAnswer, PumpParams, RecordCipher};
 use crate::tun;
 
-pub use account::{Came, Session};
-pub use errand::{Errand, Taken};
-pub use outcome::Course;
-pub use reach::{Reached, dial, reach, reach_by};
-pub use samples::Samples;
+pub use account::{Origin, Session};
+pub use errand::{DialContext, PathTaken};
+pub use outcome::PathFeedback;
+pub use reach::{ConnectedPath, connect_by_paths, connect_end_to_end, dial};
+pub use samples::SectionSamples;
 
 /// Serves one client.
 pub async fn run(session: Rc<Session>) {
     let lane = session.errand.arrival.as_ref().filter(|arrival| arrival.open.purpose == Purpose::Datagrams);
     let end =
         if let Some(arrival) = lane { Box::pin(tun::serve(&session, arrival)).await } else { stream(&session).await };
-    session.ends(end);
+    session.set_end(end);
 }
 
 async fn stream(session: &Rc<Session>) -> EndReason {
     match connect(session).await {
-        Ok(connected) => carry(session, connected).await,
+        Ok(connected) => relay_bytes(session, connected).await,
         Err(end) => end,
     }
 }
@@ -53,25 +53,27 @@ async fn stream(session: &Rc<Session>) -> EndReason {
 struct Connected {
     server: Rc<TcpStream>,
     /// The keys of the server's bytes, where those are in records.
-    seal: Option<Rc<Seal>>,
+    seal: Option<Rc<RecordCipher>>,
     /// None when there is nothing to wait for.
-    awaits: Option<Awaited>,
+    awaits: Option<AwaitedAnswer>,
     early: Vec<u8>,
 }
 
 /// An answer that a relay still owes, how the client is to hear of it, and since when it is awaited.
-type Awaited = (Opened, Manner, Instant);
+type AwaitedAnswer = (OpenedSession, Responder, Instant);
 
 /// Handshake, exchange and dial need much more room than the pump, which lasts longer: each gets its own, and gives it back.
 async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
-    let mut inbox = ingress::Inbox::new(session);
+    let mut inbox = ingress::HandshakeReader::new(session);
     let mut wish = Box::pin(ingress::accept(session, &mut inbox)).await?;
     let tunnel = loop {
         match wish {
-            Wish::Tunnel(tunnel) => break tunnel,
-            Wish::Upgraded { server, early } => return Ok(Connected { server, seal: None, awaits: None, early }),
-            Wish::Dialled(ahead) => return go_on(session, *ahead),
-            Wish::Http(request) => {
+            ClientRequest::Tunnel(tunnel) => break tunnel,
+            ClientRequest::Upgraded { server, early } => {
+                return Ok(Connected { server, seal: None, awaits: None, early });
+            }
+            ClientRequest::Dialled(ahead) => return use_pre_dialed(session, *ahead),
+            ClientRequest::Http(request) => {
                 wish = Box::pin(ingress::http::serve(session, &mut inbox, *request)).await?;
             }
         }
@@ -80,77 +82,79 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
 }
 
 /// Goes on where the gate has dialled already.
-fn go_on(session: &Session, ahead: Ahead) -> Result<Connected, EndReason> {
-    let Ahead { stream, server, seal, taken, times, took } = ahead;
-    session.errand.went(taken);
+fn use_pre_dialed(session: &Session, ahead: PreDialed) -> Result<Connected, EndReason> {
+    let PreDialed { stream, server, seal, taken, times, took } = ahead;
+    session.errand.set_path(taken);
     let stream = TcpStream::from_std(stream).map_err(|_| EndReason::ConnectFailed(Cause::Exhausted))?;
     let asked = Instant::now().checked_sub(took).unwrap_or_else(Instant::now);
     let stream = Rc::new(stream);
-    session.reached(server, Rc::clone(&stream), asked);
-    session.answered(times, asked);
+    session.on_connected(server, Rc::clone(&stream), asked);
+    session.on_relay_answer(times, asked);
     Ok(Connected { server: stream, seal: seal.map(Rc::new), awaits: None, early: Vec::new() })
 }
 
-async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, EndReason> {
-    let Tunnel { target, early, manner } = tunnel;
-    session.wants(&target);
+async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connected, EndReason> {
+    let TunnelRequest { target, early, manner } = tunnel;
+    session.set_target(&target);
     let manner = if session.entrance.listener.connect == ConnectMode::Early {
-        manner.granted_early(&session.client).await?
+        manner.send_early_success(&session.client).await?
     } else {
         manner
     };
     let (errand, asked) = (&session.errand, Instant::now());
-    let reaching = async { if manner.waits() { reach(errand, &target).await } else { dial(errand, &target).await } };
+    let reaching = async {
+        if manner.is_client_waiting() { connect_end_to_end(errand, &target).await } else { dial(errand, &target).await }
+    };
     let reached = tokio::select! {
         biased;
         reached = reaching => reached,
         _ = session.client.ready(Interest::ERROR) => return Err(EndReason::ResetByClient),
     };
-    let Reached { dialled: Dialled { stream, server, opened }, times, .. } = match reached {
+    let ConnectedPath { dialled: Dialled { stream, server, opened }, times, .. } = match reached {
         Ok(reached) => reached,
         Err(error) => return Err(refuse(session, &manner, &error).await),
     };
     let stream = Rc::new(stream);
-    session.reached(server, Rc::clone(&stream), asked);
-    let seal = opened.as_ref().and_then(Opened::data_seal);
+    session.on_connected(server, Rc::clone(&stream), asked);
+    let seal = opened.as_ref().and_then(OpenedSession::data_cipher);
     let Some(times) = times else {
         let awaits = opened.map(|opened| (opened, manner, asked));
         return Ok(Connected { server: stream, seal, awaits, early });
     };
-    session.answered(times, asked);
-    let granted = manner.granted(&session.client, stream.local_addr().ok(), &session.hop_times()).await;
+    session.on_relay_answer(times, asked);
+    let granted = manner.send_success(&session.client, stream.local_addr().ok(), &session.hop_times()).await;
     granted.map_err(|_| EndReason::ResetByClient)?;
     Ok(Connected { server: stream, seal, awaits: None, early })
 }
 
-async fn refuse(session: &Session, manner: &Manner, error: &DialError) -> EndReason {
+async fn refuse(session: &Session, manner: &Responder, error: &DialError) -> EndReason {
     let names_hops = !session.entrance.listener.admits_unauthenticated();
-    manner.refused(&session.client, error, names_hops).await;
-    session.failed(error)
+    manner.send_failure(&session.client, error, names_hops).await;
+    session.record_dial_error(error)
 }
 
 /// Pumps, from the first byte on; where a relay still owes an answer, the client is told of it when it comes.
-async fn carry(session: &Session, connected: Connected) -> EndReason {
+async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
     let Connected { server, seal: up, awaits, early } = connected;
-    let down = session.data_seal();
-    let manner = awaits.as_ref().map_or(Manner::Silent, |(_, manner, _)| manner.clone());
-    let opening = awaits.map(|(opened, manner, asked)| -> Opening<'_, DialError> {
+    let down = session.data_cipher();
+    let manner = awaits.as_ref().map_or(Responder::Silent, |(_, manner, _)| manner.clone());
+    let opening = awaits.map(|(opened, manner, asked)| -> PendingAnswer<'_, DialError> {
         let server = &server;
         Box::pin(async move {
-            let times = opened.opening.answer(server, &opened.seal).await?;
-            session.answered(times, asked);
+            let times = opened.opening.wait_answer(server, &opened.seal).await?;
+            session.on_relay_answer(times, asked);
             // A client that is gone is what the pump sees next.
-            let _ = manner.granted(&session.client, None, &session.hop_times()).await;
+            let _ = manner.send_success(&session.client, None, &session.hop_times()).await;
             Ok(())
         })
     });
-    let between = Between {
-        client: Side { stream: &session.client, seal: down.as_deref() },
-        server: Side { stream: &server, seal: up.as_deref() },
+    let between = PumpParams {
+        client: Endpoint { stream: &session.client, seal: down.as_deref() },
+        server: Endpoint { stream: &server, seal: up.as_deref() },
         early,
         meter: &session.meter,
         pipes: session.entrance.pipes(),
-        patience: session.patience(),
+        patience: session.idle_timeouts(),
     };
     match pump::run(between, opening).await {
         Ok(end) => end,

@@ -8,14 +8,14 @@ use ekiden_proto::event::ChoiceRecord;
 
 use super::Session;
 use crate::choose::{PathSelector, Prediction, TransferStats};
-use crate::pump::Meter;
+use crate::pump::FlowStats;
 
 /// How long bytes have flowed before the chooser is told of a session that goes on.
-const PART: Duration = Duration::from_secs(3);
+const FEEDBACK_INTERVAL: Duration = Duration::from_secs(3);
 
 /// One chosen way, and what has come by it.
 #[derive(Debug)]
-pub struct Course {
+pub struct PathFeedback {
     expected: Arc<Prediction>,
     /// The ways that were tried before.
     left: Vec<String>,
@@ -27,27 +27,27 @@ pub struct Course {
     told: Option<TransferStats>,
 }
 
-impl Course {
+impl PathFeedback {
     /// Begins now.
-    pub fn new((expected, left): (Arc<Prediction>, Vec<String>), connect: Duration, meter: &Meter) -> Self {
-        Self { expected, left, connect, begun: seen(meter), told: None }
+    pub fn new((expected, left): (Arc<Prediction>, Vec<String>), connect: Duration, meter: &FlowStats) -> Self {
+        Self { expected, left, connect, begun: read_stats(meter), told: None }
     }
 
     /// All that has come so far.
-    fn carried(&self, meter: &Meter) -> TransferStats {
+    fn transfer_stats(&self, meter: &FlowStats) -> TransferStats {
         TransferStats {
             connect_time: self.connect,
-            largest_response: meter.largest_answer(),
-            ..seen(meter).since(&self.begun)
+            largest_response: meter.largest_response(),
+            ..read_stats(meter).since(&self.begun)
         }
     }
 
     /// Tells of what has come since the last time, when that is enough to tell.
-    fn tell(&mut self, meter: &Meter, choosing: &PathSelector) {
-        let now = seen(meter);
+    fn report_partial(&mut self, meter: &FlowStats, choosing: &PathSelector) {
+        let now = read_stats(meter);
         let part = now.since(self.told.as_ref().unwrap_or(&self.begun));
-        let carried = self.carried(meter);
-        if part.active_time < PART || !carried.is_bulk() {
+        let carried = self.transfer_stats(meter);
+        if part.active_time < FEEDBACK_INTERVAL || !carried.is_bulk() {
             return;
         }
         let of = carried.dominant_direction().bytes.max(self.expected.context.likely.bytes);
@@ -58,15 +58,15 @@ impl Course {
     }
 
     /// Tells how it came out.
-    pub fn ends(self, meter: &Meter, choosing: &PathSelector) -> ChoiceRecord {
-        let carried = self.carried(meter);
+    pub fn finish(self, meter: &FlowStats, choosing: &PathSelector) -> ChoiceRecord {
+        let carried = self.transfer_stats(meter);
         choosing.record_transfer(&self.expected.context, &carried);
         let outcome = carried.outcome();
         let predicted = outcome.as_ref().and_then(|outcome| choosing.predict(&self.expected, outcome));
         match &self.told {
             None => outcome.iter().for_each(|outcome| choosing.record_outcome(&self.expected, outcome)),
             Some(told) => {
-                let rest = seen(meter).since(told);
+                let rest = read_stats(meter).since(told);
                 let rest = if rest.is_bulk() { rest.partial_outcome(carried.dominant_direction().bytes) } else { None };
                 rest.iter().for_each(|outcome| choosing.record_outcome(&self.expected, outcome));
             }
@@ -75,16 +75,16 @@ impl Course {
     }
 
     /// The same while it goes on.
-    fn view(&self) -> ChoiceRecord {
+    fn choice_record(&self) -> ChoiceRecord {
         self.expected.to_choice_record(&self.left, self.expected.completion_time, None)
     }
 }
 
-fn seen(meter: &Meter) -> TransferStats {
+fn read_stats(meter: &FlowStats) -> TransferStats {
     TransferStats {
         down: meter.bytes(Direction::Down),
         up: meter.bytes(Direction::Up),
-        active_time: meter.flowing(),
+        active_time: meter.active_time(),
         blocked_down: meter.blocked_for(Direction::Down),
         blocked_up: meter.blocked_for(Direction::Up),
         ..TransferStats::default()
@@ -93,32 +93,32 @@ fn seen(meter: &Meter) -> TransferStats {
 
 impl Session {
     /// Notes that bytes can go by the way that was chosen, and how the one before came out.
-    pub(super) fn sets_out(&self, connect: Duration) {
-        let next = self.errand.expected().map(|chosen| Course::new(chosen, connect, &self.meter));
+    pub(super) fn on_path_ready(&self, connect: Duration) {
+        let next = self.errand.prediction().map(|chosen| PathFeedback::new(chosen, connect, &self.meter));
         let before = self.course.replace(next);
-        self.meter.begins();
+        self.meter.on_path_ready();
         if let Some(before) = before {
-            before.ends(&self.meter, &self.entrance.shared().path_selector);
+            before.finish(&self.meter, &self.entrance.shared().path_selector);
         }
     }
 
     /// Tells the chooser how it goes.
-    pub(super) fn tells(&self) {
+    pub(super) fn report_progress(&self) {
         if let Some(course) = &mut *self.course.borrow_mut() {
-            course.tell(&self.meter, &self.entrance.shared().path_selector);
+            course.report_partial(&self.meter, &self.entrance.shared().path_selector);
         }
     }
 
     /// Why this way, and what is predicted.
     pub(super) fn choice(&self) -> Option<ChoiceRecord> {
-        self.course.borrow().as_ref().map(Course::view)
+        self.course.borrow().as_ref().map(PathFeedback::choice_record)
     }
 
     /// The same, and what came; or, where no way stood, which one was tried last.
-    pub(super) fn conclusion(&self) -> Option<ChoiceRecord> {
+    pub(super) fn final_choice(&self) -> Option<ChoiceRecord> {
         match self.course.take() {
-            Some(course) => Some(course.ends(&self.meter, &self.entrance.shared().path_selector)),
-            None => self.errand.expected().map(|(expected, left)| expected.to_choice_record(&left, None, None)),
+            Some(course) => Some(course.finish(&self.meter, &self.entrance.shared().path_selector)),
+            None => self.errand.prediction().map(|(expected, left)| expected.to_choice_record(&left, None, None)),
         }
     }
 }

@@ -9,52 +9,56 @@ use ekiden_proto::path::estimate::SectionSample;
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::task::JoinSet;
 
-use super::Errand;
-use super::reach::{Reached, one_by_one, stand};
+use super::DialContext;
+use super::reach::{ConnectedPath, connect_by_path, connect_in_order};
 use crate::dial::DialError;
 use crate::measure::FirstHop;
-use crate::path::{self, Way};
+use crate::path::{self, PathChoice};
 
 /// One way that is tried, and how it came out.
-struct Ran {
-    errand: Errand,
-    way: Way,
-    result: Result<Reached, DialError>,
+struct RaceResult {
+    errand: DialContext,
+    way: PathChoice,
+    result: Result<ConnectedPath, DialError>,
 }
 
 /// The rest of the time is for the ways that do not race.
-const SHARES: usize = 2;
+const RACE_TIME_SHARES: usize = 2;
 
 /// Dials `target` by as many of `ways` at once as race, and if none of them stands, by the others one after the other.
 ///
 /// # Errors
 /// What the last way failed for; where the target itself has answered, what it said.
-pub async fn race(errand: &Errand, target: &Target, mut ways: Vec<Way>) -> Result<Reached, DialError> {
-    let others = ways.split_off(path::racers(&ways));
+pub async fn race(
+    errand: &DialContext,
+    target: &Target,
+    mut ways: Vec<PathChoice>,
+) -> Result<ConnectedPath, DialError> {
+    let others = ways.split_off(path::racing_count(&ways));
     let mut running = JoinSet::new();
     for way in ways {
-        let (errand, target) = (errand.companion(), target.clone());
+        let (errand, target) = (errand.for_attempt(), target.clone());
         running.spawn_local(async move {
-            errand.goes(&way);
-            let result = stand(&errand, &target, &way, SHARES).await;
-            Ran { errand, way, result }
+            errand.on_attempt(&way);
+            let result = connect_by_path(&errand, &target, &way, RACE_TIME_SHARES).await;
+            RaceResult { errand, way, result }
         });
     }
-    let (mut failed, mut failure): (Vec<Way>, Option<DialError>) = (Vec::new(), None);
+    let (mut failed, mut failure): (Vec<PathChoice>, Option<DialError>) = (Vec::new(), None);
     while let Some(ran) = running.join_next().await {
         // A way whose task has panicked does not stand.
-        let Ok(Ran { errand: companion, way, result }) = ran else { continue };
+        let Ok(RaceResult { errand: companion, way, result }) = ran else { continue };
         match result {
             Ok(reached) => {
                 let left = failed.iter().map(|way| format!("{} failed", way.path.name)).collect();
-                errand.went(super::Taken { left, ..companion.taken() });
-                errand.stands(&way, reached.dialled.server, target, &failed);
-                tokio::task::spawn_local(hear_out(running));
+                errand.set_path(super::PathTaken { left, ..companion.path_taken() });
+                errand.on_success(&way, reached.dialled.server, target, &failed);
+                tokio::task::spawn_local(drain_losers(running));
                 return Ok(reached);
             }
             Err(error) => {
-                errand.goes(&way);
-                errand.leaves(&way, &error);
+                errand.on_attempt(&way);
+                errand.on_failure(&way, &error);
                 failed.push(way);
                 // The target's own word says more than that a hop is down.
                 if failure.as_ref().is_none_or(|before| before.hop.is_some()) {
@@ -67,14 +71,14 @@ pub async fn race(errand: &Errand, target: &Target, mut ways: Vec<Way>) -> Resul
     if others.is_empty() || matches!(failure.cause, Cause::Refused | Cause::Denied | Cause::NameNotFound) {
         return Err(failure);
     }
-    one_by_one(errand, target, &others).await
+    connect_in_order(errand, target, &others).await
 }
 
 /// Waits for those that were too slow. A direct one tells how far the target is.
-async fn hear_out(mut running: JoinSet<Ran>) {
+async fn drain_losers(mut running: JoinSet<RaceResult>) {
     while let Some(ran) = running.join_next().await {
-        let Ok(Ran { errand, result: Ok(reached), .. }) = ran else { continue };
-        if errand.taken().via != Some(FirstHop::Direct) {
+        let Ok(RaceResult { errand, result: Ok(reached), .. }) = ran else { continue };
+        if errand.path_taken().via != Some(FirstHop::Direct) {
             continue;
         }
         let Ok(info) = tcp_info(reached.dialled.stream.as_fd()) else { continue };

@@ -6,19 +6,19 @@ use std::time::Duration;
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
 
-use super::{Errand, race};
+use super::{DialContext, race};
 use crate::dial::{DialError, Dialled};
-use crate::path::{self, Way};
+use crate::path::{self, PathChoice};
 
 /// Most ways that share the time for them.
-const MOST_WAYS: usize = 4;
+const MAX_ATTEMPTS: usize = 4;
 
 /// What was reached, and by which way.
-pub struct Reached {
+pub struct ConnectedPath {
     /// The section: to the target itself, or to the first hop.
     pub dialled: Dialled,
     /// The way.
-    pub way: Way,
+    pub way: PathChoice,
     /// How long each relay on it took; `None` while that is not known, because nobody has waited for the answer.
     pub times: Option<Vec<Duration>>,
 }
@@ -27,17 +27,17 @@ pub struct Reached {
 ///
 /// # Errors
 /// What the last way failed for.
-pub async fn dial(errand: &Errand, target: &Target) -> Result<Reached, DialError> {
-    let ways = errand.ways(target)?;
-    if path::racers(&ways) > 1 {
+pub async fn dial(errand: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
+    let ways = errand.paths(target)?;
+    if path::racing_count(&ways) > 1 {
         return race::race(errand, target, ways).await;
     }
-    first_of(errand, target, &ways, async |way, share| {
-        let entrance = errand.in_force();
-        let dialled = errand.dialler_for(&entrance, share).connect(way, target, &errand.journey()).await?;
-        errand.is_known_as(dialled.trace());
+    try_in_order(errand, target, &ways, async |way, share| {
+        let entrance = errand.current_listener();
+        let dialled = errand.dialler_for(&entrance, share).connect(way, target, &errand.open_params()).await?;
+        errand.set_trace(dialled.trace());
         let times = dialled.opened.is_none().then(Vec::new);
-        Ok(Reached { dialled, way: way.clone(), times })
+        Ok(ConnectedPath { dialled, way: way.clone(), times })
     })
     .await
 }
@@ -46,64 +46,77 @@ pub async fn dial(errand: &Errand, target: &Target) -> Result<Reached, DialError
 ///
 /// # Errors
 /// What the last way failed for.
-pub async fn reach(errand: &Errand, target: &Target) -> Result<Reached, DialError> {
-    reach_by(errand, target, errand.ways(target)?).await
+pub async fn connect_end_to_end(errand: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
+    connect_by_paths(errand, target, errand.paths(target)?).await
 }
 
 /// The same by these ways.
 ///
 /// # Errors
 /// What the last way failed for.
-pub async fn reach_by(errand: &Errand, target: &Target, ways: Vec<Way>) -> Result<Reached, DialError> {
-    if path::racers(&ways) > 1 {
+pub async fn connect_by_paths(
+    errand: &DialContext,
+    target: &Target,
+    ways: Vec<PathChoice>,
+) -> Result<ConnectedPath, DialError> {
+    if path::racing_count(&ways) > 1 {
         return race::race(errand, target, ways).await;
     }
-    one_by_one(errand, target, &ways).await
+    connect_in_order(errand, target, &ways).await
 }
 
 /// The same, one after the other.
 ///
 /// # Errors
 /// What the last way failed for.
-pub(super) async fn one_by_one(errand: &Errand, target: &Target, ways: &[Way]) -> Result<Reached, DialError> {
-    first_of(errand, target, ways, async |way, share| stand(errand, target, way, share).await).await
+pub(super) async fn connect_in_order(
+    errand: &DialContext,
+    target: &Target,
+    ways: &[PathChoice],
+) -> Result<ConnectedPath, DialError> {
+    try_in_order(errand, target, ways, async |way, share| connect_by_path(errand, target, way, share).await).await
 }
 
 /// Dials `target` by this way, in one of so many shares of the time, until it stands from end to end.
 ///
 /// # Errors
 /// What it failed for.
-pub(super) async fn stand(errand: &Errand, target: &Target, way: &Way, share: usize) -> Result<Reached, DialError> {
-    let (entrance, journey) = (errand.in_force(), errand.journey());
+pub(super) async fn connect_by_path(
+    errand: &DialContext,
+    target: &Target,
+    way: &PathChoice,
+    share: usize,
+) -> Result<ConnectedPath, DialError> {
+    let (entrance, journey) = (errand.current_listener(), errand.open_params());
     let dialler = errand.dialler_for(&entrance, share);
     let mut dialled = dialler.connect(way, target, &journey).await?;
-    errand.is_known_as(dialled.trace());
-    let mut answer = dialled.answer().await;
+    errand.set_trace(dialled.trace());
+    let mut answer = dialled.wait_answer().await;
     // The relay has restarted since that connection was made ready, and nothing has been delivered by it.
-    if dialled.was_ready() && answer.as_ref().is_err_and(DialError::is_break) {
+    if dialled.used_ready_connection() && answer.as_ref().is_err_and(DialError::is_disconnect) {
         dialled = dialler.connect(way, target, &journey).await?;
-        answer = dialled.answer().await;
+        answer = dialled.wait_answer().await;
     }
-    Ok(Reached { times: Some(answer?), dialled, way: way.clone() })
+    Ok(ConnectedPath { times: Some(answer?), dialled, way: way.clone() })
 }
 
-async fn first_of(
-    errand: &Errand,
+async fn try_in_order(
+    errand: &DialContext,
     target: &Target,
-    ways: &[Way],
-    go: impl AsyncFn(&Way, usize) -> Result<Reached, DialError>,
-) -> Result<Reached, DialError> {
+    ways: &[PathChoice],
+    go: impl AsyncFn(&PathChoice, usize) -> Result<ConnectedPath, DialError>,
+) -> Result<ConnectedPath, DialError> {
     let mut failure = Cause::HopFailed.into();
     for (at, way) in ways.iter().enumerate() {
-        errand.goes(way);
-        match go(way, ways.len().min(MOST_WAYS)).await {
+        errand.on_attempt(way);
+        match go(way, ways.len().min(MAX_ATTEMPTS)).await {
             // Nothing has been delivered yet, so another way does no harm.
-            Err(error) if may_differ(way, &error) => {
-                errand.leaves(way, &error);
+            Err(error) if can_retry(way, &error) => {
+                errand.on_failure(way, &error);
                 failure = error;
             }
             Ok(reached) => {
-                errand.stands(way, reached.dialled.server, target, &ways[..at]);
+                errand.on_success(way, reached.dialled.server, target, &ways[..at]);
                 return Ok(reached);
             }
             decided => return decided,
@@ -113,7 +126,7 @@ async fn first_of(
 }
 
 /// Whether another way could do better: a hop is to blame, or, where the relay chooses, the network before the target.
-pub(super) fn may_differ(way: &Way, error: &DialError) -> bool {
+pub(super) fn can_retry(way: &PathChoice, error: &DialError) -> bool {
     let network = matches!(error.cause, Cause::Unreachable | Cause::TimedOut | Cause::NameServerFailed);
     error.hop.is_some() || way.expected.is_some() && network
 }

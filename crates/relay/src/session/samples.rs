@@ -14,11 +14,11 @@ use super::Session;
 use crate::metrics::SampleMoment;
 
 /// The shortest time between two looks at what the kernel knows: less says little of a share.
-const APART: Duration = Duration::from_secs(3);
+const MIN_SAMPLE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// What the looks before have seen.
 #[derive(Debug)]
-pub struct Samples {
+pub struct SectionSamples {
     /// What had moved by the last look,
     looked: u64,
     /// and by the last one at what the kernel knows, and when that was.
@@ -28,39 +28,39 @@ pub struct Samples {
     up: SectionInfo,
 }
 
-impl Samples {
+impl SectionSamples {
     /// Nothing was looked at yet.
     #[must_use]
-    pub fn begin() -> Self {
+    pub fn new() -> Self {
         Self { looked: 0, moved: 0, at: Instant::now(), down: SectionInfo::default(), up: SectionInfo::default() }
     }
 }
 
 impl Session {
     /// Looks, unless nothing has moved since and nothing waits.
-    pub(super) fn sample(&self) {
+    pub(super) fn emit_samples(&self) {
         let samples = &mut *self.samples.borrow_mut();
         let moved = self.meter.moved();
-        if samples.looked == moved && samples.moved == moved && !self.meter.queues() {
+        if samples.looked == moved && samples.moved == moved && !self.meter.has_queued() {
             return;
         }
         samples.looked = moved;
         let server = self.server_section();
-        self.meter.queue(Direction::Down, server.as_ref().map_or(0, |server| waits(server, &self.client)));
-        self.meter.queue(Direction::Up, server.as_ref().map_or(0, |server| waits(&self.client, server)));
-        if samples.moved == moved || samples.at.elapsed() < APART {
+        self.meter.set_queued(Direction::Down, server.as_ref().map_or(0, |server| waiting_bytes(server, &self.client)));
+        self.meter.set_queued(Direction::Up, server.as_ref().map_or(0, |server| waiting_bytes(&self.client, server)));
+        if samples.moved == moved || samples.at.elapsed() < MIN_SAMPLE_INTERVAL {
             return;
         }
         samples.moved = moved;
         let span = std::mem::replace(&mut samples.at, Instant::now()).elapsed();
-        self.compare("down", &self.client, &mut samples.down, span);
+        self.section_sample("down", &self.client, &mut samples.down, span);
         if let Some(server) = &server {
-            self.compare("up", server, &mut samples.up, span);
+            self.section_sample("up", server, &mut samples.up, span);
         }
     }
 
     /// Notes what is new of one section.
-    fn compare(&self, section: &'static str, stream: &TcpStream, before: &mut SectionInfo, span: Duration) {
+    fn section_sample(&self, section: &'static str, stream: &TcpStream, before: &mut SectionInfo, span: Duration) {
         // Fails only when the socket is already dead.
         let Ok(now) = tcp_info(stream.as_fd()) else { return };
         if now.segments_out < before.segments_out {
@@ -73,7 +73,7 @@ impl Session {
 }
 
 /// Bytes that have come from one section and have not left by the other.
-fn waits(from: &TcpStream, to: &TcpStream) -> usize {
+fn waiting_bytes(from: &TcpStream, to: &TcpStream) -> usize {
     // A dead socket has nothing that could still go anywhere.
     unread(from.as_fd()).unwrap_or(0) + unsent(to.as_fd()).unwrap_or(0)
 }

@@ -15,11 +15,11 @@ use super::carrier::{LaneError, LaneTransport, MAX_UNSENT};
 use super::judge::judge;
 use super::lane::Lane;
 use super::sources::LaneRemote;
-use crate::dial::{DialError, Dialled, Opened};
-use crate::ingress::Manner;
-use crate::ingress::section::Arrival;
-use crate::path::Way;
-use crate::pump::{self, Seal, silence};
+use crate::dial::{DialError, Dialled, OpenedSession};
+use crate::ingress::Responder;
+use crate::ingress::section::IncomingOpen;
+use crate::path::PathChoice;
+use crate::pump::{self, RecordCipher, wait_idle};
 use crate::session::Session;
 
 /// What somebody has to do who wants lanes to end here.
@@ -27,8 +27,8 @@ const NO_TUNNEL: &str = "there is no tunnel here: give this relay a listener wit
     whose net has the addresses of the packets that are to come";
 
 /// Serves a lane from OPEN to its end.
-pub async fn serve(session: &Rc<Session>, arrival: &Rc<Arrival>) -> EndReason {
-    let served = match session.errand.lane_onward(arrival) {
+pub async fn serve(session: &Rc<Session>, arrival: &Rc<IncomingOpen>) -> EndReason {
+    let served = match session.errand.next_lane_path(arrival) {
         Ok(None) if session.entrance.shared().tunnels.is_empty() => {
             let remark = Some(NO_TUNNEL.to_owned());
             Err(LaneError::Refused(DialError { remark, ..Cause::Unreachable.into() }))
@@ -40,25 +40,25 @@ pub async fn serve(session: &Rc<Session>, arrival: &Rc<Arrival>) -> EndReason {
     match served {
         Ok(()) => EndReason::Finished,
         Err(LaneError::Refused(error)) => {
-            Manner::Section(Rc::clone(arrival)).refused(&session.client, &error, false).await;
-            session.failed(&error)
+            Responder::Section(Rc::clone(arrival)).send_failure(&session.client, &error, false).await;
+            session.record_dial_error(&error)
         }
-        Err(LaneError::Connection(error, direction)) => pump::end_of(&pump::Broken::Reading(error), direction),
+        Err(LaneError::Connection(error, direction)) => pump::end_reason(&pump::FlowError::Reading(error), direction),
     }
 }
 
 struct IncomingLane<'a> {
     session: &'a Session,
-    incoming_open: &'a Rc<Arrival>,
+    incoming_open: &'a Rc<IncomingOpen>,
     /// The keys of the section that it came by.
-    cipher: Rc<Seal>,
+    cipher: Rc<RecordCipher>,
 }
 
 impl<'a> IncomingLane<'a> {
-    fn new(session: &'a Session, incoming_open: &'a Rc<Arrival>) -> Self {
+    fn new(session: &'a Session, incoming_open: &'a Rc<IncomingOpen>) -> Self {
         // A lane keeps nothing back for long, and so the kernel must not. One that cannot be told has no such queue.
         let _ = set_notsent_lowat(session.client.as_fd(), MAX_UNSENT);
-        let cipher = incoming_open.data_seal().expect("invariant: a lane is encrypted");
+        let cipher = incoming_open.data_cipher().expect("invariant: a lane is encrypted");
         Self { session, incoming_open, cipher }
     }
 
@@ -70,20 +70,20 @@ impl<'a> IncomingLane<'a> {
 
     /// The relay that has dialled the lane.
     fn remote_dialler(&self) -> LaneRemote {
-        LaneRemote::Dialler { name: self.incoming_open.peer_name().into(), key: self.incoming_open.key() }
+        LaneRemote::Dialler { name: self.incoming_open.peer_name().into(), key: self.incoming_open.previous_relay() }
     }
 
     /// Until nothing has moved for long, or the relay is about to end.
     async fn wait_end(&self) {
         tokio::select! {
-            () = silence(&self.session.meter, self.session.patience().idle) => {}
-            () = self.session.entrance.worker.leaving.begins() => {}
+            () = wait_idle(&self.session.meter, self.session.idle_timeouts().idle) => {}
+            () = self.session.entrance.worker.leaving.wait_begun() => {}
         }
     }
 
     async fn accept(&self) -> Result<(), LaneError> {
-        let manner = Manner::Section(Rc::clone(self.incoming_open));
-        let granted = manner.granted(&self.session.client, None, &self.session.hop_times()).await;
+        let manner = Responder::Section(Rc::clone(self.incoming_open));
+        let granted = manner.send_success(&self.session.client, None, &self.session.hop_times()).await;
         granted.map_err(|error| LaneError::Connection(error, Direction::Up))
     }
 
@@ -94,24 +94,24 @@ impl<'a> IncomingLane<'a> {
         lane.mark_established();
         let carrier = self.client_transport(&lane);
         let shared = self.session.entrance.shared();
-        let take = |packet: &[u8]| lane.deliver(packet, shared, Some(self.session.errand.rules()));
+        let take = |packet: &[u8]| lane.deliver(packet, shared, Some(self.session.errand.access()));
         carrier.run(carrier.receive(take), self.wait_end()).await
     }
 
     /// Between the relay before us and another one. What would have to wait is dropped here as anywhere, and our rules hold
     /// for packets as they do for sessions.
-    async fn forward(&self, way: &Way) -> Result<(), LaneError> {
+    async fn forward(&self, way: &PathChoice) -> Result<(), LaneError> {
         let (session, asked) = (self.session, Instant::now());
-        session.errand.goes(way);
+        session.errand.on_attempt(way);
         let dialler = session.errand.dialler_for(&session.entrance, 1);
-        let dialled = dialler.open_lane(way, &session.errand.journey()).await?;
-        session.errand.is_known_as(dialled.trace());
+        let dialled = dialler.open_lane(way, &session.errand.open_params()).await?;
+        session.errand.set_trace(dialled.trace());
         let Dialled { stream, server, opened } = dialled;
-        let Opened { opening, seal, .. } = opened.expect("invariant: a lane was opened at a relay");
+        let OpenedSession { opening, seal, .. } = opened.expect("invariant: a lane was opened at a relay");
         let stream = Rc::new(stream);
-        session.reached(server, Rc::clone(&stream), asked);
+        session.on_connected(server, Rc::clone(&stream), asked);
         pump::abort(&stream);
-        session.answered(opening.answer(&stream, &seal).await?, asked);
+        session.on_relay_answer(opening.wait_answer(&stream, &seal).await?, asked);
         self.accept().await?;
         let up = self.register_lane(
             LaneRemote::next_hop(way).expect("invariant: a chosen path begins with a relay"),
@@ -129,7 +129,7 @@ impl<'a> IncomingLane<'a> {
             Ok(()) => to.push(packet),
             Err(why) => from.record_dropped(why, 1),
         };
-        let upward = |packet: &[u8]| passes(packet, Some(session.errand.rules()), (&down, &up));
+        let upward = |packet: &[u8]| passes(packet, Some(session.errand.access()), (&down, &up));
         let downward = |packet: &[u8]| passes(packet, None, (&up, &down));
         let mut near = pin!(near.run(near.receive(upward), self.wait_end()));
         let mut far = pin!(far.run(far.receive(downward), std::future::pending()));

@@ -14,9 +14,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::lane::Lane;
-use crate::dial::{DialError, Teller};
+use crate::dial::{DialError, FailingRelay};
 use crate::ingress::write_all;
-use crate::pump::{self, Meter, Seal};
+use crate::pump::{self, FlowStats, RecordCipher};
 
 /// Most bytes that are handed to the kernel at once, and that it keeps unsent: what is there cannot be dropped any more.
 pub const MAX_UNSENT: u32 = 16 * 1024;
@@ -39,7 +39,7 @@ pub enum LaneError {
 impl LaneError {
     /// Whether the next relay broke off before it has agreed.
     pub fn is_break(&self) -> bool {
-        matches!(self, Self::Refused(error) if error.is_break())
+        matches!(self, Self::Refused(error) if error.is_disconnect())
     }
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for LaneError {
             Self::Refused(DialError {
                 cause: Cause::Unreachable,
                 hop: None,
-                teller: Some(Teller { name, .. }),
+                teller: Some(FailingRelay { name, .. }),
                 ..
             }) => {
                 write!(
@@ -80,9 +80,9 @@ pub struct LaneTransport<'a> {
     /// The section.
     pub stream: &'a TcpStream,
     /// Its keys.
-    pub cipher: &'a Seal,
+    pub cipher: &'a RecordCipher,
     /// Who counts its bytes.
-    pub stats: &'a Meter,
+    pub stats: &'a FlowStats,
 }
 
 impl LaneTransport<'_> {
@@ -114,7 +114,7 @@ impl LaneTransport<'_> {
             }
             sent = &mut sending => self.on_send_end(sent, receiving).await?,
         }
-        pump::settle(self.stream);
+        pump::cancel_abort(self.stream);
         Ok(())
     }
 
@@ -148,7 +148,7 @@ impl LaneTransport<'_> {
             if !records.is_empty() {
                 write_all(self.stream, &records).await?;
             } else if self.lane.is_retired() {
-                write_all(self.stream, &self.cipher.end()).await?;
+                write_all(self.stream, &self.cipher.end_record()).await?;
                 // Whoever is gone already has heard enough.
                 let _ = SockRef::from(self.stream).shutdown(Shutdown::Write);
                 return Ok(());
@@ -167,7 +167,7 @@ impl LaneTransport<'_> {
             records.extend_from_slice(&[0; TAG_LENGTH]);
             self.cipher.seal(&mut records[start..]);
             self.lane.record_sent(packet.len());
-            self.stats.copied(self.lane.send_direction(), packet.len());
+            self.stats.record_copied(self.lane.send_direction(), packet.len());
             room = (MAX_UNSENT as usize).saturating_sub(records.len());
         }
         records
@@ -180,13 +180,14 @@ impl LaneTransport<'_> {
     pub async fn receive(&self, mut take: impl FnMut(&[u8])) -> Result<(), LaneError> {
         loop {
             for _ in 0..RECORDS_PER_TURN {
-                let opened = self.cipher.next(self.stream).await.map_err(|error| self.connection_error(error))?;
+                let opened =
+                    self.cipher.next_record(self.stream).await.map_err(|error| self.connection_error(error))?;
                 let packet = &opened.record[opened.plaintext];
                 if packet.is_empty() {
                     return Ok(());
                 }
                 self.lane.record_received(packet.len());
-                self.stats.copied(self.lane.receive_direction(), packet.len());
+                self.stats.record_copied(self.lane.receive_direction(), packet.len());
                 take(packet);
             }
             tokio::task::yield_now().await;
@@ -205,10 +206,10 @@ mod tests {
     use crate::tun::sources::LaneRemote;
 
     /// What comes of a lane whose other side has said `last` and gone, with our packets unread.
-    async fn ends(last: impl FnOnce(&Seal) -> Vec<u8>, reads_late: bool) -> Result<(), LaneError> {
+    async fn ends(last: impl FnOnce(&RecordCipher) -> Vec<u8>, reads_late: bool) -> Result<(), LaneError> {
         let metrics = Metrics::new();
         let (ours, theirs) = seals();
-        ours.only_records();
+        ours.allow_read_ahead();
         let (stream, other) = sockets().await;
         let mut other = other.into_std().unwrap();
         other.write_all(&last(&theirs)).unwrap();
@@ -221,8 +222,12 @@ mod tests {
         );
         lane.mark_established();
         lane.push(&[0x45; 100]);
-        let carrier =
-            LaneTransport { lane: &lane, stream: &stream, cipher: &ours, stats: &Meter::new(metrics.totals("tunnel")) };
+        let carrier = LaneTransport {
+            lane: &lane,
+            stream: &stream,
+            cipher: &ours,
+            stats: &FlowStats::new(metrics.totals("tunnel")),
+        };
         let receiving = async {
             if reads_late {
                 tokio::task::yield_now().await;
@@ -237,14 +242,14 @@ mod tests {
     #[tokio::test]
     async fn a_goodbye_is_one_even_where_the_connection_is_gone_behind_it() {
         for reads_late in [false, true] {
-            assert!(ends(Seal::end, reads_late).await.is_ok(), "late: {reads_late}");
+            assert!(ends(RecordCipher::end_record, reads_late).await.is_ok(), "late: {reads_late}");
         }
     }
 
     #[tokio::test]
     async fn without_a_goodbye_it_is_broken() {
         for reads_late in [false, true] {
-            let ended = ends(|seal| seal.sealed(b"a packet"), reads_late).await;
+            let ended = ends(|seal| seal.seal_all(b"a packet"), reads_late).await;
             assert!(matches!(ended, Err(LaneError::Connection(..))), "late: {reads_late}");
         }
     }

@@ -17,7 +17,7 @@ use super::Device;
 use crate::config::{Config, Listener, TunConfig};
 use crate::shared::Shared;
 use crate::sockets::NEEDS_NET_ADMIN;
-use crate::upgrade::{Legacy, Thing};
+use crate::upgrade::{Inheritance, Inherited};
 
 /// The dummy address of IPv4 (RFC 7600, 4.8). Packets from elsewhere are not taken by an interface without any address.
 const DUMMY_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
@@ -97,10 +97,10 @@ impl Devices {
     ///
     /// # Errors
     /// The kernel's, when it is out of descriptors.
-    pub fn inheritable(&self) -> io::Result<Legacy> {
+    pub fn inheritable(&self) -> io::Result<Inheritance> {
         let thing = |held: &OwnedDevice| {
             let routed = held.routed.iter().map(|(net, source)| (net.to_string(), *source)).collect();
-            let thing = Thing::Device { name: held.name.clone(), mtu: held.mtu, routed };
+            let thing = Inherited::Device { name: held.name.clone(), mtu: held.mtu, routed };
             Ok((thing, held.file.as_fd().try_clone_to_owned()?))
         };
         self.devices.iter().map(thing).collect()

@@ -22,10 +22,10 @@ use super::judge::{DropReason, judge};
 use super::lane::Lane;
 use super::sources::LaneRemote;
 use crate::config::access::AccessPolicy;
-use crate::dial::{Dialled, Dialler, Journey, Opened};
-use crate::entrance::Entrance;
-use crate::path::{self, Way};
-use crate::pump::{Meter, silence};
+use crate::dial::{Dialled, Dialler, OpenParams, OpenedSession};
+use crate::entrance::ListenerContext;
+use crate::path::{self, PathChoice};
+use crate::pump::{FlowStats, wait_idle};
 use crate::tuning::Tuner;
 
 /// How long nobody tries after the first failure; twice as long after each that follows.
@@ -39,7 +39,7 @@ const NO_CLIENT: ClientAddr = ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::UN
 
 /// The lanes of one device, on the thread that reads it.
 pub struct DeviceLanes {
-    listener_context: Rc<Entrance>,
+    listener_context: Rc<ListenerContext>,
     counters: Arc<PacketCounters>,
     /// By the name of their path.
     slots: RefCell<HashMap<Box<str>, LaneSlot>>,
@@ -61,7 +61,7 @@ struct LaneBackoff {
 
 impl DeviceLanes {
     /// None so far.
-    pub fn new(entrance: Rc<Entrance>) -> Rc<Self> {
+    pub fn new(entrance: Rc<ListenerContext>) -> Rc<Self> {
         let crossing = entrance.shared().metrics.packet_counters(&entrance.listener.name);
         Rc::new(Self { listener_context: entrance, counters: crossing, slots: RefCell::default() })
     }
@@ -87,14 +87,14 @@ impl DeviceLanes {
             return Ok(lane);
         }
         let (config, destination) = (&self.listener_context.config, Host::from(head.destination));
-        let ways = path::ways_to(config, &shared.pools, &destination, head.port.unwrap_or(0));
+        let ways = path::paths_to(config, &shared.pools, &destination, head.port.unwrap_or(0));
         // Past all relays it would come back into the device.
         let mut onward = ways.iter().filter(|way| !way.path.is_direct());
         onward.find_map(|way| self.lane_by_path(way)).ok_or(DropReason::NoLane)
     }
 
     /// The lane of a path, which is dialled if there is none; nothing while that rests.
-    fn lane_by_path(self: &Rc<Self>, way: &Way) -> Option<Arc<Lane>> {
+    fn lane_by_path(self: &Rc<Self>, way: &PathChoice) -> Option<Arc<Lane>> {
         let mut all = self.slots.borrow_mut();
         let kept = all.entry(way.path.name.clone()).or_default();
         if let Some(lane) = kept.lane.as_ref().filter(|lane| !lane.is_retired()) {
@@ -154,8 +154,8 @@ impl Drop for DeviceLanes {
 /// One lane from dialling to its end.
 struct LaneTask {
     lanes: Weak<DeviceLanes>,
-    listener_context: Rc<Entrance>,
-    path_choice: Way,
+    listener_context: Rc<ListenerContext>,
+    path_choice: PathChoice,
 }
 
 impl LaneTask {
@@ -177,25 +177,25 @@ impl LaneTask {
     async fn dial_and_run(&self, lane: &Arc<Lane>) -> Result<(), (LaneError, bool)> {
         let dialled =
             self.dialler().open_lane(&self.path_choice, &open_params()).await.map_err(|error| (error.into(), false))?;
-        let was_ready = dialled.was_ready();
+        let was_ready = dialled.used_ready_connection();
         self.run_lane(lane, dialled).await.map_err(|broken| (broken, was_ready))
     }
 
     async fn run_lane(&self, lane: &Arc<Lane>, dialled: Dialled) -> Result<(), LaneError> {
         let Dialled { stream, opened, .. } = dialled;
-        let Opened { opening, seal, .. } = opened.expect("invariant: a lane was opened at a relay");
+        let OpenedSession { opening, seal, .. } = opened.expect("invariant: a lane was opened at a relay");
         let (stream, entrance) = (Rc::new(stream), &self.listener_context);
-        let meter = Meter::new(entrance.totals());
-        meter.is_sent_by(Direction::Up, entrance.worker.desk.register(&stream, entrance.listener.weight));
-        meter.is_tuned_by(Direction::Up, self.tuner(&stream));
+        let meter = FlowStats::new(entrance.totals());
+        meter.set_paced_by(Direction::Up, entrance.worker.desk.register(&stream, entrance.listener.weight));
+        meter.set_tuner(Direction::Up, self.tuner(&stream));
         let carrier = LaneTransport { lane, stream: &stream, cipher: &seal, stats: &meter };
         let receiving = async {
-            opening.answer(&stream, &seal).await?;
+            opening.wait_answer(&stream, &seal).await?;
             lane.mark_established();
             self.lanes.upgrade().iter().for_each(|lanes| lanes.on_established(&self.path_choice.path.name));
             carrier.receive(|packet| lane.deliver(packet, entrance.shared(), None)).await
         };
-        carrier.run(receiving, silence(&meter, entrance.config.timeouts.idle)).await
+        carrier.run(receiving, wait_idle(&meter, entrance.config.timeouts.idle)).await
     }
 
     /// Who tunes the section to the first hop.
@@ -209,7 +209,7 @@ impl LaneTask {
         Dialler {
             marks: entrance.config.needed_marks(),
             source: None,
-            names: entrance.names(),
+            names: entrance.resolver(),
             congestion: &entrance.config.congestion,
             pools: &entrance.shared().pools,
             rules: AccessPolicy { listener: &entrance.listener.access, peer: None },
@@ -218,6 +218,6 @@ impl LaneTask {
     }
 }
 
-fn open_params() -> Journey {
-    Journey { trace: None, client: NO_CLIENT, early: false, encrypt: true, hops_left: MAX_HOPS }
+fn open_params() -> OpenParams {
+    OpenParams { trace: None, client: NO_CLIENT, early: false, encrypt: true, hops_left: MAX_HOPS }
 }

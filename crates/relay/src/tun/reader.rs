@@ -11,8 +11,8 @@ use tokio::io::unix::AsyncFd;
 
 use super::Device;
 use super::lanes::DeviceLanes;
-use crate::entrance::Entrance;
-use crate::worker::Stop;
+use crate::entrance::ListenerContext;
+use crate::worker::StopSignal;
 
 /// The longest packet there is, whatever the interface's MTU is made to be while we run.
 const MAX_PACKET: usize = 65_536;
@@ -27,14 +27,14 @@ const READABLE_OR_ERROR: Interest = Interest::READABLE.add(Interest::ERROR);
 ///
 /// # Errors
 /// The kernel's: the device has gone, or cannot be watched.
-pub async fn read_device(entrance: Rc<Entrance>, device: Arc<Device>, mut stop: Stop) -> io::Result<()> {
+pub async fn read_device(entrance: Rc<ListenerContext>, device: Arc<Device>, mut stop: StopSignal) -> io::Result<()> {
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a file never does")]
     let file = AsyncFd::with_interest(device.try_clone_file()?, READABLE_OR_ERROR)?;
     let lanes = DeviceLanes::new(Rc::clone(&entrance));
     let reader = DeviceReader { listener_context: entrance, device, lanes };
     let mut buffer = vec![0; MAX_PACKET];
     loop {
-        let Some(readable) = stop.or(file.ready(READABLE_OR_ERROR)).await else { return Ok(()) };
+        let Some(readable) = stop.stop_first(file.ready(READABLE_OR_ERROR)).await else { return Ok(()) };
         match readable?.try_io(|file| reader.read_batch(file.get_ref(), &mut buffer)) {
             // Nothing is left.
             Err(_) => {}
@@ -45,7 +45,7 @@ pub async fn read_device(entrance: Rc<Entrance>, device: Arc<Device>, mut stop: 
 }
 
 struct DeviceReader {
-    listener_context: Rc<Entrance>,
+    listener_context: Rc<ListenerContext>,
     device: Arc<Device>,
     lanes: Rc<DeviceLanes>,
 }

@@ -15,7 +15,7 @@ use ekiden_proto::addr::Network;
 use ekiden_proto::key::PublicKey;
 
 use crate::config::{Config, Path, Peers};
-use crate::path::Way;
+use crate::path::PathChoice;
 
 /// The relay at the other end of a lane.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl LaneRemote {
     }
 
     /// The next relay of a way that the relay before us has chosen.
-    pub fn next_hop(way: &Way) -> Option<Self> {
+    pub fn next_hop(way: &PathChoice) -> Option<Self> {
         let peering = way.path.hops.first()?.peering()?;
         Some(Self::Next { name: way.path.name.clone(), key: peering.key })
     }

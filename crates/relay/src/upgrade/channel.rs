@@ -10,7 +10,7 @@ use tokio::net::UnixDatagram;
 use super::message::Message;
 
 /// The longest message, in bytes: the networks behind one device.
-const LONGEST: usize = 64 << 10;
+const MAX_MESSAGE: usize = 64 << 10;
 
 /// One end of it.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Channel {
     /// # Errors
     /// The kernel's, or `InvalidData` for what is no message.
     pub async fn receive(&self) -> io::Result<Option<(Message, Option<OwnedFd>)>> {
-        let mut buffer = vec![0; LONGEST];
+        let mut buffer = vec![0; MAX_MESSAGE];
         let received = self.0.async_io(Interest::READABLE, || along::receive(self.0.as_fd(), &mut buffer)).await;
         match received {
             Ok((0, _)) => Ok(None),

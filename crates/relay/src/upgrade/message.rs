@@ -20,7 +20,7 @@ pub enum Message {
     /// Something that is handed over; its descriptor comes along.
     Thing {
         /// What it is.
-        thing: Thing,
+        thing: Inherited,
     },
     /// That was everything.
     All,
@@ -41,7 +41,7 @@ pub enum Message {
 /// Something that is handed over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
-pub enum Thing {
+pub enum Inherited {
     /// A listening socket, one of several for the same listener.
     Socket {
         /// The listener's name.
@@ -74,7 +74,7 @@ pub enum Thing {
 }
 
 /// All that is handed over.
-pub type Legacy = Vec<(Thing, OwnedFd)>;
+pub type Inheritance = Vec<(Inherited, OwnedFd)>;
 
 #[cfg(test)]
 mod tests {
@@ -87,10 +87,10 @@ mod tests {
             (r#"{"is":"go"}"#, Message::Go),
             (r#"{"is":"go","but":"slowly"}"#, Message::Go),
             (r#"{"is":"something","new":1}"#, Message::Unknown),
-            (r#"{"is":"thing","thing":{"of":"timer","rings":2}}"#, Message::Thing { thing: Thing::Unknown }),
+            (r#"{"is":"thing","thing":{"of":"timer","rings":2}}"#, Message::Thing { thing: Inherited::Unknown }),
             (
                 r#"{"is":"thing","thing":{"of":"queue","number":7}}"#,
-                Message::Thing { thing: Thing::Queue { number: 7 } },
+                Message::Thing { thing: Inherited::Queue { number: 7 } },
             ),
         ] {
             assert_eq!(serde_json::from_str::<Message>(text).unwrap(), message, "{text}");

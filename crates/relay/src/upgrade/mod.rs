@@ -24,11 +24,11 @@ mod request;
 mod successor;
 mod view;
 
-pub use message::{Legacy, Thing};
-pub use predecessor::{Call, Predecessor};
+pub use message::{Inheritance, Inherited};
+pub use predecessor::{Predecessor, UpgradeCall};
 pub use request::{RequestError, request};
 pub use successor::{Failure, Successor, UpgradeError};
-pub use view::{Attempts, View};
+pub use view::{UpgradeAttempts, UpgradeView};
 
 /// In the environment of the new process: the pid of the one before, so that it means nobody else.
 const VARIABLE: &str = "EKIDEN_UPGRADE";

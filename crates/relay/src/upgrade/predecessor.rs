@@ -11,17 +11,17 @@ use tokio::time::{sleep, timeout};
 
 use super::VARIABLE;
 use super::channel::Channel;
-use super::message::{Legacy, Message};
+use super::message::{Inheritance, Message};
 
 /// How long it may take to say something that it has ready.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether it is gone, once it has said its last.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process before us that wants to hand over.
 #[derive(Debug)]
-pub struct Call {
+pub struct UpgradeCall {
     pid: u32,
     end: OwnedFd,
 }
@@ -34,7 +34,7 @@ pub struct Predecessor {
     channel: Channel,
 }
 
-impl Call {
+impl UpgradeCall {
     /// Whether this process was started by the one before. Then it goes on as nobody's child, so that its manager is told
     /// when it ends, and not the one before. To be called while there is one thread.
     ///
@@ -56,18 +56,18 @@ impl Call {
     ///
     /// # Errors
     /// The kernel's, or that the process before ended or said nothing.
-    pub async fn answer(self) -> io::Result<(Predecessor, Legacy)> {
+    pub async fn answer(self) -> io::Result<(Predecessor, Inheritance)> {
         let predecessor = Predecessor { pid: self.pid, channel: Channel::new(self.end)? };
         let version = env!("CARGO_PKG_VERSION").to_owned();
         predecessor.channel.send(&Message::Here { pid: std::process::id(), version }, None).await?;
-        let legacy = timeout(PATIENCE, predecessor.inherit()).await??;
+        let legacy = timeout(REPLY_TIMEOUT, predecessor.inherit()).await??;
         Ok((predecessor, legacy))
     }
 }
 
 impl Predecessor {
-    async fn inherit(&self) -> io::Result<Legacy> {
-        let mut legacy = Legacy::new();
+    async fn inherit(&self) -> io::Result<Inheritance> {
+        let mut legacy = Inheritance::new();
         loop {
             match self.channel.receive().await? {
                 Some((Message::Thing { thing }, Some(descriptor))) => legacy.push((thing, descriptor)),
@@ -84,7 +84,7 @@ impl Predecessor {
     ///
     /// # Errors
     /// The kernel's, or that it says nothing.
-    pub async fn serves(&self) -> io::Result<()> {
+    pub async fn send_serving(&self) -> io::Result<()> {
         match self.channel.send(&Message::Serves, None).await {
             // It is gone, and nobody else is there.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
@@ -98,20 +98,20 @@ impl Predecessor {
                 }
             }
         };
-        timeout(PATIENCE, turn).await?
+        timeout(REPLY_TIMEOUT, turn).await?
     }
 
     /// Says why we cannot.
-    pub async fn hears(&self, why: String) {
+    pub async fn send_failure(&self, why: String) {
         // It notices as well when we are gone.
-        let _ = timeout(PATIENCE, self.channel.send(&Message::Failed { why }, None)).await;
+        let _ = timeout(REPLY_TIMEOUT, self.channel.send(&Message::Failed { why }, None)).await;
     }
 
     /// Completes when it has ended, and the kernel has taken away what was its own.
-    pub async fn has_ended(&self) {
+    pub async fn wait_ended(&self) {
         while let Ok(Some(_)) = self.channel.receive().await {}
         while process::start_time(self.pid).is_some() {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -9,18 +9,18 @@ use std::time::Duration;
 use ekiden_sys::{process, signal};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::view::View;
+use super::view::UpgradeView;
 use crate::admin;
 use crate::config::{AdminBind, AdminConfig};
 
 /// How often it is looked what became of it.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How much longer than the relay itself we wait: it has to stop, and to say so.
-const MARGIN: Duration = Duration::from_secs(15);
+const TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
 
 /// Why there was no upgrade.
 #[derive(Debug, thiserror::Error)]
@@ -81,27 +81,27 @@ pub enum RequestError {
 ///
 /// # Errors
 /// Why that did not happen.
-pub async fn request(admin: &AdminConfig) -> Result<(View, View), RequestError> {
+pub async fn request(admin: &AdminConfig) -> Result<(UpgradeView, UpgradeView), RequestError> {
     let no_answer = |cause| RequestError::NoAnswer { at: admin.to_string(), cause };
-    let (before, listener) = ask(admin).await.map_err(no_answer)?;
+    let (before, listener) = fetch_status(admin).await.map_err(no_answer)?;
     let pid = identify(admin, &before, listener)?;
     signal::send_upgrade(pid).map_err(|cause| RequestError::Refused { pid, cause })?;
-    let until = Instant::now() + Duration::from_secs_f64(before.patience_seconds.clamp(0.0, 1e6)) + MARGIN;
+    let until = Instant::now() + Duration::from_secs_f64(before.patience_seconds.clamp(0.0, 1e6)) + TIMEOUT_MARGIN;
     loop {
-        match ask(admin).await {
+        match fetch_status(admin).await {
             Ok((now, _)) if (now.pid, now.started) != (before.pid, before.started) => return Ok((before, now)),
             Ok((now, _)) if now.failed > before.failed => {
                 return Err(RequestError::Failed { pid, why: now.why.unwrap_or_default() });
             }
             Err(_) if process::start_time(pid) != before.started => return Err(RequestError::Ended(pid)),
             _ if Instant::now() > until => return Err(RequestError::Late(pid)),
-            _ => sleep(LOOK).await,
+            _ => sleep(POLL_INTERVAL).await,
         }
     }
 }
 
 /// The process that gets the signal: the process that has the listening socket, even if the answer names another one.
-fn identify(admin: &AdminConfig, told: &View, listener: Option<u32>) -> Result<u32, RequestError> {
+fn identify(admin: &AdminConfig, told: &UpgradeView, listener: Option<u32>) -> Result<u32, RequestError> {
     let pid = match (&admin.bind, listener) {
         (AdminBind::Tcp(address), _) => {
             let (pid, address) = (told.pid, *address);
@@ -124,7 +124,7 @@ fn identify(admin: &AdminConfig, told: &View, listener: Option<u32>) -> Result<u
     Err(if pid == told { RequestError::Elsewhere(told) } else { RequestError::Contradicts { listens: pid, told } })
 }
 
-async fn ask(admin: &AdminConfig) -> io::Result<(View, Option<u32>)> {
-    let (text, listener) = timeout(PATIENCE, admin::fetch_and_identify(admin, "/api/upgrade")).await??;
+async fn fetch_status(admin: &AdminConfig) -> io::Result<(UpgradeView, Option<u32>)> {
+    let (text, listener) = timeout(ANSWER_TIMEOUT, admin::fetch_and_identify(admin, "/api/upgrade")).await??;
     Ok((serde_json::from_str(&text)?, listener))
 }

@@ -11,13 +11,13 @@ use tokio::time::timeout;
 
 use super::VARIABLE;
 use super::channel::Channel;
-use super::message::{Legacy, Message};
+use super::message::{Inheritance, Message};
 
 /// How long a killed process may take.
-const GONE: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The environment of a process that a manager started may be about that process only (sd_watchdog_enabled(3)).
-const ABOUT_US: &str = "WATCHDOG_PID";
+const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
 /// A process that serves, and waits for its turn. It is killed if this is dropped before.
 #[derive(Debug)]
@@ -86,9 +86,9 @@ impl Successor {
     ///
     /// # Errors
     /// Why it does not; then it is gone.
-    pub async fn raise(legacy: &Legacy, patience: Duration) -> Result<Self, Failure> {
+    pub async fn start(legacy: &Inheritance, patience: Duration) -> Result<Self, Failure> {
         let mut successor = Self::spawn().map_err(|why| Failure { why, pid: None })?;
-        let brought_up = timeout(patience, successor.bring_up(legacy)).await;
+        let brought_up = timeout(patience, successor.hand_over(legacy)).await;
         match brought_up.unwrap_or(Err(UpgradeError::Late(patience))) {
             Ok(()) => Ok(successor),
             Err(why) => {
@@ -104,7 +104,7 @@ impl Successor {
         self.kill();
         let gone = async { while let Ok(Some(_)) = self.channel.receive().await {} };
         // What a killed process still waits for is in the kernel's hands.
-        let _ = timeout(GONE, gone).await;
+        let _ = timeout(KILL_TIMEOUT, gone).await;
     }
 
     fn spawn() -> Result<Self, UpgradeError> {
@@ -117,16 +117,16 @@ impl Successor {
         // As it was called, so that a link or a search path leads to the new program.
         let program = arguments.next().unwrap_or_default();
         let mut command = Command::new(&program);
-        command.args(arguments).env(VARIABLE, std::process::id().to_string()).env_remove(ABOUT_US);
+        command.args(arguments).env(VARIABLE, std::process::id().to_string()).env_remove(WATCHDOG_PID);
         let child = command.stdin(Stdio::from(its)).spawn();
-        let child = child.map_err(|cause| UpgradeError::Start { program: called(), cause })?;
+        let child = child.map_err(|cause| UpgradeError::Start { program: program_args(), cause })?;
         Ok(Self { child, channel, is: None, is_done: false })
     }
 
-    async fn bring_up(&mut self, legacy: &Legacy) -> Result<(), UpgradeError> {
+    async fn hand_over(&mut self, legacy: &Inheritance) -> Result<(), UpgradeError> {
         match self.channel.receive().await? {
             Some((Message::Here { pid, version }, _)) => self.is = Some((pid, version)),
-            _ => return Err(self.end_of_program()?),
+            _ => return Err(self.exit_error()?),
         }
         // It has said that as nobody's child, and what we have started ends with that.
         self.child.wait()?;
@@ -150,13 +150,17 @@ impl Successor {
     }
 
     /// Why a program did not begin to speak; one that goes on all the same is ended.
-    fn end_of_program(&mut self) -> io::Result<UpgradeError> {
+    fn exit_error(&mut self) -> io::Result<UpgradeError> {
         // One that has ended keeps its status.
         self.child.kill()?;
         let how = self.child.wait()?;
         // That is what it does when another process goes on for it.
         let has_begun = how.success();
-        Ok(if has_begun { UpgradeError::Died } else { UpgradeError::Ended { program: called(), how: how.to_string() } })
+        Ok(if has_begun {
+            UpgradeError::Died
+        } else {
+            UpgradeError::Ended { program: program_args(), how: how.to_string() }
+        })
     }
 
     /// Its pid, once it has begun.
@@ -175,12 +179,12 @@ impl Successor {
 
     /// Who it is, and of which version.
     #[must_use]
-    pub fn is(&self) -> (u32, String) {
+    pub fn identity(&self) -> (u32, String) {
         self.is.clone().expect("invariant: it has said who it is before it served")
     }
 
     /// From now on it is the relay. It hears of the end of this process by the channel, which is closed when this is dropped.
-    pub async fn go(&mut self) {
+    pub async fn release(&mut self) {
         self.is_done = true;
         // One that has died since is its manager's business, as any relay is that dies.
         let _ = self.channel.send(&Message::Go, None).await;
@@ -194,6 +198,6 @@ impl Drop for Successor {
 }
 
 /// As this program was called.
-fn called() -> String {
+fn program_args() -> String {
     env::args_os().next().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 /// Upgrades of this process that came to nothing.
 #[derive(Debug, Default)]
-pub struct Attempts(Mutex<Failed>);
+pub struct UpgradeAttempts(Mutex<LastFailure>);
 
 #[derive(Debug, Default)]
-struct Failed {
+struct LastFailure {
     count: u64,
     why: Option<String>,
     patience: Duration,
@@ -19,7 +19,7 @@ struct Failed {
 
 /// Who a relay is, and what became of its upgrades.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct View {
+pub struct UpgradeView {
     /// Its process.
     pub pid: u32,
     /// When that was started, in clock ticks after boot: with it a pid means one process only.
@@ -34,14 +34,14 @@ pub struct View {
     pub patience_seconds: f64,
 }
 
-impl Attempts {
+impl UpgradeAttempts {
     /// Notes how long the next one may take.
-    pub fn may_take(&self, patience: Duration) {
+    pub fn set_timeout(&self, patience: Duration) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).patience = patience;
     }
 
     /// Notes that one came to nothing.
-    pub fn failed(&self, why: String) {
+    pub fn record_failure(&self, why: String) {
         let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         failed.count += 1;
         failed.why = Some(why);
@@ -49,10 +49,10 @@ impl Attempts {
 
     /// All of it.
     #[must_use]
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> UpgradeView {
         let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pid = std::process::id();
-        View {
+        UpgradeView {
             pid,
             started: process::start_time(pid),
             version: env!("CARGO_PKG_VERSION").to_owned(),

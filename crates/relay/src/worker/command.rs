@@ -6,7 +6,7 @@ use std::time::Duration;
 use ekiden_sys::nfqueue::NfQueue;
 use tokio::sync::oneshot;
 
-use super::{Description, Wish};
+use super::{StatusQuery, WorkerStatus};
 use crate::budget::Budget;
 use crate::config::{Config, Listener};
 use crate::pump::PipeCounts;
@@ -15,13 +15,13 @@ use crate::tun::Device;
 /// What the main thread tells a worker.
 pub enum Command {
     /// Serve this from now on, and nothing else.
-    Serve(Service),
+    Serve(WorkerService),
     /// Say that you do not hang.
     Answer(oneshot::Sender<()>),
     /// Describe yourself, as far as is wished.
-    Describe(Wish, oneshot::Sender<Description>),
+    Describe(StatusQuery, oneshot::Sender<WorkerStatus>),
     /// The same in a few numbers.
-    Count(oneshot::Sender<Counts>),
+    Count(oneshot::Sender<WorkerCounts>),
     /// Accept nothing more: another process does from now on. What clients and relays have open stays usable.
     Retire,
     /// Accept nothing more; end idle HTTP connections.
@@ -31,19 +31,19 @@ pub enum Command {
 }
 
 /// A transparent listener, its number, and the queue of its first packets.
-pub type Gated = (Arc<Listener>, usize, NfQueue);
+pub type GatedListener = (Arc<Listener>, usize, NfQueue);
 
 /// What brings connections here that know nothing of us.
 #[derive(Default)]
-pub struct Steering {
+pub struct Interception {
     /// The queues of first packets, with the listeners they are for and the numbers of those.
-    pub gates: Vec<Gated>,
+    pub gates: Vec<GatedListener>,
     /// The devices of tunnels, with their listeners.
     pub devices: Vec<(Arc<Listener>, Arc<Device>)>,
 }
 
 /// What a worker has to serve.
-pub struct Service {
+pub struct WorkerService {
     /// The configuration for new sessions.
     pub config: Arc<Config>,
     /// The bounds on connections of all threads together.
@@ -51,14 +51,14 @@ pub struct Service {
     /// The sockets to accept from, with what they are for.
     pub sockets: Vec<(Arc<Listener>, std::net::TcpListener)>,
     /// What it alone takes care of.
-    pub steering: Steering,
+    pub steering: Interception,
     /// Whether some worker has a queue for every transparent listener.
     pub gated: bool,
 }
 
 /// A worker's answer to [`Command::Count`].
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct WorkerCounts {
     /// The thread's name.
     pub name: String,
     /// Its pipes.

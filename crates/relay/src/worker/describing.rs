@@ -15,14 +15,14 @@ use crate::session::Session;
 use crate::status::SessionView;
 
 /// Sessions that are described between two times in which others may run; each costs some 10 us.
-const SLICE: usize = 32;
+const SESSIONS_PER_SLICE: usize = 32;
 
 /// Counters that are read between those; each costs some 0.1 us.
-const TALLIES: usize = 1024;
+const COUNTERS_PER_SLICE: usize = 1024;
 
 /// How much somebody wants to know.
 #[derive(Debug, Clone)]
-pub enum Wish {
+pub enum StatusQuery {
     /// How far sessions have come.
     Tallies,
     /// Everything of these sessions.
@@ -33,11 +33,11 @@ pub enum Wish {
 
 /// A worker's answer.
 #[derive(Debug, Default)]
-pub struct Description {
+pub struct WorkerStatus {
     /// Its sessions, those that were wished.
     pub sessions: Vec<SessionView>,
     /// How far its sessions have come, where that was wished.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<SessionProgress>,
     /// Its pipes.
     pub pipes: PipeCounts,
     /// The congestion controls that its configuration asks for.
@@ -46,7 +46,7 @@ pub struct Description {
 
 /// How far a session has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tally {
+pub struct SessionProgress {
     /// Its number.
     pub session: u64,
     /// Names of its hops, or `direct`; none before it has a path.
@@ -59,12 +59,12 @@ pub struct Tally {
 
 impl Worker {
     /// Answers a wish.
-    pub(super) async fn describe(self: Rc<Self>, wish: Wish, answer: oneshot::Sender<Description>) {
+    pub(super) async fn describe(self: Rc<Self>, wish: StatusQuery, answer: oneshot::Sender<WorkerStatus>) {
         let mut description = self.without_sessions();
-        let slice = if matches!(wish, Wish::Tallies) { TALLIES } else { SLICE };
+        let slice = if matches!(wish, StatusQuery::Tallies) { COUNTERS_PER_SLICE } else { SESSIONS_PER_SLICE };
         for sessions in self.listed().chunks(slice) {
             for session in sessions.iter().filter_map(Weak::upgrade) {
-                description.take(&wish, &session);
+                description.add_session(&wish, &session);
             }
             yield_now().await;
         }
@@ -72,10 +72,14 @@ impl Worker {
         let _ = answer.send(description);
     }
 
-    fn without_sessions(&self) -> Description {
+    fn without_sessions(&self) -> WorkerStatus {
         let entrances = self.entrances.borrow();
         let congestion = entrances.first().map(|entrance| entrance.config.congestion.describe());
-        Description { pipes: self.pipes.counts(), congestion: congestion.unwrap_or_default(), ..Description::default() }
+        WorkerStatus {
+            pipes: self.pipes.counts(),
+            congestion: congestion.unwrap_or_default(),
+            ..WorkerStatus::default()
+        }
     }
 
     fn listed(&self) -> Vec<Weak<Session>> {
@@ -83,17 +87,17 @@ impl Worker {
     }
 }
 
-impl Description {
-    fn take(&mut self, wish: &Wish, session: &Session) {
+impl WorkerStatus {
+    fn add_session(&mut self, wish: &StatusQuery, session: &Session) {
         match wish {
-            Wish::Tallies => self.tallies.push(Tally {
+            StatusQuery::Tallies => self.tallies.push(SessionProgress {
                 session: session.id,
-                path: session.errand.path(),
+                path: session.errand.path_name(),
                 down: session.meter.bytes(Direction::Down),
                 up: session.meter.bytes(Direction::Up),
             }),
-            Wish::These(wanted) if !wanted.contains(&session.id) => {}
-            Wish::These(_) | Wish::All => self.sessions.push(session.view()),
+            StatusQuery::These(wanted) if !wanted.contains(&session.id) => {}
+            StatusQuery::These(_) | StatusQuery::All => self.sessions.push(session.view()),
         }
     }
 

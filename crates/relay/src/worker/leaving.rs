@@ -4,7 +4,7 @@ use tokio::sync::watch;
 
 /// In this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum DrainStage {
     /// It is not.
     Stays,
     /// Another process takes what is new.
@@ -15,44 +15,44 @@ enum Stage {
 
 /// Tells those of a worker who wait for something new when it is not worth it any more.
 #[derive(Debug)]
-pub struct Leaving(watch::Sender<Stage>);
+pub struct DrainState(watch::Sender<DrainStage>);
 
-impl Leaving {
-    pub(super) fn not_yet() -> Self {
-        Self(watch::Sender::new(Stage::Stays))
+impl DrainState {
+    pub(super) fn new() -> Self {
+        Self(watch::Sender::new(DrainStage::Stays))
     }
 
     /// Another process takes what is new.
     pub(super) fn retire(&self) {
-        self.0.send_replace(Stage::Retires);
+        self.0.send_replace(DrainStage::Retires);
     }
 
     /// The relay is about to end.
     pub(super) fn drain(&self) {
-        self.0.send_replace(Stage::Drains);
+        self.0.send_replace(DrainStage::Drains);
     }
 
     /// Whether nothing more is accepted.
-    pub fn has_begun(&self) -> bool {
-        *self.0.borrow() > Stage::Stays
+    pub fn is_draining(&self) -> bool {
+        *self.0.borrow() > DrainStage::Stays
     }
 
     /// Completes when nothing more is accepted.
-    pub async fn begins(&self) {
-        self.reaches(Stage::Retires).await;
+    pub async fn wait_begun(&self) {
+        self.wait_stage(DrainStage::Retires).await;
     }
 
     /// What `next` completes with, or `None` when the relay is about to end. What is ready at the same moment goes
     /// first: it has come here, so nobody else would take it.
-    pub async fn or<T>(&self, next: impl Future<Output = T>) -> Option<T> {
+    pub async fn work_first<T>(&self, next: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             next = next => Some(next),
-            () = self.reaches(Stage::Drains) => None,
+            () = self.wait_stage(DrainStage::Drains) => None,
         }
     }
 
-    async fn reaches(&self, wanted: Stage) {
+    async fn wait_stage(&self, wanted: DrainStage) {
         // An error means that the worker is gone, which is an end as well.
         let _ = self.0.subscribe().wait_for(|stage| *stage >= wanted).await;
     }
@@ -71,21 +71,21 @@ mod tests {
     async fn what_is_ready_when_the_relay_is_about_to_end_is_served() {
         // Where nothing says which comes first, it is drawn.
         for _ in 0..64 {
-            let leaving = Leaving::not_yet();
+            let leaving = DrainState::new();
             leaving.drain();
-            assert_eq!(leaving.or(ready(1)).await, Some(1));
-            assert_eq!(leaving.or(pending::<()>()).await, None);
+            assert_eq!(leaving.work_first(ready(1)).await, Some(1));
+            assert_eq!(leaving.work_first(pending::<()>()).await, None);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_has_come_here_may_go_on_when_another_process_takes_what_is_new() {
-        let leaving = Leaving::not_yet();
-        assert!(!leaving.has_begun());
+        let leaving = DrainState::new();
+        assert!(!leaving.is_draining());
         leaving.retire();
-        assert!(leaving.has_begun());
-        leaving.begins().await;
-        let waits = leaving.or(pending::<()>());
+        assert!(leaving.is_draining());
+        leaving.wait_begun().await;
+        let waits = leaving.work_first(pending::<()>());
         tokio::pin!(waits);
         assert!(timeout(Duration::from_secs(1), &mut waits).await.is_err());
         leaving.drain();

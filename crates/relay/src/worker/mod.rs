@@ -23,10 +23,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::dial::{Names, is_exhaustion};
-use crate::entrance::Entrance;
+use crate::dial::{Resolver, is_exhaustion};
+use crate::entrance::ListenerContext;
 use crate::gate;
-use crate::ingress::http::Kept;
+use crate::ingress::http::UpstreamPool;
 use crate::load::Load;
 use crate::pump::{PipePool, pause};
 use crate::session::Session;
@@ -35,18 +35,18 @@ use crate::shared::Shared;
 use crate::tun::{self, Device};
 use crate::tuning::TuneScheduler;
 
-pub use command::{Command, Counts, Gated, Service, Steering};
-pub use describing::{Description, Tally, Wish};
-pub use leaving::Leaving;
-pub use stop::Stop;
+pub use command::{Command, GatedListener, Interception, WorkerCounts, WorkerService};
+pub use describing::{SessionProgress, StatusQuery, WorkerStatus};
+pub use leaving::DrainState;
+pub use stop::StopSignal;
 
-use tidying::{TIDY, wait_in_turn};
+use tidying::{TIDY_INTERVAL, measure_loop_lag};
 
 /// Most connections taken from the queue of a socket that is about to close.
-const LAST_ACCEPTS: usize = 4096;
+const MAX_LAST_ACCEPTS: usize = 4096;
 
 /// How long those who accept have for stopping.
-const STOPPED: Duration = Duration::from_millis(100);
+const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The state of one thread.
 pub struct Worker {
@@ -61,13 +61,13 @@ pub struct Worker {
     /// How much of a processor this thread wants.
     pub load: Load,
     /// Whether its end is near.
-    pub leaving: Leaving,
+    pub leaving: DrainState,
     /// Idle connections to servers and `http` hops.
-    pub kept: Kept,
+    pub kept: UpstreamPool,
     sessions: RefCell<Slab<Weak<Session>>>,
     /// The session whose turn it is to be measured.
     turn: Cell<usize>,
-    entrances: RefCell<Vec<Rc<Entrance>>>,
+    entrances: RefCell<Vec<Rc<ListenerContext>>>,
 }
 
 /// Runs a worker until it is told to end.
@@ -77,7 +77,7 @@ pub struct Worker {
 pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Command>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let worker = Rc::new(Worker {
-        kept: Kept::new(Arc::clone(&shared)),
+        kept: UpstreamPool::new(Arc::clone(&shared)),
         desk: ThreadShaper::new(Arc::clone(&shared.shared_interfaces)),
         rounds: TuneScheduler::new(),
         load: Load::default(),
@@ -86,32 +86,32 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
         sessions: RefCell::default(),
         turn: Cell::new(0),
         entrances: RefCell::default(),
-        leaving: Leaving::not_yet(),
+        leaving: DrainState::new(),
     });
     // Dropping the set drops every session that is still open, and each says so in its closing event.
     let tasks = LocalSet::new();
-    tasks.block_on(&runtime, obey(Rc::clone(&worker), commands));
+    tasks.block_on(&runtime, run_commands(Rc::clone(&worker), commands));
     drop(tasks);
     Ok(())
 }
 
-async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
+async fn run_commands(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
     let mut stop_accepting = watch::Sender::new(());
     // Gates and readers of devices go on while the relay drains: what they let pass by then would otherwise wait.
     let mut stop_guarding = watch::Sender::new(());
-    let mut tidy = interval(TIDY);
+    let mut tidy = interval(TIDY_INTERVAL);
     tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tokio::task::spawn_local(Rc::clone(&worker.desk).run());
     tokio::task::spawn_local(Rc::clone(&worker.rounds).run());
     tokio::task::spawn_local(pause::run());
-    tokio::task::spawn_local(wait_in_turn(Rc::clone(&worker)));
+    tokio::task::spawn_local(measure_loop_lag(Rc::clone(&worker)));
     let mut most_sessions_seen = 0;
     loop {
         let command = tokio::select! {
             command = commands.recv() => command,
             _ = tidy.tick() => {
                 worker.tidy(&mut most_sessions_seen);
-                worker.measure();
+                worker.sample_sessions();
                 continue;
             }
         };
@@ -119,7 +119,7 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
             Some(Command::Serve(service)) => {
                 stop_accepting = watch::Sender::new(());
                 stop_guarding = watch::Sender::new(());
-                worker.serve(service, &stop_accepting, &stop_guarding);
+                worker.apply_service(service, &stop_accepting, &stop_guarding);
             }
             Some(Command::Answer(answer)) => {
                 // Whoever asked may have given up.
@@ -130,7 +130,7 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
             }
             Some(Command::Count(answer)) => {
                 // Whoever asked may have given up.
-                let _ = answer.send(worker.count());
+                let _ = answer.send(worker.counts());
             }
             Some(Command::Retire) => {
                 let accepting = std::mem::replace(&mut stop_accepting, watch::Sender::new(()));
@@ -138,7 +138,7 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
                 worker.leaving.retire();
                 accepting.send_replace(());
                 // When that is answered nobody comes to us any more. One that waits for a place accepts nothing either.
-                let _ = timeout(STOPPED, accepting.closed()).await;
+                let _ = timeout(STOP_TIMEOUT, accepting.closed()).await;
             }
             Some(Command::Drain) => {
                 stop_accepting = watch::Sender::new(());
@@ -152,7 +152,7 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
 }
 
 /// Accepts until told to stop. What the kernel had already accepted for us by then is still served.
-async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop: Stop) {
+async fn accept(entrance: Rc<ListenerContext>, socket: std::net::TcpListener, mut stop: StopSignal) {
     let inherited = keeps_urgent_data_inline(socket.as_fd()).unwrap_or(false);
     let admit = |client: TcpStream, address| {
         if !inherited {
@@ -166,23 +166,23 @@ async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop:
         Err(error) => return entrance.warn(format!("cannot listen on {}: {error}", entrance.listener.bind)),
     };
     loop {
-        if stop.or(entrance.wait_for_place()).await.is_none() {
+        if stop.stop_first(entrance.wait_for_place()).await.is_none() {
             // At the session limit the queue is left to the next owner of the socket: a new configuration or process.
-            if entrance.worker.successor(&entrance).is_some() {
+            if entrance.worker.current_listener(&entrance).is_some() {
                 return;
             }
             break;
         }
-        let Some(accepted) = stop.or(listener.accept()).await else { break };
+        let Some(accepted) = stop.stop_first(listener.accept()).await else { break };
         match accepted {
             Ok((client, address)) => admit(client, address),
-            Err(error) if is_exhaustion(&error) => entrance.pause(lacking(&error)).await,
+            Err(error) if is_exhaustion(&error) => entrance.pause(missing_resource(&error)).await,
             // The client left before we looked (accept(2)); the listener itself is fine.
             Err(_) => {}
         }
     }
     let Ok(queue) = listener.into_std() else { return };
-    for (client, address) in std::iter::from_fn(|| queue.accept().ok()).take(LAST_ACCEPTS) {
+    for (client, address) in std::iter::from_fn(|| queue.accept().ok()).take(MAX_LAST_ACCEPTS) {
         if let Ok(client) = client.set_nonblocking(true).and_then(|()| TcpStream::from_std(client)) {
             admit(client, address);
         }
@@ -190,7 +190,7 @@ async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop:
 }
 
 /// What there is no more of, by the error of accept(2).
-fn lacking(error: &io::Error) -> &'static str {
+fn missing_resource(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         // ENFILE: all processes together have too many.
         Some(23) => "host_out_of_descriptors",
@@ -201,14 +201,14 @@ fn lacking(error: &io::Error) -> &'static str {
 }
 
 /// Judges first packets until told to stop.
-async fn guard(entrance: Rc<Entrance>, queue: NfQueue, number: usize, stop: Stop) {
+async fn run_gate(entrance: Rc<ListenerContext>, queue: NfQueue, number: usize, stop: StopSignal) {
     if let Err(error) = gate::run(Rc::clone(&entrance), queue, number, stop).await {
         entrance.warn(format!("no gate for listener {}: {error}", entrance.listener.name));
     }
 }
 
 /// Reads the device of a tunnel until told to stop.
-async fn read(entrance: Rc<Entrance>, device: Arc<Device>, stop: Stop) {
+async fn run_device_reader(entrance: Rc<ListenerContext>, device: Arc<Device>, stop: StopSignal) {
     let name = device.name.clone();
     if let Err(error) = tun::read_device(Rc::clone(&entrance), device, stop).await {
         entrance.warn(format!("nobody reads {name} any more: {error}: a reload (SIGHUP) makes the device again"));
@@ -216,46 +216,55 @@ async fn read(entrance: Rc<Entrance>, device: Arc<Device>, stop: Stop) {
 }
 
 impl Worker {
-    fn serve(self: &Rc<Self>, service: Service, stop: &watch::Sender<()>, stop_guarding: &watch::Sender<()>) {
-        let Service { config, budget, sockets, steering, gated } = service;
-        let names = Rc::new(Names::new(&config.dns_servers));
-        let entrance = |listener| Rc::new(Entrance::new(self, &config, listener, &names, budget, gated));
+    fn apply_service(
+        self: &Rc<Self>,
+        service: WorkerService,
+        stop: &watch::Sender<()>,
+        stop_guarding: &watch::Sender<()>,
+    ) {
+        let WorkerService { config, budget, sockets, steering, gated } = service;
+        let names = Rc::new(Resolver::new(&config.dns_servers));
+        let entrance = |listener| Rc::new(ListenerContext::new(self, &config, listener, &names, budget, gated));
         self.desk.update_interfaces();
-        self.kept.serve(&config);
+        self.kept.apply_config(&config);
         self.entrances.borrow_mut().clear();
         for (listener, socket) in sockets {
             let entrance = entrance(listener);
             self.entrances.borrow_mut().push(Rc::clone(&entrance));
-            tokio::task::spawn_local(accept(entrance, socket, Stop::by(stop)));
+            tokio::task::spawn_local(accept(entrance, socket, StopSignal::subscribe(stop)));
         }
         for (listener, number, queue) in steering.gates {
-            tokio::task::spawn_local(guard(entrance(listener), queue, number, Stop::by(stop_guarding)));
+            tokio::task::spawn_local(run_gate(entrance(listener), queue, number, StopSignal::subscribe(stop_guarding)));
         }
         for (listener, device) in steering.devices {
-            tokio::task::spawn_local(read(entrance(listener), device, Stop::by(stop_guarding)));
+            tokio::task::spawn_local(run_device_reader(
+                entrance(listener),
+                device,
+                StopSignal::subscribe(stop_guarding),
+            ));
         }
     }
 
     /// Lists a session for `ekiden status` and returns its place.
-    pub fn list(&self, session: &Rc<Session>) -> usize {
+    pub fn register(&self, session: &Rc<Session>) -> usize {
         self.sessions.borrow_mut().insert(Rc::downgrade(session))
     }
 
     /// Takes it off the list.
-    pub fn unlist(&self, place: usize) {
+    pub fn unregister(&self, place: usize) {
         self.sessions.borrow_mut().remove(place);
     }
 
     /// The same way in under the configuration that is in force now; none when that configuration has no listener of this
     /// kind at the address.
-    pub fn successor(&self, entrance: &Entrance) -> Option<Rc<Entrance>> {
+    pub fn current_listener(&self, entrance: &ListenerContext) -> Option<Rc<ListenerContext>> {
         let before = &entrance.listener;
         let entrances = self.entrances.borrow();
         entrances.iter().find(|now| now.listener.has_same_address(before) && now.listener.kind == before.kind).cloned()
     }
 
-    fn count(&self) -> Counts {
+    fn counts(&self) -> WorkerCounts {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
-        Counts { name, pipes: self.pipes.counts(), busy: thread_cpu_time() }
+        WorkerCounts { name, pipes: self.pipes.counts(), busy: thread_cpu_time() }
     }
 }

@@ -4,18 +4,18 @@ use tokio::sync::watch;
 
 /// Tells a task to stop: by a change, or by the end of the sender.
 #[derive(Debug)]
-pub struct Stop(watch::Receiver<()>);
+pub struct StopSignal(watch::Receiver<()>);
 
-impl Stop {
+impl StopSignal {
     /// That of the tasks of one service.
     #[must_use]
-    pub fn by(sender: &watch::Sender<()>) -> Self {
+    pub fn subscribe(sender: &watch::Sender<()>) -> Self {
         Self(sender.subscribe())
     }
 
     /// What `next` completes with, or `None` when told to stop. What is ready at the same moment is left alone: another
     /// process may be there for it by then, and a worker that leaves would send it away.
-    pub async fn or<T>(&mut self, next: impl Future<Output = T>) -> Option<T> {
+    pub async fn stop_first<T>(&mut self, next: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             _ = self.0.changed() => None,
@@ -35,12 +35,12 @@ mod tests {
         // Where nothing says which comes first, it is drawn.
         for _ in 0..64 {
             let sender = watch::Sender::new(());
-            let mut stops = [Stop::by(&sender), Stop::by(&sender)];
-            assert_eq!(stops[0].or(ready(1)).await, Some(1));
+            let mut stops = [StopSignal::subscribe(&sender), StopSignal::subscribe(&sender)];
+            assert_eq!(stops[0].stop_first(ready(1)).await, Some(1));
             sender.send_replace(());
-            assert_eq!(stops[0].or(ready(1)).await, None);
+            assert_eq!(stops[0].stop_first(ready(1)).await, None);
             drop(sender);
-            assert_eq!(stops[1].or(ready(1)).await, None);
+            assert_eq!(stops[1].stop_first(ready(1)).await, None);
         }
     }
 }

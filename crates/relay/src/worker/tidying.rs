@@ -10,17 +10,17 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::Worker;
 
 /// How often unneeded pipes are closed and freed memory is given back.
-pub(super) const TIDY: Duration = Duration::from_secs(1);
+pub(super) const TIDY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often it is measured what this thread adds; not in step with the above, which would be measured.
-const SAMPLE: Duration = Duration::from_millis(613);
+const LAG_SAMPLE_INTERVAL: Duration = Duration::from_millis(613);
 
 /// Most sessions whose sections are measured in that time; more than these have their turns later. A look costs some 5 us.
-const MOST_LOOKS: usize = 500;
+const MAX_SAMPLED_SESSIONS: usize = 500;
 
 /// Waits as everything on this thread does that is ready, and tells for how long.
-pub(super) async fn wait_in_turn(worker: Rc<Worker>) {
-    let mut samples = interval(SAMPLE);
+pub(super) async fn measure_loop_lag(worker: Rc<Worker>) {
+    let mut samples = interval(LAG_SAMPLE_INTERVAL);
     samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         samples.tick().await;
@@ -32,19 +32,19 @@ pub(super) async fn wait_in_turn(worker: Rc<Worker>) {
 
 impl Worker {
     /// Looks at the sections of running sessions, from where it ended the last time.
-    pub(super) fn measure(&self) {
-        self.load.look();
+    pub(super) fn sample_sessions(&self) {
+        self.load.sample();
         let sessions: Vec<_> = {
             let sessions = self.sessions.borrow();
             let from = self.turn.get();
-            let turns = sessions.iter().filter(|(place, _)| *place >= from).take(MOST_LOOKS);
+            let turns = sessions.iter().filter(|(place, _)| *place >= from).take(MAX_SAMPLED_SESSIONS);
             turns.map(|(place, session)| (place, session.clone())).collect()
         };
         self.turn.set(match sessions.last() {
-            Some((place, _)) if sessions.len() == MOST_LOOKS => place + 1,
+            Some((place, _)) if sessions.len() == MAX_SAMPLED_SESSIONS => place + 1,
             _ => 0,
         });
-        sessions.iter().filter_map(|(_, session)| session.upgrade()).for_each(|session| session.look());
+        sessions.iter().filter_map(|(_, session)| session.upgrade()).for_each(|session| session.sample_sections());
     }
 
     /// Closes what nobody used since the last time, and gives memory back after a rush.

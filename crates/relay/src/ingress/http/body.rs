@@ -10,12 +10,12 @@ use tokio::net::TcpStream;
 
 pub use ekiden_proto::wire::http::forward::BodyCoding;
 
-use crate::ingress::inbox::{Inbox, Trouble};
+use crate::ingress::inbox::{HandshakeReader, ReadError};
 use crate::ingress::manner::write_all;
-use crate::pump::{Broken, Flow, Meter, PipePool, Side};
+use crate::pump::{Endpoint, Flow, FlowError, FlowStats, PipePool};
 
 /// One way through which bodies go.
-pub struct Lane<'a> {
+pub struct BodyFlow<'a> {
     /// Where the bytes come from.
     pub from: &'a TcpStream,
     /// Where they go.
@@ -23,19 +23,19 @@ pub struct Lane<'a> {
     /// Which way that is.
     pub direction: Direction,
     /// The session's counters.
-    pub meter: &'a Meter,
+    pub meter: &'a FlowStats,
     /// The thread's pipes.
     pub pipes: &'a PipePool,
 }
 
-impl Lane<'_> {
+impl BodyFlow<'_> {
     /// Writes bytes of our own making.
     ///
     /// # Errors
     /// [`Broken::Writing`].
-    pub async fn write(&self, bytes: &[u8]) -> Result<(), Broken> {
-        write_all(self.to, bytes).await.map_err(Broken::Writing)?;
-        self.meter.copied(self.direction, bytes.len());
+    pub async fn write(&self, bytes: &[u8]) -> Result<(), FlowError> {
+        write_all(self.to, bytes).await.map_err(FlowError::Writing)?;
+        self.meter.record_copied(self.direction, bytes.len());
         Ok(())
     }
 
@@ -45,36 +45,42 @@ impl Lane<'_> {
     ///
     /// # Errors
     /// [`Broken`] by the side; a body that ends too early is [`Broken::Reading`].
-    pub async fn carry(&self, inbox: &mut Inbox<'_>, body: BodyFraming, coding: BodyCoding) -> Result<(), Broken> {
+    pub async fn relay(
+        &self,
+        inbox: &mut HandshakeReader<'_>,
+        body: BodyFraming,
+        coding: BodyCoding,
+    ) -> Result<(), FlowError> {
         match body {
             BodyFraming::Empty => Ok(()),
             BodyFraming::Length(length) => {
                 let early = inbox.take(length);
                 let rest = length - early.len() as u64;
-                self.carry_exactly(early, rest).await
+                self.relay_exactly(early, rest).await
             }
-            BodyFraming::Chunked => self.carry_chunks(inbox, coding).await,
+            BodyFraming::Chunked => self.relay_chunks(inbox, coding).await,
             BodyFraming::UntilClose => self.flow(inbox.take_all(), u64::MAX).await.map(drop),
         }
     }
 
-    async fn flow(&self, early: Vec<u8>, most: u64) -> Result<u64, Broken> {
-        let flow = Flow::new(Side::plain(self.from), Side::plain(self.to), self.direction, self.meter, self.pipes);
-        flow.beginning_with(early).limited_to(most).run().await
+    async fn flow(&self, early: Vec<u8>, most: u64) -> Result<u64, FlowError> {
+        let flow =
+            Flow::new(Endpoint::plain(self.from), Endpoint::plain(self.to), self.direction, self.meter, self.pipes);
+        flow.with_early_bytes(early).with_limit(most).run().await
     }
 
     /// Carries `early`, and then `rest` bytes more.
-    async fn carry_exactly(&self, early: Vec<u8>, rest: u64) -> Result<(), Broken> {
+    async fn relay_exactly(&self, early: Vec<u8>, rest: u64) -> Result<(), FlowError> {
         if self.flow(early, rest).await? < rest {
-            return Err(too_short());
+            return Err(truncated_body());
         }
         Ok(())
     }
 
-    async fn carry_chunks(&self, inbox: &mut Inbox<'_>, coding: BodyCoding) -> Result<(), Broken> {
+    async fn relay_chunks(&self, inbox: &mut HandshakeReader<'_>, coding: BodyCoding) -> Result<(), FlowError> {
         let mut chunks = ChunkForwarder::new(coding);
         while !chunks.is_complete() {
-            let piece = self.next(inbox, &mut chunks).await?;
+            let piece = self.next_framing(inbox, &mut chunks).await?;
             let size = chunks.on_framing(&piece);
             if size == 0 {
                 continue;
@@ -83,26 +89,30 @@ impl Lane<'_> {
             let rest = size - here.len() as u64;
             chunks.output.extend_from_slice(&here);
             if rest > 0 {
-                self.carry_exactly(std::mem::take(&mut chunks.output), rest).await?;
+                self.relay_exactly(std::mem::take(&mut chunks.output), rest).await?;
             }
         }
         self.write(&chunks.output).await
     }
 
     /// Reads the next piece of framing; before it waits for the sender, it sends what it has.
-    async fn next(&self, inbox: &mut Inbox<'_>, chunks: &mut ChunkForwarder) -> Result<ChunkFraming, Broken> {
-        if !inbox.holds(|bytes| chunks.parse(bytes)) && !chunks.output.is_empty() {
+    async fn next_framing(
+        &self,
+        inbox: &mut HandshakeReader<'_>,
+        chunks: &mut ChunkForwarder,
+    ) -> Result<ChunkFraming, FlowError> {
+        if !inbox.can_parse(|bytes| chunks.parse(bytes)) && !chunks.output.is_empty() {
             self.write(&chunks.output).await?;
             chunks.output.clear();
         }
         inbox.next(|bytes| chunks.parse(bytes)).await.map_err(|trouble| match trouble {
-            Trouble::Gone(kind) => Broken::Reading(kind.into()),
-            Trouble::Late => Broken::Reading(io::ErrorKind::TimedOut.into()),
-            Trouble::Wire(error) => Broken::Reading(io::Error::new(io::ErrorKind::InvalidData, error)),
+            ReadError::Gone(kind) => FlowError::Reading(kind.into()),
+            ReadError::Late => FlowError::Reading(io::ErrorKind::TimedOut.into()),
+            ReadError::Wire(error) => FlowError::Reading(io::Error::new(io::ErrorKind::InvalidData, error)),
         })
     }
 }
 
-fn too_short() -> Broken {
-    Broken::Reading(io::ErrorKind::UnexpectedEof.into())
+fn truncated_body() -> FlowError {
+    FlowError::Reading(io::ErrorKind::UnexpectedEof.into())
 }

@@ -17,7 +17,7 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use crate::config::{Config, Hop, Path};
-use crate::path::Way;
+use crate::path::PathChoice;
 use crate::rules::Marks;
 use crate::shared::Shared;
 
@@ -26,7 +26,7 @@ use crate::shared::Shared;
 /// Hops are compared as the pools compare them: protocol, address, keys, encryption, credentials and profile. The name of
 /// the path is left out, because it may mean other hops after a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
+pub struct UpstreamKey {
     hops: Vec<Arc<Hop>>,
     beyond: Vec<PublicKey>,
     /// `None` for an `http` hop: one connection to it serves all targets.
@@ -37,10 +37,10 @@ pub struct Key {
     dns_servers: Vec<SocketAddr>,
 }
 
-impl Key {
+impl UpstreamKey {
     /// The key of a connection for `target` that is dialled by `way` under `config`.
     #[must_use]
-    pub fn new(config: &Config, way: &Way, target: &Target) -> Self {
+    pub fn new(config: &Config, way: &PathChoice, target: &Target) -> Self {
         Self {
             hops: way.path.hops.clone(),
             beyond: way.beyond.clone(),
@@ -52,7 +52,7 @@ impl Key {
     }
 
     /// Whether a session under `config` can ask for such a connection.
-    fn fits(&self, config: &Config) -> bool {
+    fn is_valid_for(&self, config: &Config) -> bool {
         if (self.marks, &self.dns_servers) != (config.needed_marks(), &config.dns_servers) {
             return false;
         }
@@ -65,7 +65,7 @@ impl Key {
     }
 }
 
-impl Hash for Key {
+impl Hash for UpstreamKey {
     /// Hashes only a part, which differs between most keys. Equality compares all parts.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.target.hash(state);
@@ -74,20 +74,20 @@ impl Hash for Key {
 }
 
 /// The idle connections of one thread.
-pub struct Kept {
+pub struct UpstreamPool {
     shared: Arc<Shared>,
-    by_key: RefCell<HashMap<Key, Vec<Idle>>>,
+    by_key: RefCell<HashMap<UpstreamKey, Vec<IdleUpstream>>>,
     /// The configuration in force; none before there is one.
     config: RefCell<Option<Arc<Config>>>,
 }
 
-struct Idle {
+struct IdleUpstream {
     stream: Rc<TcpStream>,
     server: ServerAddr,
     until: Instant,
 }
 
-impl Kept {
+impl UpstreamPool {
     /// None yet.
     #[must_use]
     pub fn new(shared: Arc<Shared>) -> Self {
@@ -95,13 +95,13 @@ impl Kept {
     }
 
     /// Closes the connections that no session under `config` can ask for.
-    pub fn serve(&self, config: &Arc<Config>) {
-        self.by_key.borrow_mut().retain(|key, _| key.fits(config));
+    pub fn apply_config(&self, config: &Arc<Config>) {
+        self.by_key.borrow_mut().retain(|key, _| key.is_valid_for(config));
         self.config.replace(Some(Arc::clone(config)));
     }
 
     /// A connection with this key to a server that is permitted and is still alive, the one used last.
-    pub fn take(&self, key: &Key, permits: impl Fn(ServerAddr) -> bool) -> Option<(Rc<TcpStream>, ServerAddr)> {
+    pub fn take(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<(Rc<TcpStream>, ServerAddr)> {
         let mut by_key = self.by_key.borrow_mut();
         let found = by_key.get_mut(key).and_then(|idle| {
             while let Some(at) = idle.iter().rposition(|kept| permits(kept.server)) {
@@ -119,15 +119,15 @@ impl Kept {
 
     /// Keeps a connection that was dialled under `config`, within the limits of `config`. A connection that no session under the
     /// configuration in force can ask for is closed.
-    pub fn give(&self, key: Key, stream: Rc<TcpStream>, server: ServerAddr, config: &Arc<Config>) {
+    pub fn put(&self, key: UpstreamKey, stream: Rc<TcpStream>, server: ServerAddr, config: &Arc<Config>) {
         let in_force = self.config.borrow();
-        if in_force.as_ref().is_some_and(|now| !Arc::ptr_eq(now, config) && !key.fits(now)) {
+        if in_force.as_ref().is_some_and(|now| !Arc::ptr_eq(now, config) && !key.is_valid_for(now)) {
             return;
         }
         let mut by_key = self.by_key.borrow_mut();
         if by_key.values().map(Vec::len).sum::<usize>() < config.limits.kept_connections {
             let until = Instant::now() + config.timeouts.kept_idle;
-            by_key.entry(key).or_default().push(Idle { stream, server, until });
+            by_key.entry(key).or_default().push(IdleUpstream { stream, server, until });
         }
     }
 

@@ -20,20 +20,20 @@ use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::http::{RequestHead, RequestTarget, auth, rewrite};
 use tokio::time::timeout;
 
-use super::inbox::Trouble;
-use super::manner::last_words;
-use super::{Inbox, Manner, Tunnel, Wish};
+use super::inbox::ReadError;
+use super::manner::send_and_close;
+use super::{ClientRequest, HandshakeReader, Responder, TunnelRequest};
 use crate::session::Session;
 use crate::users::AuthError;
 
 pub use ftp::row as ftp_row;
-pub use kept::Kept;
-pub use reply::{of_dial, tell};
+pub use kept::UpstreamPool;
+pub use reply::{dial_error_response, send_error};
 
-use exchange::After;
+use exchange::ClientConnection;
 
 /// A request to be forwarded: its target is in absolute form.
-pub struct Asked {
+pub struct ProxyRequest {
     head: RequestHead,
 }
 
@@ -41,39 +41,41 @@ pub struct Asked {
 ///
 /// # Errors
 /// How the session ended; the client has been told.
-pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, EndReason> {
+pub async fn accept(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     let limit = session.entrance.config.limits.head;
     let head = match inbox.next(|bytes| RequestHead::parse(bytes, limit)).await {
         Ok(head) => head,
-        Err(trouble) => return Err(refuse(session, inbox.holds_http(), trouble).await),
+        Err(trouble) => return Err(refuse(session, inbox.is_http(), trouble).await),
     };
     authenticate(session, &head).await?;
     match &head.target {
         RequestTarget::Authority(target) => {
             let target = target.clone();
-            Ok(Wish::Tunnel(Tunnel { target, early: inbox.take_all(), manner: Manner::Connect }))
+            Ok(ClientRequest::Tunnel(TunnelRequest { target, early: inbox.take_all(), manner: Responder::Connect }))
         }
-        RequestTarget::Absolute { .. } => Ok(Wish::Http(Box::new(Asked { head }))),
+        RequestTarget::Absolute { .. } => Ok(ClientRequest::Http(Box::new(ProxyRequest { head }))),
         RequestTarget::Origin(_) | RequestTarget::Asterisk => {
-            last_words(&session.client, &reply::page(400, "Bad Request", reply::NOT_A_SERVER)).await;
+            send_and_close(&session.client, &reply::page(400, "Bad Request", reply::NOT_A_SERVER)).await;
             Err(EndReason::BadHandshake("a request to a server, not to a proxy"))
         }
     }
 }
 
-async fn refuse(session: &Session, has_begun: bool, trouble: Trouble) -> EndReason {
+async fn refuse(session: &Session, has_begun: bool, trouble: ReadError) -> EndReason {
     match &trouble {
-        Trouble::Gone(_) => {}
-        Trouble::Late if has_begun => tell(&session.client, 408, "Request Timeout").await,
-        Trouble::Late => {}
-        Trouble::Wire(WireError::TooLarge) => tell(&session.client, 431, "Request Header Fields Too Large").await,
-        Trouble::Wire(_) => tell(&session.client, 400, "Bad Request").await,
+        ReadError::Gone(_) => {}
+        ReadError::Late if has_begun => send_error(&session.client, 408, "Request Timeout").await,
+        ReadError::Late => {}
+        ReadError::Wire(WireError::TooLarge) => {
+            send_error(&session.client, 431, "Request Header Fields Too Large").await
+        }
+        ReadError::Wire(_) => send_error(&session.client, 400, "Bad Request").await,
     }
     trouble.into()
 }
 
 async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndReason> {
-    let entrance = session.errand.in_force();
+    let entrance = session.errand.current_listener();
     let Some(users) = &entrance.listener.users else { return Ok(()) };
     let verdict = match head.headers.get("Proxy-Authorization").and_then(auth::parse_basic) {
         Some((user, password)) => session.authenticate(users, &user, &password).await,
@@ -81,8 +83,8 @@ async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndRe
     };
     match verdict {
         Ok(()) => return Ok(()),
-        Err(AuthError::WrongCredentials) => last_words(&session.client, &reply::challenge()).await,
-        Err(AuthError::Overloaded) => last_words(&session.client, &reply::overloaded()).await,
+        Err(AuthError::WrongCredentials) => send_and_close(&session.client, &reply::challenge()).await,
+        Err(AuthError::Overloaded) => send_and_close(&session.client, &reply::overloaded()).await,
         Err(AuthError::ClientGone) => {}
     }
     verdict.map_err(EndReason::from)
@@ -92,37 +94,41 @@ async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndRe
 ///
 /// # Errors
 /// How the session ended.
-pub async fn serve(session: &Session, inbox: &mut Inbox<'_>, asked: Asked) -> Result<Wish, EndReason> {
+pub async fn serve(
+    session: &Session,
+    inbox: &mut HandshakeReader<'_>,
+    asked: ProxyRequest,
+) -> Result<ClientRequest, EndReason> {
     match exchange::run(session, inbox, asked.head).await? {
-        After::Upgraded(server) => Ok(Wish::Upgraded { server, early: inbox.take_all() }),
-        After::Close => {
-            super::hang_up(&session.client).await;
+        ClientConnection::Upgraded(server) => Ok(ClientRequest::Upgraded { server, early: inbox.take_all() }),
+        ClientConnection::Close => {
+            super::lingering_close(&session.client).await;
             Err(EndReason::Finished)
         }
-        After::Next => next(session, inbox).await,
+        ClientConnection::Next => next_request(session, inbox).await,
     }
 }
 
 /// Waits for the next request; a client that closes instead has simply finished.
-async fn next(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, EndReason> {
+async fn next_request(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     let timeouts = &session.entrance.config.timeouts;
-    match session.entrance.worker.leaving.or(timeout(timeouts.keep_alive, inbox.first_byte())).await {
+    match session.entrance.worker.leaving.work_first(timeout(timeouts.keep_alive, inbox.first_byte())).await {
         Some(Ok(Ok(_))) => {}
         Some(Ok(Err(_))) | None => return Err(EndReason::Finished),
         Some(Err(_)) => return Err(EndReason::Idle),
     }
     // Each request of a client uses the configuration in force, however old the connection of the client is.
-    if !session.errand.renew() {
-        tell(&session.client, 503, "Service Unavailable").await;
+    if !session.errand.refresh_listener() {
+        send_error(&session.client, 503, "Service Unavailable").await;
         return Err(EndReason::Finished);
     }
-    inbox.bound(Some(timeouts.handshake));
+    inbox.set_deadline(Some(timeouts.handshake));
     let wish = Box::pin(accept(session, inbox)).await;
-    inbox.bound(None);
+    inbox.set_deadline(None);
     wish
 }
 
 /// Whether the client's connection outlives this exchange.
-fn client_stays(session: &Session, head: &RequestHead) -> bool {
-    rewrite::is_keep_alive(head.version, &head.headers) && !session.entrance.worker.leaving.has_begun()
+fn is_persistent(session: &Session, head: &RequestHead) -> bool {
+    rewrite::is_keep_alive(head.version, &head.headers) && !session.entrance.worker.leaving.is_draining()
 }

@@ -4,7 +4,7 @@ use ekiden_proto::wire::http::{Headers, rewrite};
 use tokio::net::TcpStream;
 
 use crate::dial::DialError;
-use crate::ingress::manner::last_words;
+use crate::ingress::manner::send_and_close;
 
 /// The name in `FirstHop` and `Proxy-Status`.
 pub const NAME: &str = "ekiden";
@@ -13,13 +13,13 @@ pub const NAME: &str = "ekiden";
 pub const NOT_A_SERVER: &str = "This is ekiden, a proxy. Set it as the HTTP or SOCKS proxy of your program.";
 
 /// Answers with a status of our own and hangs up.
-pub async fn tell(client: &TcpStream, status: u16, reason: &str) {
-    last_words(client, &page(status, reason, reason)).await;
+pub async fn send_error(client: &TcpStream, status: u16, reason: &str) {
+    send_and_close(client, &page(status, reason, reason)).await;
 }
 
 /// The answer for a failed dial; it names hops where the client may know them.
-pub fn of_dial(error: &DialError, names_hops: bool) -> Vec<u8> {
-    let (cause, sentence) = (error.told_to_client(), error.sentence(names_hops));
+pub fn dial_error_response(error: &DialError, names_hops: bool) -> Vec<u8> {
+    let (cause, sentence) = (error.cause_for_client(), error.message(names_hops));
     let mut headers = plain_text(&sentence);
     let details = error.hop.as_ref().map(|_| format!("; details={}", quoted(&sentence))).unwrap_or_default();
     headers.push("Proxy-Status", format!("{NAME}; error={}{details}", cause.proxy_status()));
@@ -46,7 +46,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// What HEAD gets of an answer of ours (RFC 9110, 9.3.2).
-pub fn head_of(answer: &[u8]) -> &[u8] {
+pub fn head_only(answer: &[u8]) -> &[u8] {
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
     &answer[..end]
 }

@@ -5,15 +5,15 @@ use ekiden_proto::wire::http::{
 };
 
 use super::body::BodyCoding;
-use super::{client_stays, reply, upstream};
-use crate::path::Way;
+use super::{is_persistent, reply, upstream};
+use crate::path::PathChoice;
 use crate::session::Session;
 
 /// Methods that a server may be asked twice without harm (RFC 9110, 9.2.1).
-const SAFE: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
+const SAFE_METHODS: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 
 /// A request as it goes to the server.
-pub struct Outgoing {
+pub struct OutgoingRequest {
     /// The method.
     pub method: String,
     /// The head, ready to be written.
@@ -36,7 +36,7 @@ pub struct Outgoing {
 }
 
 /// An answer as it goes to the client.
-pub struct Answer {
+pub struct OutgoingResponse {
     /// The head, ready to be written.
     pub head: Vec<u8>,
     /// The body behind it, as the server sends it.
@@ -54,13 +54,13 @@ pub struct Answer {
 }
 
 /// Rewrites a request in absolute form for the next hop or the server.
-pub fn request(session: &Session, way: &Way, head: RequestHead) -> Outgoing {
-    let stays = client_stays(session, &head);
+pub fn rewrite_request(session: &Session, way: &PathChoice, head: RequestHead) -> OutgoingRequest {
+    let stays = is_persistent(session, &head);
     let RequestHead { method, target: form, version, mut headers, body } = head;
     let RequestTarget::Absolute { scheme, userinfo, authority_text, path_and_query, .. } = form else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
-    let vouches = vouches_for_connection(&headers, "Authorization");
+    let vouches = authenticates_connection(&headers, "Authorization");
     let upgrade = if version == Version::Http11 { rewrite::upgrade_protocols(&headers) } else { None };
     rewrite::strip_hop_by_hop(&mut headers);
     rewrite::set_host(&mut headers, &authority_text);
@@ -75,9 +75,9 @@ pub fn request(session: &Session, way: &Way, head: RequestHead) -> Outgoing {
     let origin = format!("{scheme}://{user}{authority_text}");
     let hop = way.path.http_hop();
     let target = upstream::request_target(hop.map(AsRef::as_ref), &origin, &path_and_query, &mut headers);
-    Outgoing {
+    OutgoingRequest {
         head: rewrite::write_request(&method, &target, &headers),
-        repeatable: SAFE.contains(&method.as_str()) && body == BodyFraming::Empty && upgrade.is_none(),
+        repeatable: SAFE_METHODS.contains(&method.as_str()) && body == BodyFraming::Empty && upgrade.is_none(),
         hop: hop.map(|hop| hop.name.clone()),
         method,
         body,
@@ -106,7 +106,7 @@ pub fn url_for_the_log(head: &RequestHead) -> String {
 }
 
 /// Counts this relay in `Max-Forwards`; with none left, the request ends here (RFC 9110, 7.6.2).
-pub fn may_go_on(head: &mut RequestHead) -> bool {
+pub fn decrement_max_forwards(head: &mut RequestHead) -> bool {
     if !matches!(head.method.as_str(), "OPTIONS" | "TRACE") {
         return true;
     }
@@ -122,14 +122,14 @@ pub fn may_go_on(head: &mut RequestHead) -> bool {
 }
 
 /// NTLM and Negotiate (RFC 4559) authenticate a connection, not a request: nobody else may have it afterwards.
-fn vouches_for_connection(headers: &Headers, field: &str) -> bool {
+fn authenticates_connection(headers: &Headers, field: &str) -> bool {
     let named = |scheme: &[u8]| scheme.eq_ignore_ascii_case(b"NTLM") || scheme.eq_ignore_ascii_case(b"Negotiate");
     headers.list(field).any(|value| named(value.split(|byte| *byte == b' ').next().unwrap_or_default()))
 }
 
 /// Rewrites the answer for the client; one to half a request ends its connection (RFC 9112, 9.6).
-pub fn answer(outgoing: &Outgoing, head: ResponseHead, request_sent: bool) -> Answer {
-    let shared = !outgoing.vouches && !vouches_for_connection(&head.headers, "WWW-Authenticate");
+pub fn rewrite_response(outgoing: &OutgoingRequest, head: ResponseHead, request_sent: bool) -> OutgoingResponse {
+    let shared = !outgoing.vouches && !authenticates_connection(&head.headers, "WWW-Authenticate");
     let server_stays =
         shared && rewrite::is_keep_alive(head.version, &head.headers) && head.body != BodyFraming::UntilClose;
     let ResponseHead { status, reason, version, mut headers, body } = head;
@@ -152,11 +152,11 @@ pub fn answer(outgoing: &Outgoing, head: ResponseHead, request_sent: bool) -> An
         headers.push("Connection", "keep-alive");
     }
     let head = rewrite::write_response(status, &reason, &headers);
-    Answer { head, body, framing, coding, upgraded, server_stays, client_stays }
+    OutgoingResponse { head, body, framing, coding, upgraded, server_stays, client_stays }
 }
 
 /// Rewrites an interim answer (1xx).
-pub fn interim(head: ResponseHead) -> Vec<u8> {
+pub fn rewrite_interim(head: ResponseHead) -> Vec<u8> {
     let ResponseHead { status, reason, mut headers, .. } = head;
     rewrite::strip_hop_by_hop(&mut headers);
     rewrite::write_response(status, &reason, &headers)

@@ -8,10 +8,10 @@ use ekiden_proto::addr::{ServerAddr, Target};
 use ekiden_proto::wire::http::{Headers, auth};
 use tokio::net::TcpStream;
 
-use super::kept::Key;
+use super::kept::UpstreamKey;
 use crate::config::{Hop, HopKind};
-use crate::dial::{Answer, DialError, Dialled, Plain, plain};
-use crate::path::Way;
+use crate::dial::{AnswerFuture, DialError, Dialled, PlainSection, into_plain};
+use crate::path::PathChoice;
 use crate::session::Session;
 
 /// A connection to a server, or to an `http` hop that is asked in absolute form.
@@ -23,7 +23,7 @@ pub struct Upstream {
     /// Whether it carried a request before.
     pub reused: bool,
     /// What a relay on the way has still to say, and since when.
-    pub answer: Option<(Answer, Instant)>,
+    pub answer: Option<(AnswerFuture, Instant)>,
 }
 
 /// What stands in the request line: the path for a server; for an `http` hop everything, from `origin` with scheme and
@@ -40,52 +40,57 @@ pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, hea
 }
 
 /// An idle connection that goes this way, where there is one.
-pub fn idle(session: &Session, way: &Way, target: &Target) -> Option<Upstream> {
-    let entrance = session.errand.in_force();
+pub fn take_idle(session: &Session, way: &PathChoice, target: &Target) -> Option<Upstream> {
+    let entrance = session.errand.current_listener();
     if entrance.listener.keep_client_address {
         // They have the addresses of other clients.
         return None;
     }
     let dialler = session.errand.dialler_for(&entrance, 1);
     let permits = |server| dialler.permits(way, target, server);
-    let (stream, server) = entrance.worker.kept.take(&Key::new(&entrance.config, way, target), permits)?;
-    session.reached(server, Rc::clone(&stream), Instant::now());
+    let (stream, server) = entrance.worker.kept.take(&UpstreamKey::new(&entrance.config, way, target), permits)?;
+    session.on_connected(server, Rc::clone(&stream), Instant::now());
     Some(Upstream { stream, server, reused: true, answer: None })
 }
 
 /// A new connection, by one of so many `ways` that may have to be tried.
-pub async fn fresh(session: &Session, way: &Way, ways: usize, target: &Target) -> Result<Upstream, DialError> {
+pub async fn dial(session: &Session, way: &PathChoice, ways: usize, target: &Target) -> Result<Upstream, DialError> {
     let asked = Instant::now();
-    let (entrance, journey) = (session.errand.in_force(), session.errand.journey());
+    let (entrance, journey) = (session.errand.current_listener(), session.errand.open_params());
     let dialler = session.errand.dialler_for(&entrance, ways);
     let dialled = match way.path.http_hop() {
         Some(_) => dialler.connect_to_last_hop(way, target, &journey).await?,
         None => dialler.connect(way, target, &journey).await?,
     };
-    of(session, way, dialled, asked).await
+    from_dialled(session, way, dialled, asked).await
 }
 
 /// The connection that was dialled by `way`.
-pub async fn of(session: &Session, way: &Way, dialled: Dialled, asked: Instant) -> Result<Upstream, DialError> {
-    let Plain { stream, section, server, trace, answer } = plain(dialled).await?;
-    session.reached(server, section, asked);
-    session.errand.is_known_as(trace);
-    let answer = answer.map(|answer| (of_http_hop(way, answer), asked));
+pub async fn from_dialled(
+    session: &Session,
+    way: &PathChoice,
+    dialled: Dialled,
+    asked: Instant,
+) -> Result<Upstream, DialError> {
+    let PlainSection { stream, section, server, trace, answer } = into_plain(dialled).await?;
+    session.on_connected(server, section, asked);
+    session.errand.set_trace(trace);
+    let answer = answer.map(|answer| (blame_http_hop(way, answer), asked));
     Ok(Upstream { stream, server, reused: false, answer })
 }
 
 /// The relays before an `http` hop report the hop as their target. For the client the hop is not the target.
-fn of_http_hop(way: &Way, answer: Answer) -> Answer {
+fn blame_http_hop(way: &PathChoice, answer: AnswerFuture) -> AnswerFuture {
     let Some(hop) = way.path.http_hop().map(Arc::clone) else { return answer };
-    Box::pin(async move { answer.await.map_err(|error| error.of_next_hop(hop)) })
+    Box::pin(async move { answer.await.map_err(|error| error.blame_next_hop(hop)) })
 }
 
 /// Keeps the connection for the next request.
-pub fn keep(session: &Session, way: &Way, target: &Target, upstream: Upstream) {
-    let entrance = session.errand.in_force();
+pub fn release(session: &Session, way: &PathChoice, target: &Target, upstream: Upstream) {
+    let entrance = session.errand.current_listener();
     if entrance.listener.keep_client_address {
         return;
     }
-    let key = Key::new(&entrance.config, way, target);
-    entrance.worker.kept.give(key, upstream.stream, upstream.server, &entrance.config);
+    let key = UpstreamKey::new(&entrance.config, way, target);
+    entrance.worker.kept.put(key, upstream.stream, upstream.server, &entrance.config);
 }

@@ -20,18 +20,18 @@ use super::*;
 use crate::config::read::{Flags, load};
 use crate::config::{HopKind, Peering};
 use crate::metrics::{Metrics, ScrapeData};
-use relay::{TestRelay, until};
+use relay::{TestRelay, wait_until};
 
 const MOST: usize = 1000;
 
 /// Pools, and what they tell.
-struct Kept {
+struct TestPools {
     pools: Pools,
     events: Arc<Mutex<Vec<String>>>,
 }
 
-impl Kept {
-    fn counting(counts: Counts) -> Self {
+impl TestPools {
+    fn counting(counts: PoolMetrics) -> Self {
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&events);
         let pools = Pools::new(counts, move |event| {
@@ -59,18 +59,18 @@ impl Kept {
     }
 
     fn wait_for_ready(&self, count: usize) {
-        until(&format!("{count} ready connections"), || self.view().ready == count);
+        wait_until(&format!("{count} ready connections"), || self.view().ready == count);
     }
 }
 
-impl Drop for Kept {
+impl Drop for TestPools {
     fn drop(&mut self) {
         self.pools.close();
     }
 }
 
-fn counts() -> Counts {
-    Counts::new(|| Histogram::new([1.0]))
+fn counts() -> PoolMetrics {
+    PoolMetrics::new(|| Histogram::new([1.0]))
 }
 
 fn own_key() -> Arc<PrivateKey> {
@@ -103,7 +103,7 @@ fn config(relays: &[&Arc<Hop>]) -> Arc<Config> {
 }
 
 /// Sends a record on a ready connection, and has the relay open it.
-fn assert_works(waiting: &mut Waiting, relay: &TestRelay) {
+fn assert_works(waiting: &mut IdleConnection, relay: &TestRelay) {
     let mut record = [&[0; HEADER_LENGTH][..], b"OPEN", &[0; TAG_LENGTH]].concat();
     waiting.transport.send_key.seal(&mut record);
     std::io::Write::write_all(&mut waiting.stream, &record).unwrap();
@@ -115,13 +115,13 @@ fn assert_works(waiting: &mut Waiting, relay: &TestRelay) {
 fn a_pool_fills_and_what_is_taken_works_and_is_made_up_for() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept = Kept::serving(&config(&[&hop]));
+    let kept = TestPools::serving(&config(&[&hop]));
     kept.wait_for_ready(2);
     for round in 1..=5 {
         let mut waiting = kept.pools.take(&hop).expect("a ready connection");
         assert_eq!(waiting.server.0, relay.address);
         assert_works(&mut waiting, &relay);
-        until("a full pool", || kept.view().ready >= kept.view().wanted);
+        wait_until("a full pool", || kept.view().ready >= kept.view().wanted);
         assert_eq!((kept.view().hits, kept.view().misses), (round, 0));
     }
     assert!(kept.events().is_empty() && !kept.pools.is_down(&hop), "{:?}", kept.events());
@@ -131,30 +131,30 @@ fn a_pool_fills_and_what_is_taken_works_and_is_made_up_for() {
 fn more_than_the_limit_is_never_ready() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept = Kept::serving(&config_with(&[&hop], |config| config.limits.ready_connections = 5));
-    until("the first", || kept.view().ready > 0);
+    let kept = TestPools::serving(&config_with(&[&hop], |config| config.limits.ready_connections = 5));
+    wait_until("the first", || kept.view().ready > 0);
     let taken: Vec<_> = (0..200).filter_map(|_| kept.pools.take(&hop)).collect();
     assert!(kept.view().wanted == 5 && kept.view().misses > 0, "{:?}", kept.view());
     kept.wait_for_ready(5);
-    until("no more handshakes", || relay.open() == 5 + taken.len());
+    wait_until("no more handshakes", || relay.open() == 5 + taken.len());
     assert_eq!(relay.made(), 5 + taken.len());
     // A new configuration bounds what is there already, and so does what is left of the descriptors.
     kept.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 3), MOST).unwrap();
     assert_eq!(kept.view().ready, 3);
     kept.pools.serve(&config(&[&hop]), 1).unwrap();
     assert_eq!((kept.view().ready, kept.view().wanted), (1, 1));
-    until("closed ones", || relay.open() == 1 + taken.len());
+    wait_until("closed ones", || relay.open() == 1 + taken.len());
 }
 
 #[test]
 fn what_the_relay_has_closed_is_replaced_before_anybody_needs_it() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept = Kept::serving(&config(&[&hop]));
+    let kept = TestPools::serving(&config(&[&hop]));
     kept.wait_for_ready(2);
-    until("both handshakes", || relay.made() == 2);
-    relay.hang_up();
-    until("new ones", || relay.made() == 2 && kept.view().ready == 2);
+    wait_until("both handshakes", || relay.made() == 2);
+    relay.close_all();
+    wait_until("new ones", || relay.made() == 2 && kept.view().ready == 2);
     assert_works(&mut kept.pools.take(&hop).unwrap(), &relay);
     assert_eq!(kept.view().stale, 0);
 }
@@ -163,9 +163,10 @@ fn what_the_relay_has_closed_is_replaced_before_anybody_needs_it() {
 fn old_ones_are_replaced_without_anybody_asking() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept = Kept::serving(&config_with(&[&hop], |config| config.timeouts.ready_age = Duration::from_millis(50)));
-    until("a second generation", || relay.made() >= 4);
-    until("the end of the first", || relay.open() <= 2);
+    let kept =
+        TestPools::serving(&config_with(&[&hop], |config| config.timeouts.ready_age = Duration::from_millis(50)));
+    wait_until("a second generation", || relay.made() >= 4);
+    wait_until("the end of the first", || relay.open() <= 2);
     assert_eq!((kept.view().hits, kept.view().wanted), (0, 2));
 }
 
@@ -173,10 +174,10 @@ fn old_ones_are_replaced_without_anybody_asking() {
 fn distrust_closes_all_and_makes_new_ones() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept = Kept::serving(&config(&[&hop]));
+    let kept = TestPools::serving(&config(&[&hop]));
     kept.wait_for_ready(2);
-    kept.pools.distrust(&hop);
-    until("others", || relay.made() == 4 && relay.open() == 2 && kept.view().ready == 2);
+    kept.pools.discard(&hop);
+    wait_until("others", || relay.made() == 4 && relay.open() == 2 && kept.view().ready == 2);
     assert!(!kept.pools.is_down(&hop));
 }
 
@@ -186,14 +187,14 @@ fn a_reload_keeps_the_pools_of_equal_hops_and_closes_the_others() {
     let own = own_key();
     let hop = |name, relay: &TestRelay| section(name, relay.address, relay.key.public_key(), &own);
     let (before, gone) = (hop("stays", &stays), hop("goes", &goes));
-    let kept = Kept::serving(&config(&[&before, &gone, &before]));
-    until("both pools", || kept.pools.views().iter().all(|view| view.ready == 2));
+    let kept = TestPools::serving(&config(&[&before, &gone, &before]));
+    wait_until("both pools", || kept.pools.views().iter().all(|view| view.ready == 2));
     let after = hop("stays", &stays);
     kept.pools.serve(&config(&[&after]), MOST).unwrap();
-    until("the end of the other pool", || goes.open() == 0);
+    wait_until("the end of the other pool", || goes.open() == 0);
     assert!(kept.pools.take(&gone).is_none());
-    assert_eq!(kept.pools.inner.counts.of("goes").ready.get(), 0, "in the metrics");
-    until("what was ready", || stays.open() == 2);
+    assert_eq!(kept.pools.inner.counts.for_relay("goes").ready.get(), 0, "in the metrics");
+    wait_until("what was ready", || stays.open() == 2);
     assert_eq!(kept.view().ready, 2);
     // A session that began under the old configuration finds them too.
     assert_works(&mut kept.pools.take(&before).unwrap(), &stays);
@@ -206,7 +207,7 @@ fn the_metrics_have_the_names_in_the_documentation() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
     let metrics = Metrics::new();
-    let kept = Kept::counting(metrics.pools.clone());
+    let kept = TestPools::counting(metrics.pools.clone());
     kept.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 1), MOST).unwrap();
     kept.wait_for_ready(1);
     let hits = std::iter::from_fn(|| kept.pools.take(&hop)).count();
@@ -230,10 +231,10 @@ fn the_metrics_have_the_names_in_the_documentation() {
 fn when_they_are_closed_nothing_stays_open() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept = Kept::serving(&config(&[&hop]));
+    let kept = TestPools::serving(&config(&[&hop]));
     kept.wait_for_ready(2);
     kept.pools.close();
-    until("the end of all connections", || relay.open() == 0);
+    wait_until("the end of all connections", || relay.open() == 0);
     assert!(kept.pools.take(&hop).is_none() && kept.pools.keeper.lock().unwrap().is_none());
     // The keeper held its own reference.
     assert_eq!(Arc::strong_count(&kept.pools.inner), 1);
@@ -243,14 +244,14 @@ fn when_they_are_closed_nothing_stays_open() {
 fn other_hops_have_no_pool_but_are_known_to_be_down() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
     let hop = hop("corp", nobody, HopKind::Socks5(None));
-    let kept = Kept::serving(&config(&[&hop]));
+    let kept = TestPools::serving(&config(&[&hop]));
     assert!(kept.pools.keeper.lock().unwrap().is_none() && kept.pools.views().is_empty());
     assert!(!kept.pools.is_down(&hop));
-    kept.pools.tried(&hop, Some(&DialError::of_hop(Cause::Exhausted, &hop)));
+    kept.pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Exhausted, &hop)));
     assert!(!kept.pools.is_down(&hop), "that we are out of descriptors is not its fault");
-    kept.pools.tried(&hop, Some(&DialError::of_hop(Cause::Refused, &hop)));
+    kept.pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Refused, &hop)));
     assert!(kept.pools.is_down(&hop));
-    kept.pools.tried(&hop, None);
+    kept.pools.record_attempt(&hop, None);
     assert!(!kept.pools.is_down(&hop));
     assert_eq!(kept.events(), ["corp down refused None", "corp up"]);
 }

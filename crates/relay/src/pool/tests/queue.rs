@@ -10,18 +10,18 @@ use super::*;
 
 const AGE: Duration = Duration::from_secs(60);
 
-fn queue_of(kind: HopKind, most: usize) -> Arc<Queue> {
-    let queue = Queue::new(&hop("osaka", SocketAddr::from(([127, 0, 0, 1], 1)), kind), &counts());
-    queue.bound(Bounds { most, age: AGE });
+fn queue_of(kind: HopKind, most: usize) -> Arc<HopPool> {
+    let queue = HopPool::new(&hop("osaka", SocketAddr::from(([127, 0, 0, 1], 1)), kind), &counts());
+    queue.set_bounds(PoolBounds { most, age: AGE });
     Arc::new(queue)
 }
 
-fn queue(most: usize) -> Arc<Queue> {
+fn queue(most: usize) -> Arc<HopPool> {
     queue_of(HopKind::Section(Peering { key: own_key().public_key(), own_key: own_key(), encrypt: false }), most)
 }
 
 /// A connection that could have been made, and its far end.
-fn made(listener: &TcpListener) -> (Waiting, TcpStream) {
+fn made(listener: &TcpListener) -> (IdleConnection, TcpStream) {
     let relay = own_key();
     let (initiator, hello) = NoiseInitiator::begin(&own_key(), &relay.public_key(), Versions::SUPPORTED);
     let (responder, _) = NoiseResponder::read(&relay, &Hello::parse(&hello).unwrap().0, Versions::SUPPORTED).unwrap();
@@ -30,11 +30,11 @@ fn made(listener: &TcpListener) -> (Waiting, TcpStream) {
     let address = listener.local_addr().unwrap();
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nonblocking(true).unwrap();
-    (Waiting { stream, server: ServerAddr(address), transport }, listener.accept().unwrap().0)
+    (IdleConnection { stream, server: ServerAddr(address), transport }, listener.accept().unwrap().0)
 }
 
-fn fill(queue: &Arc<Queue>, waiting: Waiting, now: Instant) {
-    queue.places(now).pop().expect("a place").fill(waiting, Duration::from_millis(10), now);
+fn fill(queue: &Arc<HopPool>, waiting: IdleConnection, now: Instant) {
+    queue.claim_places(now).pop().expect("a place").complete(waiting, Duration::from_millis(10), now);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn the_oldest_that_is_alive_and_silent_is_taken() {
     }
     drop(far_end);
     far_too_soon.write_all(b"!").unwrap();
-    signs.each_ref().iter().for_each(|sign| relay::until("bad news", || sign.peek(&mut [0]).is_ok()));
+    signs.each_ref().iter().for_each(|sign| relay::wait_until("bad news", || sign.peek(&mut [0]).is_ok()));
     let taken = [0, 1].map(|_| queue.take(now).0.unwrap().stream.local_addr().unwrap());
     assert_eq!(taken, wanted);
     let view = queue.view();
@@ -71,7 +71,7 @@ fn after_a_long_stop_everything_is_thrown_away() {
         far
     });
     assert_eq!(queue.view().ready, 2);
-    queue.weed(now + AGE * 3 / 4 - Duration::from_millis(1));
+    queue.remove_dead(now + AGE * 3 / 4 - Duration::from_millis(1));
     assert_eq!(queue.view().ready, 2, "they are young");
     let (waiting, short) = queue.take(now + AGE * 100_000);
     assert!(waiting.is_none() && short);
@@ -84,31 +84,31 @@ fn after_a_long_stop_everything_is_thrown_away() {
 #[test]
 fn not_too_many_are_made_at_once_and_one_at_a_time_while_it_is_down() {
     let (queue, now) = (queue(256), Instant::now());
-    assert_eq!(queue.places(now).len(), 2);
-    let first = queue.places(now);
-    assert!(queue.places(now).is_empty(), "what is being made counts");
+    assert_eq!(queue.claim_places(now).len(), 2);
+    let first = queue.claim_places(now);
+    assert!(queue.claim_places(now).is_empty(), "what is being made counts");
     drop(first);
     (0..200).for_each(|_| drop(queue.take(now)));
-    assert_eq!(queue.places(now).len(), 64);
-    assert!(queue.failed(now) && queue.is_down(now));
-    assert!(queue.places(now).is_empty(), "it has just failed");
-    let retry = queue.retry().expect("a time to try again");
-    let attempt = queue.places(retry);
-    assert_eq!((attempt.len(), queue.retry()), (1, None), "nobody else is to wait for that");
+    assert_eq!(queue.claim_places(now).len(), 64);
+    assert!(queue.on_failure(now) && queue.is_down(now));
+    assert!(queue.claim_places(now).is_empty(), "it has just failed");
+    let retry = queue.retry_at().expect("a time to try again");
+    let attempt = queue.claim_places(retry);
+    assert_eq!((attempt.len(), queue.retry_at()), (1, None), "nobody else is to wait for that");
     let later = retry + Duration::from_secs(100);
-    assert!(queue.places(later).is_empty());
+    assert!(queue.claim_places(later).is_empty());
     drop(attempt);
-    assert_eq!(queue.places(later).len(), 1);
+    assert_eq!(queue.claim_places(later).len(), 1);
 }
 
 #[test]
 fn where_only_sessions_try_one_of_them_may_again_after_a_pause() {
     let (queue, now) = (queue_of(HopKind::Http(None), 0), Instant::now());
-    assert!(!queue.is_down(now) && queue.places(now).is_empty());
-    queue.failed(now);
+    assert!(!queue.is_down(now) && queue.claim_places(now).is_empty());
+    queue.on_failure(now);
     assert!(queue.is_down(now + Duration::from_secs(3)));
     let later = now + Duration::from_secs(6);
     assert!(!queue.is_down(later) && queue.is_down(later), "one session, and no other");
-    assert!(queue.succeeded(later, later).is_some() && !queue.is_down(later));
-    assert_eq!(queue.retry(), None);
+    assert!(queue.on_success(later, later).is_some() && !queue.is_down(later));
+    assert_eq!(queue.retry_at(), None);
 }

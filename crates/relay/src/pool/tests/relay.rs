@@ -12,11 +12,11 @@ use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::{Hello, NoiseResponder, TransportKeys, Versions};
 
 /// How long a test waits for anything.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until it is so.
-pub fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::park_timeout(Duration::from_millis(2));
@@ -72,7 +72,7 @@ impl TestRelay {
     }
 
     /// Closes all, without notice to anybody.
-    pub fn hang_up(&self) {
+    pub fn close_all(&self) {
         self.connections.lock().unwrap().clear();
     }
 
@@ -99,7 +99,7 @@ impl Drop for TestRelay {
 }
 
 fn shake_hands(mut stream: TcpStream, own: &PrivateKey) -> Option<(TcpStream, TransportKeys)> {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let mut bytes = Vec::new();
     let hello = loop {
         let mut more = [0; 256];

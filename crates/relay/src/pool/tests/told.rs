@@ -11,21 +11,21 @@ fn a_relay_that_is_away_is_told_of_once_and_filled_when_it_is_back() {
     let (address, key) = (relay.address, Arc::clone(&relay.key));
     let hop = hop_to(&relay);
     drop(relay);
-    let kept = Kept::serving(&config(&[&hop]));
-    until("the first failures", || kept.pools.is_down(&hop));
+    let kept = TestPools::serving(&config(&[&hop]));
+    wait_until("the first failures", || kept.pools.is_down(&hop));
     assert!(kept.pools.take(&hop).is_none());
-    kept.pools.tried(&hop, Some(&DialError::of_hop(Cause::Refused, &hop)));
+    kept.pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Refused, &hop)));
     let relay = TestRelay::at(address, key);
-    until("it is back", || !kept.pools.is_down(&hop));
-    until("a full pool", || kept.view().ready >= kept.view().wanted);
+    wait_until("it is back", || !kept.pools.is_down(&hop));
+    wait_until("a full pool", || kept.view().ready >= kept.view().wanted);
     assert_works(&mut kept.pools.take(&hop).unwrap(), &relay);
     drop(relay);
-    until("it is away again", || kept.events().len() == 3);
+    wait_until("it is away again", || kept.events().len() == 3);
     let events = kept.events();
     assert_eq!(events[..2], ["osaka down refused None", "osaka up"]);
     // What it was cut off in differs: the connect, or the handshake.
     assert!(events[2].starts_with("osaka down"), "{events:?}");
-    until("the end of what was ready", || kept.view().ready == 0);
+    wait_until("the end of what was ready", || kept.view().ready == 0);
     assert!(!kept.view().up, "{:?}", kept.view());
 }
 
@@ -48,14 +48,14 @@ fn what_is_told_last_is_what_is_so() {
         list.lock().unwrap().push(if is_up { "up" } else { "down" });
     });
     pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 0), MOST).unwrap();
-    let fails = || pools.tried(&hop, Some(&DialError::of_hop(Cause::Refused, &hop)));
+    let fails = || pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Refused, &hop)));
     fails();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             begins.recv().unwrap();
             fails();
         });
-        pools.tried(&hop, None);
+        pools.record_attempt(&hop, None);
     });
     assert_eq!(*told.lock().unwrap(), ["down", "up", "down"]);
 }
@@ -64,12 +64,12 @@ fn what_is_told_last_is_what_is_so() {
 fn a_session_that_reaches_it_ends_the_pause() {
     let relay = TestRelay::start();
     let stranger = section("osaka", relay.address, own_key().public_key(), &own_key());
-    let kept = Kept::serving(&config(&[&stranger]));
+    let kept = TestPools::serving(&config(&[&stranger]));
     let down = "osaka down denied_by_hop Some(\"refused: it has another key than the one configured here\")";
-    until("the refusal", || kept.events() == [down]);
-    kept.pools.tried(&stranger, None);
+    wait_until("the refusal", || kept.events() == [down]);
+    kept.pools.record_attempt(&stranger, None);
     // The keeper, which does no better than before, tries at once.
-    until("another refusal", || kept.events() == [down, "osaka up", down]);
+    wait_until("another refusal", || kept.events() == [down, "osaka up", down]);
     let hop = hop_to(&relay);
     kept.pools.serve(&config(&[&hop]), MOST).unwrap();
     kept.wait_for_ready(2);

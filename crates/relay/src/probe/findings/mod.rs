@@ -14,7 +14,7 @@ use super::fault::describe;
 use super::{ProbeTarget, empty_pools};
 use crate::config::Config;
 use crate::dial::DialError;
-use crate::path::Way;
+use crate::path::PathChoice;
 
 pub use curve::CompletionTime;
 
@@ -42,7 +42,7 @@ pub struct ProbeReport {
 /// What is known of one candidate.
 #[derive(Debug)]
 pub struct CandidateFindings {
-    path_choice: Way,
+    path_choice: PathChoice,
     connections: Vec<ConnectResult>,
     downloads: Vec<Download>,
     /// What went wrong the last time.
@@ -79,7 +79,7 @@ impl ProbeReport {
     }
 
     /// What is to be dialled for the candidate at this place.
-    pub(super) fn task(&self, at: usize) -> (Way, ProbeTarget) {
+    pub(super) fn task(&self, at: usize) -> (PathChoice, ProbeTarget) {
         (self.findings[at].path_choice.clone(), self.target.clone())
     }
 
@@ -98,7 +98,7 @@ impl ProbeReport {
 }
 
 impl CandidateFindings {
-    fn new(path_choice: Way) -> Self {
+    fn new(path_choice: PathChoice) -> Self {
         let (connections, downloads) = (Vec::new(), Vec::new());
         Self { path_choice, connections, downloads, failure: None, failures: 0, prediction: None }
     }

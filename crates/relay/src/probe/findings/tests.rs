@@ -33,7 +33,7 @@ fn findings(hops: usize, curves: &[&[(u64, u64)]]) -> CandidateFindings {
         profile: Arc::default(),
     });
     let path = Path { name: if hops == 0 { "direct".into() } else { "osaka".into() }, hops: vec![hop; hops] };
-    let mut findings = CandidateFindings::new(Way {
+    let mut findings = CandidateFindings::new(PathChoice {
         path: Arc::new(path),
         beyond: Vec::new(),
         profile: Arc::default(),

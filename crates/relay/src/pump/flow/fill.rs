@@ -9,27 +9,27 @@ use ekiden_proto::wire::section::record::{HEADER_LENGTH, MAX_PLAINTEXT, TAG_LENG
 use socket2::SockRef;
 use tokio::io::Interest;
 
-use super::{Broken, Flow, Held, SPLICE_AFTER, Until};
-use crate::pump::pipes::Pooled;
+use super::{Flow, FlowError, FlowLimit, PendingBytes, SPLICE_AFTER};
+use crate::pump::pipes::PooledPipe;
 use crate::pump::reading::{has_unread, read_once};
 use crate::pump::scratch;
-use crate::pump::seal::{OpenedRecord, Seal};
+use crate::pump::seal::{OpenedRecord, RecordCipher};
 
 impl<'a> Flow<'a> {
     /// Reads once, and writes at once what it read by copying.
-    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         loop {
-            if !self.from.seal.is_some_and(Seal::has_record) {
-                ready!(self.from.stream.poll_read_ready(cx)).map_err(Broken::Reading)?;
+            if !self.from.seal.is_some_and(RecordCipher::has_record) {
+                ready!(self.from.stream.poll_read_ready(cx)).map_err(FlowError::Reading)?;
                 ready!(self.poll_shape(cx));
             }
-            let filled = match (self.from.seal, self.pipe()) {
+            let filled = match (self.from.seal, self.acquire_pipe()) {
                 (Some(seal), _) => self.open_record(seal),
                 (None, Some(pipe)) => self.fill_pipe(pipe),
-                (None, None) => self.copy(),
+                (None, None) => self.copy_once(),
             };
             match filled {
-                Err(Broken::Reading(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(FlowError::Reading(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return Poll::Ready(other),
             }
         }
@@ -42,13 +42,13 @@ impl<'a> Flow<'a> {
     }
 
     /// A pipe, where bytes may go through one and it is worth it.
-    fn pipe(&self) -> Option<Pooled<'a>> {
+    fn acquire_pipe(&self) -> Option<PooledPipe<'a>> {
         let plain = self.from.seal.is_none() && self.to.seal.is_none();
         if plain && self.moved >= SPLICE_AFTER { self.pipes.take() } else { None }
     }
 
-    fn fill_pipe(&mut self, mut pipe: Pooled<'a>) -> Result<(), Broken> {
-        let most = self.most(pipe.capacity());
+    fn fill_pipe(&mut self, mut pipe: PooledPipe<'a>) -> Result<(), FlowError> {
+        let most = self.limited_size(pipe.capacity());
         let from = self.from.stream;
         let mut at_urgent_data = false;
         let read = from.try_io(Interest::READABLE, || {
@@ -61,24 +61,24 @@ impl<'a> Flow<'a> {
         });
         if at_urgent_data {
             // splice(2) does not go on from there, and recv(2) does.
-            return self.copy();
+            return self.copy_once();
         }
-        let read = read.map_err(Broken::Reading)?;
-        self.account(read);
+        let read = read.map_err(FlowError::Reading)?;
+        self.on_read(read);
         if read > 0 {
-            self.held = Held::Piped(pipe);
+            self.held = PendingBytes::Piped(pipe);
         }
         Ok(())
     }
 
-    fn copy(&mut self) -> Result<(), Broken> {
-        let room = self.room();
+    fn copy_once(&mut self) -> Result<(), FlowError> {
+        let room = self.read_size();
         scratch::with(|scratch| {
-            let most = self.most(room);
+            let most = self.limited_size(room);
             let buffer = &mut scratch[HEADER_LENGTH..][..most];
             let from = self.from.stream;
-            let read = read_once(from, most, || (&*SockRef::from(from)).read(buffer)).map_err(Broken::Reading)?;
-            self.account(read);
+            let read = read_once(from, most, || (&*SockRef::from(from)).read(buffer)).map_err(FlowError::Reading)?;
+            self.on_read(read);
             if read == 0 {
                 return Ok(());
             }
@@ -92,11 +92,11 @@ impl<'a> Flow<'a> {
             let written = match self.to.stream.try_write(fresh) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                Err(error) => return Err(Broken::Writing(error)),
+                Err(error) => return Err(FlowError::Writing(error)),
             };
-            self.wrote(written);
+            self.on_written(written);
             if written < fresh.len() {
-                self.held = Held::Bytes { buffer: fresh[written..].to_vec(), written: 0 };
+                self.held = PendingBytes::Bytes { buffer: fresh[written..].to_vec(), written: 0 };
             }
             Ok(())
         })
@@ -104,26 +104,26 @@ impl<'a> Flow<'a> {
 
     /// How much is read at once. Records grow with the stream: each relay has to wait for the whole of one, which costs
     /// most while windows are small, and many small ones cost most when they are large.
-    fn room(&mut self) -> usize {
+    fn read_size(&mut self) -> usize {
         match (self.to.seal, &mut self.shape) {
-            (None, _) => scratch::PLAIN,
+            (None, _) => scratch::MAX_PLAIN,
             (Some(_), None) => tuning::max_record_size(self.moved, MAX_PLAINTEXT),
             (Some(_), Some(shape)) => {
-                let room = shape.room(MAX_PLAINTEXT);
-                self.meter.makes_records_of(self.direction, room);
+                let room = shape.read_limit(MAX_PLAINTEXT);
+                self.meter.set_max_record(self.direction, room);
                 room
             }
         }
     }
 
     /// Takes one record, or several small ones as one; it leaves from the buffer it came in.
-    fn open_record(&mut self, seal: &Seal) -> Result<(), Broken> {
+    fn open_record(&mut self, seal: &RecordCipher) -> Result<(), FlowError> {
         let Some(OpenedRecord { mut record, plaintext: plain }) =
-            seal.read_row(self.from.stream).map_err(Broken::Reading)?
+            seal.read_batch(self.from.stream).map_err(FlowError::Reading)?
         else {
-            return Err(Broken::Reading(io::ErrorKind::WouldBlock.into()));
+            return Err(FlowError::Reading(io::ErrorKind::WouldBlock.into()));
         };
-        self.account(plain.len());
+        self.on_read(plain.len());
         let written = match self.to.seal {
             None => {
                 record.truncate(plain.end);
@@ -135,37 +135,37 @@ impl<'a> Flow<'a> {
                 0
             }
         };
-        self.held = Held::Bytes { buffer: record, written };
+        self.held = PendingBytes::Bytes { buffer: record, written };
         Ok(())
     }
 
     /// Counts bytes that were written from a buffer. Records are counted by what is in them, when that is read.
-    pub(super) fn wrote(&self, bytes: usize) {
+    pub(super) fn on_written(&self, bytes: usize) {
         if self.to.seal.is_none() {
-            self.meter.copied(self.direction, bytes);
+            self.meter.record_copied(self.direction, bytes);
         }
     }
 
-    fn most(&self, room: usize) -> usize {
-        let room = self.backlog.room(room);
+    fn limited_size(&self, room: usize) -> usize {
+        let room = self.backlog.read_limit(room);
         match self.until {
-            Until::End => room,
-            Until::Bytes(left) => usize::try_from(left).map_or(room, |left| left.min(room)),
+            FlowLimit::End => room,
+            FlowLimit::Bytes(left) => usize::try_from(left).map_or(room, |left| left.min(room)),
         }
     }
 
-    fn account(&mut self, read: usize) {
+    fn on_read(&mut self, read: usize) {
         self.ended = read == 0;
         self.moved += read as u64;
-        self.backlog.took(self.from.stream, read);
+        self.backlog.on_read(self.from.stream, read);
         let answers = self.meter.bytes(self.direction.opposite());
         if let Some(shape) = &mut self.shape {
-            shape.took(read, answers);
+            shape.on_read(read, answers);
         }
         if self.to.seal.is_some() {
-            self.meter.copied(self.direction, read);
+            self.meter.record_copied(self.direction, read);
         }
-        if let Until::Bytes(left) = &mut self.until {
+        if let FlowLimit::Bytes(left) = &mut self.until {
             *left -= read as u64;
         }
     }

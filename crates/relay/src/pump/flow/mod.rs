@@ -15,21 +15,21 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::backlog::Backlog;
-use super::meter::{Meter, Stall};
-use super::pipes::{PipePool, Pooled};
-use super::seal::Seal;
-use shape::Shape;
+use super::backlog::BacklogLimiter;
+use super::meter::{FlowStats, StallGuard};
+use super::pipes::{PipePool, PooledPipe};
+use super::seal::RecordCipher;
+use shape::ReadShaper;
 
 /// Bytes a direction has to move before a pipe is worth its system calls.
 const SPLICE_AFTER: u64 = 64 * 1024;
 
 /// Rounds before other sessions of this thread get their turn.
-const ROUNDS: u32 = 16;
+const ROUNDS_PER_TURN: u32 = 16;
 
 /// A direction that cannot go on, and on which side.
 #[derive(Debug)]
-pub enum Broken {
+pub enum FlowError {
     /// The side the bytes come from.
     Reading(io::Error),
     /// The side the bytes go to.
@@ -37,15 +37,15 @@ pub enum Broken {
 }
 
 /// Bytes that were read and not yet written.
-enum Held<'a> {
+enum PendingBytes<'a> {
     Nothing,
     Bytes { buffer: Vec<u8>, written: usize },
-    Piped(Pooled<'a>),
+    Piped(PooledPipe<'a>),
 }
 
 /// How far a flow goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Until {
+enum FlowLimit {
     /// To the end of the stream.
     End,
     /// For so many bytes more; the sockets stay open.
@@ -54,14 +54,14 @@ enum Until {
 
 /// One end of a flow.
 #[derive(Clone, Copy)]
-pub struct Side<'a> {
+pub struct Endpoint<'a> {
     /// The socket.
     pub stream: &'a TcpStream,
     /// The keys, where its bytes are in records.
-    pub seal: Option<&'a Seal>,
+    pub seal: Option<&'a RecordCipher>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> Endpoint<'a> {
     /// A side whose bytes are as they are.
     #[must_use]
     pub fn plain(stream: &'a TcpStream) -> Self {
@@ -71,28 +71,34 @@ impl<'a> Side<'a> {
 
 /// One direction.
 pub struct Flow<'a> {
-    from: Side<'a>,
-    to: Side<'a>,
+    from: Endpoint<'a>,
+    to: Endpoint<'a>,
     direction: Direction,
-    until: Until,
-    held: Held<'a>,
+    until: FlowLimit,
+    held: PendingBytes<'a>,
     moved: u64,
     ended: bool,
     /// Whether the record that ends a stream has been made.
     said_end: bool,
     done: bool,
-    stall: Option<Stall<'a>>,
-    backlog: Backlog,
+    stall: Option<StallGuard<'a>>,
+    backlog: BacklogLimiter,
     /// None as long as nobody tunes where they go.
-    shape: Option<Box<Shape<'a>>>,
-    meter: &'a Meter,
+    shape: Option<Box<ReadShaper<'a>>>,
+    meter: &'a FlowStats,
     pipes: &'a PipePool,
 }
 
 impl<'a> Flow<'a> {
     /// A flow from `from` to `to` until the end of the stream.
-    pub fn new(from: Side<'a>, to: Side<'a>, direction: Direction, meter: &'a Meter, pipes: &'a PipePool) -> Self {
-        let (until, held) = (Until::End, Held::Nothing);
+    pub fn new(
+        from: Endpoint<'a>,
+        to: Endpoint<'a>,
+        direction: Direction,
+        meter: &'a FlowStats,
+        pipes: &'a PipePool,
+    ) -> Self {
+        let (until, held) = (FlowLimit::End, PendingBytes::Nothing);
         Self {
             from,
             to,
@@ -104,8 +110,8 @@ impl<'a> Flow<'a> {
             said_end: false,
             done: false,
             stall: None,
-            backlog: Backlog::new(),
-            shape: meter.is_tuned(direction).then(|| Box::new(Shape::new(from.stream))),
+            backlog: BacklogLimiter::new(),
+            shape: meter.is_tuned(direction).then(|| Box::new(ReadShaper::new(from.stream))),
             meter,
             pipes,
         }
@@ -113,25 +119,25 @@ impl<'a> Flow<'a> {
 
     /// Sends `bytes`, which were read from `from` before, ahead of everything else.
     #[must_use]
-    pub fn beginning_with(mut self, bytes: Vec<u8>) -> Self {
+    pub fn with_early_bytes(mut self, bytes: Vec<u8>) -> Self {
         if bytes.is_empty() {
             return self;
         }
         let buffer = match self.to.seal {
             None => bytes,
             Some(seal) => {
-                self.meter.copied(self.direction, bytes.len());
-                seal.sealed(&bytes)
+                self.meter.record_copied(self.direction, bytes.len());
+                seal.seal_all(&bytes)
             }
         };
-        self.held = Held::Bytes { buffer, written: 0 };
+        self.held = PendingBytes::Bytes { buffer, written: 0 };
         self
     }
 
     /// Stops after `bytes` more from the socket and leaves both sides open.
     #[must_use]
-    pub fn limited_to(mut self, bytes: u64) -> Self {
-        self.until = Until::Bytes(bytes);
+    pub fn with_limit(mut self, bytes: u64) -> Self {
+        self.until = FlowLimit::Bytes(bytes);
         self
     }
 
@@ -139,7 +145,7 @@ impl<'a> Flow<'a> {
     ///
     /// # Errors
     /// [`Broken`] by the side that failed.
-    pub async fn run(mut self) -> Result<u64, Broken> {
+    pub async fn run(mut self) -> Result<u64, FlowError> {
         std::future::poll_fn(|cx| self.poll(cx)).await?;
         Ok(self.moved)
     }
@@ -148,17 +154,17 @@ impl<'a> Flow<'a> {
     ///
     /// # Errors
     /// [`Broken`] by the side that failed.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         if self.done {
             return Poll::Ready(Ok(()));
         }
-        for _ in 0..ROUNDS {
-            ready!(self.poll_drain(cx)).map_err(Broken::Writing)?;
-            if self.until == Until::Bytes(0) || self.ended {
+        for _ in 0..ROUNDS_PER_TURN {
+            ready!(self.poll_drain(cx)).map_err(FlowError::Writing)?;
+            if self.until == FlowLimit::Bytes(0) || self.ended {
                 if let Some(seal) = self.to.seal
                     && !std::mem::replace(&mut self.said_end, true)
                 {
-                    self.held = Held::Bytes { buffer: seal.end(), written: 0 };
+                    self.held = PendingBytes::Bytes { buffer: seal.end_record(), written: 0 };
                     continue;
                 }
                 self.done = true;
@@ -171,7 +177,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Where the bytes come from, and where they go.
-    pub fn sides(&self) -> (Side<'a>, Side<'a>) {
+    pub fn sides(&self) -> (Endpoint<'a>, Endpoint<'a>) {
         (self.from, self.to)
     }
 
@@ -181,16 +187,16 @@ impl<'a> Flow<'a> {
     }
 
     /// Passes the end of the stream on.
-    pub fn pass_end(&self) {
+    pub fn forward_end(&self) {
         // The other side may have gone meanwhile, which its own direction will see.
         let _ = SockRef::from(self.to.stream).shutdown(std::net::Shutdown::Write);
     }
 
     /// Writes what is held, until nothing is.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !matches!(self.held, Held::Nothing) {
+        while !matches!(self.held, PendingBytes::Nothing) {
             if self.to.stream.poll_write_ready(cx)?.is_pending() {
-                self.stall.get_or_insert_with(|| self.meter.stalls(self.direction));
+                self.stall.get_or_insert_with(|| self.meter.start_stall(self.direction));
                 return Poll::Pending;
             }
             match self.drain() {
@@ -200,7 +206,7 @@ impl<'a> Flow<'a> {
         }
         if let Some(stall) = self.stall.take() {
             let blocked = stall.end();
-            self.backlog.waited(self.from.stream, self.to.stream, blocked, self.moved);
+            self.backlog.on_unblocked(self.from.stream, self.to.stream, blocked, self.moved);
         }
         Poll::Ready(Ok(()))
     }
@@ -208,22 +214,22 @@ impl<'a> Flow<'a> {
     fn drain(&mut self) -> io::Result<()> {
         let to = self.to.stream;
         let empty = match &mut self.held {
-            Held::Nothing => true,
-            Held::Bytes { buffer, written } => {
+            PendingBytes::Nothing => true,
+            PendingBytes::Bytes { buffer, written } => {
                 let fresh = to.try_write(&buffer[*written..])?;
                 *written += fresh;
                 let all = *written == buffer.len();
-                self.wrote(fresh);
+                self.on_written(fresh);
                 all
             }
-            Held::Piped(pipe) => {
+            PendingBytes::Piped(pipe) => {
                 let fresh = to.try_io(Interest::WRITABLE, || pipe.drain(to.as_fd()))?;
-                self.meter.spliced(self.direction, fresh);
+                self.meter.record_spliced(self.direction, fresh);
                 pipe.is_empty()
             }
         };
         if empty {
-            self.held = Held::Nothing;
+            self.held = PendingBytes::Nothing;
         }
         Ok(())
     }

@@ -11,40 +11,40 @@ use tokio::net::TcpStream;
 use crate::pump::pause::Pause;
 
 /// What has to arrive while pieces gather until the kernel wakes us for it, in bytes; of an end of stream it tells at once.
-const ENOUGH: u32 = 32 * 1024;
+const WAKE_BYTES: u32 = 32 * 1024;
 
 /// What is known of them.
 #[derive(Debug)]
-pub struct Shape<'a> {
+pub struct ReadShaper<'a> {
     from: &'a TcpStream,
     began: Instant,
     grain: RecordSizer,
     gather: WriteCoalescer,
-    rest: Option<Rest<'a>>,
+    rest: Option<GatheringPause<'a>>,
 }
 
 /// Nobody wakes us for each piece that arrives: that would cost more than the piece.
 #[derive(Debug)]
-struct Rest<'a> {
+struct GatheringPause<'a> {
     pause: Pause,
     from: &'a TcpStream,
 }
 
-impl<'a> Rest<'a> {
-    fn begin(pause: Pause, from: &'a TcpStream) -> Self {
+impl<'a> GatheringPause<'a> {
+    fn new(pause: Pause, from: &'a TcpStream) -> Self {
         // Fails only when the socket is dead, and then there is nothing to gather.
-        let _ = set_receive_lowat(from.as_fd(), ENOUGH);
+        let _ = set_receive_lowat(from.as_fd(), WAKE_BYTES);
         Self { pause, from }
     }
 }
 
-impl Drop for Rest<'_> {
+impl Drop for GatheringPause<'_> {
     fn drop(&mut self) {
         let _ = set_receive_lowat(self.from.as_fd(), 1);
     }
 }
 
-impl<'a> Shape<'a> {
+impl<'a> ReadShaper<'a> {
     /// Nothing has come yet.
     pub fn new(from: &'a TcpStream) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl<'a> Shape<'a> {
     }
 
     /// Most plaintext of the next record.
-    pub fn room(&mut self, most: usize) -> usize {
+    pub fn read_limit(&mut self, most: usize) -> usize {
         self.grain.next_size(self.began.elapsed(), most)
     }
 
@@ -67,13 +67,13 @@ impl<'a> Shape<'a> {
             return Poll::Pending;
         }
         if self.rest.take().is_none() && self.gather.should_wait(self.began.elapsed(), answers) {
-            self.rest = Pause::begin(cx).map(|pause| Rest::begin(pause, self.from));
+            self.rest = Pause::start(cx).map(|pause| GatheringPause::new(pause, self.from));
         }
         if self.rest.is_some() { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// So many bytes were taken.
-    pub fn took(&mut self, bytes: usize, answers: u64) {
+    pub fn on_read(&mut self, bytes: usize, answers: u64) {
         self.grain.record(bytes);
         self.gather.record(self.began.elapsed(), bytes, answers);
     }
@@ -102,8 +102,8 @@ mod tests {
         let resting = async {
             let timer = spawn_local(pause::run());
             yield_now().await;
-            let pause = poll_fn(|cx| Poll::Ready(Pause::begin(cx))).await.expect("the timer runs");
-            let rest = Rest::begin(pause, &near);
+            let pause = poll_fn(|cx| Poll::Ready(Pause::start(cx))).await.expect("the timer runs");
+            let rest = GatheringPause::new(pause, &near);
             far.write_all(b"!").await.unwrap();
             drop(rest);
             timeout(Duration::from_secs(10), near.readable()).await.expect("the byte is told of").unwrap();

@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 use ekiden_proto::direction::Direction;
 use ekiden_proto::limiting::FlowCounters;
 
-use super::course::{Answer, Course};
-use super::totals::Totals;
+use super::course::{Response, ResponseTimer};
+use super::totals::ListenerTotals;
 use crate::metrics::SecondsCounter;
 use crate::share::PacedSocket;
 use crate::tuning::Tuner;
 
 /// The counters of one session. A session never leaves its thread, so they are plain cells.
 #[derive(Debug)]
-pub struct Meter {
-    totals: Arc<Totals>,
-    down: OneWay,
-    up: OneWay,
-    course: Course,
+pub struct FlowStats {
+    totals: Arc<ListenerTotals>,
+    down: DirectionStats,
+    up: DirectionStats,
+    course: ResponseTimer,
 }
 
 #[derive(Debug, Default)]
-struct OneWay {
+struct DirectionStats {
     bytes: Cell<u64>,
     spliced: Cell<u64>,
     moves: Cell<u64>,
@@ -43,14 +43,19 @@ struct OneWay {
     tuner: RefCell<Option<Rc<Tuner>>>,
 }
 
-impl Meter {
+impl FlowStats {
     /// Counters at zero that also count into `totals`.
     #[must_use]
-    pub fn new(totals: Arc<Totals>) -> Self {
-        Self { totals, down: OneWay::default(), up: OneWay::default(), course: Course::default() }
+    pub fn new(totals: Arc<ListenerTotals>) -> Self {
+        Self {
+            totals,
+            down: DirectionStats::default(),
+            up: DirectionStats::default(),
+            course: ResponseTimer::default(),
+        }
     }
 
-    fn one_way(&self, direction: Direction) -> &OneWay {
+    fn direction(&self, direction: Direction) -> &DirectionStats {
         match direction {
             Direction::Down => &self.down,
             Direction::Up => &self.up,
@@ -58,32 +63,32 @@ impl Meter {
     }
 
     /// Notes who sends the bytes of a direction from now on; nobody that shares, for `None`.
-    pub fn is_sent_by(&self, direction: Direction, member: Option<Rc<PacedSocket>>) {
-        if let Some(before) = self.one_way(direction).member.replace(member) {
+    pub fn set_paced_by(&self, direction: Direction, member: Option<Rc<PacedSocket>>) {
+        if let Some(before) = self.direction(direction).member.replace(member) {
             before.deactivate();
         }
     }
 
     /// Notes who tunes the section that sends the bytes of a direction from now on; nobody, for `None`.
-    pub fn is_tuned_by(&self, direction: Direction, tuner: Option<Rc<Tuner>>) {
-        self.one_way(direction).tuner.replace(tuner);
+    pub fn set_tuner(&self, direction: Direction, tuner: Option<Rc<Tuner>>) {
+        self.direction(direction).tuner.replace(tuner);
     }
 
     /// Whether somebody tunes the section that sends the bytes of a direction.
     #[must_use]
     pub fn is_tuned(&self, direction: Direction) -> bool {
-        self.one_way(direction).tuner.borrow().is_some()
+        self.direction(direction).tuner.borrow().is_some()
     }
 
     /// Who tunes the section that sends the bytes of a direction.
     #[must_use]
     pub fn tuner(&self, direction: Direction) -> Option<Rc<Tuner>> {
-        self.one_way(direction).tuner.borrow().clone()
+        self.direction(direction).tuner.borrow().clone()
     }
 
     /// Notes how large the records of a direction may be now.
-    pub fn makes_records_of(&self, direction: Direction, most: usize) {
-        self.one_way(direction).tuner.borrow().iter().for_each(|tuner| tuner.set_max_record(most));
+    pub fn set_max_record(&self, direction: Direction, most: usize) {
+        self.direction(direction).tuner.borrow().iter().for_each(|tuner| tuner.set_max_record(most));
     }
 
     /// Bytes of either direction go through both sections: sent by one, acknowledged by the other.
@@ -94,15 +99,15 @@ impl Meter {
     }
 
     /// Notes how many shares its sections have.
-    pub fn weigh(&self, weight: u32) {
+    pub fn set_weight(&self, weight: u32) {
         for one_way in [&self.down, &self.up] {
             one_way.member.borrow().iter().for_each(|member| member.set_weight(weight));
         }
     }
 
     /// Notes bytes that were written from a buffer.
-    pub fn copied(&self, direction: Direction, bytes: usize) {
-        self.moves(direction, bytes as u64);
+    pub fn record_copied(&self, direction: Direction, bytes: usize) {
+        self.record_moved(direction, bytes as u64);
         match direction {
             Direction::Down => self.totals.down_copied.inc_by(bytes as u64),
             Direction::Up => self.totals.up_copied.inc_by(bytes as u64),
@@ -110,9 +115,9 @@ impl Meter {
     }
 
     /// Notes bytes that were written from a pipe.
-    pub fn spliced(&self, direction: Direction, bytes: usize) {
-        self.moves(direction, bytes as u64);
-        let one_way = self.one_way(direction);
+    pub fn record_spliced(&self, direction: Direction, bytes: usize) {
+        self.record_moved(direction, bytes as u64);
+        let one_way = self.direction(direction);
         one_way.spliced.set(one_way.spliced.get() + bytes as u64);
         match direction {
             Direction::Down => self.totals.down_spliced.inc_by(bytes as u64),
@@ -120,58 +125,58 @@ impl Meter {
         };
     }
 
-    fn moves(&self, direction: Direction, bytes: u64) {
-        let one_way = self.one_way(direction);
+    fn record_moved(&self, direction: Direction, bytes: u64) {
+        let one_way = self.direction(direction);
         one_way.moved(bytes);
-        one_way.waited(self.course.moved(direction, bytes));
+        one_way.on_wait(self.course.on_bytes(direction, bytes));
         self.wake_tuners();
     }
 
     /// Notes that there are bytes and no room to send them, until what it returns is dropped.
-    pub fn stalls(&self, direction: Direction) -> Stall<'_> {
+    pub fn start_stall(&self, direction: Direction) -> StallGuard<'_> {
         let since = Instant::now();
-        let (one_way, total) = (self.one_way(direction), self.totals.stalled(direction));
+        let (one_way, total) = (self.direction(direction), self.totals.stalled_seconds(direction));
         one_way.blocked_since.set(Some(since));
-        Stall { one_way, total, since }
+        StallGuard { one_way, total, since }
     }
 
     /// Notes how many bytes of a direction wait in this host now.
-    pub fn queue(&self, direction: Direction, bytes: usize) {
+    pub fn set_queued(&self, direction: Direction, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let before = self.one_way(direction).queued.replace(bytes);
+        let before = self.direction(direction).queued.replace(bytes);
         if bytes != before {
-            self.totals.queued(direction).inc_by(bytes - before);
+            self.totals.queued_bytes(direction).inc_by(bytes - before);
         }
     }
 
     /// Whether bytes waited in this host when somebody looked last.
     #[must_use]
-    pub fn queues(&self) -> bool {
+    pub fn has_queued(&self) -> bool {
         self.down.queued.get() + self.up.queued.get() > 0
     }
 
     /// Bytes in one direction.
     #[must_use]
     pub fn bytes(&self, direction: Direction) -> u64 {
-        self.one_way(direction).bytes.get()
+        self.direction(direction).bytes.get()
     }
 
     /// Time in which one direction had bytes and no room to send them, until now.
     #[must_use]
     pub fn blocked_for(&self, direction: Direction) -> Duration {
-        self.one_way(direction).blocked_for()
+        self.direction(direction).blocked_for()
     }
 
     /// Whether one direction has bytes and no room to send them.
     #[must_use]
     pub fn is_blocked(&self, direction: Direction) -> bool {
-        self.one_way(direction).blocked_since.get().is_some()
+        self.direction(direction).blocked_since.get().is_some()
     }
 
     /// What there is to say of one direction, until now.
     #[must_use]
-    pub fn clocks(&self, direction: Direction) -> FlowCounters {
-        let one_way = self.one_way(direction);
+    pub fn counters(&self, direction: Direction) -> FlowCounters {
+        let one_way = self.direction(direction);
         FlowCounters {
             bytes: one_way.bytes.get(),
             moves: one_way.moves.get(),
@@ -182,26 +187,26 @@ impl Meter {
     }
 
     /// Notes that the path stands: from now on the server is waited for, if it is the one who speaks first.
-    pub fn begins(&self) {
-        self.course.begins();
+    pub fn on_path_ready(&self) {
+        self.course.on_path_ready();
     }
 
     /// When the first byte for the client moved.
     #[must_use]
-    pub fn first_byte(&self) -> Option<Instant> {
-        self.course.first_byte()
+    pub fn first_byte_at(&self) -> Option<Instant> {
+        self.course.first_byte_at()
     }
 
     /// Time in which bytes moved, or were waited for and not by the client.
     #[must_use]
-    pub fn flowing(&self) -> Duration {
-        self.course.flowing()
+    pub fn active_time(&self) -> Duration {
+        self.course.active_time()
     }
 
     /// The largest answer, once there is one.
     #[must_use]
-    pub fn largest_answer(&self) -> Option<Answer> {
-        self.course.largest()
+    pub fn largest_response(&self) -> Option<Response> {
+        self.course.largest_response()
     }
 
     /// Bytes in both directions.
@@ -212,20 +217,20 @@ impl Meter {
 
     /// Of these, how many were spliced.
     #[must_use]
-    pub fn moved_by_splice(&self) -> u64 {
+    pub fn spliced_bytes(&self) -> u64 {
         self.down.spliced.get() + self.up.spliced.get()
     }
 }
 
 /// What waits for the sections of a session is gone with them.
-impl Drop for Meter {
+impl Drop for FlowStats {
     fn drop(&mut self) {
-        self.queue(Direction::Down, 0);
-        self.queue(Direction::Up, 0);
+        self.set_queued(Direction::Down, 0);
+        self.set_queued(Direction::Up, 0);
     }
 }
 
-impl OneWay {
+impl DirectionStats {
     fn moved(&self, bytes: u64) {
         self.bytes.set(self.bytes.get() + bytes);
         self.moves.set(self.moves.get() + 1);
@@ -239,7 +244,7 @@ impl OneWay {
     }
 
     /// Bytes were waited for, unless it was room. Some may move before there is enough of it.
-    fn waited(&self, pause: Duration) {
+    fn on_wait(&self, pause: Duration) {
         let blocked = self.blocked_for();
         let wait = pause.saturating_sub(blocked.saturating_sub(self.blocked_before.replace(blocked)));
         self.waiting.set(self.waiting.get() + wait);
@@ -249,21 +254,21 @@ impl OneWay {
 
 /// A direction that has bytes and no room to send them.
 #[must_use]
-pub struct Stall<'a> {
-    one_way: &'a OneWay,
+pub struct StallGuard<'a> {
+    one_way: &'a DirectionStats,
     /// That of all sessions.
     total: &'a SecondsCounter,
     since: Instant,
 }
 
-impl Stall<'_> {
+impl StallGuard<'_> {
     /// There is room again; how long there was none.
     pub fn end(self) -> Duration {
         self.since.elapsed()
     }
 }
 
-impl Drop for Stall<'_> {
+impl Drop for StallGuard<'_> {
     fn drop(&mut self) {
         let span = self.since.elapsed();
         self.one_way.blocked_since.set(None);

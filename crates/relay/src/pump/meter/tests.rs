@@ -2,22 +2,22 @@ use super::*;
 
 #[test]
 fn what_waited_for_room_did_not_wait_for_bytes() {
-    let meter = Meter::new(Arc::default());
+    let meter = FlowStats::new(Arc::default());
     let past = |millis| Instant::now() - Duration::from_millis(millis);
     meter.course.last_moved_at(Direction::Down, past(500));
-    let mut stall = meter.stalls(Direction::Down);
+    let mut stall = meter.start_stall(Direction::Down);
     stall.since = past(300);
     meter.down.blocked_since.set(Some(stall.since));
-    assert!(meter.is_blocked(Direction::Down) && meter.clocks(Direction::Down).blocked >= Duration::from_millis(300));
-    meter.copied(Direction::Down, 10);
+    assert!(meter.is_blocked(Direction::Down) && meter.counters(Direction::Down).blocked >= Duration::from_millis(300));
+    meter.record_copied(Direction::Down, 10);
     assert!(stall.end() >= Duration::from_millis(300));
-    let clocks = meter.clocks(Direction::Down);
+    let clocks = meter.counters(Direction::Down);
     assert!(!meter.is_blocked(Direction::Down) && clocks.blocked >= Duration::from_millis(300), "{clocks:?}");
     let waited = clocks.waiting.as_secs_f64();
     assert!((0.19..0.4).contains(&waited) && (clocks.wait_squares - waited * waited).abs() < 1e-9, "{clocks:?}");
     assert_eq!((clocks.bytes, clocks.moves), (10, 1));
 
     meter.course.last_moved_at(Direction::Down, past(500));
-    meter.copied(Direction::Up, 10);
-    assert_eq!(meter.clocks(Direction::Up).waiting, Duration::ZERO, "the client's own time");
+    meter.record_copied(Direction::Up, 10);
+    assert_eq!(meter.counters(Direction::Up).waiting, Duration::ZERO, "the client's own time");
 }

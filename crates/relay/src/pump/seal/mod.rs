@@ -20,12 +20,12 @@ use super::reading::read_once;
 
 /// The keys of a section, and what is half read of it.
 #[derive(Debug)]
-pub struct Seal {
+pub struct RecordCipher {
     sealer: RefCell<RecordKey>,
     opener: RefCell<RecordReader>,
 }
 
-impl Seal {
+impl RecordCipher {
     /// The keys that a handshake has brought. The first record has at most `first` bytes of plaintext, and nothing is read
     /// behind it.
     #[must_use]
@@ -35,7 +35,7 @@ impl Seal {
     }
 
     /// From here on everything that arrives is records.
-    pub fn only_records(&self) {
+    pub fn allow_read_ahead(&self) {
         self.opener.borrow_mut().allow_read_ahead();
     }
 
@@ -46,7 +46,7 @@ impl Seal {
 
     /// Makes records of `plaintext`.
     #[must_use]
-    pub fn sealed(&self, plaintext: &[u8]) -> Vec<u8> {
+    pub fn seal_all(&self, plaintext: &[u8]) -> Vec<u8> {
         let pieces = plaintext.len().div_ceil(MAX_PLAINTEXT);
         let mut records = Vec::with_capacity(plaintext.len() + pieces * (HEADER_LENGTH + TAG_LENGTH));
         for piece in plaintext.chunks(MAX_PLAINTEXT) {
@@ -61,7 +61,7 @@ impl Seal {
 
     /// The record that ends a stream.
     #[must_use]
-    pub fn end(&self) -> Vec<u8> {
+    pub fn end_record(&self) -> Vec<u8> {
         let mut record = vec![0; HEADER_LENGTH + TAG_LENGTH];
         self.seal(&mut record);
         record
@@ -88,7 +88,7 @@ impl Seal {
     ///
     /// # Errors
     /// As [`Seal::read`].
-    pub fn read_row(&self, from: &TcpStream) -> io::Result<Option<OpenedRecord>> {
+    pub fn read_batch(&self, from: &TcpStream) -> io::Result<Option<OpenedRecord>> {
         let mut opener = self.opener.borrow_mut();
         receive(&mut opener, from)?;
         opener.next_batch().map_err(invalid)
@@ -98,7 +98,7 @@ impl Seal {
     ///
     /// # Errors
     /// As [`Seal::read`].
-    pub async fn next(&self, from: &TcpStream) -> io::Result<OpenedRecord> {
+    pub async fn next_record(&self, from: &TcpStream) -> io::Result<OpenedRecord> {
         loop {
             if !self.has_record() {
                 from.readable().await?;

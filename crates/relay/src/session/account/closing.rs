@@ -11,8 +11,8 @@ use super::Session;
 use crate::pump;
 
 impl Session {
-    fn closed(&self) -> SessionClosed {
-        self.look_for_limits_at_end();
+    fn closed_event(&self) -> SessionClosed {
+        self.sample_limits_at_end();
         let limit = self.limit();
         let mut story = self.story.take();
         let book = &self.entrance.shared().estimates;
@@ -29,21 +29,21 @@ impl Session {
             target: story.target,
             server: story.server,
             path: self.path_name(),
-            chosen: self.conclusion().map(Box::new),
+            chosen: self.final_choice().map(Box::new),
             end,
             detail: story.detail.or_else(|| end.detail().map(str::to_owned)),
             duration,
             handshake: story.asked.map(|asked| asked.saturating_duration_since(self.opened)),
             first_byte: self
                 .meter
-                .first_byte()
+                .first_byte_at()
                 .zip(story.asked)
                 .map(|(first, asked)| first.saturating_duration_since(asked)),
             connect: story.connect,
             hops: story.hops,
             bytes_up: self.meter.bytes(Direction::Up),
             bytes_down: self.meter.bytes(Direction::Down),
-            bytes_spliced: self.meter.moved_by_splice(),
+            bytes_spliced: self.meter.spliced_bytes(),
             down,
             up,
             limited: limit.as_ref().map(Diagnosis::factor),
@@ -55,19 +55,19 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let closed = self.closed();
+        let closed = self.closed_event();
         if matches!(closed.end, EndReason::Drained | EndReason::Panicked) {
             pump::abort(&self.client);
         }
         if let Some(ends) = &self.caught {
-            self.entrance.shared().held.forget(ends);
+            self.entrance.shared().held.remove(ends);
         }
-        if let Some(ahead) = self.take_ahead() {
+        if let Some(ahead) = self.take_pre_dialed() {
             ahead.abandon();
         }
-        self.entrance.worker.unlist(self.place.get());
+        self.entrance.worker.unregister(self.place.get());
         // The reader of the closing event finds the place free.
         drop(self.permit.take());
-        self.entrance.shared().emit_closed(closed, self.sender());
+        self.entrance.shared().emit_closed(closed, self.previous_relay());
     }
 }

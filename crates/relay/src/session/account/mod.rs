@@ -17,62 +17,62 @@ use tokio::net::TcpStream;
 
 use crate::admission::SessionPermit;
 use crate::dial::DialError;
-use crate::entrance::Entrance;
-use crate::gate::{Ahead, Ends};
-use crate::ingress::section::Arrival;
+use crate::entrance::ListenerContext;
+use crate::gate::{FourTuple, PreDialed};
+use crate::ingress::section::IncomingOpen;
 use crate::measure::{PeerId, SectionSampler};
-use crate::pump::{Meter, Patience, Seal};
-use crate::session::limits::Limiting;
-use crate::session::{Course, Errand, Samples};
+use crate::pump::{FlowStats, IdleTimeouts, RecordCipher};
+use crate::session::limits::LimitState;
+use crate::session::{DialContext, PathFeedback, SectionSamples};
 use crate::status::{SectionView, SessionView};
 
 /// What is known of a session.
 pub struct Session {
     /// Where it came in.
-    pub entrance: Rc<Entrance>,
+    pub entrance: Rc<ListenerContext>,
     /// The client's section.
     pub client: Rc<TcpStream>,
     /// Exact counters.
-    pub meter: Meter,
+    pub meter: FlowStats,
     /// Unique in this run of the relay.
     pub id: u64,
     /// What it wants done.
-    pub errand: Errand,
+    pub errand: DialContext,
     /// The connection's ends, where the rules have caught it.
-    pub caught: Option<Ends>,
+    pub caught: Option<FourTuple>,
     /// What was dialled for it before it began.
-    ahead: RefCell<Option<Box<Ahead>>>,
+    ahead: RefCell<Option<Box<PreDialed>>>,
     pub(super) opened: Instant,
-    pub(super) story: RefCell<Story>,
+    pub(super) story: RefCell<SessionState>,
     /// What holds it back; none until something has moved.
-    pub(super) limiting: RefCell<Option<Box<Limiting>>>,
+    pub(super) limiting: RefCell<Option<Box<LimitState>>>,
     /// How it comes out, where the relay has chosen its way.
-    pub(super) course: RefCell<Option<Course>>,
+    pub(super) course: RefCell<Option<PathFeedback>>,
     /// What was told of its sections while it runs.
-    pub(super) samples: RefCell<Samples>,
+    pub(super) samples: RefCell<SectionSamples>,
     place: Cell<usize>,
     /// The place of this session, in total and for its client; `None` for a connection that is turned away.
     permit: Cell<Option<SessionPermit>>,
 }
 
 /// How a session comes in.
-pub enum Came {
+pub enum Origin {
     /// By its own wish.
     Itself,
     /// A relay has sent it.
-    ByRelay(Rc<Arrival>),
+    ByRelay(Rc<IncomingOpen>),
     /// The rules have caught it.
     Caught {
         /// The connection's ends; none where nobody was to be caught, and the listener itself was asked.
-        ends: Option<Ends>,
+        ends: Option<FourTuple>,
         /// What was dialled for it while its first packet waited.
-        ahead: Option<Box<Ahead>>,
+        ahead: Option<Box<PreDialed>>,
     },
 }
 
 /// The part of it that changes.
 #[derive(Default)]
-pub(super) struct Story {
+pub(super) struct SessionState {
     user: Option<Box<str>>,
     target: Option<Target>,
     server: Option<ServerAddr>,
@@ -91,96 +91,97 @@ pub(super) struct Story {
 impl Session {
     /// A session that has just been accepted; it is listed with its worker until it is dropped.
     pub fn open(
-        entrance: Rc<Entrance>,
+        entrance: Rc<ListenerContext>,
         client: TcpStream,
         address: ClientAddr,
-        came: Came,
+        came: Origin,
         permit: Option<SessionPermit>,
     ) -> Rc<Self> {
         let shared = entrance.shared();
         shared.metrics.record_accepted(&entrance.listener.name);
         let (arrival, caught, ahead) = match came {
-            Came::Itself => (None, None, None),
-            Came::ByRelay(arrival) => (Some(arrival), None, None),
-            Came::Caught { ends, ahead } => (None, ends, ahead),
+            Origin::Itself => (None, None, None),
+            Origin::ByRelay(arrival) => (Some(arrival), None, None),
+            Origin::Caught { ends, ahead } => (None, ends, ahead),
         };
-        let (client, meter) = (Rc::new(client), Meter::new(entrance.totals()));
-        meter.is_sent_by(Direction::Down, entrance.worker.desk.register(&client, entrance.listener.weight));
+        let (client, meter) = (Rc::new(client), FlowStats::new(entrance.totals()));
+        meter.set_paced_by(Direction::Down, entrance.worker.desk.register(&client, entrance.listener.weight));
         let idle = entrance.config.timeouts.idle;
-        meter.is_tuned_by(Direction::Down, entrance.worker.rounds.tuner(&client, &entrance.listener.profile, idle));
+        meter.set_tuner(Direction::Down, entrance.worker.rounds.tuner(&client, &entrance.listener.profile, idle));
         let session = Rc::new(Self {
-            id: shared.next_session(),
+            id: shared.next_session_id(),
             meter,
             client,
-            errand: Errand::new(Rc::clone(&entrance), address, arrival, entrance.config.timeouts.connect),
+            errand: DialContext::new(Rc::clone(&entrance), address, arrival, entrance.config.timeouts.connect),
             caught,
             ahead: RefCell::new(ahead),
             opened: Instant::now(),
             story: RefCell::default(),
             limiting: RefCell::default(),
             course: RefCell::default(),
-            samples: RefCell::new(Samples::begin()),
+            samples: RefCell::new(SectionSamples::new()),
             place: Cell::new(0),
             permit: Cell::new(permit),
             entrance,
         });
-        session.place.set(session.entrance.worker.list(&session));
+        session.place.set(session.entrance.worker.register(&session));
         session.watch_client();
         session
     }
 
     /// Notes where the client wants to go.
-    pub fn wants(&self, target: &Target) {
+    pub fn set_target(&self, target: &Target) {
         let mut story = self.story.borrow_mut();
         story.target = Some(target.clone());
         story.asked.get_or_insert_with(Instant::now);
     }
 
     /// What was dialled for it before it began; once.
-    pub fn take_ahead(&self) -> Option<Ahead> {
+    pub fn take_pre_dialed(&self) -> Option<PreDialed> {
         self.ahead.take().map(|ahead| *ahead)
     }
 
     /// Notes the section that was dialled for it.
-    pub fn reached(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
+    pub fn on_connected(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
         let (worker, idle) = (&self.entrance.worker, self.entrance.config.timeouts.idle);
-        self.meter.is_sent_by(Direction::Up, worker.desk.register(&stream, self.weight()));
+        self.meter.set_paced_by(Direction::Up, worker.desk.register(&stream, self.weight()));
         let tuner = self.errand.profile().and_then(|profile| worker.rounds.tuner(&stream, &profile, idle));
-        self.meter.is_tuned_by(Direction::Up, tuner);
+        self.meter.set_tuner(Direction::Up, tuner);
         let mut story = self.story.borrow_mut();
         story.asked.get_or_insert(asked);
         story.connect = Some(asked.elapsed());
         story.server = Some(server);
-        let place = self.errand.via().map(|via| via.peer_id(server)).filter(|_| self.entrance.config.needs_estimates());
+        let place =
+            self.errand.first_hop().map(|via| via.peer_id(server)).filter(|_| self.entrance.config.needs_estimates());
         let watch = place.map(|place| {
-            SectionSampler::start(&stream, Direction::Up, place, &self.meter).with_origin_relay(self.sender())
+            SectionSampler::start(&stream, Direction::Up, place, &self.meter).with_origin_relay(self.previous_relay())
         });
         if let Some(mut before) = std::mem::replace(&mut story.watches[1], watch) {
             before.sample(&self.meter, &self.entrance.shared().estimates);
         }
         story.stream = Some(stream);
         drop(story);
-        self.sets_out(asked.elapsed());
+        self.on_path_ready(asked.elapsed());
     }
 
     /// A relay is a neighbour; what other clients' sections are like is nobody's choice.
     fn watch_client(&self) {
         let watch = |key| SectionSampler::start(&self.client, Direction::Down, PeerId::Relay(key), &self.meter);
-        self.story.borrow_mut().watches[0] = self.sender().map(watch);
+        self.story.borrow_mut().watches[0] = self.previous_relay().map(watch);
     }
 
     /// The relay that has sent it.
-    fn sender(&self) -> Option<PublicKey> {
-        self.errand.arrival.as_ref().map(|arrival| arrival.key())
+    fn previous_relay(&self) -> Option<PublicKey> {
+        self.errand.arrival.as_ref().map(|arrival| arrival.previous_relay())
     }
 
     /// Measures its sections while it runs.
-    pub fn look(&self) {
+    pub fn sample_sections(&self) {
         let book = &self.entrance.shared().estimates;
         self.story.borrow_mut().watches.iter_mut().flatten().for_each(|watch| watch.sample_if_due(&self.meter, book));
-        self.tells();
-        self.look_for_limits();
-        self.sample();
+        self.report_progress();
+        self.sample_limits();
+        self.emit_samples();
     }
 
     /// The server's section, while there is one.
@@ -194,22 +195,22 @@ impl Session {
     }
 
     /// Notes that the relays have answered, and how long each of them took.
-    pub fn answered(&self, times: Vec<Duration>, asked: Instant) {
+    pub fn on_relay_answer(&self, times: Vec<Duration>, asked: Instant) {
         let mut story = self.story.borrow_mut();
         story.connect = Some(asked.elapsed());
         story.hops = times;
     }
 
     /// The keys of the client's bytes, where those are in records.
-    pub fn data_seal(&self) -> Option<Rc<Seal>> {
-        self.errand.arrival.as_ref().and_then(|arrival| arrival.data_seal())
+    pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
+        self.errand.arrival.as_ref().and_then(|arrival| arrival.data_cipher())
     }
 
     /// Notes that the server's section is no longer this session's; what the kernel knew of it is kept.
-    pub fn parted(&self) {
-        self.look_for_limits_at_end();
-        self.meter.is_sent_by(Direction::Up, None);
-        self.meter.is_tuned_by(Direction::Up, None);
+    pub fn release_upstream(&self) {
+        self.sample_limits_at_end();
+        self.meter.set_paced_by(Direction::Up, None);
+        self.meter.set_tuner(Direction::Up, None);
         let mut story = self.story.borrow_mut();
         if let Some(mut watch) = story.watches[1].take() {
             watch.sample(&self.meter, &self.entrance.shared().estimates);
@@ -220,25 +221,25 @@ impl Session {
     }
 
     /// Notes why the target was not reached.
-    pub fn failed(&self, error: &DialError) -> EndReason {
-        self.remarks(error.detail());
+    pub fn record_dial_error(&self, error: &DialError) -> EndReason {
+        self.set_detail(error.detail());
         EndReason::ConnectFailed(error.cause)
     }
 
     /// Notes more on how it ends.
-    pub fn remarks(&self, detail: Option<String>) {
+    pub fn set_detail(&self, detail: Option<String>) {
         self.story.borrow_mut().detail = detail;
     }
 
     /// Notes how it ended.
-    pub fn ends(&self, end: EndReason) {
+    pub fn set_end(&self, end: EndReason) {
         self.story.borrow_mut().end = Some(end);
     }
 
     /// How long it may be silent.
-    pub fn patience(&self) -> Patience {
+    pub fn idle_timeouts(&self) -> IdleTimeouts {
         let timeouts = &self.entrance.config.timeouts;
-        Patience { idle: timeouts.idle, half_closed: timeouts.half_close_idle }
+        IdleTimeouts { idle: timeouts.idle, half_closed: timeouts.half_close_idle }
     }
 
     /// What `ekiden status` shows of it.
@@ -277,6 +278,6 @@ impl Session {
     }
 
     fn path_name(&self) -> String {
-        self.errand.path().map_or_else(|| "-".to_owned(), String::from)
+        self.errand.path_name().map_or_else(|| "-".to_owned(), String::from)
     }
 }

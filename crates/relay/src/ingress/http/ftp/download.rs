@@ -10,17 +10,17 @@ use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::http::{BodyFraming, Headers};
 use suppaftp::Status;
 
-use super::answer::Answer;
+use super::answer::FtpResponse;
 use super::location::TransferForm;
-use super::server::{Order, Server, Transfer, socket};
-use super::{Asked, Method, Trouble};
-use crate::ingress::Inbox;
+use super::server::{FtpConnection, Transfer, TransferCommand, socket};
+use super::{FtpFailure, FtpRequest, Method};
+use crate::ingress::HandshakeReader;
 use crate::ingress::http::body::BodyCoding;
-use crate::ingress::http::exchange::After;
+use crate::ingress::http::exchange::ClientConnection;
 use crate::pump;
 
 /// How long the server may think about a file that has arrived in full.
-const AFTERTHOUGHT: Duration = Duration::from_secs(2);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Content types by the end of the name; everything else is bytes.
 const CONTENT_TYPES: [(&str, &str); 32] = [
@@ -59,20 +59,20 @@ const CONTENT_TYPES: [(&str, &str); 32] = [
 ];
 
 /// What the server tells of a file before it sends it.
-struct Facts {
+struct FileInfo {
     size: Option<u64>,
     modified: Option<String>,
 }
 
 /// Sends the file, or a redirect where it turns out to be a directory.
-pub async fn fetch(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, Trouble> {
-    let found = if asked.method == Method::Head { describe(asked, server).await } else { send(asked, server).await };
+pub async fn fetch(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
+    let found = if asked.method == Method::Head { head(asked, server).await } else { send(asked, server).await };
     match found {
-        Err(Trouble::Said(response)) if response.status == Status::FileUnavailable => {
+        Err(FtpFailure::Said(response)) if response.status == Status::FileUnavailable => {
             match server.enter(&asked.location.path).await {
                 Ok(()) => asked.redirect().await,
                 // Not a directory either, so what the server said of the file stands.
-                Err(Trouble::Said(_)) => Err(Trouble::Said(response)),
+                Err(FtpFailure::Said(_)) => Err(FtpFailure::Said(response)),
                 Err(trouble) => Err(trouble),
             }
         }
@@ -80,69 +80,74 @@ pub async fn fetch(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, 
     }
 }
 
-async fn send(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, Trouble> {
+async fn send(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
     let form = asked.location.form;
     server.set_form(form).await?;
-    let facts = match facts(asked, server).await {
+    let facts = match file_info(asked, server).await {
         // A server may refuse to tell the size of what it is willing to send.
-        Err(Trouble::Said(_) | Trouble::Refused(..)) => Facts { size: None, modified: None },
+        Err(FtpFailure::Said(_) | FtpFailure::Refused(..)) => FileInfo { size: None, modified: None },
         other => other?,
     };
-    let transfer = server.begin(Order::Retrieve(&asked.location.path)).await?;
+    let transfer = server.start_transfer(TransferCommand::Retrieve(&asked.location.path)).await?;
     carry(asked, server, facts, transfer).await
 }
 
-async fn carry(asked: &Asked<'_>, server: &mut Server<'_>, facts: Facts, transfer: Transfer) -> Result<After, Trouble> {
+async fn carry(
+    asked: &FtpRequest<'_>,
+    server: &mut FtpConnection<'_>,
+    facts: FileInfo,
+    transfer: Transfer,
+) -> Result<ClientConnection, FtpFailure> {
     let body = facts.size.map_or(BodyFraming::UntilClose, BodyFraming::Length);
     let after = asked
-        .patiently(async {
+        .with_idle_timeout(async {
             let data = socket(&transfer);
-            let after = asked.begin(answer(asked, facts, body)).await?;
+            let after = asked.begin(response(asked, facts, body)).await?;
             let down = asked.lane(data, &asked.session.client, Direction::Down);
-            let carried = down.carry(&mut Inbox::of(data), body, BodyCoding::Plain).await;
-            carried.map_err(|broken| Trouble::Ended(pump::end_of(&broken, Direction::Down)))?;
+            let carried = down.relay(&mut HandshakeReader::from_stream(data), body, BodyCoding::Plain).await;
+            carried.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))?;
             Ok(after)
         })
         .await?;
     match body {
         // All bytes are there, whatever the server thinks of them now.
-        BodyFraming::Length(_) => drop(server.complete(transfer, AFTERTHOUGHT).await),
+        BodyFraming::Length(_) => drop(server.complete(transfer, COMPLETION_TIMEOUT).await),
         _ => server.complete(transfer, asked.session.entrance.config.timeouts.connect).await?,
     }
     Ok(after)
 }
 
-async fn describe(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, Trouble> {
+async fn head(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
     // Some servers tell no size while they are to change line ends.
     server.set_form(TransferForm::Binary).await?;
-    let facts = match facts(asked, server).await {
-        Err(Trouble::Said(response)) if response.status != Status::FileUnavailable => {
-            Facts { size: None, modified: None }
+    let facts = match file_info(asked, server).await {
+        Err(FtpFailure::Said(response)) if response.status != Status::FileUnavailable => {
+            FileInfo { size: None, modified: None }
         }
         other => other?,
     };
     let body = facts.size.map_or(BodyFraming::UntilClose, BodyFraming::Length);
-    asked.patiently(asked.begin(answer(asked, facts, body))).await
+    asked.with_idle_timeout(asked.begin(response(asked, facts, body))).await
 }
 
-async fn facts(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<Facts, Trouble> {
+async fn file_info(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<FileInfo, FtpFailure> {
     let path = &asked.location.path;
     let is_text = asked.location.form == TransferForm::Text;
     if is_text && asked.method == Method::Get {
-        return Ok(Facts { size: None, modified: None });
+        return Ok(FileInfo { size: None, modified: None });
     }
     let size = server.size(path).await?;
     let modified = server.modified(path).await?;
-    Ok(Facts { size: (!is_text).then_some(size), modified })
+    Ok(FileInfo { size: (!is_text).then_some(size), modified })
 }
 
-fn answer(asked: &Asked<'_>, facts: Facts, body: BodyFraming) -> Answer {
+fn response(asked: &FtpRequest<'_>, facts: FileInfo, body: BodyFraming) -> FtpResponse {
     let mut headers = Headers::new();
     headers.push("Content-Type", content_type(&asked.location.path));
     if let Some(date) = facts.modified {
         headers.push("Last-Modified", date);
     }
-    Answer { status: 200, headers, body, stays: asked.stays }
+    FtpResponse { status: 200, headers, body, stays: asked.stays }
 }
 
 fn content_type(path: &str) -> &'static str {

@@ -14,25 +14,25 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use suppaftp::list::ListParser;
 use time::OffsetDateTime;
 
-use super::answer::Answer;
+use super::answer::FtpResponse;
 use super::location::bytes_of;
-use super::server::{Order, Server, Transfer, socket};
-use super::{Asked, Method, Trouble};
-use crate::ingress::Inbox;
-use crate::ingress::http::exchange::After;
-use crate::ingress::inbox::Trouble as Ending;
+use super::server::{FtpConnection, Transfer, TransferCommand, socket};
+use super::{FtpFailure, FtpRequest, Method};
+use crate::ingress::HandshakeReader;
+use crate::ingress::http::exchange::ClientConnection;
+use crate::ingress::inbox::ReadError as Ending;
 
 /// Longest line of a list, in bytes.
-const LONGEST_LINE: usize = 8 * 1024;
+const MAX_LINE: usize = 8 * 1024;
 
 /// How much of the page is gathered before it is written.
-const PIECE: usize = 16 * 1024;
+const PAGE_CHUNK: usize = 16 * 1024;
 
 /// What is encoded in the path segment of a link.
 const IN_LINKS: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Sends the page, or a redirect where relative links would not lead into the directory.
-pub async fn show(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, Trouble> {
+pub async fn list(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
     if !asked.location.path.is_empty() {
         server.enter(&asked.location.path).await?;
     }
@@ -40,13 +40,13 @@ pub async fn show(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, T
         return asked.redirect().await;
     }
     if asked.method == Method::Head {
-        return asked.patiently(asked.begin(answer(asked))).await;
+        return asked.with_idle_timeout(asked.begin(response(asked))).await;
     }
     // Lines are what a server sends unless told otherwise (RFC 959, 5.1).
-    let transfer = server.begin(Order::List).await?;
+    let transfer = server.start_transfer(TransferCommand::List).await?;
     let (after, mut page) = asked
-        .patiently(async {
-            let after = asked.begin(answer(asked)).await?;
+        .with_idle_timeout(async {
+            let after = asked.begin(response(asked)).await?;
             let page = write_rows(asked, &transfer).await?;
             Ok((after, page))
         })
@@ -55,7 +55,7 @@ pub async fn show(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, T
     server.complete(transfer, asked.session.entrance.config.timeouts.connect).await?;
     page.push_str("</table>\n</body>\n</html>\n");
     asked
-        .patiently(async {
+        .with_idle_timeout(async {
             write_piece(asked, &mut page).await?;
             if framing(asked) == BodyFraming::Chunked { asked.write(b"0\r\n\r\n").await } else { Ok(()) }
         })
@@ -63,30 +63,30 @@ pub async fn show(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, T
     Ok(after)
 }
 
-fn framing(asked: &Asked<'_>) -> BodyFraming {
+fn framing(asked: &FtpRequest<'_>) -> BodyFraming {
     if asked.version == Version::Http11 { BodyFraming::Chunked } else { BodyFraming::UntilClose }
 }
 
-fn answer(asked: &Asked<'_>) -> Answer {
+fn response(asked: &FtpRequest<'_>) -> FtpResponse {
     let mut headers = Headers::new();
     headers.push("Content-Type", "text/html; charset=utf-8");
     // Should a name ever get around the escaping, nothing runs.
     headers.push("Content-Security-Policy", "default-src 'none'");
-    Answer { status: 200, headers, body: framing(asked), stays: asked.stays }
+    FtpResponse { status: 200, headers, body: framing(asked), stays: asked.stays }
 }
 
 /// Writes the page up to the last full piece and returns the rest.
-async fn write_rows(asked: &Asked<'_>, transfer: &Transfer) -> Result<String, Trouble> {
-    let mut page = beginning(asked);
-    let mut lines = Inbox::of(socket(transfer));
+async fn write_rows(asked: &FtpRequest<'_>, transfer: &Transfer) -> Result<String, FtpFailure> {
+    let mut page = page_head(asked);
+    let mut lines = HandshakeReader::from_stream(socket(transfer));
     loop {
         match lines.next(line).await {
             Ok(text) => row(&text, &mut page),
             Err(Ending::Gone(io::ErrorKind::UnexpectedEof)) => break,
             Err(Ending::Gone(_) | Ending::Late) => return Err(Cause::Reset.into()),
-            Err(Ending::Wire(_)) => return Err(Trouble::Refused(502, "The server's list is none.")),
+            Err(Ending::Wire(_)) => return Err(FtpFailure::Refused(502, "The server's list is none.")),
         }
-        if page.len() >= PIECE {
+        if page.len() >= PAGE_CHUNK {
             write_piece(asked, &mut page).await?;
         }
     }
@@ -94,7 +94,7 @@ async fn write_rows(asked: &Asked<'_>, transfer: &Transfer) -> Result<String, Tr
     Ok(page)
 }
 
-async fn write_piece(asked: &Asked<'_>, page: &mut String) -> Result<(), Trouble> {
+async fn write_piece(asked: &FtpRequest<'_>, page: &mut String) -> Result<(), FtpFailure> {
     let mut piece = std::mem::take(page);
     if framing(asked) == BodyFraming::Chunked {
         piece.insert_str(0, &chunked::write_chunk_head(piece.len() as u64));
@@ -103,7 +103,7 @@ async fn write_piece(asked: &Asked<'_>, page: &mut String) -> Result<(), Trouble
     asked.write(piece.as_bytes()).await
 }
 
-fn beginning(asked: &Asked<'_>) -> String {
+fn page_head(asked: &FtpRequest<'_>) -> String {
     let name = bytes_of(&asked.location.path);
     let title = escaped(&format!("{}/{}", asked.location.realm(), String::from_utf8_lossy(&name)));
     let parent = if asked.location.has_parent() { "<p><a href=\"../\">Parent directory</a></p>\n" } else { "" };
@@ -117,7 +117,7 @@ fn beginning(asked: &Asked<'_>) -> String {
 fn line(bytes: &[u8]) -> Parsed<Vec<u8>> {
     match bytes.iter().position(|byte| *byte == b'\n') {
         Some(end) => Ok((bytes[..end].to_vec(), end + 1)),
-        None if bytes.len() > LONGEST_LINE => Err(WireError::TooLarge),
+        None if bytes.len() > MAX_LINE => Err(WireError::TooLarge),
         None => Err(WireError::Incomplete),
     }
 }
@@ -221,6 +221,6 @@ mod tests {
     fn lines_have_an_end() {
         assert_eq!(line(b"ab\r\ncd"), Ok((b"ab\r".to_vec(), 4)));
         assert_eq!(line(b"ab"), Err(WireError::Incomplete));
-        assert_eq!(line(&vec![b'x'; LONGEST_LINE + 1]), Err(WireError::TooLarge));
+        assert_eq!(line(&vec![b'x'; MAX_LINE + 1]), Err(WireError::TooLarge));
     }
 }

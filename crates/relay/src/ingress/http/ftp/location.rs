@@ -17,7 +17,7 @@ const ANONYMOUS_PASSWORD: &str = "ekiden@";
 
 /// What a URL names.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Location {
+pub struct FtpUrl {
     /// Who logs in.
     pub login: Login,
     /// From the login directory, or from the root with `/` at the beginning; empty for the login directory itself.
@@ -59,9 +59,9 @@ pub enum TransferForm {
 
 /// Text whose characters are bytes, as [`Location`] keeps it.
 #[derive(Debug)]
-pub struct Bytes;
+pub struct Latin1;
 
-impl Encoding for Bytes {
+impl Encoding for Latin1 {
     fn decode(&self, bytes: &[u8]) -> String {
         bytes.iter().map(|byte| char::from(*byte)).collect()
     }
@@ -76,7 +76,7 @@ pub fn bytes_of(text: &str) -> Vec<u8> {
     text.chars().map(|c| u8::try_from(c).unwrap_or(b'?')).collect()
 }
 
-impl Location {
+impl FtpUrl {
     /// Reads a URL; nothing when a part of it cannot be part of an FTP command.
     pub fn read(form: &RequestTarget, headers: &Headers) -> Option<Self> {
         let RequestTarget::Absolute { authority_text, userinfo, path_and_query, .. } = form else { return None };
@@ -121,7 +121,7 @@ impl Location {
     }
 
     /// Without user, password and whatever stands behind `?`.
-    pub fn for_the_log(&self) -> String {
+    pub fn redacted(&self) -> String {
         let path = self.written.split('?').next().unwrap_or_default();
         format!("ftp://{}{path}", self.authority)
     }
@@ -135,7 +135,7 @@ impl Login {
         let in_field = headers.get("Authorization").and_then(auth::parse_basic);
         let (user, password) = match (in_url.map(|userinfo| userinfo.split_once(':').ok_or(userinfo)), in_field) {
             (Some(Ok((user, password))), _) => (decode(user)?, decode(password)?),
-            (_, Some((user, password))) => (checked(&user)?, checked(&password)?),
+            (_, Some((user, password))) => (decode_checked(&user)?, decode_checked(&password)?),
             (Some(Err(user)), None) => (decode(user)?, String::new()),
             (None, None) => (String::new(), String::new()),
         };
@@ -159,13 +159,13 @@ fn split_type(path: &str) -> (&str, TransferForm) {
 }
 
 fn decode(text: &str) -> Option<String> {
-    checked(&percent_decode_str(text).collect::<Vec<u8>>())
+    decode_checked(&percent_decode_str(text).collect::<Vec<u8>>())
 }
 
 /// A line break ends a command, and NUL ends the string that a server makes of it.
-fn checked(bytes: &[u8]) -> Option<String> {
+fn decode_checked(bytes: &[u8]) -> Option<String> {
     let ends_a_command = bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
-    (!ends_a_command).then(|| Bytes.decode(bytes))
+    (!ends_a_command).then(|| Latin1.decode(bytes))
 }
 
 #[cfg(test)]
@@ -173,13 +173,13 @@ mod tests {
     use super::*;
     use ekiden_proto::wire::http::RequestHead;
 
-    fn read(url: &str, authorization: Option<&[u8]>) -> Option<Location> {
+    fn read(url: &str, authorization: Option<&[u8]>) -> Option<FtpUrl> {
         let head = format!("GET {url} HTTP/1.1\r\n\r\n");
         let (mut head, _) = RequestHead::parse(head.as_bytes(), 4096).unwrap();
         if let Some(value) = authorization {
             head.headers.push("Authorization", value);
         }
-        Location::read(&head.target, &head.headers)
+        FtpUrl::read(&head.target, &head.headers)
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
             let location = read(url, None).unwrap();
             let found = (location.path.as_str(), location.form, location.is_folder());
             assert_eq!(found, (path, form, is_folder), "{url}");
-            assert_eq!(Bytes.encode(path).unwrap(), bytes_of(path));
+            assert_eq!(Latin1.encode(path).unwrap(), bytes_of(path));
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn what_is_written_down_has_no_secrets() {
         let location = read("ftp://me:secret@h:2121/a/b?c;type=a", None).unwrap();
-        assert_eq!(location.for_the_log(), "ftp://h:2121/a/b");
+        assert_eq!(location.redacted(), "ftp://h:2121/a/b");
         assert_eq!(location.realm(), "ftp://h:2121");
         assert_eq!(location.with_slash(), "ftp://me:secret@h:2121/a/b?c/");
         assert!(!format!("{:?}", location.login).contains("secret"));

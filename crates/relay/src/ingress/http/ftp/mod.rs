@@ -27,26 +27,26 @@ use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::http::{BodyFraming, Headers, RequestHead, RequestTarget, Version};
 use tokio::net::TcpStream;
 
-use super::body::Lane;
-use super::exchange::{After, forward, give_up};
+use super::body::BodyFlow;
+use super::exchange::{ClientConnection, forward, give_up};
 use super::request_log::RequestLog;
-use super::{client_stays, tell};
+use super::{is_persistent, send_error};
 use crate::dial::DialError;
-use crate::ingress::Inbox;
-use crate::path::Way;
+use crate::ingress::HandshakeReader;
+use crate::path::PathChoice;
 use crate::pump;
 use crate::session::Session;
 
 pub use listing::row;
-use location::Location;
-use server::Server;
+use location::FtpUrl;
+use server::FtpConnection;
 
 /// A request for an `ftp://` URL.
-struct Asked<'a> {
+struct FtpRequest<'a> {
     session: &'a Session,
     log: RefCell<RequestLog<'a>>,
     target: Target,
-    location: Location,
+    location: FtpUrl,
     method: Method,
     version: Version,
     headers: Headers,
@@ -76,7 +76,7 @@ impl Method {
 }
 
 /// Why it was not done.
-enum Trouble {
+enum FtpFailure {
     /// The server, or its data connection, was not reached, or fell silent.
     Dial(DialError),
     /// The server said no.
@@ -87,7 +87,7 @@ enum Trouble {
     Ended(EndReason),
 }
 
-impl From<Cause> for Trouble {
+impl From<Cause> for FtpFailure {
     fn from(cause: Cause) -> Self {
         Self::Dial(cause.into())
     }
@@ -97,88 +97,92 @@ impl From<Cause> for Trouble {
 ///
 /// # Errors
 /// How the session ended.
-pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) -> Result<After, EndReason> {
+pub async fn run(
+    session: &Session,
+    inbox: &mut HandshakeReader<'_>,
+    head: RequestHead,
+) -> Result<ClientConnection, EndReason> {
     let RequestTarget::Absolute { target, .. } = &head.target else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
     let target = target.clone();
-    let Some(location) = Location::read(&head.target, &head.headers) else {
-        tell(&session.client, 400, "Bad Request").await;
+    let Some(location) = FtpUrl::read(&head.target, &head.headers) else {
+        send_error(&session.client, 400, "Bad Request").await;
         return Err(EndReason::BadHandshake("an FTP command in a URL"));
     };
-    let by_proxy = |ways: &Vec<Way>| ways.first().is_some_and(|way| way.path.http_hop().is_some());
-    if session.errand.ways(&target).as_ref().is_ok_and(by_proxy) {
+    let by_proxy = |ways: &Vec<PathChoice>| ways.first().is_some_and(|way| way.path.http_hop().is_some());
+    if session.errand.paths(&target).as_ref().is_ok_and(by_proxy) {
         return forward(session, inbox, head).await;
     }
-    let log = RequestLog::of(session, head.method.clone(), location.for_the_log());
-    let stays = client_stays(session, &head);
+    let log = RequestLog::of(session, head.method.clone(), location.redacted());
+    let stays = is_persistent(session, &head);
     let RequestHead { method, version, headers, body, .. } = head;
     let method = Method::read(&method);
     // The body of anything but a PUT has no meaning (RFC 9110, 9.3.1), so nobody reads it.
     let stays = stays && (method == Method::Put || body == BodyFraming::Empty);
-    let asked = Asked { session, log: RefCell::new(log), target, location, method, version, headers, body, stays };
+    let asked = FtpRequest { session, log: RefCell::new(log), target, location, method, version, headers, body, stays };
     let served = serve(&asked, inbox).await;
     // What the session holds of the server's section would keep it open until the client is gone, too.
-    session.parted();
+    session.release_upstream();
     match served {
         Ok(after) => {
             asked.finish();
             Ok(after)
         }
-        Err(trouble) => conclude(asked, trouble).await,
+        Err(trouble) => fail(asked, trouble).await,
     }
 }
 
-async fn serve(asked: &Asked<'_>, inbox: &mut Inbox<'_>) -> Result<After, Trouble> {
+async fn serve(asked: &FtpRequest<'_>, inbox: &mut HandshakeReader<'_>) -> Result<ClientConnection, FtpFailure> {
     match asked.method {
         Method::Get | Method::Head => {}
         Method::Put => upload::check(asked)?,
         Method::Other => return asked.method_not_allowed().await,
     }
-    let mut server = Server::open(asked.session, &asked.target, &asked.location.login).await?;
+    let mut server = FtpConnection::open(asked.session, &asked.target, &asked.location.login).await?;
     let after = match asked.method {
         Method::Put => upload::store(asked, &mut server, inbox).await?,
-        _ if asked.location.is_folder() => listing::show(asked, &mut server).await?,
+        _ if asked.location.is_folder() => listing::list(asked, &mut server).await?,
         _ => download::fetch(asked, &mut server).await?,
     };
-    server.leave().await;
+    server.quit().await;
     Ok(after)
 }
 
 /// Tells the client, as long as it can still be told.
-async fn conclude(asked: Asked<'_>, trouble: Trouble) -> Result<After, EndReason> {
+async fn fail(asked: FtpRequest<'_>, trouble: FtpFailure) -> Result<ClientConnection, EndReason> {
     let session = asked.session;
     let answer_has_begun = asked.log.borrow().status != 0;
     let told = match trouble {
-        Trouble::Ended(end) => Err(Trouble::Ended(end)),
-        _ if answer_has_begun => Err(Trouble::Ended(EndReason::ServerLost)),
-        Trouble::Dial(error) => return Err(give_up(session, &error, &mut asked.log.into_inner()).await),
-        Trouble::Said(response) => asked.explain(&response).await,
-        Trouble::Refused(status, sentence) => asked.page(status, sentence, Headers::new()).await,
+        FtpFailure::Ended(end) => Err(FtpFailure::Ended(end)),
+        _ if answer_has_begun => Err(FtpFailure::Ended(EndReason::ServerLost)),
+        FtpFailure::Dial(error) => return Err(give_up(session, &error, &mut asked.log.into_inner()).await),
+        FtpFailure::Said(response) => asked.explain(&response).await,
+        FtpFailure::Refused(status, sentence) => asked.send_page(status, sentence, Headers::new()).await,
     };
     match told {
         Ok(after) => Ok(after),
         Err(trouble) => {
             // Half an answer must not look like a whole one, nor be followed by another.
             pump::abort(&session.client);
-            let Trouble::Ended(end) = trouble else { return Err(EndReason::ServerLost) };
+            let FtpFailure::Ended(end) = trouble else { return Err(EndReason::ServerLost) };
             Err(end)
         }
     }
 }
 
-impl Asked<'_> {
-    fn lane<'l>(&'l self, from: &'l TcpStream, to: &'l TcpStream, direction: Direction) -> Lane<'l> {
-        Lane { from, to, direction, meter: &self.session.meter, pipes: self.session.entrance.pipes() }
+impl FtpRequest<'_> {
+    fn lane<'l>(&'l self, from: &'l TcpStream, to: &'l TcpStream, direction: Direction) -> BodyFlow<'l> {
+        BodyFlow { from, to, direction, meter: &self.session.meter, pipes: self.session.entrance.pipes() }
     }
 
     /// Runs what moves bytes, until nothing has moved for too long.
-    async fn patiently<T>(&self, moving: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    async fn with_idle_timeout<T>(&self, moving: impl Future<Output = Result<T, FtpFailure>>) -> Result<T, FtpFailure> {
         tokio::select! {
             biased;
             moved = moving => moved,
-            () = pump::silence(&self.session.meter, self.session.entrance.config.timeouts.idle) => {
-                Err(Trouble::Ended(EndReason::Idle))
+            () = pump::wait_idle(&self.session.meter, self.session.entrance.config.timeouts.idle) => {
+                Err(FtpFailure::Ended(EndReason::Idle))
             }
         }
     }

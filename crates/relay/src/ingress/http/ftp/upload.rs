@@ -10,59 +10,63 @@ use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::http::{BodyFraming, Headers, Version, rewrite};
 use socket2::SockRef;
 
-use super::answer::Answer;
-use super::server::{Order, Server, socket};
-use super::{Asked, Trouble};
-use crate::ingress::Inbox;
+use super::answer::FtpResponse;
+use super::server::{FtpConnection, TransferCommand, socket};
+use super::{FtpFailure, FtpRequest};
+use crate::ingress::HandshakeReader;
 use crate::ingress::http::body::BodyCoding;
-use crate::ingress::http::exchange::After;
-use crate::pump::{self, Broken};
+use crate::ingress::http::exchange::ClientConnection;
+use crate::pump::{self, FlowError};
 
 /// Refuses what no FTP server needs to be asked for.
-pub fn check(asked: &Asked<'_>) -> Result<(), Trouble> {
+pub fn check(asked: &FtpRequest<'_>) -> Result<(), FtpFailure> {
     if asked.location.is_folder() {
-        return Err(Trouble::Refused(409, "A directory cannot be uploaded."));
+        return Err(FtpFailure::Refused(409, "A directory cannot be uploaded."));
     }
     // "An origin server SHOULD respond with a 400" (RFC 9110, 14.5): the rest of the file would be lost.
     if asked.headers.get("Content-Range").is_some() {
-        return Err(Trouble::Refused(400, "Parts of files cannot be uploaded."));
+        return Err(FtpFailure::Refused(400, "Parts of files cannot be uploaded."));
     }
     Ok(())
 }
 
 /// Stores the request's body as a file.
-pub async fn store(asked: &Asked<'_>, server: &mut Server<'_>, inbox: &mut Inbox<'_>) -> Result<After, Trouble> {
+pub async fn store(
+    asked: &FtpRequest<'_>,
+    server: &mut FtpConnection<'_>,
+    inbox: &mut HandshakeReader<'_>,
+) -> Result<ClientConnection, FtpFailure> {
     server.set_form(asked.location.form).await?;
-    let transfer = server.begin(Order::Store(&asked.location.path)).await?;
+    let transfer = server.start_transfer(TransferCommand::Store(&asked.location.path)).await?;
     let data = socket(&transfer);
     pump::abort(data);
     let timeouts = &asked.session.entrance.config.timeouts;
     let sent = asked
-        .patiently(async {
-            invite(asked).await?;
+        .with_idle_timeout(async {
+            send_continue(asked).await?;
             let up = asked.lane(&asked.session.client, data, Direction::Up);
-            Ok(up.carry(inbox, asked.body, BodyCoding::Plain).await)
+            Ok(up.relay(inbox, asked.body, BodyCoding::Plain).await)
         })
         .await?;
     match sent {
         Ok(()) => {}
-        Err(Broken::Writing(_)) => {
+        Err(FlowError::Writing(_)) => {
             // The server does not want the rest, and says why.
             server.complete(transfer, timeouts.connect).await?;
-            return Err(Trouble::Refused(502, "The server closed the data connection too early."));
+            return Err(FtpFailure::Refused(502, "The server closed the data connection too early."));
         }
-        Err(broken) => return Err(body_is_broken(&broken)),
+        Err(broken) => return Err(body_error(&broken)),
     }
     // If this fails the upload ends in a reset, and the server will say so.
     let _ = SockRef::from(data).set_linger(None);
     // What is still on its way to the server must arrive before it can reply, so this may take as long as the upload.
     server.complete(transfer, timeouts.idle).await?;
-    let answer = Answer { status: 201, headers: Headers::new(), body: BodyFraming::Length(0), stays: asked.stays };
-    asked.patiently(asked.begin(answer)).await
+    let answer = FtpResponse { status: 201, headers: Headers::new(), body: BodyFraming::Length(0), stays: asked.stays };
+    asked.with_idle_timeout(asked.begin(answer)).await
 }
 
 /// Tells a client that waits for it that its body is welcome (RFC 9110, 10.1.1).
-async fn invite(asked: &Asked<'_>) -> Result<(), Trouble> {
+async fn send_continue(asked: &FtpRequest<'_>) -> Result<(), FtpFailure> {
     let waits = asked.version == Version::Http11 && asked.body != BodyFraming::Empty;
     if waits && rewrite::expects_continue(&asked.headers) {
         asked.write(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
@@ -70,14 +74,14 @@ async fn invite(asked: &Asked<'_>) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn body_is_broken(broken: &Broken) -> Trouble {
+fn body_error(broken: &FlowError) -> FtpFailure {
     match broken {
-        Broken::Reading(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            Trouble::Refused(400, "The body ended before its time.")
+        FlowError::Reading(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            FtpFailure::Refused(400, "The body ended before its time.")
         }
-        Broken::Reading(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Trouble::Ended(EndReason::BadHandshake("a chunked body that is none"))
+        FlowError::Reading(error) if error.kind() == io::ErrorKind::InvalidData => {
+            FtpFailure::Ended(EndReason::BadHandshake("a chunked body that is none"))
         }
-        _ => Trouble::Ended(pump::end_of(broken, Direction::Up)),
+        _ => FtpFailure::Ended(pump::end_reason(broken, Direction::Up)),
     }
 }
