@@ -102,7 +102,7 @@ impl ListenerContext {
 
     fn paused(&self, reason: &'static str) -> AcceptPause<'_> {
         self.shared().emit(&Event::AcceptPaused { listener: self.listener.name.clone(), reason });
-        AcceptPause { entrance: self }
+        AcceptPause { context: self }
     }
 
     /// Takes a connection: a client's is a session at once, a relay's when it opens one.
@@ -143,9 +143,11 @@ impl ListenerContext {
     /// Takes a connection that the rules have caught; if the gate has let it in, it has a place already.
     fn admit_intercepted(self: &Rc<Self>, client: TcpStream, address: ClientAddr) {
         let ends = transparent::four_tuple(self, &client, address);
-        match ends.and_then(|ends| self.shared().held.accept(ends)) {
-            Some((permit, ahead)) => self.start_session(client, address, Origin::Caught { ends, ahead }, permit),
-            None => self.admit_client(client, address, Origin::Caught { ends, ahead: None }),
+        match ends.and_then(|ends| self.shared().pending_connections.accept(ends)) {
+            Some((permit, pre_dialed)) => {
+                self.start_session(client, address, Origin::Caught { ends, pre_dialed }, permit)
+            }
+            None => self.admit_client(client, address, Origin::Caught { ends, pre_dialed: None }),
         }
     }
 
@@ -170,7 +172,7 @@ impl ListenerContext {
         let most = self.config.limits.sessions_per_client;
         let permit = self.shared().admission.enter_client(client, most).ok_or(EndReason::ClientLimit)?;
         let entering = timeout(self.config.timeouts.connect, permit.enter_below(self.budget.sessions));
-        match self.worker.leaving.work_first(entering).await {
+        match self.worker.drain_state.work_first(entering).await {
             Some(Ok(permit)) => Ok(permit),
             _ => Err(EndReason::ConnectFailed(Cause::Exhausted)),
         }
@@ -198,12 +200,12 @@ impl ListenerContext {
 
 /// A pause in accepting. Its end is an event, also where the wait is given up.
 struct AcceptPause<'a> {
-    entrance: &'a ListenerContext,
+    context: &'a ListenerContext,
 }
 
 impl Drop for AcceptPause<'_> {
     fn drop(&mut self) {
-        self.entrance.shared().emit(&Event::AcceptResumed { listener: self.entrance.listener.name.clone() });
+        self.context.shared().emit(&Event::AcceptResumed { listener: self.context.listener.name.clone() });
     }
 }
 

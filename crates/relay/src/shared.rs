@@ -48,7 +48,7 @@ pub struct Shared {
     /// Interfaces whose rate sections share.
     pub shared_interfaces: Arc<SharedInterfaces>,
     /// Connections that the rules have caught.
-    pub held: PendingConnections,
+    pub pending_connections: PendingConnections,
     /// The devices of tunnels.
     pub tunnels: Tunnels,
     /// Their lanes.
@@ -72,7 +72,7 @@ impl Shared {
     #[must_use]
     pub fn new(log: Log) -> Arc<Self> {
         let (metrics, began) = (Metrics::new(), Instant::now());
-        let book = Arc::new(EstimateStore::new(began));
+        let estimates = Arc::new(EstimateStore::new(began));
         Arc::new_cyclic(|shared: &Weak<Self>| Self {
             pools: Arc::new(Pools::new(metrics.pools.clone(), emitter(shared.clone()))),
             fleet: FleetDirectory::new(shared.clone()),
@@ -86,14 +86,14 @@ impl Shared {
             tickets: TicketIssuer::generate(),
             started_at: began,
             shared_interfaces: Arc::default(),
-            held: PendingConnections::default(),
+            pending_connections: PendingConnections::default(),
             tunnels: Tunnels::default(),
             lanes: LaneRegistry::default(),
             reports: ReportClients::default(),
             history: EstimateHistory::default(),
             upgrades: UpgradeAttempts::default(),
-            path_selector: PathSelector::new(Arc::clone(&book)),
-            estimates: book,
+            path_selector: PathSelector::new(Arc::clone(&estimates)),
+            estimates,
         })
     }
 

@@ -166,8 +166,8 @@ impl SnapshotSource {
         order.sort_unstable_by_key(|(session, rate)| Reverse((rate.down + rate.up, *session)));
         order.truncate(MAX_SESSIONS);
         let rates: HashMap<u64, DuplexBytes> = order.into_iter().collect();
-        let wish = StatusQuery::These(rates.keys().copied().collect::<HashSet<_>>());
-        let sessions = self.workers.describe(wish).await.sessions.into_iter();
+        let request = StatusQuery::These(rates.keys().copied().collect::<HashSet<_>>());
+        let sessions = self.workers.describe(request).await.sessions.into_iter();
         let moving =
             |view: SessionView| SessionRateView { rate: rates.get(&view.session).copied().unwrap_or_default(), view };
         let mut moving: Vec<_> = sessions.map(moving).collect();

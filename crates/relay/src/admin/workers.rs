@@ -15,9 +15,9 @@ impl WorkerHandles {
     }
 
     /// What all of them say together.
-    pub async fn describe(&self, wish: StatusQuery) -> WorkerStatus {
+    pub async fn describe(&self, request: StatusQuery) -> WorkerStatus {
         let mut all = WorkerStatus::default();
-        for description in self.query_all(|answer| Command::Describe(wish.clone(), answer)).await {
+        for description in self.query_all(|answer| Command::Describe(request.clone(), answer)).await {
             all.add(description);
         }
         all

@@ -126,17 +126,17 @@ mod tests {
 
     /// A chooser with so many relays, the nearest last.
     fn inner(relays: u8) -> SelectorShared {
-        let book = Arc::new(EstimateStore::new(std::time::Instant::now()));
+        let estimates = Arc::new(EstimateStore::new(std::time::Instant::now()));
         for number in 1..=relays {
             let seen = sample(1000 - u64::from(number), 1e6);
-            book.record_session(PeerId::Relay(key(number)), None, (&seen, &seen), 0);
+            estimates.record_session(PeerId::Relay(key(number)), None, (&seen, &seen), 0);
         }
         let inner = SelectorShared {
             state: std::sync::Mutex::new(Some(state(
                 config(relays, AUTO),
                 &EstimateStore::new(std::time::Instant::now()),
             ))),
-            estimates: book,
+            estimates,
             wake: tokio::sync::Notify::new(),
             stopped: std::sync::atomic::AtomicBool::new(false),
         };

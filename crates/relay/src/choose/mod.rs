@@ -53,13 +53,9 @@ struct SelectorShared {
 impl PathSelector {
     /// One that knows what is in `book`.
     #[must_use]
-    pub fn new(book: Arc<EstimateStore>) -> Self {
-        let inner = SelectorShared {
-            estimates: book,
-            state: Mutex::default(),
-            wake: Notify::new(),
-            stopped: AtomicBool::new(false),
-        };
+    pub fn new(estimates: Arc<EstimateStore>) -> Self {
+        let inner =
+            SelectorShared { estimates, state: Mutex::default(), wake: Notify::new(), stopped: AtomicBool::new(false) };
         Self { shared: Arc::new(inner), thread: Mutex::default() }
     }
 

@@ -36,8 +36,8 @@ pub(super) fn config(relays: u8, more: &str) -> Config {
 
 pub(super) const AUTO: &str = "[[route]]\npath = \"auto\"\ndefault = \"r2\"\n";
 
-pub(super) fn state(config: Config, book: &EstimateStore) -> SelectorState {
-    let map = book.map(&config, None).unwrap();
+pub(super) fn state(config: Config, estimates: &EstimateStore) -> SelectorState {
+    let map = estimates.map(&config, None).unwrap();
     SelectorState::new(Arc::new(config), Arc::new(map))
 }
 
@@ -62,19 +62,19 @@ pub(super) fn sample(millis: u64, rate: f64) -> SectionSample {
 
 /// Direct is slow, `r1` is as fast as can be.
 fn measured() -> EstimateStore {
-    let book = EstimateStore::new(Instant::now());
+    let estimates = EstimateStore::new(Instant::now());
     let target: SocketAddr = TARGET.parse().unwrap();
     let (slow, fast) = (sample(100, 1e6), sample(10, 1e8));
-    book.record_session(PeerId::Targets(target.ip().into()), None, (&slow, &slow), 0);
-    book.record_session(PeerId::Relay(key(1)), None, (&fast, &fast), 0);
+    estimates.record_session(PeerId::Targets(target.ip().into()), None, (&slow, &slow), 0);
+    estimates.record_session(PeerId::Relay(key(1)), None, (&fast, &fast), 0);
     let (rtt, rate) = (fast.rtt, fast.rate);
     let figures = EstimateSnapshot { rtt, rate, loss: Some(0.0), segments: 10_000.0, ..EstimateSnapshot::default() };
     let told = DirectionEstimate { snapshot: figures, age: Duration::ZERO };
-    book.record_report(
+    estimates.record_report(
         key(1),
         &[SectionReport { subject: Subject::Targets(target.ip().into()), sending: told, receiving: told }],
     );
-    book
+    estimates
 }
 
 #[test]
@@ -225,12 +225,12 @@ fn status_shows_standing_choices_and_who_is_out_within_a_bound() {
     assert!(views[0].candidates[1].predicted_seconds < views[0].candidates[0].predicted_seconds);
 
     let seen = sample(100, 1e6);
-    let (book, network) = (measured(), |number: u32| format!("10.{}.{}.1:443", number >> 8, number & 0xff));
+    let (estimates, network) = (measured(), |number: u32| format!("10.{}.{}.1:443", number >> 8, number & 0xff));
     for number in 0..600 {
         let target: SocketAddr = network(number).parse().unwrap();
-        book.record_session(PeerId::Targets(target.ip().into()), None, (&seen, &seen), 0);
+        estimates.record_session(PeerId::Targets(target.ip().into()), None, (&seen, &seen), 0);
     }
-    let mut state = super::tests::state(config(2, AUTO), &book);
+    let mut state = super::tests::state(config(2, AUTO), &estimates);
     for number in 0..600 {
         ways(&mut state, &network(number));
     }

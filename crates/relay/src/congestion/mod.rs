@@ -44,7 +44,7 @@ pub trait CongestionHandle: Debug + Send + Sync {
     ///
     /// # Errors
     /// Why it cannot be asked, in words.
-    fn set_options(&self, socket: BorrowedFd<'_>, wish: CompoundTcp) -> Result<(), String>;
+    fn set_options(&self, socket: BorrowedFd<'_>, request: CompoundTcp) -> Result<(), String>;
 }
 
 /// What a congestion control says of a connection, once a round trip.
@@ -124,10 +124,10 @@ impl CongestionControls {
 
     /// What a profile asks of the congestion control itself; none when it asks nothing.
     fn set_control_options(&self, socket: BorrowedFd<'_>, profile: &Profile) -> Option<Result<(), String>> {
-        let wish = profile.compound_tcp()?;
+        let request = profile.compound_tcp()?;
         let asked = self.by_name.get(&profile.congestion()?.0)?;
         Some(match &asked.control {
-            Some(control) => control.set_options(socket, wish),
+            Some(control) => control.set_options(socket, request),
             None => Err("it takes the ctcp of ekiden, loaded by this relay or by `ekiden cc load ctcp`".to_owned()),
         })
     }

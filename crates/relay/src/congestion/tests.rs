@@ -44,8 +44,8 @@ impl CongestionHandle for Willing {
         None
     }
 
-    fn set_options(&self, _: BorrowedFd<'_>, wish: CompoundTcp) -> Result<(), String> {
-        self.0.lock().unwrap().push(wish);
+    fn set_options(&self, _: BorrowedFd<'_>, request: CompoundTcp) -> Result<(), String> {
+        self.0.lock().unwrap().push(request);
         Ok(())
     }
 }

@@ -55,7 +55,8 @@ pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
         }
         Some(opened) => {
             let stream = Rc::clone(&section);
-            let answer: AnswerFuture = Box::pin(async move { opened.opening.wait_answer(&stream, &opened.seal).await });
+            let answer: AnswerFuture =
+                Box::pin(async move { opened.opening.wait_answer(&stream, &opened.cipher).await });
             (Rc::clone(&section), Some(answer))
         }
     };
@@ -81,21 +82,21 @@ async fn bridge(section: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(Tc
     let (told, answer) = oneshot::channel();
     tokio::task::spawn_local(async move {
         let opening: PendingAnswer<'_, DialError> = Box::pin(async {
-            let answer = opened.opening.wait_answer(&section, &opened.seal).await;
+            let answer = opened.opening.wait_answer(&section, &opened.cipher).await;
             let stands = answer.clone().map(drop);
             // Whoever does not wait for it any more has closed the other end, which the pump sees.
             let _ = told.send(answer);
             stands
         });
-        let between = PumpParams {
+        let params = PumpParams {
             client: Endpoint::plain(&far),
-            server: Endpoint { stream: &section, seal: Some(&opened.seal) },
+            server: Endpoint { stream: &section, cipher: Some(&opened.cipher) },
             early: Vec::new(),
-            meter: &FlowStats::new(Arc::new(ListenerTotals::default())),
+            stats: &FlowStats::new(Arc::new(ListenerTotals::default())),
             pipes: &PipePool::new(0),
             patience: IdleTimeouts { idle: BRIDGE_TIMEOUT, half_closed: BRIDGE_TIMEOUT },
         };
-        pump::run(between, Some(opening)).await
+        pump::run(params, Some(opening)).await
     });
     let answer = async move { answer.await.unwrap_or_else(|_| Err(Cause::Reset.into())) };
     Ok((near, Box::pin(answer)))

@@ -20,13 +20,13 @@ use crate::pump::RecordCipher;
 /// A line of hops that grows one by one.
 pub(super) struct HopChain<'a> {
     dialler: &'a Dialler<'a>,
-    journey: &'a OpenParams,
+    open_params: &'a OpenParams,
     deadline: Instant,
 }
 
 impl<'a> HopChain<'a> {
-    pub(super) fn new(dialler: &'a Dialler<'a>, journey: &'a OpenParams) -> Self {
-        Self { dialler, journey, deadline: dialler.deadline() }
+    pub(super) fn new(dialler: &'a Dialler<'a>, open_params: &'a OpenParams) -> Self {
+        Self { dialler, open_params, deadline: dialler.deadline() }
     }
 
     /// Opens the first hop and has it, and each one behind it, go on to the next. Relays that follow each other are one
@@ -113,22 +113,22 @@ impl<'a> HopChain<'a> {
     }
 
     async fn open(&self, ready: ReadyConnection, relays: RelayRun<'_>, purpose: Purpose) -> Result<Dialled, DialError> {
-        if self.journey.hops_left == 0 {
+        if self.open_params.hops_left == 0 {
             return Err(Cause::Loop.into());
         }
         let ReadyConnection { mut stream, server, transport, waited } = ready;
-        let encrypt = self.journey.encrypt || relays.requires_encryption() || purpose == Purpose::Datagrams;
-        let seal = Rc::new(RecordCipher::new(transport, open::OpenAnswer::MAX_LENGTH));
+        let encrypt = self.open_params.encrypt || relays.requires_encryption() || purpose == Purpose::Datagrams;
+        let cipher = Rc::new(RecordCipher::new(transport, open::OpenAnswer::MAX_LENGTH));
         let destination = OpenTarget { path: relays.keys(), purpose, encrypt };
-        let sent = section::open(&mut stream, &seal, self.journey, destination).await;
+        let sent = section::open(&mut stream, &cipher, self.open_params, destination).await;
         let trace = sent.map_err(|_| DialError::at_hop(Cause::Reset, relays.hop))?;
         if encrypt {
-            seal.allow_read_ahead();
+            cipher.allow_read_ahead();
         }
         let pool = waited.then(|| Arc::clone(self.dialler.pools));
         let (hop, beyond, deadline) = (Arc::clone(relays.hop), relays.names(), self.deadline);
         let opening = SentOpen { trace, hop, beyond, deadline, pool, answered: OnceCell::new() };
-        Ok(Dialled { stream, server, opened: Some(OpenedSession { opening, seal, encrypt }) })
+        Ok(Dialled { stream, server, opened: Some(OpenedSession { opening, cipher, encrypt }) })
     }
 }
 

@@ -62,7 +62,7 @@ pub struct OpenedSession {
     /// The answer to wait for.
     pub opening: SentOpen,
     /// The keys; they are large, and who needs them only for the answer gives them away after it.
-    pub seal: Rc<RecordCipher>,
+    pub cipher: Rc<RecordCipher>,
     /// Whether the session's bytes are in records.
     pub encrypt: bool,
 }
@@ -71,7 +71,7 @@ impl OpenedSession {
     /// The keys of the session's bytes, where those are in records.
     #[must_use]
     pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
-        self.encrypt.then(|| Rc::clone(&self.seal))
+        self.encrypt.then(|| Rc::clone(&self.cipher))
     }
 }
 
@@ -99,23 +99,28 @@ impl Dialler<'_> {
     ///
     /// # Errors
     /// The true cause, and the hop that failed.
-    pub async fn connect(&self, way: &PathChoice, target: &Target, journey: &OpenParams) -> Result<Dialled, DialError> {
+    pub async fn connect(
+        &self,
+        way: &PathChoice,
+        target: &Target,
+        open_params: &OpenParams,
+    ) -> Result<Dialled, DialError> {
         if way.path.is_direct() {
             return self.open_target(target, &way.profile).await;
         }
         self.check_target(target)?;
-        HopChain::new(self, journey).extend(&way.path.hops, &way.beyond, &Purpose::Stream(target.clone())).await
+        HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, &Purpose::Stream(target.clone())).await
     }
 
     /// Opens a lane by a way that ends at a relay.
     ///
     /// # Errors
     /// The true cause, and the hop that failed; `Unreachable` when only this relay is on the way.
-    pub async fn open_lane(&self, way: &PathChoice, journey: &OpenParams) -> Result<Dialled, DialError> {
+    pub async fn open_lane(&self, way: &PathChoice, open_params: &OpenParams) -> Result<Dialled, DialError> {
         if way.path.is_direct() {
             return Err(Cause::Unreachable.into());
         }
-        let dialled = HopChain::new(self, journey).extend(&way.path.hops, &way.beyond, &Purpose::Datagrams).await?;
+        let dialled = HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, &Purpose::Datagrams).await?;
         // A lane keeps nothing back for long, and so the kernel must not. Who cannot be told has no such queue.
         let _ = set_notsent_lowat(dialled.stream.as_fd(), tun::MAX_UNSENT);
         Ok(dialled)
@@ -129,11 +134,11 @@ impl Dialler<'_> {
         &self,
         way: &PathChoice,
         target: &Target,
-        journey: &OpenParams,
+        open_params: &OpenParams,
     ) -> Result<Dialled, DialError> {
         self.check_target(target)?;
         let (last, before) = way.path.hops.split_last().expect("invariant: asked only where there is a hop");
-        let line = HopChain::new(self, journey);
+        let line = HopChain::new(self, open_params);
         if before.is_empty() {
             line.open_hop(last).await
         } else {
@@ -206,7 +211,7 @@ impl Dialled {
         let Some(opened) = &self.opened else { return Ok(Vec::new()) };
         // A relay is told when nobody waits any longer: it would go on, with the client's own address where it keeps that.
         pump::abort(&self.stream);
-        let times = opened.opening.wait_answer(&self.stream, &opened.seal).await?;
+        let times = opened.opening.wait_answer(&self.stream, &opened.cipher).await?;
         pump::cancel_abort(&self.stream);
         Ok(times)
     }

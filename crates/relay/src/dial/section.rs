@@ -203,21 +203,21 @@ pub struct OpenTarget {
 /// The connection is broken.
 pub async fn open(
     stream: &mut TcpStream,
-    seal: &RecordCipher,
-    journey: &OpenParams,
+    cipher: &RecordCipher,
+    open_params: &OpenParams,
     destination: OpenTarget,
 ) -> io::Result<TraceId> {
-    let trace = journey.trace.unwrap_or_else(TraceId::generate);
+    let trace = open_params.trace.unwrap_or_else(TraceId::generate);
     let open = Open {
-        early: journey.early,
+        early: open_params.early,
         encrypt: destination.encrypt,
-        hops_left: journey.hops_left.saturating_sub(1),
+        hops_left: open_params.hops_left.saturating_sub(1),
         trace,
-        client: journey.client,
+        client: open_params.client,
         path: destination.path,
         purpose: destination.purpose,
     };
-    stream.write_all(&seal.seal_all(&open.write())).await.map(|()| trace)
+    stream.write_all(&cipher.seal_all(&open.write())).await.map(|()| trace)
 }
 
 impl SentOpen {
@@ -225,11 +225,11 @@ impl SentOpen {
     ///
     /// # Errors
     /// The true cause and who says so.
-    pub async fn wait_answer(&self, stream: &TcpStream, seal: &RecordCipher) -> Result<Vec<Duration>, DialError> {
+    pub async fn wait_answer(&self, stream: &TcpStream, cipher: &RecordCipher) -> Result<Vec<Duration>, DialError> {
         if let Some(times) = self.answered.get() {
             return Ok(times.clone());
         }
-        let answer = self.read_answer(stream, seal).await;
+        let answer = self.read_answer(stream, cipher).await;
         if let Ok(times) = &answer {
             // Nobody else waits for it.
             let _ = self.answered.set(times.clone());
@@ -244,8 +244,8 @@ impl SentOpen {
         answer
     }
 
-    async fn read_answer(&self, stream: &TcpStream, seal: &RecordCipher) -> Result<Vec<Duration>, DialError> {
-        let record = timeout_at(self.deadline + ANSWER_GRACE, seal.next_record(stream)).await;
+    async fn read_answer(&self, stream: &TcpStream, cipher: &RecordCipher) -> Result<Vec<Duration>, DialError> {
+        let record = timeout_at(self.deadline + ANSWER_GRACE, cipher.next_record(stream)).await;
         let record = record.map_err(|_| DialError::at_hop(Cause::TimedOut, &*self.hop))?.map_err(|error| {
             let altered = error.kind() == io::ErrorKind::InvalidData;
             DialError::at_hop(if altered { Cause::HopProtocol } else { Cause::Reset }, &*self.hop)

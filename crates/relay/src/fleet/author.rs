@@ -37,7 +37,7 @@ impl EntryWriter {
     }
 
     /// The next entry; none where nobody has certified us.
-    pub fn next_entry(&mut self, fleet: &FleetConfig, inner: &FleetShared, wish: Membership) -> Option<String> {
+    pub fn next_entry(&mut self, fleet: &FleetConfig, inner: &FleetShared, request: Membership) -> Option<String> {
         let issued = fleet.certificate.clone()?;
         let used = inner.roster().as_ref().and_then(|roster| roster.sequence(&issued.certificate.key));
         // A clock makes numbers that grow over restarts even where no file has kept the last one; in milliseconds, for a
@@ -48,7 +48,7 @@ impl EntryWriter {
         self.published = inner.neighbours();
         self.published.truncate(MAX_NEIGHBOURS);
         self.published_at = Some(Instant::now());
-        let state = if wish == Membership::Serve { RelayState::Serving } else { RelayState::Draining };
+        let state = if request == Membership::Serve { RelayState::Serving } else { RelayState::Draining };
         let entry = FleetEntry {
             signed_certificate: issued,
             sequence: self.sequence,

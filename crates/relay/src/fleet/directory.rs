@@ -182,13 +182,13 @@ impl FleetDirectory {
     }
 
     /// Whether etcd has taken it within `patience`; not when we are nobody there.
-    async fn request(&self, wish: Membership, patience: Duration) -> bool {
+    async fn request(&self, request: Membership, patience: Duration) -> bool {
         if !self.shared.is_published() {
             return false;
         }
-        self.shared.target.send_replace(wish);
+        self.shared.target.send_replace(request);
         let mut done = self.shared.confirmed.subscribe();
-        timeout(patience, done.wait_for(|done| *done >= wish)).await.is_ok()
+        timeout(patience, done.wait_for(|done| *done >= request)).await.is_ok()
     }
 
     /// What `ekiden status` and `ekiden fleet list` show; none where there is no fleet.

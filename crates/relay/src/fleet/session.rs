@@ -58,7 +58,7 @@ impl<'a> EtcdSession<'a> {
         inner.wait_applied().await;
         let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1).with_fragment();
         let watch = with_timeout(connection.watch.watch(fleet.prefix.as_str(), Some(options))).await?;
-        let (now, wish) = (Instant::now(), *inner.target.borrow());
+        let (now, request) = (Instant::now(), *inner.target.borrow());
         Ok(Self {
             shared: inner,
             fleet,
@@ -66,10 +66,10 @@ impl<'a> EtcdSession<'a> {
             watch,
             revision,
             lease: None,
-            write_at: (fleet.certificate.is_some() && wish > Membership::Observe).then_some(now),
+            write_at: (fleet.certificate.is_some() && request > Membership::Observe).then_some(now),
             keep_alive_at: now + fleet.lease / 3,
             recheck_at: now + fleet.publish_interval,
-            published: wish.min(Membership::Serve),
+            published: request.min(Membership::Serve),
             write_retry_delay: RETRY_DELAYS.0,
             last_rejection: None,
         })
@@ -86,17 +86,17 @@ impl<'a> EtcdSession<'a> {
 
     async fn step(&mut self, author: &mut EntryWriter) -> Result<(), EtcdError> {
         let mut wishes = self.shared.target.subscribe();
-        let wish = *wishes.borrow_and_update();
-        if wish == Membership::Stop {
+        let request = *wishes.borrow_and_update();
+        if request == Membership::Stop {
             // Whoever has left has said so before. Else another process of this relay may have our entry by now.
             return std::future::pending().await;
         }
-        if wish > self.published && self.write_at.is_none() && self.fleet.certificate.is_some() {
+        if request > self.published && self.write_at.is_none() && self.fleet.certificate.is_some() {
             self.write_at = Some(Instant::now());
         }
         let now = Instant::now();
         if self.write_at.is_some_and(|due| due <= now) {
-            return self.write(author, wish).await;
+            return self.write(author, request).await;
         }
         if self.keep_alive_at <= now {
             return self.keep_alive().await;
@@ -108,7 +108,7 @@ impl<'a> EtcdSession<'a> {
             && self.lease.is_some()
             && author.has_changes(self.shared, self.fleet.publish_interval)
         {
-            return self.write(author, wish).await;
+            return self.write(author, request).await;
         }
         let next =
             self.write_at.map_or(self.keep_alive_at, |due| due.min(self.keep_alive_at)).min(now + CHECK_INTERVAL);
@@ -173,13 +173,13 @@ impl<'a> EtcdSession<'a> {
     }
 
     /// Writes our entry, or takes it away.
-    async fn write(&mut self, author: &mut EntryWriter, wish: Membership) -> Result<(), EtcdError> {
-        let written = if wish >= Membership::Leave { self.revoke().await } else { self.put(author, wish).await };
+    async fn write(&mut self, author: &mut EntryWriter, request: Membership) -> Result<(), EtcdError> {
+        let written = if request >= Membership::Leave { self.revoke().await } else { self.put(author, request).await };
         match written {
             Ok(()) => {
                 (self.write_at, self.write_retry_delay, self.last_rejection, self.published) =
-                    (None, RETRY_DELAYS.0, None, wish);
-                self.shared.confirmed.send_replace(wish);
+                    (None, RETRY_DELAYS.0, None, request);
+                self.shared.confirmed.send_replace(request);
                 Ok(())
             }
             Err(EtcdError::Rejected(trouble)) => {
@@ -195,12 +195,12 @@ impl<'a> EtcdSession<'a> {
         }
     }
 
-    async fn put(&mut self, author: &mut EntryWriter, wish: Membership) -> Result<(), EtcdError> {
+    async fn put(&mut self, author: &mut EntryWriter, request: Membership) -> Result<(), EtcdError> {
         let lease = match &self.lease {
             Some(lease) => lease.id,
             None => self.grant().await?,
         };
-        let Some(entry) = author.next_entry(self.fleet, self.shared, wish) else { return Ok(()) };
+        let Some(entry) = author.next_entry(self.fleet, self.shared, request) else { return Ok(()) };
         let key = entry_key(&self.fleet.prefix, &self.fleet.own_key.public_key());
         let options = PutOptions::new().with_lease(lease);
         let answer = with_timeout(self.connection.kv.put(key, entry, Some(options))).await?;

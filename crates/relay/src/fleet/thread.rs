@@ -34,13 +34,13 @@ pub fn start(inner: Arc<FleetShared>) -> io::Result<JoinHandle<()>> {
 
 async fn run(inner: &FleetShared) {
     let mut settings = inner.settings.subscribe();
-    let mut wish = inner.target.subscribe();
+    let mut request = inner.target.subscribe();
     loop {
         let fleet = settings.borrow_and_update().clone();
         tokio::select! {
             () = run_fleet(inner, fleet) => {}
             changed = settings.changed() => if changed.is_err() { return },
-            _ = wish.wait_for(|wish| *wish == Membership::Stop) => break,
+            _ = request.wait_for(|request| *request == Membership::Stop) => break,
         }
     }
     let fleet = settings.borrow().clone();

@@ -31,7 +31,7 @@ pub struct PreDialed {
     /// What it is connected to.
     pub server: ServerAddr,
     /// The keys of the session's bytes, where those are in records.
-    pub seal: Option<RecordCipher>,
+    pub cipher: Option<RecordCipher>,
     /// The way it went.
     pub taken: PathTaken,
     /// How long each relay took.
@@ -58,7 +58,7 @@ enum PendingStage {
         /// Since when; another connection may have the same ends later.
         since: Instant,
         permit: SessionPermit,
-        ahead: Option<Box<PreDialed>>,
+        pre_dialed: Option<Box<PreDialed>>,
     },
     /// It is a session.
     Runs,
@@ -86,8 +86,8 @@ pub struct PendingConnections {
 
 impl PendingConnections {
     /// Notes the first packet of a connection.
-    pub fn on_first_packet(&self, ends: FourTuple) -> FirstPacket {
-        match self.lock().entry(ends) {
+    pub fn on_first_packet(&self, four_tuple: FourTuple) -> FirstPacket {
+        match self.lock().entry(four_tuple) {
             Entry::Vacant(vacant) => {
                 vacant.insert(PendingStage::Waits);
                 FirstPacket::New
@@ -100,31 +100,37 @@ impl PendingConnections {
     }
 
     /// Notes that the connection is let in, its place among the sessions, and the stream that was dialled for it.
-    pub fn admit(&self, ends: FourTuple, since: Instant, permit: SessionPermit, ahead: Option<Box<PreDialed>>) {
-        self.lock().insert(ends, PendingStage::LetIn { since, permit, ahead });
+    pub fn admit(
+        &self,
+        four_tuple: FourTuple,
+        since: Instant,
+        permit: SessionPermit,
+        pre_dialed: Option<Box<PreDialed>>,
+    ) {
+        self.lock().insert(four_tuple, PendingStage::LetIn { since, permit, pre_dialed });
     }
 
     /// Forgets it.
-    pub fn remove(&self, ends: &FourTuple) {
-        self.lock().remove(ends);
+    pub fn remove(&self, four_tuple: &FourTuple) {
+        self.lock().remove(four_tuple);
     }
 
     /// Makes it a session: `Some` when it was let in, with its place and what was dialled for it.
-    pub fn accept(&self, ends: FourTuple) -> Option<Admitted> {
-        match self.lock().insert(ends, PendingStage::Runs) {
-            Some(PendingStage::LetIn { permit, ahead, .. }) => Some((permit, ahead)),
+    pub fn accept(&self, four_tuple: FourTuple) -> Option<Admitted> {
+        match self.lock().insert(four_tuple, PendingStage::Runs) {
+            Some(PendingStage::LetIn { permit, pre_dialed, .. }) => Some((permit, pre_dialed)),
             _ => None,
         }
     }
 
     /// Forgets it if it was let in at that time and is still not a session: `Some` then, with its place and what was dialled
     /// for it.
-    pub fn expire(&self, ends: &FourTuple, then: Instant) -> Option<Admitted> {
+    pub fn expire(&self, four_tuple: &FourTuple, then: Instant) -> Option<Admitted> {
         let mut stages = self.lock();
-        match stages.remove(ends) {
-            Some(PendingStage::LetIn { since, permit, ahead }) if since == then => Some((permit, ahead)),
+        match stages.remove(four_tuple) {
+            Some(PendingStage::LetIn { since, permit, pre_dialed }) if since == then => Some((permit, pre_dialed)),
             Some(other) => {
-                stages.insert(*ends, other);
+                stages.insert(*four_tuple, other);
                 None
             }
             None => None,

@@ -43,7 +43,7 @@ const MAX_SILENT: usize = 4096;
 
 /// The first packets for one listener.
 pub struct Gate {
-    entrance: Rc<ListenerContext>,
+    context: Rc<ListenerContext>,
     queue: AsyncFd<NfQueue>,
     marks: Marks,
     /// The mark of packets that may go to the listener.
@@ -62,18 +62,18 @@ pub struct Gate {
 ///
 /// # Errors
 /// The kernel's, when the queue cannot be watched.
-pub async fn run(entrance: Rc<ListenerContext>, queue: NfQueue, number: usize, mut stop: StopSignal) -> io::Result<()> {
-    let marks = entrance.config.marks();
+pub async fn run(context: Rc<ListenerContext>, queue: NfQueue, number: usize, mut stop: StopSignal) -> io::Result<()> {
+    let marks = context.config.marks();
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a queue never does")]
     let queue = AsyncFd::new(queue)?;
     let gate = Rc::new(Gate {
         // TPROXY finds out by itself whether the listener is there; address translation would lead to nowhere.
-        welcome: match entrance.listener.kind {
+        welcome: match context.listener.kind {
             ListenerKind::Redirect => marks.let_in(number),
             _ => marks.caught(number),
         },
         marks,
-        entrance,
+        context,
         queue,
         let_in: RefCell::default(),
         destroyer: SocketDestroyer::open().ok(),
@@ -102,62 +102,62 @@ impl Gate {
     fn on_packet(self: &Rc<Self>, id: u32, packet: &[u8]) {
         // The rules catch nothing else.
         let Ok(syn) = Syn::parse(packet) else { return self.mark(id, self.marks.pass()) };
-        let ends = FourTuple { client: syn.client, server: syn.server };
-        let held = &self.entrance.shared().held;
-        match held.on_first_packet(ends) {
+        let four_tuple = FourTuple { client: syn.client, server: syn.server };
+        let pending = &self.context.shared().pending_connections;
+        match pending.on_first_packet(four_tuple) {
             held::FirstPacket::New => {}
             held::FirstPacket::Again => return self.set_verdict(id, Verdict::Drop),
             held::FirstPacket::LetIn => return self.mark(id, self.welcome),
         }
-        let permit = match self.try_admit(&ends) {
+        let permit = match self.try_admit(&four_tuple) {
             Ok(permit) => permit,
             Err(reason) => {
-                held.remove(&ends);
-                return self.pass_through(id, &ends, reason);
+                pending.remove(&four_tuple);
+                return self.pass_through(id, &four_tuple, reason);
             }
         };
-        if self.entrance.listener.connect == ConnectMode::Hold {
-            tokio::task::spawn_local(dial_held(Rc::clone(self), ends, id, permit));
+        if self.context.listener.connect == ConnectMode::Hold {
+            tokio::task::spawn_local(dial_held(Rc::clone(self), four_tuple, id, permit));
         } else {
-            self.admit(id, ends, permit, None);
+            self.admit(id, four_tuple, permit, None);
         }
     }
 
     /// Takes a place for a session, or says why there is none.
-    fn try_admit(&self, ends: &FourTuple) -> Result<SessionPermit, &'static str> {
-        if self.entrance.worker.leaving.is_draining() {
+    fn try_admit(&self, four_tuple: &FourTuple) -> Result<SessionPermit, &'static str> {
+        if self.context.worker.drain_state.is_draining() {
             return Err("draining");
         }
-        if self.silent.borrow().get(&ends.server.0).is_some_and(|since| since.elapsed() < SILENT_TIMEOUT) {
+        if self.silent.borrow().get(&four_tuple.server.0).is_some_and(|since| since.elapsed() < SILENT_TIMEOUT) {
             return Err("silent");
         }
-        let server = ends.server.0;
-        if !self.entrance.listener.access.permits(&server.ip().into(), Some(server.ip()), server.port()) {
+        let server = four_tuple.server.0;
+        if !self.context.listener.access.permits(&server.ip().into(), Some(server.ip()), server.port()) {
             return Err("denied");
         }
-        self.entrance.try_admit(ends.client.0.ip())
+        self.context.try_admit(four_tuple.client.0.ip())
     }
 
-    fn admit(&self, id: u32, ends: FourTuple, permit: SessionPermit, ahead: Option<Box<PreDialed>>) {
+    fn admit(&self, id: u32, four_tuple: FourTuple, permit: SessionPermit, pre_dialed: Option<Box<PreDialed>>) {
         let now = Instant::now();
-        self.entrance.shared().held.admit(ends, now, permit, ahead);
-        self.let_in.borrow_mut().push_back((now, ends));
+        self.context.shared().pending_connections.admit(four_tuple, now, permit, pre_dialed);
+        self.let_in.borrow_mut().push_back((now, four_tuple));
         self.mark(id, self.welcome);
         if let Some(reason) = self.passing.take() {
-            self.entrance.shared().emit(&Event::BypassEnded { listener: self.name(), reason });
+            self.context.shared().emit(&Event::BypassEnded { listener: self.name(), reason });
         }
     }
 
     /// Lets a packet go on without us. Ends of ours from a session before, with the same ports, would meet its answers.
-    fn pass_through(&self, id: u32, ends: &FourTuple, reason: &'static str) {
-        let (client, server) = (ends.client.0, ends.server.0);
+    fn pass_through(&self, id: u32, four_tuple: &FourTuple, reason: &'static str) {
+        let (client, server) = (four_tuple.client.0, four_tuple.server.0);
         // Through a tunnel this host's own programs come too: at the client's end is one of their sockets then.
-        let theirs = (self.entrance.listener.kind != ListenerKind::Tun).then_some((client, server));
+        let theirs = (self.context.listener.kind != ListenerKind::Tun).then_some((client, server));
         for (local, remote) in [(server, client)].into_iter().chain(theirs) {
             // Nearly always there is none.
             let _ = self.destroyer.as_ref().map(|destroyer| destroyer.destroy(local, remote));
         }
-        let shared = self.entrance.shared();
+        let shared = self.context.shared();
         shared.metrics.record_passed(&self.name(), reason);
         // What one server is or does is nothing to tell the operator.
         if !matches!(reason, "silent" | "denied" | "reset") && self.passing.replace(Some(reason)).is_none() {
@@ -176,36 +176,41 @@ impl Gate {
     }
 
     fn name(&self) -> String {
-        self.entrance.listener.name.clone()
+        self.context.listener.name.clone()
     }
 
     /// What the server answered, or that it did not, is what the client sees.
-    fn reject(&self, id: u32, ends: &FourTuple, error: &DialError) {
-        self.entrance.shared().held.remove(ends);
+    fn reject(&self, id: u32, four_tuple: &FourTuple, error: &DialError) {
+        self.context.shared().pending_connections.remove(four_tuple);
         match error.cause_for_client() {
             Cause::Refused => self.mark(id, self.marks.refused()),
             Cause::Unreachable => self.mark(id, self.marks.unreachable()),
             Cause::TimedOut => {
                 let mut silent = self.silent.borrow_mut();
                 if silent.len() < MAX_SILENT {
-                    silent.insert(ends.server.0, Instant::now());
+                    silent.insert(four_tuple.server.0, Instant::now());
                 }
-                self.pass_through(id, ends, "silent");
+                self.pass_through(id, four_tuple, "silent");
             }
             // It has answered, and may do so again.
-            Cause::Reset if error.hop.is_none() => self.pass_through(id, ends, "reset"),
-            _ => self.pass_through(id, ends, "failed"),
+            Cause::Reset if error.hop.is_none() => self.pass_through(id, four_tuple, "reset"),
+            _ => self.pass_through(id, four_tuple, "failed"),
         }
     }
 
     /// Gives up what was let in and did not come, and forgets silences that are over.
     fn expire(&self) {
-        let patience = self.entrance.config.timeouts.handshake;
-        while let Some((since, ends)) = self.next_older_than(patience) {
-            if let Some((permit, ahead)) = self.entrance.shared().held.expire(&ends, since) {
-                let (server, path) = ahead.as_ref().map_or((None, None), |a| (Some(a.server), a.taken.path.clone()));
-                ahead.into_iter().for_each(|ahead| ahead.abandon());
-                self.emit_closed(permit, EndReason::LeftEarly, SessionClosed { server, ..self.closed(&ends, path) });
+        let patience = self.context.config.timeouts.handshake;
+        while let Some((since, four_tuple)) = self.next_older_than(patience) {
+            if let Some((permit, pre_dialed)) = self.context.shared().pending_connections.expire(&four_tuple, since) {
+                let (server, path) =
+                    pre_dialed.as_ref().map_or((None, None), |a| (Some(a.server), a.taken.path.clone()));
+                pre_dialed.into_iter().for_each(|pre_dialed| pre_dialed.abandon());
+                self.emit_closed(
+                    permit,
+                    EndReason::LeftEarly,
+                    SessionClosed { server, ..self.closed(&four_tuple, path) },
+                );
             }
         }
         self.silent.borrow_mut().retain(|_, since| since.elapsed() < SILENT_TIMEOUT);
@@ -219,36 +224,37 @@ impl Gate {
 
     /// The end of what has not become a session, with the closing event of one.
     fn emit_closed(&self, permit: SessionPermit, end: EndReason, closed: SessionClosed) {
-        let shared = self.entrance.shared();
+        let shared = self.context.shared();
         shared.metrics.record_accepted(&self.name());
         // The reader of the closing event finds the place free.
         drop(permit);
         shared.emit(&Event::Closed(Box::new(SessionClosed { end, ..closed })));
     }
 
-    fn closed(&self, ends: &FourTuple, path: Option<Box<str>>) -> SessionClosed {
-        let target = Some(Target::from(ends.server.0));
-        let session = self.entrance.shared().next_session_id();
+    fn closed(&self, four_tuple: &FourTuple, path: Option<Box<str>>) -> SessionClosed {
+        let target = Some(Target::from(four_tuple.server.0));
+        let session = self.context.shared().next_session_id();
         let path = path.map_or_else(|| "-".to_owned(), String::from);
-        SessionClosed { target, path, ..SessionClosed::new(session, self.name(), ends.client) }
+        SessionClosed { target, path, ..SessionClosed::new(session, self.name(), four_tuple.client) }
     }
 }
 
 /// Dials while the first packet waits.
-async fn dial_held(gate: Rc<Gate>, ends: FourTuple, id: u32, permit: SessionPermit) {
+async fn dial_held(gate: Rc<Gate>, four_tuple: FourTuple, id: u32, permit: SessionPermit) {
     let asked = Instant::now();
-    let patience = gate.entrance.config.timeouts.hold;
-    let errand = DialContext::new(Rc::clone(&gate.entrance), ends.client, None, patience);
-    let reached = timeout(patience, connect_end_to_end(&errand, &Target::from(ends.server.0))).await;
+    let patience = gate.context.config.timeouts.hold;
+    let dial_context = DialContext::new(Rc::clone(&gate.context), four_tuple.client, None, patience);
+    let reached = timeout(patience, connect_end_to_end(&dial_context, &Target::from(four_tuple.server.0))).await;
     let reached = reached.unwrap_or(Err(Cause::TimedOut.into()));
-    match reached.and_then(|reached| pre_dialed(reached, &errand, asked)) {
-        Ok(ahead) => gate.admit(id, ends, permit, Some(Box::new(ahead))),
+    match reached.and_then(|reached| pre_dialed(reached, &dial_context, asked)) {
+        Ok(pre_dialed) => gate.admit(id, four_tuple, permit, Some(Box::new(pre_dialed))),
         Err(error) => {
-            gate.reject(id, &ends, &error);
-            let closed = gate.closed(&ends, errand.path_name());
-            let (detail, trace, duration) = (error.detail(), errand.trace(), asked.elapsed());
-            let chosen =
-                errand.prediction().map(|(expected, left)| Box::new(expected.to_choice_record(&left, None, None)));
+            gate.reject(id, &four_tuple, &error);
+            let closed = gate.closed(&four_tuple, dial_context.path_name());
+            let (detail, trace, duration) = (error.detail(), dial_context.trace(), asked.elapsed());
+            let chosen = dial_context
+                .prediction()
+                .map(|(expected, left)| Box::new(expected.to_choice_record(&left, None, None)));
             gate.emit_closed(
                 permit,
                 EndReason::ConnectFailed(error.cause),
@@ -259,14 +265,14 @@ async fn dial_held(gate: Rc<Gate>, ends: FourTuple, id: u32, permit: SessionPerm
 }
 
 /// What was reached, for another thread.
-fn pre_dialed(reached: ConnectedPath, errand: &DialContext, asked: Instant) -> Result<PreDialed, DialError> {
+fn pre_dialed(reached: ConnectedPath, dial_context: &DialContext, asked: Instant) -> Result<PreDialed, DialError> {
     let Dialled { stream, server, opened } = reached.dialled;
-    let seal = opened.and_then(|opened| opened.encrypt.then_some(opened.seal));
+    let cipher = opened.and_then(|opened| opened.encrypt.then_some(opened.cipher));
     Ok(PreDialed {
         stream: stream.into_std().map_err(|_| Cause::Exhausted)?,
         server,
-        seal: seal.map(|seal| Rc::into_inner(seal).expect("invariant: nobody else has it")),
-        taken: errand.path_taken(),
+        cipher: cipher.map(|cipher| Rc::into_inner(cipher).expect("invariant: nobody else has it")),
+        taken: dial_context.path_taken(),
         times: reached.times.unwrap_or_default(),
         took: asked.elapsed(),
     })

@@ -61,7 +61,7 @@ impl Responder {
             Self::Socks4 => write_all(client, &socks4::reply(true)).await,
             Self::Socks5 => write_all(client, &socks5::reply(socks5::Reply::Succeeded, bound)).await,
             Self::Connect => write_all(client, b"HTTP/1.1 200 Connection established\r\n\r\n").await,
-            Self::Section(arrival) => write_all(client, &arrival.success_answer(times)).await,
+            Self::Section(incoming_open) => write_all(client, &incoming_open.success_answer(times)).await,
         }
     }
 
@@ -85,7 +85,9 @@ impl Responder {
             Self::Socks4 => send_and_close(client, &socks4::reply(false)).await,
             Self::Socks5 => send_and_close(client, &socks5::reply(cause.into(), None)).await,
             Self::Connect => send_and_close(client, &http::dial_error_response(error, names_hops)).await,
-            Self::Section(arrival) => send_and_close(client, &arrival.failure_answer(error.open_failure())).await,
+            Self::Section(incoming_open) => {
+                send_and_close(client, &incoming_open.failure_answer(error.open_failure())).await
+            }
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct TunnelRequest {
     /// What the client sent behind its request.
     pub early: Vec<u8>,
     /// How the client wants to hear of it.
-    pub manner: Responder,
+    pub responder: Responder,
 }
 
 /// Finds out what the client wants, within the handshake deadline: all reads together, so that a client that sends a
@@ -60,40 +60,40 @@ pub struct TunnelRequest {
 ///
 /// # Errors
 /// How the session ended instead. The client has been told, where its protocol has words for it.
-pub async fn accept(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
-    inbox.set_deadline(Some(session.entrance.config.timeouts.handshake));
-    let wish = detect_protocol(session, inbox).await;
-    inbox.set_deadline(None);
-    wish
+pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
+    reader.set_deadline(Some(session.context.config.timeouts.handshake));
+    let request = detect_protocol(session, reader).await;
+    reader.set_deadline(None);
+    request
 }
 
-async fn detect_protocol(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
-    let listener = &session.entrance.listener;
-    if let Some(arrival) = &session.errand.arrival {
-        let target = arrival.open.purpose.target().expect("invariant: a lane wants to go nowhere").clone();
-        let manner = Responder::Section(Rc::clone(arrival));
-        return Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), manner }));
+async fn detect_protocol(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
+    let listener = &session.context.listener;
+    if let Some(incoming_open) = &session.dial_context.incoming_open {
+        let target = incoming_open.open.purpose.target().expect("invariant: a lane wants to go nowhere").clone();
+        let responder = Responder::Section(Rc::clone(incoming_open));
+        return Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), responder }));
     }
     if listener.kind.is_transparent() {
         return transparent::accept(session);
     }
     if listener.kind == ListenerKind::Tcp {
         let target = listener.target.clone().expect("invariant: a tcp listener has a target");
-        return Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), manner: Responder::Silent }));
+        return Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), responder: Responder::Silent }));
     }
-    let first = inbox.first_byte().await?;
-    if inbox.next(tls::detect_handshake).await? {
+    let first = reader.first_byte().await?;
+    if reader.next(tls::detect_handshake).await? {
         manner::send_and_close(&session.client, &tls::HANDSHAKE_FAILURE).await;
         return Err(EndReason::BadHandshake(SPEAKS_TLS));
     }
     match (listener.kind, first) {
         (ListenerKind::Auto | ListenerKind::Socks, socks4::VERSION) => {
-            socks::accept_socks4(session, inbox).await.map(ClientRequest::Tunnel)
+            socks::accept_socks4(session, reader).await.map(ClientRequest::Tunnel)
         }
         (ListenerKind::Auto | ListenerKind::Socks, socks5::VERSION) => {
-            socks::accept_socks5(session, inbox).await.map(ClientRequest::Tunnel)
+            socks::accept_socks5(session, reader).await.map(ClientRequest::Tunnel)
         }
         (ListenerKind::Socks, _) => Err(EndReason::BadHandshake("not SOCKS")),
-        _ => http::accept(session, inbox).await,
+        _ => http::accept(session, reader).await,
     }
 }

@@ -38,13 +38,13 @@ pub struct IncomingOpen {
     pub peer: Option<Arc<Peer>>,
     key: PublicKey,
     /// Until the answer has been made; the pump holds on to it where it goes on with records.
-    seal: RefCell<Option<Rc<RecordCipher>>>,
+    cipher: RefCell<Option<Rc<RecordCipher>>>,
     at: Instant,
 }
 
 /// Takes a connection from its first byte to the beginning of a session, or to its end.
 pub async fn serve_connection(
-    entrance: Rc<ListenerContext>,
+    context: Rc<ListenerContext>,
     mut stream: TcpStream,
     address: ClientAddr,
     permit: UnprovenPermit,
@@ -52,49 +52,49 @@ pub async fn serve_connection(
     let opened = tokio::select! {
         biased;
         () = permit.evicted() => None,
-        opened = read_until_open(&entrance, &mut stream, &permit) => Some(opened),
+        opened = read_until_open(&context, &mut stream, &permit) => Some(opened),
     };
     match opened {
-        Some(Ok(Some(arrival))) => match permit.prove() {
-            Some(_permit) => start_session(&entrance, arrival, (stream, address)).await,
-            None => entrance.shared().metrics.record_section_evicted(&entrance.listener.name),
+        Some(Ok(Some(incoming_open))) => match permit.prove() {
+            Some(_permit) => start_session(&context, incoming_open, (stream, address)).await,
+            None => context.shared().metrics.record_section_evicted(&context.listener.name),
         },
         // It was closed before a session needed it.
         Some(Ok(None)) => {}
-        Some(Err(stopped)) => entrance.reject(stream, address, Origin::Itself, stopped),
-        None => entrance.shared().metrics.record_section_evicted(&entrance.listener.name),
+        Some(Err(stopped)) => context.reject(stream, address, Origin::Itself, stopped),
+        None => context.shared().metrics.record_section_evicted(&context.listener.name),
     }
 }
 
 /// Reads a connection up to OPEN, which proves that the relay has its private key. `None` where the connection ends before.
 async fn read_until_open(
-    entrance: &ListenerContext,
+    context: &ListenerContext,
     stream: &mut TcpStream,
     permit: &UnprovenPermit,
 ) -> Result<Option<IncomingOpen>, HandshakeEnd> {
-    let shaken = timeout(entrance.config.timeouts.handshake, shake_hands(entrance, stream)).await;
-    let (seal, key) = shaken.unwrap_or(Err((EndReason::HandshakeTimeout, None)))?;
-    let _waiting = entrance.shared().metrics.track_waiting_section(&entrance.listener.name);
+    let shaken = timeout(context.config.timeouts.handshake, shake_hands(context, stream)).await;
+    let (cipher, key) = shaken.unwrap_or(Err((EndReason::HandshakeTimeout, None)))?;
+    let _waiting = context.shared().metrics.track_waiting_section(&context.listener.name);
     let open =
-        wait_next_open(entrance, stream, &seal, permit).await.map_err(|why| (EndReason::BadHandshake(why), None))?;
-    let arrival =
-        |open| IncomingOpen { open, peer: None, key, seal: RefCell::new(Some(Rc::new(seal))), at: Instant::now() };
-    Ok(open.map(arrival))
+        wait_next_open(context, stream, &cipher, permit).await.map_err(|why| (EndReason::BadHandshake(why), None))?;
+    let incoming_open =
+        |open| IncomingOpen { open, peer: None, key, cipher: RefCell::new(Some(Rc::new(cipher))), at: Instant::now() };
+    Ok(open.map(incoming_open))
 }
 
 /// How a handshake ended that came to nothing, and more for the log.
 type HandshakeEnd = (EndReason, Option<String>);
 
 async fn shake_hands(
-    entrance: &ListenerContext,
+    context: &ListenerContext,
     stream: &mut TcpStream,
 ) -> Result<(RecordCipher, PublicKey), HandshakeEnd> {
     let hello = read_hello(stream).await.map_err(|trouble| match trouble {
         PeerHandshakeError::Io(_) => (EndReason::LeftEarly, None),
         _ => (EndReason::BadHandshake("not the section protocol"), None),
     })?;
-    let now = entrance.shared().started_at.elapsed();
-    let (responder, key, ours) = match identify(entrance, &hello, now) {
+    let now = context.shared().started_at.elapsed();
+    let (responder, key, ours) = match identify(context, &hello, now) {
         Ok(known) => known,
         Err((why, detail)) => {
             // Whoever does not wait for it goes without.
@@ -102,7 +102,7 @@ async fn shake_hands(
             return Err((refusal_reason(why), detail));
         }
     };
-    let gift = (!hello.is_resumption).then(|| entrance.shared().tickets.issue(&ours, &key, now));
+    let gift = (!hello.is_resumption).then(|| context.shared().tickets.issue(&ours, &key, now));
     let (transport, answer) = responder.accept(gift.as_ref());
     stream.write_all(&answer).await.map_err(|_| (EndReason::LeftEarly, None))?;
     Ok((RecordCipher::new(transport, Open::MAX_LENGTH), key))
@@ -110,16 +110,16 @@ async fn shake_hands(
 
 /// The key of the relay that dials, and the key of this listener; an error when the relay may not come in.
 fn identify(
-    entrance: &ListenerContext,
+    context: &ListenerContext,
     hello: &Hello,
     now: Duration,
 ) -> Result<(NoiseResponder, PublicKey, PublicKey), (Refusal, Option<String>)> {
     // By the rules that are in force now: it may have waited while a relay was let in.
-    let successor = entrance.worker.current_listener(entrance);
-    let section = section_listener(successor.as_deref().unwrap_or(entrance));
+    let successor = context.worker.current_listener(context);
+    let section = section_listener(successor.as_deref().unwrap_or(context));
     let read = if hello.is_resumption {
         NoiseResponder::read_resumption(
-            (&entrance.shared().tickets, &section.public_key),
+            (&context.shared().tickets, &section.public_key),
             hello,
             Versions::SUPPORTED,
             now,
@@ -137,8 +137,8 @@ fn unknown_key_hint(key: &PublicKey) -> Option<String> {
     Some(format!("key {key} is not among the peers"))
 }
 
-fn section_listener(entrance: &ListenerContext) -> &SectionListener {
-    entrance.listener.section.as_ref().expect("invariant: a section listener has keys")
+fn section_listener(context: &ListenerContext) -> &SectionListener {
+    context.listener.section.as_ref().expect("invariant: a section listener has keys")
 }
 
 fn refusal_reason(why: Refusal) -> EndReason {
@@ -152,26 +152,26 @@ fn refusal_reason(why: Refusal) -> EndReason {
 
 /// Waits for OPEN. `None` where the connection is closed before it is needed, or older than a ready connection becomes.
 async fn wait_next_open(
-    entrance: &ListenerContext,
+    context: &ListenerContext,
     stream: &TcpStream,
-    seal: &RecordCipher,
+    cipher: &RecordCipher,
     permit: &UnprovenPermit,
 ) -> Result<Option<Open>, &'static str> {
-    let timeouts = &entrance.config.timeouts;
+    let timeouts = &context.config.timeouts;
     let first = async {
         let mut byte = [0];
         // The handshake has left the socket marked as readable, so only a peek at the bytes tells.
         if let Ok(first) = timeout(timeouts.handshake, stream.peek(&mut byte)).await {
             return first.ok();
         }
-        permit.idle(entrance.config.limits.sessions_per_client);
+        permit.idle(context.config.limits.sessions_per_client);
         // The relay before us drops a ready connection after `ready_age`.
         timeout(timeouts.ready_age, stream.peek(&mut byte)).await.ok()?.ok()
     };
-    if entrance.worker.leaving.work_first(first).await.flatten() != Some(1) {
+    if context.worker.drain_state.work_first(first).await.flatten() != Some(1) {
         return Ok(None);
     }
-    match timeout(timeouts.handshake, seal.next_record(stream)).await {
+    match timeout(timeouts.handshake, cipher.next_record(stream)).await {
         Ok(Ok(opened)) => {
             Open::read(&opened.record[opened.plaintext]).map(Some).map_err(|_| "not the beginning of a session")
         }
@@ -183,70 +183,70 @@ async fn wait_next_open(
 
 /// Begins the session, by the rules that are in force now: the relay may have been struck off the list meanwhile.
 async fn start_session(
-    entrance: &Rc<ListenerContext>,
-    mut arrival: IncomingOpen,
+    context: &Rc<ListenerContext>,
+    mut incoming_open: IncomingOpen,
     (stream, address): (TcpStream, ClientAddr),
 ) {
-    let client = match arrival.open.purpose {
-        Purpose::Stream(_) => arrival.open.client,
+    let client = match incoming_open.open.purpose {
+        Purpose::Stream(_) => incoming_open.open.client,
         // Packets of many, or none: who brings them is the relay itself.
         Purpose::Datagrams | Purpose::Report => address,
     };
-    let Some(entrance) = entrance.worker.current_listener(entrance) else { return };
+    let Some(context) = context.worker.current_listener(context) else { return };
     // The client address is a claim of the relay. Without `peers` a new key costs nothing, so the source address counts.
     let mut counted_for = Client::Address(address.0.ip());
-    if let Some(peers) = &section_listener(&entrance).peers {
-        let Some(peer) = peers.0.get(&arrival.key) else {
-            let stopped = (EndReason::Unauthenticated, unknown_key_hint(&arrival.key));
-            return entrance.reject(stream, client, Origin::Itself, stopped);
+    if let Some(peers) = &section_listener(&context).peers {
+        let Some(peer) = peers.0.get(&incoming_open.key) else {
+            let stopped = (EndReason::Unauthenticated, unknown_key_hint(&incoming_open.key));
+            return context.reject(stream, client, Origin::Itself, stopped);
         };
-        (arrival.peer, counted_for) = (Some(Arc::clone(peer)), Client::Peer(arrival.key));
+        (incoming_open.peer, counted_for) = (Some(Arc::clone(peer)), Client::Peer(incoming_open.key));
     }
-    if let Some(seal) = arrival.data_cipher() {
-        seal.allow_read_ahead();
+    if let Some(cipher) = incoming_open.data_cipher() {
+        cipher.allow_read_ahead();
     }
-    match (entrance.admit_later(counted_for).await, &arrival.open.purpose) {
+    match (context.admit_later(counted_for).await, &incoming_open.open.purpose) {
         (Ok(permit), Purpose::Report) => {
-            tokio::task::spawn_local(serve_reports(entrance, arrival, stream, permit));
+            tokio::task::spawn_local(serve_reports(context, incoming_open, stream, permit));
         }
-        (Ok(permit), _) => entrance.start_session(stream, client, Origin::ByRelay(Rc::new(arrival)), permit),
+        (Ok(permit), _) => context.start_session(stream, client, Origin::ByRelay(Rc::new(incoming_open)), permit),
         // The relay calls again later.
         (Err(_), Purpose::Report) => {}
-        (Err(end), _) => refuse(&entrance, Rc::new(arrival), (stream, client), end).await,
+        (Err(end), _) => refuse(&context, Rc::new(incoming_open), (stream, client), end).await,
     }
 }
 
 /// Ends a session for which there is no place, and tells the relay that has opened it: after a reset that relay would take
 /// this one for dead.
 async fn refuse(
-    entrance: &Rc<ListenerContext>,
-    arrival: Rc<IncomingOpen>,
+    context: &Rc<ListenerContext>,
+    incoming_open: Rc<IncomingOpen>,
     (stream, client): (TcpStream, ClientAddr),
     end: EndReason,
 ) {
-    let session = Session::open(Rc::clone(entrance), stream, client, Origin::ByRelay(Rc::clone(&arrival)), None);
-    if let Some(target) = arrival.open.purpose.target() {
+    let session = Session::open(Rc::clone(context), stream, client, Origin::ByRelay(Rc::clone(&incoming_open)), None);
+    if let Some(target) = incoming_open.open.purpose.target() {
         session.set_target(target);
     }
-    Responder::Section(arrival).send_failure(&session.client, &Cause::Exhausted.into(), false).await;
+    Responder::Section(incoming_open).send_failure(&session.client, &Cause::Exhausted.into(), false).await;
     session.set_end(end);
 }
 
 /// Sends a relay the measurements of our sections. This is no session, but takes the place of one.
 async fn serve_reports(
-    entrance: Rc<ListenerContext>,
-    arrival: IncomingOpen,
+    context: Rc<ListenerContext>,
+    incoming_open: IncomingOpen,
     stream: TcpStream,
     _permit: SessionPermit,
 ) {
-    let shared = entrance.shared();
-    if let Err(error) = shared.reports.on_query(&entrance.config, shared) {
-        entrance.warn(format!("cannot ask other relays what their sections are like: {error}"));
+    let shared = context.shared();
+    if let Err(error) = shared.reports.on_query(&context.config, shared) {
+        context.warn(format!("cannot ask other relays what their sections are like: {error}"));
     }
-    if let Some(seal) = arrival.data_cipher() {
+    if let Some(cipher) = incoming_open.data_cipher() {
         tokio::select! {
-            () = answer::serve(&shared.estimates, stream, &seal, arrival.key, arrival.at) => {}
-            () = entrance.worker.leaving.wait_begun() => {}
+            () = answer::serve(&shared.estimates, stream, &cipher, incoming_open.key, incoming_open.at) => {}
+            () = context.worker.drain_state.wait_begun() => {}
         }
     }
 }
@@ -254,7 +254,7 @@ async fn serve_reports(
 impl IncomingOpen {
     /// The keys of the session's bytes, where those are in records.
     pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
-        self.seal.borrow().clone().filter(|_| self.open.encrypt)
+        self.cipher.borrow().clone().filter(|_| self.open.encrypt)
     }
 
     /// The key of the relay that has sent it.
@@ -288,7 +288,7 @@ impl IncomingOpen {
 
     fn answer(&self, outcome: Result<(), OpenFailure>, times: &[Duration]) -> Vec<u8> {
         let times = [self.at.elapsed()].into_iter().chain(times.iter().copied()).collect();
-        let seal = self.data_cipher().or_else(|| self.seal.take()).expect("invariant: there is one answer");
-        seal.seal_all(&OpenAnswer { outcome, relay_times: times }.write())
+        let cipher = self.data_cipher().or_else(|| self.cipher.take()).expect("invariant: there is one answer");
+        cipher.seal_all(&OpenAnswer { outcome, relay_times: times }.write())
     }
 }

@@ -12,9 +12,9 @@ use crate::session::Session;
 use crate::users::AuthError;
 
 /// Reads a SOCKS4 or 4a request. The protocol has no passwords, so a listener with users refuses it.
-pub async fn accept_socks4(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
-    let request = inbox.next(socks4::Socks4Request::parse).await?;
-    let refusal = if session.entrance.listener.users.is_some() {
+pub async fn accept_socks4(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
+    let request = reader.next(socks4::Socks4Request::parse).await?;
+    let refusal = if session.context.listener.users.is_some() {
         Some(EndReason::Unauthenticated)
     } else if request.command != Command::Connect {
         Some(EndReason::BadHandshake("command not supported"))
@@ -25,13 +25,13 @@ pub async fn accept_socks4(session: &Session, inbox: &mut HandshakeReader<'_>) -
         send_and_close(&session.client, &socks4::reply(false)).await;
         return Err(end);
     }
-    Ok(TunnelRequest { target: request.target, early: inbox.take_all(), manner: Responder::Socks4 })
+    Ok(TunnelRequest { target: request.target, early: reader.take_all(), responder: Responder::Socks4 })
 }
 
 /// Reads greeting, credentials where the listener wants them, and request.
-pub async fn accept_socks5(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
-    choose_method(session, inbox).await?;
-    let request = inbox
+pub async fn accept_socks5(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
+    choose_method(session, reader).await?;
+    let request = reader
         .next(|bytes| match Socks5Request::parse(bytes) {
             Ok((request, used)) => Ok((Ok(request), used)),
             Err(Socks5RequestError::Wire(error)) => Err(error),
@@ -40,7 +40,7 @@ pub async fn accept_socks5(session: &Session, inbox: &mut HandshakeReader<'_>) -
         .await?;
     let (reply, why) = match request {
         Ok(Socks5Request { command: Command::Connect, target }) => {
-            return Ok(TunnelRequest { target, early: inbox.take_all(), manner: Responder::Socks5 });
+            return Ok(TunnelRequest { target, early: reader.take_all(), responder: Responder::Socks5 });
         }
         Ok(_) | Err(Socks5RequestError::CommandNotSupported) => (Reply::CommandNotSupported, "command not supported"),
         Err(_) => (Reply::AddressTypeNotSupported, "address type not supported"),
@@ -49,18 +49,18 @@ pub async fn accept_socks5(session: &Session, inbox: &mut HandshakeReader<'_>) -
     Err(EndReason::BadHandshake(why))
 }
 
-async fn choose_method(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<(), EndReason> {
+async fn choose_method(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<(), EndReason> {
     let client = &session.client;
-    let users = session.entrance.listener.users.as_ref();
+    let users = session.context.listener.users.as_ref();
     let wanted = if users.is_some() { Method::UserPass } else { Method::NoAuth };
-    let greeting = inbox.next(Greeting::parse).await?;
+    let greeting = reader.next(Greeting::parse).await?;
     if !greeting.offers(wanted) {
         send_and_close(client, &socks5::method_reply(None)).await;
         return Err(EndReason::Unauthenticated);
     }
     write_all(client, &socks5::method_reply(Some(wanted))).await.map_err(|_| EndReason::LeftEarly)?;
     let Some(users) = users else { return Ok(()) };
-    let Credentials { user, password } = inbox.next(Credentials::parse).await?;
+    let Credentials { user, password } = reader.next(Credentials::parse).await?;
     if let Err(error) = session.authenticate(users, &user, &password).await {
         match error {
             AuthError::WrongCredentials => send_and_close(client, &socks5::credentials_reply(false)).await,

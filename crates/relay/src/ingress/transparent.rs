@@ -16,13 +16,13 @@ use crate::session::Session;
 
 /// The ends of a connection that the rules have caught; none for one that was made to a listener of ours itself, which
 /// would lead back here for ever.
-pub fn four_tuple(entrance: &ListenerContext, stream: &TcpStream, client: ClientAddr) -> Option<FourTuple> {
-    let server = match entrance.listener.kind {
+pub fn four_tuple(context: &ListenerContext, stream: &TcpStream, client: ClientAddr) -> Option<FourTuple> {
+    let server = match context.listener.kind {
         ListenerKind::Redirect => original_destination(stream.as_fd()),
         _ => stream.local_addr(),
     };
     let server = canonical(server.ok()?);
-    let our_port = entrance.config.transparent_listeners().any(|listener| listener.bind.port() == server.port());
+    let our_port = context.config.transparent_listeners().any(|listener| listener.bind.port() == server.port());
     let is_ours = our_port && is_local(server.ip()).unwrap_or(true);
     (!is_ours).then_some(FourTuple { client, server: ServerAddr(server) })
 }
@@ -36,10 +36,10 @@ pub fn accept(session: &Session) -> Result<ClientRequest, EndReason> {
         pump::abort(&session.client);
         return Err(EndReason::BadHandshake("it came to the listener itself"));
     };
-    if let Some(ahead) = session.take_pre_dialed() {
+    if let Some(pre_dialed) = session.take_pre_dialed() {
         session.set_target(&Target::from(ends.server.0));
-        return Ok(ClientRequest::Dialled(Box::new(ahead)));
+        return Ok(ClientRequest::Dialled(Box::new(pre_dialed)));
     }
     let target = Target::from(ends.server.0);
-    Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), manner: Responder::Caught }))
+    Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), responder: Responder::Caught }))
 }

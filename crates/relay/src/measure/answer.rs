@@ -24,12 +24,18 @@ const MIN_TRAIN_INTERVAL: Duration = Duration::from_secs(5);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers until the caller leaves, or says what is no report.
-pub async fn serve(book: &EstimateStore, mut stream: TcpStream, seal: &RecordCipher, caller: PublicKey, came: Instant) {
+pub async fn serve(
+    estimates: &EstimateStore,
+    mut stream: TcpStream,
+    cipher: &RecordCipher,
+    caller: PublicKey,
+    came: Instant,
+) {
     let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![came.elapsed()] };
     let talk = async {
-        stream.write_all(&seal.seal_all(&answer.write())).await?;
-        let mut line = ReportConnection::new(stream, seal, caller, false);
-        line.answer_requests(book).await
+        stream.write_all(&cipher.seal_all(&answer.write())).await?;
+        let mut line = ReportConnection::new(stream, cipher, caller, false);
+        line.answer_requests(estimates).await
     };
     // However it ends, there is nobody to tell: the caller comes again.
     let _: io::Result<()> = talk.await;
@@ -52,13 +58,13 @@ impl<'a> ReportConnection<'a> {
         Self { stream, cipher, remote_key, dialled, last_reading, last_read_at: Instant::now() }
     }
 
-    async fn answer_requests(&mut self, book: &EstimateStore) -> io::Result<()> {
+    async fn answer_requests(&mut self, estimates: &EstimateStore) -> io::Result<()> {
         let mut heard = SentEntries::default();
         let mut last_train: Option<Instant> = None;
         loop {
             match self.receive(IDLE_TIMEOUT).await? {
                 ReportMessage::Query(ask) => {
-                    let entries = book.report_for(&ask, self.remote_key, &mut heard);
+                    let entries = estimates.report_for(&ask, self.remote_key, &mut heard);
                     self.send(&ReportMessage::Reply(entries)).await?;
                 }
                 ReportMessage::Probe(look) => {
@@ -66,7 +72,7 @@ impl<'a> ReportConnection<'a> {
                     let bytes = if is_early { 0 } else { look.reply_bytes };
                     last_train = Some(Instant::now());
                     self.send(&ReportMessage::Probe(ProbeTrain { bytes, reply_bytes: 0 })).await?;
-                    self.record_sample(book);
+                    self.record_sample(estimates);
                 }
                 ReportMessage::Reply(_) => return Err(io::ErrorKind::InvalidData.into()),
             }
@@ -85,12 +91,12 @@ impl<'a> ReportConnection<'a> {
     }
 
     /// Writes down what the connection has shown since the last time.
-    pub fn record_sample(&mut self, book: &EstimateStore) {
+    pub fn record_sample(&mut self, estimates: &EstimateStore) {
         let Ok(now) = tcp_counters(self.stream.as_fd()) else { return };
         let pumped = PumpTimes { span: self.last_read_at.elapsed(), ..PumpTimes::default() };
         let (out, back) =
             (sample_sending(&self.last_reading, &now, pumped), sample_receiving(&self.last_reading, &now, pumped));
         (self.last_reading, self.last_read_at) = (now, Instant::now());
-        book.record_probe(PeerId::Relay(self.remote_key), self.dialled, (&out, &back));
+        estimates.record_probe(PeerId::Relay(self.remote_key), self.dialled, (&out, &back));
     }
 }

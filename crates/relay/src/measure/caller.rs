@@ -69,17 +69,17 @@ pub async fn run(hop: Arc<Hop>, means: Rc<ReportContext>, shared: Arc<Shared>) {
 }
 
 async fn run_once(hop: &Arc<Hop>, peering: &Peering, means: &ReportContext, shared: &Shared) -> ReportCallEnd {
-    let Ok((stream, seal)) = dial_and_open(hop, peering, means, Purpose::Report, true).await else {
+    let Ok((stream, cipher)) = dial_and_open(hop, peering, means, Purpose::Report, true).await else {
         return ReportCallEnd::Broken;
     };
-    let answer = timeout(ANSWER_TIMEOUT, seal.next_record(&stream)).await;
+    let answer = timeout(ANSWER_TIMEOUT, cipher.next_record(&stream)).await;
     match answer {
         Ok(Ok(record))
             if OpenAnswer::read(&record.record[record.plaintext.clone()]).is_ok_and(|it| it.outcome.is_ok()) => {}
         _ => return ReportCallEnd::Unsupported,
     }
     let mut caller = ReportClient {
-        connection: ReportConnection::new(stream, &seal, peering.key, true),
+        connection: ReportConnection::new(stream, &cipher, peering.key, true),
         peer: PeerId::Relay(peering.key),
         cursor: None,
     };
@@ -98,45 +98,45 @@ struct ReportClient<'a> {
 impl ReportClient<'_> {
     async fn run(
         &mut self,
-        book: &EstimateStore,
+        estimates: &EstimateStore,
         hop: &Arc<Hop>,
         peering: &Peering,
         means: &ReportContext,
     ) -> io::Result<()> {
         loop {
             let begun = Instant::now();
-            self.query(book).await?;
-            if book.needs_probe(self.peer, PROBE_INTERVAL) {
-                self.probe(book).await?;
+            self.query(estimates).await?;
+            if estimates.needs_probe(self.peer, PROBE_INTERVAL) {
+                self.probe(estimates).await?;
             }
-            for target in book.take_target_probes(&peering.key) {
+            for target in estimates.take_target_probes(&peering.key) {
                 if let Some(took) = probe_target(target, hop, peering, means).await {
-                    book.record_target_probe(peering.key, target, took);
+                    estimates.record_target_probe(peering.key, target, took);
                 }
             }
             tokio::time::sleep_until(begun + QUERY_INTERVAL).await;
         }
     }
 
-    async fn query(&mut self, book: &EstimateStore) -> io::Result<()> {
-        let (prefixes, end) = book.requested_prefixes(self.cursor);
+    async fn query(&mut self, estimates: &EstimateStore) -> io::Result<()> {
+        let (prefixes, end) = estimates.requested_prefixes(self.cursor);
         self.cursor = end;
         self.connection.send(&ReportMessage::Query(ReportQuery { neighbours: true, prefixes })).await?;
         match self.connection.receive(ANSWER_TIMEOUT).await? {
             ReportMessage::Reply(entries) => {
                 let PeerId::Relay(teller) = self.peer else { return Ok(()) };
-                book.record_report(teller, &entries);
+                estimates.record_report(teller, &entries);
                 Ok(())
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
-    async fn probe(&mut self, book: &EstimateStore) -> io::Result<()> {
+    async fn probe(&mut self, estimates: &EstimateStore) -> io::Result<()> {
         self.connection.send(&ReportMessage::Probe(ProbeTrain { bytes: MAX_PROBE, reply_bytes: MAX_PROBE })).await?;
         match self.connection.receive(ANSWER_TIMEOUT).await? {
             ReportMessage::Probe(_) => {
-                self.connection.record_sample(book);
+                self.connection.record_sample(estimates);
                 Ok(())
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
@@ -152,8 +152,8 @@ async fn probe_target(
     means: &ReportContext,
 ) -> Option<Duration> {
     let purpose = Purpose::Stream(Target::from(target));
-    let (stream, seal) = dial_and_open(hop, peering, means, purpose, peering.encrypt).await.ok()?;
-    let record = timeout(means.config.timeouts.connect, seal.next_record(&stream)).await.ok()?.ok()?;
+    let (stream, cipher) = dial_and_open(hop, peering, means, purpose, peering.encrypt).await.ok()?;
+    let record = timeout(means.config.timeouts.connect, cipher.next_record(&stream)).await.ok()?.ok()?;
     abort(&stream);
     let answer = OpenAnswer::read(&record.record[record.plaintext]).ok()?;
     let has_heard = match answer.outcome {
@@ -176,12 +176,12 @@ async fn dial_and_open(
     let ready = section::prepare(hop, peering, None, dialling, deadline).await;
     let ReadyConnection { mut stream, transport, .. } = ready.map_err(|_| ReportCallEnd::Broken)?;
     let client = ClientAddr(stream.local_addr().map_err(|_| ReportCallEnd::Broken)?);
-    let journey = OpenParams { trace: None, client, early: false, encrypt, hops_left: open::MAX_HOPS };
-    let seal = RecordCipher::new(transport, open::OpenAnswer::MAX_LENGTH);
+    let open_params = OpenParams { trace: None, client, early: false, encrypt, hops_left: open::MAX_HOPS };
+    let cipher = RecordCipher::new(transport, open::OpenAnswer::MAX_LENGTH);
     let destination = OpenTarget { path: Vec::new(), purpose, encrypt };
-    section::open(&mut stream, &seal, &journey, destination).await.map_err(|_| ReportCallEnd::Broken)?;
+    section::open(&mut stream, &cipher, &open_params, destination).await.map_err(|_| ReportCallEnd::Broken)?;
     if encrypt {
-        seal.allow_read_ahead();
+        cipher.allow_read_ahead();
     }
-    Ok((stream, seal))
+    Ok((stream, cipher))
 }

@@ -38,7 +38,7 @@ pub struct SectionSampler {
 impl SectionSampler {
     /// Begins with what the counters say now: the connection may have been somebody else's before.
     #[must_use]
-    pub fn start(stream: &std::rc::Rc<TcpStream>, side: Direction, peer: PeerId, meter: &FlowStats) -> Self {
+    pub fn start(stream: &std::rc::Rc<TcpStream>, side: Direction, peer: PeerId, stats: &FlowStats) -> Self {
         Self {
             last_reading: tcp_counters(stream.as_fd()).unwrap_or_default(),
             stream: std::rc::Rc::downgrade(stream),
@@ -46,9 +46,9 @@ impl SectionSampler {
             peer,
             origin_relay: None,
             sampled_at: Instant::now(),
-            bytes_moved: meter.moved(),
-            stalled: meter.blocked_for(side),
-            held: meter.blocked_for(side.opposite()),
+            bytes_moved: stats.moved(),
+            stalled: stats.blocked_for(side),
+            held: stats.blocked_for(side.opposite()),
             is_first_sample: true,
         }
     }
@@ -60,29 +60,29 @@ impl SectionSampler {
     }
 
     /// Looks, unless it has just been looked at or nothing has moved since.
-    pub fn sample_if_due(&mut self, meter: &FlowStats, book: &EstimateStore) {
-        if self.sampled_at.elapsed() >= MIN_INTERVAL && meter.moved() != self.bytes_moved {
-            self.sample(meter, book);
+    pub fn sample_if_due(&mut self, stats: &FlowStats, estimates: &EstimateStore) {
+        if self.sampled_at.elapsed() >= MIN_INTERVAL && stats.moved() != self.bytes_moved {
+            self.sample(stats, estimates);
         }
     }
 
     /// Writes down what was seen since the last time.
-    pub fn sample(&mut self, meter: &FlowStats, book: &EstimateStore) {
+    pub fn sample(&mut self, stats: &FlowStats, estimates: &EstimateStore) {
         // Fails only when the socket is already dead.
         let Some(stream) = self.stream.upgrade() else { return };
         let Ok(now) = tcp_counters(stream.as_fd()) else { return };
         let pumped = PumpTimes {
             span: self.sampled_at.elapsed(),
-            stalled: meter.blocked_for(self.side).saturating_sub(self.stalled),
-            held: meter.blocked_for(self.side.opposite()).saturating_sub(self.held),
+            stalled: stats.blocked_for(self.side).saturating_sub(self.stalled),
+            held: stats.blocked_for(self.side.opposite()).saturating_sub(self.held),
             includes_start: self.is_first_sample,
         };
         let (out, back) =
             (sample_sending(&self.last_reading, &now, pumped), sample_receiving(&self.last_reading, &now, pumped));
-        let bytes = meter.moved() - self.bytes_moved;
+        let bytes = stats.moved() - self.bytes_moved;
         match self.side {
-            Direction::Up => book.record_session(self.peer, self.origin_relay, (&out, &back), bytes),
-            Direction::Down => book.record_incoming_session(self.peer, (&out, &back), bytes),
+            Direction::Up => estimates.record_session(self.peer, self.origin_relay, (&out, &back), bytes),
+            Direction::Down => estimates.record_incoming_session(self.peer, (&out, &back), bytes),
         }
         let Self { stream, side, peer: place, origin_relay: user, .. } = self;
         *self = Self {
@@ -92,9 +92,9 @@ impl SectionSampler {
             origin_relay: *user,
             last_reading: now,
             sampled_at: Instant::now(),
-            bytes_moved: meter.moved(),
-            stalled: meter.blocked_for(*side),
-            held: meter.blocked_for(side.opposite()),
+            bytes_moved: stats.moved(),
+            stalled: stats.blocked_for(*side),
+            held: stats.blocked_for(side.opposite()),
             is_first_sample: false,
         };
     }

@@ -103,20 +103,20 @@ impl BacklogLimiter {
             return Ok(());
         }
         let round_trips = tcp_info(from)?.min_rtt + tcp_info(to)?.min_rtt;
-        let ahead = (rate * round_trips.max(MIN_WAIT).as_secs_f64()) as u32;
+        let pre_dialed = (rate * round_trips.max(MIN_WAIT).as_secs_f64()) as u32;
         let before = self.bounds.map_or_else(|| notsent_lowat(to), |bounds| Ok(bounds.before))?;
-        let wanted = (ahead / 2).max(MIN_UNSENT);
+        let wanted = (pre_dialed / 2).max(MIN_UNSENT);
         // 0 is no bound of its own.
         let now = if before == 0 { wanted } else { before.min(wanted) };
         self.bounds = Some(BufferBounds { before, now, excess: None });
         set_notsent_lowat(to, now)?;
-        let (least, held) = (ahead.max(MIN_AHEAD), receive_buffer(from)?);
-        if lock_receive_buffer(from, held.max(least)).is_err() {
+        let (least, pending) = (pre_dialed.max(MIN_AHEAD), receive_buffer(from)?);
+        if lock_receive_buffer(from, pending.max(least)).is_err() {
             // As large as that, or not at all.
             return unlock_receive_buffer(from);
         }
         if let Some(bounds) = &mut self.bounds {
-            bounds.excess = (held > least).then_some(ExcessBuffer { least, read: 0 });
+            bounds.excess = (pending > least).then_some(ExcessBuffer { least, read: 0 });
         }
         Ok(())
     }
@@ -147,15 +147,15 @@ mod tests {
     use super::*;
 
     /// A backlog that has found its receiver slow, between a sender with a receive buffer of `held` bytes and a receiver.
-    async fn slow(held: u32) -> Option<(BacklogLimiter, TcpStream, TcpStream)> {
+    async fn slow(pending: u32) -> Option<(BacklogLimiter, TcpStream, TcpStream)> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connected = || TcpStream::connect(listener.local_addr().unwrap());
         let (from, to) = (connected().await.unwrap(), connected().await.unwrap());
-        if let Err(error) = lock_receive_buffer(from.as_fd(), MIN_AHEAD + held) {
+        if let Err(error) = lock_receive_buffer(from.as_fd(), MIN_AHEAD + pending) {
             println!("skipped: receive buffers of this size are not granted here: {error}");
             return None;
         }
-        lock_receive_buffer(from.as_fd(), held).unwrap();
+        lock_receive_buffer(from.as_fd(), pending).unwrap();
         unlock_receive_buffer(from.as_fd()).unwrap();
         let mut backlog =
             BacklogLimiter { since: Instant::now().checked_sub(MIN_JUDGE_INTERVAL).unwrap(), ..BacklogLimiter::new() };

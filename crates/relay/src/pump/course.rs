@@ -106,48 +106,48 @@ mod tests {
     use super::*;
 
     /// Bytes move so many milliseconds after the ones before.
-    fn moves(course: &ResponseTimer, direction: Direction, bytes: u64, millis: u64) {
-        let (_, before) = course.last.get().unwrap();
-        course.on_bytes_at(before + Duration::from_millis(millis), direction, bytes);
+    fn moves(response_timer: &ResponseTimer, direction: Direction, bytes: u64, millis: u64) {
+        let (_, before) = response_timer.last.get().unwrap();
+        response_timer.on_bytes_at(before + Duration::from_millis(millis), direction, bytes);
     }
 
     fn begun() -> ResponseTimer {
-        let course = ResponseTimer::default();
-        course.last.set(Some((Direction::Up, Instant::now())));
-        course
+        let response_timer = ResponseTimer::default();
+        response_timer.last.set(Some((Direction::Up, Instant::now())));
+        response_timer
     }
 
     #[test]
     fn a_client_that_thinks_is_not_what_the_path_takes() {
-        let course = begun();
-        moves(&course, Direction::Down, 10, 2000);
-        let answer = course.flowing.get();
+        let response_timer = begun();
+        moves(&response_timer, Direction::Down, 10, 2000);
+        let answer = response_timer.flowing.get();
         assert!(answer >= Duration::from_secs(2), "{answer:?}");
-        moves(&course, Direction::Up, 10, 2000);
-        assert_eq!(course.flowing.get(), answer, "the client's own time");
-        moves(&course, Direction::Down, 10, 60_000);
-        assert_eq!(course.flowing.get(), answer + MAX_PAUSE, "nobody has anything to say for a minute");
+        moves(&response_timer, Direction::Up, 10, 2000);
+        assert_eq!(response_timer.flowing.get(), answer, "the client's own time");
+        moves(&response_timer, Direction::Down, 10, 60_000);
+        assert_eq!(response_timer.flowing.get(), answer + MAX_PAUSE, "nobody has anything to say for a minute");
     }
 
     #[test]
     fn the_largest_answer_is_what_comes_in_one_go() {
-        let course = begun();
-        assert!(course.largest.get().is_none());
+        let response_timer = begun();
+        assert!(response_timer.largest.get().is_none());
         for (direction, bytes, millis) in [
             (Direction::Down, 3000, 40),
             (Direction::Up, 500, 900),
             (Direction::Down, 4000, 50),
             (Direction::Down, 1000, 20),
         ] {
-            moves(&course, direction, bytes, millis);
+            moves(&response_timer, direction, bytes, millis);
         }
-        let largest = course.largest.get().unwrap();
+        let largest = response_timer.largest.get().unwrap();
         assert_eq!((largest.bytes, largest.wait.as_millis(), largest.span.as_millis()), (5000, 50, 20));
-        moves(&course, Direction::Down, 9000, 400);
-        moves(&course, Direction::Down, 9000, 1);
-        assert_eq!(course.largest.get(), Some(largest), "what the server says by itself later is none");
-        moves(&course, Direction::Up, 500, 10);
-        moves(&course, Direction::Down, 4000, 60);
-        assert_eq!(course.largest.get(), Some(largest));
+        moves(&response_timer, Direction::Down, 9000, 400);
+        moves(&response_timer, Direction::Down, 9000, 1);
+        assert_eq!(response_timer.largest.get(), Some(largest), "what the server says by itself later is none");
+        moves(&response_timer, Direction::Up, 500, 10);
+        moves(&response_timer, Direction::Down, 4000, 60);
+        assert_eq!(response_timer.largest.get(), Some(largest));
     }
 }

@@ -64,7 +64,7 @@ pub struct PumpParams<'a> {
     /// What the client sent together with its handshake.
     pub early: Vec<u8>,
     /// The session's counters.
-    pub meter: &'a FlowStats,
+    pub stats: &'a FlowStats,
     /// The thread's pipes.
     pub pipes: &'a PipePool,
     /// How long it may be silent.
@@ -76,13 +76,13 @@ pub struct PumpParams<'a> {
 ///
 /// # Errors
 /// That of `opening`: the client has got nothing from us, and has not been told.
-pub async fn run<'a, E>(between: PumpParams<'a>, opening: Option<PendingAnswer<'a, E>>) -> Result<EndReason, E> {
-    let PumpParams { client, server, early, meter, pipes, patience } = between;
+pub async fn run<'a, E>(params: PumpParams<'a>, opening: Option<PendingAnswer<'a, E>>) -> Result<EndReason, E> {
+    let PumpParams { client, server, early, stats, pipes, patience } = params;
     let mut pump = Pump {
         client: client.stream,
         server: server.stream,
-        up: Flow::new(client, server, Direction::Up, meter, pipes).with_early_bytes(early),
-        down: Flow::new(server, client, Direction::Down, meter, pipes),
+        up: Flow::new(client, server, Direction::Up, stats, pipes).with_early_bytes(early),
+        down: Flow::new(server, client, Direction::Down, stats, pipes),
         opening,
         stuck: None,
         watch: None,
@@ -93,12 +93,12 @@ pub async fn run<'a, E>(between: PumpParams<'a>, opening: Option<PendingAnswer<'
     let mut silence = IdleTimer { patience, last_move: Instant::now(), half_closed: false };
     let mut timer = pin!(sleep_until(silence.deadline()));
     let end = std::future::poll_fn(|cx| {
-        let before = meter.moved();
+        let before = stats.moved();
         if let Poll::Ready(end) = pump.poll(cx) {
             return Poll::Ready(end);
         }
         let half_closed = pump.watch.is_some();
-        silence.poll(timer.as_mut(), cx, meter.moved() != before, half_closed).map(Ok)
+        silence.poll(timer.as_mut(), cx, stats.moved() != before, half_closed).map(Ok)
     })
     .await;
     match end {
@@ -262,11 +262,11 @@ impl IdleTimer {
 }
 
 /// Completes when nothing has moved for `idle`.
-pub async fn wait_idle(meter: &FlowStats, idle: Duration) {
+pub async fn wait_idle(stats: &FlowStats, idle: Duration) {
     loop {
-        let before = meter.moved();
+        let before = stats.moved();
         sleep(idle).await;
-        if meter.moved() == before {
+        if stats.moved() == before {
             return;
         }
     }

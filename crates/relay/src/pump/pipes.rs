@@ -55,7 +55,7 @@ impl PipePool {
         if pipe.is_none() {
             self.fallbacks.set(self.fallbacks.get() + 1);
         }
-        pipe.map(|pipe| PooledPipe { pool: self, pipe: Some(pipe), held: 0 })
+        pipe.map(|pipe| PooledPipe { pool: self, pipe: Some(pipe), pending: 0 })
     }
 
     fn create(&self) -> Option<Pipe> {
@@ -95,7 +95,7 @@ impl PipePool {
 pub struct PooledPipe<'a> {
     pool: &'a PipePool,
     pipe: Option<Pipe>,
-    held: usize,
+    pending: usize,
 }
 
 impl PooledPipe<'_> {
@@ -110,7 +110,7 @@ impl PooledPipe<'_> {
 
     /// Whether all that went in has come out.
     pub fn is_empty(&self) -> bool {
-        self.held == 0
+        self.pending == 0
     }
 
     /// Moves up to `most` bytes from `socket` into the empty pipe; 0 means end of stream.
@@ -119,8 +119,8 @@ impl PooledPipe<'_> {
     /// The socket's.
     pub fn fill(&mut self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
         debug_assert!(self.is_empty(), "would-block is ambiguous while the pipe holds bytes");
-        self.held = self.pipe().fill(socket, most)?;
-        Ok(self.held)
+        self.pending = self.pipe().fill(socket, most)?;
+        Ok(self.pending)
     }
 
     /// Moves what the pipe holds into `socket`, as far as there is room, and returns how much that was.
@@ -128,8 +128,8 @@ impl PooledPipe<'_> {
     /// # Errors
     /// The socket's.
     pub fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        let moved = self.pipe().drain(socket, self.held)?;
-        self.held -= moved;
+        let moved = self.pipe().drain(socket, self.pending)?;
+        self.pending -= moved;
         Ok(moved)
     }
 }
@@ -137,7 +137,7 @@ impl PooledPipe<'_> {
 impl Drop for PooledPipe<'_> {
     fn drop(&mut self) {
         match self.pipe.take() {
-            Some(pipe) if self.held == 0 => self.pool.idle.borrow_mut().push(pipe),
+            Some(pipe) if self.pending == 0 => self.pool.idle.borrow_mut().push(pipe),
             _ => self.pool.open.set(self.pool.open.get() - 1),
         }
     }

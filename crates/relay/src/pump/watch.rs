@@ -39,7 +39,7 @@ pub fn half_close<'a>(ended: &Flow<'a>, by_client: bool) -> ResetWatch<'a> {
     let ((from, to), direction) = (ended.sides(), ended.direction());
     let reset = if by_client { EndReason::ResetByClient } else { EndReason::ResetByServer };
     Box::pin(async move {
-        if from.seal.is_some() && wait_byte_behind_end(from.stream).await {
+        if from.cipher.is_some() && wait_byte_behind_end(from.stream).await {
             return EndReason::Altered(direction);
         }
         wait_late_reset(from.stream, to.stream, reset).await
@@ -48,7 +48,7 @@ pub fn half_close<'a>(ended: &Flow<'a>, by_client: bool) -> ResetWatch<'a> {
 
 /// Whether a byte has arrived behind the record that ends the stream of `side`. Only FIN may follow it.
 pub fn has_byte_behind_end(side: Endpoint<'_>) -> bool {
-    side.seal.is_some() && matches!(SockRef::from(side.stream).peek(&mut [MaybeUninit::uninit()]), Ok(1..))
+    side.cipher.is_some() && matches!(SockRef::from(side.stream).peek(&mut [MaybeUninit::uninit()]), Ok(1..))
 }
 
 /// Waits for what follows the record that ends a stream: true for a byte; false for FIN, or a reset.
@@ -100,11 +100,11 @@ mod tests {
         ours.allow_read_ahead();
         let (near, mut peer) = pair().await;
         let (beyond, mut server) = pair().await;
-        let between = PumpParams {
-            client: Endpoint { stream: &near, seal: Some(&ours) },
+        let params = PumpParams {
+            client: Endpoint { stream: &near, cipher: Some(&ours) },
             server: Endpoint::plain(&beyond),
             early: Vec::new(),
-            meter: &FlowStats::new(Arc::new(ListenerTotals::default())),
+            stats: &FlowStats::new(Arc::new(ListenerTotals::default())),
             pipes: &PipePool::new(0),
             patience: IdleTimeouts { idle: patience, half_closed: patience },
         };
@@ -113,7 +113,7 @@ mod tests {
             assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "the end is passed on");
             peer.write_all(&[0]).await.unwrap();
         };
-        let session = async { tokio::join!(run(between, None::<PendingAnswer<'_, ()>>), peers).0 };
+        let session = async { tokio::join!(run(params, None::<PendingAnswer<'_, ()>>), peers).0 };
         let end = timeout(Duration::from_secs(20), session).await.expect("the byte is seen");
         assert_eq!(end, Ok(EndReason::Altered(Direction::Up)));
     }

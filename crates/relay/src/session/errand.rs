@@ -25,13 +25,13 @@ use crate::path::{self, PathChoice};
 /// On whose behalf something is dialled, and which way it went.
 pub struct DialContext {
     /// Where it came in.
-    pub entrance: Rc<ListenerContext>,
+    pub context: Rc<ListenerContext>,
     /// The listener under the configuration for dialling: the one that was in force when the last request came.
     in_force: RefCell<Rc<ListenerContext>>,
     /// Who wants it.
     pub client: ClientAddr,
     /// How it came in, where a relay has sent it.
-    pub arrival: Option<Rc<IncomingOpen>>,
+    pub incoming_open: Option<Rc<IncomingOpen>>,
     /// How long all ways together may take.
     patience: Duration,
     /// Its name on all relays; none where this is the second time that it comes by.
@@ -59,25 +59,27 @@ pub struct PathTaken {
 impl DialContext {
     /// Begins one.
     pub fn new(
-        entrance: Rc<ListenerContext>,
+        context: Rc<ListenerContext>,
         client: ClientAddr,
-        arrival: Option<Rc<IncomingOpen>>,
+        incoming_open: Option<Rc<IncomingOpen>>,
         patience: Duration,
     ) -> Self {
-        let shared = entrance.shared();
-        let arrived_as =
-            arrival.as_ref().map(|arrival| arrival.open.trace).filter(|trace| shared.try_begin_trace(*trace));
-        let in_force = RefCell::new(Rc::clone(&entrance));
-        Self { client, arrival, patience, arrived_as, taken: RefCell::default(), in_force, entrance }
+        let shared = context.shared();
+        let arrived_as = incoming_open
+            .as_ref()
+            .map(|incoming_open| incoming_open.open.trace)
+            .filter(|trace| shared.try_begin_trace(*trace));
+        let in_force = RefCell::new(Rc::clone(&context));
+        Self { client, incoming_open, patience, arrived_as, taken: RefCell::default(), in_force, context }
     }
 
     /// The same for somebody else who dials for it, for as long as that takes.
     pub fn for_attempt(&self) -> Self {
         Self {
-            entrance: Rc::clone(&self.entrance),
+            context: Rc::clone(&self.context),
             in_force: RefCell::new(self.current_listener()),
             client: self.client,
-            arrival: self.arrival.clone(),
+            incoming_open: self.incoming_open.clone(),
             patience: self.patience,
             arrived_as: None,
             taken: RefCell::default(),
@@ -91,7 +93,7 @@ impl DialContext {
 
     /// Switches to the configuration in force; false when that configuration has no such listener.
     pub fn refresh_listener(&self) -> bool {
-        match self.entrance.worker.current_listener(&self.entrance) {
+        match self.context.worker.current_listener(&self.context) {
             Some(now) => self.in_force.replace(now),
             None => return false,
         };
@@ -112,13 +114,13 @@ impl DialContext {
         let Some(expected) = &way.expected else { return };
         self.taken.borrow_mut().left.push(format!("{} failed: {}", way.path.name, error.cause));
         if error.hop.is_some() {
-            self.entrance.shared().path_selector.on_failure(expected);
+            self.context.shared().path_selector.on_failure(expected);
         }
     }
 
     /// Notes that a way stands, and so that it was not the target's fault where others did not.
     pub fn on_success(&self, way: &PathChoice, server: ServerAddr, target: &Target, left: &[PathChoice]) {
-        let choosing = &self.entrance.shared().path_selector;
+        let choosing = &self.context.shared().path_selector;
         let Some(expected) = &way.expected else { return };
         left.iter().filter_map(|way| way.expected.as_ref()).for_each(|expected| choosing.on_failure(expected));
         choosing.on_connected(expected);
@@ -174,17 +176,17 @@ impl DialContext {
     /// Why there is none: this is the second time that the session comes by, whoever sent it may not do that, or what came
     /// out of a tunnel would go back into it.
     pub fn paths(&self, target: &Target) -> Result<Vec<PathChoice>, Cause> {
-        let entrance = self.current_listener();
-        let (shared, config) = (entrance.shared(), &entrance.config);
-        let Some(arrival) = &self.arrival else {
+        let context = self.current_listener();
+        let (shared, config) = (context.shared(), &context.config);
+        let Some(incoming_open) = &self.incoming_open else {
             let ways = path::select(shared, config, target);
-            return if self.entrance.listener.kind == ListenerKind::Tun { path::relayed(ways) } else { Ok(ways) };
+            return if self.context.listener.kind == ListenerKind::Tun { path::relayed(ways) } else { Ok(ways) };
         };
-        let ways = match self.requested_path(arrival)? {
+        let ways = match self.requested_path(incoming_open)? {
             Some(way) => vec![way],
             None => path::select(shared, config, target),
         };
-        let permitted: Vec<_> = ways.into_iter().filter(|way| arrival.permits(way)).collect();
+        let permitted: Vec<_> = ways.into_iter().filter(|way| incoming_open.permits(way)).collect();
         if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
     }
 
@@ -192,39 +194,39 @@ impl DialContext {
     ///
     /// # Errors
     /// Why it may not: as [`Errand::ways`].
-    pub fn next_lane_path(&self, arrival: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
-        match self.requested_path(arrival)? {
-            Some(way) if !arrival.permits(&way) => Err(Cause::Denied),
+    pub fn next_lane_path(&self, incoming_open: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
+        match self.requested_path(incoming_open)? {
+            Some(way) if !incoming_open.permits(&way) => Err(Cause::Denied),
             way => Ok(way),
         }
     }
 
     /// The way that the relay before us has chosen, if any.
-    fn requested_path(&self, arrival: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
+    fn requested_path(&self, incoming_open: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
         if self.arrived_as.is_none() {
             return Err(Cause::Loop);
         }
-        let section = self.entrance.listener.section.as_ref();
-        if section.is_some_and(|section| section.encrypt) && !arrival.open.encrypt {
+        let section = self.context.listener.section.as_ref();
+        if section.is_some_and(|section| section.encrypt) && !incoming_open.open.encrypt {
             return Err(Cause::Denied);
         }
-        path::requested_path(&self.entrance.config, &arrival.open.path)
+        path::requested_path(&self.context.config, &incoming_open.open.path)
     }
 
     /// What it takes along to the next relay.
     pub fn open_params(&self) -> OpenParams {
-        match &self.arrival {
-            Some(arrival) => OpenParams {
-                trace: Some(arrival.open.trace),
-                client: arrival.open.client,
-                early: arrival.open.early,
-                encrypt: arrival.open.encrypt,
-                hops_left: arrival.open.hops_left,
+        match &self.incoming_open {
+            Some(incoming_open) => OpenParams {
+                trace: Some(incoming_open.open.trace),
+                client: incoming_open.open.client,
+                early: incoming_open.open.early,
+                encrypt: incoming_open.open.encrypt,
+                hops_left: incoming_open.open.hops_left,
             },
             None => OpenParams {
                 trace: None,
                 client: self.client,
-                early: self.entrance.listener.connect == ConnectMode::Early,
+                early: self.context.listener.connect == ConnectMode::Early,
                 encrypt: false,
                 hops_left: MAX_HOPS,
             },
@@ -233,23 +235,23 @@ impl DialContext {
 
     /// Which targets it may have.
     pub fn access(&self) -> AccessPolicy<'_> {
-        self.access_at(&self.entrance)
+        self.access_at(&self.context)
     }
 
-    fn access_at<'a>(&'a self, entrance: &'a ListenerContext) -> AccessPolicy<'a> {
-        let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
-        AccessPolicy { listener: &entrance.listener.access, peer: peer.map(|peer| &peer.access) }
+    fn access_at<'a>(&'a self, context: &'a ListenerContext) -> AccessPolicy<'a> {
+        let peer = self.incoming_open.as_ref().and_then(|incoming_open| incoming_open.peer.as_ref());
+        AccessPolicy { listener: &context.listener.access, peer: peer.map(|peer| &peer.access) }
     }
 
     /// The dialler for the configuration of `entrance` ([`Errand::in_force`]), when `ways` paths share the time.
-    pub fn dialler_for<'a>(&'a self, entrance: &'a ListenerContext, ways: usize) -> Dialler<'a> {
+    pub fn dialler_for<'a>(&'a self, context: &'a ListenerContext, ways: usize) -> Dialler<'a> {
         Dialler {
-            marks: entrance.config.needed_marks(),
-            source: entrance.listener.keep_client_address.then_some(self.client),
-            names: entrance.resolver(),
-            congestion: &entrance.config.congestion,
-            pools: &entrance.shared().pools,
-            rules: self.access_at(entrance),
+            marks: context.config.needed_marks(),
+            source: context.listener.keep_client_address.then_some(self.client),
+            names: context.resolver(),
+            congestion: &context.config.congestion,
+            pools: &context.shared().pools,
+            rules: self.access_at(context),
             patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
         }
     }
@@ -258,7 +260,7 @@ impl DialContext {
 impl Drop for DialContext {
     fn drop(&mut self) {
         if let Some(trace) = self.arrived_as {
-            self.entrance.shared().end_trace(&trace);
+            self.context.shared().end_trace(&trace);
         }
     }
 }

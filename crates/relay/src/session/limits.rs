@@ -29,14 +29,14 @@ pub(super) struct LimitState {
 impl Session {
     /// Looks, unless nothing has moved since the last time and nothing waits for room.
     pub(super) fn sample_limits(&self) {
-        if self.meter.moved() != self.last_moved_bytes() || self.is_blocked() {
+        if self.stats.moved() != self.last_moved_bytes() || self.is_blocked() {
             self.record_limits();
         }
     }
 
     /// The last look, before a section is gone.
     pub(super) fn sample_limits_at_end(&self) {
-        if self.meter.moved() >= self.last_moved_bytes() + MIN_SAMPLED_BYTES || self.is_blocked() {
+        if self.stats.moved() >= self.last_moved_bytes() + MIN_SAMPLED_BYTES || self.is_blocked() {
             self.record_limits();
         }
     }
@@ -50,13 +50,13 @@ impl Session {
 
     /// What has held it back, all in all, in the direction in which most went.
     pub(super) fn limit(&self) -> Option<Diagnosis> {
-        let is_upload = self.meter.bytes(Direction::Up) > self.meter.bytes(Direction::Down);
+        let is_upload = self.stats.bytes(Direction::Up) > self.stats.bytes(Direction::Down);
         let direction = if is_upload { Direction::Up } else { Direction::Down };
         self.limiting.borrow().as_ref().and_then(|limiting| limiting.account.overall_limit(direction))
     }
 
     fn is_blocked(&self) -> bool {
-        self.meter.is_blocked(Direction::Down) || self.meter.is_blocked(Direction::Up)
+        self.stats.is_blocked(Direction::Down) || self.stats.is_blocked(Direction::Up)
     }
 
     fn last_moved_bytes(&self) -> u64 {
@@ -68,23 +68,23 @@ impl Session {
         let limiting = limiting.get_or_insert_with(|| {
             Box::new(LimitState { account: LimitTracker::default(), at: self.opened, moved: 0 })
         });
-        let (now, load) = (Instant::now(), &self.entrance.worker.load);
+        let (now, load) = (Instant::now(), &self.context.worker.load);
         let span = now.saturating_duration_since(limiting.at);
-        let story = self.story.borrow();
+        let state = self.state.borrow();
         let side = |direction, stream: Option<&TcpStream>| SideSample {
             counters: stream.and_then(|stream| tcp_counters(stream.as_fd()).ok()),
             has_unread: stream.is_some_and(|stream| unread(stream.as_fd()).is_ok_and(|bytes| bytes > 0)),
-            send_buffer_full: self.meter.is_blocked(direction),
+            send_buffer_full: self.stats.is_blocked(direction),
             all_in_flight: stream.is_some_and(|stream| unsent(stream.as_fd()).is_ok_and(|bytes| bytes == 0)),
-            flow: self.meter.counters(direction),
+            flow: self.stats.counters(direction),
         };
         limiting.account.record(&SessionSample {
             span,
             run_time: load.run_time(span),
             runqueue_wait: load.wait_time(span),
             down: side(Direction::Down, Some(&self.client)),
-            up: side(Direction::Up, story.stream.as_deref()),
+            up: side(Direction::Up, state.stream.as_deref()),
         });
-        (limiting.at, limiting.moved) = (now, self.meter.moved());
+        (limiting.at, limiting.moved) = (now, self.stats.moved());
     }
 }

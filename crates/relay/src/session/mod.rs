@@ -36,9 +36,16 @@ pub use samples::SectionSamples;
 
 /// Serves one client.
 pub async fn run(session: Rc<Session>) {
-    let lane = session.errand.arrival.as_ref().filter(|arrival| arrival.open.purpose == Purpose::Datagrams);
-    let end =
-        if let Some(arrival) = lane { Box::pin(tun::serve(&session, arrival)).await } else { stream(&session).await };
+    let lane = session
+        .dial_context
+        .incoming_open
+        .as_ref()
+        .filter(|incoming_open| incoming_open.open.purpose == Purpose::Datagrams);
+    let end = if let Some(incoming_open) = lane {
+        Box::pin(tun::serve(&session, incoming_open)).await
+    } else {
+        stream(&session).await
+    };
     session.set_end(end);
 }
 
@@ -53,7 +60,7 @@ async fn stream(session: &Rc<Session>) -> EndReason {
 struct Connected {
     server: Rc<TcpStream>,
     /// The keys of the server's bytes, where those are in records.
-    seal: Option<Rc<RecordCipher>>,
+    cipher: Option<Rc<RecordCipher>>,
     /// None when there is nothing to wait for.
     awaits: Option<AwaitedAnswer>,
     early: Vec<u8>,
@@ -64,17 +71,17 @@ type AwaitedAnswer = (OpenedSession, Responder, Instant);
 
 /// Handshake, exchange and dial need much more room than the pump, which lasts longer: each gets its own, and gives it back.
 async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
-    let mut inbox = ingress::HandshakeReader::new(session);
-    let mut wish = Box::pin(ingress::accept(session, &mut inbox)).await?;
+    let mut reader = ingress::HandshakeReader::new(session);
+    let mut request = Box::pin(ingress::accept(session, &mut reader)).await?;
     let tunnel = loop {
-        match wish {
+        match request {
             ClientRequest::Tunnel(tunnel) => break tunnel,
             ClientRequest::Upgraded { server, early } => {
-                return Ok(Connected { server, seal: None, awaits: None, early });
+                return Ok(Connected { server, cipher: None, awaits: None, early });
             }
-            ClientRequest::Dialled(ahead) => return use_pre_dialed(session, *ahead),
-            ClientRequest::Http(request) => {
-                wish = Box::pin(ingress::http::serve(session, &mut inbox, *request)).await?;
+            ClientRequest::Dialled(pre_dialed) => return use_pre_dialed(session, *pre_dialed),
+            ClientRequest::Http(http) => {
+                request = Box::pin(ingress::http::serve(session, &mut reader, *http)).await?;
             }
         }
     };
@@ -82,28 +89,32 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
 }
 
 /// Goes on where the gate has dialled already.
-fn use_pre_dialed(session: &Session, ahead: PreDialed) -> Result<Connected, EndReason> {
-    let PreDialed { stream, server, seal, taken, times, took } = ahead;
-    session.errand.set_path(taken);
+fn use_pre_dialed(session: &Session, pre_dialed: PreDialed) -> Result<Connected, EndReason> {
+    let PreDialed { stream, server, cipher, taken, times, took } = pre_dialed;
+    session.dial_context.set_path(taken);
     let stream = TcpStream::from_std(stream).map_err(|_| EndReason::ConnectFailed(Cause::Exhausted))?;
     let asked = Instant::now().checked_sub(took).unwrap_or_else(Instant::now);
     let stream = Rc::new(stream);
     session.on_connected(server, Rc::clone(&stream), asked);
     session.on_relay_answer(times, asked);
-    Ok(Connected { server: stream, seal: seal.map(Rc::new), awaits: None, early: Vec::new() })
+    Ok(Connected { server: stream, cipher: cipher.map(Rc::new), awaits: None, early: Vec::new() })
 }
 
 async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connected, EndReason> {
-    let TunnelRequest { target, early, manner } = tunnel;
+    let TunnelRequest { target, early, responder } = tunnel;
     session.set_target(&target);
-    let manner = if session.entrance.listener.connect == ConnectMode::Early {
-        manner.send_early_success(&session.client).await?
+    let responder = if session.context.listener.connect == ConnectMode::Early {
+        responder.send_early_success(&session.client).await?
     } else {
-        manner
+        responder
     };
-    let (errand, asked) = (&session.errand, Instant::now());
+    let (dial_context, asked) = (&session.dial_context, Instant::now());
     let reaching = async {
-        if manner.is_client_waiting() { connect_end_to_end(errand, &target).await } else { dial(errand, &target).await }
+        if responder.is_client_waiting() {
+            connect_end_to_end(dial_context, &target).await
+        } else {
+            dial(dial_context, &target).await
+        }
     };
     let reached = tokio::select! {
         biased;
@@ -112,52 +123,52 @@ async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connect
     };
     let ConnectedPath { dialled: Dialled { stream, server, opened }, times, .. } = match reached {
         Ok(reached) => reached,
-        Err(error) => return Err(refuse(session, &manner, &error).await),
+        Err(error) => return Err(refuse(session, &responder, &error).await),
     };
     let stream = Rc::new(stream);
     session.on_connected(server, Rc::clone(&stream), asked);
-    let seal = opened.as_ref().and_then(OpenedSession::data_cipher);
+    let cipher = opened.as_ref().and_then(OpenedSession::data_cipher);
     let Some(times) = times else {
-        let awaits = opened.map(|opened| (opened, manner, asked));
-        return Ok(Connected { server: stream, seal, awaits, early });
+        let awaits = opened.map(|opened| (opened, responder, asked));
+        return Ok(Connected { server: stream, cipher, awaits, early });
     };
     session.on_relay_answer(times, asked);
-    let granted = manner.send_success(&session.client, stream.local_addr().ok(), &session.hop_times()).await;
+    let granted = responder.send_success(&session.client, stream.local_addr().ok(), &session.hop_times()).await;
     granted.map_err(|_| EndReason::ResetByClient)?;
-    Ok(Connected { server: stream, seal, awaits: None, early })
+    Ok(Connected { server: stream, cipher, awaits: None, early })
 }
 
-async fn refuse(session: &Session, manner: &Responder, error: &DialError) -> EndReason {
-    let names_hops = !session.entrance.listener.admits_unauthenticated();
-    manner.send_failure(&session.client, error, names_hops).await;
+async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> EndReason {
+    let names_hops = !session.context.listener.admits_unauthenticated();
+    responder.send_failure(&session.client, error, names_hops).await;
     session.record_dial_error(error)
 }
 
 /// Pumps, from the first byte on; where a relay still owes an answer, the client is told of it when it comes.
 async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
-    let Connected { server, seal: up, awaits, early } = connected;
+    let Connected { server, cipher: up, awaits, early } = connected;
     let down = session.data_cipher();
-    let manner = awaits.as_ref().map_or(Responder::Silent, |(_, manner, _)| manner.clone());
-    let opening = awaits.map(|(opened, manner, asked)| -> PendingAnswer<'_, DialError> {
+    let responder = awaits.as_ref().map_or(Responder::Silent, |(_, responder, _)| responder.clone());
+    let opening = awaits.map(|(opened, responder, asked)| -> PendingAnswer<'_, DialError> {
         let server = &server;
         Box::pin(async move {
-            let times = opened.opening.wait_answer(server, &opened.seal).await?;
+            let times = opened.opening.wait_answer(server, &opened.cipher).await?;
             session.on_relay_answer(times, asked);
             // A client that is gone is what the pump sees next.
-            let _ = manner.send_success(&session.client, None, &session.hop_times()).await;
+            let _ = responder.send_success(&session.client, None, &session.hop_times()).await;
             Ok(())
         })
     });
-    let between = PumpParams {
-        client: Endpoint { stream: &session.client, seal: down.as_deref() },
-        server: Endpoint { stream: &server, seal: up.as_deref() },
+    let params = PumpParams {
+        client: Endpoint { stream: &session.client, cipher: down.as_deref() },
+        server: Endpoint { stream: &server, cipher: up.as_deref() },
         early,
-        meter: &session.meter,
-        pipes: session.entrance.pipes(),
+        stats: &session.stats,
+        pipes: session.context.pipes(),
         patience: session.idle_timeouts(),
     };
-    match pump::run(between, opening).await {
+    match pump::run(params, opening).await {
         Ok(end) => end,
-        Err(error) => Box::pin(refuse(session, &manner, &error)).await,
+        Err(error) => Box::pin(refuse(session, &responder, &error)).await,
     }
 }

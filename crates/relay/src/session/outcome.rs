@@ -29,24 +29,24 @@ pub struct PathFeedback {
 
 impl PathFeedback {
     /// Begins now.
-    pub fn new((expected, left): (Arc<Prediction>, Vec<String>), connect: Duration, meter: &FlowStats) -> Self {
-        Self { expected, left, connect, begun: read_stats(meter), told: None }
+    pub fn new((expected, left): (Arc<Prediction>, Vec<String>), connect: Duration, stats: &FlowStats) -> Self {
+        Self { expected, left, connect, begun: read_stats(stats), told: None }
     }
 
     /// All that has come so far.
-    fn transfer_stats(&self, meter: &FlowStats) -> TransferStats {
+    fn transfer_stats(&self, stats: &FlowStats) -> TransferStats {
         TransferStats {
             connect_time: self.connect,
-            largest_response: meter.largest_response(),
-            ..read_stats(meter).since(&self.begun)
+            largest_response: stats.largest_response(),
+            ..read_stats(stats).since(&self.begun)
         }
     }
 
     /// Tells of what has come since the last time, when that is enough to tell.
-    fn report_partial(&mut self, meter: &FlowStats, choosing: &PathSelector) {
-        let now = read_stats(meter);
+    fn report_partial(&mut self, stats: &FlowStats, choosing: &PathSelector) {
+        let now = read_stats(stats);
         let part = now.since(self.told.as_ref().unwrap_or(&self.begun));
-        let carried = self.transfer_stats(meter);
+        let carried = self.transfer_stats(stats);
         if part.active_time < FEEDBACK_INTERVAL || !carried.is_bulk() {
             return;
         }
@@ -58,15 +58,15 @@ impl PathFeedback {
     }
 
     /// Tells how it came out.
-    pub fn finish(self, meter: &FlowStats, choosing: &PathSelector) -> ChoiceRecord {
-        let carried = self.transfer_stats(meter);
+    pub fn finish(self, stats: &FlowStats, choosing: &PathSelector) -> ChoiceRecord {
+        let carried = self.transfer_stats(stats);
         choosing.record_transfer(&self.expected.context, &carried);
         let outcome = carried.outcome();
         let predicted = outcome.as_ref().and_then(|outcome| choosing.predict(&self.expected, outcome));
         match &self.told {
             None => outcome.iter().for_each(|outcome| choosing.record_outcome(&self.expected, outcome)),
             Some(told) => {
-                let rest = read_stats(meter).since(told);
+                let rest = read_stats(stats).since(told);
                 let rest = if rest.is_bulk() { rest.partial_outcome(carried.dominant_direction().bytes) } else { None };
                 rest.iter().for_each(|outcome| choosing.record_outcome(&self.expected, outcome));
             }
@@ -80,13 +80,13 @@ impl PathFeedback {
     }
 }
 
-fn read_stats(meter: &FlowStats) -> TransferStats {
+fn read_stats(stats: &FlowStats) -> TransferStats {
     TransferStats {
-        down: meter.bytes(Direction::Down),
-        up: meter.bytes(Direction::Up),
-        active_time: meter.active_time(),
-        blocked_down: meter.blocked_for(Direction::Down),
-        blocked_up: meter.blocked_for(Direction::Up),
+        down: stats.bytes(Direction::Down),
+        up: stats.bytes(Direction::Up),
+        active_time: stats.active_time(),
+        blocked_down: stats.blocked_for(Direction::Down),
+        blocked_up: stats.blocked_for(Direction::Up),
         ..TransferStats::default()
     }
 }
@@ -94,31 +94,31 @@ fn read_stats(meter: &FlowStats) -> TransferStats {
 impl Session {
     /// Notes that bytes can go by the way that was chosen, and how the one before came out.
     pub(super) fn on_path_ready(&self, connect: Duration) {
-        let next = self.errand.prediction().map(|chosen| PathFeedback::new(chosen, connect, &self.meter));
-        let before = self.course.replace(next);
-        self.meter.on_path_ready();
+        let next = self.dial_context.prediction().map(|chosen| PathFeedback::new(chosen, connect, &self.stats));
+        let before = self.feedback.replace(next);
+        self.stats.on_path_ready();
         if let Some(before) = before {
-            before.finish(&self.meter, &self.entrance.shared().path_selector);
+            before.finish(&self.stats, &self.context.shared().path_selector);
         }
     }
 
     /// Tells the chooser how it goes.
     pub(super) fn report_progress(&self) {
-        if let Some(course) = &mut *self.course.borrow_mut() {
-            course.report_partial(&self.meter, &self.entrance.shared().path_selector);
+        if let Some(feedback) = &mut *self.feedback.borrow_mut() {
+            feedback.report_partial(&self.stats, &self.context.shared().path_selector);
         }
     }
 
     /// Why this way, and what is predicted.
     pub(super) fn choice(&self) -> Option<ChoiceRecord> {
-        self.course.borrow().as_ref().map(PathFeedback::choice_record)
+        self.feedback.borrow().as_ref().map(PathFeedback::choice_record)
     }
 
     /// The same, and what came; or, where no way stood, which one was tried last.
     pub(super) fn final_choice(&self) -> Option<ChoiceRecord> {
-        match self.course.take() {
-            Some(course) => Some(course.finish(&self.meter, &self.entrance.shared().path_selector)),
-            None => self.errand.prediction().map(|(expected, left)| expected.to_choice_record(&left, None, None)),
+        match self.feedback.take() {
+            Some(feedback) => Some(feedback.finish(&self.stats, &self.context.shared().path_selector)),
+            None => self.dial_context.prediction().map(|(expected, left)| expected.to_choice_record(&left, None, None)),
         }
     }
 }

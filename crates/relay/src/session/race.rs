@@ -17,7 +17,7 @@ use crate::path::{self, PathChoice};
 
 /// One way that is tried, and how it came out.
 struct RaceResult {
-    errand: DialContext,
+    dial_context: DialContext,
     way: PathChoice,
     result: Result<ConnectedPath, DialError>,
 }
@@ -30,35 +30,35 @@ const RACE_TIME_SHARES: usize = 2;
 /// # Errors
 /// What the last way failed for; where the target itself has answered, what it said.
 pub async fn race(
-    errand: &DialContext,
+    dial_context: &DialContext,
     target: &Target,
     mut ways: Vec<PathChoice>,
 ) -> Result<ConnectedPath, DialError> {
     let others = ways.split_off(path::racing_count(&ways));
     let mut running = JoinSet::new();
     for way in ways {
-        let (errand, target) = (errand.for_attempt(), target.clone());
+        let (dial_context, target) = (dial_context.for_attempt(), target.clone());
         running.spawn_local(async move {
-            errand.on_attempt(&way);
-            let result = connect_by_path(&errand, &target, &way, RACE_TIME_SHARES).await;
-            RaceResult { errand, way, result }
+            dial_context.on_attempt(&way);
+            let result = connect_by_path(&dial_context, &target, &way, RACE_TIME_SHARES).await;
+            RaceResult { dial_context, way, result }
         });
     }
     let (mut failed, mut failure): (Vec<PathChoice>, Option<DialError>) = (Vec::new(), None);
     while let Some(ran) = running.join_next().await {
         // A way whose task has panicked does not stand.
-        let Ok(RaceResult { errand: companion, way, result }) = ran else { continue };
+        let Ok(RaceResult { dial_context: companion, way, result }) = ran else { continue };
         match result {
             Ok(reached) => {
                 let left = failed.iter().map(|way| format!("{} failed", way.path.name)).collect();
-                errand.set_path(super::PathTaken { left, ..companion.path_taken() });
-                errand.on_success(&way, reached.dialled.server, target, &failed);
+                dial_context.set_path(super::PathTaken { left, ..companion.path_taken() });
+                dial_context.on_success(&way, reached.dialled.server, target, &failed);
                 tokio::task::spawn_local(drain_losers(running));
                 return Ok(reached);
             }
             Err(error) => {
-                errand.on_attempt(&way);
-                errand.on_failure(&way, &error);
+                dial_context.on_attempt(&way);
+                dial_context.on_failure(&way, &error);
                 failed.push(way);
                 // The target's own word says more than that a hop is down.
                 if failure.as_ref().is_none_or(|before| before.hop.is_some()) {
@@ -71,19 +71,19 @@ pub async fn race(
     if others.is_empty() || matches!(failure.cause, Cause::Refused | Cause::Denied | Cause::NameNotFound) {
         return Err(failure);
     }
-    connect_in_order(errand, target, &others).await
+    connect_in_order(dial_context, target, &others).await
 }
 
 /// Waits for those that were too slow. A direct one tells how far the target is.
 async fn drain_losers(mut running: JoinSet<RaceResult>) {
     while let Some(ran) = running.join_next().await {
-        let Ok(RaceResult { errand, result: Ok(reached), .. }) = ran else { continue };
-        if errand.path_taken().via != Some(FirstHop::Direct) {
+        let Ok(RaceResult { dial_context, result: Ok(reached), .. }) = ran else { continue };
+        if dial_context.path_taken().via != Some(FirstHop::Direct) {
             continue;
         }
         let Ok(info) = tcp_info(reached.dialled.stream.as_fd()) else { continue };
         let seen = SectionSample { rtt: Some(info.min_rtt), ..SectionSample::default() };
         let place = FirstHop::Direct.peer_id(reached.dialled.server);
-        errand.entrance.shared().estimates.record_session(place, None, (&seen, &seen), 0);
+        dial_context.context.shared().estimates.record_session(place, None, (&seen, &seen), 0);
     }
 }

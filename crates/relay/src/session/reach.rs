@@ -27,15 +27,16 @@ pub struct ConnectedPath {
 ///
 /// # Errors
 /// What the last way failed for.
-pub async fn dial(errand: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
-    let ways = errand.paths(target)?;
+pub async fn dial(dial_context: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
+    let ways = dial_context.paths(target)?;
     if path::racing_count(&ways) > 1 {
-        return race::race(errand, target, ways).await;
+        return race::race(dial_context, target, ways).await;
     }
-    try_in_order(errand, target, &ways, async |way, share| {
-        let entrance = errand.current_listener();
-        let dialled = errand.dialler_for(&entrance, share).connect(way, target, &errand.open_params()).await?;
-        errand.set_trace(dialled.trace());
+    try_in_order(dial_context, target, &ways, async |way, share| {
+        let context = dial_context.current_listener();
+        let dialled =
+            dial_context.dialler_for(&context, share).connect(way, target, &dial_context.open_params()).await?;
+        dial_context.set_trace(dialled.trace());
         let times = dialled.opened.is_none().then(Vec::new);
         Ok(ConnectedPath { dialled, way: way.clone(), times })
     })
@@ -46,8 +47,8 @@ pub async fn dial(errand: &DialContext, target: &Target) -> Result<ConnectedPath
 ///
 /// # Errors
 /// What the last way failed for.
-pub async fn connect_end_to_end(errand: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
-    connect_by_paths(errand, target, errand.paths(target)?).await
+pub async fn connect_end_to_end(dial_context: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
+    connect_by_paths(dial_context, target, dial_context.paths(target)?).await
 }
 
 /// The same by these ways.
@@ -55,14 +56,14 @@ pub async fn connect_end_to_end(errand: &DialContext, target: &Target) -> Result
 /// # Errors
 /// What the last way failed for.
 pub async fn connect_by_paths(
-    errand: &DialContext,
+    dial_context: &DialContext,
     target: &Target,
     ways: Vec<PathChoice>,
 ) -> Result<ConnectedPath, DialError> {
     if path::racing_count(&ways) > 1 {
-        return race::race(errand, target, ways).await;
+        return race::race(dial_context, target, ways).await;
     }
-    connect_in_order(errand, target, &ways).await
+    connect_in_order(dial_context, target, &ways).await
 }
 
 /// The same, one after the other.
@@ -70,11 +71,12 @@ pub async fn connect_by_paths(
 /// # Errors
 /// What the last way failed for.
 pub(super) async fn connect_in_order(
-    errand: &DialContext,
+    dial_context: &DialContext,
     target: &Target,
     ways: &[PathChoice],
 ) -> Result<ConnectedPath, DialError> {
-    try_in_order(errand, target, ways, async |way, share| connect_by_path(errand, target, way, share).await).await
+    try_in_order(dial_context, target, ways, async |way, share| connect_by_path(dial_context, target, way, share).await)
+        .await
 }
 
 /// Dials `target` by this way, in one of so many shares of the time, until it stands from end to end.
@@ -82,41 +84,41 @@ pub(super) async fn connect_in_order(
 /// # Errors
 /// What it failed for.
 pub(super) async fn connect_by_path(
-    errand: &DialContext,
+    dial_context: &DialContext,
     target: &Target,
     way: &PathChoice,
     share: usize,
 ) -> Result<ConnectedPath, DialError> {
-    let (entrance, journey) = (errand.current_listener(), errand.open_params());
-    let dialler = errand.dialler_for(&entrance, share);
-    let mut dialled = dialler.connect(way, target, &journey).await?;
-    errand.set_trace(dialled.trace());
+    let (context, open_params) = (dial_context.current_listener(), dial_context.open_params());
+    let dialler = dial_context.dialler_for(&context, share);
+    let mut dialled = dialler.connect(way, target, &open_params).await?;
+    dial_context.set_trace(dialled.trace());
     let mut answer = dialled.wait_answer().await;
     // The relay has restarted since that connection was made ready, and nothing has been delivered by it.
     if dialled.used_ready_connection() && answer.as_ref().is_err_and(DialError::is_disconnect) {
-        dialled = dialler.connect(way, target, &journey).await?;
+        dialled = dialler.connect(way, target, &open_params).await?;
         answer = dialled.wait_answer().await;
     }
     Ok(ConnectedPath { times: Some(answer?), dialled, way: way.clone() })
 }
 
 async fn try_in_order(
-    errand: &DialContext,
+    dial_context: &DialContext,
     target: &Target,
     ways: &[PathChoice],
     go: impl AsyncFn(&PathChoice, usize) -> Result<ConnectedPath, DialError>,
 ) -> Result<ConnectedPath, DialError> {
     let mut failure = Cause::HopFailed.into();
     for (at, way) in ways.iter().enumerate() {
-        errand.on_attempt(way);
+        dial_context.on_attempt(way);
         match go(way, ways.len().min(MAX_ATTEMPTS)).await {
             // Nothing has been delivered yet, so another way does no harm.
             Err(error) if can_retry(way, &error) => {
-                errand.on_failure(way, &error);
+                dial_context.on_failure(way, &error);
                 failure = error;
             }
             Ok(reached) => {
-                errand.on_success(way, reached.dialled.server, target, &ways[..at]);
+                dial_context.on_success(way, reached.dialled.server, target, &ways[..at]);
                 return Ok(reached);
             }
             decided => return decided,

@@ -40,14 +40,14 @@ impl Session {
     /// Looks, unless nothing has moved since and nothing waits.
     pub(super) fn emit_samples(&self) {
         let samples = &mut *self.samples.borrow_mut();
-        let moved = self.meter.moved();
-        if samples.looked == moved && samples.moved == moved && !self.meter.has_queued() {
+        let moved = self.stats.moved();
+        if samples.looked == moved && samples.moved == moved && !self.stats.has_queued() {
             return;
         }
         samples.looked = moved;
         let server = self.server_section();
-        self.meter.set_queued(Direction::Down, server.as_ref().map_or(0, |server| waiting_bytes(server, &self.client)));
-        self.meter.set_queued(Direction::Up, server.as_ref().map_or(0, |server| waiting_bytes(&self.client, server)));
+        self.stats.set_queued(Direction::Down, server.as_ref().map_or(0, |server| waiting_bytes(server, &self.client)));
+        self.stats.set_queued(Direction::Up, server.as_ref().map_or(0, |server| waiting_bytes(&self.client, server)));
         if samples.moved == moved || samples.at.elapsed() < MIN_SAMPLE_INTERVAL {
             return;
         }
@@ -67,7 +67,7 @@ impl Session {
             // Another connection, of the next request.
             *before = SectionInfo::default();
         }
-        self.entrance.shared().metrics.sections.record_sample(section, SampleMoment::Running, before, &now, span);
+        self.context.shared().metrics.sections.record_sample(section, SampleMoment::Running, before, &now, span);
         *before = now;
     }
 }

@@ -74,12 +74,12 @@ impl SharedInterface {
     }
 
     /// Takes what a desk says in exchange for what it said before, and divides anew.
-    pub fn exchange_report(&self, desk: usize, post: &mut ShareReport) -> Allocation {
+    pub fn exchange_report(&self, shaper: usize, post: &mut ShareReport) -> Allocation {
         let mut books = self.lock();
-        if books.reports.len() <= desk {
-            books.reports.resize_with(desk + 1, ShareReport::default);
+        if books.reports.len() <= shaper {
+            books.reports.resize_with(shaper + 1, ShareReport::default);
         }
-        std::mem::swap(&mut books.reports[desk], post);
+        std::mem::swap(&mut books.reports[shaper], post);
         books.divide()
     }
 

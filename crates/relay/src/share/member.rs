@@ -34,13 +34,13 @@ impl PacedSocket {
     pub fn new(
         stream: &Rc<TcpStream>,
         interface: &Arc<SharedInterface>,
-        desk: &Rc<ThreadShaper>,
+        shaper: &Rc<ThreadShaper>,
         weight: u32,
     ) -> Rc<Self> {
         Rc::new(Self {
             stream: Rc::downgrade(stream),
             interface: Arc::clone(interface),
-            shaper: Rc::downgrade(desk),
+            shaper: Rc::downgrade(shaper),
             weight: Cell::new(weight),
             idle_bytes: Cell::new(Some(0)),
             active: RefCell::default(),
@@ -69,8 +69,8 @@ impl PacedSocket {
 
     /// Gets its share at once, and is looked at from now on. Where the kernel refuses, it stays as it is.
     fn activate(self: &Rc<Self>, now: Instant) {
-        let (Some(stream), Some(desk)) = (self.stream.upgrade(), self.shaper.upgrade()) else { return };
-        if !desk.is_shaping(self) {
+        let (Some(stream), Some(shaper)) = (self.stream.upgrade(), self.shaper.upgrade()) else { return };
+        if !shaper.is_shaping(self) {
             return;
         }
         let Ok(active) = PacingState::new(stream.as_fd(), now) else { return };
@@ -78,7 +78,7 @@ impl PacedSocket {
         let ceiling = self.interface.initial_ceiling(self.weight.get());
         if self.with_active(|active, stream| active.apply_ceiling(stream.as_fd(), ceiling).is_ok()) {
             self.idle_bytes.set(None);
-            desk.activate(Rc::clone(self));
+            shaper.activate(Rc::clone(self));
         } else {
             self.deactivate();
         }

@@ -20,9 +20,9 @@ fn lo(rate: &str) -> Vec<config::InterfaceConfig> {
 fn desk(rate: &str) -> (Arc<SharedInterfaces>, Rc<ThreadShaper>) {
     let shares = Arc::new(SharedInterfaces::default());
     shares.apply_config(&lo(rate));
-    let desk = ThreadShaper::new(Arc::clone(&shares));
-    desk.update_interfaces();
-    (shares, desk)
+    let shaper = ThreadShaper::new(Arc::clone(&shares));
+    shaper.update_interfaces();
+    (shares, shaper)
 }
 
 /// Both ends of a connection; for `tokio`, in a runtime.
@@ -45,28 +45,28 @@ fn in_a_runtime(test: impl FnOnce()) {
 #[test]
 fn only_sections_of_shared_interfaces_are_members() {
     in_a_runtime(|| {
-        let (shares, desk) = desk("8Mbit/s");
+        let (shares, shaper) = desk("8Mbit/s");
         let (stream, _far) = section();
-        assert!(desk.register(&stream, 1).is_some());
+        assert!(shaper.register(&stream, 1).is_some());
         shares.apply_config(&[config::InterfaceConfig {
             name: "elsewhere".to_owned(),
             rate: "8Mbit/s".parse().unwrap(),
         }]);
-        desk.update_interfaces();
-        assert!(desk.register(&stream, 1).is_none());
+        shaper.update_interfaces();
+        assert!(shaper.register(&stream, 1).is_none());
         shares.apply_config(&[]);
-        desk.update_interfaces();
-        assert!(desk.register(&stream, 1).is_none());
+        shaper.update_interfaces();
+        assert!(shaper.register(&stream, 1).is_none());
     });
 }
 
 #[test]
 fn who_moves_much_has_a_ceiling_until_it_leaves() {
     in_a_runtime(|| {
-        let (_shares, desk) = desk("8Mbit/s");
+        let (_shares, shaper) = desk("8Mbit/s");
         let (stream, _far) = section();
         set_max_pacing_rate(stream.as_fd(), 5_000_000).unwrap();
-        let member = desk.register(&stream, 1).unwrap();
+        let member = shaper.register(&stream, 1).unwrap();
         member.record_bytes(1000);
         assert_eq!(pace(&stream), 5_000_000, "short messages are not worth a look");
         member.record_bytes(100_000);
@@ -79,10 +79,10 @@ fn who_moves_much_has_a_ceiling_until_it_leaves() {
 #[test]
 fn its_own_ceiling_stays_where_it_is_lower() {
     in_a_runtime(|| {
-        let (_shares, desk) = desk("8Mbit/s");
+        let (_shares, shaper) = desk("8Mbit/s");
         let (stream, _far) = section();
         set_max_pacing_rate(stream.as_fd(), 10_000).unwrap();
-        desk.register(&stream, 1).unwrap().record_bytes(100_000);
+        shaper.register(&stream, 1).unwrap().record_bytes(100_000);
         assert_eq!(pace(&stream), 10_000);
     });
 }
@@ -90,17 +90,17 @@ fn its_own_ceiling_stays_where_it_is_lower() {
 #[test]
 fn a_reload_changes_rates_and_frees_members() {
     in_a_runtime(|| {
-        let (shares, desk) = desk("8Mbit/s");
+        let (shares, shaper) = desk("8Mbit/s");
         let (stream, _far) = section();
-        let member = desk.register(&stream, 1).unwrap();
+        let member = shaper.register(&stream, 1).unwrap();
         member.record_bytes(100_000);
         let before = pace(&stream);
         shares.apply_config(&lo("16Mbit/s"));
-        desk.update_interfaces();
-        desk.run_round(Instant::now());
+        shaper.update_interfaces();
+        shaper.run_round(Instant::now());
         assert_eq!(pace(&stream), before * 2, "a new rate holds for those who send");
         shares.apply_config(&[]);
-        desk.update_interfaces();
+        shaper.update_interfaces();
         assert_eq!(pace(&stream), UNLIMITED);
         member.record_bytes(100_000);
         assert_eq!(pace(&stream), UNLIMITED, "and nobody comes back to an interface that is gone");
@@ -110,19 +110,19 @@ fn a_reload_changes_rates_and_frees_members() {
 #[test]
 fn who_has_stopped_or_gone_is_forgotten() {
     in_a_runtime(|| {
-        let (shares, desk) = desk("8Mbit/s");
+        let (shares, shaper) = desk("8Mbit/s");
         let ((stops, _far), (goes, _other)) = (section(), section());
-        desk.register(&stops, 1).unwrap().record_bytes(100_000);
-        desk.register(&goes, 1).unwrap().record_bytes(100_000);
+        shaper.register(&stops, 1).unwrap().record_bytes(100_000);
+        shaper.register(&goes, 1).unwrap().record_bytes(100_000);
         let mut now = Instant::now();
-        desk.run_round(now);
+        shaper.run_round(now);
         assert_eq!(shares.views()[0].sending, 2);
         drop(goes);
-        desk.run_round(now);
+        shaper.run_round(now);
         assert_eq!(shares.views()[0].sending, 1);
         for _ in 0..3 {
             now += Duration::from_secs(1);
-            desk.run_round(now);
+            shaper.run_round(now);
         }
         assert_eq!(shares.views()[0].sending, 0);
         assert_eq!(pace(&stops), UNLIMITED);

@@ -27,20 +27,20 @@ const NO_TUNNEL: &str = "there is no tunnel here: give this relay a listener wit
     whose net has the addresses of the packets that are to come";
 
 /// Serves a lane from OPEN to its end.
-pub async fn serve(session: &Rc<Session>, arrival: &Rc<IncomingOpen>) -> EndReason {
-    let served = match session.errand.next_lane_path(arrival) {
-        Ok(None) if session.entrance.shared().tunnels.is_empty() => {
+pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> EndReason {
+    let served = match session.dial_context.next_lane_path(incoming_open) {
+        Ok(None) if session.context.shared().tunnels.is_empty() => {
             let remark = Some(NO_TUNNEL.to_owned());
             Err(LaneError::Refused(DialError { remark, ..Cause::Unreachable.into() }))
         }
-        Ok(None) => IncomingLane::new(session, arrival).terminate().await,
-        Ok(Some(way)) => IncomingLane::new(session, arrival).forward(&way).await,
+        Ok(None) => IncomingLane::new(session, incoming_open).terminate().await,
+        Ok(Some(way)) => IncomingLane::new(session, incoming_open).forward(&way).await,
         Err(cause) => Err(LaneError::Refused(cause.into())),
     };
     match served {
         Ok(()) => EndReason::Finished,
         Err(LaneError::Refused(error)) => {
-            Responder::Section(Rc::clone(arrival)).send_failure(&session.client, &error, false).await;
+            Responder::Section(Rc::clone(incoming_open)).send_failure(&session.client, &error, false).await;
             session.record_dial_error(&error)
         }
         Err(LaneError::Connection(error, direction)) => pump::end_reason(&pump::FlowError::Reading(error), direction),
@@ -64,7 +64,7 @@ impl<'a> IncomingLane<'a> {
 
     /// An end of the lane, as others know it.
     fn register_lane(&self, remote: LaneRemote, sends: Direction) -> Arc<Lane> {
-        let (shared, listener) = (self.session.entrance.shared(), &self.session.entrance.listener.name);
+        let (shared, listener) = (self.session.context.shared(), &self.session.context.listener.name);
         shared.lanes.register(listener, &shared.metrics.packet_counters(listener), remote, sends)
     }
 
@@ -76,14 +76,14 @@ impl<'a> IncomingLane<'a> {
     /// Until nothing has moved for long, or the relay is about to end.
     async fn wait_end(&self) {
         tokio::select! {
-            () = wait_idle(&self.session.meter, self.session.idle_timeouts().idle) => {}
-            () = self.session.entrance.worker.leaving.wait_begun() => {}
+            () = wait_idle(&self.session.stats, self.session.idle_timeouts().idle) => {}
+            () = self.session.context.worker.drain_state.wait_begun() => {}
         }
     }
 
     async fn accept(&self) -> Result<(), LaneError> {
-        let manner = Responder::Section(Rc::clone(self.incoming_open));
-        let granted = manner.send_success(&self.session.client, None, &self.session.hop_times()).await;
+        let responder = Responder::Section(Rc::clone(self.incoming_open));
+        let granted = responder.send_success(&self.session.client, None, &self.session.hop_times()).await;
         granted.map_err(|error| LaneError::Connection(error, Direction::Up))
     }
 
@@ -93,8 +93,8 @@ impl<'a> IncomingLane<'a> {
         let lane = self.register_lane(self.remote_dialler(), Direction::Down);
         lane.mark_established();
         let carrier = self.client_transport(&lane);
-        let shared = self.session.entrance.shared();
-        let take = |packet: &[u8]| lane.deliver(packet, shared, Some(self.session.errand.access()));
+        let shared = self.session.context.shared();
+        let take = |packet: &[u8]| lane.deliver(packet, shared, Some(self.session.dial_context.access()));
         carrier.run(carrier.receive(take), self.wait_end()).await
     }
 
@@ -102,16 +102,16 @@ impl<'a> IncomingLane<'a> {
     /// for packets as they do for sessions.
     async fn forward(&self, way: &PathChoice) -> Result<(), LaneError> {
         let (session, asked) = (self.session, Instant::now());
-        session.errand.on_attempt(way);
-        let dialler = session.errand.dialler_for(&session.entrance, 1);
-        let dialled = dialler.open_lane(way, &session.errand.open_params()).await?;
-        session.errand.set_trace(dialled.trace());
+        session.dial_context.on_attempt(way);
+        let dialler = session.dial_context.dialler_for(&session.context, 1);
+        let dialled = dialler.open_lane(way, &session.dial_context.open_params()).await?;
+        session.dial_context.set_trace(dialled.trace());
         let Dialled { stream, server, opened } = dialled;
-        let OpenedSession { opening, seal, .. } = opened.expect("invariant: a lane was opened at a relay");
+        let OpenedSession { opening, cipher, .. } = opened.expect("invariant: a lane was opened at a relay");
         let stream = Rc::new(stream);
         session.on_connected(server, Rc::clone(&stream), asked);
         pump::abort(&stream);
-        session.on_relay_answer(opening.wait_answer(&stream, &seal).await?, asked);
+        session.on_relay_answer(opening.wait_answer(&stream, &cipher).await?, asked);
         self.accept().await?;
         let up = self.register_lane(
             LaneRemote::next_hop(way).expect("invariant: a chosen path begins with a relay"),
@@ -121,15 +121,15 @@ impl<'a> IncomingLane<'a> {
         up.mark_established();
         down.mark_established();
         let near = self.client_transport(&down);
-        let far = LaneTransport { lane: &up, stream: &stream, cipher: &seal, stats: &session.meter };
-        let tunnels = &session.entrance.shared().tunnels;
+        let far = LaneTransport { lane: &up, stream: &stream, cipher: &cipher, stats: &session.stats };
+        let tunnels = &session.context.shared().tunnels;
         let passes = |packet: &[u8], rules, (from, to): (&Lane, &Lane)| match judge(packet, rules)
             .and_then(|head| tunnels.check_forward(&head, from.remote()))
         {
             Ok(()) => to.push(packet),
             Err(why) => from.record_dropped(why, 1),
         };
-        let upward = |packet: &[u8]| passes(packet, Some(session.errand.access()), (&down, &up));
+        let upward = |packet: &[u8]| passes(packet, Some(session.dial_context.access()), (&down, &up));
         let downward = |packet: &[u8]| passes(packet, None, (&up, &down));
         let mut near = pin!(near.run(near.receive(upward), self.wait_end()));
         let mut far = pin!(far.run(far.receive(downward), std::future::pending()));
@@ -148,6 +148,6 @@ impl<'a> IncomingLane<'a> {
     }
 
     fn client_transport<'b>(&'b self, lane: &'b Lane) -> LaneTransport<'b> {
-        LaneTransport { lane, stream: &self.session.client, cipher: &self.cipher, stats: &self.session.meter }
+        LaneTransport { lane, stream: &self.session.client, cipher: &self.cipher, stats: &self.session.stats }
     }
 }

@@ -249,7 +249,7 @@ mod tests {
     #[tokio::test]
     async fn without_a_goodbye_it_is_broken() {
         for reads_late in [false, true] {
-            let ended = ends(|seal| seal.seal_all(b"a packet"), reads_late).await;
+            let ended = ends(|cipher| cipher.seal_all(b"a packet"), reads_late).await;
             assert!(matches!(ended, Err(LaneError::Connection(..))), "late: {reads_late}");
         }
     }

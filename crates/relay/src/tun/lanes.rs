@@ -39,7 +39,7 @@ const NO_CLIENT: ClientAddr = ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::UN
 
 /// The lanes of one device, on the thread that reads it.
 pub struct DeviceLanes {
-    listener_context: Rc<ListenerContext>,
+    context: Rc<ListenerContext>,
     counters: Arc<PacketCounters>,
     /// By the name of their path.
     slots: RefCell<HashMap<Box<str>, LaneSlot>>,
@@ -61,9 +61,9 @@ struct LaneBackoff {
 
 impl DeviceLanes {
     /// None so far.
-    pub fn new(entrance: Rc<ListenerContext>) -> Rc<Self> {
-        let crossing = entrance.shared().metrics.packet_counters(&entrance.listener.name);
-        Rc::new(Self { listener_context: entrance, counters: crossing, slots: RefCell::default() })
+    pub fn new(context: Rc<ListenerContext>) -> Rc<Self> {
+        let crossing = context.shared().metrics.packet_counters(&context.listener.name);
+        Rc::new(Self { context, counters: crossing, slots: RefCell::default() })
     }
 
     /// Takes a packet that the host sent into the device. Never waits.
@@ -75,18 +75,18 @@ impl DeviceLanes {
     }
 
     fn rules(&self) -> AccessPolicy<'_> {
-        AccessPolicy { listener: &self.listener_context.listener.access, peer: None }
+        AccessPolicy { listener: &self.context.listener.access, peer: None }
     }
 
     /// The lane in which the destination was last seen as a source, if the relay there may still send from that address; else the
     /// lane of the best path that has not failed.
     fn lane_to(self: &Rc<Self>, head: &IpHeader) -> Result<Arc<Lane>, DropReason> {
-        let shared = self.listener_context.shared();
+        let shared = self.context.shared();
         let seen = shared.lanes.addresses.lane(head.destination);
         if let Some(lane) = seen.filter(|lane| shared.tunnels.permits(lane.remote(), head.destination)) {
             return Ok(lane);
         }
-        let (config, destination) = (&self.listener_context.config, Host::from(head.destination));
+        let (config, destination) = (&self.context.config, Host::from(head.destination));
         let ways = path::paths_to(config, &shared.pools, &destination, head.port.unwrap_or(0));
         // Past all relays it would come back into the device.
         let mut onward = ways.iter().filter(|way| !way.path.is_direct());
@@ -103,15 +103,11 @@ impl DeviceLanes {
         if kept.backoff.as_ref().is_some_and(|trouble| Instant::now() < trouble.retry_at) {
             return None;
         }
-        let listener = &self.listener_context.listener.name;
+        let listener = &self.context.listener.name;
         let remote = LaneRemote::from_path(&way.path);
-        let lane = self.listener_context.shared().lanes.register(listener, &self.counters, remote, Direction::Up);
+        let lane = self.context.shared().lanes.register(listener, &self.counters, remote, Direction::Up);
         kept.lane = Some(Arc::clone(&lane));
-        let trip = LaneTask {
-            lanes: Rc::downgrade(self),
-            listener_context: Rc::clone(&self.listener_context),
-            path_choice: way.clone(),
-        };
+        let trip = LaneTask { lanes: Rc::downgrade(self), context: Rc::clone(&self.context), path_choice: way.clone() };
         tokio::task::spawn_local(trip.run(Arc::clone(&lane)));
         Some(lane)
     }
@@ -120,10 +116,8 @@ impl DeviceLanes {
     fn on_established(&self, path: &str) {
         let mut all = self.slots.borrow_mut();
         if let Some(trouble) = all.get_mut(path).and_then(|kept| kept.backoff.take()) {
-            let (listener, span) =
-                (&self.listener_context.listener.name, trouble.failing_since.elapsed().as_secs_f64());
-            self.listener_context
-                .warn(format!("{listener}: the lane by {path} is there again, after {span:.1} seconds"));
+            let (listener, span) = (&self.context.listener.name, trouble.failing_since.elapsed().as_secs_f64());
+            self.context.warn(format!("{listener}: the lane by {path} is there again, after {span:.1} seconds"));
         }
     }
 
@@ -135,8 +129,8 @@ impl DeviceLanes {
         let Some(broken) = broken else { return };
         let now = Instant::now();
         let trouble = kept.backoff.get_or_insert_with(|| {
-            let listener = &self.listener_context.listener.name;
-            self.listener_context
+            let listener = &self.context.listener.name;
+            self.context
                 .warn(format!("{listener}: no lane by {path}, so packets that are not TCP are dropped: {broken}"));
             LaneBackoff { failing_since: now, failures: 0, retry_at: now }
         });
@@ -154,7 +148,7 @@ impl Drop for DeviceLanes {
 /// One lane from dialling to its end.
 struct LaneTask {
     lanes: Weak<DeviceLanes>,
-    listener_context: Rc<ListenerContext>,
+    context: Rc<ListenerContext>,
     path_choice: PathChoice,
 }
 
@@ -183,37 +177,37 @@ impl LaneTask {
 
     async fn run_lane(&self, lane: &Arc<Lane>, dialled: Dialled) -> Result<(), LaneError> {
         let Dialled { stream, opened, .. } = dialled;
-        let OpenedSession { opening, seal, .. } = opened.expect("invariant: a lane was opened at a relay");
-        let (stream, entrance) = (Rc::new(stream), &self.listener_context);
-        let meter = FlowStats::new(entrance.totals());
-        meter.set_paced_by(Direction::Up, entrance.worker.desk.register(&stream, entrance.listener.weight));
-        meter.set_tuner(Direction::Up, self.tuner(&stream));
-        let carrier = LaneTransport { lane, stream: &stream, cipher: &seal, stats: &meter };
+        let OpenedSession { opening, cipher, .. } = opened.expect("invariant: a lane was opened at a relay");
+        let (stream, context) = (Rc::new(stream), &self.context);
+        let stats = FlowStats::new(context.totals());
+        stats.set_paced_by(Direction::Up, context.worker.shaper.register(&stream, context.listener.weight));
+        stats.set_tuner(Direction::Up, self.tuner(&stream));
+        let carrier = LaneTransport { lane, stream: &stream, cipher: &cipher, stats: &stats };
         let receiving = async {
-            opening.wait_answer(&stream, &seal).await?;
+            opening.wait_answer(&stream, &cipher).await?;
             lane.mark_established();
             self.lanes.upgrade().iter().for_each(|lanes| lanes.on_established(&self.path_choice.path.name));
-            carrier.receive(|packet| lane.deliver(packet, entrance.shared(), None)).await
+            carrier.receive(|packet| lane.deliver(packet, context.shared(), None)).await
         };
-        carrier.run(receiving, wait_idle(&meter, entrance.config.timeouts.idle)).await
+        carrier.run(receiving, wait_idle(&stats, context.config.timeouts.idle)).await
     }
 
     /// Who tunes the section to the first hop.
     fn tuner(&self, stream: &Rc<TcpStream>) -> Option<Rc<Tuner>> {
         let hop = self.path_choice.path.hops.first().expect("invariant: a lane goes by relays");
-        self.listener_context.worker.rounds.tuner(stream, &hop.profile, self.listener_context.config.timeouts.idle)
+        self.context.worker.rounds.tuner(stream, &hop.profile, self.context.config.timeouts.idle)
     }
 
     fn dialler(&self) -> Dialler<'_> {
-        let entrance = &self.listener_context;
+        let context = &self.context;
         Dialler {
-            marks: entrance.config.needed_marks(),
+            marks: context.config.needed_marks(),
             source: None,
-            names: entrance.resolver(),
-            congestion: &entrance.config.congestion,
-            pools: &entrance.shared().pools,
-            rules: AccessPolicy { listener: &entrance.listener.access, peer: None },
-            patience: entrance.config.timeouts.connect,
+            names: context.resolver(),
+            congestion: &context.config.congestion,
+            pools: &context.shared().pools,
+            rules: AccessPolicy { listener: &context.listener.access, peer: None },
+            patience: context.config.timeouts.connect,
         }
     }
 }

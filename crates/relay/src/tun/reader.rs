@@ -27,11 +27,11 @@ const READABLE_OR_ERROR: Interest = Interest::READABLE.add(Interest::ERROR);
 ///
 /// # Errors
 /// The kernel's: the device has gone, or cannot be watched.
-pub async fn read_device(entrance: Rc<ListenerContext>, device: Arc<Device>, mut stop: StopSignal) -> io::Result<()> {
+pub async fn read_device(context: Rc<ListenerContext>, device: Arc<Device>, mut stop: StopSignal) -> io::Result<()> {
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a file never does")]
     let file = AsyncFd::with_interest(device.try_clone_file()?, READABLE_OR_ERROR)?;
-    let lanes = DeviceLanes::new(Rc::clone(&entrance));
-    let reader = DeviceReader { listener_context: entrance, device, lanes };
+    let lanes = DeviceLanes::new(Rc::clone(&context));
+    let reader = DeviceReader { context, device, lanes };
     let mut buffer = vec![0; MAX_PACKET];
     loop {
         let Some(readable) = stop.stop_first(file.ready(READABLE_OR_ERROR)).await else { return Ok(()) };
@@ -45,7 +45,7 @@ pub async fn read_device(entrance: Rc<ListenerContext>, device: Arc<Device>, mut
 }
 
 struct DeviceReader {
-    listener_context: Rc<ListenerContext>,
+    context: Rc<ListenerContext>,
     device: Arc<Device>,
     lanes: Rc<DeviceLanes>,
 }
@@ -71,10 +71,7 @@ impl DeviceReader {
             self.lanes.send(packet);
         } else if self.device.write(packet).is_err() {
             // The kernel has no memory for it, or the interface is down: a packet lost, as on any link.
-            self.listener_context
-                .shared()
-                .metrics
-                .record_packet_dropped(&self.listener_context.listener.name, "not_taken");
+            self.context.shared().metrics.record_packet_dropped(&self.context.listener.name, "not_taken");
         }
     }
 }

@@ -59,12 +59,12 @@ pub struct SessionProgress {
 
 impl Worker {
     /// Answers a wish.
-    pub(super) async fn describe(self: Rc<Self>, wish: StatusQuery, answer: oneshot::Sender<WorkerStatus>) {
+    pub(super) async fn describe(self: Rc<Self>, request: StatusQuery, answer: oneshot::Sender<WorkerStatus>) {
         let mut description = self.without_sessions();
-        let slice = if matches!(wish, StatusQuery::Tallies) { COUNTERS_PER_SLICE } else { SESSIONS_PER_SLICE };
+        let slice = if matches!(request, StatusQuery::Tallies) { COUNTERS_PER_SLICE } else { SESSIONS_PER_SLICE };
         for sessions in self.listed().chunks(slice) {
             for session in sessions.iter().filter_map(Weak::upgrade) {
-                description.add_session(&wish, &session);
+                description.add_session(&request, &session);
             }
             yield_now().await;
         }
@@ -73,8 +73,8 @@ impl Worker {
     }
 
     fn without_sessions(&self) -> WorkerStatus {
-        let entrances = self.entrances.borrow();
-        let congestion = entrances.first().map(|entrance| entrance.config.congestion.describe());
+        let contexts = self.contexts.borrow();
+        let congestion = contexts.first().map(|context| context.config.congestion.describe());
         WorkerStatus {
             pipes: self.pipes.counts(),
             congestion: congestion.unwrap_or_default(),
@@ -88,13 +88,13 @@ impl Worker {
 }
 
 impl WorkerStatus {
-    fn add_session(&mut self, wish: &StatusQuery, session: &Session) {
-        match wish {
+    fn add_session(&mut self, request: &StatusQuery, session: &Session) {
+        match request {
             StatusQuery::Tallies => self.tallies.push(SessionProgress {
                 session: session.id,
-                path: session.errand.path_name(),
-                down: session.meter.bytes(Direction::Down),
-                up: session.meter.bytes(Direction::Up),
+                path: session.dial_context.path_name(),
+                down: session.stats.bytes(Direction::Down),
+                up: session.stats.bytes(Direction::Up),
             }),
             StatusQuery::These(wanted) if !wanted.contains(&session.id) => {}
             StatusQuery::These(_) | StatusQuery::All => self.sessions.push(session.view()),

@@ -71,24 +71,24 @@ mod tests {
     async fn what_is_ready_when_the_relay_is_about_to_end_is_served() {
         // Where nothing says which comes first, it is drawn.
         for _ in 0..64 {
-            let leaving = DrainState::new();
-            leaving.drain();
-            assert_eq!(leaving.work_first(ready(1)).await, Some(1));
-            assert_eq!(leaving.work_first(pending::<()>()).await, None);
+            let drain_state = DrainState::new();
+            drain_state.drain();
+            assert_eq!(drain_state.work_first(ready(1)).await, Some(1));
+            assert_eq!(drain_state.work_first(pending::<()>()).await, None);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_has_come_here_may_go_on_when_another_process_takes_what_is_new() {
-        let leaving = DrainState::new();
-        assert!(!leaving.is_draining());
-        leaving.retire();
-        assert!(leaving.is_draining());
-        leaving.wait_begun().await;
-        let waits = leaving.work_first(pending::<()>());
+        let drain_state = DrainState::new();
+        assert!(!drain_state.is_draining());
+        drain_state.retire();
+        assert!(drain_state.is_draining());
+        drain_state.wait_begun().await;
+        let waits = drain_state.work_first(pending::<()>());
         tokio::pin!(waits);
         assert!(timeout(Duration::from_secs(1), &mut waits).await.is_err());
-        leaving.drain();
+        drain_state.drain();
         assert_eq!(waits.await, None);
     }
 }

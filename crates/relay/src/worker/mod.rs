@@ -55,19 +55,19 @@ pub struct Worker {
     /// The pipes.
     pub pipes: PipePool,
     /// Shares of interfaces.
-    pub desk: Rc<ThreadShaper>,
+    pub shaper: Rc<ThreadShaper>,
     /// Tuned sections.
     pub rounds: Rc<TuneScheduler>,
     /// How much of a processor this thread wants.
     pub load: Load,
     /// Whether its end is near.
-    pub leaving: DrainState,
+    pub drain_state: DrainState,
     /// Idle connections to servers and `http` hops.
-    pub kept: UpstreamPool,
+    pub upstream_pool: UpstreamPool,
     sessions: RefCell<Slab<Weak<Session>>>,
     /// The session whose turn it is to be measured.
     turn: Cell<usize>,
-    entrances: RefCell<Vec<Rc<ListenerContext>>>,
+    contexts: RefCell<Vec<Rc<ListenerContext>>>,
 }
 
 /// Runs a worker until it is told to end.
@@ -77,16 +77,16 @@ pub struct Worker {
 pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Command>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let worker = Rc::new(Worker {
-        kept: UpstreamPool::new(Arc::clone(&shared)),
-        desk: ThreadShaper::new(Arc::clone(&shared.shared_interfaces)),
+        upstream_pool: UpstreamPool::new(Arc::clone(&shared)),
+        shaper: ThreadShaper::new(Arc::clone(&shared.shared_interfaces)),
         rounds: TuneScheduler::new(),
         load: Load::default(),
         shared,
         pipes: PipePool::new(most_pipes),
         sessions: RefCell::default(),
         turn: Cell::new(0),
-        entrances: RefCell::default(),
-        leaving: DrainState::new(),
+        contexts: RefCell::default(),
+        drain_state: DrainState::new(),
     });
     // Dropping the set drops every session that is still open, and each says so in its closing event.
     let tasks = LocalSet::new();
@@ -101,7 +101,7 @@ async fn run_commands(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>)
     let mut stop_guarding = watch::Sender::new(());
     let mut tidy = interval(TIDY_INTERVAL);
     tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    tokio::task::spawn_local(Rc::clone(&worker.desk).run());
+    tokio::task::spawn_local(Rc::clone(&worker.shaper).run());
     tokio::task::spawn_local(Rc::clone(&worker.rounds).run());
     tokio::task::spawn_local(pause::run());
     tokio::task::spawn_local(measure_loop_lag(Rc::clone(&worker)));
@@ -125,8 +125,8 @@ async fn run_commands(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>)
                 // Whoever asked may have given up.
                 let _ = answer.send(());
             }
-            Some(Command::Describe(wish, answer)) => {
-                tokio::task::spawn_local(Rc::clone(&worker).describe(wish, answer));
+            Some(Command::Describe(request, answer)) => {
+                tokio::task::spawn_local(Rc::clone(&worker).describe(request, answer));
             }
             Some(Command::Count(answer)) => {
                 // Whoever asked may have given up.
@@ -135,40 +135,40 @@ async fn run_commands(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>)
             Some(Command::Retire) => {
                 let accepting = std::mem::replace(&mut stop_accepting, watch::Sender::new(()));
                 stop_guarding = watch::Sender::new(());
-                worker.leaving.retire();
+                worker.drain_state.retire();
                 accepting.send_replace(());
                 // When that is answered nobody comes to us any more. One that waits for a place accepts nothing either.
                 let _ = timeout(STOP_TIMEOUT, accepting.closed()).await;
             }
             Some(Command::Drain) => {
                 stop_accepting = watch::Sender::new(());
-                worker.leaving.drain();
+                worker.drain_state.drain();
             }
             Some(Command::End) | None => break,
         }
     }
     drop((stop_accepting, stop_guarding));
-    worker.entrances.borrow_mut().clear();
+    worker.contexts.borrow_mut().clear();
 }
 
 /// Accepts until told to stop. What the kernel had already accepted for us by then is still served.
-async fn accept(entrance: Rc<ListenerContext>, socket: std::net::TcpListener, mut stop: StopSignal) {
+async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut stop: StopSignal) {
     let inherited = keeps_urgent_data_inline(socket.as_fd()).unwrap_or(false);
     let admit = |client: TcpStream, address| {
         if !inherited {
             // A listener for Multipath TCP refuses the option; so does a Multipath TCP connection, which needs none.
             let _ = keep_urgent_data_inline(client.as_fd());
         }
-        entrance.admit(client, address);
+        context.admit(client, address);
     };
     let listener = match TcpListener::from_std(socket) {
         Ok(listener) => listener,
-        Err(error) => return entrance.warn(format!("cannot listen on {}: {error}", entrance.listener.bind)),
+        Err(error) => return context.warn(format!("cannot listen on {}: {error}", context.listener.bind)),
     };
     loop {
-        if stop.stop_first(entrance.wait_for_place()).await.is_none() {
+        if stop.stop_first(context.wait_for_place()).await.is_none() {
             // At the session limit the queue is left to the next owner of the socket: a new configuration or process.
-            if entrance.worker.current_listener(&entrance).is_some() {
+            if context.worker.current_listener(&context).is_some() {
                 return;
             }
             break;
@@ -176,7 +176,7 @@ async fn accept(entrance: Rc<ListenerContext>, socket: std::net::TcpListener, mu
         let Some(accepted) = stop.stop_first(listener.accept()).await else { break };
         match accepted {
             Ok((client, address)) => admit(client, address),
-            Err(error) if is_exhaustion(&error) => entrance.pause(missing_resource(&error)).await,
+            Err(error) if is_exhaustion(&error) => context.pause(missing_resource(&error)).await,
             // The client left before we looked (accept(2)); the listener itself is fine.
             Err(_) => {}
         }
@@ -201,17 +201,17 @@ fn missing_resource(error: &io::Error) -> &'static str {
 }
 
 /// Judges first packets until told to stop.
-async fn run_gate(entrance: Rc<ListenerContext>, queue: NfQueue, number: usize, stop: StopSignal) {
-    if let Err(error) = gate::run(Rc::clone(&entrance), queue, number, stop).await {
-        entrance.warn(format!("no gate for listener {}: {error}", entrance.listener.name));
+async fn run_gate(context: Rc<ListenerContext>, queue: NfQueue, number: usize, stop: StopSignal) {
+    if let Err(error) = gate::run(Rc::clone(&context), queue, number, stop).await {
+        context.warn(format!("no gate for listener {}: {error}", context.listener.name));
     }
 }
 
 /// Reads the device of a tunnel until told to stop.
-async fn run_device_reader(entrance: Rc<ListenerContext>, device: Arc<Device>, stop: StopSignal) {
+async fn run_device_reader(context: Rc<ListenerContext>, device: Arc<Device>, stop: StopSignal) {
     let name = device.name.clone();
-    if let Err(error) = tun::read_device(Rc::clone(&entrance), device, stop).await {
-        entrance.warn(format!("nobody reads {name} any more: {error}: a reload (SIGHUP) makes the device again"));
+    if let Err(error) = tun::read_device(Rc::clone(&context), device, stop).await {
+        context.warn(format!("nobody reads {name} any more: {error}: a reload (SIGHUP) makes the device again"));
     }
 }
 
@@ -224,21 +224,26 @@ impl Worker {
     ) {
         let WorkerService { config, budget, sockets, steering, gated } = service;
         let names = Rc::new(Resolver::new(&config.dns_servers));
-        let entrance = |listener| Rc::new(ListenerContext::new(self, &config, listener, &names, budget, gated));
-        self.desk.update_interfaces();
-        self.kept.apply_config(&config);
-        self.entrances.borrow_mut().clear();
+        let new_context = |listener| Rc::new(ListenerContext::new(self, &config, listener, &names, budget, gated));
+        self.shaper.update_interfaces();
+        self.upstream_pool.apply_config(&config);
+        self.contexts.borrow_mut().clear();
         for (listener, socket) in sockets {
-            let entrance = entrance(listener);
-            self.entrances.borrow_mut().push(Rc::clone(&entrance));
-            tokio::task::spawn_local(accept(entrance, socket, StopSignal::subscribe(stop)));
+            let context = new_context(listener);
+            self.contexts.borrow_mut().push(Rc::clone(&context));
+            tokio::task::spawn_local(accept(context, socket, StopSignal::subscribe(stop)));
         }
         for (listener, number, queue) in steering.gates {
-            tokio::task::spawn_local(run_gate(entrance(listener), queue, number, StopSignal::subscribe(stop_guarding)));
+            tokio::task::spawn_local(run_gate(
+                new_context(listener),
+                queue,
+                number,
+                StopSignal::subscribe(stop_guarding),
+            ));
         }
         for (listener, device) in steering.devices {
             tokio::task::spawn_local(run_device_reader(
-                entrance(listener),
+                new_context(listener),
                 device,
                 StopSignal::subscribe(stop_guarding),
             ));
@@ -257,10 +262,10 @@ impl Worker {
 
     /// The same way in under the configuration that is in force now; none when that configuration has no listener of this
     /// kind at the address.
-    pub fn current_listener(&self, entrance: &ListenerContext) -> Option<Rc<ListenerContext>> {
-        let before = &entrance.listener;
-        let entrances = self.entrances.borrow();
-        entrances.iter().find(|now| now.listener.has_same_address(before) && now.listener.kind == before.kind).cloned()
+    pub fn current_listener(&self, context: &ListenerContext) -> Option<Rc<ListenerContext>> {
+        let before = &context.listener;
+        let contexts = self.contexts.borrow();
+        contexts.iter().find(|now| now.listener.has_same_address(before) && now.listener.kind == before.kind).cloned()
     }
 
     fn counts(&self) -> WorkerCounts {

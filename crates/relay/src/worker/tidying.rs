@@ -50,7 +50,7 @@ impl Worker {
     /// Closes what nobody used since the last time, and gives memory back after a rush.
     pub(super) fn tidy(&self, most_sessions_seen: &mut usize) {
         self.pipes.trim();
-        self.kept.expire();
+        self.upstream_pool.expire();
         let open = self.sessions.borrow().len();
         *most_sessions_seen = open.max(*most_sessions_seen);
         if *most_sessions_seen >= 64 && open < *most_sessions_seen / 4 {

@@ -23,7 +23,7 @@ pub struct BodyFlow<'a> {
     /// Which way that is.
     pub direction: Direction,
     /// The session's counters.
-    pub meter: &'a FlowStats,
+    pub stats: &'a FlowStats,
     /// The thread's pipes.
     pub pipes: &'a PipePool,
 }
@@ -35,7 +35,7 @@ impl BodyFlow<'_> {
     /// [`Broken::Writing`].
     pub async fn write(&self, bytes: &[u8]) -> Result<(), FlowError> {
         write_all(self.to, bytes).await.map_err(FlowError::Writing)?;
-        self.meter.record_copied(self.direction, bytes.len());
+        self.stats.record_copied(self.direction, bytes.len());
         Ok(())
     }
 
@@ -47,25 +47,25 @@ impl BodyFlow<'_> {
     /// [`Broken`] by the side; a body that ends too early is [`Broken::Reading`].
     pub async fn relay(
         &self,
-        inbox: &mut HandshakeReader<'_>,
+        reader: &mut HandshakeReader<'_>,
         body: BodyFraming,
         coding: BodyCoding,
     ) -> Result<(), FlowError> {
         match body {
             BodyFraming::Empty => Ok(()),
             BodyFraming::Length(length) => {
-                let early = inbox.take(length);
+                let early = reader.take(length);
                 let rest = length - early.len() as u64;
                 self.relay_exactly(early, rest).await
             }
-            BodyFraming::Chunked => self.relay_chunks(inbox, coding).await,
-            BodyFraming::UntilClose => self.flow(inbox.take_all(), u64::MAX).await.map(drop),
+            BodyFraming::Chunked => self.relay_chunks(reader, coding).await,
+            BodyFraming::UntilClose => self.flow(reader.take_all(), u64::MAX).await.map(drop),
         }
     }
 
     async fn flow(&self, early: Vec<u8>, most: u64) -> Result<u64, FlowError> {
         let flow =
-            Flow::new(Endpoint::plain(self.from), Endpoint::plain(self.to), self.direction, self.meter, self.pipes);
+            Flow::new(Endpoint::plain(self.from), Endpoint::plain(self.to), self.direction, self.stats, self.pipes);
         flow.with_early_bytes(early).with_limit(most).run().await
     }
 
@@ -77,15 +77,15 @@ impl BodyFlow<'_> {
         Ok(())
     }
 
-    async fn relay_chunks(&self, inbox: &mut HandshakeReader<'_>, coding: BodyCoding) -> Result<(), FlowError> {
+    async fn relay_chunks(&self, reader: &mut HandshakeReader<'_>, coding: BodyCoding) -> Result<(), FlowError> {
         let mut chunks = ChunkForwarder::new(coding);
         while !chunks.is_complete() {
-            let piece = self.next_framing(inbox, &mut chunks).await?;
+            let piece = self.next_framing(reader, &mut chunks).await?;
             let size = chunks.on_framing(&piece);
             if size == 0 {
                 continue;
             }
-            let here = inbox.take(size);
+            let here = reader.take(size);
             let rest = size - here.len() as u64;
             chunks.output.extend_from_slice(&here);
             if rest > 0 {
@@ -98,14 +98,14 @@ impl BodyFlow<'_> {
     /// Reads the next piece of framing; before it waits for the sender, it sends what it has.
     async fn next_framing(
         &self,
-        inbox: &mut HandshakeReader<'_>,
+        reader: &mut HandshakeReader<'_>,
         chunks: &mut ChunkForwarder,
     ) -> Result<ChunkFraming, FlowError> {
-        if !inbox.can_parse(|bytes| chunks.parse(bytes)) && !chunks.output.is_empty() {
+        if !reader.can_parse(|bytes| chunks.parse(bytes)) && !chunks.output.is_empty() {
             self.write(&chunks.output).await?;
             chunks.output.clear();
         }
-        inbox.next(|bytes| chunks.parse(bytes)).await.map_err(|trouble| match trouble {
+        reader.next(|bytes| chunks.parse(bytes)).await.map_err(|trouble| match trouble {
             ReadError::Gone(kind) => FlowError::Reading(kind.into()),
             ReadError::Late => FlowError::Reading(io::ErrorKind::TimedOut.into()),
             ReadError::Wire(error) => FlowError::Reading(io::Error::new(io::ErrorKind::InvalidData, error)),

@@ -36,7 +36,7 @@ pub struct DeliveredResponse {
 /// Why there is no whole answer.
 pub async fn exchange(
     session: &Session,
-    inbox: &mut HandshakeReader<'_>,
+    reader: &mut HandshakeReader<'_>,
     outgoing: &OutgoingRequest,
     upstream: &mut Upstream,
     log: &mut RequestLog<'_>,
@@ -48,7 +48,7 @@ pub async fn exchange(
     let mut sent = None;
     let mut sending = pin!(async {
         up.write(&outgoing.head).await?;
-        up.relay(inbox, outgoing.body, BodyCoding::Chunks).await
+        up.relay(reader, outgoing.body, BodyCoding::Chunks).await
     });
     let answer = {
         let mut heading = pin!(async {
@@ -123,7 +123,7 @@ async fn deliver(
 }
 
 fn lane<'a>(session: &'a Session, from: &'a TcpStream, to: &'a TcpStream, direction: Direction) -> BodyFlow<'a> {
-    BodyFlow { from, to, direction, meter: &session.meter, pipes: session.entrance.pipes() }
+    BodyFlow { from, to, direction, stats: &session.stats, pipes: session.context.pipes() }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -146,16 +146,16 @@ fn check_sent(result: Result<(), FlowError>) -> Result<SendOutcome, ExchangeErro
 
 /// The head that answers the request; interim ones (RFC 9110, 15.2) are passed on to clients that know them.
 async fn final_head(
-    inbox: &mut HandshakeReader<'_>,
+    reader: &mut HandshakeReader<'_>,
     outgoing: &OutgoingRequest,
     down: &BodyFlow<'_>,
 ) -> Result<ResponseHead, ExchangeError> {
     let mut nothing_yet = true;
     loop {
         let parse = |bytes: &[u8]| ResponseHead::parse(bytes, outgoing.head_limit, &outgoing.method);
-        let head = match inbox.next(parse).await {
+        let head = match reader.next(parse).await {
             Ok(head) => head,
-            Err(ReadError::Gone(_)) if nothing_yet && inbox.is_empty() => {
+            Err(ReadError::Gone(_)) if nothing_yet && reader.is_empty() => {
                 return Err(ExchangeError::NoAnswer(outgoing.hop.clone()));
             }
             Err(ReadError::Gone(_) | ReadError::Late) => return Err(blame(outgoing, Cause::Reset, Cause::Reset)),

@@ -68,7 +68,7 @@ impl From<EndReason> for ExchangeError {
 /// How the session ended.
 pub async fn run(
     session: &Session,
-    inbox: &mut HandshakeReader<'_>,
+    reader: &mut HandshakeReader<'_>,
     mut head: RequestHead,
 ) -> Result<ClientConnection, EndReason> {
     if !rewriting::decrement_max_forwards(&mut head) {
@@ -81,12 +81,12 @@ pub async fn run(
     };
     session.set_target(target);
     match scheme {
-        Scheme::Ftp => ftp::run(session, inbox, head).await,
+        Scheme::Ftp => ftp::run(session, reader, head).await,
         Scheme::Https => {
             send_error(&session.client, 501, "Use CONNECT for https").await;
             Err(EndReason::BadHandshake("https without CONNECT"))
         }
-        Scheme::Http => forward(session, inbox, head).await,
+        Scheme::Http => forward(session, reader, head).await,
     }
 }
 
@@ -96,7 +96,7 @@ pub async fn run(
 /// How the session ended.
 pub async fn forward(
     session: &Session,
-    inbox: &mut HandshakeReader<'_>,
+    reader: &mut HandshakeReader<'_>,
     head: RequestHead,
 ) -> Result<ClientConnection, EndReason> {
     let RequestTarget::Absolute { target, .. } = &head.target else {
@@ -104,7 +104,7 @@ pub async fn forward(
     };
     let target = target.clone();
     let mut log = RequestLog::new(session, &head);
-    match try_paths(session, inbox, &target, head, &mut log).await {
+    match try_paths(session, reader, &target, head, &mut log).await {
         Ok(after) => Ok(after),
         Err(ExchangeError::Ended(end)) => {
             pump::abort(&session.client);
@@ -121,27 +121,27 @@ pub async fn forward(
 /// By the first way whose first hop is there.
 async fn try_paths(
     session: &Session,
-    inbox: &mut HandshakeReader<'_>,
+    reader: &mut HandshakeReader<'_>,
     target: &Target,
     head: RequestHead,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
-    let ways = session.errand.paths(target)?;
+    let ways = session.dial_context.paths(target)?;
     if path::racing_count(&ways) > 1 && ways.iter().all(|way| way.path.http_hop().is_none()) {
-        return race(session, inbox, (target, ways), head, log).await;
+        return race(session, reader, (target, ways), head, log).await;
     }
     let mut result = Err(Cause::HopFailed.into());
     let mut head = Some(head);
     for (at, way) in ways.iter().enumerate() {
-        session.errand.on_attempt(way);
+        session.dial_context.on_attempt(way);
         // Kept as long as there is another way.
         let this = if at + 1 < ways.len() { head.clone() } else { head.take() };
         let Some(this) = this else { break };
         let outgoing = rewriting::rewrite_request(session, way, this);
-        let road = Attempt { target, way, ways: ways.len() };
-        result = try_idle_then_fresh(session, inbox, road, &outgoing, log).await;
+        let attempt = Attempt { target, way, ways: ways.len() };
+        result = try_idle_then_fresh(session, reader, attempt, &outgoing, log).await;
         match &result {
-            Err(ExchangeError::Told(error)) if error.first_hop_down => session.errand.on_failure(way, error),
+            Err(ExchangeError::Told(error)) if error.first_hop_down => session.dial_context.on_failure(way, error),
             _ => break,
         }
     }
@@ -151,16 +151,16 @@ async fn try_paths(
 /// By the first of several ways that stands: nobody knows yet which is the best.
 async fn race(
     session: &Session,
-    inbox: &mut HandshakeReader<'_>,
+    reader: &mut HandshakeReader<'_>,
     (target, ways): (&Target, Vec<PathChoice>),
     head: RequestHead,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
     let asked = Instant::now();
-    let reached = Box::pin(connect_by_paths(&session.errand, target, ways)).await.map_err(ExchangeError::Told)?;
+    let reached = Box::pin(connect_by_paths(&session.dial_context, target, ways)).await.map_err(ExchangeError::Told)?;
     let (way, outgoing) = (&reached.way, rewriting::rewrite_request(session, &reached.way, head));
     let upstream = upstream::from_dialled(session, way, reached.dialled, asked).await.map_err(ExchangeError::Told)?;
-    attempt(session, inbox, Attempt { target, way, ways: 1 }, &outgoing, upstream, log).await
+    send_on(session, reader, Attempt { target, way, ways: 1 }, &outgoing, upstream, log).await
 }
 
 /// Where a request goes, and which of how many ways is tried.
@@ -175,7 +175,7 @@ struct Attempt<'a> {
 pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<'_>) -> EndReason {
     log.status = error.cause_for_client().http_status();
     session.release_upstream();
-    let page = reply::dial_error_response(error, !session.entrance.listener.admits_unauthenticated());
+    let page = reply::dial_error_response(error, !session.context.listener.admits_unauthenticated());
     send_and_close(&session.client, if log.method == "HEAD" { reply::head_only(&page) } else { &page }).await;
     session.record_dial_error(error)
 }
@@ -183,39 +183,39 @@ pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<
 /// On an idle connection first, where the request may be repeated, and then on a fresh one.
 async fn try_idle_then_fresh(
     session: &Session,
-    inbox: &mut HandshakeReader<'_>,
-    road: Attempt<'_>,
+    reader: &mut HandshakeReader<'_>,
+    attempt: Attempt<'_>,
     outgoing: &OutgoingRequest,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
-    let Attempt { target, way, ways } = road;
+    let Attempt { target, way, ways } = attempt;
     if let Some(idle) = outgoing.repeatable.then(|| upstream::take_idle(session, way, target)).flatten() {
-        match attempt(session, inbox, road, outgoing, idle, log).await {
-            Err(ExchangeError::NoAnswer(_)) => session.entrance.shared().metrics.record_upstream_reuse("stale"),
+        match send_on(session, reader, attempt, outgoing, idle, log).await {
+            Err(ExchangeError::NoAnswer(_)) => session.context.shared().metrics.record_upstream_reuse("stale"),
             decided => return decided,
         }
     }
     let fresh = Box::pin(upstream::dial(session, way, ways, target)).await.map_err(ExchangeError::Told)?;
-    attempt(session, inbox, road, outgoing, fresh, log).await
+    send_on(session, reader, attempt, outgoing, fresh, log).await
 }
 
-async fn attempt(
+async fn send_on(
     session: &Session,
-    inbox: &mut HandshakeReader<'_>,
-    road: Attempt<'_>,
+    reader: &mut HandshakeReader<'_>,
+    attempt: Attempt<'_>,
     outgoing: &OutgoingRequest,
     mut upstream: Upstream,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
     log.reused = upstream.reused;
-    let idle = session.entrance.config.timeouts.idle;
+    let idle = session.context.config.timeouts.idle;
     let finished = tokio::select! {
         biased;
-        finished = exchange(session, inbox, outgoing, &mut upstream, log) => finished?,
+        finished = exchange(session, reader, outgoing, &mut upstream, log) => finished?,
         // Nobody reads from a client whose request is complete, so its end has to be watched for.
         end = wait_client_gone(session) => return Err(end.into()),
         // Before the answer has begun there is a status for it; afterwards it can only be broken off.
-        () = pump::wait_idle(&session.meter, idle) => {
+        () = pump::wait_idle(&session.stats, idle) => {
             return Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() });
         }
     };
@@ -224,7 +224,7 @@ async fn attempt(
         DeliveredResponse { server_stays, client_stays, .. } => {
             session.release_upstream();
             if server_stays {
-                upstream::release(session, road.way, road.target, upstream);
+                upstream::release(session, attempt.way, attempt.target, upstream);
             }
             Ok(if client_stays { ClientConnection::Next } else { ClientConnection::Close })
         }
@@ -245,6 +245,6 @@ async fn wait_client_gone(session: &Session) -> EndReason {
     }
     tokio::select! {
         _ = session.client.ready(Interest::ERROR) => EndReason::ResetByClient,
-        () = pump::wait_idle(&session.meter, session.entrance.config.timeouts.half_close_idle) => EndReason::HalfCloseIdle,
+        () = pump::wait_idle(&session.stats, session.context.config.timeouts.half_close_idle) => EndReason::HalfCloseIdle,
     }
 }

@@ -104,7 +104,7 @@ impl UpstreamPool {
     pub fn take(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<(Rc<TcpStream>, ServerAddr)> {
         let mut by_key = self.by_key.borrow_mut();
         let found = by_key.get_mut(key).and_then(|idle| {
-            while let Some(at) = idle.iter().rposition(|kept| permits(kept.server)) {
+            while let Some(at) = idle.iter().rposition(|upstream_pool| permits(upstream_pool.server)) {
                 let last = idle.remove(at);
                 if is_alive(&last.stream) {
                     return Some((last.stream, last.server));
@@ -135,7 +135,7 @@ impl UpstreamPool {
     pub fn expire(&self) {
         let now = Instant::now();
         self.by_key.borrow_mut().retain(|_, idle| {
-            idle.retain(|kept| kept.until > now && is_alive(&kept.stream));
+            idle.retain(|upstream_pool| upstream_pool.until > now && is_alive(&upstream_pool.stream));
             !idle.is_empty()
         });
     }

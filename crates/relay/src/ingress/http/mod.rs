@@ -41,17 +41,17 @@ pub struct ProxyRequest {
 ///
 /// # Errors
 /// How the session ended; the client has been told.
-pub async fn accept(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
-    let limit = session.entrance.config.limits.head;
-    let head = match inbox.next(|bytes| RequestHead::parse(bytes, limit)).await {
+pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
+    let limit = session.context.config.limits.head;
+    let head = match reader.next(|bytes| RequestHead::parse(bytes, limit)).await {
         Ok(head) => head,
-        Err(trouble) => return Err(refuse(session, inbox.is_http(), trouble).await),
+        Err(trouble) => return Err(refuse(session, reader.is_http(), trouble).await),
     };
     authenticate(session, &head).await?;
     match &head.target {
         RequestTarget::Authority(target) => {
             let target = target.clone();
-            Ok(ClientRequest::Tunnel(TunnelRequest { target, early: inbox.take_all(), manner: Responder::Connect }))
+            Ok(ClientRequest::Tunnel(TunnelRequest { target, early: reader.take_all(), responder: Responder::Connect }))
         }
         RequestTarget::Absolute { .. } => Ok(ClientRequest::Http(Box::new(ProxyRequest { head }))),
         RequestTarget::Origin(_) | RequestTarget::Asterisk => {
@@ -75,8 +75,8 @@ async fn refuse(session: &Session, has_begun: bool, trouble: ReadError) -> EndRe
 }
 
 async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndReason> {
-    let entrance = session.errand.current_listener();
-    let Some(users) = &entrance.listener.users else { return Ok(()) };
+    let context = session.dial_context.current_listener();
+    let Some(users) = &context.listener.users else { return Ok(()) };
     let verdict = match head.headers.get("Proxy-Authorization").and_then(auth::parse_basic) {
         Some((user, password)) => session.authenticate(users, &user, &password).await,
         None => Err(AuthError::WrongCredentials),
@@ -96,39 +96,39 @@ async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndRe
 /// How the session ended.
 pub async fn serve(
     session: &Session,
-    inbox: &mut HandshakeReader<'_>,
+    reader: &mut HandshakeReader<'_>,
     asked: ProxyRequest,
 ) -> Result<ClientRequest, EndReason> {
-    match exchange::run(session, inbox, asked.head).await? {
-        ClientConnection::Upgraded(server) => Ok(ClientRequest::Upgraded { server, early: inbox.take_all() }),
+    match exchange::run(session, reader, asked.head).await? {
+        ClientConnection::Upgraded(server) => Ok(ClientRequest::Upgraded { server, early: reader.take_all() }),
         ClientConnection::Close => {
             super::lingering_close(&session.client).await;
             Err(EndReason::Finished)
         }
-        ClientConnection::Next => next_request(session, inbox).await,
+        ClientConnection::Next => next_request(session, reader).await,
     }
 }
 
 /// Waits for the next request; a client that closes instead has simply finished.
-async fn next_request(session: &Session, inbox: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
-    let timeouts = &session.entrance.config.timeouts;
-    match session.entrance.worker.leaving.work_first(timeout(timeouts.keep_alive, inbox.first_byte())).await {
+async fn next_request(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
+    let timeouts = &session.context.config.timeouts;
+    match session.context.worker.drain_state.work_first(timeout(timeouts.keep_alive, reader.first_byte())).await {
         Some(Ok(Ok(_))) => {}
         Some(Ok(Err(_))) | None => return Err(EndReason::Finished),
         Some(Err(_)) => return Err(EndReason::Idle),
     }
     // Each request of a client uses the configuration in force, however old the connection of the client is.
-    if !session.errand.refresh_listener() {
+    if !session.dial_context.refresh_listener() {
         send_error(&session.client, 503, "Service Unavailable").await;
         return Err(EndReason::Finished);
     }
-    inbox.set_deadline(Some(timeouts.handshake));
-    let wish = Box::pin(accept(session, inbox)).await;
-    inbox.set_deadline(None);
-    wish
+    reader.set_deadline(Some(timeouts.handshake));
+    let request = Box::pin(accept(session, reader)).await;
+    reader.set_deadline(None);
+    request
 }
 
 /// Whether the client's connection outlives this exchange.
 fn is_persistent(session: &Session, head: &RequestHead) -> bool {
-    rewrite::is_keep_alive(head.version, &head.headers) && !session.entrance.worker.leaving.is_draining()
+    rewrite::is_keep_alive(head.version, &head.headers) && !session.context.worker.drain_state.is_draining()
 }

@@ -31,24 +31,24 @@ impl<'a> RequestLog<'a> {
 
     /// A request begins, described by its parts.
     pub fn of(session: &'a Session, method: String, url: String) -> Self {
-        let bytes_before = (session.meter.bytes(Direction::Up), session.meter.bytes(Direction::Down));
+        let bytes_before = (session.stats.bytes(Direction::Up), session.stats.bytes(Direction::Down));
         Self { session, method, url, began: Instant::now(), bytes_before, status: 0, reused: false }
     }
 }
 
 impl Drop for RequestLog<'_> {
     fn drop(&mut self) {
-        let meter = &self.session.meter;
+        let stats = &self.session.stats;
         let request = RequestCompleted {
             session: self.session.id,
             method: std::mem::take(&mut self.method),
             url: std::mem::take(&mut self.url),
             status: self.status,
             reused: self.reused,
-            bytes_up: meter.bytes(Direction::Up) - self.bytes_before.0,
-            bytes_down: meter.bytes(Direction::Down) - self.bytes_before.1,
+            bytes_up: stats.bytes(Direction::Up) - self.bytes_before.0,
+            bytes_down: stats.bytes(Direction::Down) - self.bytes_before.1,
             duration: self.began.elapsed(),
         };
-        self.session.entrance.shared().emit(&Event::Request(Box::new(request)));
+        self.session.context.shared().emit(&Event::Request(Box::new(request)));
     }
 }

@@ -83,7 +83,7 @@ pub fn rewrite_request(session: &Session, way: &PathChoice, head: RequestHead) -
         body,
         version,
         upgrade,
-        head_limit: session.entrance.config.limits.head,
+        head_limit: session.context.config.limits.head,
         stays,
         vouches,
     }

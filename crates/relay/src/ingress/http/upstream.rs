@@ -41,14 +41,15 @@ pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, hea
 
 /// An idle connection that goes this way, where there is one.
 pub fn take_idle(session: &Session, way: &PathChoice, target: &Target) -> Option<Upstream> {
-    let entrance = session.errand.current_listener();
-    if entrance.listener.keep_client_address {
+    let context = session.dial_context.current_listener();
+    if context.listener.keep_client_address {
         // They have the addresses of other clients.
         return None;
     }
-    let dialler = session.errand.dialler_for(&entrance, 1);
+    let dialler = session.dial_context.dialler_for(&context, 1);
     let permits = |server| dialler.permits(way, target, server);
-    let (stream, server) = entrance.worker.kept.take(&UpstreamKey::new(&entrance.config, way, target), permits)?;
+    let (stream, server) =
+        context.worker.upstream_pool.take(&UpstreamKey::new(&context.config, way, target), permits)?;
     session.on_connected(server, Rc::clone(&stream), Instant::now());
     Some(Upstream { stream, server, reused: true, answer: None })
 }
@@ -56,11 +57,11 @@ pub fn take_idle(session: &Session, way: &PathChoice, target: &Target) -> Option
 /// A new connection, by one of so many `ways` that may have to be tried.
 pub async fn dial(session: &Session, way: &PathChoice, ways: usize, target: &Target) -> Result<Upstream, DialError> {
     let asked = Instant::now();
-    let (entrance, journey) = (session.errand.current_listener(), session.errand.open_params());
-    let dialler = session.errand.dialler_for(&entrance, ways);
+    let (context, open_params) = (session.dial_context.current_listener(), session.dial_context.open_params());
+    let dialler = session.dial_context.dialler_for(&context, ways);
     let dialled = match way.path.http_hop() {
-        Some(_) => dialler.connect_to_last_hop(way, target, &journey).await?,
-        None => dialler.connect(way, target, &journey).await?,
+        Some(_) => dialler.connect_to_last_hop(way, target, &open_params).await?,
+        None => dialler.connect(way, target, &open_params).await?,
     };
     from_dialled(session, way, dialled, asked).await
 }
@@ -74,7 +75,7 @@ pub async fn from_dialled(
 ) -> Result<Upstream, DialError> {
     let PlainSection { stream, section, server, trace, answer } = into_plain(dialled).await?;
     session.on_connected(server, section, asked);
-    session.errand.set_trace(trace);
+    session.dial_context.set_trace(trace);
     let answer = answer.map(|answer| (blame_http_hop(way, answer), asked));
     Ok(Upstream { stream, server, reused: false, answer })
 }
@@ -87,10 +88,10 @@ fn blame_http_hop(way: &PathChoice, answer: AnswerFuture) -> AnswerFuture {
 
 /// Keeps the connection for the next request.
 pub fn release(session: &Session, way: &PathChoice, target: &Target, upstream: Upstream) {
-    let entrance = session.errand.current_listener();
-    if entrance.listener.keep_client_address {
+    let context = session.dial_context.current_listener();
+    if context.listener.keep_client_address {
         return;
     }
-    let key = UpstreamKey::new(&entrance.config, way, target);
-    entrance.worker.kept.put(key, upstream.stream, upstream.server, &entrance.config);
+    let key = UpstreamKey::new(&context.config, way, target);
+    context.worker.upstream_pool.put(key, upstream.stream, upstream.server, &context.config);
 }

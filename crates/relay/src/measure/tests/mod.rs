@@ -64,11 +64,16 @@ fn loss_of(map: &NetworkMap, from: u32, to: PublicKey, direction: Direction) -> 
 
 #[test]
 fn the_map_has_what_was_measured_and_what_was_told() {
-    let ((config, own), book) = (config(), book());
-    book.record_session(PeerId::Relay(key(1)), None, (&sample(20), &sample(10)), 0);
-    book.record_session(PeerId::Targets(prefix(7)), None, (&sample(0), &SectionSample { rate: None, ..sample(50) }), 0);
-    book.record_report(key(1), &[says(Subject::Relay(key(2)), 0.004), says(Subject::Caller(own), 0.3)]);
-    let map = book.map(&config, None).unwrap();
+    let ((config, own), estimates) = (config(), book());
+    estimates.record_session(PeerId::Relay(key(1)), None, (&sample(20), &sample(10)), 0);
+    estimates.record_session(
+        PeerId::Targets(prefix(7)),
+        None,
+        (&sample(0), &SectionSample { rate: None, ..sample(50) }),
+        0,
+    );
+    estimates.record_report(key(1), &[says(Subject::Relay(key(2)), 0.004), says(Subject::Caller(own), 0.3)]);
+    let map = estimates.map(&config, None).unwrap();
     assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Up), Some(0.002));
     assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Down), Some(0.001), "our own goes before what we are told");
     let first = map.find(&key(1)).unwrap();
@@ -80,15 +85,15 @@ fn the_map_has_what_was_measured_and_what_was_told() {
 
 #[test]
 fn what_is_told_of_our_own_section_counts_where_we_have_seen_little() {
-    let ((config, own), book) = (config(), book());
-    book.record_session(
+    let ((config, own), estimates) = (config(), book());
+    estimates.record_session(
         PeerId::Relay(key(1)),
         None,
         (&sample(0), &SectionSample { rtt: Some(RTT), ..SectionSample::default() }),
         0,
     );
-    book.record_report(key(1), &[says(Subject::Caller(own), 0.03)]);
-    let map = book.map(&config, None).unwrap();
+    estimates.record_report(key(1), &[says(Subject::Caller(own), 0.03)]);
+    let map = estimates.map(&config, None).unwrap();
     assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Down), Some(0.029), "who sends knows");
     let known = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
     assert!(!known.is_own && known.confidence < 0.95, "{known:?}");
@@ -97,10 +102,10 @@ fn what_is_told_of_our_own_section_counts_where_we_have_seen_little() {
 /// A relay goes on only to those that it calls itself.
 #[test]
 fn who_only_calls_is_no_way_back() {
-    let ((config, _), book) = (config(), book());
-    book.record_report(key(1), &[says(Subject::Caller(key(2)), 0.0)]);
-    book.record_report(key(2), &[says(Subject::Relay(key(1)), 0.0)]);
-    let map = book.map(&config, None).unwrap();
+    let ((config, _), estimates) = (config(), book());
+    estimates.record_report(key(1), &[says(Subject::Caller(key(2)), 0.0)]);
+    estimates.record_report(key(2), &[says(Subject::Relay(key(1)), 0.0)]);
+    let map = estimates.map(&config, None).unwrap();
     let (one, two) = (map.find(&key(1)).unwrap(), map.find(&key(2)).unwrap());
     assert_eq!(map.section(one, two, Direction::Down), None);
     assert!(map.section(two, one, Direction::Down).is_some());
@@ -108,19 +113,19 @@ fn who_only_calls_is_no_way_back() {
 
 #[test]
 fn relays_keep_their_numbers() {
-    let ((config, _), book) = (config(), book());
-    let before = book.map(&config, None).unwrap();
-    let after = book.map(&config, Some(&before)).unwrap();
+    let ((config, _), estimates) = (config(), book());
+    let before = estimates.map(&config, None).unwrap();
+    let after = estimates.map(&config, Some(&before)).unwrap();
     assert_eq!((after.find(&key(1)), after.find(&key(2))), (before.find(&key(1)), before.find(&key(2))));
 }
 
 #[test]
 fn networks_that_nobody_asked_for_are_not_taken() {
-    let ((config, _), book) = (config(), book());
-    book.request_prefix(prefix(1));
+    let ((config, _), estimates) = (config(), book());
+    estimates.request_prefix(prefix(1));
     let entries = [1, 2].map(|number| says(Subject::Targets(prefix(number)), 0.0));
-    book.record_report(key(1), &entries);
-    let map = book.map(&config, None).unwrap();
+    estimates.record_report(key(1), &entries);
+    let map = estimates.map(&config, None).unwrap();
     let one = map.find(&key(1)).unwrap();
     assert!(map.last_section(one, prefix(1), Direction::Down).is_some_and(|known| !known.is_own));
     assert_eq!(map.last_section(one, prefix(2), Direction::Down), None);
@@ -128,25 +133,25 @@ fn networks_that_nobody_asked_for_are_not_taken() {
 
 #[test]
 fn a_network_is_told_to_those_who_go_there_and_only_news() {
-    let (book, mut heard) = (book(), SentEntries::default());
-    book.record_session(PeerId::Targets(prefix(1)), Some(key(1)), (&sample(0), &sample(0)), 0);
+    let (estimates, mut heard) = (book(), SentEntries::default());
+    estimates.record_session(PeerId::Targets(prefix(1)), Some(key(1)), (&sample(0), &sample(0)), 0);
     let ask = ReportQuery { neighbours: true, prefixes: vec![prefix(1), prefix(2)] };
-    let told = book.report_for(&ask, key(1), &mut heard);
+    let told = estimates.report_for(&ask, key(1), &mut heard);
     assert_eq!(told.iter().map(|entry| entry.subject).collect::<Vec<_>>(), [Subject::Targets(prefix(1))]);
-    assert_eq!(book.report_for(&ask, key(1), &mut heard), [], "told already");
-    assert_eq!(book.report_for(&ask, key(2), &mut SentEntries::default()), [], "somebody else");
+    assert_eq!(estimates.report_for(&ask, key(1), &mut heard), [], "told already");
+    assert_eq!(estimates.report_for(&ask, key(2), &mut SentEntries::default()), [], "somebody else");
 }
 
 #[test]
 fn answers_are_bounded_and_begin_with_who_asks() {
-    let (book, mut heard) = (book(), SentEntries::default());
+    let (estimates, mut heard) = (book(), SentEntries::default());
     for number in 1..=200 {
-        book.record_session(PeerId::Relay(key(number)), None, (&sample(0), &sample(0)), 0);
+        estimates.record_session(PeerId::Relay(key(number)), None, (&sample(0), &sample(0)), 0);
     }
     let ask = ReportQuery { neighbours: true, prefixes: Vec::new() };
     let mut seen = Vec::new();
     loop {
-        let told = book.report_for(&ask, key(150), &mut heard);
+        let told = estimates.report_for(&ask, key(150), &mut heard);
         if told.is_empty() {
             break;
         }
@@ -158,11 +163,11 @@ fn answers_are_bounded_and_begin_with_who_asks() {
 
 #[test]
 fn questions_go_round_all_networks() {
-    let book = book();
-    (0..=200).for_each(|number| book.request_prefix(prefix(number)));
+    let estimates = book();
+    (0..=200).for_each(|number| estimates.request_prefix(prefix(number)));
     let (mut asked, mut from) = (Vec::new(), None);
     for _ in 0..4 {
-        let (prefixes, end) = book.requested_prefixes(from);
+        let (prefixes, end) = estimates.requested_prefixes(from);
         assert!(prefixes.len() <= MAX_ENTRIES);
         asked.extend(prefixes);
         from = end;
@@ -174,77 +179,77 @@ fn questions_go_round_all_networks() {
 
 #[test]
 fn a_relay_looks_once_at_a_network() {
-    let book = book();
+    let estimates = book();
     let target = |host: u8| format!("192.0.2.{host}:443").parse().unwrap();
-    assert!(book.queue_target_probe(key(1), target(1)));
-    assert!(!book.queue_target_probe(key(1), target(2)), "the same network");
-    assert!(book.queue_target_probe(key(2), target(2)), "another relay");
-    assert_eq!(book.take_target_probes(&key(1)), [target(1)]);
-    assert_eq!(book.take_target_probes(&key(1)), []);
-    assert!(!book.queue_target_probe(key(1), target(1)), "just looked");
+    assert!(estimates.queue_target_probe(key(1), target(1)));
+    assert!(!estimates.queue_target_probe(key(1), target(2)), "the same network");
+    assert!(estimates.queue_target_probe(key(2), target(2)), "another relay");
+    assert_eq!(estimates.take_target_probes(&key(1)), [target(1)]);
+    assert_eq!(estimates.take_target_probes(&key(1)), []);
+    assert!(!estimates.queue_target_probe(key(1), target(1)), "just looked");
     let full = (0..100)
-        .filter(|number| book.queue_target_probe(key(3), format!("10.0.{number}.1:443").parse().unwrap()))
+        .filter(|number| estimates.queue_target_probe(key(3), format!("10.0.{number}.1:443").parse().unwrap()))
         .count();
     assert!(full < 100, "a queue without bound");
-    book.record_target_probe(key(1), target(1), RTT);
-    book.request_prefix(target(1).ip().into());
+    estimates.record_target_probe(key(1), target(1), RTT);
+    estimates.request_prefix(target(1).ip().into());
     let (config, _) = config();
-    let map = book.map(&config, None).unwrap();
+    let map = estimates.map(&config, None).unwrap();
     let last = map.last_section(map.find(&key(1)).unwrap(), target(9).ip().into(), Direction::Down).unwrap();
     assert!(last.section.rtt == RTT && !last.is_own);
 }
 
 #[test]
 fn the_fleet_hears_of_relays_only() {
-    let book = book();
+    let estimates = book();
     let proxy = PeerId::Proxy("192.0.2.1:1080".parse().unwrap());
     for place in [PeerId::Targets(prefix(1)), proxy, PeerId::Relay(key(1))] {
-        book.record_session(place, Some(key(2)), (&sample(0), &sample(0)), 0);
+        estimates.record_session(place, Some(key(2)), (&sample(0), &sample(0)), 0);
     }
-    book.record_incoming_session(PeerId::Relay(key(2)), (&sample(0), &sample(0)), 0);
-    let mut published: Vec<_> = book.neighbours().into_iter().map(|entry| entry.subject).collect();
+    estimates.record_incoming_session(PeerId::Relay(key(2)), (&sample(0), &sample(0)), 0);
+    let mut published: Vec<_> = estimates.neighbours().into_iter().map(|entry| entry.subject).collect();
     published.sort_by_key(|subject| format!("{subject:?}"));
     assert_eq!(published, [Subject::Caller(key(2)), Subject::Relay(key(1))]);
     let nothing = ReportQuery { neighbours: false, prefixes: Vec::new() };
-    assert_eq!(book.report_for(&nothing, key(2), &mut SentEntries::default()), []);
+    assert_eq!(estimates.report_for(&nothing, key(2), &mut SentEntries::default()), []);
 }
 
 /// Who looks at us calls us, and that is no way on from here.
 #[test]
 fn who_looks_is_a_caller_until_we_call() {
-    let book = book();
+    let estimates = book();
     let ask = ReportQuery { neighbours: true, prefixes: Vec::new() };
-    let told = |book: &EstimateStore| book.report_for(&ask, key(9), &mut SentEntries::default())[0].subject;
-    book.record_probe(PeerId::Relay(key(1)), false, (&sample(0), &sample(0)));
-    assert_eq!(told(&book), Subject::Caller(key(1)));
-    book.record_probe(PeerId::Relay(key(1)), true, (&sample(0), &sample(0)));
-    assert_eq!(told(&book), Subject::Relay(key(1)));
+    let told = |estimates: &EstimateStore| estimates.report_for(&ask, key(9), &mut SentEntries::default())[0].subject;
+    estimates.record_probe(PeerId::Relay(key(1)), false, (&sample(0), &sample(0)));
+    assert_eq!(told(&estimates), Subject::Caller(key(1)));
+    estimates.record_probe(PeerId::Relay(key(1)), true, (&sample(0), &sample(0)));
+    assert_eq!(told(&estimates), Subject::Relay(key(1)));
 }
 
 #[test]
 fn users_and_tellers_are_bounded() {
-    let book = book();
+    let estimates = book();
     for user in 1..=40 {
-        book.record_session(PeerId::Targets(prefix(1)), Some(key(user)), (&sample(0), &sample(0)), 0);
+        estimates.record_session(PeerId::Targets(prefix(1)), Some(key(user)), (&sample(0), &sample(0)), 0);
     }
     let ask = ReportQuery { neighbours: false, prefixes: vec![prefix(1)] };
-    let hears = |user: &u8| !book.report_for(&ask, key(*user), &mut SentEntries::default()).is_empty();
+    let hears = |user: &u8| !estimates.report_for(&ask, key(*user), &mut SentEntries::default()).is_empty();
     assert_eq!((1..=40).filter(hears).collect::<Vec<_>>(), (9..=40).collect::<Vec<_>>(), "the last 32");
     for teller in 0..1100_u32 {
         let mut key = [0; 32];
         key[..4].copy_from_slice(&teller.to_be_bytes());
-        book.record_report(PublicKey(key), &[says(Subject::Relay(PublicKey([1; 32])), 0.0)]);
+        estimates.record_report(PublicKey(key), &[says(Subject::Relay(PublicKey([1; 32])), 0.0)]);
     }
-    assert_eq!(book.views().iter().filter(|entry| entry.told_by.is_some()).count(), 1024);
+    assert_eq!(estimates.views().iter().filter(|entry| entry.told_by.is_some()).count(), 1024);
 }
 
 #[test]
 fn the_map_knows_what_a_section_is_like() {
-    let ((config, _), book) = (config(), book());
+    let ((config, _), estimates) = (config(), book());
     let unseen = SectionSample { rtt: None, ..sample(0) };
-    book.record_session(PeerId::Relay(key(1)), None, (&unseen, &sample(0)), 0);
-    book.record_session(PeerId::Targets(prefix(1)), None, (&sample(0), &sample(0)), 0);
-    let map = book.map(&config, None).unwrap();
+    estimates.record_session(PeerId::Relay(key(1)), None, (&unseen, &sample(0)), 0);
+    estimates.record_session(PeerId::Targets(prefix(1)), None, (&sample(0), &sample(0)), 0);
+    let map = estimates.map(&config, None).unwrap();
     let up = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Up).unwrap().section;
     assert_eq!((up.rtt, up.line_rate, up.is_warm), (RTT, Some(1e6), true), "the round trip is the same both ways");
     assert!(
@@ -255,27 +260,27 @@ fn the_map_knows_what_a_section_is_like() {
 
 #[test]
 fn who_drains_is_on_no_map_and_keeps_its_number() {
-    let ((mut config, _), book) = (config(), book());
+    let ((mut config, _), estimates) = (config(), book());
     for relay in [1, 2] {
-        book.record_session(PeerId::Relay(key(relay)), None, (&sample(0), &sample(0)), 0);
+        estimates.record_session(PeerId::Relay(key(relay)), None, (&sample(0), &sample(0)), 0);
     }
-    book.record_report(key(1), &[says(Subject::Relay(key(2)), 0.0)]);
-    let before = book.map(&config, None).unwrap();
+    estimates.record_report(key(1), &[says(Subject::Relay(key(2)), 0.0)]);
+    let before = estimates.map(&config, None).unwrap();
     assert_eq!(before.section_count(), 3);
     config.draining.push(key(1));
-    let after = book.map(&config, Some(&before)).unwrap();
+    let after = estimates.map(&config, Some(&before)).unwrap();
     assert_eq!((after.section_count(), after.find(&key(1)), after.find(&key(2))), (1, Some(1), Some(2)));
-    assert_eq!(book.map(&config, None).unwrap().find(&key(2)), Some(1), "a new map begins anew");
+    assert_eq!(estimates.map(&config, None).unwrap().find(&key(2)), Some(1), "a new map begins anew");
 }
 
 /// However much surer the other end is.
 #[test]
 fn what_we_have_measured_goes_before_what_we_are_told() {
-    let ((config, own), book) = (config(), book());
+    let ((config, own), estimates) = (config(), book());
     let some = SectionSample { segments: 100, lost: 2, ..sample(0) };
-    book.record_session(PeerId::Relay(key(1)), None, (&some, &some), 0);
-    book.record_report(key(1), &[says(Subject::Caller(own), 0.3)]);
-    let map = book.map(&config, None).unwrap();
+    estimates.record_session(PeerId::Relay(key(1)), None, (&some, &some), 0);
+    estimates.record_report(key(1), &[says(Subject::Caller(own), 0.3)]);
+    let map = estimates.map(&config, None).unwrap();
     let known = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
     assert!(known.is_own && known.section.loss < 0.1 && (0.5..0.9).contains(&known.confidence), "{known:?}");
 }

@@ -19,12 +19,12 @@ impl<'a> Flow<'a> {
     /// Reads once, and writes at once what it read by copying.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         loop {
-            if !self.from.seal.is_some_and(RecordCipher::has_record) {
+            if !self.from.cipher.is_some_and(RecordCipher::has_record) {
                 ready!(self.from.stream.poll_read_ready(cx)).map_err(FlowError::Reading)?;
                 ready!(self.poll_shape(cx));
             }
-            let filled = match (self.from.seal, self.acquire_pipe()) {
-                (Some(seal), _) => self.open_record(seal),
+            let filled = match (self.from.cipher, self.acquire_pipe()) {
+                (Some(cipher), _) => self.open_record(cipher),
                 (None, Some(pipe)) => self.fill_pipe(pipe),
                 (None, None) => self.copy_once(),
             };
@@ -37,13 +37,13 @@ impl<'a> Flow<'a> {
 
     /// Whether what has arrived is taken now, or waits for more.
     fn poll_shape(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let answers = self.meter.bytes(self.direction.opposite());
+        let answers = self.stats.bytes(self.direction.opposite());
         self.shape.as_mut().map_or(Poll::Ready(()), |shape| shape.poll(cx, answers))
     }
 
     /// A pipe, where bytes may go through one and it is worth it.
     fn acquire_pipe(&self) -> Option<PooledPipe<'a>> {
-        let plain = self.from.seal.is_none() && self.to.seal.is_none();
+        let plain = self.from.cipher.is_none() && self.to.cipher.is_none();
         if plain && self.moved >= SPLICE_AFTER { self.pipes.take() } else { None }
     }
 
@@ -66,7 +66,7 @@ impl<'a> Flow<'a> {
         let read = read.map_err(FlowError::Reading)?;
         self.on_read(read);
         if read > 0 {
-            self.held = PendingBytes::Piped(pipe);
+            self.pending = PendingBytes::Piped(pipe);
         }
         Ok(())
     }
@@ -82,10 +82,10 @@ impl<'a> Flow<'a> {
             if read == 0 {
                 return Ok(());
             }
-            let fresh = match self.to.seal {
+            let fresh = match self.to.cipher {
                 None => &scratch[HEADER_LENGTH..][..read],
-                Some(seal) => {
-                    seal.seal(&mut scratch[..HEADER_LENGTH + read + TAG_LENGTH]);
+                Some(cipher) => {
+                    cipher.seal(&mut scratch[..HEADER_LENGTH + read + TAG_LENGTH]);
                     &scratch[..HEADER_LENGTH + read + TAG_LENGTH]
                 }
             };
@@ -96,7 +96,7 @@ impl<'a> Flow<'a> {
             };
             self.on_written(written);
             if written < fresh.len() {
-                self.held = PendingBytes::Bytes { buffer: fresh[written..].to_vec(), written: 0 };
+                self.pending = PendingBytes::Bytes { buffer: fresh[written..].to_vec(), written: 0 };
             }
             Ok(())
         })
@@ -105,50 +105,50 @@ impl<'a> Flow<'a> {
     /// How much is read at once. Records grow with the stream: each relay has to wait for the whole of one, which costs
     /// most while windows are small, and many small ones cost most when they are large.
     fn read_size(&mut self) -> usize {
-        match (self.to.seal, &mut self.shape) {
+        match (self.to.cipher, &mut self.shape) {
             (None, _) => scratch::MAX_PLAIN,
             (Some(_), None) => tuning::max_record_size(self.moved, MAX_PLAINTEXT),
             (Some(_), Some(shape)) => {
                 let room = shape.read_limit(MAX_PLAINTEXT);
-                self.meter.set_max_record(self.direction, room);
+                self.stats.set_max_record(self.direction, room);
                 room
             }
         }
     }
 
     /// Takes one record, or several small ones as one; it leaves from the buffer it came in.
-    fn open_record(&mut self, seal: &RecordCipher) -> Result<(), FlowError> {
+    fn open_record(&mut self, cipher: &RecordCipher) -> Result<(), FlowError> {
         let Some(OpenedRecord { mut record, plaintext: plain }) =
-            seal.read_batch(self.from.stream).map_err(FlowError::Reading)?
+            cipher.read_batch(self.from.stream).map_err(FlowError::Reading)?
         else {
             return Err(FlowError::Reading(io::ErrorKind::WouldBlock.into()));
         };
         self.on_read(plain.len());
-        let written = match self.to.seal {
+        let written = match self.to.cipher {
             None => {
                 record.truncate(plain.end);
                 plain.start
             }
             Some(_) if plain.is_empty() => return Ok(()),
-            Some(seal) => {
-                seal.seal(&mut record);
+            Some(cipher) => {
+                cipher.seal(&mut record);
                 0
             }
         };
-        self.held = PendingBytes::Bytes { buffer: record, written };
+        self.pending = PendingBytes::Bytes { buffer: record, written };
         Ok(())
     }
 
     /// Counts bytes that were written from a buffer. Records are counted by what is in them, when that is read.
     pub(super) fn on_written(&self, bytes: usize) {
-        if self.to.seal.is_none() {
-            self.meter.record_copied(self.direction, bytes);
+        if self.to.cipher.is_none() {
+            self.stats.record_copied(self.direction, bytes);
         }
     }
 
     fn limited_size(&self, room: usize) -> usize {
         let room = self.backlog.read_limit(room);
-        match self.until {
+        match self.limit {
             FlowLimit::End => room,
             FlowLimit::Bytes(left) => usize::try_from(left).map_or(room, |left| left.min(room)),
         }
@@ -158,14 +158,14 @@ impl<'a> Flow<'a> {
         self.ended = read == 0;
         self.moved += read as u64;
         self.backlog.on_read(self.from.stream, read);
-        let answers = self.meter.bytes(self.direction.opposite());
+        let answers = self.stats.bytes(self.direction.opposite());
         if let Some(shape) = &mut self.shape {
             shape.on_read(read, answers);
         }
-        if self.to.seal.is_some() {
-            self.meter.record_copied(self.direction, read);
+        if self.to.cipher.is_some() {
+            self.stats.record_copied(self.direction, read);
         }
-        if let FlowLimit::Bytes(left) = &mut self.until {
+        if let FlowLimit::Bytes(left) = &mut self.limit {
             *left -= read as u64;
         }
     }

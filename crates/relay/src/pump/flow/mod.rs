@@ -58,14 +58,14 @@ pub struct Endpoint<'a> {
     /// The socket.
     pub stream: &'a TcpStream,
     /// The keys, where its bytes are in records.
-    pub seal: Option<&'a RecordCipher>,
+    pub cipher: Option<&'a RecordCipher>,
 }
 
 impl<'a> Endpoint<'a> {
     /// A side whose bytes are as they are.
     #[must_use]
     pub fn plain(stream: &'a TcpStream) -> Self {
-        Self { stream, seal: None }
+        Self { stream, cipher: None }
     }
 }
 
@@ -74,8 +74,8 @@ pub struct Flow<'a> {
     from: Endpoint<'a>,
     to: Endpoint<'a>,
     direction: Direction,
-    until: FlowLimit,
-    held: PendingBytes<'a>,
+    limit: FlowLimit,
+    pending: PendingBytes<'a>,
     moved: u64,
     ended: bool,
     /// Whether the record that ends a stream has been made.
@@ -85,7 +85,7 @@ pub struct Flow<'a> {
     backlog: BacklogLimiter,
     /// None as long as nobody tunes where they go.
     shape: Option<Box<ReadShaper<'a>>>,
-    meter: &'a FlowStats,
+    stats: &'a FlowStats,
     pipes: &'a PipePool,
 }
 
@@ -95,24 +95,24 @@ impl<'a> Flow<'a> {
         from: Endpoint<'a>,
         to: Endpoint<'a>,
         direction: Direction,
-        meter: &'a FlowStats,
+        stats: &'a FlowStats,
         pipes: &'a PipePool,
     ) -> Self {
-        let (until, held) = (FlowLimit::End, PendingBytes::Nothing);
+        let (limit, pending) = (FlowLimit::End, PendingBytes::Nothing);
         Self {
             from,
             to,
             direction,
-            until,
-            held,
+            limit,
+            pending,
             moved: 0,
             ended: false,
             said_end: false,
             done: false,
             stall: None,
             backlog: BacklogLimiter::new(),
-            shape: meter.is_tuned(direction).then(|| Box::new(ReadShaper::new(from.stream))),
-            meter,
+            shape: stats.is_tuned(direction).then(|| Box::new(ReadShaper::new(from.stream))),
+            stats,
             pipes,
         }
     }
@@ -123,21 +123,21 @@ impl<'a> Flow<'a> {
         if bytes.is_empty() {
             return self;
         }
-        let buffer = match self.to.seal {
+        let buffer = match self.to.cipher {
             None => bytes,
-            Some(seal) => {
-                self.meter.record_copied(self.direction, bytes.len());
-                seal.seal_all(&bytes)
+            Some(cipher) => {
+                self.stats.record_copied(self.direction, bytes.len());
+                cipher.seal_all(&bytes)
             }
         };
-        self.held = PendingBytes::Bytes { buffer, written: 0 };
+        self.pending = PendingBytes::Bytes { buffer, written: 0 };
         self
     }
 
     /// Stops after `bytes` more from the socket and leaves both sides open.
     #[must_use]
     pub fn with_limit(mut self, bytes: u64) -> Self {
-        self.until = FlowLimit::Bytes(bytes);
+        self.limit = FlowLimit::Bytes(bytes);
         self
     }
 
@@ -160,11 +160,11 @@ impl<'a> Flow<'a> {
         }
         for _ in 0..ROUNDS_PER_TURN {
             ready!(self.poll_drain(cx)).map_err(FlowError::Writing)?;
-            if self.until == FlowLimit::Bytes(0) || self.ended {
-                if let Some(seal) = self.to.seal
+            if self.limit == FlowLimit::Bytes(0) || self.ended {
+                if let Some(cipher) = self.to.cipher
                     && !std::mem::replace(&mut self.said_end, true)
                 {
-                    self.held = PendingBytes::Bytes { buffer: seal.end_record(), written: 0 };
+                    self.pending = PendingBytes::Bytes { buffer: cipher.end_record(), written: 0 };
                     continue;
                 }
                 self.done = true;
@@ -194,9 +194,9 @@ impl<'a> Flow<'a> {
 
     /// Writes what is held, until nothing is.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !matches!(self.held, PendingBytes::Nothing) {
+        while !matches!(self.pending, PendingBytes::Nothing) {
             if self.to.stream.poll_write_ready(cx)?.is_pending() {
-                self.stall.get_or_insert_with(|| self.meter.start_stall(self.direction));
+                self.stall.get_or_insert_with(|| self.stats.start_stall(self.direction));
                 return Poll::Pending;
             }
             match self.drain() {
@@ -213,7 +213,7 @@ impl<'a> Flow<'a> {
 
     fn drain(&mut self) -> io::Result<()> {
         let to = self.to.stream;
-        let empty = match &mut self.held {
+        let empty = match &mut self.pending {
             PendingBytes::Nothing => true,
             PendingBytes::Bytes { buffer, written } => {
                 let fresh = to.try_write(&buffer[*written..])?;
@@ -224,12 +224,12 @@ impl<'a> Flow<'a> {
             }
             PendingBytes::Piped(pipe) => {
                 let fresh = to.try_io(Interest::WRITABLE, || pipe.drain(to.as_fd()))?;
-                self.meter.record_spliced(self.direction, fresh);
+                self.stats.record_spliced(self.direction, fresh);
                 pipe.is_empty()
             }
         };
         if empty {
-            self.held = PendingBytes::Nothing;
+            self.pending = PendingBytes::Nothing;
         }
         Ok(())
     }

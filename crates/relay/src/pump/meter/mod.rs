@@ -20,7 +20,7 @@ pub struct FlowStats {
     totals: Arc<ListenerTotals>,
     down: DirectionStats,
     up: DirectionStats,
-    course: ResponseTimer,
+    response_timer: ResponseTimer,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl FlowStats {
             totals,
             down: DirectionStats::default(),
             up: DirectionStats::default(),
-            course: ResponseTimer::default(),
+            response_timer: ResponseTimer::default(),
         }
     }
 
@@ -128,7 +128,7 @@ impl FlowStats {
     fn record_moved(&self, direction: Direction, bytes: u64) {
         let one_way = self.direction(direction);
         one_way.moved(bytes);
-        one_way.on_wait(self.course.on_bytes(direction, bytes));
+        one_way.on_wait(self.response_timer.on_bytes(direction, bytes));
         self.wake_tuners();
     }
 
@@ -188,25 +188,25 @@ impl FlowStats {
 
     /// Notes that the path stands: from now on the server is waited for, if it is the one who speaks first.
     pub fn on_path_ready(&self) {
-        self.course.on_path_ready();
+        self.response_timer.on_path_ready();
     }
 
     /// When the first byte for the client moved.
     #[must_use]
     pub fn first_byte_at(&self) -> Option<Instant> {
-        self.course.first_byte_at()
+        self.response_timer.first_byte_at()
     }
 
     /// Time in which bytes moved, or were waited for and not by the client.
     #[must_use]
     pub fn active_time(&self) -> Duration {
-        self.course.active_time()
+        self.response_timer.active_time()
     }
 
     /// The largest answer, once there is one.
     #[must_use]
     pub fn largest_response(&self) -> Option<Response> {
-        self.course.largest_response()
+        self.response_timer.largest_response()
     }
 
     /// Bytes in both directions.

@@ -19,13 +19,13 @@ impl Session {
     /// # Errors
     /// Why the client is not let in.
     pub async fn authenticate(&self, users: &Users, user: &[u8], password: &[u8]) -> Result<(), AuthError> {
-        self.story.borrow_mut().user = Some(String::from_utf8_lossy(user).into());
+        self.state.borrow_mut().user = Some(String::from_utf8_lossy(user).into());
         let give_up = async {
-            let departed = timeout(self.entrance.config.timeouts.handshake / 2, wait_client_gone(&self.client)).await;
+            let departed = timeout(self.context.config.timeouts.handshake / 2, wait_client_gone(&self.client)).await;
             departed.map_or(AuthError::Overloaded, |()| AuthError::ClientGone)
         };
-        let verified = users.verify(self.errand.client.0.ip(), user, password, give_up).await;
-        self.meter.set_weight(self.weight());
+        let verified = users.verify(self.dial_context.client.0.ip(), user, password, give_up).await;
+        self.stats.set_weight(self.weight());
         verified
     }
 }

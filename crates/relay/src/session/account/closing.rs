@@ -14,41 +14,41 @@ impl Session {
     fn closed_event(&self) -> SessionClosed {
         self.sample_limits_at_end();
         let limit = self.limit();
-        let mut story = self.story.take();
-        let book = &self.entrance.shared().estimates;
-        story.watches.iter_mut().flatten().for_each(|watch| watch.sample(&self.meter, book));
+        let mut state = self.state.take();
+        let estimates = &self.context.shared().estimates;
+        state.watches.iter_mut().flatten().for_each(|watch| watch.sample(&self.stats, estimates));
         let duration = self.opened.elapsed();
         let down = tcp_info(self.client.as_fd()).ok();
-        let up = story.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()).or(story.up);
+        let up = state.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()).or(state.up);
         let cut_off = if std::thread::panicking() { EndReason::Panicked } else { EndReason::Drained };
-        let end = story.end.unwrap_or(cut_off);
+        let end = state.end.unwrap_or(cut_off);
         SessionClosed {
-            user: story.user.map(String::from),
+            user: state.user.map(String::from),
             peer: self.peer_name(),
-            trace: self.errand.trace(),
-            target: story.target,
-            server: story.server,
+            trace: self.dial_context.trace(),
+            target: state.target,
+            server: state.server,
             path: self.path_name(),
             chosen: self.final_choice().map(Box::new),
             end,
-            detail: story.detail.or_else(|| end.detail().map(str::to_owned)),
+            detail: state.detail.or_else(|| end.detail().map(str::to_owned)),
             duration,
-            handshake: story.asked.map(|asked| asked.saturating_duration_since(self.opened)),
+            handshake: state.asked.map(|asked| asked.saturating_duration_since(self.opened)),
             first_byte: self
-                .meter
+                .stats
                 .first_byte_at()
-                .zip(story.asked)
+                .zip(state.asked)
                 .map(|(first, asked)| first.saturating_duration_since(asked)),
-            connect: story.connect,
-            hops: story.hops,
-            bytes_up: self.meter.bytes(Direction::Up),
-            bytes_down: self.meter.bytes(Direction::Down),
-            bytes_spliced: self.meter.spliced_bytes(),
+            connect: state.connect,
+            hops: state.hops,
+            bytes_up: self.stats.bytes(Direction::Up),
+            bytes_down: self.stats.bytes(Direction::Down),
+            bytes_spliced: self.stats.spliced_bytes(),
             down,
             up,
             limited: limit.as_ref().map(Diagnosis::factor),
             limited_why: limit.map(|limit| limit.why),
-            ..SessionClosed::new(self.id, self.entrance.listener.name.clone(), self.errand.client)
+            ..SessionClosed::new(self.id, self.context.listener.name.clone(), self.dial_context.client)
         }
     }
 }
@@ -60,14 +60,14 @@ impl Drop for Session {
             pump::abort(&self.client);
         }
         if let Some(ends) = &self.caught {
-            self.entrance.shared().held.remove(ends);
+            self.context.shared().pending_connections.remove(ends);
         }
-        if let Some(ahead) = self.take_pre_dialed() {
-            ahead.abandon();
+        if let Some(pre_dialed) = self.take_pre_dialed() {
+            pre_dialed.abandon();
         }
-        self.entrance.worker.unregister(self.place.get());
+        self.context.worker.unregister(self.place.get());
         // The reader of the closing event finds the place free.
         drop(self.permit.take());
-        self.entrance.shared().emit_closed(closed, self.previous_relay());
+        self.context.shared().emit_closed(closed, self.previous_relay());
     }
 }

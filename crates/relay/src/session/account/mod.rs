@@ -29,25 +29,25 @@ use crate::status::{SectionView, SessionView};
 /// What is known of a session.
 pub struct Session {
     /// Where it came in.
-    pub entrance: Rc<ListenerContext>,
+    pub context: Rc<ListenerContext>,
     /// The client's section.
     pub client: Rc<TcpStream>,
     /// Exact counters.
-    pub meter: FlowStats,
+    pub stats: FlowStats,
     /// Unique in this run of the relay.
     pub id: u64,
     /// What it wants done.
-    pub errand: DialContext,
+    pub dial_context: DialContext,
     /// The connection's ends, where the rules have caught it.
     pub caught: Option<FourTuple>,
     /// What was dialled for it before it began.
-    ahead: RefCell<Option<Box<PreDialed>>>,
+    pre_dialed: RefCell<Option<Box<PreDialed>>>,
     pub(super) opened: Instant,
-    pub(super) story: RefCell<SessionState>,
+    pub(super) state: RefCell<SessionState>,
     /// What holds it back; none until something has moved.
     pub(super) limiting: RefCell<Option<Box<LimitState>>>,
     /// How it comes out, where the relay has chosen its way.
-    pub(super) course: RefCell<Option<PathFeedback>>,
+    pub(super) feedback: RefCell<Option<PathFeedback>>,
     /// What was told of its sections while it runs.
     pub(super) samples: RefCell<SectionSamples>,
     place: Cell<usize>,
@@ -66,7 +66,7 @@ pub enum Origin {
         /// The connection's ends; none where nobody was to be caught, and the listener itself was asked.
         ends: Option<FourTuple>,
         /// What was dialled for it while its first packet waited.
-        ahead: Option<Box<PreDialed>>,
+        pre_dialed: Option<Box<PreDialed>>,
     },
 }
 
@@ -91,94 +91,107 @@ pub(super) struct SessionState {
 impl Session {
     /// A session that has just been accepted; it is listed with its worker until it is dropped.
     pub fn open(
-        entrance: Rc<ListenerContext>,
+        context: Rc<ListenerContext>,
         client: TcpStream,
         address: ClientAddr,
-        came: Origin,
+        origin: Origin,
         permit: Option<SessionPermit>,
     ) -> Rc<Self> {
-        let shared = entrance.shared();
-        shared.metrics.record_accepted(&entrance.listener.name);
-        let (arrival, caught, ahead) = match came {
+        let shared = context.shared();
+        shared.metrics.record_accepted(&context.listener.name);
+        let (incoming_open, caught, pre_dialed) = match origin {
             Origin::Itself => (None, None, None),
-            Origin::ByRelay(arrival) => (Some(arrival), None, None),
-            Origin::Caught { ends, ahead } => (None, ends, ahead),
+            Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
+            Origin::Caught { ends, pre_dialed } => (None, ends, pre_dialed),
         };
-        let (client, meter) = (Rc::new(client), FlowStats::new(entrance.totals()));
-        meter.set_paced_by(Direction::Down, entrance.worker.desk.register(&client, entrance.listener.weight));
-        let idle = entrance.config.timeouts.idle;
-        meter.set_tuner(Direction::Down, entrance.worker.rounds.tuner(&client, &entrance.listener.profile, idle));
+        let (client, stats) = (Rc::new(client), FlowStats::new(context.totals()));
+        stats.set_paced_by(Direction::Down, context.worker.shaper.register(&client, context.listener.weight));
+        let idle = context.config.timeouts.idle;
+        stats.set_tuner(Direction::Down, context.worker.rounds.tuner(&client, &context.listener.profile, idle));
         let session = Rc::new(Self {
             id: shared.next_session_id(),
-            meter,
+            stats,
             client,
-            errand: DialContext::new(Rc::clone(&entrance), address, arrival, entrance.config.timeouts.connect),
+            dial_context: DialContext::new(
+                Rc::clone(&context),
+                address,
+                incoming_open,
+                context.config.timeouts.connect,
+            ),
             caught,
-            ahead: RefCell::new(ahead),
+            pre_dialed: RefCell::new(pre_dialed),
             opened: Instant::now(),
-            story: RefCell::default(),
+            state: RefCell::default(),
             limiting: RefCell::default(),
-            course: RefCell::default(),
+            feedback: RefCell::default(),
             samples: RefCell::new(SectionSamples::new()),
             place: Cell::new(0),
             permit: Cell::new(permit),
-            entrance,
+            context,
         });
-        session.place.set(session.entrance.worker.register(&session));
+        session.place.set(session.context.worker.register(&session));
         session.watch_client();
         session
     }
 
     /// Notes where the client wants to go.
     pub fn set_target(&self, target: &Target) {
-        let mut story = self.story.borrow_mut();
-        story.target = Some(target.clone());
-        story.asked.get_or_insert_with(Instant::now);
+        let mut state = self.state.borrow_mut();
+        state.target = Some(target.clone());
+        state.asked.get_or_insert_with(Instant::now);
     }
 
     /// What was dialled for it before it began; once.
     pub fn take_pre_dialed(&self) -> Option<PreDialed> {
-        self.ahead.take().map(|ahead| *ahead)
+        self.pre_dialed.take().map(|pre_dialed| *pre_dialed)
     }
 
     /// Notes the section that was dialled for it.
     pub fn on_connected(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
-        let (worker, idle) = (&self.entrance.worker, self.entrance.config.timeouts.idle);
-        self.meter.set_paced_by(Direction::Up, worker.desk.register(&stream, self.weight()));
-        let tuner = self.errand.profile().and_then(|profile| worker.rounds.tuner(&stream, &profile, idle));
-        self.meter.set_tuner(Direction::Up, tuner);
-        let mut story = self.story.borrow_mut();
-        story.asked.get_or_insert(asked);
-        story.connect = Some(asked.elapsed());
-        story.server = Some(server);
-        let place =
-            self.errand.first_hop().map(|via| via.peer_id(server)).filter(|_| self.entrance.config.needs_estimates());
+        let (worker, idle) = (&self.context.worker, self.context.config.timeouts.idle);
+        self.stats.set_paced_by(Direction::Up, worker.shaper.register(&stream, self.weight()));
+        let tuner = self.dial_context.profile().and_then(|profile| worker.rounds.tuner(&stream, &profile, idle));
+        self.stats.set_tuner(Direction::Up, tuner);
+        let mut state = self.state.borrow_mut();
+        state.asked.get_or_insert(asked);
+        state.connect = Some(asked.elapsed());
+        state.server = Some(server);
+        let place = self
+            .dial_context
+            .first_hop()
+            .map(|via| via.peer_id(server))
+            .filter(|_| self.context.config.needs_estimates());
         let watch = place.map(|place| {
-            SectionSampler::start(&stream, Direction::Up, place, &self.meter).with_origin_relay(self.previous_relay())
+            SectionSampler::start(&stream, Direction::Up, place, &self.stats).with_origin_relay(self.previous_relay())
         });
-        if let Some(mut before) = std::mem::replace(&mut story.watches[1], watch) {
-            before.sample(&self.meter, &self.entrance.shared().estimates);
+        if let Some(mut before) = std::mem::replace(&mut state.watches[1], watch) {
+            before.sample(&self.stats, &self.context.shared().estimates);
         }
-        story.stream = Some(stream);
-        drop(story);
+        state.stream = Some(stream);
+        drop(state);
         self.on_path_ready(asked.elapsed());
     }
 
     /// A relay is a neighbour; what other clients' sections are like is nobody's choice.
     fn watch_client(&self) {
-        let watch = |key| SectionSampler::start(&self.client, Direction::Down, PeerId::Relay(key), &self.meter);
-        self.story.borrow_mut().watches[0] = self.previous_relay().map(watch);
+        let watch = |key| SectionSampler::start(&self.client, Direction::Down, PeerId::Relay(key), &self.stats);
+        self.state.borrow_mut().watches[0] = self.previous_relay().map(watch);
     }
 
     /// The relay that has sent it.
     fn previous_relay(&self) -> Option<PublicKey> {
-        self.errand.arrival.as_ref().map(|arrival| arrival.previous_relay())
+        self.dial_context.incoming_open.as_ref().map(|incoming_open| incoming_open.previous_relay())
     }
 
     /// Measures its sections while it runs.
     pub fn sample_sections(&self) {
-        let book = &self.entrance.shared().estimates;
-        self.story.borrow_mut().watches.iter_mut().flatten().for_each(|watch| watch.sample_if_due(&self.meter, book));
+        let estimates = &self.context.shared().estimates;
+        self.state
+            .borrow_mut()
+            .watches
+            .iter_mut()
+            .flatten()
+            .for_each(|watch| watch.sample_if_due(&self.stats, estimates));
         self.report_progress();
         self.sample_limits();
         self.emit_samples();
@@ -186,37 +199,37 @@ impl Session {
 
     /// The server's section, while there is one.
     pub(super) fn server_section(&self) -> Option<Rc<TcpStream>> {
-        self.story.borrow().stream.clone()
+        self.state.borrow().stream.clone()
     }
 
     /// How long each relay took.
     pub fn hop_times(&self) -> Vec<Duration> {
-        self.story.borrow().hops.clone()
+        self.state.borrow().hops.clone()
     }
 
     /// Notes that the relays have answered, and how long each of them took.
     pub fn on_relay_answer(&self, times: Vec<Duration>, asked: Instant) {
-        let mut story = self.story.borrow_mut();
-        story.connect = Some(asked.elapsed());
-        story.hops = times;
+        let mut state = self.state.borrow_mut();
+        state.connect = Some(asked.elapsed());
+        state.hops = times;
     }
 
     /// The keys of the client's bytes, where those are in records.
     pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
-        self.errand.arrival.as_ref().and_then(|arrival| arrival.data_cipher())
+        self.dial_context.incoming_open.as_ref().and_then(|incoming_open| incoming_open.data_cipher())
     }
 
     /// Notes that the server's section is no longer this session's; what the kernel knew of it is kept.
     pub fn release_upstream(&self) {
         self.sample_limits_at_end();
-        self.meter.set_paced_by(Direction::Up, None);
-        self.meter.set_tuner(Direction::Up, None);
-        let mut story = self.story.borrow_mut();
-        if let Some(mut watch) = story.watches[1].take() {
-            watch.sample(&self.meter, &self.entrance.shared().estimates);
+        self.stats.set_paced_by(Direction::Up, None);
+        self.stats.set_tuner(Direction::Up, None);
+        let mut state = self.state.borrow_mut();
+        if let Some(mut watch) = state.watches[1].take() {
+            watch.sample(&self.stats, &self.context.shared().estimates);
         }
-        if let Some(stream) = story.stream.take() {
-            story.up = tcp_info(stream.as_fd()).ok();
+        if let Some(stream) = state.stream.take() {
+            state.up = tcp_info(stream.as_fd()).ok();
         }
     }
 
@@ -228,40 +241,40 @@ impl Session {
 
     /// Notes more on how it ends.
     pub fn set_detail(&self, detail: Option<String>) {
-        self.story.borrow_mut().detail = detail;
+        self.state.borrow_mut().detail = detail;
     }
 
     /// Notes how it ended.
     pub fn set_end(&self, end: EndReason) {
-        self.story.borrow_mut().end = Some(end);
+        self.state.borrow_mut().end = Some(end);
     }
 
     /// How long it may be silent.
     pub fn idle_timeouts(&self) -> IdleTimeouts {
-        let timeouts = &self.entrance.config.timeouts;
+        let timeouts = &self.context.config.timeouts;
         IdleTimeouts { idle: timeouts.idle, half_closed: timeouts.half_close_idle }
     }
 
     /// What `ekiden status` shows of it.
     pub fn view(&self) -> SessionView {
-        let (story, congestion) = (self.story.borrow(), &self.entrance.config.congestion);
+        let (state, congestion) = (self.state.borrow(), &self.context.config.congestion);
         SessionView {
             session: self.id,
-            listener: self.entrance.listener.name.clone(),
-            client: self.errand.client,
-            user: story.user.as_deref().map(str::to_owned),
+            listener: self.context.listener.name.clone(),
+            client: self.dial_context.client,
+            user: state.user.as_deref().map(str::to_owned),
             peer: self.peer_name(),
-            trace: self.errand.trace(),
-            target: story.target.clone(),
-            server: story.server,
+            trace: self.dial_context.trace(),
+            target: state.target.clone(),
+            server: state.server,
             path: self.path_name(),
             chosen: self.choice(),
             seconds: self.opened.elapsed().as_secs_f64(),
-            bytes_up: self.meter.bytes(Direction::Up),
-            bytes_down: self.meter.bytes(Direction::Down),
-            down: SectionView::from_socket(&self.client, congestion, self.meter.tuner(Direction::Down)),
-            up: story.stream.as_ref().and_then(|stream| {
-                SectionView::from_socket(stream.as_ref(), congestion, self.meter.tuner(Direction::Up))
+            bytes_up: self.stats.bytes(Direction::Up),
+            bytes_down: self.stats.bytes(Direction::Down),
+            down: SectionView::from_socket(&self.client, congestion, self.stats.tuner(Direction::Down)),
+            up: state.stream.as_ref().and_then(|stream| {
+                SectionView::from_socket(stream.as_ref(), congestion, self.stats.tuner(Direction::Up))
             }),
             limits: self.limits(),
         }
@@ -269,15 +282,15 @@ impl Session {
 
     /// How many shares of an interface it has.
     fn weight(&self) -> u32 {
-        let user = self.entrance.config.weights.weight_of(self.story.borrow().user.as_deref());
-        self.entrance.listener.weight * user
+        let user = self.context.config.weights.weight_of(self.state.borrow().user.as_deref());
+        self.context.listener.weight * user
     }
 
     fn peer_name(&self) -> Option<String> {
-        self.errand.arrival.as_ref().map(|arrival| arrival.peer_name())
+        self.dial_context.incoming_open.as_ref().map(|incoming_open| incoming_open.peer_name())
     }
 
     fn path_name(&self) -> String {
-        self.errand.path_name().map_or_else(|| "-".to_owned(), String::from)
+        self.dial_context.path_name().map_or_else(|| "-".to_owned(), String::from)
     }
 }

@@ -112,7 +112,7 @@ async fn carry(
     match body {
         // All bytes are there, whatever the server thinks of them now.
         BodyFraming::Length(_) => drop(server.complete(transfer, COMPLETION_TIMEOUT).await),
-        _ => server.complete(transfer, asked.session.entrance.config.timeouts.connect).await?,
+        _ => server.complete(transfer, asked.session.context.config.timeouts.connect).await?,
     }
     Ok(after)
 }

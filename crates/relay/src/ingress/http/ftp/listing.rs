@@ -52,7 +52,7 @@ pub async fn list(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Res
         })
         .await?;
     // The list's end is the connection's; whether it is whole, only the server knows.
-    server.complete(transfer, asked.session.entrance.config.timeouts.connect).await?;
+    server.complete(transfer, asked.session.context.config.timeouts.connect).await?;
     page.push_str("</table>\n</body>\n</html>\n");
     asked
         .with_idle_timeout(async {

@@ -99,7 +99,7 @@ impl From<Cause> for FtpFailure {
 /// How the session ended.
 pub async fn run(
     session: &Session,
-    inbox: &mut HandshakeReader<'_>,
+    reader: &mut HandshakeReader<'_>,
     head: RequestHead,
 ) -> Result<ClientConnection, EndReason> {
     let RequestTarget::Absolute { target, .. } = &head.target else {
@@ -111,8 +111,8 @@ pub async fn run(
         return Err(EndReason::BadHandshake("an FTP command in a URL"));
     };
     let by_proxy = |ways: &Vec<PathChoice>| ways.first().is_some_and(|way| way.path.http_hop().is_some());
-    if session.errand.paths(&target).as_ref().is_ok_and(by_proxy) {
-        return forward(session, inbox, head).await;
+    if session.dial_context.paths(&target).as_ref().is_ok_and(by_proxy) {
+        return forward(session, reader, head).await;
     }
     let log = RequestLog::of(session, head.method.clone(), location.redacted());
     let stays = is_persistent(session, &head);
@@ -121,7 +121,7 @@ pub async fn run(
     // The body of anything but a PUT has no meaning (RFC 9110, 9.3.1), so nobody reads it.
     let stays = stays && (method == Method::Put || body == BodyFraming::Empty);
     let asked = FtpRequest { session, log: RefCell::new(log), target, location, method, version, headers, body, stays };
-    let served = serve(&asked, inbox).await;
+    let served = serve(&asked, reader).await;
     // What the session holds of the server's section would keep it open until the client is gone, too.
     session.release_upstream();
     match served {
@@ -133,7 +133,7 @@ pub async fn run(
     }
 }
 
-async fn serve(asked: &FtpRequest<'_>, inbox: &mut HandshakeReader<'_>) -> Result<ClientConnection, FtpFailure> {
+async fn serve(asked: &FtpRequest<'_>, reader: &mut HandshakeReader<'_>) -> Result<ClientConnection, FtpFailure> {
     match asked.method {
         Method::Get | Method::Head => {}
         Method::Put => upload::check(asked)?,
@@ -141,7 +141,7 @@ async fn serve(asked: &FtpRequest<'_>, inbox: &mut HandshakeReader<'_>) -> Resul
     }
     let mut server = FtpConnection::open(asked.session, &asked.target, &asked.location.login).await?;
     let after = match asked.method {
-        Method::Put => upload::store(asked, &mut server, inbox).await?,
+        Method::Put => upload::store(asked, &mut server, reader).await?,
         _ if asked.location.is_folder() => listing::list(asked, &mut server).await?,
         _ => download::fetch(asked, &mut server).await?,
     };
@@ -173,7 +173,7 @@ async fn fail(asked: FtpRequest<'_>, trouble: FtpFailure) -> Result<ClientConnec
 
 impl FtpRequest<'_> {
     fn lane<'l>(&'l self, from: &'l TcpStream, to: &'l TcpStream, direction: Direction) -> BodyFlow<'l> {
-        BodyFlow { from, to, direction, meter: &self.session.meter, pipes: self.session.entrance.pipes() }
+        BodyFlow { from, to, direction, stats: &self.session.stats, pipes: self.session.context.pipes() }
     }
 
     /// Runs what moves bytes, until nothing has moved for too long.
@@ -181,7 +181,7 @@ impl FtpRequest<'_> {
         tokio::select! {
             biased;
             moved = moving => moved,
-            () = pump::wait_idle(&self.session.meter, self.session.entrance.config.timeouts.idle) => {
+            () = pump::wait_idle(&self.session.stats, self.session.context.config.timeouts.idle) => {
                 Err(FtpFailure::Ended(EndReason::Idle))
             }
         }

@@ -47,7 +47,7 @@ const TRANSFER_STARTED: [Status; 2] = [Status::AboutToSend, Status::AlreadyOpen]
 pub struct FtpConnection<'a> {
     ftp: AsyncFtpStream,
     dials: mpsc::Receiver<DialRequest>,
-    road: ServerPath<'a>,
+    attempt: ServerPath<'a>,
 }
 
 /// A data connection that the client crate wants.
@@ -70,11 +70,11 @@ impl<'a> FtpConnection<'a> {
     /// Connects and logs in.
     pub async fn open(session: &'a Session, target: &Target, login: &Login) -> Result<Self, FtpFailure> {
         let asked = Instant::now();
-        let ConnectedPath { dialled, way, .. } = dial(&session.errand, target).await.map_err(FtpFailure::Dial)?;
+        let ConnectedPath { dialled, way, .. } = dial(&session.dial_context, target).await.map_err(FtpFailure::Dial)?;
         let address = way.path.is_direct().then_some(dialled.server.0.ip());
-        let road = ServerPath { session, way, host: target.host.clone(), address };
-        let control = road.adopt(dialled, asked).await?;
-        let ftp = with_timeout(road.reply_timeout(), AsyncFtpStream::connect_with_stream(control)).await?;
+        let attempt = ServerPath { session, way, host: target.host.clone(), address };
+        let control = attempt.adopt(dialled, asked).await?;
+        let ftp = with_timeout(attempt.reply_timeout(), AsyncFtpStream::connect_with_stream(control)).await?;
         // There is one data connection at a time.
         let (requests, dials) = mpsc::channel(1);
         let mut ftp =
@@ -82,8 +82,8 @@ impl<'a> FtpConnection<'a> {
         // It has no address in its reply, so it works through address translation and for IPv6 (RFC 2428, 3).
         ftp.set_mode(Mode::ExtendedPassive);
         ftp.set_encoding(Latin1).await;
-        with_timeout(road.reply_timeout(), ftp.login(&login.user, &login.password)).await?;
-        Ok(Self { ftp, dials, road })
+        with_timeout(attempt.reply_timeout(), ftp.login(&login.user, &login.password)).await?;
+        Ok(Self { ftp, dials, attempt })
     }
 
     /// `TYPE`.
@@ -92,17 +92,17 @@ impl<'a> FtpConnection<'a> {
             TransferForm::Text => FileType::Ascii(FormatControl::Default),
             TransferForm::Binary | TransferForm::Folder => FileType::Image,
         };
-        with_timeout(self.road.reply_timeout(), self.ftp.transfer_type(file_type)).await
+        with_timeout(self.attempt.reply_timeout(), self.ftp.transfer_type(file_type)).await
     }
 
     /// `SIZE` (RFC 3659, 4).
     pub async fn size(&mut self, path: &str) -> Result<u64, FtpFailure> {
-        with_timeout(self.road.reply_timeout(), self.ftp.size(path)).await.map(|size| size as u64)
+        with_timeout(self.attempt.reply_timeout(), self.ftp.size(path)).await.map(|size| size as u64)
     }
 
     /// `MDTM` (RFC 3659, 3), as HTTP writes dates (RFC 9110, 5.6.7); nothing when the server does not tell.
     pub async fn modified(&mut self, path: &str) -> Result<Option<String>, FtpFailure> {
-        match with_timeout(self.road.reply_timeout(), self.ftp.mdtm(path)).await {
+        match with_timeout(self.attempt.reply_timeout(), self.ftp.mdtm(path)).await {
             Ok(date) => Ok(Some(date.format("%a, %d %b %Y %H:%M:%S GMT").to_string())),
             Err(FtpFailure::Said(_) | FtpFailure::Refused(..)) => Ok(None),
             Err(trouble) => Err(trouble),
@@ -111,7 +111,7 @@ impl<'a> FtpConnection<'a> {
 
     /// `CWD`.
     pub async fn enter(&mut self, path: &str) -> Result<(), FtpFailure> {
-        with_timeout(self.road.reply_timeout(), self.ftp.cwd(path)).await
+        with_timeout(self.attempt.reply_timeout(), self.ftp.cwd(path)).await
     }
 
     /// Opens a data connection and gives the order. Extended passive first, then passive, which older servers know.
@@ -131,7 +131,7 @@ impl<'a> FtpConnection<'a> {
         order: TransferCommand<'_>,
         dialled: &mut bool,
     ) -> Result<Transfer, FtpFailure> {
-        let Self { ftp, dials, road } = self;
+        let Self { ftp, dials, attempt } = self;
         let beginning = async {
             let mut begun = pin!(send_command(ftp, order));
             loop {
@@ -140,18 +140,18 @@ impl<'a> FtpConnection<'a> {
                     Some(DialRequest { port, answer }) = dials.recv() => {
                         *dialled = true;
                         // Nobody waits for it only when `begun` has failed, which the next turn sees.
-                        let _ = answer.send(road.dial(port).await?);
+                        let _ = answer.send(attempt.dial(port).await?);
                     }
                 }
             }
         };
-        timeout(road.reply_timeout(), beginning).await.unwrap_or_else(|_| Err(Cause::TimedOut.into()))
+        timeout(attempt.reply_timeout(), beginning).await.unwrap_or_else(|_| Err(Cause::TimedOut.into()))
     }
 
     /// Closes a data connection and hears what became of the transfer.
     pub async fn complete(&self, transfer: Transfer, patience: Duration) -> Result<(), FtpFailure> {
         // As long as the session holds its twin, nothing is closed.
-        self.road.session.release_upstream();
+        self.attempt.session.release_upstream();
         with_timeout(patience, transfer.finish()).await
     }
 
@@ -186,14 +186,14 @@ async fn request_dial(requests: mpsc::Sender<DialRequest>, port: u16) -> FtpResu
 impl ServerPath<'_> {
     /// How long a reply may take.
     fn reply_timeout(&self) -> Duration {
-        self.session.entrance.config.timeouts.connect
+        self.session.context.config.timeouts.connect
     }
 
     /// A name may have several addresses, and only the server at the one that answered waits for us. So that one is
     /// dialled, where the access rules allow it both under its name and without.
     fn host(&self, port: u16) -> Host {
-        let entrance = self.session.errand.current_listener();
-        let rules = self.session.errand.dialler_for(&entrance, 1).rules;
+        let context = self.session.dial_context.current_listener();
+        let rules = self.session.dial_context.dialler_for(&context, 1).rules;
         let permitted = |host, ip| rules.permits(host, Some(ip), port);
         match self.address {
             Some(ip) if permitted(&self.host, ip) && permitted(&Host::from(ip), ip) => Host::from(ip),
@@ -206,9 +206,9 @@ impl ServerPath<'_> {
         let target =
             target.map_err(|_| FtpFailure::Refused(502, "The server named no port for its data connection."))?;
         let (session, asked) = (self.session, Instant::now());
-        let entrance = session.errand.current_listener();
-        let dialler = session.errand.dialler_for(&entrance, 1);
-        let dialled = dialler.connect(&self.way, &target, &session.errand.open_params()).await;
+        let context = session.dial_context.current_listener();
+        let dialler = session.dial_context.dialler_for(&context, 1);
+        let dialled = dialler.connect(&self.way, &target, &session.dial_context.open_params()).await;
         self.adopt(dialled.map_err(FtpFailure::Dial)?, asked).await
     }
 

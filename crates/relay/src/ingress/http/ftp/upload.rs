@@ -34,18 +34,18 @@ pub fn check(asked: &FtpRequest<'_>) -> Result<(), FtpFailure> {
 pub async fn store(
     asked: &FtpRequest<'_>,
     server: &mut FtpConnection<'_>,
-    inbox: &mut HandshakeReader<'_>,
+    reader: &mut HandshakeReader<'_>,
 ) -> Result<ClientConnection, FtpFailure> {
     server.set_form(asked.location.form).await?;
     let transfer = server.start_transfer(TransferCommand::Store(&asked.location.path)).await?;
     let data = socket(&transfer);
     pump::abort(data);
-    let timeouts = &asked.session.entrance.config.timeouts;
+    let timeouts = &asked.session.context.config.timeouts;
     let sent = asked
         .with_idle_timeout(async {
             send_continue(asked).await?;
             let up = asked.lane(&asked.session.client, data, Direction::Up);
-            Ok(up.relay(inbox, asked.body, BodyCoding::Plain).await)
+            Ok(up.relay(reader, asked.body, BodyCoding::Plain).await)
         })
         .await?;
     match sent {
