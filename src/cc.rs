@@ -12,8 +12,8 @@ use ekiden_bpf::congestion::{
 use ekiden_bpf::congestion::{RegistrationGuard, TelemetryMap};
 use ekiden_proto::event::CongestionStatus;
 use ekiden_proto::profile::{Algorithm, CompoundTcp};
+use ekiden_relay::config::congestion::{CongestionHandle, ProvidedControl, Telemetry};
 use ekiden_relay::config::read::expected_one_of;
-use ekiden_relay::congestion::{CongestionHandle, ProvidedControl, Telemetry};
 use serde_json::json;
 
 /// A profile that names one of ours has the relay load it; this is for keeping one, and for other programs.

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 use ekiden_proto::event::CongestionStatus;
 use ekiden_proto::profile::Algorithm;
+use ekiden_relay::config::congestion::ProvidedControl;
 use ekiden_relay::config::read::expected_one_of;
-use ekiden_relay::congestion::ProvidedControl;
 use ekiden_relay::doctor::Finding;
 
 /// Was not built in: `cargo build --release` with its default features, which takes clang

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use ekiden_relay::upgrade;
+use ekiden_relay::server::upgrade;
 
 use crate::status::AdminArgs;
 

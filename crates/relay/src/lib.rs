@@ -5,42 +5,23 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
-mod admission;
-mod budget;
-mod choose;
 pub mod config;
-pub mod congestion;
 mod dial;
 pub mod doctor;
-mod entrance;
+mod events;
 pub mod fleet;
-mod gate;
 mod ingress;
-mod load;
-mod log;
-mod measure;
-mod metrics;
 mod path;
 mod pool;
 pub mod probe;
 mod pump;
-mod recent;
 pub mod rules;
 pub mod server;
 mod session;
-mod share;
-mod shared;
-mod signals;
-mod sockets;
+mod shaping;
 pub mod status;
-mod steering;
-mod traces;
-mod tun;
-mod tuning;
-pub mod upgrade;
-pub mod users;
+mod tunnel;
 mod worker;
-mod workers;
 
 /// For fuzzing: one row of an FTP server's list, as HTML.
 #[doc(hidden)]

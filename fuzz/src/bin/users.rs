@@ -1,7 +1,7 @@
 //! htpasswd files: no panic, and no hash in what is said about them.
 #![no_main]
 
-use ekiden_relay::users::Users;
+use ekiden_relay::config::users::Users;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

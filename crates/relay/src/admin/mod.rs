@@ -5,15 +5,14 @@
 //! the one that goes on, of what `snapshot` finds once a second, and `page` is what a browser gets. `asking` is the other side.
 
 mod access;
-mod answering;
-mod asking;
-mod crowd;
-mod listening;
-mod page;
-mod patience;
+mod client;
+mod connections;
+mod handler;
+mod listener;
+mod responses;
 mod snapshot;
 mod stream;
-mod workers;
+mod timeouts;
 
-pub use asking::{fetch, fetch_and_identify};
-pub use listening::{AdminListener, start};
+pub use client::{fetch, fetch_and_identify};
+pub use listener::{AdminListener, start};

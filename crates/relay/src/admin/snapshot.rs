@@ -9,16 +9,16 @@ use std::time::{Duration, Instant, SystemTime};
 use ekiden_proto::event::CongestionStatus;
 use hyper::body::Bytes;
 use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
 
-use super::workers::WorkerHandles;
-use crate::choose::ChoiceView;
 use crate::config::Config;
+use crate::events::recent::{EventView, ProfileView};
 use crate::fleet::FleetSummary;
-use crate::measure::RelaySectionView;
-use crate::recent::{EventView, ProfileView};
-use crate::shared::Shared;
+use crate::ingress::services::Shared;
+use crate::path::estimates::RelaySectionView;
+use crate::path::selector::ChoiceView;
 use crate::status::{InterfaceView, LaneView, PoolView, SessionView};
-use crate::worker::{SessionProgress, StatusQuery, WorkerStatus};
+use crate::worker::{Command, SessionProgress, StatusQuery, WorkerCounts, WorkerStatus};
 
 /// Most sessions that are shown whole.
 const MAX_SESSIONS: usize = 100;
@@ -292,5 +292,41 @@ mod tests {
         let sums = path_totals(&tallies, &rates);
         let shown: Vec<_> = sums.iter().map(|sum| (&*sum.path, sum.sessions, sum.rate.down, sum.rate.up)).collect();
         assert_eq!(shown, [("osaka", 1, 500, 1), ("direct", 2, 30, 2)]);
+    }
+}
+
+/// All worker threads.
+#[derive(Clone)]
+pub(super) struct WorkerHandles(pub Vec<mpsc::Sender<Command>>);
+
+impl WorkerHandles {
+    /// What each of them has to say in numbers.
+    pub async fn counts(&self) -> Vec<WorkerCounts> {
+        self.query_all(Command::Count).await
+    }
+
+    /// What all of them say together.
+    pub async fn describe(&self, request: StatusQuery) -> WorkerStatus {
+        let mut all = WorkerStatus::default();
+        for description in self.query_all(|answer| Command::Describe(request.clone(), answer)).await {
+            all.add(description);
+        }
+        all
+    }
+
+    /// Asks all at once, so that the slowest says how long it takes. A worker that is gone has nothing to say.
+    async fn query_all<T>(&self, command: impl Fn(oneshot::Sender<T>) -> Command) -> Vec<T> {
+        let mut answers = Vec::with_capacity(self.0.len());
+        for worker in &self.0 {
+            let (answer, answered) = oneshot::channel();
+            if worker.send(command(answer)).await.is_ok() {
+                answers.push(answered);
+            }
+        }
+        let mut all = Vec::with_capacity(answers.len());
+        for answered in answers {
+            all.extend(answered.await);
+        }
+        all
     }
 }

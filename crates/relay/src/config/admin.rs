@@ -11,9 +11,9 @@ use ekiden_sys::process;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use super::error::FoundValue;
 use super::key;
 use super::listener::ListenerSet;
-use super::mistake::FoundValue;
 use super::place::KeyLocation as Written;
 use super::reader::TableReader;
 use super::shows::Disclosure;

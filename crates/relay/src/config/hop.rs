@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ekiden_proto::addr::Target;
 
-use super::mistake::closest;
+use super::error::closest;
 use super::place::{KeyLocation, SourceText};
 use super::profiles::with_tuning;
 use super::reader::TableReader;

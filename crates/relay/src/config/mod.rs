@@ -3,7 +3,10 @@
 
 pub mod access;
 mod admin;
+pub mod budget;
 mod capture;
+pub mod congestion;
+mod error;
 mod fleet;
 mod history;
 mod hop;
@@ -12,9 +15,9 @@ mod kind;
 mod limits;
 mod listener;
 mod log;
-mod mistake;
 mod named;
 pub mod needs;
+mod path;
 mod peers;
 mod place;
 pub mod plan;
@@ -29,8 +32,8 @@ mod shows;
 mod traces;
 mod tun;
 mod url;
+pub mod users;
 mod value;
-mod way;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -40,9 +43,9 @@ use ekiden_proto::addr::{Nat64Prefix, Network, Target};
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 
-use crate::congestion::CongestionControls;
+use crate::config::congestion::CongestionControls;
+use crate::config::users::Users;
 use crate::rules::Marks;
-use crate::users::Users;
 
 pub use admin::{AdminBind, AdminConfig, AdminToken};
 pub use capture::{CaptureConfig, ConnectMode, RuleManagement, TransparentConfig};
@@ -51,10 +54,10 @@ pub use history::HistoryConfig;
 pub use kind::ListenerKind;
 pub use limits::{LimitsConfig, Timeouts};
 pub use log::{LogConfig, LogFormat, LogLevel, Redaction};
+pub use path::{Credentials, Hop, HopKind, Path, Peering, Route};
 pub use sharing::{InterfaceConfig, UserWeights};
 pub use traces::{Collector, SampleRatio, TracesConfig};
 pub use tun::TunConfig;
-pub use way::{Credentials, Hop, HopKind, Path, Peering, Route};
 
 /// One configuration, shared by all sessions that began under it.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::mistake::{FoundValue, expected_one_of};
+use super::error::{FoundValue, expected_one_of};
 use super::place::KeyLocation;
 use super::reader::TableReader;
 use super::value::Name;

@@ -125,8 +125,8 @@ impl Privilege {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
-    use super::super::read::{Flags, load};
     use super::*;
+    use crate::config::read::{Flags, load};
 
     fn text(urls: &[&str]) -> String {
         let listen = urls.iter().map(|url| (*url).to_owned()).collect();

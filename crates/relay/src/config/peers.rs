@@ -16,7 +16,7 @@ use ekiden_proto::addr::Network;
 use ekiden_proto::key::PublicKey;
 
 use super::access;
-use super::mistake::expected_one_of;
+use super::error::expected_one_of;
 use super::value::{ConfigValue, Name};
 use super::{AccessRules, Peer, Peers, TargetPattern};
 

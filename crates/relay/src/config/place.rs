@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use toml::de::{DeInteger, DeValue};
 
-use super::mistake::{ConfigError, Diagnostics, FoundValue};
+use super::error::{ConfigError, Diagnostics, FoundValue};
 use super::value::{ConfigValue, TomlType};
 
 /// A text that is being read: a file, or the command line.

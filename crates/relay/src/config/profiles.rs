@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ekiden_proto::profile::{BUILT_IN, Profile, Setting};
 
-use super::mistake::expected_one_of;
+use super::error::expected_one_of;
 use super::reader::TableReader;
 use super::value::ScalarText;
 

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::mistake::{ConfigError, FoundValue, NameUse, closest};
+use super::error::{ConfigError, FoundValue, NameUse, closest};
 use super::place::{KeyLocation, SourceText, display_value};
 use super::shows::Disclosure;
 use super::value::ConfigValue;

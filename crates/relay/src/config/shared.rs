@@ -10,8 +10,8 @@ use ekiden_proto::key::{PrivateKey, PublicKey};
 
 use super::profiles::Profiles;
 use super::reader::TableReader;
+use super::users::Users;
 use super::{Peers, key};
-use crate::users::Users;
 
 /// What listeners and hops share.
 pub(super) struct ReadContext {

@@ -2,7 +2,7 @@
 
 use toml::de::DeValue;
 
-use super::mistake::FoundValue;
+use super::error::FoundValue;
 use super::place::display_value;
 use super::url;
 

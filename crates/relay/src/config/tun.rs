@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ekiden_proto::addr::{Host, Network};
 
 use super::capture::InterfaceName;
-use super::mistake::FoundValue;
+use super::error::FoundValue;
 use super::place::KeyLocation;
 use super::reader::TableReader;
 use super::value::{ConfigValue, TomlType};

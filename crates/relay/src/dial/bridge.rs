@@ -17,7 +17,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::{DialError, Dialled, OpenedSession};
-use crate::pump::{self, Endpoint, FlowStats, IdleTimeouts, ListenerTotals, PendingAnswer, PipePool, PumpParams};
+use crate::events::metrics::listeners::ListenerTotals;
+use crate::pump::{self, Endpoint, FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams};
 
 /// The session that uses the stream has deadlines of its own; this one is for when it has forgotten it.
 const BRIDGE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);

@@ -6,10 +6,10 @@
 
 mod bridge;
 mod error;
-mod hop;
-mod line;
-mod names;
+mod hop_chain;
+mod proxy;
 mod race;
+mod resolver;
 pub mod section;
 mod tcp;
 
@@ -28,20 +28,20 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::config::access::{AccessPolicy, Denied};
-use crate::congestion::CongestionControls;
+use crate::config::congestion::CongestionControls;
 use crate::path::PathChoice;
 use crate::pool::Pools;
 use crate::pump::{self, RecordCipher};
 use crate::rules::Marks;
-use crate::tun;
+use crate::tunnel;
 
 pub use bridge::{AnswerFuture, PlainSection, into_owned_stream, into_plain};
 pub use error::{DialError, FailingRelay};
-pub use names::Resolver;
+pub use resolver::Resolver;
 pub use section::{OpenParams, ReadyConnection};
 pub use tcp::is_exhaustion;
 
-use line::HopChain;
+use hop_chain::HopChain;
 use section::SentOpen;
 use tcp::OutgoingSocket;
 
@@ -122,7 +122,7 @@ impl Dialler<'_> {
         }
         let dialled = HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, &Purpose::Datagrams).await?;
         // A lane keeps nothing back for long, and so the kernel must not. Who cannot be told has no such queue.
-        let _ = set_notsent_lowat(dialled.stream.as_fd(), tun::MAX_UNSENT);
+        let _ = set_notsent_lowat(dialled.stream.as_fd(), tunnel::MAX_UNSENT);
         Ok(dialled)
     }
 

@@ -15,7 +15,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Resolver, race};
-use crate::congestion::CongestionControls;
+use crate::config::congestion::CongestionControls;
 use crate::rules::Marks;
 
 /// What a socket is that is about to connect.

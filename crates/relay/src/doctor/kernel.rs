@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use ekiden_proto::profile::{Algorithm, Setting};
 
 use super::finding::{Finding, Verdict};
-use super::purpose::Workload;
-use super::reading::SystemState;
+use super::system::SystemState;
+use super::workload::Workload;
 
 /// What kernels have brought that ekiden uses where it is there.
 const KERNEL_FEATURES: [((u32, u32), &str); 4] = [

@@ -7,14 +7,12 @@
 
 mod finding;
 mod kernel;
-mod purpose;
-mod reading;
 mod room;
-#[cfg(test)]
-mod tests;
+mod system;
 mod transparent;
 mod tunnels;
 mod windows;
+mod workload;
 
 use std::os::fd::AsFd;
 
@@ -23,8 +21,8 @@ use ekiden_sys::sockopt::{self, SocketRole};
 use socket2::{Domain, Socket, Type};
 
 pub use finding::{Finding, Verdict};
-pub use purpose::Workload;
-pub use reading::SystemState;
+pub use system::SystemState;
+pub use workload::Workload;
 
 /// Looks at everything.
 #[must_use]
@@ -78,3 +76,6 @@ fn check_profile(profile: &Profile) -> Finding {
     );
     Finding::new("profile", subject, lacking.join(", ")).with_hint(effect, "")
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! How many sessions there is room for: descriptors, pipes, queues of new connections, ports, connection tracking.
 
 use super::finding::Finding;
-use super::purpose::Workload;
-use super::reading::SystemState;
+use super::system::SystemState;
+use super::workload::Workload;
 
 /// A pipe as large as the pump likes it.
 const PIPE_SIZE: u64 = 1 << 20;

@@ -1,8 +1,8 @@
 //! What transparent listeners need, and what the kernel has of theirs. Who may not look sees nothing of this.
 
 use super::finding::Finding;
-use super::purpose::Workload;
-use super::reading::SystemState;
+use super::system::SystemState;
+use super::workload::Workload;
 use crate::rules::{self, Counter, Holder, Queue, RulesError};
 
 /// Looks at what may be wrong with transparent listeners.

@@ -1,12 +1,12 @@
 //! What tunnels need, and what was left of them.
 
 use std::io;
-
-use ekiden_sys::{netns, tun};
 use std::os::fd::AsFd;
 
+use ekiden_sys::{netns, tun};
+
 use super::finding::Finding;
-use super::reading::SystemState;
+use super::system::SystemState;
 
 /// Looks at both.
 pub fn tunnel_checks(reading: &SystemState) -> Vec<Finding> {

@@ -5,8 +5,8 @@ use ekiden_proto::profile::{Profile, Setting};
 use ekiden_proto::units::Bytes;
 
 use super::finding::Finding;
-use super::purpose::Workload;
-use super::reading::SystemState;
+use super::system::SystemState;
+use super::workload::Workload;
 
 /// All of it.
 pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {

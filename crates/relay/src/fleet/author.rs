@@ -78,8 +78,8 @@ mod tests {
 
     use ekiden_proto::key::PublicKey;
 
-    use super::super::FleetDirectory;
     use super::*;
+    use crate::fleet::FleetDirectory;
 
     #[test]
     fn news_wait_until_the_last_entry_is_old_enough() {

@@ -17,7 +17,7 @@ use super::doubts::Rejections;
 use super::thread;
 use super::view::{EtcdStatus, FleetView};
 use crate::config::FleetConfig;
-use crate::shared::Shared;
+use crate::ingress::services::Shared;
 
 /// How long etcd has for taking the word that we drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::config::FleetConfig;
-use crate::metrics::{Declare, set_count};
+use crate::events::metrics::{Declare, set_count};
 
 /// How etcd does, as its thread sees it.
 #[derive(Debug, Default)]

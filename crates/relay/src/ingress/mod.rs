@@ -3,10 +3,16 @@
 //! Every protocol ends in a [`Membership`]: a tunnel to a target, or an HTTP request to be forwarded. How the client is told
 //! of success or failure travels with the tunnel as its [`Manner`].
 
+pub mod admission;
+pub mod gate;
 pub mod http;
-mod inbox;
-mod manner;
+pub mod listener;
+pub mod load;
+mod reader;
+mod responder;
 pub mod section;
+pub mod services;
+pub mod shutdown;
 mod socks;
 pub mod transparent;
 
@@ -18,11 +24,11 @@ use ekiden_proto::wire::{socks4, socks5, tls};
 use tokio::net::TcpStream;
 
 use crate::config::ListenerKind;
-use crate::gate::PreDialed;
+use crate::ingress::gate::PreDialed;
 use crate::session::Session;
 
-pub use inbox::HandshakeReader;
-pub use manner::{Responder, lingering_close, write_all};
+pub use reader::HandshakeReader;
+pub use responder::{Responder, lingering_close, write_all};
 
 /// The detail of the log line for a client that begins with a TLS handshake.
 const SPEAKS_TLS: &str = "the client speaks TLS, and this listener does not: the proxy's URL has to begin with http:// or \
@@ -83,7 +89,7 @@ async fn detect_protocol(session: &Session, reader: &mut HandshakeReader<'_>) ->
     }
     let first = reader.first_byte().await?;
     if reader.next(tls::detect_handshake).await? {
-        manner::send_and_close(&session.client, &tls::HANDSHAKE_FAILURE).await;
+        responder::send_and_close(&session.client, &tls::HANDSHAKE_FAILURE).await;
         return Err(EndReason::BadHandshake(SPEAKS_TLS));
     }
     match (listener.kind, first) {

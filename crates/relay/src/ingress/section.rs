@@ -20,12 +20,12 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::Responder;
-use crate::admission::{Client, SessionPermit, UnprovenPermit};
+use super::admission::{Client, SessionPermit, UnprovenPermit};
+use super::listener::ListenerContext;
 use crate::config::{Peer, SectionListener};
 use crate::dial::section::{PeerHandshakeError, read_hello};
-use crate::entrance::ListenerContext;
-use crate::measure::answer;
 use crate::path::PathChoice;
+use crate::path::estimates::report_server;
 use crate::pump::RecordCipher;
 use crate::session::{Origin, Session};
 
@@ -245,7 +245,7 @@ async fn serve_reports(
     }
     if let Some(cipher) = incoming_open.data_cipher() {
         tokio::select! {
-            () = answer::serve(&shared.estimates, stream, &cipher, incoming_open.key, incoming_open.at) => {}
+            () = report_server::serve(&shared.estimates, stream, &cipher, incoming_open.key, incoming_open.at) => {}
             () = context.worker.drain_state.wait_begun() => {}
         }
     }

@@ -6,10 +6,10 @@ use ekiden_proto::wire::socks5::{
     self, Command, Credentials, Greeting, Method, Reply, Socks5Request, Socks5RequestError,
 };
 
-use super::manner::{send_and_close, write_all};
+use super::responder::{send_and_close, write_all};
 use super::{HandshakeReader, Responder, TunnelRequest};
+use crate::config::users::AuthError;
 use crate::session::Session;
-use crate::users::AuthError;
 
 /// Reads a SOCKS4 or 4a request. The protocol has no passwords, so a listener with users refuses it.
 pub async fn accept_socks4(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {

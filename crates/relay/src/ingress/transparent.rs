@@ -1,16 +1,17 @@
 //! Clients that know nothing of us: where they wanted to go is what the kernel says.
 
+use std::os::fd::AsFd;
+
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::event::EndReason;
 use ekiden_sys::origdst::original_destination;
 use ekiden_sys::transparent::is_local;
-use std::os::fd::AsFd;
 use tokio::net::TcpStream;
 
+use super::gate::FourTuple;
+use super::listener::{ListenerContext, canonical};
 use super::{ClientRequest, Responder, TunnelRequest};
 use crate::config::ListenerKind;
-use crate::entrance::{ListenerContext, canonical};
-use crate::gate::FourTuple;
 use crate::pump;
 use crate::session::Session;
 

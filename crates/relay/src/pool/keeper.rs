@@ -11,7 +11,7 @@ use ekiden_proto::cause::Cause;
 use tokio::task::LocalSet;
 use tokio::time::sleep_until;
 
-use super::queue::{HopPool, PendingConnection};
+use super::hop_pool::{HopPool, PendingConnection};
 use super::{IdleConnection, PoolsShared};
 use crate::config::Config;
 use crate::dial::{DialError, Resolver, section};

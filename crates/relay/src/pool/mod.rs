@@ -4,13 +4,10 @@
 //! many are ready follows what was taken (`sizing`); a relay that cannot be reached is tried again by the keeper, in
 //! growing pauses, so that sessions need not (`health`). Other next hops have no pool, but their health is known too.
 
-mod counts;
 mod health;
+mod hop_pool;
 mod keeper;
-mod queue;
 mod sizing;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 use std::io;
@@ -30,9 +27,9 @@ use crate::config::{Config, Hop};
 use crate::dial::DialError;
 use crate::status::PoolView;
 
-pub use counts::PoolMetrics;
+pub use crate::events::metrics::pools::PoolMetrics;
 
-use queue::{HopPool, PoolBounds};
+use hop_pool::{HopPool, PoolBounds};
 
 /// A connection that nobody has used yet.
 #[derive(Debug)]
@@ -251,3 +248,6 @@ impl fmt::Debug for PoolsShared {
         f.debug_struct("Inner").field("served", &self.served).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 
 use super::{ProbeTarget, empty_pools};
 use crate::config::access::AccessPolicy;
+use crate::config::congestion::CongestionControls;
 use crate::config::{AccessRules, Config, HopKind, Path};
-use crate::congestion::CongestionControls;
 use crate::dial::{DialError, Dialler, OpenParams, Resolver, into_plain};
 use crate::path::PathChoice;
 use crate::pool::Pools;

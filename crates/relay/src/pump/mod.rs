@@ -9,15 +9,13 @@
 //!   the relay's memory.
 
 mod backlog;
-mod course;
+mod cipher;
 mod flow;
-mod meter;
 pub mod pause;
 mod pipes;
-mod reading;
-mod scratch;
-mod seal;
-mod totals;
+mod read;
+mod response_timer;
+mod stats;
 mod watch;
 
 use std::future::Future;
@@ -32,14 +30,13 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-pub use course::Response;
-pub use flow::{Endpoint, Flow, FlowError};
-pub use meter::FlowStats;
-pub use pipes::{PipeCounts, PipePool};
-pub use seal::RecordCipher;
+pub use cipher::RecordCipher;
 #[cfg(test)]
-pub(crate) use seal::tests::{seals, sockets};
-pub use totals::ListenerTotals;
+pub(crate) use cipher::tests::{seals, sockets};
+pub use flow::{Endpoint, Flow, FlowError};
+pub use pipes::{PipeCounts, PipePool};
+pub use response_timer::Response;
+pub use stats::FlowStats;
 pub use watch::is_reset;
 use watch::{ResetWatch, half_close, has_byte_behind_end};
 

@@ -82,9 +82,8 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::pump::{
-        FlowStats, IdleTimeouts, ListenerTotals, PendingAnswer, PipePool, PumpParams, abort, run, seals,
-    };
+    use crate::events::metrics::listeners::ListenerTotals;
+    use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, abort, run, seals};
 
     async fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -5,32 +5,37 @@
 //! without us, running sessions have until the deadline; a second one ends at once. SIGUSR2 starts the program again and
 //! hands over to it ([`upgrade`](crate::upgrade)).
 
-mod leaving;
-mod relay;
-mod upgrading;
+mod handover;
+pub mod interception;
+mod reload;
+mod shutdown;
+pub mod signals;
+pub mod sockets;
+pub mod tun_devices;
+pub mod upgrade;
+pub mod workers;
 
 use std::io;
 use std::sync::Arc;
 
 use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
+use reload::Relay;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::budget::{Budget, limit_open_files};
 use crate::config::Config;
+use crate::config::budget::{Budget, limit_open_files};
+use crate::config::congestion::{CongestionControls, ControlProvider};
 use crate::config::read::ConfigErrors;
-use crate::congestion::{CongestionControls, ControlProvider};
-use crate::log::Log;
+use crate::events::log::Log;
+use crate::ingress::services::Shared;
 use crate::rules::RulesError;
-use crate::shared::Shared;
-use crate::signals::{SignalRequest, Signals};
-use crate::sockets::BindError;
-use crate::steering::QueueError;
-use crate::tun::TunnelError;
-use crate::upgrade::{Inheritance, Predecessor, UpgradeCall};
-use crate::workers::Workers;
-
-use relay::Relay;
+use crate::server::interception::QueueError;
+use crate::server::signals::{SignalRequest, Signals};
+use crate::server::sockets::BindError;
+use crate::server::upgrade::{Inheritance, Predecessor, UpgradeCall};
+use crate::server::workers::Workers;
+use crate::tunnel::TunnelError;
 
 /// Why the relay could not start, or go over to a new configuration.
 #[derive(Debug, thiserror::Error)]

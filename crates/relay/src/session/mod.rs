@@ -4,13 +4,9 @@
 //! known of it gathers in [`EtcdSession`], whose drop writes the closing event, so there is always exactly one, even when
 //! the session was cut off or panicked.
 
-mod account;
-mod errand;
-mod limits;
-mod outcome;
-mod race;
-mod reach;
-mod samples;
+mod connect;
+mod record;
+mod telemetry;
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -23,16 +19,16 @@ use tokio::net::TcpStream;
 
 use crate::config::ConnectMode;
 use crate::dial::{DialError, Dialled, OpenedSession};
-use crate::gate::PreDialed;
+use crate::ingress::gate::PreDialed;
 use crate::ingress::{self, ClientRequest, Responder, TunnelRequest};
 use crate::pump::{self, Endpoint, PendingAnswer, PumpParams, RecordCipher};
-use crate::tun;
+use crate::tunnel;
 
-pub use account::{Origin, Session};
-pub use errand::{DialContext, PathTaken};
-pub use outcome::PathFeedback;
-pub use reach::{ConnectedPath, connect_by_paths, connect_end_to_end, dial};
-pub use samples::SectionSamples;
+pub use connect::{ConnectedPath, connect_by_paths, connect_end_to_end, dial};
+pub use connect::{DialContext, PathTaken};
+pub use record::{Origin, Session};
+pub use telemetry::PathFeedback;
+pub use telemetry::SectionSamples;
 
 /// Serves one client.
 pub async fn run(session: Rc<Session>) {
@@ -42,7 +38,7 @@ pub async fn run(session: Rc<Session>) {
         .as_ref()
         .filter(|incoming_open| incoming_open.open.purpose == Purpose::Datagrams);
     let end = if let Some(incoming_open) = lane {
-        Box::pin(tun::serve(&session, incoming_open)).await
+        Box::pin(tunnel::serve(&session, incoming_open)).await
     } else {
         stream(&session).await
     };

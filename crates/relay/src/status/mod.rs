@@ -1,6 +1,7 @@
 //! What a running relay tells about itself: the answer of `/api/sessions`, read again by `ekiden status`.
 
 mod table;
+pub mod upgrades;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -14,8 +15,8 @@ use ekiden_sys::congestion;
 use ekiden_sys::tcp_info::tcp_info;
 use serde::Serialize;
 
-use crate::congestion::{CongestionControls, Telemetry};
-use crate::tuning::{Tuner, TuningView};
+use crate::config::congestion::{CongestionControls, Telemetry};
+use crate::shaping::autotune::{Tuner, TuningView};
 
 pub use table::table;
 

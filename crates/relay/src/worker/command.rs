@@ -7,10 +7,10 @@ use ekiden_sys::nfqueue::NfQueue;
 use tokio::sync::oneshot;
 
 use super::{StatusQuery, WorkerStatus};
-use crate::budget::Budget;
+use crate::config::budget::Budget;
 use crate::config::{Config, Listener};
 use crate::pump::PipeCounts;
-use crate::tun::Device;
+use crate::tunnel::Device;
 
 /// What the main thread tells a worker.
 pub enum Command {

@@ -2,10 +2,8 @@
 //! nothing in here needs a lock.
 
 mod command;
-mod describing;
-mod leaving;
-mod stop;
-mod tidying;
+mod housekeeping;
+mod status;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -24,23 +22,23 @@ use tokio::task::LocalSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::dial::{Resolver, is_exhaustion};
-use crate::entrance::ListenerContext;
-use crate::gate;
+use crate::ingress::gate;
 use crate::ingress::http::UpstreamPool;
-use crate::load::Load;
+use crate::ingress::listener::ListenerContext;
+use crate::ingress::load::Load;
+use crate::ingress::services::Shared;
 use crate::pump::{PipePool, pause};
 use crate::session::Session;
-use crate::share::ThreadShaper;
-use crate::shared::Shared;
-use crate::tun::{self, Device};
-use crate::tuning::TuneScheduler;
+use crate::shaping::autotune::TuneScheduler;
+use crate::shaping::fair_share::ThreadShaper;
+use crate::tunnel::{self, Device};
 
+pub use crate::ingress::shutdown::DrainState;
+pub use crate::ingress::shutdown::StopSignal;
 pub use command::{Command, GatedListener, Interception, WorkerCounts, WorkerService};
-pub use describing::{SessionProgress, StatusQuery, WorkerStatus};
-pub use leaving::DrainState;
-pub use stop::StopSignal;
+pub use status::{SessionProgress, StatusQuery, WorkerStatus};
 
-use tidying::{TIDY_INTERVAL, measure_loop_lag};
+use housekeeping::{TIDY_INTERVAL, measure_loop_lag};
 
 /// Most connections taken from the queue of a socket that is about to close.
 const MAX_LAST_ACCEPTS: usize = 4096;
@@ -210,7 +208,7 @@ async fn run_gate(context: Rc<ListenerContext>, queue: NfQueue, number: usize, s
 /// Reads the device of a tunnel until told to stop.
 async fn run_device_reader(context: Rc<ListenerContext>, device: Arc<Device>, stop: StopSignal) {
     let name = device.name.clone();
-    if let Err(error) = tun::read_device(Rc::clone(&context), device, stop).await {
+    if let Err(error) = tunnel::read_device(Rc::clone(&context), device, stop).await {
         context.warn(format!("nobody reads {name} any more: {error}: a reload (SIGHUP) makes the device again"));
     }
 }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ekiden_proto::addr::{Host, Target};
+use target::{check_target, read_target};
 
 use super::place::KeyLocation;
 use super::profiles::with_tuning;
@@ -14,10 +15,9 @@ use super::shared::ReadContext;
 use super::sharing::ShareWeight;
 use super::shows::Disclosure;
 use super::url::{OptionUrl, table_from_pairs};
+use super::users::Users;
 use super::value::{BindAddress, ConfigValue, Name};
 use super::{AccessRules, ConnectMode, Listener, ListenerKind, SectionListener, TunConfig, capture, tun};
-use crate::users::Users;
-use target::{check_target, read_target};
 
 /// What a mistake in a `-L` says is expected.
 const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR, tcp://ADDR/HOST:PORT or \

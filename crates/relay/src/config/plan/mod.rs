@@ -19,14 +19,14 @@ use ekiden_proto::path::plan::{
 };
 use ekiden_proto::units::{Bytes, Rate};
 use toml::de::DeTable;
+use traffic::read_traffic;
+use values::{InflationFactor, LossRatio, ObjectSize, RoleValue};
 
-use super::mistake::{ConfigError, ConfigErrors, Diagnostics, FoundValue, expected_one_of};
+use super::error::{ConfigError, ConfigErrors, Diagnostics, FoundValue, expected_one_of};
 use super::named;
 use super::place::{KeyLocation, SourceText};
 use super::reader::TableReader;
 use super::value::{Name, Version};
-use traffic::read_traffic;
-use values::{InflationFactor, LossRatio, ObjectSize, RoleValue};
 
 /// Every pair of places is tried with every traffic.
 const MAX_SITES: usize = 100;

@@ -8,7 +8,7 @@ use ekiden_proto::path::plan::{RttEntry, RttMatrix, RttSource};
 
 use super::values::RttValue;
 use super::{SiteTable, UnmeasuredRtt, is_same_pair};
-use crate::config::mistake::FoundValue;
+use crate::config::error::FoundValue;
 use crate::config::place::KeyLocation;
 use crate::config::reader::TableReader;
 use crate::config::value::Name;

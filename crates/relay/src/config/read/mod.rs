@@ -12,8 +12,8 @@ use ekiden_proto::addr::Nat64Prefix;
 use ekiden_proto::key::PrivateKey;
 use toml::de::DeTable;
 
+use super::error::Diagnostics;
 use super::listener::ListenerSet;
-use super::mistake::Diagnostics;
 use super::place::{KeyLocation, SourceText};
 use super::profiles::Profiles;
 use super::reader::TableReader;
@@ -25,7 +25,7 @@ use super::{
 };
 
 pub use super::admin::{default_admin, parse_admin_address, private_folder};
-pub use super::mistake::{ConfigError, ConfigErrors, FoundValue, NameUse, expected_one_of};
+pub use super::error::{ConfigError, ConfigErrors, FoundValue, NameUse, expected_one_of};
 
 /// What the command line says about the configuration. Not printable: a hop's URL may hold a password.
 #[derive(Clone, Default)]
@@ -137,7 +137,7 @@ fn read_config(file: TableReader<'_>, flags: &Flags, notes: &Diagnostics) -> Con
         warnings: Vec::new(),
         congestion_names: Vec::new(),
         threads: file.optional_or("threads", Threads::default()).0,
-        congestion: crate::congestion::CongestionControls::default(),
+        congestion: super::congestion::CongestionControls::default(),
         listeners: listeners.valid,
     };
     let of_flags = command.child("-L", None);

@@ -9,7 +9,7 @@ use ekiden_proto::addr::{Nat64Prefix, Network, Target};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::units::{Bytes, Span};
 
-use super::mistake::closest;
+use super::error::closest;
 use super::shows::Disclosure;
 use super::{ListenerKind, TargetPattern};
 

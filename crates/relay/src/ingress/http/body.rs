@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 
 pub use ekiden_proto::wire::http::forward::BodyCoding;
 
-use crate::ingress::inbox::{HandshakeReader, ReadError};
-use crate::ingress::manner::write_all;
+use crate::ingress::reader::{HandshakeReader, ReadError};
+use crate::ingress::responder::write_all;
 use crate::pump::{Endpoint, Flow, FlowError, FlowStats, PipePool};
 
 /// One way through which bodies go.

@@ -1,250 +1,186 @@
-//! One request and its answer.
-//!
-//! Both directions run at once: an answer may come before the request's body has gone (100 Continue, 413), and ends the
-//! exchange when it does. An idle connection that turns out to be dead costs a request that can be repeated one more
-//! try on a fresh one; a request that cannot be repeated never gets an idle connection.
+//! One request on one connection: what is sent, and what comes back.
 
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::io;
+use std::pin::pin;
 
-use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::EndReason;
-use ekiden_proto::wire::http::{RequestHead, RequestTarget, Scheme};
-use tokio::io::Interest;
+use ekiden_proto::wire::http::{BodyFraming, ResponseHead, Version, rewrite};
 use tokio::net::TcpStream;
-use tokio::time::sleep;
 
-use super::conversation::{DeliveredResponse, exchange};
+use super::body::{BodyCoding, BodyFlow};
+use super::forward::ExchangeError;
 use super::request_log::RequestLog;
 use super::rewriting::{self, OutgoingRequest};
-use super::upstream::{self, Upstream};
-use super::{ftp, reply, send_error};
+use super::upstream::Upstream;
 use crate::dial::DialError;
 use crate::ingress::HandshakeReader;
-use crate::ingress::manner::send_and_close;
-use crate::path::{self, PathChoice};
-use crate::pump;
-use crate::session::{Session, connect_by_paths};
+use crate::ingress::reader::ReadError;
+use crate::pump::{self, FlowError};
+use crate::session::Session;
 
-/// How often a client that has sent more than it was asked for is looked at.
-const CLIENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What is left of the client's connection after an exchange.
-pub enum ClientConnection {
-    /// It may ask again.
-    Next,
-    /// It is to be closed.
-    Close,
-    /// It speaks another protocol now, with this server.
-    Upgraded(Rc<TcpStream>),
+/// What is left when an answer has been delivered.
+pub struct DeliveredResponse {
+    /// The server's connection can carry another request.
+    pub server_stays: bool,
+    /// The client's can.
+    pub client_stays: bool,
+    /// Both speak another protocol now.
+    pub upgraded: bool,
 }
 
-/// Why an exchange came to nothing.
-pub enum ExchangeError {
-    /// The section of the server, or of this `http` hop, ended before the first byte of an answer.
-    NoAnswer(Option<Box<str>>),
-    /// The client is to be told this.
-    Told(DialError),
-    /// The session is over.
-    Ended(EndReason),
-}
-
-impl From<Cause> for ExchangeError {
-    fn from(cause: Cause) -> Self {
-        Self::Told(cause.into())
-    }
-}
-
-impl From<EndReason> for ExchangeError {
-    fn from(end: EndReason) -> Self {
-        Self::Ended(end)
-    }
-}
-
-/// Forwards one request and its answer.
+/// Sends the request and delivers the answer, both at once.
 ///
 /// # Errors
-/// How the session ended.
-pub async fn run(
+/// Why there is no whole answer.
+pub async fn exchange(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    mut head: RequestHead,
-) -> Result<ClientConnection, EndReason> {
-    if !rewriting::decrement_max_forwards(&mut head) {
-        let (status, reason) = if head.method == "OPTIONS" { (200, "OK") } else { (405, "Method Not Allowed") };
-        send_error(&session.client, status, reason).await;
-        return Err(EndReason::Finished);
-    }
-    let RequestTarget::Absolute { scheme, target, .. } = &head.target else {
-        unreachable!("invariant: only requests in absolute form are forwarded")
-    };
-    session.set_target(target);
-    match scheme {
-        Scheme::Ftp => ftp::run(session, reader, head).await,
-        Scheme::Https => {
-            send_error(&session.client, 501, "Use CONNECT for https").await;
-            Err(EndReason::BadHandshake("https without CONNECT"))
-        }
-        Scheme::Http => forward(session, reader, head).await,
-    }
-}
-
-/// Forwards a request to a server, or to a hop that does with its URL whatever the scheme says.
-///
-/// # Errors
-/// How the session ended.
-pub async fn forward(
-    session: &Session,
-    reader: &mut HandshakeReader<'_>,
-    head: RequestHead,
-) -> Result<ClientConnection, EndReason> {
-    let RequestTarget::Absolute { target, .. } = &head.target else {
-        unreachable!("invariant: only requests in absolute form are forwarded")
-    };
-    let target = target.clone();
-    let mut log = RequestLog::new(session, &head);
-    match try_paths(session, reader, &target, head, &mut log).await {
-        Ok(after) => Ok(after),
-        Err(ExchangeError::Ended(end)) => {
-            pump::abort(&session.client);
-            Err(end)
-        }
-        Err(ExchangeError::NoAnswer(hop)) => {
-            let error = DialError { hop: hop.map(String::from), ..Cause::Reset.into() };
-            Err(give_up(session, &error, &mut log).await)
-        }
-        Err(ExchangeError::Told(error)) => Err(give_up(session, &error, &mut log).await),
-    }
-}
-
-/// By the first way whose first hop is there.
-async fn try_paths(
-    session: &Session,
-    reader: &mut HandshakeReader<'_>,
-    target: &Target,
-    head: RequestHead,
-    log: &mut RequestLog<'_>,
-) -> Result<ClientConnection, ExchangeError> {
-    let ways = session.dial_context.paths(target)?;
-    if path::racing_count(&ways) > 1 && ways.iter().all(|way| way.path.http_hop().is_none()) {
-        return race(session, reader, (target, ways), head, log).await;
-    }
-    let mut result = Err(Cause::HopFailed.into());
-    let mut head = Some(head);
-    for (at, way) in ways.iter().enumerate() {
-        session.dial_context.on_attempt(way);
-        // Kept as long as there is another way.
-        let this = if at + 1 < ways.len() { head.clone() } else { head.take() };
-        let Some(this) = this else { break };
-        let outgoing = rewriting::rewrite_request(session, way, this);
-        let attempt = Attempt { target, way, ways: ways.len() };
-        result = try_idle_then_fresh(session, reader, attempt, &outgoing, log).await;
-        match &result {
-            Err(ExchangeError::Told(error)) if error.first_hop_down => session.dial_context.on_failure(way, error),
-            _ => break,
-        }
-    }
-    result
-}
-
-/// By the first of several ways that stands: nobody knows yet which is the best.
-async fn race(
-    session: &Session,
-    reader: &mut HandshakeReader<'_>,
-    (target, ways): (&Target, Vec<PathChoice>),
-    head: RequestHead,
-    log: &mut RequestLog<'_>,
-) -> Result<ClientConnection, ExchangeError> {
-    let asked = Instant::now();
-    let reached = Box::pin(connect_by_paths(&session.dial_context, target, ways)).await.map_err(ExchangeError::Told)?;
-    let (way, outgoing) = (&reached.way, rewriting::rewrite_request(session, &reached.way, head));
-    let upstream = upstream::from_dialled(session, way, reached.dialled, asked).await.map_err(ExchangeError::Told)?;
-    send_on(session, reader, Attempt { target, way, ways: 1 }, &outgoing, upstream, log).await
-}
-
-/// Where a request goes, and which of how many ways is tried.
-#[derive(Clone, Copy)]
-struct Attempt<'a> {
-    target: &'a Target,
-    way: &'a PathChoice,
-    ways: usize,
-}
-
-/// Tells the client why, and hangs up.
-pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<'_>) -> EndReason {
-    log.status = error.cause_for_client().http_status();
-    session.release_upstream();
-    let page = reply::dial_error_response(error, !session.context.listener.admits_unauthenticated());
-    send_and_close(&session.client, if log.method == "HEAD" { reply::head_only(&page) } else { &page }).await;
-    session.record_dial_error(error)
-}
-
-/// On an idle connection first, where the request may be repeated, and then on a fresh one.
-async fn try_idle_then_fresh(
-    session: &Session,
-    reader: &mut HandshakeReader<'_>,
-    attempt: Attempt<'_>,
     outgoing: &OutgoingRequest,
+    upstream: &mut Upstream,
     log: &mut RequestLog<'_>,
-) -> Result<ClientConnection, ExchangeError> {
-    let Attempt { target, way, ways } = attempt;
-    if let Some(idle) = outgoing.repeatable.then(|| upstream::take_idle(session, way, target)).flatten() {
-        match send_on(session, reader, attempt, outgoing, idle, log).await {
-            Err(ExchangeError::NoAnswer(_)) => session.context.shared().metrics.record_upstream_reuse("stale"),
-            decided => return decided,
-        }
-    }
-    let fresh = Box::pin(upstream::dial(session, way, ways, target)).await.map_err(ExchangeError::Told)?;
-    send_on(session, reader, attempt, outgoing, fresh, log).await
-}
-
-async fn send_on(
-    session: &Session,
-    reader: &mut HandshakeReader<'_>,
-    attempt: Attempt<'_>,
-    outgoing: &OutgoingRequest,
-    mut upstream: Upstream,
-    log: &mut RequestLog<'_>,
-) -> Result<ClientConnection, ExchangeError> {
-    log.reused = upstream.reused;
-    let idle = session.context.config.timeouts.idle;
-    let finished = tokio::select! {
-        biased;
-        finished = exchange(session, reader, outgoing, &mut upstream, log) => finished?,
-        // Nobody reads from a client whose request is complete, so its end has to be watched for.
-        end = wait_client_gone(session) => return Err(end.into()),
-        // Before the answer has begun there is a status for it; afterwards it can only be broken off.
-        () = pump::wait_idle(&session.stats, idle) => {
-            return Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() });
-        }
-    };
-    match finished {
-        DeliveredResponse { upgraded: true, .. } => Ok(ClientConnection::Upgraded(upstream.stream)),
-        DeliveredResponse { server_stays, client_stays, .. } => {
-            session.release_upstream();
-            if server_stays {
-                upstream::release(session, attempt.way, attempt.target, upstream);
+) -> Result<DeliveredResponse, ExchangeError> {
+    let (server, relays) = (&*upstream.stream, upstream.answer.take());
+    let up = lane(session, &session.client, server, Direction::Up);
+    let down = lane(session, server, &session.client, Direction::Down);
+    let mut answers = HandshakeReader::from_stream(server);
+    let mut sent = None;
+    let mut sending = pin!(async {
+        up.write(&outgoing.head).await?;
+        up.relay(reader, outgoing.body, BodyCoding::Chunks).await
+    });
+    let answer = {
+        let mut heading = pin!(async {
+            if let Some((answer, asked)) = relays {
+                session.on_relay_answer(answer.await.map_err(ExchangeError::Told)?, asked);
             }
-            Ok(if client_stays { ClientConnection::Next } else { ClientConnection::Close })
+            final_head(&mut answers, outgoing, &down).await
+        });
+        loop {
+            // Whether the request has been sent counts when the answer is there.
+            tokio::select! {
+                biased;
+                result = &mut sending, if sent.is_none() => sent = Some(check_sent(result)?),
+                answer = &mut heading => break answer?,
+            }
+        }
+    };
+    if answer.status == 407 {
+        return Err(blame(outgoing, Cause::DeniedByHop, Cause::BadAnswer));
+    }
+    log.status = answer.status;
+    // "A client cannot begin using an upgraded protocol on the connection until it has completely sent the request
+    // message" (RFC 9110, 7.8).
+    if answer.status == 101 && sent != Some(SendOutcome::Whole) {
+        return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
+    }
+    let answer = rewriting::rewrite_response(outgoing, answer, sent == Some(SendOutcome::Whole));
+    let delivered = {
+        let mut delivering = pin!(deliver(session, &down, &mut answers, &answer));
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut sending, if sent.is_none() => sent = Some(check_sent(result)?),
+                delivered = &mut delivering => break delivered,
+            }
+        }
+    };
+    delivered.map_err(|broken| pump::end_reason(&broken, Direction::Down))?;
+    // Where only the end of the stream ends the body, a hidden reset would make half an answer look whole.
+    if answer.body == BodyFraming::UntilClose && pump::is_reset(server) {
+        return Err(EndReason::ResetByServer.into());
+    }
+    if answer.framing == BodyFraming::UntilClose {
+        pump::cancel_abort(&session.client);
+    }
+    let whole_request_sent = sent == Some(SendOutcome::Whole);
+    Ok(DeliveredResponse {
+        server_stays: answer.server_stays && whole_request_sent && answers.is_empty(),
+        client_stays: answer.client_stays && whole_request_sent,
+        upgraded: answer.upgraded,
+    })
+}
+
+/// Sends the client an answer: the head, and the body as the server sends it.
+async fn deliver(
+    session: &Session,
+    down: &BodyFlow<'_>,
+    answers: &mut HandshakeReader<'_>,
+    answer: &rewriting::OutgoingResponse,
+) -> Result<(), FlowError> {
+    if answer.framing == BodyFraming::UntilClose {
+        // Set before the head, because the head alone looks like a whole answer: when this relay is killed, only a reset
+        // tells the client that the answer is incomplete.
+        pump::abort(&session.client);
+    }
+    down.write(&answer.head).await?;
+    if answer.upgraded {
+        // Bytes of the new protocol that the server has sent behind its head.
+        return down.write(&answers.take_all()).await;
+    }
+    down.relay(answers, answer.body, answer.coding).await
+}
+
+fn lane<'a>(session: &'a Session, from: &'a TcpStream, to: &'a TcpStream, direction: Direction) -> BodyFlow<'a> {
+    BodyFlow { from, to, direction, stats: &session.stats, pipes: session.context.pipes() }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SendOutcome {
+    Whole,
+    /// The server does not want the rest; its answer may still come.
+    Partly,
+}
+
+fn check_sent(result: Result<(), FlowError>) -> Result<SendOutcome, ExchangeError> {
+    match result {
+        Ok(()) => Ok(SendOutcome::Whole),
+        Err(FlowError::Writing(_)) => Ok(SendOutcome::Partly),
+        Err(FlowError::Reading(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(ExchangeError::Ended(EndReason::BadHandshake("a chunked body that is none")))
+        }
+        Err(broken @ FlowError::Reading(_)) => Err(ExchangeError::Ended(pump::end_reason(&broken, Direction::Up))),
+    }
+}
+
+/// The head that answers the request; interim ones (RFC 9110, 15.2) are passed on to clients that know them.
+async fn final_head(
+    reader: &mut HandshakeReader<'_>,
+    outgoing: &OutgoingRequest,
+    down: &BodyFlow<'_>,
+) -> Result<ResponseHead, ExchangeError> {
+    let mut nothing_yet = true;
+    loop {
+        let parse = |bytes: &[u8]| ResponseHead::parse(bytes, outgoing.head_limit, &outgoing.method);
+        let head = match reader.next(parse).await {
+            Ok(head) => head,
+            Err(ReadError::Gone(_)) if nothing_yet && reader.is_empty() => {
+                return Err(ExchangeError::NoAnswer(outgoing.hop.clone()));
+            }
+            Err(ReadError::Gone(_) | ReadError::Late) => return Err(blame(outgoing, Cause::Reset, Cause::Reset)),
+            Err(ReadError::Wire(_)) => return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer)),
+        };
+        nothing_yet = false;
+        let switches = head.status == 101;
+        let may_switch = |asked: &String| rewrite::can_switch(asked, &head.headers);
+        if switches && !outgoing.upgrade.as_ref().is_some_and(may_switch) {
+            return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
+        }
+        if switches || head.status >= 200 {
+            return Ok(head);
+        }
+        if outgoing.version == Version::Http11 {
+            let interim = rewriting::rewrite_interim(head);
+            down.write(&interim).await.map_err(|broken| pump::end_reason(&broken, Direction::Down))?;
         }
     }
 }
 
-/// Completes when the client is gone: reset, or closed and nothing has moved for the half-close time since. A client that has
-/// closed may have left for good, or may still want the answer; it looks the same.
-async fn wait_client_gone(session: &Session) -> EndReason {
-    loop {
-        match session.client.peek(&mut [0]).await {
-            Ok(0) => break,
-            // It belongs to the body, or to the next request; the end comes behind it.
-            Ok(_) => sleep(CLIENT_POLL_INTERVAL).await,
-            // The kernel tells of a reset once, so it has to be taken for one here.
-            Err(_) => return EndReason::ResetByClient,
-        }
-    }
-    tokio::select! {
-        _ = session.client.ready(Interest::ERROR) => EndReason::ResetByClient,
-        () = pump::wait_idle(&session.stats, session.context.config.timeouts.half_close_idle) => EndReason::HalfCloseIdle,
+/// Whoever answered is to blame: the `http` hop, where one was asked, or the server.
+fn blame(outgoing: &OutgoingRequest, hops: Cause, servers: Cause) -> ExchangeError {
+    match &outgoing.hop {
+        Some(hop) => ExchangeError::Told(DialError::at_hop(hops, hop)),
+        None => servers.into(),
     }
 }

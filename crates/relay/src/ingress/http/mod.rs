@@ -6,31 +6,31 @@
 //! server connections, `reply` our own answers.
 
 mod body;
-mod conversation;
 mod exchange;
+mod forward;
 mod ftp;
-mod kept;
-mod reply;
 mod request_log;
+mod responses;
 mod rewriting;
 mod upstream;
+mod upstream_pool;
 
 use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::http::{RequestHead, RequestTarget, auth, rewrite};
 use tokio::time::timeout;
 
-use super::inbox::ReadError;
-use super::manner::send_and_close;
+use super::reader::ReadError;
+use super::responder::send_and_close;
 use super::{ClientRequest, HandshakeReader, Responder, TunnelRequest};
+use crate::config::users::AuthError;
 use crate::session::Session;
-use crate::users::AuthError;
 
 pub use ftp::row as ftp_row;
-pub use kept::UpstreamPool;
-pub use reply::{dial_error_response, send_error};
+pub use responses::{dial_error_response, send_error};
+pub use upstream_pool::UpstreamPool;
 
-use exchange::ClientConnection;
+use forward::ClientConnection;
 
 /// A request to be forwarded: its target is in absolute form.
 pub struct ProxyRequest {
@@ -55,7 +55,7 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
         }
         RequestTarget::Absolute { .. } => Ok(ClientRequest::Http(Box::new(ProxyRequest { head }))),
         RequestTarget::Origin(_) | RequestTarget::Asterisk => {
-            send_and_close(&session.client, &reply::page(400, "Bad Request", reply::NOT_A_SERVER)).await;
+            send_and_close(&session.client, &responses::page(400, "Bad Request", responses::NOT_A_SERVER)).await;
             Err(EndReason::BadHandshake("a request to a server, not to a proxy"))
         }
     }
@@ -83,8 +83,8 @@ async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndRe
     };
     match verdict {
         Ok(()) => return Ok(()),
-        Err(AuthError::WrongCredentials) => send_and_close(&session.client, &reply::challenge()).await,
-        Err(AuthError::Overloaded) => send_and_close(&session.client, &reply::overloaded()).await,
+        Err(AuthError::WrongCredentials) => send_and_close(&session.client, &responses::challenge()).await,
+        Err(AuthError::Overloaded) => send_and_close(&session.client, &responses::overloaded()).await,
         Err(AuthError::ClientGone) => {}
     }
     verdict.map_err(EndReason::from)
@@ -99,7 +99,7 @@ pub async fn serve(
     reader: &mut HandshakeReader<'_>,
     asked: ProxyRequest,
 ) -> Result<ClientRequest, EndReason> {
-    match exchange::run(session, reader, asked.head).await? {
+    match forward::run(session, reader, asked.head).await? {
         ClientConnection::Upgraded(server) => Ok(ClientRequest::Upgraded { server, early: reader.take_all() }),
         ClientConnection::Close => {
             super::lingering_close(&session.client).await;

@@ -5,7 +5,7 @@ use ekiden_proto::wire::http::{
 };
 
 use super::body::BodyCoding;
-use super::{is_persistent, reply, upstream};
+use super::{is_persistent, responses, upstream};
 use crate::path::PathChoice;
 use crate::session::Session;
 
@@ -64,7 +64,7 @@ pub fn rewrite_request(session: &Session, way: &PathChoice, head: RequestHead) -
     let upgrade = if version == Version::Http11 { rewrite::upgrade_protocols(&headers) } else { None };
     rewrite::strip_hop_by_hop(&mut headers);
     rewrite::set_host(&mut headers, &authority_text);
-    rewrite::add_via(&mut headers, version, reply::NAME);
+    rewrite::add_via(&mut headers, version, responses::NAME);
     rewrite::set_framing(&mut headers, body);
     if let Some(protocols) = &upgrade {
         headers.push("Connection", "upgrade");
@@ -136,7 +136,7 @@ pub fn rewrite_response(outgoing: &OutgoingRequest, head: ResponseHead, request_
     let upgraded = status == 101;
     let protocol = headers.get("Upgrade").map(<[u8]>::to_vec);
     rewrite::strip_hop_by_hop(&mut headers);
-    rewrite::add_via(&mut headers, version, reply::NAME);
+    rewrite::add_via(&mut headers, version, responses::NAME);
     // An HTTP/1.0 client knows no chunks: it gets the bare data, and its end is the connection's.
     let plain = body == BodyFraming::Chunked && outgoing.version == Version::Http10;
     let (framing, coding) =

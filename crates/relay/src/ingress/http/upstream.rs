@@ -8,7 +8,7 @@ use ekiden_proto::addr::{ServerAddr, Target};
 use ekiden_proto::wire::http::{Headers, auth};
 use tokio::net::TcpStream;
 
-use super::kept::UpstreamKey;
+use super::upstream_pool::UpstreamKey;
 use crate::config::{Hop, HopKind};
 use crate::dial::{AnswerFuture, DialError, Dialled, PlainSection, into_plain};
 use crate::path::PathChoice;

@@ -15,12 +15,12 @@ use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::section::record::{HEADER_LENGTH, TAG_LENGTH};
 use prometheus_client::metrics::histogram::Histogram;
+use relay::{TestRelay, wait_until};
 
 use super::*;
 use crate::config::read::{Flags, load};
 use crate::config::{HopKind, Peering};
-use crate::metrics::{Metrics, ScrapeData};
-use relay::{TestRelay, wait_until};
+use crate::events::metrics::{Metrics, ScrapeData};
 
 const MOST: usize = 1000;
 

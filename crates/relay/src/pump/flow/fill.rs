@@ -10,10 +10,10 @@ use socket2::SockRef;
 use tokio::io::Interest;
 
 use super::{Flow, FlowError, FlowLimit, PendingBytes, SPLICE_AFTER};
+use crate::pump::cipher::{OpenedRecord, RecordCipher};
 use crate::pump::pipes::PooledPipe;
-use crate::pump::reading::{has_unread, read_once};
-use crate::pump::scratch;
-use crate::pump::seal::{OpenedRecord, RecordCipher};
+use crate::pump::read;
+use crate::pump::read::{has_unread, read_once};
 
 impl<'a> Flow<'a> {
     /// Reads once, and writes at once what it read by copying.
@@ -73,7 +73,7 @@ impl<'a> Flow<'a> {
 
     fn copy_once(&mut self) -> Result<(), FlowError> {
         let room = self.read_size();
-        scratch::with(|scratch| {
+        read::with(|scratch| {
             let most = self.limited_size(room);
             let buffer = &mut scratch[HEADER_LENGTH..][..most];
             let from = self.from.stream;
@@ -106,7 +106,7 @@ impl<'a> Flow<'a> {
     /// most while windows are small, and many small ones cost most when they are large.
     fn read_size(&mut self) -> usize {
         match (self.to.cipher, &mut self.shape) {
-            (None, _) => scratch::MAX_PLAIN,
+            (None, _) => read::MAX_PLAIN,
             (Some(_), None) => tuning::max_record_size(self.moved, MAX_PLAINTEXT),
             (Some(_), Some(shape)) => {
                 let room = shape.read_limit(MAX_PLAINTEXT);

@@ -11,15 +11,15 @@ use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 
 use ekiden_proto::direction::Direction;
+use shape::ReadShaper;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::backlog::BacklogLimiter;
-use super::meter::{FlowStats, StallGuard};
+use super::cipher::RecordCipher;
 use super::pipes::{PipePool, PooledPipe};
-use super::seal::RecordCipher;
-use shape::ReadShaper;
+use super::stats::{FlowStats, StallGuard};
 
 /// Bytes a direction has to move before a pipe is worth its system calls.
 const SPLICE_AFTER: u64 = 64 * 1024;

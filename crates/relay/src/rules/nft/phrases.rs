@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::super::{Family, OWN_PROGRAMS, interfaces, marks};
 use crate::config::{HostPattern, Listener, TargetPattern};
+use crate::rules::{Family, OWN_PROGRAMS, interfaces, marks};
 
 /// A match of what has this mark.
 pub(super) fn is(mark: u32) -> String {

@@ -64,8 +64,8 @@ pub(super) fn choice_rows(choices: &Value) -> Vec<[String; 8]> {
 mod tests {
     use serde_json::json;
 
-    use super::super::align_columns;
     use super::*;
+    use crate::status::table::align_columns;
 
     #[test]
     fn every_candidate_has_a_row_under_its_targets() {

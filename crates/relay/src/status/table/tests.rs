@@ -3,8 +3,8 @@ use std::time::Duration;
 use ekiden_proto::event::{CongestionStatus, SectionInfo};
 
 use super::*;
+use crate::shaping::autotune::TuningView;
 use crate::status::{InterfaceView, LaneView, PoolView, SectionView};
-use crate::tuning::TuningView;
 
 #[test]
 fn sections_and_congestion_controls_have_tables_of_their_own() {

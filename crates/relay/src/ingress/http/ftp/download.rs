@@ -10,13 +10,13 @@ use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::http::{BodyFraming, Headers};
 use suppaftp::Status;
 
-use super::answer::FtpResponse;
-use super::location::TransferForm;
-use super::server::{FtpConnection, Transfer, TransferCommand, socket};
+use super::connection::{FtpConnection, Transfer, TransferCommand, socket};
+use super::response::FtpResponse;
+use super::url::TransferForm;
 use super::{FtpFailure, FtpRequest, Method};
 use crate::ingress::HandshakeReader;
 use crate::ingress::http::body::BodyCoding;
-use crate::ingress::http::exchange::ClientConnection;
+use crate::ingress::http::forward::ClientConnection;
 use crate::pump;
 
 /// How long the server may think about a file that has arrived in full.

@@ -14,13 +14,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use suppaftp::list::ListParser;
 use time::OffsetDateTime;
 
-use super::answer::FtpResponse;
-use super::location::bytes_of;
-use super::server::{FtpConnection, Transfer, TransferCommand, socket};
+use super::connection::{FtpConnection, Transfer, TransferCommand, socket};
+use super::response::FtpResponse;
+use super::url::bytes_of;
 use super::{FtpFailure, FtpRequest, Method};
 use crate::ingress::HandshakeReader;
-use crate::ingress::http::exchange::ClientConnection;
-use crate::ingress::inbox::ReadError as Ending;
+use crate::ingress::http::forward::ClientConnection;
+use crate::ingress::reader::ReadError as Ending;
 
 /// Longest line of a list, in bytes.
 const MAX_LINE: usize = 8 * 1024;

@@ -11,15 +11,16 @@
 //!
 //! Left out: ranges, conditional requests, FTPS, and control connections kept for later requests.
 
-mod answer;
+mod connection;
 mod download;
 mod listing;
-mod location;
-mod server;
+mod response;
 mod upload;
+mod url;
 
 use std::cell::RefCell;
 
+use connection::FtpConnection;
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::direction::Direction;
@@ -28,7 +29,7 @@ use ekiden_proto::wire::http::{BodyFraming, Headers, RequestHead, RequestTarget,
 use tokio::net::TcpStream;
 
 use super::body::BodyFlow;
-use super::exchange::{ClientConnection, forward, give_up};
+use super::forward::{ClientConnection, forward, give_up};
 use super::request_log::RequestLog;
 use super::{is_persistent, send_error};
 use crate::dial::DialError;
@@ -38,8 +39,7 @@ use crate::pump;
 use crate::session::Session;
 
 pub use listing::row;
-use location::FtpUrl;
-use server::FtpConnection;
+use url::FtpUrl;
 
 /// A request for an `ftp://` URL.
 struct FtpRequest<'a> {

@@ -10,12 +10,12 @@ use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::http::{BodyFraming, Headers, Version, rewrite};
 use socket2::SockRef;
 
-use super::answer::FtpResponse;
-use super::server::{FtpConnection, TransferCommand, socket};
+use super::connection::{FtpConnection, TransferCommand, socket};
+use super::response::FtpResponse;
 use super::{FtpFailure, FtpRequest};
 use crate::ingress::HandshakeReader;
 use crate::ingress::http::body::BodyCoding;
-use crate::ingress::http::exchange::ClientConnection;
+use crate::ingress::http::forward::ClientConnection;
 use crate::pump::{self, FlowError};
 
 /// Refuses what no FTP server needs to be asked for.

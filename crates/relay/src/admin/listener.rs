@@ -1,0 +1,248 @@
+//! Where the relay answers about itself, and how many may ask at once.
+
+use std::convert::Infallible;
+use std::fs::{self, DirBuilder, Permissions};
+use std::future::poll_fn;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ekiden_proto::event::Event;
+use ekiden_sys::process;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::sleep;
+
+use super::access::AdminAuth;
+use super::connections::{ConnectionSlot, ConnectionSlots, EvictionSignal};
+use super::handler::AdminHandler;
+use super::snapshot::SnapshotSource;
+use super::snapshot::WorkerHandles;
+use super::stream::SnapshotStream;
+use super::timeouts::WriteTimeoutStream;
+use crate::config::read::private_folder;
+use crate::config::{AdminBind, AdminConfig};
+use crate::ingress::services::Shared;
+use crate::worker::Command;
+
+/// Most connections at once. When a new one comes, one that has not sent a valid request yields.
+const MAX_CONNECTIONS: usize = 64;
+
+/// How long a client may take for the head of its request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Most bytes of a head; and an answer is asked for more as long as fewer wait to be sent.
+const READ_BUFFER: usize = 16 << 10;
+
+/// What the kernel keeps for a client that does not read, in bytes. Without a bound it grows to megabytes (tcp(7), `tcp_wmem`),
+/// and a slow reader gets what is long past.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// Connections that wait to be accepted at a unix socket.
+const BACKLOG: i32 = 128;
+
+/// The error of accept(2) when the process has all descriptors that it may have.
+const EMFILE: i32 = 24;
+
+/// Pause after a failed accept: without descriptors, also of the reserve, accept(2) would fail again at once.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// A running admin listener; it ends, and its socket file goes, when this is dropped.
+pub struct AdminListener {
+    tasks: [JoinHandle<()>; 2],
+    socket_file: Option<PathBuf>,
+    descriptor: OwnedFd,
+}
+
+impl AdminListener {
+    /// The same listener, for another process.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn try_clone_descriptor(&self) -> io::Result<OwnedFd> {
+        self.descriptor.try_clone()
+    }
+
+    /// Another process answers there from now on.
+    pub fn hand_over(mut self) {
+        self.socket_file = None;
+    }
+}
+
+impl Drop for AdminListener {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        if let Some(path) = &self.socket_file {
+            // Somebody may have removed it already.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Starts listening, on a socket of another process where there is one for this address.
+///
+/// # Errors
+/// The system's, when the address is taken or the socket file cannot be made.
+pub fn start(
+    admin: &AdminConfig,
+    inherited: Option<OwnedFd>,
+    shared: Arc<Shared>,
+    workers: Vec<mpsc::Sender<Command>>,
+) -> io::Result<AdminListener> {
+    let (door, descriptor, socket_file) = match &admin.bind {
+        AdminBind::Off => return Err(io::Error::other("the admin listener is off")),
+        AdminBind::Tcp(address) => {
+            let socket = inherited.map_or_else(|| std::net::TcpListener::bind(address), |it| Ok(it.into()))?;
+            let descriptor = socket.try_clone()?.into();
+            (listen_tcp(socket, &shared)?, descriptor, None)
+        }
+        AdminBind::Unix(path) => {
+            let socket = inherited.map_or_else(|| bind_unix(path), |it| Ok(it.into()))?;
+            let descriptor = socket.try_clone()?.into();
+            // The kernel names the process that has called listen(2) last to clients (unix(7), SO_PEERCRED).
+            SockRef::from(&socket).listen(BACKLOG)?;
+            socket.set_nonblocking(true)?;
+            (AdminSocket::Unix(UnixListener::from_std(socket)?), descriptor, Some(path.clone()))
+        }
+    };
+    let (workers, stream) = (WorkerHandles(workers), Arc::new(SnapshotStream::new()));
+    let source = SnapshotSource::new(Arc::clone(&shared), workers.clone());
+    let publishing = tokio::spawn(Arc::clone(&stream).publish(source));
+    let answering = AdminHandler { shared, workers, auth: AdminAuth::new(admin), stream };
+    let accepting = tokio::spawn(accept_loop(door, Arc::new(answering)));
+    Ok(AdminListener { tasks: [publishing, accepting], socket_file, descriptor })
+}
+
+/// Says which port the kernel has chosen.
+fn listen_tcp(socket: std::net::TcpListener, shared: &Shared) -> io::Result<AdminSocket> {
+    socket.set_nonblocking(true)?;
+    // Connections have what their listener has (tcp(7)).
+    SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER)?;
+    let (listener, address) = ("admin".to_owned(), socket.local_addr()?);
+    shared.emit(&Event::Listening { listener, kind: "admin", address });
+    Ok(AdminSocket::Tcp(TcpListener::from_std(socket)?))
+}
+
+/// Binds a socket file that only its owner can use. One left behind by a relay that is gone is replaced.
+fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    let folder = private_folder();
+    if path.parent() == Some(&folder) {
+        ensure_private_folder(&folder)?;
+    }
+    if let Ok(found) = fs::metadata(path) {
+        if !found.file_type().is_socket() {
+            return Err(io::Error::other(format!("{} exists and is no socket", path.display())));
+        }
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::other(format!("another ekiden answers at {}", path.display())));
+        }
+        fs::remove_file(path)?;
+    }
+    let listener = std::os::unix::net::UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Makes a folder that only this user can enter, or makes sure that the folder is one: in the temporary folder another
+/// user may have made it first.
+fn ensure_private_folder(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made,
+    }
+    let (found, user) = (fs::symlink_metadata(folder)?, process::effective_uid());
+    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let folder = folder.display();
+    Err(io::Error::other(format!(
+        "{folder} is no folder that only user {user} can enter: remove it, or set XDG_RUNTIME_DIR, or bind in [admin]"
+    )))
+}
+
+/// What connections come in by.
+enum AdminSocket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A connection.
+trait AdminStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AdminStream for T {}
+
+/// A connection, and its source address where it has one.
+type AcceptedStream = (Box<dyn AdminStream>, Option<IpAddr>);
+
+impl AdminSocket {
+    /// The next connection.
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<AcceptedStream>> {
+        match self {
+            Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(stream, source)| {
+                let stream: Box<dyn AdminStream> = Box::new(stream);
+                (stream, Some(source.ip().to_canonical()))
+            }),
+            Self::Unix(listener) => listener.poll_accept(cx).map_ok(|(stream, _)| {
+                let stream: Box<dyn AdminStream> = Box::new(stream);
+                (stream, None)
+            }),
+        }
+    }
+
+    /// As above. When sessions use all descriptors of their limit, this uses the reserve above the limit.
+    async fn accept(&self) -> io::Result<AcceptedStream> {
+        poll_fn(|cx| match self.poll_accept(cx) {
+            Poll::Ready(Err(error)) if error.raw_os_error() == Some(EMFILE) => {
+                process::with_max_open_file_limit(|| self.poll_accept(cx)).unwrap_or(Poll::Ready(Err(error)))
+            }
+            polled => polled,
+        })
+        .await
+    }
+}
+
+async fn accept_loop(door: AdminSocket, answering: Arc<AdminHandler>) {
+    let crowd = ConnectionSlots::new(MAX_CONNECTIONS);
+    loop {
+        match door.accept().await {
+            Ok((connection, source)) => {
+                let (place, yields) = crowd.admit(source).await;
+                tokio::spawn(serve_connection(connection, Arc::clone(&answering), place, yields));
+            }
+            // The reserve is used up. A connection that yields gives a descriptor back.
+            Err(_) if crowd.evict() => yield_now().await,
+            Err(_) => sleep(ACCEPT_RETRY_DELAY).await,
+        }
+    }
+}
+
+async fn serve_connection(
+    connection: Box<dyn AdminStream>,
+    answering: Arc<AdminHandler>,
+    place: ConnectionSlot,
+    yields: EvictionSignal,
+) {
+    let place = Arc::new(place);
+    let service = service_fn(move |request| {
+        let (answering, place) = (Arc::clone(&answering), Arc::clone(&place));
+        async move { Ok::<_, Infallible>(answering.handle(&request, &place).await) }
+    });
+    let mut server = http1::Builder::new();
+    // One request for each connection: a connection that has proven itself ends with its answer.
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(READ_BUFFER).keep_alive(false);
+    tokio::select! {
+        // An error of the connection concerns only its client.
+        _ = server.serve_connection(TokioIo::new(WriteTimeoutStream::new(connection)), service) => {}
+        () = yields.wait() => {}
+    }
+}

@@ -1,0 +1,110 @@
+//! How many descriptors there are, and what for.
+
+use std::io;
+
+use ekiden_sys::process;
+
+use super::{Config, ListenerKind};
+
+/// Most pipes of one worker; more would only move the wait from the sockets into pipes.
+const MOST_PIPES: usize = 512;
+
+/// Most connections of relays without a session, however many descriptors there are: each takes some KiB as well.
+const MOST_PENDING: usize = 16_384;
+
+/// Most descriptors of the reserve for the admin listener, which answers when sessions have used up all others.
+const MOST_RESERVED: u64 = 16;
+
+/// Sets the limit of open files to the highest that leaves a reserve below the hard limit, and returns it. The admin
+/// listener accepts beyond this limit.
+///
+/// # Errors
+/// The kernel's, from getrlimit(2) or setrlimit(2).
+pub fn limit_open_files() -> io::Result<u64> {
+    let all = process::raise_open_file_limit()?;
+    let files = all - (all / 8).min(MOST_RESERVED);
+    process::set_open_file_limit(files)?;
+    Ok(files)
+}
+
+/// How descriptors are shared out.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    /// Most sessions at once.
+    pub sessions: usize,
+    /// Most pipes of each worker.
+    pub pipes: usize,
+    /// Ready connections to each next relay.
+    pub ready: usize,
+    /// Connections of relays that have not opened a session yet; 0 without a section listener.
+    pub pending: usize,
+}
+
+impl Budget {
+    /// Shares out so many descriptors.
+    #[must_use]
+    pub fn new(open_files: u64, config: &Config) -> Self {
+        let files = usize::try_from(open_files).unwrap_or(usize::MAX);
+        let pipes = (files / 16 / config.threads).clamp(1, MOST_PIPES);
+        let relays = config.relays.iter().filter(|hop| config.may_dial(hop)).count();
+        let ready = (files / 4 / relays.max(1)).clamp(1, config.limits.ready_connections.max(1));
+        let has_section = config.listeners.iter().any(|listener| listener.kind == ListenerKind::Section);
+        let pending = if has_section { (files / 8).clamp(1, MOST_PENDING) } else { 0 };
+        let reserved = (files / 4).min(64) + 2 * pipes * config.threads + ready * relays + pending;
+        // Two sockets for each session.
+        let affordable = (files.saturating_sub(reserved) / 2).max(1);
+        Self { sessions: config.limits.sessions.unwrap_or(affordable).min(affordable), pipes, ready, pending }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::read::{Flags, load};
+    use crate::config::{Hop, HopKind, Listener, Peering};
+    use std::sync::Arc;
+
+    use ekiden_proto::{addr::Target, key::PrivateKey, profile::Profile};
+
+    /// A configuration with so many next relays.
+    fn config(relays: u16) -> Config {
+        let flags = Flags { listen: vec!["auto://127.0.0.1:0".to_owned()], ..Flags::default() };
+        let mut config = load(None, &flags).unwrap();
+        let own = Arc::new(PrivateKey::generate());
+        let kind = HopKind::Section(Peering { key: own.public_key(), own_key: own, encrypt: false });
+        let hop = |port: u16| Hop {
+            name: port.to_string().into(),
+            kind: kind.clone(),
+            address: Target::parse("127.0.0.1", Some(port)).unwrap(),
+            profile: Arc::new(Profile::named("test")),
+        };
+        config.set_paths_through((1..=relays).map(|port| Arc::new(hop(port))).collect());
+        config.threads = 2;
+        config
+    }
+
+    #[test]
+    fn ready_connections_have_their_share_of_the_descriptors() {
+        for (files, relays, ready) in [(1 << 20, 3, 256), (1024, 1, 256), (1024, 4, 64), (8, 100, 1)] {
+            let config = config(relays);
+            let budget = Budget::new(files, &config);
+            assert_eq!((budget.ready, budget.pending), (ready, 0), "{files} files, {relays} relays");
+            let (relays, files) = (usize::from(relays), files as usize);
+            let all = 2 * budget.sessions + 2 * budget.pipes * config.threads + relays * budget.ready;
+            assert!(all <= files || files == 8, "{all} of {files} descriptors");
+        }
+    }
+
+    #[test]
+    fn relays_that_come_in_have_a_share_of_the_descriptors_where_there_is_a_listener_for_them() {
+        for (files, pending) in [(1 << 20, 16_384), (1024, 128), (4, 1)] {
+            let mut config = config(1);
+            let without = Budget::new(files, &config);
+            let listener = Listener { kind: ListenerKind::Section, ..Listener::clone(&config.listeners[0]) };
+            config.listeners.push(Arc::new(listener));
+            let budget = Budget::new(files, &config);
+            assert_eq!((budget.pending, without.pending), (pending, 0), "{files} files");
+            assert_eq!(budget.sessions, without.sessions.saturating_sub(pending / 2).max(1), "{files} files");
+        }
+    }
+}

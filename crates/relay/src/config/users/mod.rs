@@ -1,0 +1,263 @@
+//! Who may use a listener: an htpasswd file with bcrypt hashes.
+//!
+//! bcrypt is slow on purpose, so checks run beside the workers, few at a time, in the order of `checks`; a success is
+//! remembered for a while. Every check takes the time of the highest cost in the file, for each user and for names that do not
+//! exist. Hashes are in no `Debug` or `Display`.
+
+mod checks;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::net::IpAddr;
+use std::num::NonZero;
+use std::path::Path;
+use std::pin::pin;
+use std::str::FromStr;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use checks::{CheckQueue, CheckTurn, PasswordCheck};
+use ekiden_proto::addr::source_prefix;
+use ekiden_proto::event::EndReason;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// How long a verified password is remembered.
+const VERIFIED_TTL: Duration = Duration::from_secs(5 * 60);
+
+/// bcrypt reads no further, and would take any continuation for right.
+const MAX_PASSWORD_LENGTH: usize = 72;
+
+/// Costs that `htpasswd` makes; the highest takes some ten seconds for each check.
+const COSTS: std::ops::RangeInclusive<u32> = 4..=17;
+
+/// The checks of all listeners: at most half of the cores run one, so that wrong passwords do not take the cores from
+/// sessions.
+static CHECKS: LazyLock<Arc<CheckQueue>> = LazyLock::new(|| {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    Arc::new(CheckQueue::new((cores / 2).max(1)))
+});
+
+/// Why a client is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthError {
+    /// The user or the password is wrong.
+    WrongCredentials,
+    /// Too many other passwords have to be checked first. The password may be right.
+    Overloaded,
+    /// The client is gone.
+    ClientGone,
+}
+
+impl From<AuthError> for EndReason {
+    fn from(error: AuthError) -> Self {
+        match error {
+            AuthError::WrongCredentials => Self::Unauthenticated,
+            AuthError::Overloaded => Self::Overloaded,
+            AuthError::ClientGone => Self::LeftEarly,
+        }
+    }
+}
+
+/// The users of an htpasswd file.
+pub struct Users {
+    users: HashMap<Vec<u8>, User>,
+    /// The cost of every check.
+    highest_cost: u32,
+    cache_key: [u8; 32],
+}
+
+struct User {
+    hash: Arc<str>,
+    cost: u32,
+    /// The last password that was right, and when. One for each user is a bound in itself.
+    verified: Mutex<Option<VerifiedPassword>>,
+}
+
+struct VerifiedPassword {
+    digest: [u8; 32],
+    verified_at: Instant,
+}
+
+impl Users {
+    /// Reads an htpasswd file. A file without users is right, and lets nobody in.
+    ///
+    /// # Errors
+    /// Every mistake with its line, from 1, and what was expected; line 0 stands for the whole file.
+    pub fn load(path: &Path) -> Result<Self, Vec<(usize, String)>> {
+        let whole = |error: io::Error| vec![(0, format!("a readable htpasswd file ({error})"))];
+        let text = fs::read_to_string(path).map_err(whole)?;
+        Self::from_text(&text, random_key().map_err(whole)?)
+    }
+
+    /// Reads the text of an htpasswd file; `key` is for this process only and keys the cache of checked passwords.
+    ///
+    /// # Errors
+    /// Line numbers, and what was expected there.
+    pub fn from_text(text: &str, key: [u8; 32]) -> Result<Self, Vec<(usize, String)>> {
+        let mut users = HashMap::new();
+        let mut mistakes = Vec::new();
+        let mut highest_cost = *COSTS.start();
+        for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            match parse_line(line) {
+                Ok((name, _, _)) if users.contains_key(name.as_bytes()) => {
+                    mistakes.push((number, format!("each user once; {name:?} stands above")));
+                }
+                Ok((name, hash, cost)) => {
+                    highest_cost = highest_cost.max(cost);
+                    let user = User { hash: hash.into(), cost, verified: Mutex::default() };
+                    users.insert(name.as_bytes().to_vec(), user);
+                }
+                Err(expected) => mistakes.push((number, expected)),
+            }
+        }
+        if mistakes.is_empty() { Ok(Self { users, highest_cost, cache_key: key }) } else { Err(mistakes) }
+    }
+
+    /// Whether there is somebody of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.users.contains_key(name.as_bytes())
+    }
+
+    /// Checks that `password` is the password of `user`, for a client at address `client`. The check may wait for other checks,
+    /// until `give_up` completes with the reason to stop waiting. A check that has begun is always completed.
+    ///
+    /// Dropping the future is sound: a check that runs already ends on its own, and keeps its place until then.
+    ///
+    /// # Errors
+    /// Why the client is not let in.
+    pub async fn verify(
+        &self,
+        client: IpAddr,
+        user: &[u8],
+        password: &[u8],
+        give_up: impl Future<Output = AuthError>,
+    ) -> Result<(), AuthError> {
+        // A zero byte ends a password for htpasswd; bcrypt would take `a\0a` for `a`.
+        if password.len() > MAX_PASSWORD_LENGTH || password.contains(&0) {
+            return Err(AuthError::WrongCredentials);
+        }
+        let digest = self.digest(user, password);
+        let known = self.users.get(user);
+        let last = known.and_then(|known| known.last_verified(&digest));
+        let now = Instant::now();
+        if last.is_some_and(|at| now.saturating_duration_since(at) < VERIFIED_TTL) {
+            return Ok(());
+        }
+        let request = PasswordCheck {
+            source: source_prefix(client),
+            digest,
+            name: self.digest(user, b""),
+            was_verified: last.is_some(),
+        };
+        let mut turn = pin!(CHECKS.enqueue(request).wait_turn());
+        let turn = tokio::select! {
+            biased;
+            turn = &mut turn => turn,
+            // Every place is taken.
+            () = std::future::ready(()) => tokio::select! {
+                biased;
+                why = give_up => return Err(why),
+                turn = &mut turn => turn,
+            },
+        };
+        let right = match turn {
+            None => return Err(AuthError::Overloaded),
+            Some(CheckTurn::Result(right)) => right,
+            Some(CheckTurn::Run(running)) => {
+                let check = self.check(known, password);
+                let check = tokio::task::spawn_blocking(move || {
+                    let right = check();
+                    running.finish(right);
+                    right
+                });
+                check.await.unwrap_or(false)
+            }
+        };
+        let user = known.filter(|_| right).ok_or(AuthError::WrongCredentials)?;
+        user.record_verified(digest, Instant::now());
+        Ok(())
+    }
+
+    /// The work of one check, which takes the same time for every user and for names that do not exist. Hashes that no password
+    /// fits use up the difference between the cost of the user and the highest cost.
+    fn check(&self, known: Option<&User>, password: &[u8]) -> impl FnOnce() -> bool + Send + use<> {
+        let highest = self.highest_cost;
+        let (hash, cost) =
+            known.map_or_else(|| (dummy_hash(highest), highest), |user| (Arc::clone(&user.hash), user.cost));
+        let (password, exists) = (password.to_vec(), known.is_some());
+        move || {
+            let right = bcrypt::verify(&password, &hash).unwrap_or(false);
+            // Each cost takes twice the time of the one before: 2^c + 2^c + 2^(c+1) + ... + 2^(h-1) = 2^h.
+            for cost in cost..highest {
+                let _ = bcrypt::verify(&password, &dummy_hash(cost));
+            }
+            right && exists
+        }
+    }
+
+    /// What is remembered of a password: worthless without this process's key.
+    fn digest(&self, user: &[u8], password: &[u8]) -> [u8; 32] {
+        let mut hasher = Sha256::new_with_prefix(self.cache_key);
+        hasher.update(user.len().to_le_bytes());
+        hasher.update(user);
+        hasher.update(password);
+        hasher.finalize().into()
+    }
+}
+
+impl User {
+    /// The time of the last success of this password, if it was the last right password of the user.
+    fn last_verified(&self, digest: &[u8; 32]) -> Option<Instant> {
+        let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        verified.as_ref().filter(|last| bool::from(last.digest.ct_eq(digest))).map(|last| last.verified_at)
+    }
+
+    fn record_verified(&self, digest: [u8; 32], at: Instant) {
+        *self.verified.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(VerifiedPassword { digest, verified_at: at });
+    }
+}
+
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Users({})", self.users.len())
+    }
+}
+
+/// Takes `NAME:HASH` apart; the third is the cost. The error never shows the hash, which may be a plain password.
+fn parse_line(line: &str) -> Result<(&str, &str, u32), String> {
+    const LINE_FORMAT: &str = "a line NAME:HASH as \"htpasswd -B\" writes it";
+    let (name, hash) = line.split_once(':').filter(|(name, _)| !name.is_empty()).ok_or(LINE_FORMAT)?;
+    let bcrypt = ["$2y$", "$2a$", "$2b$"].iter().any(|prefix| hash.starts_with(prefix));
+    if !bcrypt {
+        return Err(format!("a bcrypt hash ($2y$) for {name:?}: set the password again with \"htpasswd -B\""));
+    }
+    let cost = bcrypt::HashParts::from_str(hash).map(|parts| parts.get_cost());
+    match cost {
+        Ok(cost) if COSTS.contains(&cost) => Ok((name, hash, cost)),
+        Ok(_) => Err(format!("a bcrypt hash of cost {} to {} for {name:?}", COSTS.start(), COSTS.end())),
+        Err(_) => Err(format!("a whole bcrypt hash for {name:?}: set the password again with \"htpasswd -B\"")),
+    }
+}
+
+/// A well-formed hash that no password is known for: of nothing but zeros.
+fn dummy_hash(cost: u32) -> Arc<str> {
+    format!("$2b${cost:02}${}", ".".repeat(22 + 31)).into()
+}
+
+/// Bytes that nobody else knows (random(4)).
+fn random_key() -> io::Result<[u8; 32]> {
+    let mut key = [0; 32];
+    File::open("/dev/urandom")?.read_exact(&mut key)?;
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests;

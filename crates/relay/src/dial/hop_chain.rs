@@ -1,0 +1,167 @@
+//! A line of hops, from the first to the last.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::cause::Cause;
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::wire::section::{Purpose, open};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::section::{self, OpenParams, OpenTarget, ReadyConnection, SentOpen};
+use super::tcp::{self, OutgoingSocket};
+use super::{DialError, Dialled, Dialler, OpenedSession, into_owned_stream, proxy};
+use crate::config::{Hop, HopKind, Peering};
+use crate::pump::RecordCipher;
+
+/// A line of hops that grows one by one.
+pub(super) struct HopChain<'a> {
+    dialler: &'a Dialler<'a>,
+    open_params: &'a OpenParams,
+    deadline: Instant,
+}
+
+impl<'a> HopChain<'a> {
+    pub(super) fn new(dialler: &'a Dialler<'a>, open_params: &'a OpenParams) -> Self {
+        Self { dialler, open_params, deadline: dialler.deadline() }
+    }
+
+    /// Opens the first hop and has it, and each one behind it, go on to the next. Relays that follow each other are one
+    /// step: the first gets the keys of the others.
+    pub(super) async fn extend(
+        &self,
+        hops: &[Arc<Hop>],
+        beyond: &[PublicKey],
+        end: &Purpose,
+    ) -> Result<Dialled, DialError> {
+        let mut reached = None;
+        let mut rest = hops;
+        while let Some((hop, behind)) = rest.split_first() {
+            let group = behind.iter().take_while(|next| next.is_section() && hop.is_section()).count();
+            let (group, behind) = behind.split_at(group);
+            let next = behind.first().map_or_else(|| end.clone(), |hop| Purpose::Stream(hop.address.clone()));
+            let dialled = match &hop.kind {
+                HopKind::Section(peering) => {
+                    let ready = self.ready_connection(reached, hop, peering).await?;
+                    let beyond = if behind.is_empty() { beyond } else { &[] };
+                    self.open(ready, RelayRun { hop, peering, group, beyond }, next).await?
+                }
+                HopKind::Absent => return Err(DialError::hop_absent(hop)),
+                HopKind::Socks5(_) | HopKind::Http(_) => {
+                    let next = next.target().ok_or_else(|| DialError::no_lanes(hop))?;
+                    let asked = self.connect_next(reached, hop, next).await;
+                    asked.map_err(|error| match behind.first() {
+                        Some(next) => error.blame_next_hop(next),
+                        None => error,
+                    })?
+                }
+            };
+            (reached, rest) = (Some(dialled), behind);
+        }
+        Ok(reached.expect("invariant: there is a hop"))
+    }
+
+    pub(super) async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
+        let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
+        let outgoing = OutgoingSocket { profile: &hop.profile, congestion, marks, source: None };
+        let opened = tcp::open(&hop.address, outgoing, names, &|_| Ok(()), self.deadline).await;
+        let opened = opened.map_err(|cause| DialError { first_hop_down: true, ..DialError::at_hop(cause, hop) });
+        pools.record_attempt(hop, opened.as_ref().err());
+        let (stream, server) = opened?;
+        Ok(Dialled { stream, server, opened: None })
+    }
+
+    async fn connect_next(&self, reached: Option<Dialled>, hop: &Hop, next: &Target) -> Result<Dialled, DialError> {
+        let reached = match reached {
+            None => self.open_hop(hop).await?,
+            Some(reached) => reached,
+        };
+        let (mut stream, server) = into_owned_stream(reached).await.map_err(|error| error.blame_next_hop(hop))?;
+        let answer = timeout_at(self.deadline, proxy::request_connect(&mut stream, hop, next)).await;
+        answer.map_err(|_| DialError::at_hop(Cause::TimedOut, hop))?.map_err(|refusal| DialError {
+            hop: hop_at_fault(hop, refusal.cause),
+            remark: refusal.remark,
+            ..refusal.cause.into()
+        })?;
+        Ok(Dialled { stream, server, opened: None })
+    }
+
+    /// A connection on which a session can be opened: one that waits for it, or a new one.
+    async fn ready_connection(
+        &self,
+        reached: Option<Dialled>,
+        hop: &Arc<Hop>,
+        peering: &Peering,
+    ) -> Result<ReadyConnection, DialError> {
+        let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
+        if let Some(reached) = reached {
+            let (mut stream, server) = into_owned_stream(reached).await.map_err(|error| error.blame_next_hop(hop))?;
+            let transport = section::handshake(&mut stream, hop, peering, self.deadline).await?;
+            return Ok(ReadyConnection { stream, server, transport, waited: false });
+        }
+        if let Some(waiting) = pools.take(hop)
+            && let Ok(stream) = TcpStream::from_std(waiting.stream)
+        {
+            return Ok(ReadyConnection { stream, server: waiting.server, transport: waiting.transport, waited: true });
+        }
+        let prepared = section::prepare(hop, peering, None, (names, congestion, marks), self.deadline).await;
+        pools.record_attempt(hop, prepared.as_ref().err());
+        prepared
+    }
+
+    async fn open(&self, ready: ReadyConnection, relays: RelayRun<'_>, purpose: Purpose) -> Result<Dialled, DialError> {
+        if self.open_params.hops_left == 0 {
+            return Err(Cause::Loop.into());
+        }
+        let ReadyConnection { mut stream, server, transport, waited } = ready;
+        let encrypt = self.open_params.encrypt || relays.requires_encryption() || purpose == Purpose::Datagrams;
+        let cipher = Rc::new(RecordCipher::new(transport, open::OpenAnswer::MAX_LENGTH));
+        let destination = OpenTarget { path: relays.keys(), purpose, encrypt };
+        let sent = section::open(&mut stream, &cipher, self.open_params, destination).await;
+        let trace = sent.map_err(|_| DialError::at_hop(Cause::Reset, relays.hop))?;
+        if encrypt {
+            cipher.allow_read_ahead();
+        }
+        let pool = waited.then(|| Arc::clone(self.dialler.pools));
+        let (hop, beyond, deadline) = (Arc::clone(relays.hop), relays.names(), self.deadline);
+        let opening = SentOpen { trace, hop, beyond, deadline, pool, answered: OnceCell::new() };
+        Ok(Dialled { stream, server, opened: Some(OpenedSession { opening, cipher, encrypt }) })
+    }
+}
+
+/// Relays that follow each other.
+struct RelayRun<'a> {
+    hop: &'a Arc<Hop>,
+    peering: &'a Peering,
+    group: &'a [Arc<Hop>],
+    /// The ones behind, of which only the keys are known.
+    beyond: &'a [PublicKey],
+}
+
+impl RelayRun<'_> {
+    fn peerings(&self) -> impl Iterator<Item = &Peering> {
+        self.group.iter().filter_map(|hop| hop.peering())
+    }
+
+    fn keys(&self) -> Vec<PublicKey> {
+        self.peerings().map(|peering| peering.key).chain(self.beyond.iter().copied()).collect()
+    }
+
+    fn names(&self) -> Vec<Box<str>> {
+        self.group.iter().map(|hop| hop.name.clone()).collect()
+    }
+
+    /// Whoever wants encryption to a relay wants it on the whole way there.
+    fn requires_encryption(&self) -> bool {
+        self.peering.encrypt || self.peerings().any(|peering| peering.encrypt)
+    }
+}
+
+/// What a hop says of the target is the target's fault; the rest is the hop's.
+fn hop_at_fault(hop: &Hop, cause: Cause) -> Option<String> {
+    let own = matches!(cause, Cause::DeniedByHop | Cause::HopProtocol | Cause::HopFailed | Cause::Reset);
+    own.then(|| hop.to_string())
+}

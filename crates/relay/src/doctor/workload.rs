@@ -1,0 +1,75 @@
+//! What the machine is to be fit for: a rate over a round trip, so many sessions, and what a configuration asks for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ekiden_proto::profile::{BUILT_IN, Profile, Setting};
+use ekiden_proto::units::Rate;
+
+use crate::config::Config;
+use crate::config::budget::Budget;
+
+/// What it is to be fit for.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// The rate that one connection is to reach.
+    pub rate: Rate,
+    /// The round trip over which it is to reach it.
+    pub rtt: Duration,
+    /// How many sessions there may be at once.
+    pub sessions: u64,
+    /// What is to be run here, if that is known.
+    pub config: Option<Config>,
+}
+
+impl Workload {
+    /// Bytes that are under way when the path is full.
+    #[must_use]
+    pub fn bandwidth_delay_product(&self) -> u64 {
+        (self.rate.bytes_per_second() as f64 * self.rtt.as_secs_f64()) as u64
+    }
+
+    /// The rate in Mbit/s of a connection that has at most so many bytes under way.
+    #[must_use]
+    pub fn max_mbits(&self, window: u64) -> u64 {
+        (window as f64 * 8.0 / self.rtt.as_secs_f64() / 1e6) as u64
+    }
+
+    /// "a connection of 200 ms cannot exceed about 240 Mbit/s, and 1000 are wanted"
+    pub(super) fn limit_message(&self, window: u64) -> String {
+        let (rtt, rate) = (self.rtt.as_secs_f64() * 1e3, self.rate.bits_per_second() as f64 / 1e6);
+        format!(
+            "a single connection of {rtt} ms cannot exceed about {} Mbit/s, and {rate} are wanted",
+            self.max_mbits(window)
+        )
+    }
+
+    /// The profiles of the configuration, each once; the built-in ones where there is none.
+    #[must_use]
+    pub fn profiles(&self) -> Vec<Profile> {
+        let Some(config) = &self.config else {
+            return BUILT_IN.iter().filter_map(|name| Profile::built_in(name)).collect();
+        };
+        let by_name: BTreeMap<_, _> = config.profiles().map(|profile| (profile.name.as_str(), profile)).collect();
+        by_name.into_values().cloned().collect()
+    }
+
+    /// Whether some profile has a setting like this.
+    pub(super) fn has_setting(&self, is_it: impl Fn(&Setting) -> bool) -> bool {
+        self.profiles().iter().flat_map(Profile::settings).any(is_it)
+    }
+
+    /// Whether connections are to be caught that are not meant for us, or clients' addresses kept.
+    #[must_use]
+    pub fn is_transparent(&self) -> bool {
+        self.config.as_ref().is_some_and(|config| config.needed_marks().is_some())
+    }
+
+    /// How many sessions so many descriptors are enough for.
+    #[must_use]
+    pub fn session_capacity(&self, files: u64) -> u64 {
+        let Some(mut config) = self.config.clone() else { return files.saturating_sub(64) / 2 };
+        config.limits.sessions = None;
+        Budget::new(files, &config).sessions as u64
+    }
+}

@@ -1,0 +1,117 @@
+//! Who did not get in, or not yet.
+
+use ekiden_proto::direction::Direction;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::declare::Declare;
+use super::{Metrics, SecondsCounter};
+
+label_sets! {
+    ByListener { listener: String }
+    ByReason { listener: String, reason: &'static str }
+}
+
+/// The numbers of entrances.
+#[derive(Debug, Default)]
+pub(super) struct AdmissionMetrics {
+    pauses: Family<ByReason, Counter>,
+    passed: Family<ByReason, Counter>,
+    waiting: Family<ByListener, Gauge>,
+    evicted: Family<ByListener, Counter>,
+}
+
+impl AdmissionMetrics {
+    pub(super) fn register(&self, r: &mut Registry) {
+        r.declare("accept_pauses", "How often accepting paused, by why", self.pauses.clone());
+        let passed = "Caught connections that went on without us, by why";
+        r.declare("connections_passed", passed, self.passed.clone());
+        let waiting = "Relays' connections that no session uses yet";
+        r.declare("sections_waiting", waiting, self.waiting.clone());
+        let evicted = "Relays' connections closed because too many waited for a session";
+        r.declare("sections_evicted", evicted, self.evicted.clone());
+    }
+
+    pub(super) fn record_pause(&self, listener: &str, reason: &'static str) {
+        self.pauses.get_or_create(&ByReason { listener: listener.to_owned(), reason }).inc();
+    }
+}
+
+impl Metrics {
+    /// Counts a connection of a relay that waits for a session, until the guard is dropped.
+    pub fn track_waiting_section(&self, listener: &str) -> WaitingGuard {
+        let waiting = self.admission.waiting.get_or_create_owned(&ByListener { listener: listener.to_owned() });
+        waiting.inc();
+        WaitingGuard(waiting)
+    }
+
+    /// Counts a connection of a relay that had no place, or lost it to a newer one, before a session used it.
+    pub fn record_section_evicted(&self, listener: &str) {
+        self.admission.evicted.get_or_create(&ByListener { listener: listener.to_owned() }).inc();
+    }
+
+    /// Counts a caught connection that goes on without us.
+    pub fn record_passed(&self, listener: &str, reason: &'static str) {
+        self.admission.passed.get_or_create(&ByReason { listener: listener.to_owned(), reason }).inc();
+    }
+}
+
+/// A connection of a relay that waits for a session.
+#[must_use]
+#[derive(Debug)]
+pub struct WaitingGuard(Gauge);
+
+impl Drop for WaitingGuard {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Its counters, which are told to whoever asks for the metrics.
+#[derive(Debug, Clone, Default)]
+pub struct ListenerTotals {
+    /// Toward the client, copied.
+    pub down_copied: Counter,
+    /// Toward the client, spliced.
+    pub down_spliced: Counter,
+    /// Toward the server, copied.
+    pub up_copied: Counter,
+    /// Toward the server, spliced.
+    pub up_spliced: Counter,
+    /// Time in which bytes toward the client had no room.
+    pub down_stalled: SecondsCounter,
+    /// Time in which bytes toward the server had no room.
+    pub up_stalled: SecondsCounter,
+    /// Bytes toward the client that wait in this host.
+    pub down_queued: Gauge,
+    /// Bytes toward the server that wait in this host.
+    pub up_queued: Gauge,
+}
+
+impl ListenerTotals {
+    /// Bytes toward clients, and toward servers.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.down_copied.get() + self.down_spliced.get(), self.up_copied.get() + self.up_spliced.get())
+    }
+
+    /// That of stalls in a direction.
+    #[must_use]
+    pub fn stalled_seconds(&self, direction: Direction) -> &SecondsCounter {
+        match direction {
+            Direction::Down => &self.down_stalled,
+            Direction::Up => &self.up_stalled,
+        }
+    }
+
+    /// That of what waits in a direction.
+    #[must_use]
+    pub fn queued_bytes(&self, direction: Direction) -> &Gauge {
+        match direction {
+            Direction::Down => &self.down_queued,
+            Direction::Up => &self.up_queued,
+        }
+    }
+}

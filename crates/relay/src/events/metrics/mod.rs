@@ -1,0 +1,166 @@
+//! Events as numbers for Prometheus, one subject in a file. Labels never hold a client's address or a target, so their
+//! number is bounded.
+//!
+//! One line declares a number: its name, which ends with its unit, and what it is. `docs/metrics.md` has the same lines,
+//! and a test compares them with a scrape.
+
+macro_rules! label_sets {
+    ($($name:ident { $($field:ident: $type:ty),+ })+) => {$(
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, prometheus_client::encoding::EncodeLabelSet)]
+        struct $name { $($field: $type),+ }
+    )+};
+}
+
+mod declare;
+pub mod listeners;
+mod paths;
+pub mod pools;
+mod process;
+mod rules;
+mod sections;
+mod sessions;
+pub mod shares;
+pub mod traces;
+pub mod tunnels;
+
+use std::sync::{Mutex, PoisonError};
+
+use ekiden_proto::event::{Event, SessionClosed};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+use crate::fleet;
+use crate::status::InterfaceView;
+use crate::worker::WorkerCounts;
+
+pub use declare::{Declare, SecondsCounter, set_count};
+pub use rules::RuleMetrics;
+pub use sections::{SampleMoment, SectionMetrics};
+
+/// All numbers of the relay.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    sessions: sessions::SessionMetrics,
+    /// What the kernel knows of sections.
+    pub sections: SectionMetrics,
+    paths: paths::PathMetrics,
+    admission: listeners::AdmissionMetrics,
+    tunnels: tunnels::TunnelMetrics,
+    /// What the rules in the kernel have counted.
+    pub rules: RuleMetrics,
+    relay: process::RelayMetrics,
+    /// Ready connections to relays; the pools count by themselves.
+    pub pools: pools::PoolMetrics,
+    /// What became of traces; the exporter counts by itself.
+    pub traces: traces::TraceMetrics,
+    fleet: fleet::FleetMetrics,
+    shares: shares::ShareMetrics,
+}
+
+/// What is known only when somebody asks.
+#[derive(Debug, Default)]
+pub struct ScrapeData {
+    /// Each worker by itself.
+    pub workers: Vec<WorkerCounts>,
+    /// Shared interfaces.
+    pub interfaces: Vec<InterfaceView>,
+    /// The fleet, where there is one.
+    pub fleet: Option<fleet::FleetView>,
+}
+
+impl Metrics {
+    /// All at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let metrics = Self {
+            registry: Mutex::default(),
+            sessions: sessions::SessionMetrics::default(),
+            sections: SectionMetrics::default(),
+            paths: paths::PathMetrics::default(),
+            admission: listeners::AdmissionMetrics::default(),
+            tunnels: tunnels::TunnelMetrics::default(),
+            rules: RuleMetrics::default(),
+            relay: process::RelayMetrics::default(),
+            pools: pools::PoolMetrics::new(declare::duration_histogram),
+            traces: traces::TraceMetrics::default(),
+            fleet: fleet::FleetMetrics::default(),
+            shares: shares::ShareMetrics::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&self) {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let r = registry.sub_registry_with_prefix("ekiden");
+        self.sessions.register(r);
+        self.sections.register(r);
+        self.paths.register(r);
+        self.admission.register(r);
+        self.tunnels.register(r);
+        self.rules.register(r);
+        self.pools.register(r);
+        self.traces.register(r);
+        self.fleet.register(r);
+        self.shares.register(r);
+        self.relay.register(&mut registry);
+    }
+
+    /// Counts `event`.
+    pub fn observe(&self, event: &Event) {
+        match event {
+            Event::Closed(closed) => self.observe_closed(closed),
+            Event::Request(request) => self.sessions.record_request(request.status),
+            Event::PathChanged { .. } => self.paths.record_change(),
+            Event::AcceptPaused { listener, reason } => self.admission.record_pause(listener, reason),
+            Event::Reloaded { .. } => self.relay.record_reload(true),
+            Event::ReloadRejected { .. } => self.relay.record_reload(false),
+            Event::Listening { .. }
+            | Event::ProfileApplied { .. }
+            | Event::Congestion(_)
+            | Event::AcceptResumed { .. }
+            | Event::BypassBegan { .. }
+            | Event::BypassEnded { .. }
+            | Event::RelayDown { .. }
+            | Event::RelayUp { .. }
+            | Event::FleetChanged { .. }
+            | Event::EtcdDown { .. }
+            | Event::EtcdUp { .. }
+            | Event::Upgraded { .. }
+            | Event::UpgradeFailed { .. }
+            | Event::Draining { .. }
+            | Event::Stopped { .. }
+            | Event::Suppressed { .. }
+            | Event::Warning { .. } => {}
+        }
+    }
+
+    fn observe_closed(&self, closed: &SessionClosed) {
+        self.sessions.record_closed(closed);
+        self.sections.record_closed(closed);
+        self.paths.record_closed(closed);
+    }
+
+    /// All numbers in the text format of OpenMetrics.
+    #[must_use]
+    pub fn encode(&self, now: ScrapeData) -> String {
+        let ScrapeData { workers, interfaces, fleet } = now;
+        self.relay.update(&workers);
+        self.shares.update(interfaces);
+        self.fleet.update(fleet);
+        let mut text = String::new();
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        encode(&mut text, &registry).expect("invariant: writing to a String does not fail");
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests;

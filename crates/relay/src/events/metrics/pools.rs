@@ -1,0 +1,87 @@
+//! The pools as numbers for Prometheus.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::Declare;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RelayLabel {
+    relay: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    relay: String,
+    result: &'static str,
+}
+
+/// The counters of all pools.
+#[derive(Debug, Clone)]
+pub struct PoolMetrics {
+    taken: Family<ResultLabel, Counter>,
+    dials: Family<ResultLabel, Counter>,
+    ready: Family<RelayLabel, Gauge>,
+    seconds: Family<RelayLabel, Histogram, fn() -> Histogram>,
+}
+
+/// Those of one pool.
+#[derive(Debug)]
+pub struct RelayPoolMetrics {
+    /// Times that one was ready.
+    pub hits: Counter,
+    /// Times that none was.
+    pub misses: Counter,
+    /// Connections that were ready and had died.
+    pub stale: Counter,
+    /// Connections that were made.
+    pub made: Counter,
+    /// Attempts that came to nothing.
+    pub failed: Counter,
+    /// How many are ready now.
+    pub ready: Gauge,
+    /// How long making one took.
+    pub seconds: Histogram,
+}
+
+impl PoolMetrics {
+    /// All at zero; `spans` makes a histogram of times.
+    #[must_use]
+    pub fn new(spans: fn() -> Histogram) -> Self {
+        Self {
+            taken: Family::default(),
+            dials: Family::default(),
+            ready: Family::default(),
+            seconds: Family::new_with_constructor(spans),
+        }
+    }
+
+    /// Has them told to whoever asks for the metrics.
+    pub fn register(&self, r: &mut Registry) {
+        r.declare("ready_connections", "Ready connections to relays asked for", self.taken.clone());
+        r.declare("ready_dials", "Connections to relays made ahead of need", self.dials.clone());
+        r.declare("ready", "Connections to relays that are ready now", self.ready.clone());
+        r.declare("ready_dial_seconds", "From dialling a relay to a ready connection", self.seconds.clone());
+    }
+
+    /// Those of the pool of `relay`.
+    #[must_use]
+    pub fn for_relay(&self, relay: &str) -> RelayPoolMetrics {
+        let relay = relay.to_owned();
+        let taken = |result| self.taken.get_or_create_owned(&ResultLabel { relay: relay.clone(), result });
+        let dials = |result| self.dials.get_or_create_owned(&ResultLabel { relay: relay.clone(), result });
+        RelayPoolMetrics {
+            hits: taken("hit"),
+            misses: taken("miss"),
+            stale: taken("stale"),
+            made: dials("ok"),
+            failed: dials("failed"),
+            ready: self.ready.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
+            seconds: self.seconds.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The relay as a program: which one, since when, its threads and pipes, its configuration.
+
+use std::fs;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ekiden_sys::clock;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use super::Metrics;
+use super::declare::{Declare, SecondsCounter, duration_histogram, set_count, set_seconds};
+use crate::worker::WorkerCounts;
+
+label_sets! {
+    ByResult { result: &'static str }
+    ByWorker { worker: String }
+}
+
+/// The words of [`ExportLabels`].
+const RESULTS: [&str; 2] = ["taken", "rejected"];
+
+/// The numbers of the relay itself.
+#[derive(Debug)]
+pub(super) struct RelayMetrics {
+    reloads: Family<ByResult, Counter>,
+    reload_taken: Gauge,
+    reload_duration: Histogram,
+    busy: Family<ByWorker, SecondsCounter>,
+    event_loop_lag: Histogram,
+    pipes_open: Gauge,
+    pipes_idle: Gauge,
+    pipe_fallbacks: Counter,
+    process: ProcessMetrics,
+}
+
+impl Default for RelayMetrics {
+    fn default() -> Self {
+        let itself = Self {
+            reloads: Family::default(),
+            reload_taken: Gauge::default(),
+            reload_duration: duration_histogram(),
+            busy: Family::default(),
+            event_loop_lag: Histogram::new((0..18).map(|power| 0.000_01 * f64::from(1 << power))),
+            pipes_open: Gauge::default(),
+            pipes_idle: Gauge::default(),
+            pipe_fallbacks: Counter::default(),
+            process: ProcessMetrics::default(),
+        };
+        // What the relay has started with is in force.
+        itself.reload_taken.set(1);
+        // An alarm on a counter that is not there yet would never go off.
+        RESULTS.into_iter().for_each(|result| drop(itself.reloads.get_or_create(&ByResult { result })));
+        itself
+    }
+}
+
+impl RelayMetrics {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        self.process.register(registry);
+        let r = registry.sub_registry_with_prefix("ekiden");
+        r.declare("build", "The running version", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
+        r.declare("reloads", "Configuration reloads", self.reloads.clone());
+        let taken = "Whether the newest configuration is in force: 1, or 0 when it was rejected";
+        r.declare("reload_taken", taken, self.reload_taken.clone());
+        r.declare(
+            "reload_seconds",
+            "How long reloads took, from the signal to the answer",
+            self.reload_duration.clone(),
+        );
+        r.declare("worker_busy_seconds", "Processor time of each worker", self.busy.clone());
+        let lag = "Time from an event being ready to its worker handling it, sampled";
+        r.declare("event_loop_lag_seconds", lag, self.event_loop_lag.clone());
+        r.declare("pipes_open", "Pipes that exist", self.pipes_open.clone());
+        r.declare("pipes_idle", "Pipes waiting for use", self.pipes_idle.clone());
+        r.declare("pipe_fallbacks", "Times a flow copied for want of a pipe", self.pipe_fallbacks.clone());
+    }
+
+    pub(super) fn record_reload(&self, taken: bool) {
+        self.reloads.get_or_create(&ByResult { result: RESULTS[usize::from(!taken)] }).inc();
+        self.reload_taken.set(i64::from(taken));
+    }
+
+    /// Shows what is known only when somebody asks.
+    pub(super) fn update(&self, workers: &[WorkerCounts]) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let pipes = || workers.iter().map(|worker| worker.pipes);
+        self.pipes_open.set(number(pipes().map(|pipes| pipes.open).sum()));
+        self.pipes_idle.set(number(pipes().map(|pipes| pipes.idle).sum()));
+        set_count(&self.pipe_fallbacks, pipes().map(|pipes| pipes.fallbacks).sum());
+        for worker in workers {
+            let label = ByWorker { worker: worker.name.clone() };
+            set_seconds(&self.busy.get_or_create(&label), worker.busy.as_secs_f64());
+        }
+        self.process.update();
+    }
+}
+
+impl Metrics {
+    /// Notes how long a reload took, whatever came of it.
+    pub fn record_reload_duration(&self, span: Duration) {
+        self.relay.reload_duration.observe(span.as_secs_f64());
+    }
+
+    /// Notes how long something that was ready has waited for its worker.
+    pub fn record_event_loop_lag(&self, span: Duration) {
+        self.relay.event_loop_lag.observe(span.as_secs_f64());
+    }
+}
+
+/// The numbers of the process.
+#[derive(Debug)]
+pub(super) struct ProcessMetrics {
+    start: Gauge<f64, AtomicU64>,
+    cpu_time: SecondsCounter,
+    resident: Gauge,
+    virtual_memory: Gauge,
+    open_descriptors: Gauge,
+    max_descriptors: Gauge,
+    threads: Gauge,
+}
+
+impl Default for ProcessMetrics {
+    fn default() -> Self {
+        let process = Self {
+            start: Gauge::default(),
+            cpu_time: SecondsCounter::default(),
+            resident: Gauge::default(),
+            virtual_memory: Gauge::default(),
+            open_descriptors: Gauge::default(),
+            max_descriptors: Gauge::default(),
+            threads: Gauge::default(),
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        process.start.set(now.as_secs_f64());
+        process
+    }
+}
+
+impl ProcessMetrics {
+    pub(super) fn register(&self, r: &mut Registry) {
+        r.declare("process_start_time_seconds", "When the process started, since 1970", self.start.clone());
+        r.declare("process_cpu_seconds", "Processor time of the process, user and system", self.cpu_time.clone());
+        r.declare("process_resident_memory_bytes", "Memory that is in RAM", self.resident.clone());
+        r.declare("process_virtual_memory_bytes", "Memory that is mapped", self.virtual_memory.clone());
+        r.declare("process_open_fds", "Open descriptors", self.open_descriptors.clone());
+        r.declare("process_max_fds", "Most descriptors that may be open", self.max_descriptors.clone());
+        r.declare("process_threads", "Threads", self.threads.clone());
+    }
+
+    /// Asks the kernel. What it does not say stays as it was.
+    pub(super) fn update(&self) {
+        set_seconds(&self.cpu_time, clock::process_cpu_time().as_secs_f64());
+        let tell = |gauge: &Gauge, number: Option<u64>| {
+            if let Some(number) = number.and_then(|number| i64::try_from(number).ok()) {
+                gauge.set(number);
+            }
+        };
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let kib = |key| field(&status, key).map(|kib| kib * 1024);
+        tell(&self.resident, kib("VmRSS:"));
+        tell(&self.virtual_memory, kib("VmSize:"));
+        tell(&self.threads, field(&status, "Threads:"));
+        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        tell(&self.max_descriptors, field(&limits, "Max open files"));
+        tell(&self.open_descriptors, open_descriptors());
+    }
+}
+
+/// The number behind `key`.
+fn field(text: &str, key: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// How many there are. Linux says so since 6.2 by the size of the folder; before, they have to be counted.
+fn open_descriptors() -> Option<u64> {
+    const FOLDER: &str = "/proc/self/fd";
+    let size = fs::metadata(FOLDER).ok()?.len();
+    if size > 0 { Some(size) } else { u64::try_from(fs::read_dir(FOLDER).ok()?.count()).ok() }
+}

@@ -1,0 +1,71 @@
+//! Shared interfaces as numbers for Prometheus, made when somebody asks.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::Declare;
+use crate::status::InterfaceView;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InterfaceLabels {
+    interface: String,
+}
+
+type InterfaceGauges = Family<InterfaceLabels, Gauge<f64, AtomicU64>>;
+
+/// One number of each interface.
+#[derive(Debug, Default)]
+pub struct ShareMetrics {
+    rate: InterfaceGauges,
+    sending: InterfaceGauges,
+    level: InterfaceGauges,
+    sent: InterfaceGauges,
+    fairness: InterfaceGauges,
+}
+
+impl ShareMetrics {
+    fn all(&self) -> [(&'static str, &'static str, &InterfaceGauges); 5] {
+        [
+            ("share_rate_bits_per_second", "What sections share, in bits a second", &self.rate),
+            ("share_sections_sending", "Sections that send now", &self.sending),
+            ("share_level_bits_per_second", "What each can have for its weight, in bits a second", &self.level),
+            ("share_sent_bits_per_second", "What they sent in the last second", &self.sent),
+            ("share_fairness_ratio", "Jain's index of those that were held back in the last second", &self.fairness),
+        ]
+    }
+
+    /// Makes them known.
+    pub fn register(&self, registry: &mut Registry) {
+        for (name, help, numbers) in self.all() {
+            registry.declare(name, help, numbers.clone());
+        }
+    }
+
+    /// Shows these interfaces and no others; what is not known of one is left out.
+    pub fn update(&self, interfaces: Vec<InterfaceView>) {
+        self.all().iter().for_each(|(_, _, numbers)| numbers.clear());
+        for InterfaceView {
+            interface,
+            rate_bits_per_second,
+            sending,
+            level_bits_per_second,
+            sent_bits_per_second,
+            fairness,
+        } in interfaces
+        {
+            let label = InterfaceLabels { interface };
+            let set = |numbers: &InterfaceGauges, value: f64| {
+                numbers.get_or_create(&label).set(value);
+            };
+            set(&self.rate, rate_bits_per_second as f64);
+            set(&self.sending, sending as f64);
+            set(&self.sent, sent_bits_per_second as f64);
+            level_bits_per_second.into_iter().for_each(|level| set(&self.level, level as f64));
+            fairness.into_iter().for_each(|fairness| set(&self.fairness, fairness));
+        }
+    }
+}

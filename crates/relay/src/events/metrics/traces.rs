@@ -1,0 +1,58 @@
+//! What became of traces, as numbers for Prometheus.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+use super::Declare;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ExportLabels {
+    result: &'static str,
+}
+
+/// Sessions of which a collector was to be told.
+#[derive(Debug, Clone, Default)]
+pub struct TraceMetrics(Family<ExportLabels, Counter>);
+
+impl TraceMetrics {
+    /// Has them told to whoever asks for the metrics.
+    pub fn register(&self, r: &mut Registry) {
+        r.declare(
+            "traced_sessions",
+            "Sessions of which a collector was to be told, by what became of it",
+            self.0.clone(),
+        );
+    }
+
+    fn count(&self, result: &'static str, sessions: u64) {
+        self.0.get_or_create(&ExportLabels { result }).inc_by(sessions);
+    }
+
+    /// It was told.
+    pub fn record_sent(&self, sessions: u64) {
+        self.count("sent", sessions);
+    }
+
+    /// Too many waited.
+    pub fn record_queue_full(&self) {
+        self.count("queue_full", 1);
+    }
+
+    /// Nobody was there, or answered in time.
+    pub fn record_unreachable(&self, sessions: u64) {
+        self.count("unreachable", sessions);
+    }
+
+    /// It would not take them.
+    pub fn record_refused(&self, sessions: u64) {
+        self.count("refused", sessions);
+    }
+
+    /// What was counted of this result.
+    #[cfg(test)]
+    pub fn get(&self, result: &'static str) -> u64 {
+        self.0.get_or_create(&ExportLabels { result }).get()
+    }
+}

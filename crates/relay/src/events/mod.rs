@@ -1,0 +1,6 @@
+//! TODO
+
+pub mod log;
+pub mod metrics;
+pub mod recent;
+pub mod traces;

@@ -1,0 +1,157 @@
+//! What happened lately, for those who come to look: the newest events as lines of the log, and what the kernel granted
+//! to each profile. Sessions and requests are left out: there are too many, and the log has them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ekiden_proto::event::Event;
+use ekiden_proto::profile::AppliedSetting;
+use serde::Serialize;
+
+use super::log;
+
+/// Most events that are remembered.
+const MAX_EVENTS: usize = 200;
+
+/// Most listeners and hops whose profiles are remembered.
+const MAX_PROFILES: usize = 256;
+
+/// What happened lately; shared by all threads behind a short lock.
+#[derive(Debug, Default)]
+pub struct RecentEvents(Mutex<RecentState>);
+
+#[derive(Debug, Default)]
+struct RecentState {
+    /// How many there have been.
+    count: u64,
+    events: VecDeque<EventView>,
+    profiles: BTreeMap<String, ProfileView>,
+}
+
+/// An event.
+#[derive(Debug, Clone, Serialize)]
+pub struct EventView {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Its line in the log: the time, a space, and the words.
+    pub line: String,
+    /// Whether somebody should see to it.
+    pub trouble: bool,
+}
+
+/// What became of a profile.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProfileView {
+    /// The listener or hop.
+    pub place: String,
+    /// The profile's name.
+    pub profile: String,
+    /// Setting by setting, and what the kernel did.
+    pub settings: Vec<AppliedSetting>,
+}
+
+impl RecentEvents {
+    /// Remembers an event, in the place of the oldest.
+    pub fn record(&self, event: &Event) {
+        match event {
+            Event::Closed(_) | Event::Request(_) => {}
+            Event::ProfileApplied { place, profile, settings } => self.record_profile(place, profile, settings),
+            event => self.record_event(event),
+        }
+    }
+
+    fn record_profile(&self, place: &str, profile: &str, settings: &[AppliedSetting]) {
+        let granted = ProfileView { place: place.to_owned(), profile: profile.to_owned(), settings: settings.to_vec() };
+        let mut known = self.lock();
+        if known.profiles.len() == MAX_PROFILES && !known.profiles.contains_key(place) {
+            known.profiles.pop_first();
+        }
+        known.profiles.insert(place.to_owned(), granted);
+    }
+
+    fn record_event(&self, event: &Event) {
+        let mut line = String::new();
+        log::text_line(&mut line, event);
+        let mut known = self.lock();
+        known.count += 1;
+        let number = known.count;
+        known.events.truncate(MAX_EVENTS - 1);
+        known.events.push_front(EventView { number, line, trouble: is_trouble(event) });
+    }
+
+    /// The newest events, the newest first: at most so many.
+    #[must_use]
+    pub fn events(&self, most: usize) -> Vec<EventView> {
+        self.lock().events.iter().take(most).cloned().collect()
+    }
+
+    /// What became of each profile, by listener and hop.
+    #[must_use]
+    pub fn profiles(&self) -> Vec<ProfileView> {
+        self.lock().profiles.values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RecentState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_trouble(event: &Event) -> bool {
+    match event {
+        Event::Warning { .. }
+        | Event::RelayDown { .. }
+        | Event::EtcdDown { .. }
+        | Event::AcceptPaused { .. }
+        | Event::BypassBegan { .. }
+        | Event::ReloadRejected { .. } => true,
+        Event::Congestion(congestion) => congestion.name != congestion.in_use,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warning(number: usize) -> Event {
+        Event::Warning { message: format!("number {number}") }
+    }
+
+    #[test]
+    fn the_newest_events_stay() {
+        let recent = RecentEvents::default();
+        for number in 1..=MAX_EVENTS + 5 {
+            recent.record(&warning(number));
+        }
+        let events = recent.events(usize::MAX);
+        assert_eq!(events.len(), MAX_EVENTS);
+        assert_eq!((events[0].number, events[MAX_EVENTS - 1].number), (MAX_EVENTS as u64 + 5, 6));
+        assert!(events[0].line.ends_with(" warning number 205") && events[0].trouble, "{:?}", events[0]);
+        assert_eq!(recent.events(3).len(), 3);
+    }
+
+    #[test]
+    fn profiles_are_known_by_their_places_and_are_no_events() {
+        let recent = RecentEvents::default();
+        let applied = |place: &str, profile: &str| Event::ProfileApplied {
+            place: place.to_owned(),
+            profile: profile.to_owned(),
+            settings: Vec::new(),
+        };
+        for place in 0..MAX_PROFILES {
+            recent.record(&applied(&format!("{place:03}"), "lan"));
+        }
+        recent.record(&applied("001", "longhaul"));
+        recent.record(&applied("zzz", "lan"));
+        let profiles = recent.profiles();
+        assert_eq!(profiles.len(), MAX_PROFILES);
+        assert_eq!((profiles[0].place.as_str(), profiles[0].profile.as_str()), ("001", "longhaul"));
+        assert!(recent.events(9).is_empty());
+    }
+
+    #[test]
+    fn going_well_is_no_trouble() {
+        assert!(!is_trouble(&Event::Reloaded { listeners: 1 }));
+        assert!(is_trouble(&Event::ReloadRejected { mistakes: Vec::new() }));
+    }
+}

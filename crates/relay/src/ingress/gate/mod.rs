@@ -1,0 +1,279 @@
+//! The gate: what becomes of the first packets (SYNs) that the rules have caught.
+//!
+//! Each waits in a queue of the kernel's until its verdict. Most are let in, to the listener: at once, or, where clients
+//! are to notice nothing (`connect = "hold"`), when the server has answered. What the server refuses is refused, and what
+//! we cannot serve goes on without us, as if there were no relay.
+
+mod pending;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::{EndReason, Event, SessionClosed};
+use ekiden_proto::wire::syn::Syn;
+use ekiden_sys::nfqueue::{NfQueue, Verdict};
+use ekiden_sys::sock_diag::SocketDestroyer;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Instant, interval, timeout};
+
+use super::admission::SessionPermit;
+use super::listener::ListenerContext;
+use crate::config::{ConnectMode, ListenerKind};
+use crate::dial::{DialError, Dialled};
+use crate::rules::Marks;
+use crate::session::{ConnectedPath, DialContext, connect_end_to_end};
+use crate::worker::StopSignal;
+
+pub use pending::{FourTuple, PendingConnections, PreDialed};
+
+/// How often is looked for what was let in and never came.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a server that said nothing is left alone.
+const SILENT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Most servers that are remembered for it.
+const MAX_SILENT: usize = 4096;
+
+/// The first packets for one listener.
+pub struct Gate {
+    context: Rc<ListenerContext>,
+    queue: AsyncFd<NfQueue>,
+    marks: Marks,
+    /// The mark of packets that may go to the listener.
+    welcome: u32,
+    /// Those that were let in, the oldest first.
+    let_in: RefCell<VecDeque<(Instant, FourTuple)>>,
+    /// Ends sockets in TIME_WAIT; none where the kernel has no such thing.
+    destroyer: Option<SocketDestroyer>,
+    /// Servers that said nothing, and since when.
+    silent: RefCell<HashMap<SocketAddr, Instant>>,
+    /// Why packets are let pass that could be ours, while that is so.
+    passing: Cell<Option<&'static str>>,
+}
+
+/// Serves the first packets for listener number `number` until told to stop, and after that only what has begun.
+///
+/// # Errors
+/// The kernel's, when the queue cannot be watched.
+pub async fn run(context: Rc<ListenerContext>, queue: NfQueue, number: usize, mut stop: StopSignal) -> io::Result<()> {
+    let marks = context.config.marks();
+    #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a queue never does")]
+    let queue = AsyncFd::new(queue)?;
+    let gate = Rc::new(Gate {
+        // TPROXY finds out by itself whether the listener is there; address translation would lead to nowhere.
+        welcome: match context.listener.kind {
+            ListenerKind::Redirect => marks.let_in(number),
+            _ => marks.caught(number),
+        },
+        marks,
+        context,
+        queue,
+        let_in: RefCell::default(),
+        destroyer: SocketDestroyer::open().ok(),
+        silent: RefCell::default(),
+        passing: Cell::new(None),
+    });
+    let mut look = interval(EXPIRY_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = look.tick() => gate.expire(),
+            readable = stop.stop_first(gate.queue.readable()) => {
+                let Some(readable) = readable else { break };
+                // An error is about one datagram; the next one may be better.
+                let _ = readable?.try_io(|queue| queue.get_ref().receive(|packet| gate.on_packet(packet.id, packet.payload)));
+            }
+        }
+    }
+    while Rc::strong_count(&gate) > 1 || !gate.let_in.borrow().is_empty() {
+        look.tick().await;
+        gate.expire();
+    }
+    Ok(())
+}
+
+impl Gate {
+    fn on_packet(self: &Rc<Self>, id: u32, packet: &[u8]) {
+        // The rules catch nothing else.
+        let Ok(syn) = Syn::parse(packet) else { return self.mark(id, self.marks.pass()) };
+        let four_tuple = FourTuple { client: syn.client, server: syn.server };
+        let pending = &self.context.shared().pending_connections;
+        match pending.on_first_packet(four_tuple) {
+            pending::FirstPacket::New => {}
+            pending::FirstPacket::Again => return self.set_verdict(id, Verdict::Drop),
+            pending::FirstPacket::LetIn => return self.mark(id, self.welcome),
+        }
+        let permit = match self.try_admit(&four_tuple) {
+            Ok(permit) => permit,
+            Err(reason) => {
+                pending.remove(&four_tuple);
+                return self.pass_through(id, &four_tuple, reason);
+            }
+        };
+        if self.context.listener.connect == ConnectMode::Hold {
+            tokio::task::spawn_local(dial_held(Rc::clone(self), four_tuple, id, permit));
+        } else {
+            self.admit(id, four_tuple, permit, None);
+        }
+    }
+
+    /// Takes a place for a session, or says why there is none.
+    fn try_admit(&self, four_tuple: &FourTuple) -> Result<SessionPermit, &'static str> {
+        if self.context.worker.drain_state.is_draining() {
+            return Err("draining");
+        }
+        if self.silent.borrow().get(&four_tuple.server.0).is_some_and(|since| since.elapsed() < SILENT_TIMEOUT) {
+            return Err("silent");
+        }
+        let server = four_tuple.server.0;
+        if !self.context.listener.access.permits(&server.ip().into(), Some(server.ip()), server.port()) {
+            return Err("denied");
+        }
+        self.context.try_admit(four_tuple.client.0.ip())
+    }
+
+    fn admit(&self, id: u32, four_tuple: FourTuple, permit: SessionPermit, pre_dialed: Option<Box<PreDialed>>) {
+        let now = Instant::now();
+        self.context.shared().pending_connections.admit(four_tuple, now, permit, pre_dialed);
+        self.let_in.borrow_mut().push_back((now, four_tuple));
+        self.mark(id, self.welcome);
+        if let Some(reason) = self.passing.take() {
+            self.context.shared().emit(&Event::BypassEnded { listener: self.name(), reason });
+        }
+    }
+
+    /// Lets a packet go on without us. Ends of ours from a session before, with the same ports, would meet its answers.
+    fn pass_through(&self, id: u32, four_tuple: &FourTuple, reason: &'static str) {
+        let (client, server) = (four_tuple.client.0, four_tuple.server.0);
+        // Through a tunnel this host's own programs come too: at the client's end is one of their sockets then.
+        let theirs = (self.context.listener.kind != ListenerKind::Tun).then_some((client, server));
+        for (local, remote) in [(server, client)].into_iter().chain(theirs) {
+            // Nearly always there is none.
+            let _ = self.destroyer.as_ref().map(|destroyer| destroyer.destroy(local, remote));
+        }
+        let shared = self.context.shared();
+        shared.metrics.record_passed(&self.name(), reason);
+        // What one server is or does is nothing to tell the operator.
+        if !matches!(reason, "silent" | "denied" | "reset") && self.passing.replace(Some(reason)).is_none() {
+            shared.emit(&Event::BypassBegan { listener: self.name(), reason });
+        }
+        self.mark(id, self.marks.pass());
+    }
+
+    fn mark(&self, id: u32, mark: u32) {
+        self.set_verdict(id, Verdict::Accept { mark });
+    }
+
+    fn set_verdict(&self, id: u32, verdict: Verdict) {
+        // Fails only when the kernel has no memory; then the packet is dropped with the queue, and sent again by its sender.
+        let _ = self.queue.get_ref().set_verdict(id, verdict);
+    }
+
+    fn name(&self) -> String {
+        self.context.listener.name.clone()
+    }
+
+    /// What the server answered, or that it did not, is what the client sees.
+    fn reject(&self, id: u32, four_tuple: &FourTuple, error: &DialError) {
+        self.context.shared().pending_connections.remove(four_tuple);
+        match error.cause_for_client() {
+            Cause::Refused => self.mark(id, self.marks.refused()),
+            Cause::Unreachable => self.mark(id, self.marks.unreachable()),
+            Cause::TimedOut => {
+                let mut silent = self.silent.borrow_mut();
+                if silent.len() < MAX_SILENT {
+                    silent.insert(four_tuple.server.0, Instant::now());
+                }
+                self.pass_through(id, four_tuple, "silent");
+            }
+            // It has answered, and may do so again.
+            Cause::Reset if error.hop.is_none() => self.pass_through(id, four_tuple, "reset"),
+            _ => self.pass_through(id, four_tuple, "failed"),
+        }
+    }
+
+    /// Gives up what was let in and did not come, and forgets silences that are over.
+    fn expire(&self) {
+        let patience = self.context.config.timeouts.handshake;
+        while let Some((since, four_tuple)) = self.next_older_than(patience) {
+            if let Some((permit, pre_dialed)) = self.context.shared().pending_connections.expire(&four_tuple, since) {
+                let (server, path) =
+                    pre_dialed.as_ref().map_or((None, None), |a| (Some(a.server), a.taken.path.clone()));
+                pre_dialed.into_iter().for_each(|pre_dialed| pre_dialed.abandon());
+                self.emit_closed(
+                    permit,
+                    EndReason::LeftEarly,
+                    SessionClosed { server, ..self.closed(&four_tuple, path) },
+                );
+            }
+        }
+        self.silent.borrow_mut().retain(|_, since| since.elapsed() < SILENT_TIMEOUT);
+    }
+
+    fn next_older_than(&self, patience: Duration) -> Option<(Instant, FourTuple)> {
+        let mut let_in = self.let_in.borrow_mut();
+        let old = let_in.front().is_some_and(|(since, _)| since.elapsed() > patience);
+        if old { let_in.pop_front() } else { None }
+    }
+
+    /// The end of what has not become a session, with the closing event of one.
+    fn emit_closed(&self, permit: SessionPermit, end: EndReason, closed: SessionClosed) {
+        let shared = self.context.shared();
+        shared.metrics.record_accepted(&self.name());
+        // The reader of the closing event finds the place free.
+        drop(permit);
+        shared.emit(&Event::Closed(Box::new(SessionClosed { end, ..closed })));
+    }
+
+    fn closed(&self, four_tuple: &FourTuple, path: Option<Box<str>>) -> SessionClosed {
+        let target = Some(Target::from(four_tuple.server.0));
+        let session = self.context.shared().next_session_id();
+        let path = path.map_or_else(|| "-".to_owned(), String::from);
+        SessionClosed { target, path, ..SessionClosed::new(session, self.name(), four_tuple.client) }
+    }
+}
+
+/// Dials while the first packet waits.
+async fn dial_held(gate: Rc<Gate>, four_tuple: FourTuple, id: u32, permit: SessionPermit) {
+    let asked = Instant::now();
+    let patience = gate.context.config.timeouts.hold;
+    let dial_context = DialContext::new(Rc::clone(&gate.context), four_tuple.client, None, patience);
+    let reached = timeout(patience, connect_end_to_end(&dial_context, &Target::from(four_tuple.server.0))).await;
+    let reached = reached.unwrap_or(Err(Cause::TimedOut.into()));
+    match reached.and_then(|reached| pre_dialed(reached, &dial_context, asked)) {
+        Ok(pre_dialed) => gate.admit(id, four_tuple, permit, Some(Box::new(pre_dialed))),
+        Err(error) => {
+            gate.reject(id, &four_tuple, &error);
+            let closed = gate.closed(&four_tuple, dial_context.path_name());
+            let (detail, trace, duration) = (error.detail(), dial_context.trace(), asked.elapsed());
+            let chosen = dial_context
+                .prediction()
+                .map(|(expected, left)| Box::new(expected.to_choice_record(&left, None, None)));
+            gate.emit_closed(
+                permit,
+                EndReason::ConnectFailed(error.cause),
+                SessionClosed { detail, trace, duration, chosen, ..closed },
+            );
+        }
+    }
+}
+
+/// What was reached, for another thread.
+fn pre_dialed(reached: ConnectedPath, dial_context: &DialContext, asked: Instant) -> Result<PreDialed, DialError> {
+    let Dialled { stream, server, opened } = reached.dialled;
+    let cipher = opened.and_then(|opened| opened.encrypt.then_some(opened.cipher));
+    Ok(PreDialed {
+        stream: stream.into_std().map_err(|_| Cause::Exhausted)?,
+        server,
+        cipher: cipher.map(|cipher| Rc::into_inner(cipher).expect("invariant: nobody else has it")),
+        taken: dial_context.path_taken(),
+        times: reached.times.unwrap_or_default(),
+        took: asked.elapsed(),
+    })
+}

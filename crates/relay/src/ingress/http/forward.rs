@@ -1,0 +1,250 @@
+//! One request and its answer.
+//!
+//! Both directions run at once: an answer may come before the request's body has gone (100 Continue, 413), and ends the
+//! exchange when it does. An idle connection that turns out to be dead costs a request that can be repeated one more
+//! try on a fresh one; a request that cannot be repeated never gets an idle connection.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::EndReason;
+use ekiden_proto::wire::http::{RequestHead, RequestTarget, Scheme};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+use super::exchange::{DeliveredResponse, exchange};
+use super::request_log::RequestLog;
+use super::rewriting::{self, OutgoingRequest};
+use super::upstream::{self, Upstream};
+use super::{ftp, responses, send_error};
+use crate::dial::DialError;
+use crate::ingress::HandshakeReader;
+use crate::ingress::responder::send_and_close;
+use crate::path::{self, PathChoice};
+use crate::pump;
+use crate::session::{Session, connect_by_paths};
+
+/// How often a client that has sent more than it was asked for is looked at.
+const CLIENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is left of the client's connection after an exchange.
+pub enum ClientConnection {
+    /// It may ask again.
+    Next,
+    /// It is to be closed.
+    Close,
+    /// It speaks another protocol now, with this server.
+    Upgraded(Rc<TcpStream>),
+}
+
+/// Why an exchange came to nothing.
+pub enum ExchangeError {
+    /// The section of the server, or of this `http` hop, ended before the first byte of an answer.
+    NoAnswer(Option<Box<str>>),
+    /// The client is to be told this.
+    Told(DialError),
+    /// The session is over.
+    Ended(EndReason),
+}
+
+impl From<Cause> for ExchangeError {
+    fn from(cause: Cause) -> Self {
+        Self::Told(cause.into())
+    }
+}
+
+impl From<EndReason> for ExchangeError {
+    fn from(end: EndReason) -> Self {
+        Self::Ended(end)
+    }
+}
+
+/// Forwards one request and its answer.
+///
+/// # Errors
+/// How the session ended.
+pub async fn run(
+    session: &Session,
+    reader: &mut HandshakeReader<'_>,
+    mut head: RequestHead,
+) -> Result<ClientConnection, EndReason> {
+    if !rewriting::decrement_max_forwards(&mut head) {
+        let (status, reason) = if head.method == "OPTIONS" { (200, "OK") } else { (405, "Method Not Allowed") };
+        send_error(&session.client, status, reason).await;
+        return Err(EndReason::Finished);
+    }
+    let RequestTarget::Absolute { scheme, target, .. } = &head.target else {
+        unreachable!("invariant: only requests in absolute form are forwarded")
+    };
+    session.set_target(target);
+    match scheme {
+        Scheme::Ftp => ftp::run(session, reader, head).await,
+        Scheme::Https => {
+            send_error(&session.client, 501, "Use CONNECT for https").await;
+            Err(EndReason::BadHandshake("https without CONNECT"))
+        }
+        Scheme::Http => forward(session, reader, head).await,
+    }
+}
+
+/// Forwards a request to a server, or to a hop that does with its URL whatever the scheme says.
+///
+/// # Errors
+/// How the session ended.
+pub async fn forward(
+    session: &Session,
+    reader: &mut HandshakeReader<'_>,
+    head: RequestHead,
+) -> Result<ClientConnection, EndReason> {
+    let RequestTarget::Absolute { target, .. } = &head.target else {
+        unreachable!("invariant: only requests in absolute form are forwarded")
+    };
+    let target = target.clone();
+    let mut log = RequestLog::new(session, &head);
+    match try_paths(session, reader, &target, head, &mut log).await {
+        Ok(after) => Ok(after),
+        Err(ExchangeError::Ended(end)) => {
+            pump::abort(&session.client);
+            Err(end)
+        }
+        Err(ExchangeError::NoAnswer(hop)) => {
+            let error = DialError { hop: hop.map(String::from), ..Cause::Reset.into() };
+            Err(give_up(session, &error, &mut log).await)
+        }
+        Err(ExchangeError::Told(error)) => Err(give_up(session, &error, &mut log).await),
+    }
+}
+
+/// By the first way whose first hop is there.
+async fn try_paths(
+    session: &Session,
+    reader: &mut HandshakeReader<'_>,
+    target: &Target,
+    head: RequestHead,
+    log: &mut RequestLog<'_>,
+) -> Result<ClientConnection, ExchangeError> {
+    let ways = session.dial_context.paths(target)?;
+    if path::racing_count(&ways) > 1 && ways.iter().all(|way| way.path.http_hop().is_none()) {
+        return race(session, reader, (target, ways), head, log).await;
+    }
+    let mut result = Err(Cause::HopFailed.into());
+    let mut head = Some(head);
+    for (at, way) in ways.iter().enumerate() {
+        session.dial_context.on_attempt(way);
+        // Kept as long as there is another way.
+        let this = if at + 1 < ways.len() { head.clone() } else { head.take() };
+        let Some(this) = this else { break };
+        let outgoing = rewriting::rewrite_request(session, way, this);
+        let attempt = Attempt { target, way, ways: ways.len() };
+        result = try_idle_then_fresh(session, reader, attempt, &outgoing, log).await;
+        match &result {
+            Err(ExchangeError::Told(error)) if error.first_hop_down => session.dial_context.on_failure(way, error),
+            _ => break,
+        }
+    }
+    result
+}
+
+/// By the first of several ways that stands: nobody knows yet which is the best.
+async fn race(
+    session: &Session,
+    reader: &mut HandshakeReader<'_>,
+    (target, ways): (&Target, Vec<PathChoice>),
+    head: RequestHead,
+    log: &mut RequestLog<'_>,
+) -> Result<ClientConnection, ExchangeError> {
+    let asked = Instant::now();
+    let reached = Box::pin(connect_by_paths(&session.dial_context, target, ways)).await.map_err(ExchangeError::Told)?;
+    let (way, outgoing) = (&reached.way, rewriting::rewrite_request(session, &reached.way, head));
+    let upstream = upstream::from_dialled(session, way, reached.dialled, asked).await.map_err(ExchangeError::Told)?;
+    send_on(session, reader, Attempt { target, way, ways: 1 }, &outgoing, upstream, log).await
+}
+
+/// Where a request goes, and which of how many ways is tried.
+#[derive(Clone, Copy)]
+struct Attempt<'a> {
+    target: &'a Target,
+    way: &'a PathChoice,
+    ways: usize,
+}
+
+/// Tells the client why, and hangs up.
+pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<'_>) -> EndReason {
+    log.status = error.cause_for_client().http_status();
+    session.release_upstream();
+    let page = responses::dial_error_response(error, !session.context.listener.admits_unauthenticated());
+    send_and_close(&session.client, if log.method == "HEAD" { responses::head_only(&page) } else { &page }).await;
+    session.record_dial_error(error)
+}
+
+/// On an idle connection first, where the request may be repeated, and then on a fresh one.
+async fn try_idle_then_fresh(
+    session: &Session,
+    reader: &mut HandshakeReader<'_>,
+    attempt: Attempt<'_>,
+    outgoing: &OutgoingRequest,
+    log: &mut RequestLog<'_>,
+) -> Result<ClientConnection, ExchangeError> {
+    let Attempt { target, way, ways } = attempt;
+    if let Some(idle) = outgoing.repeatable.then(|| upstream::take_idle(session, way, target)).flatten() {
+        match send_on(session, reader, attempt, outgoing, idle, log).await {
+            Err(ExchangeError::NoAnswer(_)) => session.context.shared().metrics.record_upstream_reuse("stale"),
+            decided => return decided,
+        }
+    }
+    let fresh = Box::pin(upstream::dial(session, way, ways, target)).await.map_err(ExchangeError::Told)?;
+    send_on(session, reader, attempt, outgoing, fresh, log).await
+}
+
+async fn send_on(
+    session: &Session,
+    reader: &mut HandshakeReader<'_>,
+    attempt: Attempt<'_>,
+    outgoing: &OutgoingRequest,
+    mut upstream: Upstream,
+    log: &mut RequestLog<'_>,
+) -> Result<ClientConnection, ExchangeError> {
+    log.reused = upstream.reused;
+    let idle = session.context.config.timeouts.idle;
+    let finished = tokio::select! {
+        biased;
+        finished = exchange(session, reader, outgoing, &mut upstream, log) => finished?,
+        // Nobody reads from a client whose request is complete, so its end has to be watched for.
+        end = wait_client_gone(session) => return Err(end.into()),
+        // Before the answer has begun there is a status for it; afterwards it can only be broken off.
+        () = pump::wait_idle(&session.stats, idle) => {
+            return Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() });
+        }
+    };
+    match finished {
+        DeliveredResponse { upgraded: true, .. } => Ok(ClientConnection::Upgraded(upstream.stream)),
+        DeliveredResponse { server_stays, client_stays, .. } => {
+            session.release_upstream();
+            if server_stays {
+                upstream::release(session, attempt.way, attempt.target, upstream);
+            }
+            Ok(if client_stays { ClientConnection::Next } else { ClientConnection::Close })
+        }
+    }
+}
+
+/// Completes when the client is gone: reset, or closed and nothing has moved for the half-close time since. A client that has
+/// closed may have left for good, or may still want the answer; it looks the same.
+async fn wait_client_gone(session: &Session) -> EndReason {
+    loop {
+        match session.client.peek(&mut [0]).await {
+            Ok(0) => break,
+            // It belongs to the body, or to the next request; the end comes behind it.
+            Ok(_) => sleep(CLIENT_POLL_INTERVAL).await,
+            // The kernel tells of a reset once, so it has to be taken for one here.
+            Err(_) => return EndReason::ResetByClient,
+        }
+    }
+    tokio::select! {
+        _ = session.client.ready(Interest::ERROR) => EndReason::ResetByClient,
+        () = pump::wait_idle(&session.stats, session.context.config.timeouts.half_close_idle) => EndReason::HalfCloseIdle,
+    }
+}

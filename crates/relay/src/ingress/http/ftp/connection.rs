@@ -1,0 +1,243 @@
+//! The control connection to an FTP server, and the data connections it arranges.
+//!
+//! The client crate wants data connections from a function that may run anywhere, while our dialling never leaves its
+//! thread. So its function only sends the port over and waits, and [`Server::begin`] dials while the crate's own work
+//! stands still. The address in a passive reply is ignored, only its port counts: a server must not send us elsewhere.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::{Host, Target};
+use ekiden_proto::cause::Cause;
+use suppaftp::tokio::{AsyncFtpStream, AsyncNoTlsStream, TransferStream};
+use suppaftp::types::{FileType, FormatControl};
+use suppaftp::{FtpError, FtpResult, Mode, Status};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::FtpFailure;
+use super::url::{Latin1, Login, TransferForm};
+use crate::dial::{Dialled, into_owned_stream};
+use crate::path::PathChoice;
+use crate::session::{ConnectedPath, Session, dial};
+
+/// A data connection; [`Server::complete`] ends it well.
+pub type Transfer = TransferStream<AsyncNoTlsStream>;
+
+/// What a data connection is for.
+#[derive(Clone, Copy)]
+pub enum TransferCommand<'a> {
+    /// `RETR`.
+    Retrieve(&'a str),
+    /// `STOR`.
+    Store(&'a str),
+    /// `LIST` of the working directory.
+    List,
+}
+
+/// Replies with which a transfer begins.
+const TRANSFER_STARTED: [Status; 2] = [Status::AboutToSend, Status::AlreadyOpen];
+
+/// A control connection that has logged in.
+pub struct FtpConnection<'a> {
+    ftp: AsyncFtpStream,
+    dials: mpsc::Receiver<DialRequest>,
+    attempt: ServerPath<'a>,
+}
+
+/// A data connection that the client crate wants.
+struct DialRequest {
+    port: u16,
+    answer: oneshot::Sender<TcpStream>,
+}
+
+/// How to get to the server again.
+struct ServerPath<'a> {
+    session: &'a Session,
+    /// The way that worked: the server knows the client by where it comes from.
+    way: PathChoice,
+    host: Host,
+    /// The address that answered, where we know it: a hop does not tell.
+    address: Option<IpAddr>,
+}
+
+impl<'a> FtpConnection<'a> {
+    /// Connects and logs in.
+    pub async fn open(session: &'a Session, target: &Target, login: &Login) -> Result<Self, FtpFailure> {
+        let asked = Instant::now();
+        let ConnectedPath { dialled, way, .. } = dial(&session.dial_context, target).await.map_err(FtpFailure::Dial)?;
+        let address = way.path.is_direct().then_some(dialled.server.0.ip());
+        let attempt = ServerPath { session, way, host: target.host.clone(), address };
+        let control = attempt.adopt(dialled, asked).await?;
+        let ftp = with_timeout(attempt.reply_timeout(), AsyncFtpStream::connect_with_stream(control)).await?;
+        // There is one data connection at a time.
+        let (requests, dials) = mpsc::channel(1);
+        let mut ftp =
+            ftp.passive_stream_builder(move |address| Box::pin(request_dial(requests.clone(), address.port())));
+        // It has no address in its reply, so it works through address translation and for IPv6 (RFC 2428, 3).
+        ftp.set_mode(Mode::ExtendedPassive);
+        ftp.set_encoding(Latin1).await;
+        with_timeout(attempt.reply_timeout(), ftp.login(&login.user, &login.password)).await?;
+        Ok(Self { ftp, dials, attempt })
+    }
+
+    /// `TYPE`.
+    pub async fn set_form(&mut self, form: TransferForm) -> Result<(), FtpFailure> {
+        let file_type = match form {
+            TransferForm::Text => FileType::Ascii(FormatControl::Default),
+            TransferForm::Binary | TransferForm::Folder => FileType::Image,
+        };
+        with_timeout(self.attempt.reply_timeout(), self.ftp.transfer_type(file_type)).await
+    }
+
+    /// `SIZE` (RFC 3659, 4).
+    pub async fn size(&mut self, path: &str) -> Result<u64, FtpFailure> {
+        with_timeout(self.attempt.reply_timeout(), self.ftp.size(path)).await.map(|size| size as u64)
+    }
+
+    /// `MDTM` (RFC 3659, 3), as HTTP writes dates (RFC 9110, 5.6.7); nothing when the server does not tell.
+    pub async fn modified(&mut self, path: &str) -> Result<Option<String>, FtpFailure> {
+        match with_timeout(self.attempt.reply_timeout(), self.ftp.mdtm(path)).await {
+            Ok(date) => Ok(Some(date.format("%a, %d %b %Y %H:%M:%S GMT").to_string())),
+            Err(FtpFailure::Said(_) | FtpFailure::Refused(..)) => Ok(None),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// `CWD`.
+    pub async fn enter(&mut self, path: &str) -> Result<(), FtpFailure> {
+        with_timeout(self.attempt.reply_timeout(), self.ftp.cwd(path)).await
+    }
+
+    /// Opens a data connection and gives the order. Extended passive first, then passive, which older servers know.
+    pub async fn start_transfer(&mut self, order: TransferCommand<'_>) -> Result<Transfer, FtpFailure> {
+        let mut dialled = false;
+        match self.try_start_transfer(order, &mut dialled).await {
+            Err(FtpFailure::Said(_) | FtpFailure::Refused(..)) if !dialled => {
+                self.ftp.set_mode(Mode::Passive);
+                self.try_start_transfer(order, &mut dialled).await
+            }
+            decided => decided,
+        }
+    }
+
+    async fn try_start_transfer(
+        &mut self,
+        order: TransferCommand<'_>,
+        dialled: &mut bool,
+    ) -> Result<Transfer, FtpFailure> {
+        let Self { ftp, dials, attempt } = self;
+        let beginning = async {
+            let mut begun = pin!(send_command(ftp, order));
+            loop {
+                tokio::select! {
+                    transfer = &mut begun => return transfer.map_err(FtpFailure::from),
+                    Some(DialRequest { port, answer }) = dials.recv() => {
+                        *dialled = true;
+                        // Nobody waits for it only when `begun` has failed, which the next turn sees.
+                        let _ = answer.send(attempt.dial(port).await?);
+                    }
+                }
+            }
+        };
+        timeout(attempt.reply_timeout(), beginning).await.unwrap_or_else(|_| Err(Cause::TimedOut.into()))
+    }
+
+    /// Closes a data connection and hears what became of the transfer.
+    pub async fn complete(&self, transfer: Transfer, patience: Duration) -> Result<(), FtpFailure> {
+        // As long as the session holds its twin, nothing is closed.
+        self.attempt.session.release_upstream();
+        with_timeout(patience, transfer.finish()).await
+    }
+
+    /// `QUIT`, without waiting for the answer.
+    pub async fn quit(mut self) {
+        let _ = timeout(Duration::ZERO, self.ftp.quit()).await;
+    }
+}
+
+/// The socket of a data connection.
+pub fn socket(transfer: &Transfer) -> &TcpStream {
+    transfer.get_ref().get_ref()
+}
+
+async fn send_command(ftp: &mut AsyncFtpStream, order: TransferCommand<'_>) -> FtpResult<Transfer> {
+    match order {
+        TransferCommand::Retrieve(path) => ftp.retr_as_stream(path).await,
+        TransferCommand::Store(path) => ftp.put_with_stream(path).await,
+        // A name behind LIST may be read as an option, so the directory has been entered before.
+        TransferCommand::List => ftp.custom_data_command("LIST", &TRANSFER_STARTED).await.map(|(_, transfer)| transfer),
+    }
+}
+
+/// Runs in the client crate: has a data connection dialled.
+async fn request_dial(requests: mpsc::Sender<DialRequest>, port: u16) -> FtpResult<TcpStream> {
+    let (answer, dialled) = oneshot::channel();
+    let gone = |_| FtpError::ConnectionError(io::ErrorKind::NotConnected.into());
+    requests.try_send(DialRequest { port, answer }).map_err(|_| gone(()))?;
+    dialled.await.map_err(|_| gone(()))
+}
+
+impl ServerPath<'_> {
+    /// How long a reply may take.
+    fn reply_timeout(&self) -> Duration {
+        self.session.context.config.timeouts.connect
+    }
+
+    /// A name may have several addresses, and only the server at the one that answered waits for us. So that one is
+    /// dialled, where the access rules allow it both under its name and without.
+    fn host(&self, port: u16) -> Host {
+        let context = self.session.dial_context.current_listener();
+        let rules = self.session.dial_context.dialler_for(&context, 1).rules;
+        let permitted = |host, ip| rules.permits(host, Some(ip), port);
+        match self.address {
+            Some(ip) if permitted(&self.host, ip) && permitted(&Host::from(ip), ip) => Host::from(ip),
+            _ => self.host.clone(),
+        }
+    }
+
+    async fn dial(&self, port: u16) -> Result<TcpStream, FtpFailure> {
+        let target = Target::new(self.host(port), port);
+        let target =
+            target.map_err(|_| FtpFailure::Refused(502, "The server named no port for its data connection."))?;
+        let (session, asked) = (self.session, Instant::now());
+        let context = session.dial_context.current_listener();
+        let dialler = session.dial_context.dialler_for(&context, 1);
+        let dialled = dialler.connect(&self.way, &target, &session.dial_context.open_params()).await;
+        self.adopt(dialled.map_err(FtpFailure::Dial)?, asked).await
+    }
+
+    /// The client crate owns its sockets, so the session looks at them through descriptors of its own.
+    async fn adopt(&self, dialled: Dialled, asked: Instant) -> Result<TcpStream, FtpFailure> {
+        let twin = duplicate(&dialled.stream).map_err(|_| FtpFailure::from(Cause::Exhausted))?;
+        let (stream, server) = into_owned_stream(dialled).await.map_err(FtpFailure::Dial)?;
+        self.session.on_connected(server, Rc::new(twin), asked);
+        Ok(stream)
+    }
+}
+
+fn duplicate(stream: &TcpStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(stream.as_fd().try_clone_to_owned()?.into())
+}
+
+async fn with_timeout<T>(patience: Duration, work: impl Future<Output = FtpResult<T>>) -> Result<T, FtpFailure> {
+    match timeout(patience, work).await {
+        Ok(done) => done.map_err(FtpFailure::from),
+        Err(_) => Err(Cause::TimedOut.into()),
+    }
+}
+
+impl From<FtpError> for FtpFailure {
+    fn from(error: FtpError) -> Self {
+        match error {
+            FtpError::UnexpectedResponse(response) => Self::Said(response),
+            FtpError::ConnectionError(error) if error.kind() != io::ErrorKind::InvalidData => Cause::Reset.into(),
+            _ => Self::Refused(502, "The server does not speak FTP as it should."),
+        }
+    }
+}

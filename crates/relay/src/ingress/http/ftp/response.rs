@@ -1,0 +1,140 @@
+//! What the client sees: heads, short pages for people, and which HTTP status an FTP reply means.
+
+use ekiden_proto::direction::Direction;
+use ekiden_proto::wire::http::{BodyFraming, Headers, Version, rewrite};
+use suppaftp::Status;
+use suppaftp::types::Response;
+
+use super::{FtpFailure, FtpRequest, Method};
+use crate::ingress::http::forward::ClientConnection;
+use crate::pump;
+
+/// Longest piece of the server's own words on a page, in characters.
+const MAX_QUOTE: usize = 500;
+
+/// The head of an answer.
+pub struct FtpResponse {
+    /// The status.
+    pub status: u16,
+    /// Fields, without those of framing and connection.
+    pub headers: Headers,
+    /// What follows, unless only the head was wanted.
+    pub body: BodyFraming,
+    /// Whether the client's connection may stay as far as the request is concerned.
+    pub stays: bool,
+}
+
+impl FtpRequest<'_> {
+    /// Writes the head of an answer, and says what is left of the client's connection once the body is written, too.
+    pub async fn begin(&self, answer: FtpResponse) -> Result<ClientConnection, FtpFailure> {
+        let FtpResponse { status, mut headers, body, stays } = answer;
+        rewrite::set_framing(&mut headers, body);
+        let stays = stays && (body != BodyFraming::UntilClose || self.method == Method::Head);
+        if !stays {
+            headers.push("Connection", "close");
+        } else if self.version == Version::Http10 {
+            headers.push("Connection", "keep-alive");
+        }
+        if body == BodyFraming::UntilClose {
+            // Until [`RequestedControl::finish`] the client gets a reset when this relay is killed.
+            pump::abort(&self.session.client);
+        }
+        self.log.borrow_mut().status = status;
+        self.write(&rewrite::write_response(status, reason(status), &headers)).await?;
+        Ok(if stays { ClientConnection::Next } else { ClientConnection::Close })
+    }
+
+    /// The body is whole: from now on the end of the client's connection is an orderly one.
+    pub fn finish(&self) {
+        pump::cancel_abort(&self.session.client);
+    }
+
+    /// Writes bytes of our own making.
+    pub async fn write(&self, bytes: &[u8]) -> Result<(), FtpFailure> {
+        let client = &self.session.client;
+        let written = self.lane(client, client, Direction::Down).write(bytes).await;
+        written.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))
+    }
+
+    /// Answers with one sentence.
+    pub async fn send_page(
+        &self,
+        status: u16,
+        sentence: &str,
+        mut headers: Headers,
+    ) -> Result<ClientConnection, FtpFailure> {
+        let text = format!("{sentence}\n");
+        headers.push("Content-Type", "text/plain; charset=utf-8");
+        headers.push("X-Content-Type-Options", "nosniff");
+        headers.push("Cache-Control", "no-store");
+        // Nobody knows how much of an upload that fails is still to come.
+        let stays = self.stays && self.method != Method::Put;
+        let body = BodyFraming::Length(text.len() as u64);
+        self.with_idle_timeout(async {
+            let after = self.begin(FtpResponse { status, headers, body, stays }).await?;
+            if self.method != Method::Head {
+                self.write(text.as_bytes()).await?;
+            }
+            Ok(after)
+        })
+        .await
+    }
+
+    /// Answers with what an FTP reply means.
+    pub async fn explain(&self, response: &Response) -> Result<ClientConnection, FtpFailure> {
+        let status = http_status(response.status, self.method);
+        let mut headers = Headers::new();
+        if status == 401 {
+            headers.push("WWW-Authenticate", format!("Basic realm=\"{}\"", self.location.realm()));
+        }
+        let words = String::from_utf8_lossy(&response.body);
+        let words = words.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
+        let quote: String = words.take(MAX_QUOTE).collect();
+        self.send_page(status, &format!("The FTP server says: {quote}"), headers).await
+    }
+
+    /// Sends the client to the same path with a slash, so that relative links lead into the directory.
+    pub async fn redirect(&self) -> Result<ClientConnection, FtpFailure> {
+        let mut headers = Headers::new();
+        headers.push("Location", self.location.with_slash());
+        self.send_page(301, "This is a directory.", headers).await
+    }
+
+    /// Answers methods that nobody needs for files.
+    pub async fn method_not_allowed(&self) -> Result<ClientConnection, FtpFailure> {
+        let mut headers = Headers::new();
+        headers.push("Allow", "GET, HEAD, PUT");
+        self.send_page(405, "Only GET, HEAD and PUT are possible for ftp.", headers).await
+    }
+}
+
+/// The HTTP status for an FTP reply (RFC 959, 4.2.2).
+fn http_status(status: Status, method: Method) -> u16 {
+    match status {
+        Status::NotLoggedIn | Status::InvalidCredentials | Status::LoginNeedAccount | Status::StoringNeedAccount => 401,
+        // What is to be put need not be there: "550" must mean that it may not be put.
+        Status::FileUnavailable if method == Method::Put => 403,
+        Status::FileUnavailable => 404,
+        Status::BadFilename => 403,
+        Status::ExceededStorage | Status::RequestedActionNotTaken => 507,
+        Status::ReadyMinute | Status::NotAvailable | Status::HostUnavailable | Status::RequestFileActionIgnored => 503,
+        _ => 502,
+    }
+}
+
+const fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        201 => "Created",
+        301 => "Moved Permanently",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        409 => "Conflict",
+        503 => "Service Unavailable",
+        507 => "Insufficient Storage",
+        _ => "Bad Gateway",
+    }
+}

@@ -1,0 +1,89 @@
+//! The relay's own answers: short pages with the true cause, for people and, in `Proxy-Status`, for programs (RFC 9209).
+
+use ekiden_proto::wire::http::{Headers, rewrite};
+use tokio::net::TcpStream;
+
+use crate::dial::DialError;
+use crate::ingress::responder::send_and_close;
+
+/// The name in `FirstHop` and `Proxy-Status`.
+pub const NAME: &str = "ekiden";
+
+/// For people who open the relay's address in a browser.
+pub const NOT_A_SERVER: &str = "This is ekiden, a proxy. Set it as the HTTP or SOCKS proxy of your program.";
+
+/// Answers with a status of our own and hangs up.
+pub async fn send_error(client: &TcpStream, status: u16, reason: &str) {
+    send_and_close(client, &page(status, reason, reason)).await;
+}
+
+/// The answer for a failed dial; it names hops where the client may know them.
+pub fn dial_error_response(error: &DialError, names_hops: bool) -> Vec<u8> {
+    let (cause, sentence) = (error.cause_for_client(), error.message(names_hops));
+    let mut headers = plain_text(&sentence);
+    let details = error.hop.as_ref().map(|_| format!("; details={}", quoted(&sentence))).unwrap_or_default();
+    headers.push("Proxy-Status", format!("{NAME}; error={}{details}", cause.proxy_status()));
+    let status = cause.http_status();
+    let reason = match status {
+        403 => "Forbidden",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Bad Gateway",
+    };
+    with_body(status, reason, &headers, &sentence)
+}
+
+/// A String of a structured field (RFC 8941, 3.3.3), which has ASCII only.
+fn quoted(text: &str) -> String {
+    let escaped = text.chars().fold(String::new(), |mut escaped, char| {
+        if matches!(char, '"' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(if matches!(char, ' '..='~') { char } else { '?' });
+        escaped
+    });
+    format!("\"{escaped}\"")
+}
+
+/// What HEAD gets of an answer of ours (RFC 9110, 9.3.2).
+pub fn head_only(answer: &[u8]) -> &[u8] {
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
+    &answer[..end]
+}
+
+/// An answer with one sentence as its body.
+pub fn page(status: u16, reason: &str, sentence: &str) -> Vec<u8> {
+    with_body(status, reason, &plain_text(sentence), sentence)
+}
+
+/// Asks for user name and password (RFC 9110, 11.7).
+pub fn challenge() -> Vec<u8> {
+    let sentence = "This relay asks for a user name and a password.";
+    let mut headers = plain_text(sentence);
+    headers.push("Proxy-Authenticate", r#"Basic realm="ekiden", charset="UTF-8""#);
+    with_body(407, "Proxy Authentication Required", &headers, sentence)
+}
+
+/// The password could not be checked (RFC 9110, 15.6.4). Not 407: browsers ask the user for another password then.
+pub fn overloaded() -> Vec<u8> {
+    let sentence = "This relay has too many passwords to check; try again.";
+    let mut headers = plain_text(sentence);
+    headers.push("Retry-After", "1".to_owned());
+    with_body(503, "Service Unavailable", &headers, sentence)
+}
+
+fn plain_text(sentence: &str) -> Headers {
+    let mut headers = Headers::new();
+    headers.push("Content-Type", "text/plain; charset=utf-8");
+    headers.push("Content-Length", (sentence.len() + 1).to_string());
+    headers.push("Cache-Control", "no-store");
+    headers.push("Connection", "close");
+    headers
+}
+
+fn with_body(status: u16, reason: &str, headers: &Headers, sentence: &str) -> Vec<u8> {
+    let mut answer = rewrite::write_response(status, reason, headers);
+    answer.extend_from_slice(sentence.as_bytes());
+    answer.push(b'\n');
+    answer
+}

@@ -1,0 +1,216 @@
+//! Where a session comes in: the listener and all that a session needs from there, and the bounds on how many come in.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::addr::ClientAddr;
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::{EndReason, Event};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use super::admission::{Client, SessionPermit};
+use super::services::Shared;
+use super::{section, transparent};
+use crate::config::budget::Budget;
+use crate::config::{Config, Listener, ListenerKind};
+use crate::dial::Resolver;
+use crate::events::metrics::listeners::ListenerTotals;
+use crate::pump::{PipePool, abort};
+use crate::session::{self, Origin, Session};
+use crate::worker::Worker;
+
+/// How long accepting pauses when accept(2) has failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// One way in, on one thread, under one configuration.
+pub struct ListenerContext {
+    /// The thread's state.
+    pub worker: Rc<Worker>,
+    /// The configuration in force when the session began.
+    pub config: Arc<Config>,
+    /// The listener.
+    pub listener: Arc<Listener>,
+    names: Rc<Resolver>,
+    totals: Arc<ListenerTotals>,
+    budget: Budget,
+    /// Whether a gate bounds how many come in.
+    gated: bool,
+}
+
+impl ListenerContext {
+    /// Sessions that come in by `listener` from now on.
+    pub fn new(
+        worker: &Rc<Worker>,
+        config: &Arc<Config>,
+        listener: Arc<Listener>,
+        names: &Rc<Resolver>,
+        budget: Budget,
+        gated: bool,
+    ) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            config: Arc::clone(config),
+            names: Rc::clone(names),
+            totals: worker.shared.metrics.totals(&listener.name),
+            budget,
+            gated: gated && listener.kind.is_transparent(),
+            listener,
+        }
+    }
+
+    /// The log and the metrics.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.worker.shared
+    }
+
+    /// The thread's pipes.
+    pub fn pipes(&self) -> &PipePool {
+        &self.worker.pipes
+    }
+
+    /// The listener's byte counters.
+    pub fn totals(&self) -> Arc<ListenerTotals> {
+        Arc::clone(&self.totals)
+    }
+
+    /// The thread's resolver.
+    pub fn resolver(&self) -> &Resolver {
+        &self.names
+    }
+
+    /// Tells the operator.
+    pub fn warn(&self, message: String) {
+        self.shared().emit(&Event::Warning { message });
+    }
+
+    /// Waits until there is a place for one more session.
+    pub async fn wait_for_place(&self) {
+        let (admission, most) = (&self.shared().admission, self.budget.sessions);
+        if !self.gated && admission.sessions() >= most {
+            let _paused = self.paused("session_limit");
+            admission.wait_below(most).await;
+        }
+    }
+
+    /// Lets some time pass before the next attempt to accept.
+    pub async fn pause(&self, reason: &'static str) {
+        let _paused = self.paused(reason);
+        sleep(ACCEPT_PAUSE).await;
+    }
+
+    fn paused(&self, reason: &'static str) -> AcceptPause<'_> {
+        self.shared().emit(&Event::AcceptPaused { listener: self.listener.name.clone(), reason });
+        AcceptPause { context: self }
+    }
+
+    /// Takes a connection: a client's is a session at once, a relay's when it opens one.
+    pub fn admit(self: &Rc<Self>, client: TcpStream, address: SocketAddr) {
+        let address = ClientAddr(canonical(address));
+        if self.listener.kind.is_transparent() {
+            return self.admit_intercepted(client, address);
+        }
+        if self.listener.kind == ListenerKind::Section {
+            self.admit_relay(client, address);
+        } else {
+            self.admit_client(client, address, Origin::Itself);
+        }
+    }
+
+    /// Takes a connection of a relay, which has no session yet.
+    fn admit_relay(self: &Rc<Self>, relay: TcpStream, address: ClientAddr) {
+        match self.shared().admission.enter_pending(address.0.ip(), self.budget.pending) {
+            Some(permit) => {
+                tokio::task::spawn_local(section::serve_connection(Rc::clone(self), relay, address, permit));
+            }
+            None => self.shared().metrics.record_section_evicted(&self.listener.name),
+        }
+    }
+
+    /// Takes a connection of a client, unless the client has all its places.
+    fn admit_client(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Origin) {
+        let most = self.config.limits.sessions_per_client;
+        match self.shared().admission.enter_client(Client::Address(address.0.ip()), most) {
+            Some(permit) => self.start_session(client, address, came, permit.enter()),
+            None => {
+                abort(&client);
+                self.reject(client, address, came, (EndReason::ClientLimit, None));
+            }
+        }
+    }
+
+    /// Takes a connection that the rules have caught; if the gate has let it in, it has a place already.
+    fn admit_intercepted(self: &Rc<Self>, client: TcpStream, address: ClientAddr) {
+        let ends = transparent::four_tuple(self, &client, address);
+        match ends.and_then(|ends| self.shared().pending_connections.accept(ends)) {
+            Some((permit, pre_dialed)) => {
+                self.start_session(client, address, Origin::Caught { ends, pre_dialed }, permit)
+            }
+            None => self.admit_client(client, address, Origin::Caught { ends, pre_dialed: None }),
+        }
+    }
+
+    /// Takes a place for a session of `client` that has no connection yet.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn try_admit(&self, client: IpAddr) -> Result<SessionPermit, &'static str> {
+        let admission = &self.shared().admission;
+        if admission.sessions() >= self.budget.sessions {
+            return Err("session_limit");
+        }
+        let permit = admission.enter_client(Client::Address(client), self.config.limits.sessions_per_client);
+        permit.ok_or("client_limit")?.try_enter(self.budget.sessions).map_err(|_| "session_limit")
+    }
+
+    /// Takes a place for a session whose connection has been accepted before. While all places are taken it waits for one.
+    ///
+    /// # Errors
+    /// The client has all its places, or none became free within `timeouts.connect` or before the relay drains.
+    pub async fn admit_later(&self, client: Client) -> Result<SessionPermit, EndReason> {
+        let most = self.config.limits.sessions_per_client;
+        let permit = self.shared().admission.enter_client(client, most).ok_or(EndReason::ClientLimit)?;
+        let entering = timeout(self.config.timeouts.connect, permit.enter_below(self.budget.sessions));
+        match self.worker.drain_state.work_first(entering).await {
+            Some(Ok(permit)) => Ok(permit),
+            _ => Err(EndReason::ConnectFailed(Cause::Exhausted)),
+        }
+    }
+
+    /// Begins a session.
+    pub fn start_session(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Origin, permit: SessionPermit) {
+        let session = Session::open(Rc::clone(self), client, address, came, Some(permit));
+        tokio::task::spawn_local(session::run(session));
+    }
+
+    /// Ends a connection that has no place, with the closing event of a session.
+    pub fn reject(
+        self: &Rc<Self>,
+        client: TcpStream,
+        address: ClientAddr,
+        came: Origin,
+        (end, detail): (EndReason, Option<String>),
+    ) {
+        let session = Session::open(Rc::clone(self), client, address, came, None);
+        session.set_detail(detail);
+        session.set_end(end);
+    }
+}
+
+/// A pause in accepting. Its end is an event, also where the wait is given up.
+struct AcceptPause<'a> {
+    context: &'a ListenerContext,
+}
+
+impl Drop for AcceptPause<'_> {
+    fn drop(&mut self) {
+        self.context.shared().emit(&Event::AcceptResumed { listener: self.context.listener.name.clone() });
+    }
+}
+
+/// A dual-stack socket sees IPv4 addresses as ::ffff:a.b.c.d.
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,139 @@
+//! What all threads of the relay share: the log, the metrics, and the counts that limits speak of.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use ekiden_proto::event::{Event, SessionClosed};
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::wire::section::{TicketIssuer, TraceId};
+
+use super::admission::Admission;
+use super::gate::PendingConnections;
+use crate::events::log::Log;
+use crate::events::metrics::Metrics;
+use crate::events::recent::RecentEvents;
+use crate::events::traces::TraceHandle;
+use crate::fleet::FleetDirectory;
+use crate::path::estimates::{EstimateHistory, EstimateStore, ReportClients};
+use crate::path::selector::PathSelector;
+use crate::pool::Pools;
+use crate::server::upgrade::UpgradeAttempts;
+use crate::shaping::fair_share::SharedInterfaces;
+use crate::tunnel::{LaneRegistry, Tunnels};
+
+/// Shared by all threads.
+#[derive(Debug)]
+pub struct Shared {
+    /// Where events are written.
+    pub log: Log,
+    /// Where events are counted.
+    pub metrics: Metrics,
+    /// What happened lately.
+    pub recent_events: RecentEvents,
+    next_session: AtomicU64,
+    /// The places for sessions and for relays that have not opened one yet.
+    pub admission: Arc<Admission>,
+    /// The traces of sessions that have come from a relay and are under way.
+    active_traces: Mutex<HashSet<TraceId>>,
+    /// What makes the next handshake of a relay shorter.
+    pub tickets: TicketIssuer,
+    /// When this process began; tickets count their time from here, so that no change of the clock touches them.
+    pub started_at: Instant,
+    /// Ready connections to next relays.
+    pub pools: Arc<Pools>,
+    /// Who else there is.
+    pub fleet: FleetDirectory,
+    /// Interfaces whose rate sections share.
+    pub shared_interfaces: Arc<SharedInterfaces>,
+    /// Connections that the rules have caught.
+    pub pending_connections: PendingConnections,
+    /// The devices of tunnels.
+    pub tunnels: Tunnels,
+    /// Their lanes.
+    pub lanes: LaneRegistry,
+    /// What sections are like.
+    pub estimates: Arc<EstimateStore>,
+    /// Connections on which other relays say what theirs are like.
+    pub reports: ReportClients,
+    /// What was measured, by hour.
+    pub history: EstimateHistory,
+    /// Who chooses paths.
+    pub path_selector: PathSelector,
+    /// Upgrades that came to nothing.
+    pub upgrades: UpgradeAttempts,
+    /// Sessions as OpenTelemetry has them.
+    pub traces: TraceHandle,
+}
+
+impl Shared {
+    /// Nothing has happened yet.
+    #[must_use]
+    pub fn new(log: Log) -> Arc<Self> {
+        let (metrics, began) = (Metrics::new(), Instant::now());
+        let estimates = Arc::new(EstimateStore::new(began));
+        Arc::new_cyclic(|shared: &Weak<Self>| Self {
+            pools: Arc::new(Pools::new(metrics.pools.clone(), emitter(shared.clone()))),
+            fleet: FleetDirectory::new(shared.clone()),
+            traces: TraceHandle::new(metrics.traces.clone()),
+            log,
+            metrics,
+            recent_events: RecentEvents::default(),
+            next_session: AtomicU64::new(1),
+            admission: Arc::default(),
+            active_traces: Mutex::default(),
+            tickets: TicketIssuer::generate(),
+            started_at: began,
+            shared_interfaces: Arc::default(),
+            pending_connections: PendingConnections::default(),
+            tunnels: Tunnels::default(),
+            lanes: LaneRegistry::default(),
+            reports: ReportClients::default(),
+            history: EstimateHistory::default(),
+            upgrades: UpgradeAttempts::default(),
+            path_selector: PathSelector::new(Arc::clone(&estimates)),
+            estimates,
+        })
+    }
+
+    /// Tells everyone who listens.
+    pub fn emit(&self, event: &Event) {
+        self.metrics.observe(event);
+        self.recent_events.record(event);
+        self.log.write(event);
+    }
+
+    /// Tells them how a session has ended; `sender` is the relay that had sent it.
+    pub fn emit_closed(&self, closed: SessionClosed, sender: Option<PublicKey>) {
+        let event = Event::Closed(Box::new(closed));
+        self.emit(&event);
+        if let Event::Closed(closed) = event {
+            self.traces.on_session_closed(closed, sender);
+        }
+    }
+
+    /// A number that no other session of this run has.
+    pub fn next_session_id(&self) -> u64 {
+        self.next_session.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes a session that goes from relay to relay; false when it is here already, and so has come back.
+    pub fn try_begin_trace(&self, trace: TraceId) -> bool {
+        self.active_traces.lock().unwrap_or_else(PoisonError::into_inner).insert(trace)
+    }
+
+    /// Forgets it.
+    pub fn end_trace(&self, trace: &TraceId) {
+        self.active_traces.lock().unwrap_or_else(PoisonError::into_inner).remove(trace);
+    }
+}
+
+/// For parts of what is shared: to hold it whole would keep it for ever.
+fn emitter(shared: Weak<Shared>) -> impl Fn(&Event) {
+    move |event| {
+        if let Some(shared) = shared.upgrade() {
+            shared.emit(event);
+        }
+    }
+}

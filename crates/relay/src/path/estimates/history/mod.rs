@@ -1,0 +1,243 @@
+//! What was measured, by hour, in a database; and what an hour of the week is usually like, from there.
+//!
+//! A thread of its own writes every minute and at the end. Nobody waits for it, and nothing depends on it: where the disk
+//! is full or the file broken, that is said once, and the relay goes on without.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ekiden_proto::event::Event;
+use ekiden_proto::path::hours::{HOURS_PER_WEEK, HourlyBaseline};
+use rusqlite::{Connection, params};
+
+use super::PeerId;
+use super::store::{DuplexEstimate, EstimateDirection};
+use crate::config::HistoryConfig as Kept;
+use crate::ingress::services::Shared;
+
+/// How often what is new is written.
+const WRITE_INTERVAL: Duration = Duration::from_secs(60);
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The name by which SQLite opens a database in memory.
+const IN_MEMORY: &str = ":memory:";
+
+/// Largest file, in pages of 4 KiB: 64 MiB, a million hours of sections.
+const MAX_PAGES: u32 = 16 * 1024;
+
+/// Most rows; the oldest go.
+const MAX_ROWS: u32 = 500_000;
+
+/// Most sections of which it is known what is usual.
+const MAX_BASELINES: u32 = 1 << 15;
+
+const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS sections (
+    place TEXT NOT NULL, way INTEGER NOT NULL, hour INTEGER NOT NULL, samples INTEGER NOT NULL,
+    rtt REAL, loss REAL, rate REAL, PRIMARY KEY (place, way, hour)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_hour ON sections (hour);";
+
+/// Each figure is the mean of what was seen in the hour.
+const UPSERT_SAMPLE: &str = "INSERT INTO sections VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6)
+    ON CONFLICT (place, way, hour) DO UPDATE SET
+    rtt = coalesce((rtt * samples + excluded.rtt) / (samples + 1), excluded.rtt, rtt),
+    loss = coalesce((loss * samples + excluded.loss) / (samples + 1), excluded.loss, loss),
+    rate = coalesce((rate * samples + excluded.rate) / (samples + 1), excluded.rate, rate),
+    samples = samples + 1";
+
+const SELECT_BASELINE: &str = "SELECT place, way, avg(rtt), avg(loss), avg(rate), count(*) FROM sections
+    WHERE hour % ?1 = ?2 % ?1 AND hour < ?2 GROUP BY place, way LIMIT ?3";
+
+const DELETE_OLD: &str = "DELETE FROM sections WHERE hour < max(?1,
+    coalesce((SELECT hour FROM sections ORDER BY hour DESC LIMIT 1 OFFSET ?2), 0))";
+
+/// What two hours are usually like: this one, and the one before.
+#[derive(Debug, Default)]
+pub(super) struct Baselines {
+    pub now: HourBaseline,
+    pub previous: HourBaseline,
+    /// When this hour began, by the time of the book; none where nothing is kept.
+    pub current_since: Option<Duration>,
+}
+
+/// What one hour is usually like.
+pub(super) type HourBaseline = HashMap<(PeerId, EstimateDirection), HourlyBaseline>;
+
+/// The thread that writes, where something is kept.
+#[derive(Debug, Default)]
+pub struct EstimateHistory(Mutex<Option<HistoryThread>>);
+
+#[derive(Debug)]
+struct HistoryThread {
+    config: Kept,
+    thread: JoinHandle<()>,
+    /// Dropped to end it.
+    stop_sender: Sender<()>,
+}
+
+impl EstimateHistory {
+    /// Keeps what `kept` says from now on.
+    ///
+    /// # Errors
+    /// The kernel's, when there are no more threads.
+    pub fn apply_config(&self, kept: Option<&Kept>, shared: &Arc<Shared>) -> std::io::Result<()> {
+        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if writer.as_ref().map(|writer| &writer.config) == kept {
+            return Ok(());
+        }
+        writer.take().into_iter().for_each(HistoryThread::stop);
+        if let Some(kept) = kept {
+            *writer = Some(HistoryThread::start(kept.clone(), Arc::downgrade(shared))?);
+        }
+        Ok(())
+    }
+
+    /// Writes what is new, and ends.
+    pub fn close(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().into_iter().for_each(HistoryThread::stop);
+    }
+}
+
+impl HistoryThread {
+    fn start(kept: Kept, shared: Weak<Shared>) -> std::io::Result<Self> {
+        let (running, ended) = channel();
+        let of_thread = kept.clone();
+        let thread = std::thread::Builder::new().name("history".to_owned()).spawn(move || {
+            let mut keeping = HistoryWriter {
+                config: of_thread,
+                shared,
+                database: None,
+                written_at: Duration::ZERO,
+                has_warned: false,
+            };
+            loop {
+                keeping.write_new();
+                if ended.recv_timeout(WRITE_INTERVAL) == Err(RecvTimeoutError::Disconnected) {
+                    return keeping.write_new();
+                }
+            }
+        })?;
+        Ok(Self { config: kept, thread, stop_sender: running })
+    }
+
+    fn stop(self) {
+        drop(self.stop_sender);
+        // One that panicked has ended as well.
+        let _ = self.thread.join();
+    }
+}
+
+struct HistoryWriter {
+    config: Kept,
+    shared: Weak<Shared>,
+    /// The database, and the hour whose usual figures were read last.
+    database: Option<(Connection, u32)>,
+    /// By the time of the book.
+    written_at: Duration,
+    has_warned: bool,
+}
+
+impl HistoryWriter {
+    /// Writes what is new, and reads what is usual when an hour begins.
+    fn write_new(&mut self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        if let Err(error) = self.try_write_new(&shared) {
+            self.database = None;
+            if !self.has_warned {
+                let file = self.config.file.display();
+                let message = format!("no history is kept in {file}: {error}: make room or move the file away");
+                shared.emit(&Event::Warning { message });
+            }
+            self.has_warned = true;
+        }
+    }
+
+    fn try_write_new(&mut self, shared: &Shared) -> rusqlite::Result<()> {
+        let (hour, into_it) = hour_since_epoch(SystemTime::now());
+        let (database, read) = match &mut self.database {
+            Some(open) => open,
+            none => none.insert((open_database(&self.config.file)?, 0)),
+        };
+        let now = shared.estimates.now();
+        write_samples(database, &shared.estimates.updated_since(self.written_at), hour)?;
+        self.written_at = now;
+        if *read != hour {
+            delete_old(database, hour, self.config.retention)?;
+            shared.estimates.set_baselines(read_baselines(database, hour, now.saturating_sub(into_it))?);
+            *read = hour;
+        }
+        Ok(())
+    }
+}
+
+/// Opens the database. A new database has mode 600; SQLite gives the journal the permissions of the database.
+fn open_database(file: &Path) -> rusqlite::Result<Connection> {
+    if file != Path::new(IN_MEMORY) {
+        // Opening the database below fails with the same error, and reports it with the name of the file.
+        let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
+    }
+    let database = Connection::open(file)?;
+    database.busy_timeout(Duration::from_secs(1))?;
+    database.pragma_update(None, "max_page_count", MAX_PAGES)?;
+    database.execute_batch(CREATE_TABLE)?;
+    Ok(database)
+}
+
+fn write_samples(database: &mut Connection, news: &[(PeerId, DuplexEstimate)], hour: u32) -> rusqlite::Result<()> {
+    let transaction = database.transaction()?;
+    {
+        let mut note = transaction.prepare_cached(UPSERT_SAMPLE)?;
+        for (place, both) in news {
+            for (way, estimate) in
+                [(EstimateDirection::Sending, &both.sending), (EstimateDirection::Receiving, &both.receiving)]
+            {
+                let rtt = estimate.rtt().map(|rtt| rtt.as_secs_f64());
+                note.execute(params![place.to_string(), way as i64, hour, rtt, estimate.loss(), estimate.rate()])?;
+            }
+        }
+    }
+    transaction.commit()
+}
+
+/// Leaves out what is older than that, and what is too much.
+fn delete_old(database: &Connection, hour: u32, keep: Duration) -> rusqlite::Result<()> {
+    let kept = u32::try_from(keep.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
+    database.execute(DELETE_OLD, params![hour.saturating_sub(kept), MAX_ROWS]).map(drop)
+}
+
+/// What this hour is usually like, and the one before; it began at `since`.
+fn read_baselines(database: &Connection, hour: u32, since: Duration) -> rusqlite::Result<Baselines> {
+    let (now, before) = (read_hour_baseline(database, hour)?, read_hour_baseline(database, hour.saturating_sub(1))?);
+    Ok(Baselines { now, previous: before, current_since: Some(since) })
+}
+
+/// What the hour is usually like; lines of somebody else are passed over.
+fn read_hour_baseline(database: &Connection, hour: u32) -> rusqlite::Result<HourBaseline> {
+    let mut query = database.prepare_cached(SELECT_BASELINE)?;
+    let rows = query.query_map(params![HOURS_PER_WEEK, hour, MAX_BASELINES], |row| {
+        let usual = HourlyBaseline { rtt: row.get(2)?, loss: row.get(3)?, rate: row.get(4)?, weeks: row.get(5)? };
+        let way = if row.get::<_, i64>(1)? == EstimateDirection::Sending as i64 {
+            EstimateDirection::Sending
+        } else {
+            EstimateDirection::Receiving
+        };
+        Ok((row.get::<_, String>(0)?.parse::<PeerId>().ok().map(|place| (place, way)), usual))
+    })?;
+    rows.filter_map(|row| row.map(|(key, usual)| key.map(|key| (key, usual))).transpose()).collect()
+}
+
+/// The hour since 1970, and how much of it is over.
+fn hour_since_epoch(time: SystemTime) -> (u32, Duration) {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let hour = u32::try_from(since.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
+    (hour, since.saturating_sub(HOUR * hour))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! The map for the chooser: of each section the best that is known of it, by whoever knows.
+//!
+//! Who sends knows loss and rate best, and who has measured most is right; but what this relay has measured itself goes
+//! before everything that it was told.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ekiden_proto::direction::Direction;
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::path::bounded::BoundedMap;
+use ekiden_proto::path::estimate::Estimate;
+use ekiden_proto::path::figures::EstimateSnapshot;
+use ekiden_proto::path::hours::{HourlyBaseline, forecast};
+use ekiden_proto::path::map::{MapEntry, NetworkMap, THIS_RELAY};
+use ekiden_proto::path::model::CongestionControl;
+
+use super::store::{DuplexEstimate, EstimateDirection, EstimateTables};
+use super::{EstimateStore, PeerId};
+use crate::config::{Config, Hop};
+
+/// Our own estimate is taken from here on, however sure another relay is of its own.
+const MIN_OWN_CONFIDENCE: f64 = 0.5;
+
+/// What is told never counts as more than this: who tells may be wrong, or lie.
+const REPORTED_CONFIDENCE_FACTOR: f64 = 0.9;
+
+/// The name of this relay on the map.
+const OWN_NAME: &str = "here";
+
+impl EstimateStore {
+    /// What is known now of the sections between this relay, the relays of `config`, and the targets. Relays keep the
+    /// numbers that they have in `before`. None where no relay is configured.
+    #[must_use]
+    pub fn map(&self, config: &Config, before: Option<&NetworkMap>) -> Option<NetworkMap> {
+        let relays: Vec<(PublicKey, &Hop)> =
+            config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, &**hop))).collect();
+        // Nobody chooses who is about to end.
+        let relays = relays.into_iter().filter(|(key, _)| !config.draining.contains(key)).collect::<Vec<_>>();
+        let own = config.relays.iter().find_map(|hop| hop.peering())?.own_key.public_key();
+        let mut map = match before {
+            Some(before) if before.key(THIS_RELAY) == Some(own) => NetworkMap::empty_like(before),
+            _ => NetworkMap::new(own, OWN_NAME),
+        };
+        let nodes: Vec<MapNode> = relays
+            .into_iter()
+            .filter_map(|(key, hop)| {
+                Some(MapNode { number: map.add_node(key, &hop.name)?, key, congestion: congestion_of(hop) })
+            })
+            .collect();
+        let (now, pages) = (self.now(), self.lock());
+        let chart = MapBuilder { tables: &pages, own_key: own, now };
+        let by_key: HashMap<_, _> = nodes.iter().map(|node| (node.key, node)).collect();
+        for node in &nodes {
+            chart.set_section((THIS_RELAY, &own), node, &mut map);
+            let told =
+                pages.reported.get(&node.key).into_iter().flat_map(BoundedMap::iter).filter(|(_, both)| both.dialled);
+            for (place, _) in told {
+                if let PeerId::Relay(key) = place
+                    && let Some(to) = by_key.get(key)
+                {
+                    chart.set_section((node.number, &node.key), to, &mut map);
+                }
+            }
+        }
+        chart.set_last_hops(&nodes, &mut map);
+        Some(map)
+    }
+}
+
+/// A relay on the map.
+struct MapNode {
+    number: u32,
+    key: PublicKey,
+    /// How the sections to it answer to loss, as far as our own settings tell.
+    congestion: CongestionControl,
+}
+
+struct MapBuilder<'a> {
+    tables: &'a EstimateTables,
+    own_key: PublicKey,
+    now: Duration,
+}
+
+impl MapBuilder<'_> {
+    /// Sets both directions of the section that somebody dials.
+    fn set_section(&self, (from, dialler): (u32, &PublicKey), to: &MapNode, map: &mut NetworkMap) {
+        for direction in [Direction::Down, Direction::Up] {
+            if let Some(known) = self.section(dialler, &to.key, direction, to.congestion) {
+                map.set_section(from, to.number, direction, &known);
+            }
+        }
+    }
+
+    /// What is known of the section that `dialler` dials to `relay`.
+    fn section(
+        &self,
+        dialler: &PublicKey,
+        relay: &PublicKey,
+        direction: Direction,
+        congestion: CongestionControl,
+    ) -> Option<MapEntry> {
+        let (near, far) =
+            (self.estimate_by(dialler, PeerId::Relay(*relay)), self.estimate_by(relay, PeerId::Relay(*dialler)));
+        let rtt = [near, far].into_iter().flatten().find_map(|both| both.rtt());
+        let ((sender, receiver), (at_sender, at_receiver)) = match direction {
+            Direction::Down => ((relay, dialler), (far, near)),
+            Direction::Up => ((dialler, relay), (near, far)),
+        };
+        let ends = [
+            (sender, at_sender.map(|both| both.sending), PeerId::Relay(*receiver), EstimateDirection::Sending),
+            (receiver, at_receiver.map(|both| both.receiving), PeerId::Relay(*sender), EstimateDirection::Receiving),
+        ];
+        most_trusted(ends.into_iter().filter_map(|(teller, estimate, place, way)| {
+            let own = (*teller == self.own_key).then_some((place, way));
+            self.known_section(&estimate.unwrap_or_default(), rtt, (congestion, true), own)
+        }))
+    }
+
+    fn estimate_by(&self, relay: &PublicKey, place: PeerId) -> Option<DuplexEstimate> {
+        if *relay == self.own_key {
+            self.tables.own.peek(&place).map(|entry| entry.estimate)
+        } else {
+            self.tables.reported.get(relay)?.peek(&place).copied()
+        }
+    }
+
+    fn set_last_hops(&self, nodes: &[MapNode], map: &mut NetworkMap) {
+        for (place, entry) in self.tables.own.iter() {
+            self.set_last_hop(THIS_RELAY, *place, &entry.estimate, true, map);
+        }
+        let expected = self.tables.baselines.now.keys().map(|(place, _)| place);
+        for place in expected.filter(|place| self.tables.own.peek(place).is_none()) {
+            self.set_last_hop(THIS_RELAY, *place, &DuplexEstimate::default(), true, map);
+        }
+        for node in nodes {
+            let Some(told) = self.tables.reported.get(&node.key) else { continue };
+            for (place, both) in told.iter() {
+                self.set_last_hop(node.number, *place, both, false, map);
+            }
+        }
+    }
+
+    fn set_last_hop(&self, node: u32, place: PeerId, both: &DuplexEstimate, own: bool, map: &mut NetworkMap) {
+        let PeerId::Targets(prefix) = place else { return };
+        let ways = [
+            (Direction::Down, EstimateDirection::Receiving, &both.receiving),
+            (Direction::Up, EstimateDirection::Sending, &both.sending),
+        ];
+        for (direction, way, estimate) in ways {
+            let own = own.then_some((place, way));
+            if let Some(known) = self.known_section(estimate, both.rtt(), (CongestionControl::default(), false), own) {
+                map.set_last_section(node, prefix, direction, &known);
+            }
+        }
+    }
+
+    /// What is to be expected of a section, of which this is known; `own` says which of ours it is.
+    fn known_section(
+        &self,
+        estimate: &Estimate,
+        rtt: Option<Duration>,
+        (congestion, warm): (CongestionControl, bool),
+        own: Option<(PeerId, EstimateDirection)>,
+    ) -> Option<MapEntry> {
+        let (figures, confidence) = match own {
+            Some(own) => self.with_baseline(estimate, own),
+            None => (estimate.snapshot(), estimate.confidence(self.now) * REPORTED_CONFIDENCE_FACTOR),
+        };
+        let section = figures.to_model(figures.rtt.or(rtt)?, congestion, warm);
+        Some(MapEntry { section, confidence, is_own: own.is_some() })
+    }
+
+    /// What was measured, and what is usual at this hour.
+    fn with_baseline(&self, estimate: &Estimate, own: (PeerId, EstimateDirection)) -> (EstimateSnapshot, f64) {
+        let usual = &self.tables.baselines;
+        let (figures, confidence) = (estimate.snapshot(), estimate.confidence(self.now));
+        let (Some(now), Some(since)) = (usual.now.get(&own), usual.current_since) else { return (figures, confidence) };
+        let then: Option<&HourlyBaseline> =
+            if estimate.updated_at() >= since { Some(now) } else { usual.previous.get(&own) };
+        forecast(&figures, confidence, then, now)
+    }
+}
+
+/// The one that goes before the others.
+fn most_trusted(known: impl Iterator<Item = MapEntry>) -> Option<MapEntry> {
+    let rank = |known: &MapEntry| {
+        if known.is_own && known.confidence >= MIN_OWN_CONFIDENCE { 1.0 + known.confidence } else { known.confidence }
+    };
+    known.max_by(|one, other| rank(one).total_cmp(&rank(other)))
+}
+
+fn congestion_of(hop: &Hop) -> CongestionControl {
+    hop.profile.congestion().map_or(CongestionControl::default(), |name| CongestionControl::from_name(&name.0))
+}

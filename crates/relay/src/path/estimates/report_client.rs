@@ -1,0 +1,187 @@
+//! The side of a report connection that asks: calls one relay, asks it every few seconds, and looks at the section to it
+//! when nothing else does.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::addr::{ClientAddr, Target};
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::Event;
+use ekiden_proto::path::prefix::Prefix;
+use ekiden_proto::wire::section::report::{MAX_PROBE, ProbeTrain, ReportMessage, ReportQuery};
+use ekiden_proto::wire::section::{OpenAnswer, OpenFailure, Purpose, open};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::report_clients::ReportContext;
+use super::report_server::ReportConnection;
+use super::{EstimateStore, PeerId};
+use crate::config::{Hop, Peering};
+use crate::dial::section::{self, OpenTarget};
+use crate::dial::{OpenParams, ReadyConnection};
+use crate::ingress::services::Shared;
+use crate::pump::{RecordCipher, abort};
+
+/// How often it asks.
+const QUERY_INTERVAL: Duration = Duration::from_secs(3);
+
+/// How often it looks where nothing flows: 16 KiB each way are 22 kbit/s, and twice as much where both sides look.
+const PROBE_INTERVAL: Duration = Duration::from_secs(12);
+
+/// How long an answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pauses between two calls: after a connection that broke, and after a relay has not understood.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+const UNSUPPORTED_RETRY_DELAY: Duration = Duration::from_secs(600);
+
+/// How a call ended.
+enum ReportCallEnd {
+    /// The relay cannot be reached, or has gone.
+    Broken,
+    /// It does not know what a report is.
+    Unsupported,
+}
+
+/// Calls `hop` for as long as it is wanted.
+pub async fn run(hop: Arc<Hop>, means: Rc<ReportContext>, shared: Arc<Shared>) {
+    let Some(peering) = hop.peering() else { return };
+    let mut has_told = false;
+    loop {
+        let pause = match run_once(&hop, peering, &means, &shared).await {
+            ReportCallEnd::Broken => RETRY_DELAY,
+            ReportCallEnd::Unsupported => {
+                if !has_told {
+                    let message = format!(
+                        "relay {hop} does not say what its sections are like: update ekiden there to have it choose well"
+                    );
+                    shared.emit(&Event::Warning { message });
+                }
+                has_told = true;
+                UNSUPPORTED_RETRY_DELAY
+            }
+        };
+        sleep(pause).await;
+    }
+}
+
+async fn run_once(hop: &Arc<Hop>, peering: &Peering, means: &ReportContext, shared: &Shared) -> ReportCallEnd {
+    let Ok((stream, cipher)) = dial_and_open(hop, peering, means, Purpose::Report, true).await else {
+        return ReportCallEnd::Broken;
+    };
+    let answer = timeout(ANSWER_TIMEOUT, cipher.next_record(&stream)).await;
+    match answer {
+        Ok(Ok(record))
+            if OpenAnswer::read(&record.record[record.plaintext.clone()]).is_ok_and(|it| it.outcome.is_ok()) => {}
+        _ => return ReportCallEnd::Unsupported,
+    }
+    let mut caller = ReportClient {
+        connection: ReportConnection::new(stream, &cipher, peering.key, true),
+        peer: PeerId::Relay(peering.key),
+        cursor: None,
+    };
+    // However it ends, it begins anew.
+    let _: io::Result<()> = caller.run(&shared.estimates, hop, peering, means).await;
+    ReportCallEnd::Broken
+}
+
+struct ReportClient<'a> {
+    connection: ReportConnection<'a>,
+    peer: PeerId,
+    /// Where the last question has ended.
+    cursor: Option<Prefix>,
+}
+
+impl ReportClient<'_> {
+    async fn run(
+        &mut self,
+        estimates: &EstimateStore,
+        hop: &Arc<Hop>,
+        peering: &Peering,
+        means: &ReportContext,
+    ) -> io::Result<()> {
+        loop {
+            let begun = Instant::now();
+            self.query(estimates).await?;
+            if estimates.needs_probe(self.peer, PROBE_INTERVAL) {
+                self.probe(estimates).await?;
+            }
+            for target in estimates.take_target_probes(&peering.key) {
+                if let Some(took) = probe_target(target, hop, peering, means).await {
+                    estimates.record_target_probe(peering.key, target, took);
+                }
+            }
+            tokio::time::sleep_until(begun + QUERY_INTERVAL).await;
+        }
+    }
+
+    async fn query(&mut self, estimates: &EstimateStore) -> io::Result<()> {
+        let (prefixes, end) = estimates.requested_prefixes(self.cursor);
+        self.cursor = end;
+        self.connection.send(&ReportMessage::Query(ReportQuery { neighbours: true, prefixes })).await?;
+        match self.connection.receive(ANSWER_TIMEOUT).await? {
+            ReportMessage::Reply(entries) => {
+                let PeerId::Relay(teller) = self.peer else { return Ok(()) };
+                estimates.record_report(teller, &entries);
+                Ok(())
+            }
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    async fn probe(&mut self, estimates: &EstimateStore) -> io::Result<()> {
+        self.connection.send(&ReportMessage::Probe(ProbeTrain { bytes: MAX_PROBE, reply_bytes: MAX_PROBE })).await?;
+        match self.connection.receive(ANSWER_TIMEOUT).await? {
+            ReportMessage::Probe(_) => {
+                self.connection.record_sample(estimates);
+                Ok(())
+            }
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// Has a relay connect to a target, and says how long that took there.
+async fn probe_target(
+    target: SocketAddr,
+    hop: &Arc<Hop>,
+    peering: &Peering,
+    means: &ReportContext,
+) -> Option<Duration> {
+    let purpose = Purpose::Stream(Target::from(target));
+    let (stream, cipher) = dial_and_open(hop, peering, means, purpose, peering.encrypt).await.ok()?;
+    let record = timeout(means.config.timeouts.connect, cipher.next_record(&stream)).await.ok()?.ok()?;
+    abort(&stream);
+    let answer = OpenAnswer::read(&record.record[record.plaintext]).ok()?;
+    let has_heard = match answer.outcome {
+        Ok(()) => true,
+        Err(OpenFailure { cause, relay, is_about_hop: of_hop }) => cause == Cause::Refused && relay == 0 && !of_hop,
+    };
+    answer.relay_times.first().copied().filter(|_| has_heard)
+}
+
+/// Dials a relay, and opens on the connection what `purpose` says.
+async fn dial_and_open(
+    hop: &Arc<Hop>,
+    peering: &Peering,
+    means: &ReportContext,
+    purpose: Purpose,
+    encrypt: bool,
+) -> Result<(TcpStream, RecordCipher), ReportCallEnd> {
+    let deadline = Instant::now() + means.config.timeouts.connect;
+    let dialling = (&means.names, &means.config.congestion, means.config.needed_marks());
+    let ready = section::prepare(hop, peering, None, dialling, deadline).await;
+    let ReadyConnection { mut stream, transport, .. } = ready.map_err(|_| ReportCallEnd::Broken)?;
+    let client = ClientAddr(stream.local_addr().map_err(|_| ReportCallEnd::Broken)?);
+    let open_params = OpenParams { trace: None, client, early: false, encrypt, hops_left: open::MAX_HOPS };
+    let cipher = RecordCipher::new(transport, open::OpenAnswer::MAX_LENGTH);
+    let destination = OpenTarget { path: Vec::new(), purpose, encrypt };
+    section::open(&mut stream, &cipher, &open_params, destination).await.map_err(|_| ReportCallEnd::Broken)?;
+    if encrypt {
+        cipher.allow_read_ahead();
+    }
+    Ok((stream, cipher))
+}

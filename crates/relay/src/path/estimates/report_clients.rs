@@ -1,0 +1,131 @@
+//! The thread that keeps a report connection to every relay that may be on a path. A relay that chooses has one, and so
+//! has every other from when it is first asked: whoever asks wants to know of the sections behind.
+
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use ekiden_proto::key::PublicKey;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle as Task, LocalSet, spawn_local};
+
+use super::report_client;
+use crate::config::{Config, Hop};
+use crate::dial::Resolver;
+use crate::ingress::services::Shared;
+
+/// The configuration in force; none before there is one.
+type ReportClientsConfig = Option<Arc<Config>>;
+
+/// The report connections of this relay.
+#[derive(Debug)]
+pub struct ReportClients {
+    config: watch::Sender<ReportClientsConfig>,
+    /// Whether another relay has asked since this one began.
+    is_queried: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What it takes to dial.
+pub struct ReportContext {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// The resolver.
+    pub names: Resolver,
+}
+
+impl Default for ReportClients {
+    fn default() -> Self {
+        Self { config: watch::Sender::new(None), is_queried: AtomicBool::new(false), thread: Mutex::default() }
+    }
+}
+
+impl ReportClients {
+    /// Asks the relays of `config` from now on, and no others.
+    ///
+    /// # Errors
+    /// The kernel's, when there are no more threads.
+    pub fn apply_config(&self, config: &Arc<Config>, shared: &Arc<Shared>) -> io::Result<()> {
+        self.config.send_replace(Some(Arc::clone(config)));
+        let is_wanted = config.has_auto_route() || self.is_queried.load(Ordering::Relaxed);
+        if is_wanted { self.start(config, shared) } else { Ok(()) }
+    }
+
+    /// Notes that another relay asks.
+    ///
+    /// # Errors
+    /// The kernel's, when there are no more threads.
+    pub fn on_query(&self, config: &Config, shared: &Arc<Shared>) -> io::Result<()> {
+        if self.is_queried.swap(true, Ordering::Relaxed) { Ok(()) } else { self.start(config, shared) }
+    }
+
+    fn start(&self, config: &Config, shared: &Arc<Shared>) -> io::Result<()> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() && self.config.borrow().is_some() && config.relays.iter().any(|hop| hop.is_section()) {
+            *thread = Some(spawn_thread(self.config.subscribe(), Arc::downgrade(shared))?);
+        }
+        Ok(())
+    }
+
+    /// Ends all of them.
+    pub fn close(&self) {
+        self.config.send_replace(None);
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // One that panicked has ended as well.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn spawn_thread(mut served: watch::Receiver<ReportClientsConfig>, shared: Weak<Shared>) -> io::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = std::thread::Builder::new().name("reports".to_owned());
+    thread.spawn(move || {
+        LocalSet::new().block_on(&runtime, async {
+            let mut calls = ReportTasks::default();
+            loop {
+                let config = served.borrow_and_update().clone();
+                let (Some(config), Some(shared)) = (config, shared.upgrade()) else { return };
+                calls.apply_config(config, &shared);
+                drop(shared);
+                if served.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+    })
+}
+
+/// The calls that are made, by whom they are for.
+#[derive(Default)]
+struct ReportTasks(HashMap<PublicKey, ReportTask>);
+
+struct ReportTask {
+    hop: Arc<Hop>,
+    task: Task<()>,
+}
+
+impl ReportTasks {
+    /// Calls the relays of `config`; who is called already in the same way is left in peace.
+    fn apply_config(&mut self, config: Arc<Config>, shared: &Arc<Shared>) {
+        let relays: HashMap<_, _> =
+            config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, Arc::clone(hop)))).collect();
+        self.0.retain(|key, call| relays.get(key).is_some_and(|hop| *hop == call.hop));
+        let means = Rc::new(ReportContext { names: Resolver::new(&config.dns_servers), config });
+        for (key, hop) in relays {
+            self.0.entry(key).or_insert_with(|| {
+                let task = spawn_local(report_client::run(Arc::clone(&hop), Rc::clone(&means), Arc::clone(shared)));
+                ReportTask { hop, task }
+            });
+        }
+    }
+}
+
+impl Drop for ReportTask {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

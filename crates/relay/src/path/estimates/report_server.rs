@@ -1,0 +1,102 @@
+//! The side of a report connection that answers: one relay has called, and asks what our sections are like.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::path::reading::{PumpTimes, TcpCounters, sample_receiving, sample_sending};
+use ekiden_proto::wire::section::OpenAnswer;
+use ekiden_proto::wire::section::report::{ProbeTrain, ReportMessage};
+use ekiden_sys::tcp_info::tcp_counters;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::reports::SentEntries;
+use super::{EstimateStore, PeerId};
+use crate::pump::RecordCipher;
+
+/// A train is sent back at most as often as this, whoever asks for more.
+const MIN_TRAIN_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A caller that says nothing for so long is gone: it asks every few seconds.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Answers until the caller leaves, or says what is no report.
+pub async fn serve(
+    estimates: &EstimateStore,
+    mut stream: TcpStream,
+    cipher: &RecordCipher,
+    caller: PublicKey,
+    came: Instant,
+) {
+    let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![came.elapsed()] };
+    let talk = async {
+        stream.write_all(&cipher.seal_all(&answer.write())).await?;
+        let mut line = ReportConnection::new(stream, cipher, caller, false);
+        line.answer_requests(estimates).await
+    };
+    // However it ends, there is nobody to tell: the caller comes again.
+    let _: io::Result<()> = talk.await;
+}
+
+/// One report connection, of either side.
+pub(super) struct ReportConnection<'a> {
+    pub stream: TcpStream,
+    pub cipher: &'a RecordCipher,
+    remote_key: PublicKey,
+    /// Whether we have made the connection.
+    dialled: bool,
+    last_reading: TcpCounters,
+    last_read_at: Instant,
+}
+
+impl<'a> ReportConnection<'a> {
+    pub fn new(stream: TcpStream, cipher: &'a RecordCipher, remote_key: PublicKey, dialled: bool) -> Self {
+        let last_reading = tcp_counters(stream.as_fd()).unwrap_or_default();
+        Self { stream, cipher, remote_key, dialled, last_reading, last_read_at: Instant::now() }
+    }
+
+    async fn answer_requests(&mut self, estimates: &EstimateStore) -> io::Result<()> {
+        let mut heard = SentEntries::default();
+        let mut last_train: Option<Instant> = None;
+        loop {
+            match self.receive(IDLE_TIMEOUT).await? {
+                ReportMessage::Query(ask) => {
+                    let entries = estimates.report_for(&ask, self.remote_key, &mut heard);
+                    self.send(&ReportMessage::Reply(entries)).await?;
+                }
+                ReportMessage::Probe(look) => {
+                    let is_early = last_train.is_some_and(|at| at.elapsed() < MIN_TRAIN_INTERVAL);
+                    let bytes = if is_early { 0 } else { look.reply_bytes };
+                    last_train = Some(Instant::now());
+                    self.send(&ReportMessage::Probe(ProbeTrain { bytes, reply_bytes: 0 })).await?;
+                    self.record_sample(estimates);
+                }
+                ReportMessage::Reply(_) => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+    }
+
+    /// The next record.
+    pub async fn receive(&self, patience: Duration) -> io::Result<ReportMessage> {
+        let record = timeout(patience, self.cipher.next_record(&self.stream)).await??;
+        ReportMessage::read(&record.record[record.plaintext])
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    pub async fn send(&mut self, report: &ReportMessage) -> io::Result<()> {
+        timeout(IDLE_TIMEOUT, self.stream.write_all(&self.cipher.seal_all(&report.write()))).await?
+    }
+
+    /// Writes down what the connection has shown since the last time.
+    pub fn record_sample(&mut self, estimates: &EstimateStore) {
+        let Ok(now) = tcp_counters(self.stream.as_fd()) else { return };
+        let pumped = PumpTimes { span: self.last_read_at.elapsed(), ..PumpTimes::default() };
+        let (out, back) =
+            (sample_sending(&self.last_reading, &now, pumped), sample_receiving(&self.last_reading, &now, pumped));
+        (self.last_reading, self.last_read_at) = (now, Instant::now());
+        estimates.record_probe(PeerId::Relay(self.remote_key), self.dialled, (&out, &back));
+    }
+}

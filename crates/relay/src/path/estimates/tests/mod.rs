@@ -1,0 +1,286 @@
+//! The book without sockets: who is told what, and what map comes of it.
+
+mod aging;
+
+use std::time::{Duration, Instant};
+
+use ekiden_proto::direction::Direction;
+use ekiden_proto::key::{PrivateKey, PublicKey};
+use ekiden_proto::path::estimate::SectionSample;
+use ekiden_proto::path::figures::EstimateSnapshot;
+use ekiden_proto::path::hours::HourlyBaseline;
+use ekiden_proto::path::map::{NetworkMap, THIS_RELAY};
+use ekiden_proto::path::prefix::Prefix;
+use ekiden_proto::wire::section::report::{DirectionEstimate, MAX_ENTRIES, ReportQuery, SectionReport, Subject};
+
+use super::history::Baselines;
+use super::reports::SentEntries;
+use super::store::EstimateDirection;
+use super::*;
+use crate::config::Config;
+use crate::config::read::from_text;
+
+const RTT: Duration = Duration::from_millis(30);
+
+fn book() -> EstimateStore {
+    EstimateStore::new(Instant::now())
+}
+
+fn key(number: u8) -> PublicKey {
+    PublicKey([number; 32])
+}
+
+fn prefix(number: u8) -> Prefix {
+    format!("192.0.{number}.0/24").parse().unwrap()
+}
+
+fn sample(lost: u64) -> SectionSample {
+    SectionSample { rtt: Some(RTT), segments: 10_000, lost, rate: Some(1e6), rate_is_limit: true, window: None }
+}
+
+fn says(subject: Subject, loss: f64) -> SectionReport {
+    let figures =
+        EstimateSnapshot { rtt: Some(RTT), loss: Some(loss), segments: 10_000.0, ..EstimateSnapshot::default() };
+    let told = DirectionEstimate { snapshot: figures, age: Duration::ZERO };
+    SectionReport { subject, sending: told, receiving: told }
+}
+
+/// A relay that knows two others, and the keys of all three.
+fn config() -> (Config, PublicKey) {
+    let relay = |number: u8| {
+        format!("[[relay]]\nname = \"r{number}\"\naddress = \"192.0.2.{number}:7000\"\nkey = \"{}\"\n", key(number))
+    };
+    let text = format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{}{}", relay(1), relay(2));
+    let config = from_text(&text).unwrap();
+    let own: &PrivateKey = &config.relays[0].peering().unwrap().own_key;
+    let own = own.public_key();
+    (config, own)
+}
+
+fn loss_of(map: &NetworkMap, from: u32, to: PublicKey, direction: Direction) -> Option<f64> {
+    let known = map.section(from, map.find(&to)?, direction)?;
+    Some((known.section.loss * 1000.0).round() / 1000.0)
+}
+
+#[test]
+fn the_map_has_what_was_measured_and_what_was_told() {
+    let ((config, own), estimates) = (config(), book());
+    estimates.record_session(PeerId::Relay(key(1)), None, (&sample(20), &sample(10)), 0);
+    estimates.record_session(
+        PeerId::Targets(prefix(7)),
+        None,
+        (&sample(0), &SectionSample { rate: None, ..sample(50) }),
+        0,
+    );
+    estimates.record_report(key(1), &[says(Subject::Relay(key(2)), 0.004), says(Subject::Caller(own), 0.3)]);
+    let map = estimates.map(&config, None).unwrap();
+    assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Up), Some(0.002));
+    assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Down), Some(0.001), "our own goes before what we are told");
+    let first = map.find(&key(1)).unwrap();
+    assert_eq!(loss_of(&map, first, key(2), Direction::Down), Some(0.004));
+    assert_eq!(loss_of(&map, THIS_RELAY, key(2), Direction::Down), None, "nothing is known of it");
+    let last = map.last_section(THIS_RELAY, prefix(7), Direction::Down).unwrap();
+    assert!(last.is_own && (last.section.loss - 0.0048).abs() < 1e-4 && last.section.rtt == RTT, "{last:?}");
+}
+
+#[test]
+fn what_is_told_of_our_own_section_counts_where_we_have_seen_little() {
+    let ((config, own), estimates) = (config(), book());
+    estimates.record_session(
+        PeerId::Relay(key(1)),
+        None,
+        (&sample(0), &SectionSample { rtt: Some(RTT), ..SectionSample::default() }),
+        0,
+    );
+    estimates.record_report(key(1), &[says(Subject::Caller(own), 0.03)]);
+    let map = estimates.map(&config, None).unwrap();
+    assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Down), Some(0.029), "who sends knows");
+    let known = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
+    assert!(!known.is_own && known.confidence < 0.95, "{known:?}");
+}
+
+/// A relay goes on only to those that it calls itself.
+#[test]
+fn who_only_calls_is_no_way_back() {
+    let ((config, _), estimates) = (config(), book());
+    estimates.record_report(key(1), &[says(Subject::Caller(key(2)), 0.0)]);
+    estimates.record_report(key(2), &[says(Subject::Relay(key(1)), 0.0)]);
+    let map = estimates.map(&config, None).unwrap();
+    let (one, two) = (map.find(&key(1)).unwrap(), map.find(&key(2)).unwrap());
+    assert_eq!(map.section(one, two, Direction::Down), None);
+    assert!(map.section(two, one, Direction::Down).is_some());
+}
+
+#[test]
+fn relays_keep_their_numbers() {
+    let ((config, _), estimates) = (config(), book());
+    let before = estimates.map(&config, None).unwrap();
+    let after = estimates.map(&config, Some(&before)).unwrap();
+    assert_eq!((after.find(&key(1)), after.find(&key(2))), (before.find(&key(1)), before.find(&key(2))));
+}
+
+#[test]
+fn networks_that_nobody_asked_for_are_not_taken() {
+    let ((config, _), estimates) = (config(), book());
+    estimates.request_prefix(prefix(1));
+    let entries = [1, 2].map(|number| says(Subject::Targets(prefix(number)), 0.0));
+    estimates.record_report(key(1), &entries);
+    let map = estimates.map(&config, None).unwrap();
+    let one = map.find(&key(1)).unwrap();
+    assert!(map.last_section(one, prefix(1), Direction::Down).is_some_and(|known| !known.is_own));
+    assert_eq!(map.last_section(one, prefix(2), Direction::Down), None);
+}
+
+#[test]
+fn a_network_is_told_to_those_who_go_there_and_only_news() {
+    let (estimates, mut heard) = (book(), SentEntries::default());
+    estimates.record_session(PeerId::Targets(prefix(1)), Some(key(1)), (&sample(0), &sample(0)), 0);
+    let ask = ReportQuery { neighbours: true, prefixes: vec![prefix(1), prefix(2)] };
+    let told = estimates.report_for(&ask, key(1), &mut heard);
+    assert_eq!(told.iter().map(|entry| entry.subject).collect::<Vec<_>>(), [Subject::Targets(prefix(1))]);
+    assert_eq!(estimates.report_for(&ask, key(1), &mut heard), [], "told already");
+    assert_eq!(estimates.report_for(&ask, key(2), &mut SentEntries::default()), [], "somebody else");
+}
+
+#[test]
+fn answers_are_bounded_and_begin_with_who_asks() {
+    let (estimates, mut heard) = (book(), SentEntries::default());
+    for number in 1..=200 {
+        estimates.record_session(PeerId::Relay(key(number)), None, (&sample(0), &sample(0)), 0);
+    }
+    let ask = ReportQuery { neighbours: true, prefixes: Vec::new() };
+    let mut seen = Vec::new();
+    loop {
+        let told = estimates.report_for(&ask, key(150), &mut heard);
+        if told.is_empty() {
+            break;
+        }
+        assert!(told.len() <= MAX_ENTRIES);
+        seen.extend(told.into_iter().map(|entry| entry.subject));
+    }
+    assert_eq!((seen.len(), seen[0]), (200, Subject::Relay(key(150))));
+}
+
+#[test]
+fn questions_go_round_all_networks() {
+    let estimates = book();
+    (0..=200).for_each(|number| estimates.request_prefix(prefix(number)));
+    let (mut asked, mut from) = (Vec::new(), None);
+    for _ in 0..4 {
+        let (prefixes, end) = estimates.requested_prefixes(from);
+        assert!(prefixes.len() <= MAX_ENTRIES);
+        asked.extend(prefixes);
+        from = end;
+    }
+    asked.sort_unstable();
+    asked.dedup();
+    assert_eq!((asked.len(), from), (201, None));
+}
+
+#[test]
+fn a_relay_looks_once_at_a_network() {
+    let estimates = book();
+    let target = |host: u8| format!("192.0.2.{host}:443").parse().unwrap();
+    assert!(estimates.queue_target_probe(key(1), target(1)));
+    assert!(!estimates.queue_target_probe(key(1), target(2)), "the same network");
+    assert!(estimates.queue_target_probe(key(2), target(2)), "another relay");
+    assert_eq!(estimates.take_target_probes(&key(1)), [target(1)]);
+    assert_eq!(estimates.take_target_probes(&key(1)), []);
+    assert!(!estimates.queue_target_probe(key(1), target(1)), "just looked");
+    let full = (0..100)
+        .filter(|number| estimates.queue_target_probe(key(3), format!("10.0.{number}.1:443").parse().unwrap()))
+        .count();
+    assert!(full < 100, "a queue without bound");
+    estimates.record_target_probe(key(1), target(1), RTT);
+    estimates.request_prefix(target(1).ip().into());
+    let (config, _) = config();
+    let map = estimates.map(&config, None).unwrap();
+    let last = map.last_section(map.find(&key(1)).unwrap(), target(9).ip().into(), Direction::Down).unwrap();
+    assert!(last.section.rtt == RTT && !last.is_own);
+}
+
+#[test]
+fn the_fleet_hears_of_relays_only() {
+    let estimates = book();
+    let proxy = PeerId::Proxy("192.0.2.1:1080".parse().unwrap());
+    for place in [PeerId::Targets(prefix(1)), proxy, PeerId::Relay(key(1))] {
+        estimates.record_session(place, Some(key(2)), (&sample(0), &sample(0)), 0);
+    }
+    estimates.record_incoming_session(PeerId::Relay(key(2)), (&sample(0), &sample(0)), 0);
+    let mut published: Vec<_> = estimates.neighbours().into_iter().map(|entry| entry.subject).collect();
+    published.sort_by_key(|subject| format!("{subject:?}"));
+    assert_eq!(published, [Subject::Caller(key(2)), Subject::Relay(key(1))]);
+    let nothing = ReportQuery { neighbours: false, prefixes: Vec::new() };
+    assert_eq!(estimates.report_for(&nothing, key(2), &mut SentEntries::default()), []);
+}
+
+/// Who looks at us calls us, and that is no way on from here.
+#[test]
+fn who_looks_is_a_caller_until_we_call() {
+    let estimates = book();
+    let ask = ReportQuery { neighbours: true, prefixes: Vec::new() };
+    let told = |estimates: &EstimateStore| estimates.report_for(&ask, key(9), &mut SentEntries::default())[0].subject;
+    estimates.record_probe(PeerId::Relay(key(1)), false, (&sample(0), &sample(0)));
+    assert_eq!(told(&estimates), Subject::Caller(key(1)));
+    estimates.record_probe(PeerId::Relay(key(1)), true, (&sample(0), &sample(0)));
+    assert_eq!(told(&estimates), Subject::Relay(key(1)));
+}
+
+#[test]
+fn users_and_tellers_are_bounded() {
+    let estimates = book();
+    for user in 1..=40 {
+        estimates.record_session(PeerId::Targets(prefix(1)), Some(key(user)), (&sample(0), &sample(0)), 0);
+    }
+    let ask = ReportQuery { neighbours: false, prefixes: vec![prefix(1)] };
+    let hears = |user: &u8| !estimates.report_for(&ask, key(*user), &mut SentEntries::default()).is_empty();
+    assert_eq!((1..=40).filter(hears).collect::<Vec<_>>(), (9..=40).collect::<Vec<_>>(), "the last 32");
+    for teller in 0..1100_u32 {
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(&teller.to_be_bytes());
+        estimates.record_report(PublicKey(key), &[says(Subject::Relay(PublicKey([1; 32])), 0.0)]);
+    }
+    assert_eq!(estimates.views().iter().filter(|entry| entry.told_by.is_some()).count(), 1024);
+}
+
+#[test]
+fn the_map_knows_what_a_section_is_like() {
+    let ((config, _), estimates) = (config(), book());
+    let unseen = SectionSample { rtt: None, ..sample(0) };
+    estimates.record_session(PeerId::Relay(key(1)), None, (&unseen, &sample(0)), 0);
+    estimates.record_session(PeerId::Targets(prefix(1)), None, (&sample(0), &sample(0)), 0);
+    let map = estimates.map(&config, None).unwrap();
+    let up = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Up).unwrap().section;
+    assert_eq!((up.rtt, up.line_rate, up.is_warm), (RTT, Some(1e6), true), "the round trip is the same both ways");
+    assert!(
+        !map.last_section(THIS_RELAY, prefix(1), Direction::Down).unwrap().section.is_warm,
+        "no connection to a target is ready"
+    );
+}
+
+#[test]
+fn who_drains_is_on_no_map_and_keeps_its_number() {
+    let ((mut config, _), estimates) = (config(), book());
+    for relay in [1, 2] {
+        estimates.record_session(PeerId::Relay(key(relay)), None, (&sample(0), &sample(0)), 0);
+    }
+    estimates.record_report(key(1), &[says(Subject::Relay(key(2)), 0.0)]);
+    let before = estimates.map(&config, None).unwrap();
+    assert_eq!(before.section_count(), 3);
+    config.draining.push(key(1));
+    let after = estimates.map(&config, Some(&before)).unwrap();
+    assert_eq!((after.section_count(), after.find(&key(1)), after.find(&key(2))), (1, Some(1), Some(2)));
+    assert_eq!(estimates.map(&config, None).unwrap().find(&key(2)), Some(1), "a new map begins anew");
+}
+
+/// However much surer the other end is.
+#[test]
+fn what_we_have_measured_goes_before_what_we_are_told() {
+    let ((config, own), estimates) = (config(), book());
+    let some = SectionSample { segments: 100, lost: 2, ..sample(0) };
+    estimates.record_session(PeerId::Relay(key(1)), None, (&some, &some), 0);
+    estimates.record_report(key(1), &[says(Subject::Caller(own), 0.3)]);
+    let map = estimates.map(&config, None).unwrap();
+    let known = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
+    assert!(known.is_own && known.section.loss < 0.1 && (0.5..0.9).contains(&known.confidence), "{known:?}");
+}

@@ -1,0 +1,127 @@
+//! Which way to a target: the route that matches first, and of its paths the first that works.
+
+pub mod estimates;
+pub mod selector;
+
+use std::sync::Arc;
+
+use ekiden_proto::addr::{Host, Target};
+use ekiden_proto::cause::Cause;
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::path::candidates::Candidate;
+use ekiden_proto::profile::Profile;
+
+use crate::config::{Config, Hop, HopKind, Path, Route};
+use crate::ingress::services::Shared;
+use crate::path::selector::{PathSelection, Prediction};
+use crate::pool::Pools;
+
+/// A way to a target.
+#[derive(Debug, Clone)]
+pub struct PathChoice {
+    /// The hops that this relay knows.
+    pub path: Arc<Path>,
+    /// The relays behind the last of them, by their keys: the relay before us has chosen them.
+    pub beyond: Vec<PublicKey>,
+    /// TCP settings of the section to the target itself, where there is no hop.
+    pub profile: Arc<Profile>,
+    /// What the chooser expects of it, where it has chosen.
+    pub expected: Option<Arc<Prediction>>,
+}
+
+/// The ways to `target`, the best first: those whose first hop is down come last.
+#[must_use]
+pub fn select(shared: &Shared, config: &Config, target: &Target) -> Vec<PathChoice> {
+    let route = route(config, &target.host, target.port);
+    let chosen = if route.auto { shared.path_selector.select(route, target) } else { None };
+    let Some(PathSelection { choices: ways, change_event: changed }) = chosen else {
+        return configured_paths(route, &shared.pools);
+    };
+    if let Some(event) = changed {
+        shared.emit(&event);
+    }
+    down_last(ways, &shared.pools)
+}
+
+/// The same for what is no session, and may have no port: 0, which no pattern with a port fits. Nobody chooses for it.
+#[must_use]
+pub fn paths_to(config: &Config, pools: &Pools, host: &Host, port: u16) -> Vec<PathChoice> {
+    configured_paths(route(config, host, port), pools)
+}
+
+fn route<'a>(config: &'a Config, host: &Host, port: u16) -> &'a Route {
+    config.routes.iter().find(|route| route.matches(host, port)).expect("invariant: the last route matches all")
+}
+
+fn configured_paths(route: &Route, pools: &Pools) -> Vec<PathChoice> {
+    let profile = || Arc::clone(&route.profile);
+    let way = |path| PathChoice { path: Arc::clone(path), beyond: Vec::new(), profile: profile(), expected: None };
+    down_last(route.paths.iter().map(way).collect(), pools)
+}
+
+fn down_last(ways: Vec<PathChoice>, pools: &Pools) -> Vec<PathChoice> {
+    let is_up = |way: &PathChoice| way.path.hops.first().is_none_or(|hop| !pools.is_down(hop));
+    let (mut up, down): (Vec<_>, Vec<_>) = ways.into_iter().partition(is_up);
+    up.extend(down);
+    up
+}
+
+/// How many of `ways` are to be dialled at once: too little is measured to choose one.
+#[must_use]
+pub fn racing_count(ways: &[PathChoice]) -> usize {
+    let racers = ways.first().and_then(|way| way.expected.as_ref()).map_or(0, |expected| expected.context.racing_count);
+    racers.min(ways.len())
+}
+
+impl PathChoice {
+    /// What the chooser calls it.
+    #[must_use]
+    pub fn candidate(&self) -> Option<&Candidate> {
+        self.expected.as_ref()?.candidate.as_ref()
+    }
+}
+
+/// Those of `ways` that do not end here: direct would lead back into the tunnel that it came from.
+///
+/// # Errors
+/// [`Cause::Unreachable`] when there is none.
+pub fn relayed(mut ways: Vec<PathChoice>) -> Result<Vec<PathChoice>, Cause> {
+    ways.retain(|way| !way.path.is_direct());
+    if ways.is_empty() { Err(Cause::Unreachable) } else { Ok(ways) }
+}
+
+/// The way that the relay before us has chosen: to the first of `keys`, which has to be a relay of ours, and on from there.
+///
+/// # Errors
+/// [`Cause::Denied`] when it is none.
+pub fn requested_path(config: &Config, keys: &[PublicKey]) -> Result<Option<PathChoice>, Cause> {
+    let Some((first, beyond)) = keys.split_first() else { return Ok(None) };
+    let hop = config.relays.iter().find(|hop| hop.has_key(first)).ok_or(Cause::Denied)?;
+    let path = Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] };
+    Ok(Some(PathChoice { path: Arc::new(path), beyond: beyond.to_vec(), profile: Arc::default(), expected: None }))
+}
+
+impl Route {
+    /// Whether it is for this target. A name is not resolved for that, so networks match addresses only.
+    fn matches(&self, host: &Host, port: u16) -> bool {
+        let address = match host {
+            Host::Ip(ip) => Some(*ip),
+            Host::Name(_) => None,
+        };
+        self.to.is_empty() || self.to.iter().any(|pattern| pattern.matches(host, address, port))
+    }
+}
+
+impl Path {
+    /// The last hop, when it is an HTTP proxy: it is asked in absolute form.
+    #[must_use]
+    pub fn http_hop(&self) -> Option<&Arc<Hop>> {
+        self.hops.last().filter(|hop| matches!(hop.kind, HopKind::Http(_)))
+    }
+
+    /// Whether there is nothing between this relay and the target.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.hops.is_empty()
+    }
+}

@@ -1,0 +1,183 @@
+//! The thread behind the chooser: draws the map anew while sessions ask, and looks up where names lie, so that no session
+//! has to.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{io, iter};
+
+use ekiden_proto::direction::Direction;
+use ekiden_proto::path::candidates::ParetoFronts;
+use ekiden_proto::path::map::{NetworkMap, THIS_RELAY};
+use ekiden_proto::path::prefix::Prefix;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::SelectorShared;
+use crate::config::Config;
+use crate::dial::Resolver;
+
+/// How often a map is drawn while there is something new.
+const MAP_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Relays that look at a target, at most.
+const MAX_PROBING_RELAYS: usize = 16;
+
+/// How long a name server has.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Starts it; it ends with the relay.
+///
+/// # Errors
+/// The kernel's.
+pub fn start(inner: Arc<SelectorShared>) -> io::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = std::thread::Builder::new().name("chooser".to_owned());
+    thread.spawn(move || LocalSet::new().block_on(&runtime, run(inner)))
+}
+
+async fn run(inner: Arc<SelectorShared>) {
+    let mut resolver: Option<(Arc<Config>, Rc<Resolver>)> = None;
+    let mut next = Instant::now();
+    while !inner.is_stopped() {
+        if Instant::now() >= next {
+            refresh_map(&inner);
+            next = Instant::now() + MAP_INTERVAL;
+        }
+        resolve_pending(&inner, &mut resolver);
+        tokio::select! {
+            () = inner.wait_woken() => {}
+            () = sleep_until(next) => {}
+        }
+    }
+}
+
+/// Draws the map anew. The work is done beside the lock.
+fn refresh_map(inner: &SelectorShared) {
+    let Some((config, before, costs, trust, asked)) = inner.with_state(|state| {
+        let (stirred, asked) = (std::mem::take(&mut state.is_dirty), state.take_requested());
+        let chooser = &state.chooser;
+        let (config, map) = (Arc::clone(&state.config), Arc::clone(chooser.map()));
+        stirred.then(|| (config, map, *chooser.costs(), chooser.trust().clone(), asked))
+    }) else {
+        return;
+    };
+    let Some(map) = inner.estimates.map(&config, Some(&before)) else { return };
+    let map = Arc::new(map);
+    request_estimates(inner, &map, &asked);
+    let fronts = ParetoFronts::compute(&map, &costs, &trust);
+    inner.with_state(|state| {
+        state.chooser.install_map(map, fronts);
+        Some(())
+    });
+}
+
+/// Has the nearest relays say what they know of networks where sessions go, and look where they have not been.
+fn request_estimates(inner: &SelectorShared, map: &NetworkMap, asked: &HashMap<Prefix, SocketAddr>) {
+    let mut relays: Vec<(Duration, u32)> = (0..u32::try_from(map.node_count()).unwrap_or(0))
+        .filter_map(|node| Some((map.section(THIS_RELAY, node, Direction::Down)?.section.rtt, node)))
+        .collect();
+    relays.sort_unstable();
+    for (prefix, target) in asked {
+        inner.estimates.request_prefix(*prefix);
+        for key in relays.iter().take(MAX_PROBING_RELAYS).filter_map(|(_, node)| map.key(*node)) {
+            inner.estimates.queue_target_probe(key, *target);
+        }
+    }
+}
+
+/// Looks up the names that wait for it.
+fn resolve_pending(inner: &Arc<SelectorShared>, resolver: &mut Option<(Arc<Config>, Rc<Resolver>)>) {
+    let Some((config, waiting)) =
+        inner.with_state(|state| Some((Arc::clone(&state.config), state.names.take_pending())))
+    else {
+        return;
+    };
+    if !resolver.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, &config)) {
+        *resolver = Some((Arc::clone(&config), Rc::new(Resolver::new(&config.dns_servers))));
+    }
+    for (name, (_, names)) in waiting.into_iter().zip(iter::repeat_with(|| resolver.clone()).flatten()) {
+        let inner = Arc::clone(inner);
+        tokio::task::spawn_local(async move {
+            if let Some(address) = first_address(&names, &name).await {
+                inner.record_address(&name, address);
+            }
+        });
+    }
+}
+
+/// An address of a name: an IPv4 one where there is one, because those prefixes are smaller.
+async fn first_address(names: &Resolver, name: &str) -> Option<IpAddr> {
+    let lookup = names.lookup(name, LOOKUP_TIMEOUT);
+    let (v4, v6) = tokio::join!(lookup.v4, lookup.v6);
+    v4.into_iter().chain(v6).flatten().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::estimates::{EstimateStore, PeerId};
+    use crate::path::selector::tests::{AUTO, config, key, sample, state, ways};
+
+    const TARGET: &str = "192.0.2.7:443";
+
+    /// A chooser with so many relays, the nearest last.
+    fn inner(relays: u8) -> SelectorShared {
+        let estimates = Arc::new(EstimateStore::new(std::time::Instant::now()));
+        for number in 1..=relays {
+            let seen = sample(1000 - u64::from(number), 1e6);
+            estimates.record_session(PeerId::Relay(key(number)), None, (&seen, &seen), 0);
+        }
+        let inner = SelectorShared {
+            state: std::sync::Mutex::new(Some(state(
+                config(relays, AUTO),
+                &EstimateStore::new(std::time::Instant::now()),
+            ))),
+            estimates,
+            wake: tokio::sync::Notify::new(),
+            stopped: std::sync::atomic::AtomicBool::new(false),
+        };
+        refresh_map(&inner);
+        inner
+    }
+
+    fn map(inner: &SelectorShared) -> Arc<NetworkMap> {
+        Arc::clone(inner.lock().as_ref().unwrap().chooser.map())
+    }
+
+    #[test]
+    fn where_sessions_go_the_nearest_relays_look() {
+        let inner = inner(20);
+        ways(inner.lock().as_mut().unwrap(), TARGET);
+        refresh_map(&inner);
+        let looks = |number| inner.estimates.take_target_probes(&key(number));
+        let looking: Vec<u8> = (1..=20).filter(|number| looks(*number) == [TARGET.parse().unwrap()]).collect();
+        assert_eq!(looking, (5..=20).collect::<Vec<_>>());
+        assert_eq!(inner.estimates.requested_prefixes(None).0, ["192.0.2.0/24".parse().unwrap()]);
+    }
+
+    #[test]
+    fn the_map_is_drawn_while_somebody_asks() {
+        let inner = inner(2);
+        let first = map(&inner);
+        assert!(first.section(THIS_RELAY, 1, Direction::Down).is_some(), "what the book knows");
+        refresh_map(&inner);
+        assert!(Arc::ptr_eq(&first, &map(&inner)), "nobody has asked since");
+        ways(inner.lock().as_mut().unwrap(), TARGET);
+        refresh_map(&inner);
+        assert!(!Arc::ptr_eq(&first, &map(&inner)));
+    }
+
+    #[test]
+    fn who_drains_leaves_the_map() {
+        let (inner, mut draining) = (inner(2), config(2, AUTO));
+        draining.draining.push(key(1));
+        inner.lock().as_mut().unwrap().apply_config(&Arc::new(draining));
+        refresh_map(&inner);
+        let sections = [1, 2].map(|node| map(&inner).section(THIS_RELAY, node, Direction::Down).is_some());
+        assert_eq!((sections, map(&inner).find(&key(1))), ([false, true], Some(1)), "its number stays");
+    }
+}

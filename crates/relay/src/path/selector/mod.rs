@@ -1,0 +1,183 @@
+//! The chooser of this relay: which ways a session tries where a route says `path = "auto"`, and what came of it.
+//!
+//! `proto::path::select` decides, from the map of what `measure` knows; here it is asked by sessions and told by them.
+//! All threads share it behind one short lock; what takes long is the business of a thread of its own, the `clerk`.
+
+mod map_updater;
+mod prediction;
+mod prefixes;
+mod state;
+mod view;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::path::choice::TransferOutcome;
+use tokio::sync::Notify;
+
+use super::estimates::EstimateStore;
+use crate::config::{Config, Route};
+
+pub use prediction::{Prediction, SelectionContext, TransferStats};
+pub use state::PathSelection;
+#[cfg(test)]
+pub use view::CandidateView;
+pub use view::ChoiceView;
+
+use state::SelectorState;
+
+/// The chooser.
+#[derive(Debug)]
+pub struct PathSelector {
+    shared: Arc<SelectorShared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What its thread shares with the others.
+#[derive(Debug)]
+struct SelectorShared {
+    estimates: Arc<EstimateStore>,
+    /// None before some route leaves it to us.
+    state: Mutex<Option<SelectorState>>,
+    wake: Notify,
+    stopped: AtomicBool,
+}
+
+impl PathSelector {
+    /// One that knows what is in `book`.
+    #[must_use]
+    pub fn new(estimates: Arc<EstimateStore>) -> Self {
+        let inner =
+            SelectorShared { estimates, state: Mutex::default(), wake: Notify::new(), stopped: AtomicBool::new(false) };
+        Self { shared: Arc::new(inner), thread: Mutex::default() }
+    }
+
+    /// Chooses among the relays of `config` from now on.
+    ///
+    /// # Errors
+    /// The kernel's, when the clerk cannot be started.
+    pub fn apply_config(&self, config: &Arc<Config>) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        match &mut *state {
+            Some(state) => state.apply_config(config),
+            None if config.has_auto_route() => {
+                let map = self.shared.estimates.map(config, None);
+                *state = map.map(|map| SelectorState::new(Arc::clone(config), Arc::new(map)));
+            }
+            None => {}
+        }
+        let begins = state.is_some();
+        drop(state);
+        let mut clerk = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if begins && clerk.is_none() {
+            *clerk = Some(map_updater::start(Arc::clone(&self.shared))?);
+        }
+        self.shared.wake.notify_one();
+        Ok(())
+    }
+
+    /// The ways to `target` by a route that leaves it to us; none while no relay is known.
+    pub fn select(&self, route: &Route, target: &Target) -> Option<PathSelection> {
+        let now = self.shared.estimates.now();
+        let (answer, waits) = self.shared.with_state(|state| {
+            let answer = state.select(route, target, now);
+            Some((answer, state.names.has_pending()))
+        })?;
+        if waits {
+            self.shared.wake.notify_one();
+        }
+        Some(answer)
+    }
+
+    /// Notes that a way stands.
+    pub fn on_connected(&self, expected: &Prediction) {
+        if expected.context.racing_count > 0 {
+            self.update(|state, _| state.on_connected(expected));
+        }
+    }
+
+    /// Notes that a way does not stand, and that this is not the target's fault.
+    pub fn on_failure(&self, expected: &Prediction) {
+        self.update(|state, now| state.on_failure(expected, now));
+    }
+
+    /// Notes how a session came out, or a part of it.
+    pub fn record_outcome(&self, expected: &Prediction, outcome: &TransferOutcome) {
+        self.update(|state, now| state.record_outcome(expected, outcome, now));
+    }
+
+    /// What would be predicted for a session that carries as much as this one did; nothing where nothing was.
+    pub fn predict(&self, expected: &Prediction, outcome: &TransferOutcome) -> Option<Duration> {
+        expected.completion_time?;
+        self.update(|state, now| state.predict(expected, outcome, now)).flatten()
+    }
+
+    /// Notes what a session has carried in all.
+    pub fn record_transfer(&self, plan: &SelectionContext, carried: &TransferStats) {
+        self.update(|state, now| state.record_transfer(plan, carried, now));
+    }
+
+    /// Notes where a name lies.
+    pub fn record_address(&self, name: &str, address: IpAddr) {
+        self.shared.record_address(name, address);
+    }
+
+    /// Ends its thread.
+    pub fn close(&self) {
+        self.shared.stop();
+        if let Some(clerk) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // One that panicked has ended as well.
+            let _ = clerk.join();
+        }
+    }
+
+    fn update<T>(&self, act: impl FnOnce(&mut SelectorState, Duration) -> T) -> Option<T> {
+        let now = self.shared.estimates.now();
+        self.shared.with_state(|state| Some(act(state, now)))
+    }
+}
+
+impl Drop for PathSelector {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}
+
+impl SelectorShared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<SelectorState>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with_state<T>(&self, act: impl FnOnce(&mut SelectorState) -> Option<T>) -> Option<T> {
+        self.lock().as_mut().and_then(act)
+    }
+
+    fn record_address(&self, name: &str, address: IpAddr) {
+        let now = self.estimates.now();
+        self.with_state(|state| {
+            state.names.insert(name, address, now);
+            Some(())
+        });
+    }
+
+    async fn wait_woken(&self) {
+        self.wake.notified().await;
+    }
+
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! What the chooser of this relay knows, behind one short lock.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::event::Event;
+use ekiden_proto::path::bounded::BoundedMap;
+use ekiden_proto::path::candidates::{Candidate, MAX_RELAYS};
+use ekiden_proto::path::choice::{Choice, TransferOutcome};
+use ekiden_proto::path::likely::TransferHistory;
+use ekiden_proto::path::map::NetworkMap;
+use ekiden_proto::path::model::RelayCosts;
+use ekiden_proto::path::prefix::Prefix;
+use ekiden_proto::path::select::PathChooser;
+
+use super::prefixes::PrefixCache;
+use super::{Prediction, SelectionContext, TransferStats};
+use crate::config::{Config, Path, Route};
+use crate::path::PathChoice;
+
+/// Prefixes of which is remembered what stood there last.
+const MAX_LAST_CONNECTED: usize = 1 << 14;
+
+/// Relays that are tried where nothing is measured and neither direct nor the default stands.
+const MAX_FALLBACKS: usize = 4;
+
+/// Networks of targets that are noted between two maps, at most.
+const MAX_REQUESTED: usize = 1024;
+
+/// The answer for one session.
+#[derive(Debug)]
+pub struct PathSelection {
+    /// The ways, the best first.
+    pub choices: Vec<PathChoice>,
+    /// What the operator is told, where the choice is another one now.
+    pub change_event: Option<Event>,
+}
+
+/// What is known.
+#[derive(Debug)]
+pub(super) struct SelectorState {
+    pub config: Arc<Config>,
+    pub chooser: PathChooser,
+    pub names: PrefixCache,
+    /// Whether somebody has asked or told since the last map.
+    pub is_dirty: bool,
+    /// Where sessions have gone since.
+    requested: HashMap<Prefix, SocketAddr>,
+    sizes: TransferHistory,
+    /// The paths of candidates, under this configuration.
+    paths: HashMap<Candidate, Arc<Path>>,
+    /// What stood last where too little is measured.
+    last_connected: BoundedMap<Prefix, Candidate>,
+}
+
+impl SelectorState {
+    pub fn new(config: Arc<Config>, map: Arc<NetworkMap>) -> Self {
+        Self {
+            config,
+            chooser: PathChooser::new(map, RelayCosts::default()),
+            names: PrefixCache::new(),
+            is_dirty: true,
+            requested: HashMap::new(),
+            sizes: TransferHistory::default(),
+            paths: HashMap::new(),
+            last_connected: BoundedMap::new(MAX_LAST_CONNECTED),
+        }
+    }
+
+    /// Goes over to another configuration. What was experienced stays: relays keep their numbers.
+    pub fn apply_config(&mut self, config: &Arc<Config>) {
+        self.config = Arc::clone(config);
+        self.paths.clear();
+        self.is_dirty = true;
+    }
+
+    /// Where sessions have gone since the last time, which is to be known from other relays as well.
+    pub fn take_requested(&mut self) -> HashMap<Prefix, SocketAddr> {
+        std::mem::take(&mut self.requested)
+    }
+
+    /// The ways to `target` by a route that leaves it to us.
+    pub fn select(&mut self, route: &Route, target: &Target, now: Duration) -> PathSelection {
+        self.is_dirty = true;
+        let prefix = self.names.prefix(&target.host, now);
+        if let Some(address) = self.names.address(&target.host).filter(|_| self.requested.len() < MAX_REQUESTED) {
+            self.requested.insert(prefix, SocketAddr::new(address, target.port));
+        }
+        let likely = self.sizes.predict(&target.host, target.port, now);
+        let choice = self.chooser.choose(prefix, likely, now);
+        let changed = self.change_event(prefix, &choice, likely);
+        let racing = if choice.race { self.racing_paths(route, prefix) } else { Vec::new() };
+        let racers = if choice.race { racing.len() } else { 0 };
+        let plan = Arc::new(SelectionContext {
+            target: target.clone(),
+            prefix,
+            likely,
+            racing_count: racers,
+            reason: choice.reason,
+        });
+        let mut ways: Vec<PathChoice> = Vec::new();
+        for (path, candidate) in racing {
+            ways.push(path_choice(
+                route,
+                path,
+                Prediction { context: Arc::clone(&plan), candidate, completion_time: None },
+            ));
+        }
+        for ranked in choice.ranking {
+            let is_there = |way: &PathChoice| way.candidate() == Some(&ranked.candidate);
+            if let Some(path) = self.path(&ranked.candidate).filter(|_| !ways.iter().any(is_there)) {
+                let predicted = Some(ranked.predicted).filter(|predicted| !predicted.is_zero());
+                let candidate = Some(ranked.candidate);
+                ways.push(path_choice(
+                    route,
+                    path,
+                    Prediction { context: Arc::clone(&plan), candidate, completion_time: predicted },
+                ));
+            }
+        }
+        if racers > 0 {
+            self.add_fallbacks(route, &plan, &mut ways);
+        }
+        PathSelection { choices: ways, change_event: changed }
+    }
+
+    /// What is dialled at once while too little is measured: the default, direct, and what stood last.
+    fn racing_paths(&mut self, route: &Route, prefix: Prefix) -> Vec<(Arc<Path>, Option<Candidate>)> {
+        let mut racing: Vec<_> = route.paths.iter().map(|path| (Arc::clone(path), self.candidate(path))).collect();
+        let stood = self.last_connected.get(&prefix).cloned();
+        if let Some(stood) = stood.filter(|stood| !racing.iter().any(|(_, known)| known.as_ref() == Some(stood)))
+            && let Some(path) = self.path(&stood)
+        {
+            racing.push((path, Some(stood)));
+        }
+        racing
+    }
+
+    /// Where none of those stands, one of the other relays may.
+    fn add_fallbacks(&mut self, route: &Route, plan: &Arc<SelectionContext>, ways: &mut Vec<PathChoice>) {
+        let config = Arc::clone(&self.config);
+        for hop in config.relays.iter().filter(|hop| hop.is_section()).take(MAX_FALLBACKS) {
+            let key = hop.peering().map(|peering| peering.key);
+            let Some(node) = key.and_then(|key| self.chooser.map().find(&key)) else { continue };
+            let candidate = Candidate { relays: vec![node] };
+            let is_there = |way: &PathChoice| way.candidate() == Some(&candidate);
+            if let Some(path) = self.path(&candidate).filter(|_| !ways.iter().any(is_there)) {
+                let expected =
+                    Prediction { context: Arc::clone(plan), candidate: Some(candidate), completion_time: None };
+                ways.push(path_choice(route, path, expected));
+            }
+        }
+    }
+
+    /// The hops of a candidate; none where a relay is no longer there.
+    fn path(&mut self, candidate: &Candidate) -> Option<Arc<Path>> {
+        if let Some(path) = self.paths.get(candidate) {
+            return Some(Arc::clone(path));
+        }
+        let map = self.chooser.map();
+        let hop = |node: &u32| {
+            let key = map.key(*node).filter(|key| !self.config.draining.contains(key))?;
+            self.config.relays.iter().find(|hop| hop.has_key(&key)).cloned()
+        };
+        let hops = candidate.relays.iter().map(hop).collect::<Option<Vec<_>>>()?;
+        let path = Arc::new(Path::from_hops(hops));
+        self.paths.insert(candidate.clone(), Arc::clone(&path));
+        Some(path)
+    }
+
+    /// The other way round; none for what nobody could choose.
+    fn candidate(&self, path: &Path) -> Option<Candidate> {
+        let node = |hop: &Arc<crate::config::Hop>| self.chooser.map().find(&hop.peering()?.key);
+        let relays = path.hops.iter().map(node).collect::<Option<Vec<_>>>()?;
+        (relays.len() <= MAX_RELAYS).then_some(Candidate { relays })
+    }
+
+    fn change_event(
+        &self,
+        prefix: Prefix,
+        choice: &Choice,
+        likely: ekiden_proto::path::likely::TransferSize,
+    ) -> Option<Event> {
+        let former = choice.previous.as_ref()?;
+        let name = |candidate: &Candidate| candidate.name(self.chooser.map());
+        Some(Event::PathChanged {
+            prefix: Some(prefix),
+            likely_bytes: likely.bytes,
+            likely_direction: likely.direction.as_str(),
+            from: name(former),
+            to: choice.ranking.first().map_or_else(|| "-".to_owned(), |way| name(&way.candidate)),
+            why: choice.reason.to_string(),
+        })
+    }
+
+    /// A way stood where too little was measured.
+    pub fn on_connected(&mut self, expected: &Prediction) {
+        if let Some(candidate) = &expected.candidate {
+            self.last_connected.insert(expected.context.prefix, candidate.clone());
+        }
+    }
+
+    /// A way did not stand though another one did, or it was a hop's fault.
+    pub fn on_failure(&mut self, expected: &Prediction, now: Duration) {
+        self.is_dirty = true;
+        if let Some(candidate) = &expected.candidate {
+            self.chooser.record_failure(expected.context.prefix, candidate, now);
+        }
+    }
+
+    /// A session has ended: what it has carried in all.
+    pub fn record_transfer(&mut self, plan: &SelectionContext, carried: &TransferStats, now: Duration) {
+        self.sizes.record(&plan.target.host, plan.target.port, carried.down, carried.up, now);
+    }
+
+    /// How it came out, or a part of it.
+    pub fn record_outcome(&mut self, expected: &Prediction, outcome: &TransferOutcome, now: Duration) {
+        self.is_dirty = true;
+        // Where its name lies may be known by now.
+        let prefix = self.names.prefix(&expected.context.target.host, now);
+        if let Some(candidate) = &expected.candidate {
+            self.chooser.record_outcome(prefix, candidate, outcome, now);
+        }
+    }
+
+    /// What is predicted for a session that carries as much.
+    pub fn predict(&self, expected: &Prediction, outcome: &TransferOutcome, now: Duration) -> Option<Duration> {
+        let Prediction { context: plan, candidate, .. } = expected;
+        self.chooser.predicted_time(plan.prefix, candidate.as_ref()?, outcome.transferred, now)
+    }
+}
+
+fn path_choice(route: &Route, path: Arc<Path>, expected: Prediction) -> PathChoice {
+    let (profile, expected) = (Arc::clone(&route.profile), Some(Arc::new(expected)));
+    PathChoice { path, beyond: Vec::new(), profile, expected }
+}

@@ -1,0 +1,260 @@
+//! The chooser without sockets: which ways a session is given, and what becomes of what it tells.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::event::Event;
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::path::choice::TransferOutcome;
+use ekiden_proto::path::estimate::SectionSample;
+use ekiden_proto::path::figures::EstimateSnapshot;
+use ekiden_proto::wire::section::report::{DirectionEstimate, SectionReport, Subject};
+
+use super::state::SelectorState;
+use super::*;
+use crate::config::read::from_text;
+use crate::path::estimates::PeerId;
+use crate::path::{self, PathChoice};
+
+const TARGET: &str = "192.0.2.7:443";
+const NOW: Duration = Duration::from_secs(1);
+
+pub(super) fn key(number: u8) -> PublicKey {
+    PublicKey([number; 32])
+}
+
+/// A relay that knows so many others, and what else its file says.
+pub(super) fn config(relays: u8, more: &str) -> Config {
+    let relay = |number: u8| {
+        format!("[[relay]]\nname = \"r{number}\"\naddress = \"198.51.100.{number}:7000\"\nkey = \"{}\"\n", key(number))
+    };
+    let relays: String = (1..=relays).map(relay).collect();
+    from_text(&format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{relays}{more}")).unwrap()
+}
+
+pub(super) const AUTO: &str = "[[route]]\npath = \"auto\"\ndefault = \"r2\"\n";
+
+pub(super) fn state(config: Config, estimates: &EstimateStore) -> SelectorState {
+    let map = estimates.map(&config, None).unwrap();
+    SelectorState::new(Arc::new(config), Arc::new(map))
+}
+
+pub(super) fn ways(state: &mut SelectorState, target: &str) -> PathSelection {
+    let config = Arc::clone(&state.config);
+    state.select(&config.routes[0], &Target::parse(target, None).unwrap(), NOW)
+}
+
+fn names(ways: &[PathChoice]) -> Vec<&str> {
+    ways.iter().map(|way| &*way.path.name).collect()
+}
+
+fn expected<'w>(ways: &'w [PathChoice], name: &str) -> &'w Prediction {
+    let way = ways.iter().find(|way| *way.path.name == *name);
+    way.and_then(|way| way.expected.as_deref()).unwrap_or_else(|| panic!("no {name} in {:?}", names(ways)))
+}
+
+pub(super) fn sample(millis: u64, rate: f64) -> SectionSample {
+    let rtt = Some(Duration::from_millis(millis));
+    SectionSample { rtt, segments: 10_000, lost: 0, rate: Some(rate), rate_is_limit: true, window: None }
+}
+
+/// Direct is slow, `r1` is as fast as can be.
+fn measured() -> EstimateStore {
+    let estimates = EstimateStore::new(Instant::now());
+    let target: SocketAddr = TARGET.parse().unwrap();
+    let (slow, fast) = (sample(100, 1e6), sample(10, 1e8));
+    estimates.record_session(PeerId::Targets(target.ip().into()), None, (&slow, &slow), 0);
+    estimates.record_session(PeerId::Relay(key(1)), None, (&fast, &fast), 0);
+    let (rtt, rate) = (fast.rtt, fast.rate);
+    let figures = EstimateSnapshot { rtt, rate, loss: Some(0.0), segments: 10_000.0, ..EstimateSnapshot::default() };
+    let told = DirectionEstimate { snapshot: figures, age: Duration::ZERO };
+    estimates.record_report(
+        key(1),
+        &[SectionReport { subject: Subject::Targets(target.ip().into()), sending: told, receiving: told }],
+    );
+    estimates
+}
+
+#[test]
+fn while_nothing_is_known_the_default_and_direct_race_and_every_relay_may_be_tried() {
+    let mut state = state(config(3, AUTO), &EstimateStore::new(Instant::now()));
+    let answer = ways(&mut state, TARGET);
+    assert_eq!((names(&answer.choices), path::racing_count(&answer.choices)), (vec!["r2", "direct", "r1", "r3"], 2));
+    assert!(answer.choices.iter().all(|way| way.expected.as_ref().unwrap().completion_time.is_none()));
+
+    state.on_connected(expected(&answer.choices, "r3"));
+    let answer = ways(&mut state, TARGET);
+    assert_eq!((names(&answer.choices), path::racing_count(&answer.choices)), (vec!["r2", "direct", "r3", "r1"], 3));
+    assert_eq!(path::racing_count(&ways(&mut state, "203.0.113.1:443").choices), 2, "it stood in another network");
+}
+
+#[test]
+fn who_drains_is_not_taken() {
+    let mut draining = config(3, AUTO);
+    draining.draining.push(key(1));
+    let mut state = state(config(3, AUTO), &measured());
+    assert_eq!(names(&ways(&mut state, TARGET).choices)[0], "r1");
+    state.apply_config(&Arc::new(draining));
+    assert_eq!(names(&ways(&mut state, TARGET).choices), ["direct"], "on a map of before");
+}
+
+#[test]
+fn a_relay_that_moved_is_dialled_where_it_is() {
+    let mut state = state(config(1, "[[route]]\npath = \"auto\"\n"), &measured());
+    ways(&mut state, TARGET);
+    let moved = from_text(&format!(
+        "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n[[relay]]\nname = \"r1\"\naddress = \"198.51.100.99:7000\"\n\
+         key = \"{}\"\n[[route]]\npath = \"auto\"\n",
+        key(1)
+    ));
+    state.apply_config(&Arc::new(moved.unwrap()));
+    let answer = ways(&mut state, TARGET);
+    assert_eq!(answer.choices[0].path.hops[0].address.to_string(), "198.51.100.99:7000");
+}
+
+#[test]
+fn a_path_that_failed_is_left_at_once_and_the_operator_told() {
+    let mut state = state(config(3, AUTO), &measured());
+    let before = ways(&mut state, TARGET);
+    assert_eq!(
+        (names(&before.choices)[0], path::racing_count(&before.choices)),
+        ("r1", 0),
+        "{:?}",
+        names(&before.choices)
+    );
+    assert!(
+        before.change_event.is_none()
+            && expected(&before.choices, "r1").completion_time.is_some_and(|time| !time.is_zero())
+    );
+    state.on_failure(expected(&before.choices, "r1"), NOW);
+    let after = ways(&mut state, TARGET);
+    assert_eq!(names(&after.choices), ["direct"], "what is out is not tried");
+    let Some(Event::PathChanged { prefix, likely_bytes, likely_direction, from, to, why }) = after.change_event else {
+        panic!("nobody is told");
+    };
+    assert_eq!((from.as_str(), to.as_str(), prefix.unwrap().to_string()), ("r1", "direct", "192.0.2.0/24".to_owned()));
+    assert_eq!((likely_bytes, likely_direction), (1 << 20, "down"));
+    assert!(why.starts_with("direct: ") && why.contains("instead of r1"), "{why}");
+    assert!(ways(&mut state, TARGET).change_event.is_none(), "told once");
+}
+
+fn slow() -> TransferOutcome {
+    let carried = ekiden_proto::path::likely::TransferSize::down(1 << 20);
+    TransferOutcome {
+        transferred: carried,
+        session_bytes: 1 << 20,
+        elapsed: Duration::from_secs(60),
+        is_continuation: false,
+        limited_by_path: true,
+    }
+}
+
+#[test]
+fn a_path_that_disappoints_is_left() {
+    let mut state = state(config(2, AUTO), &measured());
+    let first = ways(&mut state, TARGET);
+    for _ in 0..4 {
+        state.record_outcome(expected(&first.choices, "r1"), &slow(), NOW);
+    }
+    assert_eq!(names(&ways(&mut state, TARGET).choices)[0], "direct");
+}
+
+/// The first session to a name does not know where it goes; at its end that is known.
+#[test]
+fn what_came_counts_where_the_name_lies() {
+    let mut state = state(config(2, AUTO), &measured());
+    let first = ways(&mut state, "server.example:443");
+    state.names.insert("server.example", "192.0.2.7".parse().unwrap(), NOW);
+    assert_eq!(names(&ways(&mut state, "server.example:443").choices)[0], "r1");
+    for _ in 0..4 {
+        state.record_outcome(expected(&first.choices, "r1"), &slow(), NOW);
+    }
+    assert_eq!(names(&ways(&mut state, "server.example:443").choices)[0], "direct");
+}
+
+#[test]
+fn sizes_are_learnt_by_host_and_port() {
+    let mut state = state(config(2, AUTO), &measured());
+    let likely = |state: &mut SelectorState, target: &str| {
+        let answer = ways(state, target);
+        (expected(&answer.choices, "direct").context.likely, Arc::clone(&expected(&answer.choices, "direct").context))
+    };
+    let (usual, plan) = likely(&mut state, TARGET);
+    for _ in 0..8 {
+        state.record_transfer(&plan, &TransferStats { down: 64 << 20, ..TransferStats::default() }, NOW);
+    }
+    assert!(likely(&mut state, TARGET).0.bytes > 32 << 20);
+    for other in ["192.0.2.7:80", "192.0.2.8:443"] {
+        assert_eq!(likely(&mut state, other).0, usual, "{other}");
+    }
+}
+
+#[test]
+fn a_default_of_many_relays_races_and_is_no_candidate() {
+    let long = "[[path]]\nname = \"long\"\nrelays = [\"r1\", \"r2\", \"r3\", \"r4\"]\n[[route]]\npath = \"auto\"\n\
+                default = \"long\"\n";
+    let mut state = state(config(4, long), &EstimateStore::new(Instant::now()));
+    let answer = ways(&mut state, TARGET);
+    assert_eq!((names(&answer.choices)[0], answer.choices[0].candidate()), ("long", None));
+}
+
+#[test]
+fn where_sessions_go_is_noted_within_a_bound() {
+    let mut state = state(config(2, AUTO), &EstimateStore::new(Instant::now()));
+    for number in 0..2000_u32 {
+        ways(&mut state, &format!("10.{}.{}.1:443", number >> 8, number & 0xff));
+    }
+    assert_eq!(state.take_requested().len(), 1024);
+    assert!(state.take_requested().is_empty(), "taken once");
+}
+
+#[test]
+fn status_shows_standing_choices_and_who_is_out_within_a_bound() {
+    let choosing = PathSelector::new(Arc::new(EstimateStore::new(Instant::now())));
+    let mut state = state(config(2, AUTO), &measured());
+    let answer = ways(&mut state, TARGET);
+    state.on_failure(expected(&answer.choices, "r1"), choosing.shared.estimates.now());
+    ways(&mut state, TARGET);
+    *choosing.shared.lock() = Some(state);
+    let views = choosing.views();
+    assert_eq!((views.len(), views[0].path.as_str(), views[0].likely_bytes), (1, "direct", 1 << 20));
+    let candidates: Vec<_> = views[0].candidates.iter().map(|it| (it.path.as_str(), it.out)).collect();
+    assert_eq!(candidates, [("direct", false), ("r1", true)]);
+    assert!(views[0].candidates[1].predicted_seconds < views[0].candidates[0].predicted_seconds);
+
+    let seen = sample(100, 1e6);
+    let (estimates, network) = (measured(), |number: u32| format!("10.{}.{}.1:443", number >> 8, number & 0xff));
+    for number in 0..600 {
+        let target: SocketAddr = network(number).parse().unwrap();
+        estimates.record_session(PeerId::Targets(target.ip().into()), None, (&seen, &seen), 0);
+    }
+    let mut crowded = self::state(config(2, AUTO), &estimates);
+    for number in 0..600 {
+        ways(&mut crowded, &network(number));
+    }
+    *choosing.shared.lock() = Some(crowded);
+    assert_eq!(choosing.views().len(), 500);
+}
+
+#[test]
+fn nobody_chooses_where_no_route_says_so() {
+    let config = Arc::new(config(1, ""));
+    let choosing = PathSelector::new(Arc::new(EstimateStore::new(Instant::now())));
+    choosing.apply_config(&config).unwrap();
+    assert!(choosing.select(&config.routes[0], &Target::parse(TARGET, None).unwrap()).is_none());
+}
+
+#[test]
+fn only_a_race_is_remembered_and_only_what_was_predicted_is_compared() {
+    let choosing = PathSelector::new(Arc::new(EstimateStore::new(Instant::now())));
+    *choosing.shared.lock() = Some(state(config(3, AUTO), &measured()));
+    let config = config(3, AUTO);
+    let ask = |target: &str| choosing.select(&config.routes[0], &Target::parse(target, None).unwrap()).unwrap().choices;
+    let (chosen, raced) = (ask(TARGET), ask("203.0.113.1:443"));
+    assert!(choosing.predict(expected(&chosen, "r1"), &slow()).is_some());
+    assert_eq!(choosing.predict(expected(&raced, "r1"), &slow()), None);
+    choosing.on_connected(expected(&raced, "r3"));
+    assert_eq!(path::racing_count(&ask("203.0.113.1:443")), 3);
+}

@@ -1,0 +1,135 @@
+//! The encrypted side of a section: records in, records out, in place.
+//!
+//! A record is read into a buffer of its own, opened there, and written from there: as it is to a plain section, sealed
+//! again to another encrypted one. Nothing is copied but what a full socket leaves behind.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::AsFd;
+
+use ekiden_proto::wire::WireError;
+use ekiden_proto::wire::section::reader::RecordReader;
+use ekiden_proto::wire::section::record::{HEADER_LENGTH, MAX_PLAINTEXT, TAG_LENGTH};
+use ekiden_proto::wire::section::{RecordKey, TransportKeys};
+use ekiden_sys::recv::append;
+use tokio::net::TcpStream;
+
+pub use ekiden_proto::wire::section::reader::OpenedRecord;
+
+use super::read::read_once;
+
+/// The keys of a section, and what is half read of it.
+#[derive(Debug)]
+pub struct RecordCipher {
+    sealer: RefCell<RecordKey>,
+    opener: RefCell<RecordReader>,
+}
+
+impl RecordCipher {
+    /// The keys that a handshake has brought. The first record has at most `first` bytes of plaintext, and nothing is read
+    /// behind it.
+    #[must_use]
+    pub fn new(transport: TransportKeys, first: usize) -> Self {
+        let opener = RecordReader::new(transport.open, first);
+        Self { sealer: RefCell::new(transport.send_key), opener: RefCell::new(opener) }
+    }
+
+    /// From here on everything that arrives is records.
+    pub fn allow_read_ahead(&self) {
+        self.opener.borrow_mut().allow_read_ahead();
+    }
+
+    /// Makes a record of what lies between header and tag.
+    pub fn seal(&self, record: &mut [u8]) {
+        self.sealer.borrow_mut().seal(record);
+    }
+
+    /// Makes records of `plaintext`.
+    #[must_use]
+    pub fn seal_all(&self, plaintext: &[u8]) -> Vec<u8> {
+        let pieces = plaintext.len().div_ceil(MAX_PLAINTEXT);
+        let mut records = Vec::with_capacity(plaintext.len() + pieces * (HEADER_LENGTH + TAG_LENGTH));
+        for piece in plaintext.chunks(MAX_PLAINTEXT) {
+            let start = records.len();
+            records.extend_from_slice(&[0; HEADER_LENGTH]);
+            records.extend_from_slice(piece);
+            records.extend_from_slice(&[0; TAG_LENGTH]);
+            self.seal(&mut records[start..]);
+        }
+        records
+    }
+
+    /// The record that ends a stream.
+    #[must_use]
+    pub fn end_record(&self) -> Vec<u8> {
+        let mut record = vec![0; HEADER_LENGTH + TAG_LENGTH];
+        self.seal(&mut record);
+        record
+    }
+
+    /// Whether the next read needs no bytes from the socket: a record has arrived, or a length that no record has.
+    #[must_use]
+    pub fn has_record(&self) -> bool {
+        self.opener.borrow().has_result()
+    }
+
+    /// Reads once, unless a record is there already, and opens it. `None` when there is more to come.
+    ///
+    /// # Errors
+    /// The socket's; `ConnectionReset` when the stream ends before its last record; `InvalidData` for a record that was
+    /// changed, left out, repeated or moved, and for an end of the stream with bytes behind it.
+    pub fn read(&self, from: &TcpStream) -> io::Result<Option<OpenedRecord>> {
+        let mut opener = self.opener.borrow_mut();
+        receive(&mut opener, from)?;
+        opener.next_record().map_err(invalid)
+    }
+
+    /// The same, but small records that have arrived behind each other come as one.
+    ///
+    /// # Errors
+    /// As [`Seal::read`].
+    pub fn read_batch(&self, from: &TcpStream) -> io::Result<Option<OpenedRecord>> {
+        let mut opener = self.opener.borrow_mut();
+        receive(&mut opener, from)?;
+        opener.next_batch().map_err(invalid)
+    }
+
+    /// Waits for a record.
+    ///
+    /// # Errors
+    /// As [`Seal::read`].
+    pub async fn next_record(&self, from: &TcpStream) -> io::Result<OpenedRecord> {
+        loop {
+            if !self.has_record() {
+                from.readable().await?;
+            }
+            match self.read(from) {
+                Ok(Some(opened)) => return Ok(opened),
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Reads once, unless [`Seal::has_record`].
+fn receive(opener: &mut RecordReader, from: &TcpStream) -> io::Result<()> {
+    if opener.has_result() {
+        return Ok(());
+    }
+    let size = opener.read_size().map_err(invalid)?;
+    let arrived = opener.buffer_mut();
+    arrived.reserve_exact(size);
+    let read = read_once(from, size, || append(from.as_fd(), arrived, size))?;
+    opener.on_read(size, read);
+    // A whole stream ends with an empty record, so this stream was cut off.
+    if read == 0 { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
+}
+
+fn invalid(error: WireError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,153 @@
+//! When bytes of a session have moved, and who was waited for between.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::direction::Direction;
+
+/// When bytes have moved, and who was waited for.
+#[derive(Debug, Default)]
+pub(crate) struct ResponseTimer {
+    last: Cell<Option<(Direction, Instant)>>,
+    flowing: Cell<Duration>,
+    /// When the first byte for the client moved.
+    first: Cell<Option<Instant>>,
+    /// The answer that comes, and the largest.
+    answer: Cell<Option<Response>>,
+    largest: Cell<Option<Response>>,
+}
+
+/// Bytes that have come from the server one behind the other, after some went there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Response {
+    /// How many.
+    pub bytes: u64,
+    /// From the last bytes toward the server to the first of these.
+    pub wait: Duration,
+    /// From the first to the last.
+    pub span: Duration,
+}
+
+/// An answer that stops for longer than this, and than it was waited for, is over: the server has nothing to say. A segment that
+/// is lost and sent again after a timeout takes as long (`TCP_RTO_MIN`, and a round trip).
+const MAX_RESPONSE_GAP: Duration = Duration::from_millis(300);
+
+/// A longer pause is somebody's who has nothing to say.
+const MAX_PAUSE: Duration = Duration::from_secs(3);
+
+impl ResponseTimer {
+    /// The path stands: from now on the server is waited for, if it is the one who speaks first.
+    pub(crate) fn on_path_ready(&self) {
+        self.last.set(Some((Direction::Up, Instant::now())));
+        self.answer.set(None);
+        self.largest.set(None);
+    }
+
+    /// When the first byte for the client moved.
+    pub(crate) fn first_byte_at(&self) -> Option<Instant> {
+        self.first.get()
+    }
+
+    /// Time in which bytes moved, or were waited for and not by the client.
+    pub(crate) fn active_time(&self) -> Duration {
+        self.flowing.get()
+    }
+
+    /// The largest answer, once there is one.
+    pub(crate) fn largest_response(&self) -> Option<Response> {
+        self.largest.get()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn last_moved_at(&self, direction: Direction, at: Instant) {
+        self.last.set(Some((direction, at)));
+    }
+
+    /// Bytes have moved. Between an answer and the next question the client is waited for; all other time is the path's, or
+    /// the server's, and that is returned.
+    pub(crate) fn on_bytes(&self, direction: Direction, bytes: u64) -> Duration {
+        self.on_bytes_at(Instant::now(), direction, bytes)
+    }
+
+    fn on_bytes_at(&self, now: Instant, direction: Direction, bytes: u64) -> Duration {
+        if direction == Direction::Down && self.first.get().is_none() {
+            self.first.set(Some(now));
+        }
+        let Some((before, at)) = self.last.replace(Some((direction, now))) else { return Duration::ZERO };
+        let pause = now.saturating_duration_since(at);
+        if direction == Direction::Down {
+            self.on_response(before, pause, bytes);
+        }
+        if direction == Direction::Up && before == Direction::Down {
+            return Duration::ZERO;
+        }
+        let pause = pause.min(MAX_PAUSE);
+        self.flowing.set(self.flowing.get() + pause);
+        pause
+    }
+
+    fn on_response(&self, before: Direction, pause: Duration, bytes: u64) {
+        let answer = match self.answer.get() {
+            _ if before == Direction::Up => Some(Response { bytes, wait: pause, span: Duration::ZERO }),
+            Some(answer) if pause <= answer.wait.max(MAX_RESPONSE_GAP) => {
+                Some(Response { bytes: answer.bytes + bytes, span: answer.span + pause, ..answer })
+            }
+            _ => None,
+        };
+        self.answer.set(answer);
+        if answer.map(|answer| answer.bytes) > self.largest.get().map(|largest| largest.bytes) {
+            self.largest.set(answer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes move so many milliseconds after the ones before.
+    fn moves(response_timer: &ResponseTimer, direction: Direction, bytes: u64, millis: u64) {
+        let (_, before) = response_timer.last.get().unwrap();
+        response_timer.on_bytes_at(before + Duration::from_millis(millis), direction, bytes);
+    }
+
+    fn begun() -> ResponseTimer {
+        let response_timer = ResponseTimer::default();
+        response_timer.last.set(Some((Direction::Up, Instant::now())));
+        response_timer
+    }
+
+    #[test]
+    fn a_client_that_thinks_is_not_what_the_path_takes() {
+        let response_timer = begun();
+        moves(&response_timer, Direction::Down, 10, 2000);
+        let answer = response_timer.flowing.get();
+        assert!(answer >= Duration::from_secs(2), "{answer:?}");
+        moves(&response_timer, Direction::Up, 10, 2000);
+        assert_eq!(response_timer.flowing.get(), answer, "the client's own time");
+        moves(&response_timer, Direction::Down, 10, 60_000);
+        assert_eq!(response_timer.flowing.get(), answer + MAX_PAUSE, "nobody has anything to say for a minute");
+    }
+
+    #[test]
+    fn the_largest_answer_is_what_comes_in_one_go() {
+        let response_timer = begun();
+        assert!(response_timer.largest.get().is_none());
+        for (direction, bytes, millis) in [
+            (Direction::Down, 3000, 40),
+            (Direction::Up, 500, 900),
+            (Direction::Down, 4000, 50),
+            (Direction::Down, 1000, 20),
+        ] {
+            moves(&response_timer, direction, bytes, millis);
+        }
+        let largest = response_timer.largest.get().unwrap();
+        assert_eq!((largest.bytes, largest.wait.as_millis(), largest.span.as_millis()), (5000, 50, 20));
+        moves(&response_timer, Direction::Down, 9000, 400);
+        moves(&response_timer, Direction::Down, 9000, 1);
+        assert_eq!(response_timer.largest.get(), Some(largest), "what the server says by itself later is none");
+        moves(&response_timer, Direction::Up, 500, 10);
+        moves(&response_timer, Direction::Down, 4000, 60);
+        assert_eq!(response_timer.largest.get(), Some(largest));
+    }
+}

@@ -1,0 +1,281 @@
+//! Exact counters of a session, which count for its listener as well.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::direction::Direction;
+use ekiden_proto::limiting::FlowCounters;
+
+use super::response_timer::{Response, ResponseTimer};
+use crate::events::metrics::SecondsCounter;
+use crate::events::metrics::listeners::ListenerTotals;
+use crate::shaping::autotune::Tuner;
+use crate::shaping::fair_share::PacedSocket;
+
+/// The counters of one session. A session never leaves its thread, so they are plain cells.
+#[derive(Debug)]
+pub struct FlowStats {
+    totals: Arc<ListenerTotals>,
+    down: DirectionStats,
+    up: DirectionStats,
+    response_timer: ResponseTimer,
+}
+
+#[derive(Debug, Default)]
+struct DirectionStats {
+    bytes: Cell<u64>,
+    spliced: Cell<u64>,
+    moves: Cell<u64>,
+    blocked: Cell<Duration>,
+    /// Since when there is no room, as long as there is none.
+    blocked_since: Cell<Option<Instant>>,
+    /// How long it had been blocked when bytes moved last.
+    blocked_before: Cell<Duration>,
+    waiting: Cell<Duration>,
+    squares: Cell<f64>,
+    /// Bytes that waited in this host when somebody looked last.
+    queued: Cell<i64>,
+    /// The section that sends these bytes, where it shares an interface with others.
+    member: RefCell<Option<Rc<PacedSocket>>>,
+    /// Who tunes that section, if somebody does.
+    tuner: RefCell<Option<Rc<Tuner>>>,
+}
+
+impl FlowStats {
+    /// Counters at zero that also count into `totals`.
+    #[must_use]
+    pub fn new(totals: Arc<ListenerTotals>) -> Self {
+        Self {
+            totals,
+            down: DirectionStats::default(),
+            up: DirectionStats::default(),
+            response_timer: ResponseTimer::default(),
+        }
+    }
+
+    fn direction(&self, direction: Direction) -> &DirectionStats {
+        match direction {
+            Direction::Down => &self.down,
+            Direction::Up => &self.up,
+        }
+    }
+
+    /// Notes who sends the bytes of a direction from now on; nobody that shares, for `None`.
+    pub fn set_paced_by(&self, direction: Direction, member: Option<Rc<PacedSocket>>) {
+        if let Some(before) = self.direction(direction).member.replace(member) {
+            before.deactivate();
+        }
+    }
+
+    /// Notes who tunes the section that sends the bytes of a direction from now on; nobody, for `None`.
+    pub fn set_tuner(&self, direction: Direction, tuner: Option<Rc<Tuner>>) {
+        self.direction(direction).tuner.replace(tuner);
+    }
+
+    /// Whether somebody tunes the section that sends the bytes of a direction.
+    #[must_use]
+    pub fn is_tuned(&self, direction: Direction) -> bool {
+        self.direction(direction).tuner.borrow().is_some()
+    }
+
+    /// Who tunes the section that sends the bytes of a direction.
+    #[must_use]
+    pub fn tuner(&self, direction: Direction) -> Option<Rc<Tuner>> {
+        self.direction(direction).tuner.borrow().clone()
+    }
+
+    /// Notes how large the records of a direction may be now.
+    pub fn set_max_record(&self, direction: Direction, most: usize) {
+        self.direction(direction).tuner.borrow().iter().for_each(|tuner| tuner.set_max_record(most));
+    }
+
+    /// Bytes of either direction go through both sections: sent by one, acknowledged by the other.
+    fn wake_tuners(&self) {
+        for one_way in [&self.down, &self.up] {
+            one_way.tuner.borrow().iter().for_each(Tuner::on_bytes_moved);
+        }
+    }
+
+    /// Notes how many shares its sections have.
+    pub fn set_weight(&self, weight: u32) {
+        for one_way in [&self.down, &self.up] {
+            one_way.member.borrow().iter().for_each(|member| member.set_weight(weight));
+        }
+    }
+
+    /// Notes bytes that were written from a buffer.
+    pub fn record_copied(&self, direction: Direction, bytes: usize) {
+        self.record_moved(direction, bytes as u64);
+        match direction {
+            Direction::Down => self.totals.down_copied.inc_by(bytes as u64),
+            Direction::Up => self.totals.up_copied.inc_by(bytes as u64),
+        };
+    }
+
+    /// Notes bytes that were written from a pipe.
+    pub fn record_spliced(&self, direction: Direction, bytes: usize) {
+        self.record_moved(direction, bytes as u64);
+        let one_way = self.direction(direction);
+        one_way.spliced.set(one_way.spliced.get() + bytes as u64);
+        match direction {
+            Direction::Down => self.totals.down_spliced.inc_by(bytes as u64),
+            Direction::Up => self.totals.up_spliced.inc_by(bytes as u64),
+        };
+    }
+
+    fn record_moved(&self, direction: Direction, bytes: u64) {
+        let one_way = self.direction(direction);
+        one_way.moved(bytes);
+        one_way.on_wait(self.response_timer.on_bytes(direction, bytes));
+        self.wake_tuners();
+    }
+
+    /// Notes that there are bytes and no room to send them, until what it returns is dropped.
+    pub fn start_stall(&self, direction: Direction) -> StallGuard<'_> {
+        let since = Instant::now();
+        let (one_way, total) = (self.direction(direction), self.totals.stalled_seconds(direction));
+        one_way.blocked_since.set(Some(since));
+        StallGuard { one_way, total, since }
+    }
+
+    /// Notes how many bytes of a direction wait in this host now.
+    pub fn set_queued(&self, direction: Direction, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let before = self.direction(direction).queued.replace(bytes);
+        if bytes != before {
+            self.totals.queued_bytes(direction).inc_by(bytes - before);
+        }
+    }
+
+    /// Whether bytes waited in this host when somebody looked last.
+    #[must_use]
+    pub fn has_queued(&self) -> bool {
+        self.down.queued.get() + self.up.queued.get() > 0
+    }
+
+    /// Bytes in one direction.
+    #[must_use]
+    pub fn bytes(&self, direction: Direction) -> u64 {
+        self.direction(direction).bytes.get()
+    }
+
+    /// Time in which one direction had bytes and no room to send them, until now.
+    #[must_use]
+    pub fn blocked_for(&self, direction: Direction) -> Duration {
+        self.direction(direction).blocked_for()
+    }
+
+    /// Whether one direction has bytes and no room to send them.
+    #[must_use]
+    pub fn is_blocked(&self, direction: Direction) -> bool {
+        self.direction(direction).blocked_since.get().is_some()
+    }
+
+    /// What there is to say of one direction, until now.
+    #[must_use]
+    pub fn counters(&self, direction: Direction) -> FlowCounters {
+        let one_way = self.direction(direction);
+        FlowCounters {
+            bytes: one_way.bytes.get(),
+            moves: one_way.moves.get(),
+            blocked: self.blocked_for(direction),
+            waiting: one_way.waiting.get(),
+            wait_squares: one_way.squares.get(),
+        }
+    }
+
+    /// Notes that the path stands: from now on the server is waited for, if it is the one who speaks first.
+    pub fn on_path_ready(&self) {
+        self.response_timer.on_path_ready();
+    }
+
+    /// When the first byte for the client moved.
+    #[must_use]
+    pub fn first_byte_at(&self) -> Option<Instant> {
+        self.response_timer.first_byte_at()
+    }
+
+    /// Time in which bytes moved, or were waited for and not by the client.
+    #[must_use]
+    pub fn active_time(&self) -> Duration {
+        self.response_timer.active_time()
+    }
+
+    /// The largest answer, once there is one.
+    #[must_use]
+    pub fn largest_response(&self) -> Option<Response> {
+        self.response_timer.largest_response()
+    }
+
+    /// Bytes in both directions.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.down.bytes.get() + self.up.bytes.get()
+    }
+
+    /// Of these, how many were spliced.
+    #[must_use]
+    pub fn spliced_bytes(&self) -> u64 {
+        self.down.spliced.get() + self.up.spliced.get()
+    }
+}
+
+/// What waits for the sections of a session is gone with them.
+impl Drop for FlowStats {
+    fn drop(&mut self) {
+        self.set_queued(Direction::Down, 0);
+        self.set_queued(Direction::Up, 0);
+    }
+}
+
+impl DirectionStats {
+    fn moved(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() + bytes);
+        self.moves.set(self.moves.get() + 1);
+        if let Some(member) = &*self.member.borrow() {
+            member.record_bytes(bytes);
+        }
+    }
+
+    fn blocked_for(&self) -> Duration {
+        self.blocked.get() + self.blocked_since.get().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Bytes were waited for, unless it was room. Some may move before there is enough of it.
+    fn on_wait(&self, pause: Duration) {
+        let blocked = self.blocked_for();
+        let wait = pause.saturating_sub(blocked.saturating_sub(self.blocked_before.replace(blocked)));
+        self.waiting.set(self.waiting.get() + wait);
+        self.squares.set(self.squares.get() + wait.as_secs_f64().powi(2));
+    }
+}
+
+/// A direction that has bytes and no room to send them.
+#[must_use]
+pub struct StallGuard<'a> {
+    one_way: &'a DirectionStats,
+    /// That of all sessions.
+    total: &'a SecondsCounter,
+    since: Instant,
+}
+
+impl StallGuard<'_> {
+    /// There is room again; how long there was none.
+    pub fn end(self) -> Duration {
+        self.since.elapsed()
+    }
+}
+
+impl Drop for StallGuard<'_> {
+    fn drop(&mut self) {
+        let span = self.since.elapsed();
+        self.one_way.blocked_since.set(None);
+        self.one_way.blocked.set(self.one_way.blocked.get() + span);
+        self.total.inc_by(span.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Both sides of an upgrade: taking the place of the process before, and handing over to a new one.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use ekiden_proto::event::Event;
+use ekiden_sys::notify::Notifier;
+use tokio::time::timeout;
+
+use super::interception::PacketQueues;
+use super::reload::{Relay, SETTLE_TIMEOUT};
+use super::signals::Signals;
+use super::upgrade::{Failure, Inheritance, Inherited, Predecessor, Successor};
+use super::{RunError, Shutdown};
+use crate::admin;
+use crate::config::{AdminBind, Config};
+use crate::worker::Command;
+
+impl Relay {
+    /// Serves with what `before` hands over, and takes its place.
+    pub async fn take_over(
+        &mut self,
+        before: &Predecessor,
+        legacy: Inheritance,
+        config: &Arc<Config>,
+    ) -> Result<Arc<Config>, RunError> {
+        let admin = self.inherit(legacy);
+        self.shared.fleet.observe();
+        self.shared.fleet.apply_config(config.fleet.as_ref())?;
+        // Its relays are to be known to the first session.
+        self.shared.fleet.wait_synced().await;
+        let served = self.apply_with_fleet(config).await?;
+        before.send_serving().await?;
+        self.devices.set_shared(false);
+        self.shared.fleet.join();
+        self.inherit_admin(config, admin);
+        Ok(served)
+    }
+
+    /// Takes what is known to this version; the rest is closed. Returns the admin listener, which comes last.
+    fn inherit(&mut self, legacy: Inheritance) -> Option<(String, OwnedFd)> {
+        let mut admin = None;
+        for (thing, descriptor) in legacy {
+            match thing {
+                Inherited::Socket { listener, asked } => self.sockets.adopt(listener, asked, descriptor),
+                Inherited::Queue { number } => self.queues.adopt(number, descriptor),
+                Inherited::Device { name, mtu, routed } => {
+                    let routed = routed.iter().filter_map(|(net, source)| Some((net.parse().ok()?, *source))).collect();
+                    self.devices.adopt(name, mtu, routed, descriptor);
+                }
+                Inherited::Admin { at } => admin = Some((at, descriptor)),
+                Inherited::Unknown => {}
+            }
+        }
+        admin
+    }
+
+    fn inherit_admin(&mut self, config: &Config, admin: Option<(String, OwnedFd)>) {
+        let (same, other): (Vec<_>, Vec<_>) = admin.into_iter().partition(|(at, _)| *at == config.admin.to_string());
+        for (at, _) in other {
+            if let Some(path) = at.strip_prefix("unix:") {
+                // Nobody answers there any more.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        self.start_admin(config, same.into_iter().next().map(|(_, descriptor)| descriptor));
+    }
+
+    /// Starts the program again, and hands over to it. Goes on if that comes to nothing.
+    pub async fn upgrade(&mut self, served: &Arc<Config>, signals: &mut Signals) -> Option<Shutdown> {
+        let legacy = match self.inheritance() {
+            Ok(legacy) => legacy,
+            Err(error) => return self.resume(served, Failure { why: error.into(), pid: None }).await,
+        };
+        let raised = tokio::select! {
+            biased;
+            () = signals.wait_end() => return Some(Shutdown::Drains(Arc::clone(served))),
+            raised = Successor::start(&legacy, served.timeouts.upgrade) => raised,
+            never = self.keep_watchdog_alive() => never,
+        };
+        match raised {
+            Ok(successor) => {
+                self.hand_over(successor).await;
+                Some(Shutdown::Retires(Arc::clone(served)))
+            }
+            Err(failure) => self.resume(served, failure).await,
+        }
+    }
+
+    /// All that a new process needs to go on where this one is.
+    fn inheritance(&self) -> io::Result<Inheritance> {
+        let mut legacy = self.sockets.inheritance()?;
+        legacy.extend(self.queues.inheritance()?);
+        legacy.extend(self.devices.inheritable()?);
+        if let Some(running) = self.admin.as_ref().filter(|_| self.admin_at.bind != AdminBind::Off) {
+            legacy.push((Inherited::Admin { at: self.admin_at.to_string() }, running.try_clone_descriptor()?));
+        }
+        Ok(legacy)
+    }
+
+    async fn hand_over(&mut self, mut successor: Successor) {
+        let (pid, version) = successor.identity();
+        self.workers.send_all(|| Command::Retire).await;
+        // Whoever comes when that is done comes to the other process. One that hangs does not accept either.
+        let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
+        // Two that write our entry would take each other's away.
+        self.shared.fleet.stop().await;
+        self.notify_manager(|notifier| notifier.set_main_pid(pid));
+        // From now on the manager hears only the other one.
+        self.notifier = Notifier::default();
+        self.rules.hand_over(&self.shared);
+        self.queues = PacketQueues::default();
+        self.devices.set_shared(true);
+        self.admin.take().into_iter().for_each(admin::AdminListener::hand_over);
+        successor.release().await;
+        self.successor = Some(successor);
+        self.shared.emit(&Event::Upgraded { pid, version });
+    }
+
+    /// Goes on. What the new process may have changed, in the kernel or of our sockets, is made as it was.
+    async fn resume(&mut self, served: &Arc<Config>, failure: Failure) -> Option<Shutdown> {
+        let why = failure.why.to_string();
+        if let Some(pid) = failure.pid {
+            self.rules.reclaim_from(pid);
+            if let Err(error) = self.apply(served).await {
+                let message = format!("after a failed upgrade: {error}: a reload (SIGHUP) tries again");
+                self.shared.emit(&Event::Warning { message });
+            }
+        }
+        self.notify_manager(|notifier| notifier.status(&format!("upgrade failed, goes on as before: {why}")));
+        self.shared.emit(&Event::UpgradeFailed { why: why.clone() });
+        self.shared.upgrades.record_failure(why);
+        None
+    }
+}

@@ -1,0 +1,222 @@
+//! How connections that know nothing of us are brought here: the queues of their first packets, and the rules.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ekiden_proto::event::Event;
+use ekiden_sys::nfqueue::NfQueue;
+
+use super::sockets::NEEDS_NET_ADMIN;
+use super::upgrade::{Inheritance, Inherited};
+use crate::config::{Config, ConnectMode, Listener, RuleManagement};
+use crate::ingress::services::Shared;
+use crate::rules::{self, Holder, Marks, Owner, RulesError, Ruleset};
+use crate::worker::GatedListener;
+
+/// Most first packets that wait in a queue; what comes when it is full is let in without a verdict.
+const MAX_QUEUED: u32 = 8192;
+
+/// What it means where the kernel has none.
+const NO_QUEUE: &str = "no queue for clients' first packets, so none can be held: connect = \"hold\" is as \"strict\" here, and \
+                        nothing goes by without us at limits.sessions";
+
+/// A transparent listener that cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("listener {name} cannot have queue {number} of first packets: {cause}{}", hint(cause))]
+pub struct QueueError {
+    name: String,
+    number: u16,
+    /// Part of the message, so that nobody says it twice.
+    cause: io::Error,
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => NEEDS_NET_ADMIN,
+        io::ErrorKind::ResourceBusy => " (another ekiden has it: set another [transparent] instance)",
+        _ => "",
+    }
+}
+
+/// The queues that are bound now. They are kept here and lent to the gates as duplicates, so that a queue that stays over a
+/// reload loses no packet.
+#[derive(Debug, Default)]
+pub struct PacketQueues {
+    bound: BTreeMap<u16, NfQueue>,
+    /// Whether it was said that there are none.
+    told: bool,
+}
+
+impl PacketQueues {
+    /// Takes over the queue of another process.
+    pub fn adopt(&mut self, number: u16, descriptor: OwnedFd) {
+        self.bound.insert(number, NfQueue::from_fd(descriptor, number));
+    }
+
+    /// What another process takes over.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn inheritance(&self) -> io::Result<Inheritance> {
+        let thing = |(number, queue): (&u16, &NfQueue)| {
+            Ok((Inherited::Queue { number: *number }, queue.as_fd().try_clone_to_owned()?))
+        };
+        self.bound.iter().map(thing).collect()
+    }
+
+    /// Binds what `config` needs and we have not. A kernel without queues is no error: then nothing is held.
+    ///
+    /// # Errors
+    /// The first that cannot be bound; then everything is as before.
+    pub fn bind(&mut self, config: &Config, shared: &Shared) -> Result<(), QueueError> {
+        let mut fresh = BTreeMap::new();
+        for (number, listener) in numbered_listeners(config) {
+            if self.bound.contains_key(&number) {
+                continue;
+            }
+            match NfQueue::bind(number, MAX_QUEUED) {
+                Ok(queue) => drop(fresh.insert(number, queue)),
+                Err(cause) if NfQueue::is_unsupported(&cause) => {
+                    self.disable_hold(config, shared);
+                    return Ok(());
+                }
+                Err(cause) => return Err(QueueError { name: listener.name.clone(), number, cause }),
+            }
+        }
+        self.bound.append(&mut fresh);
+        Ok(())
+    }
+
+    fn disable_hold(&mut self, config: &Config, shared: &Shared) {
+        let holds = config.transparent_listeners().any(|listener| listener.connect == ConnectMode::Hold);
+        if holds && !std::mem::replace(&mut self.told, true) {
+            let message = format!("{NO_QUEUE} (CONFIG_NETFILTER_NETLINK_QUEUE)");
+            shared.emit(&Event::Warning { message });
+        }
+    }
+
+    /// Whether there is one for every transparent listener.
+    #[must_use]
+    pub fn are_complete(&self, config: &Config) -> bool {
+        numbered_listeners(config).all(|(number, _)| self.bound.contains_key(&number))
+    }
+
+    /// Duplicates for the gates, with the listeners they are for and the numbers of those.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn duplicate(&self, config: &Config) -> io::Result<Vec<GatedListener>> {
+        let lend = |(place, (number, listener)): (usize, (u16, &Arc<Listener>))| {
+            let queue = self.bound.get(&number)?;
+            Some(queue.try_clone().map(|queue| (Arc::clone(listener), place, queue)))
+        };
+        numbered_listeners(config).enumerate().filter_map(lend).collect()
+    }
+
+    /// Closes what `config` has no use for. Where the rules are ours, nothing comes to a queue whose listener is gone, and
+    /// it stays: the listener's gate still has it for a while, and one that comes back can have no other.
+    pub fn commit(&mut self, config: &Config) {
+        let (marks, managed) = (config.marks(), config.transparent.rules == RuleManagement::Managed);
+        let ours = |bound| (0..Marks::MOST_LISTENERS).any(|place| marks.queue(place) == bound);
+        self.bound.retain(|bound, _| {
+            managed && ours(*bound) || numbered_listeners(config).any(|(number, _)| number == *bound)
+        });
+    }
+}
+
+/// The transparent listeners with the numbers of their queues.
+fn numbered_listeners(config: &Config) -> impl Iterator<Item = (u16, &Arc<Listener>)> {
+    let marks = config.marks();
+    config.transparent_listeners().enumerate().map(move |(place, listener)| (marks.queue(place), listener))
+}
+
+/// The rules in the kernel, while they are ours to take out again.
+#[derive(Debug)]
+pub struct InstalledRules {
+    applied: Option<Ruleset>,
+    owner: Owner,
+}
+
+impl InstalledRules {
+    /// None so far; on behalf of `owner`.
+    pub const fn new(owner: Owner) -> Self {
+        Self { applied: None, owner }
+    }
+
+    /// They may be those of process `pid` meanwhile.
+    pub const fn reclaim_from(&mut self, pid: u32) {
+        self.owner = Owner::Successor(pid);
+    }
+
+    /// Another process serves: its rules have taken the place of ours. Where it needs none, ours catch nothing any more,
+    /// and go when we do.
+    pub fn hand_over(&mut self, shared: &Shared) {
+        let Some(instance) = self.applied.as_ref().map(Ruleset::instance) else { return };
+        let ours = Holder::Running(std::process::id());
+        if rules::holder(instance).is_ok_and(|holder| holder == Some(ours)) {
+            self.release(shared);
+        } else {
+            self.applied = None;
+        }
+    }
+
+    /// Makes sure that no other daemon has the instance that `config` wants.
+    ///
+    /// # Errors
+    /// One that runs has it, or nft could not say.
+    pub fn claim(&self, config: &Config) -> Result<(), RulesError> {
+        let instance = config.transparent.instance;
+        let ours = self.applied.as_ref().is_some_and(|applied| applied.instance() == instance);
+        if ours || config.transparent.rules == RuleManagement::Manual || Ruleset::of(config).is_none() {
+            return Ok(());
+        }
+        rules::claim(instance, self.owner).map(drop)
+    }
+
+    /// Puts in those of `config`, instead of those that are there. Says whether first packets get to the gate.
+    ///
+    /// # Errors
+    /// What went wrong and the remedy; then everything is as before.
+    pub fn apply(&mut self, config: &Config, shared: &Shared) -> Result<bool, RulesError> {
+        if config.transparent.rules == RuleManagement::Manual {
+            self.remove(shared);
+            return Ok(true);
+        }
+        let Some(wanted) = Ruleset::of(config) else {
+            // Sessions of listeners that are gone may still run.
+            self.release(shared);
+            return Ok(true);
+        };
+        if self.applied.as_ref().is_some_and(|before| before.instance() != wanted.instance()) {
+            self.remove(shared);
+        }
+        let applied = wanted.apply(self.owner)?;
+        self.applied = Some(wanted);
+        let rules::Queue::Missing(why) = applied.queue else { return Ok(true) };
+        shared.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
+        Ok(false)
+    }
+
+    /// From now on nothing new is caught; what runs keeps coming.
+    pub fn release(&self, shared: &Shared) {
+        if let Some(applied) = &self.applied {
+            emit_result(applied.released().apply(self.owner).map(drop), shared);
+            rules::forget_ended(Marks::new(applied.instance()));
+        }
+    }
+
+    /// Takes them out.
+    pub fn remove(&mut self, shared: &Shared) {
+        if let Some(applied) = self.applied.take() {
+            emit_result(rules::remove(applied.instance()).map(drop), shared);
+        }
+    }
+}
+
+fn emit_result(result: Result<(), RulesError>, shared: &Shared) {
+    if let Err(error) = result {
+        shared.emit(&Event::Warning { message: format!("the rules stay: {error}") });
+    }
+}

@@ -1,0 +1,205 @@
+//! The parts of a running relay, and how it goes over from one configuration to the next.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::event::Event;
+use ekiden_sys::notify::Notifier;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::interception::{InstalledRules, PacketQueues};
+use super::sockets::Sockets;
+use super::upgrade::{Predecessor, Successor};
+use super::workers::Workers;
+use super::{ActiveConfig, Loaders, RunError, obtain_controls, warn};
+use crate::admin;
+use crate::config::budget::{Budget, limit_open_files};
+use crate::config::{AdminBind, AdminConfig, Config};
+use crate::ingress::services::Shared;
+use crate::rules::{Owner, Ruleset};
+use crate::shaping::fair_share;
+use crate::tunnel::Devices;
+use crate::worker::Interception;
+
+/// How long the workers have for going over to something, before the others hear of it all the same.
+pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long changes of the fleet are gathered before they are taken in.
+const FLEET_BATCH_DELAY: Duration = Duration::from_millis(50);
+
+/// The parts of a running relay.
+pub(super) struct Relay {
+    pub shared: Arc<Shared>,
+    pub workers: Workers,
+    pub sockets: Sockets,
+    pub queues: PacketQueues,
+    pub rules: InstalledRules,
+    pub devices: Devices,
+    pub notifier: Notifier,
+    /// When it was last looked whether no thread hangs.
+    pub alive: Cell<Instant>,
+    pub admin: Option<admin::AdminListener>,
+    /// Where it answers.
+    pub admin_at: AdminConfig,
+    /// The process that has taken its place.
+    pub successor: Option<Successor>,
+}
+
+impl Relay {
+    /// One that serves nothing so far; `before` is the process whose place it is to take.
+    pub fn new(shared: Arc<Shared>, workers: Workers, before: Option<&Predecessor>) -> io::Result<Self> {
+        Ok(Self {
+            shared,
+            workers,
+            sockets: Sockets::default(),
+            queues: PacketQueues::default(),
+            rules: InstalledRules::new(before.map_or(Owner::Daemon, |before| Owner::Successor(before.pid))),
+            devices: Devices::default(),
+            notifier: Notifier::from_env()?,
+            alive: Cell::new(Instant::now()),
+            admin: None,
+            admin_at: AdminBind::Off.into(),
+            successor: None,
+        })
+    }
+
+    /// Begins to serve, with nobody before it.
+    pub async fn begin(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
+        // Before the listeners, so that whoever sees "listening" can ask for the status as well.
+        self.start_admin(config, None);
+        self.apply_with_discovery(config).await
+    }
+
+    /// Answers `ekiden status`, by the listener of another process where that is for the same address.
+    pub fn start_admin(&mut self, config: &Config, inherited: Option<std::os::fd::OwnedFd>) {
+        self.shared.upgrades.set_timeout(config.timeouts.upgrade);
+        if config.admin.bind == AdminBind::Off {
+            return;
+        }
+        match admin::start(&config.admin, inherited, Arc::clone(&self.shared), self.workers.commands()) {
+            Ok(running) => (self.admin, self.admin_at) = (Some(running), config.admin.clone()),
+            Err(error) => {
+                let message = format!("no admin listener, so `ekiden status` cannot ask: {error}");
+                self.shared.emit(&Event::Warning { message });
+            }
+        }
+    }
+
+    /// Goes over to `config` with the relays of its fleet, as far as they are known; returns what is in force by that.
+    pub async fn apply_with_discovery(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
+        self.shared.fleet.apply_config(config.fleet.as_ref())?;
+        self.apply_with_fleet(config).await
+    }
+
+    /// The same, where the fleet has been told.
+    pub async fn apply_with_fleet(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
+        let (members, change) = self.shared.fleet.members();
+        let served = Arc::new(config.with_fleet(&members));
+        self.apply(&served).await?;
+        self.shared.fleet.mark_applied(change);
+        Ok(served)
+    }
+
+    /// Relays of the fleet have come or gone: goes over to what `written` is by that. Listeners stay as they are bound.
+    pub async fn follow_fleet(&mut self, written: &Config, served: &mut Arc<Config>) {
+        // Many may come at once.
+        sleep(FLEET_BATCH_DELAY).await;
+        let (members, change) = self.shared.fleet.members();
+        let new = Arc::new(written.with_fleet(&members));
+        let Some(news) = new.fleet_change(served) else { return self.shared.fleet.mark_applied(change) };
+        match self.apply_in_place(&new).await {
+            Ok(()) => {
+                *served = new;
+                // Whoever is told that we are there may be let in by any of them. One that hangs is told elsewhere.
+                let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
+                self.shared.fleet.mark_applied(change);
+                self.shared.emit(&news);
+            }
+            Err(error) => {
+                let message = format!("the relays of the fleet cannot be taken in, those before stay: {error}");
+                self.shared.emit(&Event::Warning { message });
+            }
+        }
+    }
+
+    /// Goes over to `config`. What can fail comes first, so that a configuration that is turned down leaves no trace.
+    pub async fn apply(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
+        self.apply_in_place(config).await?;
+        self.sockets.commit(config, &self.shared);
+        self.queues.commit(config);
+        self.devices.commit(config, &self.shared);
+        let hints = fair_share::missing_interface_warnings(&config.interfaces).chain(config.unbound_network_warnings());
+        hints.for_each(|message| self.shared.emit(&Event::Warning { message }));
+        Ok(())
+    }
+
+    /// The same, where all that was there before stays: nothing of it is let go.
+    async fn apply_in_place(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
+        let budget = Budget::new(limit_open_files()?, config);
+        self.sockets.bind(config)?;
+        // Whose it is says more than that a queue is taken.
+        self.rules.claim(config)?;
+        self.queues.bind(config, &self.shared)?;
+        self.devices.bind(config)?;
+        let gated = self.rules.apply(config, &self.shared)? && self.queues.are_complete(config);
+        self.shared.metrics.rules.set_instance(Ruleset::of(config).map(|rules| rules.instance()));
+        self.shared.traces.apply_config(config, &self.shared)?;
+        self.shared.pools.serve(config, budget.ready)?;
+        self.shared.reports.apply_config(config, &self.shared)?;
+        self.shared.history.apply_config(config.history.as_ref(), &self.shared)?;
+        self.shared.path_selector.apply_config(config)?;
+        let gates = if gated { self.queues.duplicate(config)? } else { Vec::new() };
+        self.shared.shared_interfaces.apply_config(&config.interfaces);
+        let devices = self.devices.devices_for(config);
+        self.shared.tunnels.apply_config(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
+        self.workers.apply_config(config, &self.sockets, Interception { gates, devices }, budget).await?;
+        Ok(())
+    }
+
+    /// Reads the configuration again and goes over to it.
+    pub async fn reload(
+        &mut self,
+        (load, provide): Loaders<'_>,
+        (old, served): (&Arc<Config>, &Config),
+    ) -> Result<ActiveConfig, RunError> {
+        let new = load()?;
+        warn(&new, &self.shared);
+        let new = obtain_controls(new, &old.congestion, provide, &self.shared);
+        let taken = self.apply_with_discovery(&new).await;
+        let new_served = match taken {
+            Ok(new_served) => new_served,
+            Err(error) => {
+                self.sockets.retain(served);
+                self.queues.commit(served);
+                self.devices.commit(served, &self.shared);
+                self.shared.fleet.apply_config(old.fleet.as_ref())?;
+                return Err(error);
+            }
+        };
+        if (new.threads, &new.admin, new.log) != (old.threads, &old.admin, old.log) {
+            let message = "threads, [admin] and [log] change at the next start only".to_owned();
+            self.shared.emit(&Event::Warning { message });
+        }
+        self.shared.upgrades.set_timeout(new.timeouts.upgrade);
+        self.shared.emit(&Event::Reloaded { listeners: new.listeners.len() });
+        Ok((new, new_served))
+    }
+
+    /// Loads the congestion controls anew that went with the process before us, which had loaded them for itself.
+    pub async fn reload_controls(
+        &mut self,
+        (_, provide): Loaders<'_>,
+        (config, served): (&mut Arc<Config>, &mut Arc<Config>),
+    ) {
+        let again = obtain_controls(Config::clone(config), &config.congestion, provide, &self.shared);
+        match self.apply_with_discovery(&again).await {
+            Ok(new) => (*config, *served) = (again, new),
+            Err(error) => {
+                let message = format!("after an upgrade: {error}: a reload (SIGHUP) tries again");
+                self.shared.emit(&Event::Warning { message });
+            }
+        }
+    }
+}

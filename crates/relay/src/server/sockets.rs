@@ -1,0 +1,242 @@
+//! The listening sockets: one for each listener and worker, so that the kernel spreads connections over the workers
+//! (`SO_REUSEPORT`, socket(7)) and no thread ever hands a connection to another. Those of a process before us may be more
+//! or fewer; then some workers have several, and every socket has one.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ekiden_proto::event::Event;
+use ekiden_proto::profile::Profile;
+use ekiden_sys::sockopt::SocketRole;
+use ekiden_sys::transparent::{set_mark, set_transparent};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::upgrade::{Inheritance, Inherited};
+use crate::config::{Config, Listener};
+use crate::ingress::services::Shared;
+
+/// Connections that wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// What marks and foreign addresses need, and how we get it.
+pub const NEEDS_NET_ADMIN: &str =
+    " (it needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit)";
+
+/// A listener that cannot be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("listener {name} cannot listen on {address}: {cause}{}", hint(cause))]
+pub struct BindError {
+    name: String,
+    address: SocketAddr,
+    /// Part of the message, so that nobody says it twice.
+    cause: io::Error,
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        // EPERM is about marks and foreign addresses, EACCES about ports (socket(7), ip(7)).
+        io::ErrorKind::PermissionDenied if error.raw_os_error() == Some(1) => NEEDS_NET_ADMIN,
+        io::ErrorKind::AddrInUse => " (another program, or another ekiden, has it)",
+        io::ErrorKind::PermissionDenied => " (ports below 1024 need root or CAP_NET_BIND_SERVICE)",
+        io::ErrorKind::AddrNotAvailable => " (this host has no such address)",
+        _ => "",
+    }
+}
+
+/// All sockets that are bound now. They are kept here and lent to the workers as duplicates, so that a listener that
+/// stays over a reload never stops listening.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    bound: Vec<BoundListener>,
+}
+
+#[derive(Debug)]
+struct BoundListener {
+    asked: SocketAddr,
+    /// Tells listeners apart that leave the port to the kernel.
+    name: String,
+    for_workers: Vec<TcpListener>,
+    /// Whether it was said that it listens.
+    announced: bool,
+}
+
+impl Sockets {
+    /// Takes over a socket of another process, which listens.
+    pub fn adopt(&mut self, name: String, asked: SocketAddr, descriptor: OwnedFd) {
+        let socket = TcpListener::from(descriptor);
+        match self.bound.iter_mut().find(|bound| bound.asked == asked && bound.name == name) {
+            Some(bound) => bound.for_workers.push(socket),
+            None => self.bound.push(BoundListener { asked, name, for_workers: vec![socket], announced: false }),
+        }
+    }
+
+    /// What another process takes over.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn inheritance(&self) -> io::Result<Inheritance> {
+        let thing = |bound: &BoundListener| Inherited::Socket { listener: bound.name.clone(), asked: bound.asked };
+        let sockets = self.bound.iter().flat_map(|bound| bound.for_workers.iter().map(move |socket| (bound, socket)));
+        sockets.map(|(bound, socket)| Ok((thing(bound), socket.try_clone()?.into()))).collect()
+    }
+
+    /// Binds what `config` has and we have not; on failure everything is as before.
+    ///
+    /// # Errors
+    /// The first listener that cannot be bound.
+    pub fn bind(&mut self, config: &Config) -> Result<(), BindError> {
+        let before = self.bound.len();
+        for listener in &config.listeners {
+            let bound = match self.bound.iter_mut().find(|bound| bound.is_for(listener)) {
+                Some(bound) => bound.fill(listener, config),
+                None => BoundListener::new(listener, config).map(|bound| self.bound.push(bound)),
+            };
+            if let Err(cause) = bound {
+                self.bound.truncate(before);
+                return Err(BindError { name: listener.name.clone(), address: listener.bind, cause });
+            }
+        }
+        Ok(())
+    }
+
+    /// The sockets of one of so many workers, with the listeners they are for.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn for_worker(
+        &self,
+        config: &Config,
+        (worker, workers): (usize, usize),
+    ) -> io::Result<Vec<(Arc<Listener>, TcpListener)>> {
+        let mut its = Vec::new();
+        for listener in &config.listeners {
+            let bound = self.bound.iter().find(|bound| bound.is_for(listener));
+            let sockets = bound.into_iter().flat_map(|bound| &bound.for_workers);
+            for socket in sockets.skip(worker).step_by(workers) {
+                its.push((Arc::clone(listener), socket.try_clone()?));
+            }
+        }
+        Ok(its)
+    }
+
+    /// Makes `config` the one in force: closes what it no longer has, and applies its profiles to what it has. Not before
+    /// everything is bound, so that a configuration that is turned down leaves no trace.
+    pub fn commit(&mut self, config: &Config, shared: &Shared) {
+        self.retain(config);
+        for listener in &config.listeners {
+            for bound in self.bound.iter_mut().filter(|bound| bound.is_for(listener)) {
+                bound.announce(listener, shared);
+                bound.apply_profile(listener, config, shared);
+            }
+        }
+        report_dial_profiles(config, shared);
+    }
+
+    /// Closes what `config` does not have.
+    pub fn retain(&mut self, config: &Config) {
+        self.bound.retain(|bound| config.listeners.iter().any(|listener| bound.is_for(listener)));
+    }
+
+    /// Closes all.
+    pub fn close(&mut self) {
+        self.bound.clear();
+    }
+}
+
+impl BoundListener {
+    fn new(listener: &Listener, config: &Config) -> io::Result<Self> {
+        if listener.bind.port() != 0 {
+            // Without SO_REUSEPORT the kernel tells us when somebody else, a second ekiden for example, listens here.
+            new_socket(listener, false)?.bind(&listener.bind.into())?;
+        }
+        let (asked, name) = (listener.bind, listener.name.clone());
+        let mut bound = Self { asked, name, for_workers: Vec::new(), announced: false };
+        bound.fill(listener, config)?;
+        Ok(bound)
+    }
+
+    /// Sees to it that there is one for each worker. What joins the others takes nothing from their queues.
+    fn fill(&mut self, listener: &Listener, config: &Config) -> io::Result<()> {
+        let mut address = self.for_workers.first().map_or(Ok(listener.bind), TcpListener::local_addr)?;
+        while self.for_workers.len() < config.threads {
+            let socket = listen(listener, config, address)?;
+            address = socket.local_addr()?;
+            self.for_workers.push(socket);
+        }
+        Ok(())
+    }
+
+    fn is_for(&self, listener: &Listener) -> bool {
+        self.asked == listener.bind && (self.asked.port() != 0 || self.name == listener.name)
+    }
+
+    /// Says once that it listens: not before the workers have it, or whoever reads that would come too early.
+    fn announce(&mut self, listener: &Listener, shared: &Shared) {
+        let address = self.for_workers.first().and_then(|socket| socket.local_addr().ok());
+        if let Some(address) = address.filter(|_| !std::mem::replace(&mut self.announced, true)) {
+            let (listener, kind) = (listener.name.clone(), listener.kind.as_str());
+            shared.emit(&Event::Listening { listener, kind, address });
+        }
+    }
+
+    /// Applies the listener's profile, which a reload may have changed, and reports what became of it.
+    fn apply_profile(&self, listener: &Listener, config: &Config, shared: &Shared) {
+        let mut settings = Vec::new();
+        for socket in &self.for_workers {
+            settings = config.congestion.apply_and_report(socket.as_fd(), &listener.profile, SocketRole::Listener);
+        }
+        let (place, profile) = (listener.name.clone(), listener.profile.name.clone());
+        shared.emit(&Event::ProfileApplied { place, profile, settings });
+    }
+}
+
+/// Tries the profiles of dialled sections on sockets that are never connected, and reports what becomes of them.
+fn report_dial_profiles(config: &Config, shared: &Shared) {
+    let report = |place: String, profile: &Profile| {
+        let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) else { return };
+        let settings = config.congestion.apply_and_report(socket.as_fd(), profile, SocketRole::Dialer);
+        shared.emit(&Event::ProfileApplied { place, profile: profile.name.clone(), settings });
+    };
+    for (number, route) in config.routes.iter().enumerate() {
+        let told = config.routes[..number].iter().any(|earlier| earlier.profile.name == route.profile.name);
+        if !told {
+            report("targets".to_owned(), &route.profile);
+        }
+    }
+    config.relays.iter().for_each(|hop| report(format!("hop {hop}"), &hop.profile));
+}
+
+fn listen(listener: &Listener, config: &Config, address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = new_socket(listener, true)?;
+    if let Some(marks) = config.needed_marks() {
+        // Those that are accepted by TPROXY have their servers' addresses.
+        let foreign = listener.kind.uses_tproxy();
+        set_mark(socket.as_fd(), if foreign { marks.kept() } else { marks.own() })?;
+    }
+    if listener.kind.uses_tproxy() {
+        set_transparent(socket.as_fd())?;
+    }
+    socket.bind(&address.into())?;
+    config.congestion.apply(socket.as_fd(), &listener.profile, SocketRole::Listener);
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn new_socket(listener: &Listener, shared: bool) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let domain = Domain::for_address(listener.bind);
+    let make = |protocol| Socket::new(domain, kind, Some(protocol));
+    let socket = if listener.profile.mptcp() {
+        make(Protocol::MPTCP).or_else(|_| make(Protocol::TCP))?
+    } else {
+        make(Protocol::TCP)?
+    };
+    if domain == Domain::IPV6 {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    Ok(socket)
+}

@@ -1,0 +1,302 @@
+//! The devices that this process has made, and the routes into them. Both are gone when it is, whatever ends it: the
+//! kernel takes a device away with the last descriptor of it, and routes with their device.
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ekiden_proto::addr::Network;
+use ekiden_proto::event::Event;
+use ekiden_sys::link::{Links, index};
+use ekiden_sys::route::{Route, Routes, interface_name};
+use ekiden_sys::tun::create_plain;
+
+use super::sockets::NEEDS_NET_ADMIN;
+use super::upgrade::{Inheritance, Inherited};
+use crate::config::{Config, Listener, TunConfig};
+use crate::ingress::services::Shared;
+use crate::tunnel::Device;
+
+/// The dummy address of IPv4 (RFC 7600, 4.8). Packets from elsewhere are not taken by an interface without any address.
+const DUMMY_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
+/// A tunnel that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TunnelError {
+    /// There is no device for it.
+    #[error("tunnel {device}: no such device can be made: {cause}{}", hint(cause))]
+    Device {
+        /// Its name.
+        device: String,
+        /// Part of the message, so that nobody says it twice.
+        cause: io::Error,
+    },
+    /// Packets go another way.
+    #[error("tunnel {device}: {net} has a route already, by {by}: ip route del {net}, or take it out of net")]
+    RouteExists {
+        /// The device.
+        device: String,
+        /// The network behind it.
+        net: Network,
+        /// The interface.
+        by: String,
+    },
+    /// The network is here.
+    #[error("tunnel {device}: {net} is a part of {own}, where {by} is: sites need networks of their own, renumber one")]
+    LocalNetwork {
+        /// The device.
+        device: String,
+        /// The network behind it.
+        net: Network,
+        /// Ours.
+        own: Network,
+        /// The interface.
+        by: String,
+    },
+    /// A route cannot be made.
+    #[error("tunnel {device}: no route to {net}: {cause}{}", hint(cause))]
+    Route {
+        /// The device.
+        device: String,
+        /// The network behind it.
+        net: Network,
+        /// Part of the message, so that nobody says it twice.
+        cause: io::Error,
+    },
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => NEEDS_NET_ADMIN,
+        io::ErrorKind::NotFound => " (there is no /dev/net/tun: modprobe tun, or a kernel with CONFIG_TUN)",
+        io::ErrorKind::ResourceBusy => " (an interface has that name: ip link del it, or take another name)",
+        io::ErrorKind::AlreadyExists => " (one that leads nowhere may stay with another metric: ip route change)",
+        io::ErrorKind::InvalidInput => " (is source an address of this host?)",
+        _ => "",
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Devices {
+    devices: Vec<OwnedDevice>,
+}
+
+impl Devices {
+    /// Takes over the device of another process, which keeps it until we are the only one.
+    pub fn adopt(&mut self, name: String, mtu: u32, routed: Vec<(Network, Option<IpAddr>)>, descriptor: OwnedFd) {
+        // One that was deleted meanwhile is made anew.
+        let Some(index) = index(&name) else { return };
+        let file = Arc::new(File::from(descriptor));
+        self.devices.push(OwnedDevice { name, index, file, mtu, routed, is_shared: true });
+    }
+
+    /// What another process takes over.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn inheritable(&self) -> io::Result<Inheritance> {
+        let thing = |held: &OwnedDevice| {
+            let routed = held.routed.iter().map(|(net, source)| (net.to_string(), *source)).collect();
+            let thing = Inherited::Device { name: held.name.clone(), mtu: held.mtu, routed };
+            Ok((thing, held.file.as_fd().try_clone_to_owned()?))
+        };
+        self.devices.iter().map(thing).collect()
+    }
+
+    /// Whether another process has the same ones: then they stay when ours are dropped.
+    pub fn set_shared(&mut self, shared: bool) {
+        self.devices.iter_mut().for_each(|held| held.is_shared = shared);
+    }
+
+    /// Makes what `config` has and we have not. If that is turned down, [`Devices::commit`] takes away what was made.
+    ///
+    /// # Errors
+    /// The first tunnel that cannot be had.
+    pub fn bind(&mut self, config: &Config) -> Result<(), TunnelError> {
+        // Somebody may have deleted one.
+        self.devices.retain(OwnedDevice::exists);
+        config.tunnels().try_for_each(|(_, tun)| self.ensure(tun))
+    }
+
+    fn ensure(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
+        let no_device = |cause| TunnelError::Device { device: tun.device.clone(), cause };
+        let routes = Routes::open().and_then(|routes| routes.list()).map_err(no_device)?;
+        tun.nets.iter().try_for_each(|net| self.check_routes(&tun.device, net, &routes))?;
+        let place = self.devices.iter().position(|held| held.name == tun.device);
+        if place.is_none() {
+            self.devices.push(OwnedDevice::new(tun).map_err(no_device)?);
+        }
+        let place = place.unwrap_or(self.devices.len() - 1);
+        for net in &tun.nets {
+            // What another device of ours gives away comes here when that is settled.
+            if !self.devices.iter().any(|held| held.has_route(net)) {
+                self.devices[place].add_route(net, tun.source)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for routes of others that would be in the way, or for hosts that are here.
+    fn check_routes(&self, device: &str, net: &Network, routes: &[Route]) -> Result<(), TunnelError> {
+        let ours = |route: &&Route| self.devices.iter().any(|held| route.interface == Some(held.index));
+        let by = |route: &Route| route.interface.and_then(|index| interface_name(index).ok()).unwrap_or_default();
+        let (device, net) = (device.to_owned(), *net);
+        for route in routes.iter().filter(|route| !ours(route)) {
+            let (own, by) = (route.to, by(route));
+            if route.is_connected && own.covers(&net) {
+                return Err(TunnelError::LocalNetwork { device, net, own, by });
+            }
+            if own == net {
+                return Err(TunnelError::RouteExists { device, net, by });
+            }
+        }
+        Ok(())
+    }
+
+    /// The devices of `config`, with their listeners.
+    #[must_use]
+    pub fn devices_for(&self, config: &Config) -> Vec<(Arc<Listener>, Arc<Device>)> {
+        let lend = |(listener, tun): (&Arc<Listener>, &TunConfig)| {
+            let held = self.devices.iter().find(|held| held.name == tun.device)?;
+            let device = Device::new(tun.device.clone(), tun.nets.clone(), Arc::clone(&held.file));
+            Some((Arc::clone(listener), Arc::new(device)))
+        };
+        config.tunnels().filter_map(lend).collect()
+    }
+
+    /// Takes away what `config` has no use for, and goes over to its networks.
+    pub fn commit(&mut self, config: &Config, shared: &Shared) {
+        let wanted = |held: &OwnedDevice| config.tunnels().map(|(_, tun)| tun).find(|tun| tun.device == held.name);
+        self.devices.retain(|held| wanted(held).is_some());
+        let mut results = Vec::new();
+        for held in &mut self.devices {
+            results.push(wanted(held).map_or(Ok(()), |tun| held.remove_stale_routes(tun)));
+        }
+        for held in &mut self.devices {
+            results.push(wanted(held).map_or(Ok(()), |tun| held.apply_config(tun)));
+        }
+        for error in results.into_iter().filter_map(Result::err) {
+            shared.emit(&Event::Warning { message: error.to_string() });
+        }
+    }
+}
+
+/// A device that is there.
+#[derive(Debug)]
+struct OwnedDevice {
+    name: String,
+    index: u32,
+    file: Arc<File>,
+    mtu: u32,
+    /// The networks whose routes lead into it, with the address that our own programs have there.
+    routed: Vec<(Network, Option<IpAddr>)>,
+    /// Whether another process has it as well.
+    is_shared: bool,
+}
+
+impl OwnedDevice {
+    fn new(tun: &TunConfig) -> io::Result<Self> {
+        let file = Arc::new(create_plain(&tun.device)?);
+        let index = index(&tun.device).ok_or(io::ErrorKind::NotFound)?;
+        let held = Self { name: tun.device.clone(), index, file, mtu: tun.mtu, routed: Vec::new(), is_shared: false };
+        let links = Links::open()?;
+        links.set_mtu(index, tun.mtu)?;
+        links.accept_any_source(index)?;
+        links.add_scope_nowhere_address(index, DUMMY_ADDRESS)?;
+        links.set_up(index)?;
+        Ok(held)
+    }
+
+    fn exists(&self) -> bool {
+        index(&self.name) == Some(self.index)
+    }
+
+    fn has_route(&self, net: &Network) -> bool {
+        self.routed.iter().any(|(routed, _)| routed == net)
+    }
+
+    fn add_route(&mut self, net: &Network, source: Option<IpAddr>) -> Result<(), TunnelError> {
+        let added = Routes::open().and_then(|routes| routes.add(net, self.index, source));
+        added.map_err(|cause| TunnelError::Route { device: self.name.clone(), net: *net, cause })?;
+        self.routed.push((*net, source));
+        Ok(())
+    }
+
+    /// Takes routes away that `tun` does not have.
+    fn remove_stale_routes(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
+        let stays = |routed: &(Network, _)| tun.nets.contains(&routed.0) && routed.1 == tun.source;
+        let (stay, go): (Vec<_>, Vec<_>) = self.routed.drain(..).partition(stays);
+        self.routed = stay;
+        for (net, _) in go {
+            let removed = Routes::open().and_then(|routes| routes.remove(&net, self.index));
+            removed.map_err(|cause| TunnelError::Route { device: self.name.clone(), net, cause })?;
+        }
+        Ok(())
+    }
+
+    /// Adds what it has and we have not. An MTU that somebody else has changed stays until ours does.
+    fn apply_config(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
+        for net in &tun.nets {
+            if !self.has_route(net) {
+                self.add_route(net, tun.source)?;
+            }
+        }
+        if std::mem::replace(&mut self.mtu, tun.mtu) != tun.mtu {
+            let set = Links::open().and_then(|links| links.set_mtu(self.index, tun.mtu));
+            set.map_err(|cause| TunnelError::Device { device: self.name.clone(), cause })?;
+        }
+        Ok(())
+    }
+}
+
+/// At once, also while somebody who has stopped reading still has the descriptor.
+impl Drop for OwnedDevice {
+    fn drop(&mut self) {
+        if self.is_shared {
+            return;
+        }
+        // Fails when it has gone before.
+        let _ = Links::open().and_then(|links| links.delete(self.index));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    use ekiden_sys::netns;
+
+    use super::*;
+
+    /// Lanes and readers on other threads let go of a descriptor when they come to it.
+    #[test]
+    fn a_device_goes_though_somebody_has_it_open() {
+        let namespace = match netns::new_network_namespace() {
+            Ok(namespace) => namespace,
+            Err(error) => return drop(writeln!(io::stderr(), "skipped: no network namespace: {error}; it wants root")),
+        };
+        let inside = || {
+            netns::enter_network_namespace(namespace.as_fd()).unwrap();
+            let nets = vec!["192.0.2.0/24".parse().unwrap()];
+            let held = OwnedDevice::new(&TunConfig {
+                device: "ekiden0".to_owned(),
+                nets,
+                mtu: 1400,
+                source: None,
+                answer_only: false,
+            })
+            .unwrap();
+            let reading = held.file.try_clone().unwrap();
+            assert!(held.exists());
+            drop(held);
+            assert_eq!(index("ekiden0"), None);
+            drop(reading);
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join()).unwrap();
+    }
+}

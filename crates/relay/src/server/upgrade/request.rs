@@ -1,0 +1,130 @@
+//! `ekiden upgrade`, from outside: finds the relay by its admin listener, asks it by a signal, and waits for what becomes
+//! of it. The kernel permits the signal to the relay's own user and to root. The signal goes to the process that has the
+//! listening socket according to the kernel; the answer of the relay is not enough.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ekiden_sys::{process, signal};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::admin;
+use crate::config::{AdminBind, AdminConfig};
+use crate::status::upgrades::UpgradeView;
+
+/// How often it is looked what became of it.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long an answer may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How much longer than the relay itself we wait: it has to stop, and to say so.
+const TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
+
+/// Why there was no upgrade.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// Nobody answers.
+    #[error("no relay answers at {at}: {cause} (is `ekiden run` up, and not older than upgrades?)")]
+    NoAnswer {
+        /// Where it was asked.
+        at: String,
+        /// Part of the message, so that nobody says it twice.
+        cause: io::Error,
+    },
+    /// It answers from where its processes have other numbers.
+    #[error("the relay is not process {0} here: ask where it runs, for example inside of its container")]
+    Elsewhere(u32),
+    /// The pid in the answer is not the pid that the kernel reports.
+    #[error("process {listens} listens there and says that it is process {told}: ask where the relay runs")]
+    Contradicts {
+        /// The process that listens.
+        listens: u32,
+        /// The process that it says it is.
+        told: u32,
+    },
+    /// The process has no socket that listens at the address of the request.
+    #[error("process {pid} does not listen at {address}: not a relay to trust")]
+    NoListener {
+        /// The process that the answer names.
+        pid: u32,
+        /// Where it was asked.
+        address: SocketAddr,
+    },
+    /// It cannot be asked.
+    #[error("process {pid} cannot be asked: {cause} (as root, or as the relay's user)")]
+    Refused {
+        /// Which.
+        pid: u32,
+        /// Part of the message, so that nobody says it twice.
+        cause: io::Error,
+    },
+    /// The new process did not come to serve.
+    #[error("process {pid} goes on as before: {why}")]
+    Failed {
+        /// The process before.
+        pid: u32,
+        /// Why.
+        why: String,
+    },
+    /// It ended.
+    #[error("process {0} has ended, and no other answers: see its log")]
+    Ended(u32),
+    /// Nothing became of it.
+    #[error("process {0} has not said what became of it: see its log")]
+    Late(u32),
+}
+
+/// Has the relay that answers at `admin` start its program anew and hand over. Returns the process before, and the one
+/// that serves now.
+///
+/// # Errors
+/// Why that did not happen.
+pub async fn request(admin: &AdminConfig) -> Result<(UpgradeView, UpgradeView), RequestError> {
+    let no_answer = |cause| RequestError::NoAnswer { at: admin.to_string(), cause };
+    let (before, listener) = fetch_status(admin).await.map_err(no_answer)?;
+    let pid = identify(admin, &before, listener)?;
+    signal::send_upgrade(pid).map_err(|cause| RequestError::Refused { pid, cause })?;
+    let until = Instant::now() + Duration::from_secs_f64(before.patience_seconds.clamp(0.0, 1e6)) + TIMEOUT_MARGIN;
+    loop {
+        match fetch_status(admin).await {
+            Ok((now, _)) if (now.pid, now.started) != (before.pid, before.started) => return Ok((before, now)),
+            Ok((now, _)) if now.failed > before.failed => {
+                return Err(RequestError::Failed { pid, why: now.why.unwrap_or_default() });
+            }
+            Err(_) if process::start_time(pid) != before.started => return Err(RequestError::Ended(pid)),
+            _ if Instant::now() > until => return Err(RequestError::Late(pid)),
+            _ => sleep(POLL_INTERVAL).await,
+        }
+    }
+}
+
+/// The process that gets the signal: the process that has the listening socket, even if the answer names another one.
+fn identify(admin: &AdminConfig, told: &UpgradeView, listener: Option<u32>) -> Result<u32, RequestError> {
+    let pid = match (&admin.bind, listener) {
+        (AdminBind::Tcp(address), _) => {
+            let (pid, address) = (told.pid, *address);
+            let listens = process::has_listener(pid, address).or_else(|cause| match cause.kind() {
+                io::ErrorKind::NotFound => Ok(false),
+                _ => Err(RequestError::Refused { pid, cause }),
+            });
+            if !listens? {
+                return Err(RequestError::NoListener { pid, address });
+            }
+            pid
+        }
+        (_, Some(pid)) => pid,
+        (_, None) => return Err(RequestError::Elsewhere(told.pid)),
+    };
+    if told.started.is_some() && process::start_time(pid) == told.started {
+        return Ok(pid);
+    }
+    let told = told.pid;
+    Err(if pid == told { RequestError::Elsewhere(told) } else { RequestError::Contradicts { listens: pid, told } })
+}
+
+async fn fetch_status(admin: &AdminConfig) -> io::Result<(UpgradeView, Option<u32>)> {
+    let (text, listener) = timeout(ANSWER_TIMEOUT, admin::fetch_and_identify(admin, "/api/upgrade")).await??;
+    Ok((serde_json::from_str(&text)?, listener))
+}

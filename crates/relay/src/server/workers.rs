@@ -1,0 +1,106 @@
+//! The worker threads, from outside.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::sockets::Sockets;
+use crate::config::Config;
+use crate::config::budget::Budget;
+use crate::ingress::services::Shared;
+use crate::worker::{self, Command, Interception, WorkerService};
+
+/// The worker threads, and the way to talk to them.
+pub struct Workers {
+    /// What they share.
+    pub shared: Arc<Shared>,
+    commands: Vec<mpsc::Sender<Command>>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl Workers {
+    /// Starts so many, and one for the gates.
+    ///
+    /// # Errors
+    /// The kernel's, when there are no more threads.
+    pub fn start(shared: &Arc<Shared>, count: usize, most_pipes: usize) -> io::Result<Self> {
+        let mut workers = Self { shared: Arc::clone(shared), commands: Vec::new(), threads: Vec::new() };
+        for number in 0..count {
+            workers.spawn(format!("worker-{number}"), most_pipes)?;
+        }
+        // Of its own, so that no first packet waits for somebody else's bytes.
+        workers.spawn("gate".to_owned(), most_pipes)?;
+        Ok(workers)
+    }
+
+    fn spawn(&mut self, name: String, most_pipes: usize) -> io::Result<()> {
+        let (sender, receiver) = mpsc::channel(16);
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name);
+        self.threads.push(thread.spawn(move || worker::run(shared, most_pipes, receiver))?);
+        self.commands.push(sender);
+        Ok(())
+    }
+
+    /// Tells every worker.
+    pub async fn send_all(&self, command: impl Fn() -> Command) {
+        for worker in &self.commands {
+            // A worker that is gone has nothing left to do.
+            let _ = worker.send(command()).await;
+        }
+    }
+
+    /// Has them serve what `config` says from now on.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub async fn apply_config(
+        &self,
+        config: &Arc<Config>,
+        sockets: &Sockets,
+        steering: Interception,
+        budget: Budget,
+    ) -> io::Result<()> {
+        let gated = !steering.gates.is_empty();
+        let gate = self.commands.len() - 1;
+        let mut parts: Vec<Interception> = self.commands.iter().map(|_| Interception::default()).collect();
+        parts[gate].gates = steering.gates;
+        for (place, device) in steering.devices.into_iter().enumerate() {
+            parts[place % gate].devices.push(device);
+        }
+        for ((number, worker), steering) in self.commands.iter().enumerate().zip(parts) {
+            // The gate has a thread of its own, and none of the sockets.
+            let sockets = if number < gate { sockets.for_worker(config, (number, gate))? } else { Vec::new() };
+            let service = WorkerService { config: Arc::clone(config), budget, sockets, steering, gated };
+            let _ = worker.send(Command::Serve(service)).await;
+        }
+        Ok(())
+    }
+
+    /// Completes when every one of them has answered: none hangs.
+    pub async fn wait_answers(&self) {
+        for worker in &self.commands {
+            let (answer, answered) = oneshot::channel();
+            if worker.send(Command::Answer(answer)).await.is_ok() {
+                // An error means that it is gone, and so does not hang.
+                let _ = answered.await;
+            }
+        }
+    }
+
+    /// Where the admin listener sends its questions.
+    #[must_use]
+    pub fn commands(&self) -> Vec<mpsc::Sender<Command>> {
+        self.commands.clone()
+    }
+
+    /// Waits until all have ended.
+    pub fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // A worker that failed to start its runtime was useless from the start; the others went on.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! What a client wants done, and under which rules: all that dialling on its behalf needs to know.
+//!
+//! A session has one. The gate has one without a session: there the client's first packet still waits.
+
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
+use ekiden_proto::cause::Cause;
+use ekiden_proto::path::estimate::SectionSample;
+use ekiden_proto::profile::Profile;
+use ekiden_proto::wire::section::TraceId;
+use ekiden_proto::wire::section::open::MAX_HOPS;
+use ekiden_sys::tcp_info::tcp_info;
+use tokio::task::JoinSet;
+
+use crate::config::access::AccessPolicy;
+use crate::config::{ConnectMode, ListenerKind};
+use crate::dial::{DialError, Dialled, Dialler, OpenParams};
+use crate::ingress::listener::ListenerContext;
+use crate::ingress::section::IncomingOpen;
+use crate::path::estimates::FirstHop;
+use crate::path::selector::Prediction;
+use crate::path::{self, PathChoice};
+
+/// On whose behalf something is dialled, and which way it went.
+pub struct DialContext {
+    /// Where it came in.
+    pub context: Rc<ListenerContext>,
+    /// The listener under the configuration for dialling: the one that was in force when the last request came.
+    in_force: RefCell<Rc<ListenerContext>>,
+    /// Who wants it.
+    pub client: ClientAddr,
+    /// How it came in, where a relay has sent it.
+    pub incoming_open: Option<Rc<IncomingOpen>>,
+    /// How long all ways together may take.
+    patience: Duration,
+    /// Its name on all relays; none where this is the second time that it comes by.
+    arrived_as: Option<TraceId>,
+    taken: RefCell<PathTaken>,
+}
+
+/// The way it took, the last time.
+#[derive(Debug, Clone, Default)]
+pub struct PathTaken {
+    /// Its name.
+    pub path: Option<Box<str>>,
+    /// What it begins with.
+    pub via: Option<FirstHop>,
+    /// The TCP settings of the section that was dialled for it.
+    pub profile: Option<Arc<Profile>>,
+    /// The name under which it went on to relays.
+    pub trace: Option<TraceId>,
+    /// What is expected of it, where the relay has chosen.
+    pub expected: Option<Arc<Prediction>>,
+    /// The ways that were tried before, and why they were left.
+    pub left: Vec<String>,
+}
+
+impl DialContext {
+    /// Begins one.
+    pub fn new(
+        context: Rc<ListenerContext>,
+        client: ClientAddr,
+        incoming_open: Option<Rc<IncomingOpen>>,
+        patience: Duration,
+    ) -> Self {
+        let shared = context.shared();
+        let arrived_as = incoming_open
+            .as_ref()
+            .map(|incoming_open| incoming_open.open.trace)
+            .filter(|trace| shared.try_begin_trace(*trace));
+        let in_force = RefCell::new(Rc::clone(&context));
+        Self { client, incoming_open, patience, arrived_as, taken: RefCell::default(), in_force, context }
+    }
+
+    /// The same for somebody else who dials for it, for as long as that takes.
+    pub fn for_attempt(&self) -> Self {
+        Self {
+            context: Rc::clone(&self.context),
+            in_force: RefCell::new(self.current_listener()),
+            client: self.client,
+            incoming_open: self.incoming_open.clone(),
+            patience: self.patience,
+            arrived_as: None,
+            taken: RefCell::default(),
+        }
+    }
+
+    /// The listener under the configuration for dialling.
+    pub fn current_listener(&self) -> Rc<ListenerContext> {
+        Rc::clone(&self.in_force.borrow())
+    }
+
+    /// Switches to the configuration in force; false when that configuration has no such listener.
+    pub fn refresh_listener(&self) -> bool {
+        match self.context.worker.current_listener(&self.context) {
+            Some(now) => self.in_force.replace(now),
+            None => return false,
+        };
+        true
+    }
+
+    /// Notes which way it tries.
+    pub fn on_attempt(&self, way: &PathChoice) {
+        let mut taken = self.taken.borrow_mut();
+        taken.path = Some(way.path.name.clone());
+        taken.via = Some(FirstHop::from_path(&way.path));
+        taken.profile = Some(Arc::clone(way.path.hops.first().map_or(&way.profile, |hop| &hop.profile)));
+        taken.expected = way.expected.clone();
+    }
+
+    /// Notes that a way came to nothing. Where a hop is to blame it is not taken for a while.
+    pub fn on_failure(&self, way: &PathChoice, error: &DialError) {
+        let Some(expected) = &way.expected else { return };
+        self.taken.borrow_mut().left.push(format!("{} failed: {}", way.path.name, error.cause));
+        if error.hop.is_some() {
+            self.context.shared().path_selector.on_failure(expected);
+        }
+    }
+
+    /// Notes that a way stands, and so that it was not the target's fault where others did not.
+    pub fn on_success(&self, way: &PathChoice, server: ServerAddr, target: &Target, left: &[PathChoice]) {
+        let choosing = &self.context.shared().path_selector;
+        let Some(expected) = &way.expected else { return };
+        left.iter().filter_map(|way| way.expected.as_ref()).for_each(|expected| choosing.on_failure(expected));
+        choosing.on_connected(expected);
+        if let (Host::Name(name), true) = (&target.host, way.path.is_direct()) {
+            choosing.record_address(name, server.0.ip());
+        }
+    }
+
+    /// What is expected of the way that it tried last, and what was tried before.
+    pub fn prediction(&self) -> Option<(Arc<Prediction>, Vec<String>)> {
+        let taken = self.taken.borrow();
+        taken.expected.clone().map(|expected| (expected, taken.left.clone()))
+    }
+
+    /// Notes the name under which it goes on to relays.
+    pub fn set_trace(&self, trace: Option<TraceId>) {
+        self.taken.borrow_mut().trace = trace;
+    }
+
+    /// Notes the way it took before: somebody else has dialled.
+    pub fn set_path(&self, taken: PathTaken) {
+        *self.taken.borrow_mut() = taken;
+    }
+
+    /// The way it took, for whoever goes on with it.
+    pub fn path_taken(&self) -> PathTaken {
+        self.taken.borrow().clone()
+    }
+
+    /// The name of the way it tried last.
+    pub fn path_name(&self) -> Option<Box<str>> {
+        self.taken.borrow().path.clone()
+    }
+
+    /// What that way begins with.
+    pub fn first_hop(&self) -> Option<FirstHop> {
+        self.taken.borrow().via
+    }
+
+    /// The TCP settings of the section that was dialled for it.
+    pub fn profile(&self) -> Option<Arc<Profile>> {
+        self.taken.borrow().profile.clone()
+    }
+
+    /// Its name on the relays.
+    pub fn trace(&self) -> Option<TraceId> {
+        self.taken.borrow().trace.or(self.arrived_as)
+    }
+
+    /// The ways to `target`, the best first; at least one.
+    ///
+    /// # Errors
+    /// Why there is none: this is the second time that the session comes by, whoever sent it may not do that, or what came
+    /// out of a tunnel would go back into it.
+    pub fn paths(&self, target: &Target) -> Result<Vec<PathChoice>, Cause> {
+        let context = self.current_listener();
+        let (shared, config) = (context.shared(), &context.config);
+        let Some(incoming_open) = &self.incoming_open else {
+            let ways = path::select(shared, config, target);
+            return if self.context.listener.kind == ListenerKind::Tun { path::relayed(ways) } else { Ok(ways) };
+        };
+        let ways = match self.requested_path(incoming_open)? {
+            Some(way) => vec![way],
+            None => path::select(shared, config, target),
+        };
+        let permitted: Vec<_> = ways.into_iter().filter(|way| incoming_open.permits(way)).collect();
+        if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
+    }
+
+    /// The way that a lane goes on from here; none where it has come to its end.
+    ///
+    /// # Errors
+    /// Why it may not: as [`Errand::ways`].
+    pub fn next_lane_path(&self, incoming_open: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
+        match self.requested_path(incoming_open)? {
+            Some(way) if !incoming_open.permits(&way) => Err(Cause::Denied),
+            way => Ok(way),
+        }
+    }
+
+    /// The way that the relay before us has chosen, if any.
+    fn requested_path(&self, incoming_open: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
+        if self.arrived_as.is_none() {
+            return Err(Cause::Loop);
+        }
+        let section = self.context.listener.section.as_ref();
+        if section.is_some_and(|section| section.encrypt) && !incoming_open.open.encrypt {
+            return Err(Cause::Denied);
+        }
+        path::requested_path(&self.context.config, &incoming_open.open.path)
+    }
+
+    /// What it takes along to the next relay.
+    pub fn open_params(&self) -> OpenParams {
+        match &self.incoming_open {
+            Some(incoming_open) => OpenParams {
+                trace: Some(incoming_open.open.trace),
+                client: incoming_open.open.client,
+                early: incoming_open.open.early,
+                encrypt: incoming_open.open.encrypt,
+                hops_left: incoming_open.open.hops_left,
+            },
+            None => OpenParams {
+                trace: None,
+                client: self.client,
+                early: self.context.listener.connect == ConnectMode::Early,
+                encrypt: false,
+                hops_left: MAX_HOPS,
+            },
+        }
+    }
+
+    /// Which targets it may have.
+    pub fn access(&self) -> AccessPolicy<'_> {
+        self.access_at(&self.context)
+    }
+
+    fn access_at<'a>(&'a self, context: &'a ListenerContext) -> AccessPolicy<'a> {
+        let peer = self.incoming_open.as_ref().and_then(|incoming_open| incoming_open.peer.as_ref());
+        AccessPolicy { listener: &context.listener.access, peer: peer.map(|peer| &peer.access) }
+    }
+
+    /// The dialler for the configuration of `entrance` ([`Errand::in_force`]), when `ways` paths share the time.
+    pub fn dialler_for<'a>(&'a self, context: &'a ListenerContext, ways: usize) -> Dialler<'a> {
+        Dialler {
+            marks: context.config.needed_marks(),
+            source: context.listener.keep_client_address.then_some(self.client),
+            names: context.resolver(),
+            congestion: &context.config.congestion,
+            pools: &context.shared().pools,
+            rules: self.access_at(context),
+            patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl Drop for DialContext {
+    fn drop(&mut self) {
+        if let Some(trace) = self.arrived_as {
+            self.context.shared().end_trace(&trace);
+        }
+    }
+}
+
+/// Most ways that share the time for them.
+const MAX_ATTEMPTS: usize = 4;
+
+/// What was reached, and by which way.
+pub struct ConnectedPath {
+    /// The section: to the target itself, or to the first hop.
+    pub dialled: Dialled,
+    /// The way.
+    pub way: PathChoice,
+    /// How long each relay on it took; `None` while that is not known, because nobody has waited for the answer.
+    pub times: Option<Vec<Duration>>,
+}
+
+/// Dials `target` by the first way that works. What a relay answers is not awaited, unless ways have to race.
+///
+/// # Errors
+/// What the last way failed for.
+pub async fn dial(dial_context: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
+    let ways = dial_context.paths(target)?;
+    if path::racing_count(&ways) > 1 {
+        return race(dial_context, target, ways).await;
+    }
+    try_in_order(dial_context, target, &ways, async |way, share| {
+        let context = dial_context.current_listener();
+        let dialled =
+            dial_context.dialler_for(&context, share).connect(way, target, &dial_context.open_params()).await?;
+        dial_context.set_trace(dialled.trace());
+        let times = dialled.opened.is_none().then(Vec::new);
+        Ok(ConnectedPath { dialled, way: way.clone(), times })
+    })
+    .await
+}
+
+/// Dials `target` by the first way that stands from end to end.
+///
+/// # Errors
+/// What the last way failed for.
+pub async fn connect_end_to_end(dial_context: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
+    connect_by_paths(dial_context, target, dial_context.paths(target)?).await
+}
+
+/// The same by these ways.
+///
+/// # Errors
+/// What the last way failed for.
+pub async fn connect_by_paths(
+    dial_context: &DialContext,
+    target: &Target,
+    ways: Vec<PathChoice>,
+) -> Result<ConnectedPath, DialError> {
+    if path::racing_count(&ways) > 1 {
+        return race(dial_context, target, ways).await;
+    }
+    connect_in_order(dial_context, target, &ways).await
+}
+
+/// The same, one after the other.
+///
+/// # Errors
+/// What the last way failed for.
+pub(super) async fn connect_in_order(
+    dial_context: &DialContext,
+    target: &Target,
+    ways: &[PathChoice],
+) -> Result<ConnectedPath, DialError> {
+    try_in_order(dial_context, target, ways, async |way, share| connect_by_path(dial_context, target, way, share).await)
+        .await
+}
+
+/// Dials `target` by this way, in one of so many shares of the time, until it stands from end to end.
+///
+/// # Errors
+/// What it failed for.
+pub(super) async fn connect_by_path(
+    dial_context: &DialContext,
+    target: &Target,
+    way: &PathChoice,
+    share: usize,
+) -> Result<ConnectedPath, DialError> {
+    let (context, open_params) = (dial_context.current_listener(), dial_context.open_params());
+    let dialler = dial_context.dialler_for(&context, share);
+    let mut dialled = dialler.connect(way, target, &open_params).await?;
+    dial_context.set_trace(dialled.trace());
+    let mut answer = dialled.wait_answer().await;
+    // The relay has restarted since that connection was made ready, and nothing has been delivered by it.
+    if dialled.used_ready_connection() && answer.as_ref().is_err_and(DialError::is_disconnect) {
+        dialled = dialler.connect(way, target, &open_params).await?;
+        answer = dialled.wait_answer().await;
+    }
+    Ok(ConnectedPath { times: Some(answer?), dialled, way: way.clone() })
+}
+
+async fn try_in_order(
+    dial_context: &DialContext,
+    target: &Target,
+    ways: &[PathChoice],
+    go: impl AsyncFn(&PathChoice, usize) -> Result<ConnectedPath, DialError>,
+) -> Result<ConnectedPath, DialError> {
+    let mut failure = Cause::HopFailed.into();
+    for (at, way) in ways.iter().enumerate() {
+        dial_context.on_attempt(way);
+        match go(way, ways.len().min(MAX_ATTEMPTS)).await {
+            // Nothing has been delivered yet, so another way does no harm.
+            Err(error) if can_retry(way, &error) => {
+                dial_context.on_failure(way, &error);
+                failure = error;
+            }
+            Ok(reached) => {
+                dial_context.on_success(way, reached.dialled.server, target, &ways[..at]);
+                return Ok(reached);
+            }
+            decided => return decided,
+        }
+    }
+    Err(failure)
+}
+
+/// Whether another way could do better: a hop is to blame, or, where the relay chooses, the network before the target.
+pub(super) fn can_retry(way: &PathChoice, error: &DialError) -> bool {
+    let network = matches!(error.cause, Cause::Unreachable | Cause::TimedOut | Cause::NameServerFailed);
+    error.hop.is_some() || way.expected.is_some() && network
+}
+
+/// One way that is tried, and how it came out.
+struct RaceResult {
+    dial_context: DialContext,
+    way: PathChoice,
+    result: Result<ConnectedPath, DialError>,
+}
+
+/// The rest of the time is for the ways that do not race.
+const RACE_TIME_SHARES: usize = 2;
+
+/// Dials `target` by as many of `ways` at once as race, and if none of them stands, by the others one after the other.
+///
+/// # Errors
+/// What the last way failed for; where the target itself has answered, what it said.
+pub async fn race(
+    dial_context: &DialContext,
+    target: &Target,
+    mut ways: Vec<PathChoice>,
+) -> Result<ConnectedPath, DialError> {
+    let others = ways.split_off(path::racing_count(&ways));
+    let mut running = JoinSet::new();
+    for way in ways {
+        let (dial_context, target) = (dial_context.for_attempt(), target.clone());
+        running.spawn_local(async move {
+            dial_context.on_attempt(&way);
+            let result = connect_by_path(&dial_context, &target, &way, RACE_TIME_SHARES).await;
+            RaceResult { dial_context, way, result }
+        });
+    }
+    let (mut failed, mut failure): (Vec<PathChoice>, Option<DialError>) = (Vec::new(), None);
+    while let Some(ran) = running.join_next().await {
+        // A way whose task has panicked does not stand.
+        let Ok(RaceResult { dial_context: companion, way, result }) = ran else { continue };
+        match result {
+            Ok(reached) => {
+                let left = failed.iter().map(|way| format!("{} failed", way.path.name)).collect();
+                dial_context.set_path(super::PathTaken { left, ..companion.path_taken() });
+                dial_context.on_success(&way, reached.dialled.server, target, &failed);
+                tokio::task::spawn_local(drain_losers(running));
+                return Ok(reached);
+            }
+            Err(error) => {
+                dial_context.on_attempt(&way);
+                dial_context.on_failure(&way, &error);
+                failed.push(way);
+                // The target's own word says more than that a hop is down.
+                if failure.as_ref().is_none_or(|before| before.hop.is_some()) {
+                    failure = Some(error);
+                }
+            }
+        }
+    }
+    let failure = failure.unwrap_or_else(|| Cause::HopFailed.into());
+    if others.is_empty() || matches!(failure.cause, Cause::Refused | Cause::Denied | Cause::NameNotFound) {
+        return Err(failure);
+    }
+    connect_in_order(dial_context, target, &others).await
+}
+
+/// Waits for those that were too slow. A direct one tells how far the target is.
+async fn drain_losers(mut running: JoinSet<RaceResult>) {
+    while let Some(ran) = running.join_next().await {
+        let Ok(RaceResult { dial_context, result: Ok(reached), .. }) = ran else { continue };
+        if dial_context.path_taken().via != Some(FirstHop::Direct) {
+            continue;
+        }
+        let Ok(info) = tcp_info(reached.dialled.stream.as_fd()) else { continue };
+        let seen = SectionSample { rtt: Some(info.min_rtt), ..SectionSample::default() };
+        let place = FirstHop::Direct.peer_id(reached.dialled.server);
+        dial_context.context.shared().estimates.record_session(place, None, (&seen, &seen), 0);
+    }
+}

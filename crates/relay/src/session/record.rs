@@ -1,0 +1,390 @@
+//! What is known of a session, from accept to its closing event.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
+use ekiden_proto::direction::Direction;
+use ekiden_proto::event::{EndReason, SectionInfo, SessionClosed};
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::limiting::Diagnosis;
+use ekiden_sys::tcp_info::tcp_info;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::telemetry::LimitState;
+use super::{DialContext, PathFeedback, SectionSamples};
+use crate::config::users::{AuthError, Users};
+use crate::dial::DialError;
+use crate::ingress::admission::SessionPermit;
+use crate::ingress::gate::{FourTuple, PreDialed};
+use crate::ingress::listener::ListenerContext;
+use crate::ingress::section::IncomingOpen;
+use crate::path::estimates::{PeerId, SectionSampler};
+use crate::pump::{self, FlowStats, IdleTimeouts, RecordCipher};
+use crate::status::{SectionView, SessionView};
+
+/// What is known of a session.
+pub struct Session {
+    /// Where it came in.
+    pub context: Rc<ListenerContext>,
+    /// The client's section.
+    pub client: Rc<TcpStream>,
+    /// Exact counters.
+    pub stats: FlowStats,
+    /// Unique in this run of the relay.
+    pub id: u64,
+    /// What it wants done.
+    pub dial_context: DialContext,
+    /// The connection's ends, where the rules have caught it.
+    pub caught: Option<FourTuple>,
+    /// What was dialled for it before it began.
+    pre_dialed: RefCell<Option<Box<PreDialed>>>,
+    pub(super) opened: Instant,
+    pub(super) state: RefCell<SessionState>,
+    /// What holds it back; none until something has moved.
+    pub(super) limiting: RefCell<Option<Box<LimitState>>>,
+    /// How it comes out, where the relay has chosen its way.
+    pub(super) feedback: RefCell<Option<PathFeedback>>,
+    /// What was told of its sections while it runs.
+    pub(super) samples: RefCell<SectionSamples>,
+    place: Cell<usize>,
+    /// The place of this session, in total and for its client; `None` for a connection that is turned away.
+    permit: Cell<Option<SessionPermit>>,
+}
+
+/// How a session comes in.
+pub enum Origin {
+    /// By its own wish.
+    Itself,
+    /// A relay has sent it.
+    ByRelay(Rc<IncomingOpen>),
+    /// The rules have caught it.
+    Caught {
+        /// The connection's ends; none where nobody was to be caught, and the listener itself was asked.
+        ends: Option<FourTuple>,
+        /// What was dialled for it while its first packet waited.
+        pre_dialed: Option<Box<PreDialed>>,
+    },
+}
+
+/// The part of it that changes.
+#[derive(Default)]
+pub(super) struct SessionState {
+    user: Option<Box<str>>,
+    target: Option<Target>,
+    server: Option<ServerAddr>,
+    pub(super) stream: Option<Rc<TcpStream>>,
+    /// When the client first said what it wants.
+    asked: Option<Instant>,
+    connect: Option<Duration>,
+    hops: Vec<Duration>,
+    up: Option<SectionInfo>,
+    /// What measures the client's section, where that is a relay, and the server's.
+    watches: [Option<SectionSampler>; 2],
+    end: Option<EndReason>,
+    detail: Option<String>,
+}
+
+impl Session {
+    /// A session that has just been accepted; it is listed with its worker until it is dropped.
+    pub fn open(
+        context: Rc<ListenerContext>,
+        client: TcpStream,
+        address: ClientAddr,
+        origin: Origin,
+        permit: Option<SessionPermit>,
+    ) -> Rc<Self> {
+        let shared = context.shared();
+        shared.metrics.record_accepted(&context.listener.name);
+        let (incoming_open, caught, pre_dialed) = match origin {
+            Origin::Itself => (None, None, None),
+            Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
+            Origin::Caught { ends, pre_dialed } => (None, ends, pre_dialed),
+        };
+        let (client, stats) = (Rc::new(client), FlowStats::new(context.totals()));
+        stats.set_paced_by(Direction::Down, context.worker.shaper.register(&client, context.listener.weight));
+        let idle = context.config.timeouts.idle;
+        stats.set_tuner(Direction::Down, context.worker.rounds.tuner(&client, &context.listener.profile, idle));
+        let session = Rc::new(Self {
+            id: shared.next_session_id(),
+            stats,
+            client,
+            dial_context: DialContext::new(
+                Rc::clone(&context),
+                address,
+                incoming_open,
+                context.config.timeouts.connect,
+            ),
+            caught,
+            pre_dialed: RefCell::new(pre_dialed),
+            opened: Instant::now(),
+            state: RefCell::default(),
+            limiting: RefCell::default(),
+            feedback: RefCell::default(),
+            samples: RefCell::new(SectionSamples::new()),
+            place: Cell::new(0),
+            permit: Cell::new(permit),
+            context,
+        });
+        session.place.set(session.context.worker.register(&session));
+        session.watch_client();
+        session
+    }
+
+    /// Notes where the client wants to go.
+    pub fn set_target(&self, target: &Target) {
+        let mut state = self.state.borrow_mut();
+        state.target = Some(target.clone());
+        state.asked.get_or_insert_with(Instant::now);
+    }
+
+    /// What was dialled for it before it began; once.
+    pub fn take_pre_dialed(&self) -> Option<PreDialed> {
+        self.pre_dialed.take().map(|pre_dialed| *pre_dialed)
+    }
+
+    /// Notes the section that was dialled for it.
+    pub fn on_connected(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
+        let (worker, idle) = (&self.context.worker, self.context.config.timeouts.idle);
+        self.stats.set_paced_by(Direction::Up, worker.shaper.register(&stream, self.weight()));
+        let tuner = self.dial_context.profile().and_then(|profile| worker.rounds.tuner(&stream, &profile, idle));
+        self.stats.set_tuner(Direction::Up, tuner);
+        let mut state = self.state.borrow_mut();
+        state.asked.get_or_insert(asked);
+        state.connect = Some(asked.elapsed());
+        state.server = Some(server);
+        let place = self
+            .dial_context
+            .first_hop()
+            .map(|via| via.peer_id(server))
+            .filter(|_| self.context.config.needs_estimates());
+        let watch = place.map(|place| {
+            SectionSampler::start(&stream, Direction::Up, place, &self.stats).with_origin_relay(self.previous_relay())
+        });
+        if let Some(mut before) = std::mem::replace(&mut state.watches[1], watch) {
+            before.sample(&self.stats, &self.context.shared().estimates);
+        }
+        state.stream = Some(stream);
+        drop(state);
+        self.on_path_ready(asked.elapsed());
+    }
+
+    /// A relay is a neighbour; what other clients' sections are like is nobody's choice.
+    fn watch_client(&self) {
+        let watch = |key| SectionSampler::start(&self.client, Direction::Down, PeerId::Relay(key), &self.stats);
+        self.state.borrow_mut().watches[0] = self.previous_relay().map(watch);
+    }
+
+    /// The relay that has sent it.
+    fn previous_relay(&self) -> Option<PublicKey> {
+        self.dial_context.incoming_open.as_ref().map(|incoming_open| incoming_open.previous_relay())
+    }
+
+    /// Measures its sections while it runs.
+    pub fn sample_sections(&self) {
+        let estimates = &self.context.shared().estimates;
+        self.state
+            .borrow_mut()
+            .watches
+            .iter_mut()
+            .flatten()
+            .for_each(|watch| watch.sample_if_due(&self.stats, estimates));
+        self.report_progress();
+        self.sample_limits();
+        self.emit_samples();
+    }
+
+    /// The server's section, while there is one.
+    pub(super) fn server_section(&self) -> Option<Rc<TcpStream>> {
+        self.state.borrow().stream.clone()
+    }
+
+    /// How long each relay took.
+    pub fn hop_times(&self) -> Vec<Duration> {
+        self.state.borrow().hops.clone()
+    }
+
+    /// Notes that the relays have answered, and how long each of them took.
+    pub fn on_relay_answer(&self, times: Vec<Duration>, asked: Instant) {
+        let mut state = self.state.borrow_mut();
+        state.connect = Some(asked.elapsed());
+        state.hops = times;
+    }
+
+    /// The keys of the client's bytes, where those are in records.
+    pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
+        self.dial_context.incoming_open.as_ref().and_then(|incoming_open| incoming_open.data_cipher())
+    }
+
+    /// Notes that the server's section is no longer this session's; what the kernel knew of it is kept.
+    pub fn release_upstream(&self) {
+        self.sample_limits_at_end();
+        self.stats.set_paced_by(Direction::Up, None);
+        self.stats.set_tuner(Direction::Up, None);
+        let mut state = self.state.borrow_mut();
+        if let Some(mut watch) = state.watches[1].take() {
+            watch.sample(&self.stats, &self.context.shared().estimates);
+        }
+        if let Some(stream) = state.stream.take() {
+            state.up = tcp_info(stream.as_fd()).ok();
+        }
+    }
+
+    /// Notes why the target was not reached.
+    pub fn record_dial_error(&self, error: &DialError) -> EndReason {
+        self.set_detail(error.detail());
+        EndReason::ConnectFailed(error.cause)
+    }
+
+    /// Notes more on how it ends.
+    pub fn set_detail(&self, detail: Option<String>) {
+        self.state.borrow_mut().detail = detail;
+    }
+
+    /// Notes how it ended.
+    pub fn set_end(&self, end: EndReason) {
+        self.state.borrow_mut().end = Some(end);
+    }
+
+    /// How long it may be silent.
+    pub fn idle_timeouts(&self) -> IdleTimeouts {
+        let timeouts = &self.context.config.timeouts;
+        IdleTimeouts { idle: timeouts.idle, half_closed: timeouts.half_close_idle }
+    }
+
+    /// What `ekiden status` shows of it.
+    pub fn view(&self) -> SessionView {
+        let (state, congestion) = (self.state.borrow(), &self.context.config.congestion);
+        SessionView {
+            session: self.id,
+            listener: self.context.listener.name.clone(),
+            client: self.dial_context.client,
+            user: state.user.as_deref().map(str::to_owned),
+            peer: self.peer_name(),
+            trace: self.dial_context.trace(),
+            target: state.target.clone(),
+            server: state.server,
+            path: self.path_name(),
+            chosen: self.choice(),
+            seconds: self.opened.elapsed().as_secs_f64(),
+            bytes_up: self.stats.bytes(Direction::Up),
+            bytes_down: self.stats.bytes(Direction::Down),
+            down: SectionView::from_socket(&self.client, congestion, self.stats.tuner(Direction::Down)),
+            up: state.stream.as_ref().and_then(|stream| {
+                SectionView::from_socket(stream.as_ref(), congestion, self.stats.tuner(Direction::Up))
+            }),
+            limits: self.limits(),
+        }
+    }
+
+    /// How many shares of an interface it has.
+    fn weight(&self) -> u32 {
+        let user = self.context.config.weights.weight_of(self.state.borrow().user.as_deref());
+        self.context.listener.weight * user
+    }
+
+    fn peer_name(&self) -> Option<String> {
+        self.dial_context.incoming_open.as_ref().map(|incoming_open| incoming_open.peer_name())
+    }
+
+    fn path_name(&self) -> String {
+        self.dial_context.path_name().map_or_else(|| "-".to_owned(), String::from)
+    }
+}
+
+/// Interval between the checks whether a client that has sent more than its password has reset its connection.
+const CLIENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Checks the password of the client, and notes the user name. The check is slow on purpose and may wait for other
+    /// checks: at most half of `timeouts.handshake`, and only until the client closes its side.
+    ///
+    /// # Errors
+    /// Why the client is not let in.
+    pub async fn authenticate(&self, users: &Users, user: &[u8], password: &[u8]) -> Result<(), AuthError> {
+        self.state.borrow_mut().user = Some(String::from_utf8_lossy(user).into());
+        let give_up = async {
+            let departed = timeout(self.context.config.timeouts.handshake / 2, wait_client_gone(&self.client)).await;
+            departed.map_or(AuthError::Overloaded, |()| AuthError::ClientGone)
+        };
+        let verified = users.verify(self.dial_context.client.0.ip(), user, password, give_up).await;
+        self.stats.set_weight(self.weight());
+        verified
+    }
+}
+
+/// Completes when the client has closed or reset its section.
+async fn wait_client_gone(client: &TcpStream) {
+    // An end of stream behind unread bytes is not visible, so only a reset shows that such a client has left.
+    while client.peek(&mut [0]).await.is_ok_and(|count| count > 0) {
+        if timeout(CLIENT_POLL_INTERVAL, client.ready(Interest::ERROR)).await.is_ok() {
+            return;
+        }
+    }
+}
+
+impl Session {
+    fn closed_event(&self) -> SessionClosed {
+        self.sample_limits_at_end();
+        let limit = self.limit();
+        let mut state = self.state.take();
+        let estimates = &self.context.shared().estimates;
+        state.watches.iter_mut().flatten().for_each(|watch| watch.sample(&self.stats, estimates));
+        let duration = self.opened.elapsed();
+        let down = tcp_info(self.client.as_fd()).ok();
+        let up = state.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()).or(state.up);
+        let cut_off = if std::thread::panicking() { EndReason::Panicked } else { EndReason::Drained };
+        let end = state.end.unwrap_or(cut_off);
+        SessionClosed {
+            user: state.user.map(String::from),
+            peer: self.peer_name(),
+            trace: self.dial_context.trace(),
+            target: state.target,
+            server: state.server,
+            path: self.path_name(),
+            chosen: self.final_choice().map(Box::new),
+            end,
+            detail: state.detail.or_else(|| end.detail().map(str::to_owned)),
+            duration,
+            handshake: state.asked.map(|asked| asked.saturating_duration_since(self.opened)),
+            first_byte: self
+                .stats
+                .first_byte_at()
+                .zip(state.asked)
+                .map(|(first, asked)| first.saturating_duration_since(asked)),
+            connect: state.connect,
+            hops: state.hops,
+            bytes_up: self.stats.bytes(Direction::Up),
+            bytes_down: self.stats.bytes(Direction::Down),
+            bytes_spliced: self.stats.spliced_bytes(),
+            down,
+            up,
+            limited: limit.as_ref().map(Diagnosis::factor),
+            limited_why: limit.map(|limit| limit.why),
+            ..SessionClosed::new(self.id, self.context.listener.name.clone(), self.dial_context.client)
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let closed = self.closed_event();
+        if matches!(closed.end, EndReason::Drained | EndReason::Panicked) {
+            pump::abort(&self.client);
+        }
+        if let Some(ends) = &self.caught {
+            self.context.shared().pending_connections.remove(ends);
+        }
+        if let Some(pre_dialed) = self.take_pre_dialed() {
+            pre_dialed.abandon();
+        }
+        self.context.worker.unregister(self.place.get());
+        // The reader of the closing event finds the place free.
+        drop(self.permit.take());
+        self.context.shared().emit_closed(closed, self.previous_relay());
+    }
+}

@@ -1,0 +1,273 @@
+//! What holds a session back: looks at it while it runs and at its end, and what follows from them.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::direction::Direction;
+use ekiden_proto::event::{ChoiceRecord, SectionInfo};
+use ekiden_proto::limiting::{Diagnoses, Diagnosis, LimitTracker, SessionSample, SideSample};
+use ekiden_sys::outq::{unread, unsent};
+use ekiden_sys::tcp_info::{tcp_counters, tcp_info};
+use tokio::net::TcpStream;
+
+use super::Session;
+use crate::events::metrics::SampleMoment;
+use crate::path::selector::{PathSelector, Prediction, TransferStats};
+use crate::pump::FlowStats;
+
+/// A session that moves less than this, in bytes, is not worth a look at its end.
+const MIN_SAMPLED_BYTES: u64 = 64 * 1024;
+
+/// An answer is old when nothing has moved for so long, and where there are thousands of sessions to look at.
+const MAX_SAMPLE_AGE: Duration = Duration::from_secs(10);
+
+/// What was seen so far.
+#[derive(Debug)]
+pub(super) struct LimitState {
+    account: LimitTracker,
+    at: Instant,
+    /// Of the meter, by the last look.
+    moved: u64,
+}
+
+impl Session {
+    /// Looks, unless nothing has moved since the last time and nothing waits for room.
+    pub(super) fn sample_limits(&self) {
+        if self.stats.moved() != self.last_moved_bytes() || self.is_blocked() {
+            self.record_limits();
+        }
+    }
+
+    /// The last look, before a section is gone.
+    pub(super) fn sample_limits_at_end(&self) {
+        if self.stats.moved() >= self.last_moved_bytes() + MIN_SAMPLED_BYTES || self.is_blocked() {
+            self.record_limits();
+        }
+    }
+
+    /// What holds it back now.
+    pub(super) fn limits(&self) -> Diagnoses {
+        let limiting = self.limiting.borrow();
+        let fresh = limiting.as_ref().filter(|limiting| limiting.at.elapsed() < MAX_SAMPLE_AGE);
+        fresh.map(|limiting| limiting.account.limits()).unwrap_or_default()
+    }
+
+    /// What has held it back, all in all, in the direction in which most went.
+    pub(super) fn limit(&self) -> Option<Diagnosis> {
+        let is_upload = self.stats.bytes(Direction::Up) > self.stats.bytes(Direction::Down);
+        let direction = if is_upload { Direction::Up } else { Direction::Down };
+        self.limiting.borrow().as_ref().and_then(|limiting| limiting.account.overall_limit(direction))
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.stats.is_blocked(Direction::Down) || self.stats.is_blocked(Direction::Up)
+    }
+
+    fn last_moved_bytes(&self) -> u64 {
+        self.limiting.borrow().as_ref().map_or(0, |limiting| limiting.moved)
+    }
+
+    fn record_limits(&self) {
+        let mut limiting = self.limiting.borrow_mut();
+        let limiting = limiting.get_or_insert_with(|| {
+            Box::new(LimitState { account: LimitTracker::default(), at: self.opened, moved: 0 })
+        });
+        let (now, load) = (Instant::now(), &self.context.worker.load);
+        let span = now.saturating_duration_since(limiting.at);
+        let state = self.state.borrow();
+        let side = |direction, stream: Option<&TcpStream>| SideSample {
+            counters: stream.and_then(|stream| tcp_counters(stream.as_fd()).ok()),
+            has_unread: stream.is_some_and(|stream| unread(stream.as_fd()).is_ok_and(|bytes| bytes > 0)),
+            send_buffer_full: self.stats.is_blocked(direction),
+            all_in_flight: stream.is_some_and(|stream| unsent(stream.as_fd()).is_ok_and(|bytes| bytes == 0)),
+            flow: self.stats.counters(direction),
+        };
+        limiting.account.record(&SessionSample {
+            span,
+            run_time: load.run_time(span),
+            runqueue_wait: load.wait_time(span),
+            down: side(Direction::Down, Some(&self.client)),
+            up: side(Direction::Up, state.stream.as_deref()),
+        });
+        (limiting.at, limiting.moved) = (now, self.stats.moved());
+    }
+}
+
+/// How long bytes have flowed before the chooser is told of a session that goes on.
+const FEEDBACK_INTERVAL: Duration = Duration::from_secs(3);
+
+/// One chosen way, and what has come by it.
+#[derive(Debug)]
+pub struct PathFeedback {
+    expected: Arc<Prediction>,
+    /// The ways that were tried before.
+    left: Vec<String>,
+    /// From the client's wish until bytes could go.
+    connect: Duration,
+    /// What the counters said when it began,
+    begun: TransferStats,
+    /// and when the chooser was told of a part of it.
+    told: Option<TransferStats>,
+}
+
+impl PathFeedback {
+    /// Begins now.
+    pub fn new((expected, left): (Arc<Prediction>, Vec<String>), connect: Duration, stats: &FlowStats) -> Self {
+        Self { expected, left, connect, begun: read_stats(stats), told: None }
+    }
+
+    /// All that has come so far.
+    fn transfer_stats(&self, stats: &FlowStats) -> TransferStats {
+        TransferStats {
+            connect_time: self.connect,
+            largest_response: stats.largest_response(),
+            ..read_stats(stats).since(&self.begun)
+        }
+    }
+
+    /// Tells of what has come since the last time, when that is enough to tell.
+    fn report_partial(&mut self, stats: &FlowStats, choosing: &PathSelector) {
+        let now = read_stats(stats);
+        let part = now.since(self.told.as_ref().unwrap_or(&self.begun));
+        let carried = self.transfer_stats(stats);
+        if part.active_time < FEEDBACK_INTERVAL || !carried.is_bulk() {
+            return;
+        }
+        let of = carried.dominant_direction().bytes.max(self.expected.context.likely.bytes);
+        if let Some(outcome) = part.partial_outcome(of) {
+            choosing.record_outcome(&self.expected, &outcome);
+        }
+        self.told = Some(now);
+    }
+
+    /// Tells how it came out.
+    pub fn finish(self, stats: &FlowStats, choosing: &PathSelector) -> ChoiceRecord {
+        let carried = self.transfer_stats(stats);
+        choosing.record_transfer(&self.expected.context, &carried);
+        let outcome = carried.outcome();
+        let predicted = outcome.as_ref().and_then(|outcome| choosing.predict(&self.expected, outcome));
+        match &self.told {
+            None => outcome.iter().for_each(|outcome| choosing.record_outcome(&self.expected, outcome)),
+            Some(told) => {
+                let rest = read_stats(stats).since(told);
+                let rest = if rest.is_bulk() { rest.partial_outcome(carried.dominant_direction().bytes) } else { None };
+                rest.iter().for_each(|outcome| choosing.record_outcome(&self.expected, outcome));
+            }
+        }
+        self.expected.to_choice_record(&self.left, predicted, outcome.map(|outcome| outcome.elapsed))
+    }
+
+    /// The same while it goes on.
+    fn choice_record(&self) -> ChoiceRecord {
+        self.expected.to_choice_record(&self.left, self.expected.completion_time, None)
+    }
+}
+
+fn read_stats(stats: &FlowStats) -> TransferStats {
+    TransferStats {
+        down: stats.bytes(Direction::Down),
+        up: stats.bytes(Direction::Up),
+        active_time: stats.active_time(),
+        blocked_down: stats.blocked_for(Direction::Down),
+        blocked_up: stats.blocked_for(Direction::Up),
+        ..TransferStats::default()
+    }
+}
+
+impl Session {
+    /// Notes that bytes can go by the way that was chosen, and how the one before came out.
+    pub(super) fn on_path_ready(&self, connect: Duration) {
+        let next = self.dial_context.prediction().map(|chosen| PathFeedback::new(chosen, connect, &self.stats));
+        let before = self.feedback.replace(next);
+        self.stats.on_path_ready();
+        if let Some(before) = before {
+            before.finish(&self.stats, &self.context.shared().path_selector);
+        }
+    }
+
+    /// Tells the chooser how it goes.
+    pub(super) fn report_progress(&self) {
+        if let Some(feedback) = &mut *self.feedback.borrow_mut() {
+            feedback.report_partial(&self.stats, &self.context.shared().path_selector);
+        }
+    }
+
+    /// Why this way, and what is predicted.
+    pub(super) fn choice(&self) -> Option<ChoiceRecord> {
+        self.feedback.borrow().as_ref().map(PathFeedback::choice_record)
+    }
+
+    /// The same, and what came; or, where no way stood, which one was tried last.
+    pub(super) fn final_choice(&self) -> Option<ChoiceRecord> {
+        match self.feedback.take() {
+            Some(feedback) => Some(feedback.finish(&self.stats, &self.context.shared().path_selector)),
+            None => self.dial_context.prediction().map(|(expected, left)| expected.to_choice_record(&left, None, None)),
+        }
+    }
+}
+
+/// The shortest time between two looks at what the kernel knows: less says little of a share.
+const MIN_SAMPLE_INTERVAL: Duration = Duration::from_secs(3);
+
+/// What the looks before have seen.
+#[derive(Debug)]
+pub struct SectionSamples {
+    /// What had moved by the last look,
+    looked: u64,
+    /// and by the last one at what the kernel knows, and when that was.
+    moved: u64,
+    at: Instant,
+    down: SectionInfo,
+    up: SectionInfo,
+}
+
+impl SectionSamples {
+    /// Nothing was looked at yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { looked: 0, moved: 0, at: Instant::now(), down: SectionInfo::default(), up: SectionInfo::default() }
+    }
+}
+
+impl Session {
+    /// Looks, unless nothing has moved since and nothing waits.
+    pub(super) fn emit_samples(&self) {
+        let samples = &mut *self.samples.borrow_mut();
+        let moved = self.stats.moved();
+        if samples.looked == moved && samples.moved == moved && !self.stats.has_queued() {
+            return;
+        }
+        samples.looked = moved;
+        let server = self.server_section();
+        self.stats.set_queued(Direction::Down, server.as_ref().map_or(0, |server| waiting_bytes(server, &self.client)));
+        self.stats.set_queued(Direction::Up, server.as_ref().map_or(0, |server| waiting_bytes(&self.client, server)));
+        if samples.moved == moved || samples.at.elapsed() < MIN_SAMPLE_INTERVAL {
+            return;
+        }
+        samples.moved = moved;
+        let span = std::mem::replace(&mut samples.at, Instant::now()).elapsed();
+        self.section_sample("down", &self.client, &mut samples.down, span);
+        if let Some(server) = &server {
+            self.section_sample("up", server, &mut samples.up, span);
+        }
+    }
+
+    /// Notes what is new of one section.
+    fn section_sample(&self, section: &'static str, stream: &TcpStream, before: &mut SectionInfo, span: Duration) {
+        // Fails only when the socket is already dead.
+        let Ok(now) = tcp_info(stream.as_fd()) else { return };
+        if now.segments_out < before.segments_out {
+            // Another connection, of the next request.
+            *before = SectionInfo::default();
+        }
+        self.context.shared().metrics.sections.record_sample(section, SampleMoment::Running, before, &now, span);
+        *before = now;
+    }
+}
+
+/// Bytes that have come from one section and have not left by the other.
+fn waiting_bytes(from: &TcpStream, to: &TcpStream) -> usize {
+    // A dead socket has nothing that could still go anywhere.
+    unread(from.as_fd()).unwrap_or(0) + unsent(to.as_fd()).unwrap_or(0)
+}

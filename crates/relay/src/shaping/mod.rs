@@ -1,0 +1,4 @@
+//! TODO
+
+pub mod autotune;
+pub mod fair_share;

@@ -1,0 +1,130 @@
+//! Where addresses were last seen: answers go into the lane that their question came from.
+//!
+//! A lane takes over an address from another lane only when that lane has ended, or has brought no packet from the address
+//! for as long as connection tracking keeps a flow of UDP.
+//!
+//! A sender with ever more addresses must not make it grow. So it has two halves, and when the young one is full it
+//! becomes the old one, whose addresses are forgotten. An address that is seen again is young again.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::lane::Lane;
+
+/// Most addresses in each half.
+const MAX_PER_GENERATION: usize = 2048;
+
+/// How long after its last packet an address is live: as `nf_conntrack_udp_timeout`.
+const LIVE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The addresses of all tunnels.
+#[derive(Debug, Default)]
+pub struct AddressTable(Mutex<AddressGenerations>);
+
+#[derive(Debug, Default)]
+struct AddressGenerations {
+    young: HashMap<IpAddr, AddressEntry>,
+    old: HashMap<IpAddr, AddressEntry>,
+}
+
+/// The last packet from an address.
+#[derive(Debug)]
+struct AddressEntry {
+    lane: Weak<Lane>,
+    last_seen: Instant,
+}
+
+impl AddressEntry {
+    /// Its lane, if that goes on.
+    fn lane(&self) -> Option<Arc<Lane>> {
+        self.lane.upgrade().filter(|lane| !lane.is_retired())
+    }
+
+    fn is_live_elsewhere(&self, lane: &Arc<Lane>, now: Instant) -> bool {
+        let elsewhere = |own| !Arc::ptr_eq(&own, lane);
+        now.duration_since(self.last_seen) < LIVE_TIMEOUT && self.lane().is_some_and(elsewhere)
+    }
+}
+
+impl AddressGenerations {
+    fn get(&self, address: &IpAddr) -> Option<&AddressEntry> {
+        self.young.get(address).or_else(|| self.old.get(address))
+    }
+}
+
+impl AddressTable {
+    /// Notes that `lane` has brought a packet from `source`, unless `source` is live in another lane.
+    pub fn record(&self, source: IpAddr, lane: &Arc<Lane>, now: Instant) {
+        let mut halves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if halves.get(&source).is_some_and(|sighting| sighting.is_live_elsewhere(lane, now)) {
+            return;
+        }
+        if halves.young.len() >= MAX_PER_GENERATION && !halves.young.contains_key(&source) {
+            halves.old = std::mem::take(&mut halves.young);
+        }
+        halves.young.insert(source, AddressEntry { lane: Arc::downgrade(lane), last_seen: now });
+    }
+
+    /// The lane that leads to `address`, if there is one still.
+    pub fn lane(&self, address: IpAddr) -> Option<Arc<Lane>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&address)?.lane()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::metrics::tunnels::PacketCounters;
+    use crate::tunnel::sources::LaneRemote;
+    use ekiden_proto::direction::Direction;
+
+    fn address(number: u32) -> IpAddr {
+        IpAddr::from(number.to_be_bytes())
+    }
+
+    fn lane(crossing: &Arc<PacketCounters>, name: &str) -> Arc<Lane> {
+        Lane::new(crossing, LaneRemote::Path { name: name.into(), key: None }, Direction::Down)
+    }
+
+    /// The last lane that had brought a packet took the address over before.
+    #[test]
+    fn an_address_stays_in_its_lane_while_it_is_live() {
+        let (seen, crossing, now) = (AddressTable::default(), Arc::new(PacketCounters::default()), Instant::now());
+        let (one, other) = (lane(&crossing, "one"), lane(&crossing, "other"));
+        let leads_to = |lane: &Arc<Lane>| seen.lane(address(1)).is_some_and(|seen| Arc::ptr_eq(&seen, lane));
+        seen.record(address(1), &one, now);
+        seen.record(address(1), &other, now + LIVE_TIMEOUT / 2);
+        assert!(leads_to(&one), "live in one lane");
+        seen.record(address(1), &one, now + LIVE_TIMEOUT / 2);
+        seen.record(address(1), &other, now + LIVE_TIMEOUT);
+        assert!(leads_to(&one), "live since the last packet");
+        seen.record(address(1), &other, now + LIVE_TIMEOUT / 2 + LIVE_TIMEOUT);
+        assert!(leads_to(&other), "not live any more");
+        seen.record(address(1), &one, now + LIVE_TIMEOUT / 2 + LIVE_TIMEOUT);
+        assert!(leads_to(&other), "live in the other lane");
+        assert!(seen.lane(address(2)).is_none());
+        other.retire();
+        assert!(seen.lane(address(1)).is_none(), "it takes nothing more");
+        seen.record(address(1), &one, now + 2 * LIVE_TIMEOUT);
+        assert!(leads_to(&one), "the other lane has ended");
+        drop((one, other));
+        assert!(seen.lane(address(1)).is_none(), "it is gone");
+    }
+
+    #[test]
+    fn many_addresses_are_forgotten_and_those_that_go_on_are_not() {
+        let (seen, crossing, now) = (AddressTable::default(), Arc::new(PacketCounters::default()), Instant::now());
+        let lane = lane(&crossing, "peer");
+        for number in 0..20_000 {
+            seen.record(address(number), &lane, now);
+            seen.record(address(1 << 31), &lane, now);
+        }
+        let halves = seen.0.lock().unwrap();
+        assert!(halves.young.len() + halves.old.len() <= 2 * MAX_PER_GENERATION);
+        drop(halves);
+        assert!(seen.lane(address(1 << 31)).is_some() && seen.lane(address(19_999)).is_some());
+        assert!(seen.lane(address(0)).is_none());
+    }
+}

@@ -1,0 +1,218 @@
+//! The lanes that this relay dials for one device: one for each path, made when there is something to send.
+//!
+//! While there is no lane packets are dropped; after a failure the next attempt waits, longer each time. The operator is
+//! told when that begins and when it ends, and not in between.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::{ClientAddr, Host};
+use ekiden_proto::direction::Direction;
+use ekiden_proto::wire::ip::IpHeader;
+use ekiden_proto::wire::section::open::MAX_HOPS;
+use tokio::net::TcpStream;
+
+use super::filter::judge;
+use super::lane::Lane;
+use super::sources::LaneRemote;
+use super::transport::{LaneError, LaneTransport};
+use crate::config::access::AccessPolicy;
+use crate::dial::{Dialled, Dialler, OpenParams, OpenedSession};
+use crate::events::metrics::tunnels::DropReason;
+use crate::events::metrics::tunnels::PacketCounters;
+use crate::ingress::listener::ListenerContext;
+use crate::path::{self, PathChoice};
+use crate::pump::{FlowStats, wait_idle};
+use crate::shaping::autotune::Tuner;
+
+/// How long nobody tries after the first failure; twice as long after each that follows.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
+
+/// The longest of these.
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+
+/// Packets of many hosts share a lane.
+const NO_CLIENT: ClientAddr = ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
+
+/// The lanes of one device, on the thread that reads it.
+pub struct DeviceLanes {
+    context: Rc<ListenerContext>,
+    counters: Arc<PacketCounters>,
+    /// By the name of their path.
+    slots: RefCell<HashMap<Box<str>, LaneSlot>>,
+}
+
+/// What is known of the lane of a path.
+#[derive(Default)]
+struct LaneSlot {
+    lane: Option<Arc<Lane>>,
+    backoff: Option<LaneBackoff>,
+}
+
+/// A lane that cannot be had.
+struct LaneBackoff {
+    failing_since: Instant,
+    failures: u32,
+    retry_at: Instant,
+}
+
+impl DeviceLanes {
+    /// None so far.
+    pub fn new(context: Rc<ListenerContext>) -> Rc<Self> {
+        let crossing = context.shared().metrics.packet_counters(&context.listener.name);
+        Rc::new(Self { context, counters: crossing, slots: RefCell::default() })
+    }
+
+    /// Takes a packet that the host sent into the device. Never waits.
+    pub fn send(self: &Rc<Self>, packet: &[u8]) {
+        match judge(packet, Some(self.rules())).and_then(|head| self.lane_to(&head)) {
+            Ok(lane) => lane.push(packet),
+            Err(why) => self.counters.record_dropped(why, 1),
+        }
+    }
+
+    fn rules(&self) -> AccessPolicy<'_> {
+        AccessPolicy { listener: &self.context.listener.access, peer: None }
+    }
+
+    /// The lane in which the destination was last seen as a source, if the relay there may still send from that address; else the
+    /// lane of the best path that has not failed.
+    fn lane_to(self: &Rc<Self>, head: &IpHeader) -> Result<Arc<Lane>, DropReason> {
+        let shared = self.context.shared();
+        let seen = shared.lanes.addresses.lane(head.destination);
+        if let Some(lane) = seen.filter(|lane| shared.tunnels.permits(lane.remote(), head.destination)) {
+            return Ok(lane);
+        }
+        let (config, destination) = (&self.context.config, Host::from(head.destination));
+        let ways = path::paths_to(config, &shared.pools, &destination, head.port.unwrap_or(0));
+        // Past all relays it would come back into the device.
+        let mut onward = ways.iter().filter(|way| !way.path.is_direct());
+        onward.find_map(|way| self.lane_by_path(way)).ok_or(DropReason::NoLane)
+    }
+
+    /// The lane of a path, which is dialled if there is none; nothing while that rests.
+    fn lane_by_path(self: &Rc<Self>, way: &PathChoice) -> Option<Arc<Lane>> {
+        let mut all = self.slots.borrow_mut();
+        let kept = all.entry(way.path.name.clone()).or_default();
+        if let Some(lane) = kept.lane.as_ref().filter(|lane| !lane.is_retired()) {
+            return Some(Arc::clone(lane));
+        }
+        if kept.backoff.as_ref().is_some_and(|trouble| Instant::now() < trouble.retry_at) {
+            return None;
+        }
+        let listener = &self.context.listener.name;
+        let remote = LaneRemote::from_path(&way.path);
+        let lane = self.context.shared().lanes.register(listener, &self.counters, remote, Direction::Up);
+        kept.lane = Some(Arc::clone(&lane));
+        let trip = LaneTask { lanes: Rc::downgrade(self), context: Rc::clone(&self.context), path_choice: way.clone() };
+        tokio::task::spawn_local(trip.run(Arc::clone(&lane)));
+        Some(lane)
+    }
+
+    /// Notes that a lane of this path stands.
+    fn on_established(&self, path: &str) {
+        let mut all = self.slots.borrow_mut();
+        if let Some(trouble) = all.get_mut(path).and_then(|kept| kept.backoff.take()) {
+            let (listener, span) = (&self.context.listener.name, trouble.failing_since.elapsed().as_secs_f64());
+            self.context.warn(format!("{listener}: the lane by {path} is there again, after {span:.1} seconds"));
+        }
+    }
+
+    /// Notes that it has ended, and whether something went wrong.
+    fn on_ended(&self, path: &str, lane: &Arc<Lane>, broken: Option<&LaneError>) {
+        let mut all = self.slots.borrow_mut();
+        let Some(kept) = all.get_mut(path) else { return };
+        kept.lane.take_if(|kept| Arc::ptr_eq(kept, lane));
+        let Some(broken) = broken else { return };
+        let now = Instant::now();
+        let trouble = kept.backoff.get_or_insert_with(|| {
+            let listener = &self.context.listener.name;
+            self.context
+                .warn(format!("{listener}: no lane by {path}, so packets that are not TCP are dropped: {broken}"));
+            LaneBackoff { failing_since: now, failures: 0, retry_at: now }
+        });
+        trouble.retry_at = now + INITIAL_BACKOFF.saturating_mul(1 << trouble.failures.min(16)).min(MAX_BACKOFF);
+        trouble.failures += 1;
+    }
+}
+
+impl Drop for DeviceLanes {
+    fn drop(&mut self) {
+        self.slots.borrow().values().filter_map(|kept| kept.lane.as_ref()).for_each(|lane| lane.retire());
+    }
+}
+
+/// One lane from dialling to its end.
+struct LaneTask {
+    lanes: Weak<DeviceLanes>,
+    context: Rc<ListenerContext>,
+    path_choice: PathChoice,
+}
+
+impl LaneTask {
+    async fn run(self, lane: Arc<Lane>) {
+        let mut ended = self.dial_and_run(&lane).await;
+        // The relay has restarted since that connection was made ready, and nobody has heard of a lane yet.
+        if let Err((broken, true)) = &ended
+            && broken.is_break()
+        {
+            ended = self.dial_and_run(&lane).await;
+        }
+        lane.retire();
+        let lanes = self.lanes.upgrade();
+        let broken = ended.err().map(|(broken, _)| broken);
+        lanes.iter().for_each(|lanes| lanes.on_ended(&self.path_choice.path.name, &lane, broken.as_ref()));
+    }
+
+    /// Dials and carries; with an error, whether the connection had been ready before.
+    async fn dial_and_run(&self, lane: &Arc<Lane>) -> Result<(), (LaneError, bool)> {
+        let dialled =
+            self.dialler().open_lane(&self.path_choice, &open_params()).await.map_err(|error| (error.into(), false))?;
+        let was_ready = dialled.used_ready_connection();
+        self.run_lane(lane, dialled).await.map_err(|broken| (broken, was_ready))
+    }
+
+    async fn run_lane(&self, lane: &Arc<Lane>, dialled: Dialled) -> Result<(), LaneError> {
+        let Dialled { stream, opened, .. } = dialled;
+        let OpenedSession { opening, cipher, .. } = opened.expect("invariant: a lane was opened at a relay");
+        let (stream, context) = (Rc::new(stream), &self.context);
+        let stats = FlowStats::new(context.totals());
+        stats.set_paced_by(Direction::Up, context.worker.shaper.register(&stream, context.listener.weight));
+        stats.set_tuner(Direction::Up, self.tuner(&stream));
+        let carrier = LaneTransport { lane, stream: &stream, cipher: &cipher, stats: &stats };
+        let receiving = async {
+            opening.wait_answer(&stream, &cipher).await?;
+            lane.mark_established();
+            self.lanes.upgrade().iter().for_each(|lanes| lanes.on_established(&self.path_choice.path.name));
+            carrier.receive(|packet| lane.deliver(packet, context.shared(), None)).await
+        };
+        carrier.run(receiving, wait_idle(&stats, context.config.timeouts.idle)).await
+    }
+
+    /// Who tunes the section to the first hop.
+    fn tuner(&self, stream: &Rc<TcpStream>) -> Option<Rc<Tuner>> {
+        let hop = self.path_choice.path.hops.first().expect("invariant: a lane goes by relays");
+        self.context.worker.rounds.tuner(stream, &hop.profile, self.context.config.timeouts.idle)
+    }
+
+    fn dialler(&self) -> Dialler<'_> {
+        let context = &self.context;
+        Dialler {
+            marks: context.config.needed_marks(),
+            source: None,
+            names: context.resolver(),
+            congestion: &context.config.congestion,
+            pools: &context.shared().pools,
+            rules: AccessPolicy { listener: &context.listener.access, peer: None },
+            patience: context.config.timeouts.connect,
+        }
+    }
+}
+
+fn open_params() -> OpenParams {
+    OpenParams { trace: None, client: NO_CLIENT, early: false, encrypt: true, hops_left: MAX_HOPS }
+}

@@ -1,0 +1,84 @@
+//! Which packets may cross: what they say of themselves is not believed.
+
+use ekiden_proto::addr::Host;
+use ekiden_proto::wire::ip::{self, IpHeader};
+use ekiden_proto::wire::section::record::MAX_PLAINTEXT;
+
+use crate::config::access::AccessPolicy;
+use crate::events::metrics::tunnels::DropReason;
+
+/// Judges what can be judged without knowing where it came from; `rules` where there are any for destinations.
+///
+/// # Errors
+/// Why it may not cross.
+pub fn judge(packet: &[u8], rules: Option<AccessPolicy<'_>>) -> Result<IpHeader, DropReason> {
+    let head = IpHeader::parse(packet).ok().filter(|_| packet.len() <= MAX_PLAINTEXT).ok_or(DropReason::Malformed)?;
+    if !ip::is_routable(head.source) {
+        return Err(DropReason::Spoofed);
+    }
+    // No pattern with a port fits port 0, so these speak only of packets that show theirs.
+    let permits = |rules: AccessPolicy<'_>| rules.permits(&Host::from(head.destination), None, head.port.unwrap_or(0));
+    if head.protocol == ip::TCP || !ip::is_routable(head.destination) || !rules.is_none_or(permits) {
+        return Err(DropReason::Denied);
+    }
+    Ok(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::AccessRules;
+
+    /// UDP from 192.168.1.7 to this host's port 53.
+    fn packet(protocol: u8, destination: [u8; 4]) -> Vec<u8> {
+        let head = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, protocol, 0, 0, 192, 168, 1, 7];
+        [head.as_slice(), &destination, &[0x0f, 0xa0, 0, 53, 0, 8, 0, 0]].concat()
+    }
+
+    fn access(allow: &[&str], deny: &[&str]) -> AccessRules {
+        let list = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        AccessRules { allow: list(allow), deny: list(deny), ..AccessRules::default() }
+    }
+
+    #[test]
+    fn destinations_are_judged_by_the_rules_of_sessions() {
+        const UDP: u8 = 17;
+        const ICMP: u8 = 1;
+        let (site, host) = ([10, 0, 2, 9], [203, 0, 113, 9]);
+        for (what, access, protocol, destination, verdict) in [
+            ("open", access(&[], &[]), UDP, host, Ok(())),
+            ("private", access(&[], &[]), UDP, site, Err(DropReason::Denied)),
+            ("its network", access(&["10.0.2.0/24"], &[]), ICMP, site, Ok(())),
+            ("another one", access(&["10.0.3.0/24"], &[]), ICMP, site, Err(DropReason::Denied)),
+            ("its port", access(&["10.0.2.0/24:53"], &[]), UDP, site, Ok(())),
+            ("another port", access(&["10.0.2.0/24:54"], &[]), UDP, site, Err(DropReason::Denied)),
+            ("no port", access(&["10.0.2.0/24:53"], &[]), ICMP, site, Err(DropReason::Denied)),
+            ("a denied port", access(&["10.0.2.0/24"], &["*:53"]), UDP, site, Err(DropReason::Denied)),
+            ("not that port", access(&["10.0.2.0/24"], &["*:53"]), ICMP, site, Ok(())),
+            ("TCP", access(&[], &[]), ip::TCP, host, Err(DropReason::Denied)),
+            ("multicast", access(&["224.0.0.0/4"], &[]), UDP, [224, 0, 0, 251], Err(DropReason::Denied)),
+            ("loopback", access(&["127.0.0.0/8"], &[]), UDP, [127, 0, 0, 1], Err(DropReason::Denied)),
+        ] {
+            let rules = AccessPolicy { listener: &access, peer: None };
+            let judged = judge(&packet(protocol, destination), Some(rules));
+            assert_eq!(judged.map(drop), verdict, "{what}");
+        }
+        assert!(judge(&packet(UDP, site), None).is_ok(), "answers go where the question came from");
+    }
+
+    #[test]
+    fn what_no_host_may_send_does_not_cross() {
+        let good = packet(17, [203, 0, 113, 9]);
+        let mut multicast = good.clone();
+        multicast[12] = 224;
+        assert_eq!(judge(&multicast, None), Err(DropReason::Spoofed));
+        assert_eq!(judge(&good[1..], None), Err(DropReason::Malformed));
+        let mut long = [&good[..], &[0; MAX_PLAINTEXT]].concat();
+        long.truncate(MAX_PLAINTEXT + 1);
+        long[2..4].copy_from_slice(&u16::try_from(MAX_PLAINTEXT + 1).unwrap().to_be_bytes());
+        assert_eq!(judge(&long, None), Err(DropReason::Malformed));
+        long.truncate(MAX_PLAINTEXT);
+        long[2..4].copy_from_slice(&u16::try_from(MAX_PLAINTEXT).unwrap().to_be_bytes());
+        assert_eq!(judge(&long, None).map(|head| head.port), Ok(Some(53)));
+    }
+}

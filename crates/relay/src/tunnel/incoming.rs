@@ -1,0 +1,153 @@
+//! Lanes that other relays have dialled: each is a session. Here it ends at the tunnels, or goes on to another relay.
+
+use std::os::fd::AsFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ekiden_proto::cause::Cause;
+use ekiden_proto::direction::Direction;
+use ekiden_proto::event::EndReason;
+use ekiden_sys::queued::set_notsent_lowat;
+
+use super::filter::judge;
+use super::lane::Lane;
+use super::sources::LaneRemote;
+use super::transport::{LaneError, LaneTransport, MAX_UNSENT};
+use crate::dial::{DialError, Dialled, OpenedSession};
+use crate::ingress::Responder;
+use crate::ingress::section::IncomingOpen;
+use crate::path::PathChoice;
+use crate::pump::{self, RecordCipher, wait_idle};
+use crate::session::Session;
+
+/// What somebody has to do who wants lanes to end here.
+const NO_TUNNEL: &str = "there is no tunnel here: give this relay a listener with kind = \"tun\" \
+    whose net has the addresses of the packets that are to come";
+
+/// Serves a lane from OPEN to its end.
+pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> EndReason {
+    let served = match session.dial_context.next_lane_path(incoming_open) {
+        Ok(None) if session.context.shared().tunnels.is_empty() => {
+            let remark = Some(NO_TUNNEL.to_owned());
+            Err(LaneError::Refused(DialError { remark, ..Cause::Unreachable.into() }))
+        }
+        Ok(None) => IncomingLane::new(session, incoming_open).terminate().await,
+        Ok(Some(way)) => IncomingLane::new(session, incoming_open).forward(&way).await,
+        Err(cause) => Err(LaneError::Refused(cause.into())),
+    };
+    match served {
+        Ok(()) => EndReason::Finished,
+        Err(LaneError::Refused(error)) => {
+            Responder::Section(Rc::clone(incoming_open)).send_failure(&session.client, &error, false).await;
+            session.record_dial_error(&error)
+        }
+        Err(LaneError::Connection(error, direction)) => pump::end_reason(&pump::FlowError::Reading(error), direction),
+    }
+}
+
+struct IncomingLane<'a> {
+    session: &'a Session,
+    incoming_open: &'a Rc<IncomingOpen>,
+    /// The keys of the section that it came by.
+    cipher: Rc<RecordCipher>,
+}
+
+impl<'a> IncomingLane<'a> {
+    fn new(session: &'a Session, incoming_open: &'a Rc<IncomingOpen>) -> Self {
+        // A lane keeps nothing back for long, and so the kernel must not. One that cannot be told has no such queue.
+        let _ = set_notsent_lowat(session.client.as_fd(), MAX_UNSENT);
+        let cipher = incoming_open.data_cipher().expect("invariant: a lane is encrypted");
+        Self { session, incoming_open, cipher }
+    }
+
+    /// An end of the lane, as others know it.
+    fn register_lane(&self, remote: LaneRemote, sends: Direction) -> Arc<Lane> {
+        let (shared, listener) = (self.session.context.shared(), &self.session.context.listener.name);
+        shared.lanes.register(listener, &shared.metrics.packet_counters(listener), remote, sends)
+    }
+
+    /// The relay that has dialled the lane.
+    fn remote_dialler(&self) -> LaneRemote {
+        LaneRemote::Dialler { name: self.incoming_open.peer_name().into(), key: self.incoming_open.previous_relay() }
+    }
+
+    /// Until nothing has moved for long, or the relay is about to end.
+    async fn wait_end(&self) {
+        tokio::select! {
+            () = wait_idle(&self.session.stats, self.session.idle_timeouts().idle) => {}
+            () = self.session.context.worker.drain_state.wait_begun() => {}
+        }
+    }
+
+    async fn accept(&self) -> Result<(), LaneError> {
+        let responder = Responder::Section(Rc::clone(self.incoming_open));
+        let granted = responder.send_success(&self.session.client, None, &self.session.hop_times()).await;
+        granted.map_err(|error| LaneError::Connection(error, Direction::Up))
+    }
+
+    /// Between the relay before us and the tunnels of this host.
+    async fn terminate(&self) -> Result<(), LaneError> {
+        self.accept().await?;
+        let lane = self.register_lane(self.remote_dialler(), Direction::Down);
+        lane.mark_established();
+        let carrier = self.client_transport(&lane);
+        let shared = self.session.context.shared();
+        let take = |packet: &[u8]| lane.deliver(packet, shared, Some(self.session.dial_context.access()));
+        carrier.run(carrier.receive(take), self.wait_end()).await
+    }
+
+    /// Between the relay before us and another one. What would have to wait is dropped here as anywhere, and our rules hold
+    /// for packets as they do for sessions.
+    async fn forward(&self, way: &PathChoice) -> Result<(), LaneError> {
+        let (session, asked) = (self.session, Instant::now());
+        session.dial_context.on_attempt(way);
+        let dialler = session.dial_context.dialler_for(&session.context, 1);
+        let dialled = dialler.open_lane(way, &session.dial_context.open_params()).await?;
+        session.dial_context.set_trace(dialled.trace());
+        let Dialled { stream, server, opened } = dialled;
+        let OpenedSession { opening, cipher, .. } = opened.expect("invariant: a lane was opened at a relay");
+        let stream = Rc::new(stream);
+        session.on_connected(server, Rc::clone(&stream), asked);
+        pump::abort(&stream);
+        session.on_relay_answer(opening.wait_answer(&stream, &cipher).await?, asked);
+        self.accept().await?;
+        let up = self.register_lane(
+            LaneRemote::next_hop(way).expect("invariant: a chosen path begins with a relay"),
+            Direction::Up,
+        );
+        let down = self.register_lane(self.remote_dialler(), Direction::Down);
+        up.mark_established();
+        down.mark_established();
+        let near = self.client_transport(&down);
+        let far = LaneTransport { lane: &up, stream: &stream, cipher: &cipher, stats: &session.stats };
+        let tunnels = &session.context.shared().tunnels;
+        let passes = |packet: &[u8], rules, (from, to): (&Lane, &Lane)| match judge(packet, rules)
+            .and_then(|head| tunnels.check_forward(&head, from.remote()))
+        {
+            Ok(()) => to.push(packet),
+            Err(why) => from.record_dropped(why, 1),
+        };
+        let upward = |packet: &[u8]| passes(packet, Some(session.dial_context.access()), (&down, &up));
+        let downward = |packet: &[u8]| passes(packet, None, (&up, &down));
+        let mut near = pin!(near.run(near.receive(upward), self.wait_end()));
+        let mut far = pin!(far.run(far.receive(downward), std::future::pending()));
+        tokio::select! {
+            ended = &mut near => {
+                ended?;
+                up.retire();
+                far.await
+            }
+            ended = &mut far => {
+                ended?;
+                down.retire();
+                near.await
+            }
+        }
+    }
+
+    fn client_transport<'b>(&'b self, lane: &'b Lane) -> LaneTransport<'b> {
+        LaneTransport { lane, stream: &self.session.client, cipher: &self.cipher, stats: &self.session.stats }
+    }
+}

@@ -1,0 +1,232 @@
+//! A lane as the other threads know it: where to leave packets for it, and what has crossed it so far.
+//!
+//! The connection under it belongs to one thread, and [`LaneTransport`](super::carrier::LaneTransport) drives it there. A packet may
+//! come from any: whoever reads the device has no other way to the lane of an answer.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use ekiden_proto::direction::Direction;
+use tokio::sync::Notify;
+
+use super::addresses::AddressTable;
+use super::filter::judge;
+use super::queue::LaneQueue;
+use super::sources::LaneRemote;
+use crate::config::access::AccessPolicy;
+use crate::events::metrics::tunnels::DropReason;
+use crate::events::metrics::tunnels::PacketCounters;
+use crate::ingress::services::Shared;
+use crate::status::LaneView;
+
+/// One end of a lane.
+#[derive(Debug)]
+pub struct Lane {
+    /// The relay at the other end.
+    remote: LaneRemote,
+    /// Which way we send: up where we have dialled.
+    send_direction: Direction,
+    counters: Arc<PacketCounters>,
+    queue: Mutex<LaneQueue>,
+    wake: Notify,
+    established: AtomicBool,
+    retired: AtomicBool,
+    started_at: Instant,
+    sent: PacketTally,
+    received: PacketTally,
+    /// In the order of [`DropReason::ALL`].
+    dropped: [AtomicU64; DropReason::ALL.len()],
+}
+
+#[derive(Debug, Default)]
+struct PacketTally {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl PacketTally {
+    fn count(&self, bytes: usize) {
+        self.packets.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> (u64, u64) {
+        (self.packets.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+}
+
+impl Lane {
+    /// A lane that has carried no packet.
+    pub fn new(crossing: &Arc<PacketCounters>, remote: LaneRemote, sends: Direction) -> Arc<Self> {
+        Arc::new(Self {
+            remote,
+            send_direction: sends,
+            counters: Arc::clone(crossing),
+            queue: Mutex::default(),
+            wake: Notify::new(),
+            established: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+            started_at: Instant::now(),
+            sent: PacketTally::default(),
+            received: PacketTally::default(),
+            dropped: Default::default(),
+        })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, LaneQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The relay at the other end.
+    pub fn remote(&self) -> &LaneRemote {
+        &self.remote
+    }
+
+    /// Which way we send.
+    pub fn send_direction(&self) -> Direction {
+        self.send_direction
+    }
+
+    /// Which way packets go that come from the other side.
+    pub fn receive_direction(&self) -> Direction {
+        self.send_direction.opposite()
+    }
+
+    /// Leaves a packet to be sent. Never waits: what there is no room for is dropped, and so are those before it that
+    /// have waited too long.
+    pub fn push(&self, packet: &[u8]) {
+        let now = Instant::now();
+        let (late, taken) = {
+            let mut queue = self.queue();
+            (queue.expire(now), queue.push(packet, now))
+        };
+        self.record_dropped(DropReason::Late, late);
+        self.record_dropped(DropReason::Full, usize::from(!taken));
+        self.wake.notify_one();
+    }
+
+    /// Completes when there is something to send, or nothing will be any more.
+    pub async fn wait_ready(&self) {
+        while self.queue().len() == 0 && !self.is_retired() {
+            self.wake.notified().await;
+        }
+    }
+
+    /// Gives away the first packet that is not late, if it has at most `room` bytes.
+    pub fn pop(&self, room: usize) -> Option<Vec<u8>> {
+        let (late, packet) = {
+            let mut queue = self.queue();
+            (queue.expire(Instant::now()), queue.pop(room))
+        };
+        self.record_dropped(DropReason::Late, late);
+        packet
+    }
+
+    /// Counts a packet that is on its way to the other side.
+    pub fn record_sent(&self, bytes: usize) {
+        self.sent.count(bytes);
+        self.counters.record_carried(self.send_direction, bytes);
+    }
+
+    /// Counts a packet that has come from there.
+    pub fn record_received(&self, bytes: usize) {
+        self.received.count(bytes);
+        self.counters.record_carried(self.receive_direction(), bytes);
+    }
+
+    /// Gives this host a packet that has come from the other side, and notes where answers to it go.
+    pub fn deliver(self: &Arc<Self>, packet: &[u8], shared: &Shared, rules: Option<AccessPolicy<'_>>) {
+        let taken = judge(packet, rules).and_then(|head| {
+            let learn = || shared.lanes.addresses.record(head.source, self, Instant::now());
+            shared.tunnels.deliver(packet, (&head, &self.remote), learn)
+        });
+        taken.unwrap_or_else(|why| self.record_dropped(why, 1));
+    }
+
+    /// Counts packets that go nowhere.
+    pub fn record_dropped(&self, why: DropReason, packets: usize) {
+        if packets > 0 {
+            self.dropped[why as usize].fetch_add(packets as u64, Ordering::Relaxed);
+            self.counters.record_dropped(why, packets);
+        }
+    }
+
+    /// Notes that both sides have agreed on it.
+    pub fn mark_established(&self) {
+        self.established.store(true, Ordering::Relaxed);
+    }
+
+    /// Says goodbye as soon as what waits is sent: somebody else takes its place, or nobody.
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// Whether it is about to end.
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// What `ekiden status` shows of it.
+    pub fn view(&self, listener: &str) -> LaneView {
+        let ((sent, bytes_sent), (received, bytes_received)) = (self.sent.read(), self.received.read());
+        let dropped = DropReason::ALL.map(|why| (why.as_str(), self.dropped[why as usize].load(Ordering::Relaxed)));
+        let dropped_for: BTreeMap<_, _> = dropped.into_iter().filter(|(_, packets)| *packets > 0).collect();
+        LaneView {
+            listener: listener.to_owned(),
+            by: self.remote.name().to_owned(),
+            dialled: self.send_direction == Direction::Up,
+            stands: self.established.load(Ordering::Relaxed),
+            seconds: self.started_at.elapsed().as_secs_f64(),
+            waiting: self.queue().len(),
+            packets_sent: sent,
+            packets_received: received,
+            bytes_sent,
+            bytes_received,
+            packets_dropped: dropped_for.values().sum(),
+            dropped_for,
+        }
+    }
+}
+
+/// What still waits has no lane any more.
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let left = self.queue().len();
+        self.record_dropped(DropReason::NoLane, left);
+    }
+}
+
+/// All lanes, of all threads.
+#[derive(Debug, Default)]
+pub struct LaneRegistry {
+    lanes: Mutex<Vec<(Box<str>, Weak<Lane>)>>,
+    /// Where addresses were last seen.
+    pub(crate) addresses: AddressTable,
+}
+
+impl LaneRegistry {
+    /// Enters a new lane of a listener.
+    pub(crate) fn register(
+        &self,
+        listener: &str,
+        crossing: &Arc<PacketCounters>,
+        remote: LaneRemote,
+        sends: Direction,
+    ) -> Arc<Lane> {
+        let lane = Lane::new(crossing, remote, sends);
+        let mut all = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, lane)| lane.strong_count() > 0);
+        all.push((listener.into(), Arc::downgrade(&lane)));
+        lane
+    }
+
+    /// What `ekiden status` shows.
+    #[must_use]
+    pub fn views(&self) -> Vec<LaneView> {
+        let all = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(|(listener, lane)| Some(lane.upgrade()?.view(listener))).collect()
+    }
+}

@@ -1,0 +1,120 @@
+//! Tunnels: whole networks behind another relay, by a TUN device that the routes to them lead into.
+//!
+//! TCP goes back into the device as it came, so that it comes in by an interface of ours; there the rules of transparent
+//! listeners catch its first packets, and the kernel ends it. What crosses are its bytes, never its segments. Everything
+//! else crosses as packets, by lanes beside the sessions.
+
+mod addresses;
+mod device;
+mod device_lanes;
+mod filter;
+mod incoming;
+mod lane;
+mod queue;
+mod reader;
+mod sources;
+mod transport;
+
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use ekiden_proto::wire::ip::IpHeader;
+
+pub use crate::server::tun_devices::{Devices, TunnelError};
+pub use device::Device;
+pub use incoming::serve;
+pub use lane::LaneRegistry;
+pub use reader::read_device;
+pub use transport::MAX_UNSENT;
+
+use crate::events::metrics::tunnels::DropReason;
+use sources::{LaneRemote, SourceBindings};
+
+use crate::config::Config;
+
+/// The devices that are in force now, and which packets may come into them, for all threads.
+#[derive(Debug, Default)]
+pub struct Tunnels(RwLock<ActiveTunnels>);
+
+#[derive(Debug, Default)]
+struct ActiveTunnels {
+    devices: Vec<Arc<Device>>,
+    sources: SourceBindings,
+    /// The configuration of `sources`; `None` before the first one is in force.
+    config: Option<Arc<Config>>,
+}
+
+impl ActiveTunnels {
+    /// The device behind which `ip` is.
+    fn device_for(&self, ip: IpAddr) -> Option<&Arc<Device>> {
+        self.devices.iter().find(|device| device.has_network_of(ip))
+    }
+
+    fn permits(&self, remote: &LaneRemote, source: IpAddr) -> bool {
+        self.config.as_ref().is_some_and(|config| self.sources.permits(config, remote, source))
+    }
+}
+
+impl Tunnels {
+    /// Puts these devices, and the source bindings of `config`, in force.
+    pub fn apply_config(&self, devices: Vec<Arc<Device>>, config: &Arc<Config>) {
+        let in_force =
+            ActiveTunnels { devices, sources: SourceBindings::new(config), config: Some(Arc::clone(config)) };
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = in_force;
+    }
+
+    fn active(&self) -> RwLockReadGuard<'_, ActiveTunnels> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.active().devices.is_empty()
+    }
+
+    /// Whether packets from `ip` may come from `remote`, so that packets to it may go there.
+    fn permits(&self, remote: &LaneRemote, ip: IpAddr) -> bool {
+        self.active().permits(remote, ip)
+    }
+
+    /// Has this host receive a packet that has come from the other side. What is to be done `before` is done when nothing
+    /// but the kernel could refuse it: the answer may come before this returns.
+    ///
+    /// # Errors
+    /// Why it goes nowhere.
+    fn deliver(
+        &self,
+        packet: &[u8],
+        (head, remote): (&IpHeader, &LaneRemote),
+        before: impl FnOnce(),
+    ) -> Result<(), DropReason> {
+        let device = {
+            let in_force = self.active();
+            let device = in_force.device_for(head.source).ok_or(DropReason::Spoofed)?;
+            if !in_force.permits(remote, head.source) {
+                return Err(DropReason::WrongPeer);
+            }
+            // It would come back at once.
+            if in_force.device_for(head.destination).is_some() {
+                return Err(DropReason::Denied);
+            }
+            Arc::clone(device)
+        };
+        before();
+        device.write(packet).map_err(|_| DropReason::NotTaken)
+    }
+
+    /// Judges a packet that passes from `remote` to another relay.
+    ///
+    /// # Errors
+    /// When `remote` may not send from the source address of the packet.
+    fn check_forward(&self, head: &IpHeader, remote: &LaneRemote) -> Result<(), DropReason> {
+        let in_force = self.active();
+        let permits = match in_force.device_for(head.source) {
+            Some(_) => in_force.permits(remote, head.source),
+            None => in_force.sources.permits_through(remote, head.source),
+        };
+        if permits { Ok(()) } else { Err(DropReason::WrongPeer) }
+    }
+}

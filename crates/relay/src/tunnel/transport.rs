@@ -1,0 +1,256 @@
+//! Carries packets between a lane and the connection under it: each is one record.
+
+use std::fmt;
+use std::io;
+use std::net::Shutdown;
+use std::pin::pin;
+use std::time::Duration;
+
+use ekiden_proto::cause::Cause;
+use ekiden_proto::direction::Direction;
+use ekiden_proto::wire::section::record::{HEADER_LENGTH, TAG_LENGTH};
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::lane::Lane;
+use crate::dial::{DialError, FailingRelay};
+use crate::ingress::write_all;
+use crate::pump::{self, FlowStats, RecordCipher};
+
+/// Most bytes that are handed to the kernel at once, and that it keeps unsent: what is there cannot be dropped any more.
+pub const MAX_UNSENT: u32 = 16 * 1024;
+
+/// Records before other sessions of this thread get their turn.
+const RECORDS_PER_TURN: usize = 64;
+
+/// How long the other side has to take our last words.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a lane has ended that was to go on.
+#[derive(Debug)]
+pub enum LaneError {
+    /// The other side has not agreed, or the way there does not stand.
+    Refused(DialError),
+    /// The connection is broken over which packets came in this direction.
+    Connection(io::Error, Direction),
+}
+
+impl LaneError {
+    /// Whether the next relay broke off before it has agreed.
+    pub fn is_break(&self) -> bool {
+        matches!(self, Self::Refused(error) if error.is_disconnect())
+    }
+}
+
+impl fmt::Display for LaneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(DialError {
+                cause: Cause::Unreachable,
+                hop: None,
+                teller: Some(FailingRelay { name, .. }),
+                ..
+            }) => {
+                write!(
+                    f,
+                    "{name} has no tunnel: give it a listener with kind = \"tun\", or route these networks elsewhere"
+                )
+            }
+            Self::Refused(error) => match error.detail() {
+                Some(detail) => write!(f, "{} ({detail})", error.cause.as_str()),
+                None => f.write_str(error.cause.as_str()),
+            },
+            Self::Connection(error, _) if error.kind() == io::ErrorKind::InvalidData => write!(f, "{error}"),
+            Self::Connection(error, _) => write!(f, "its connection is broken: {error}"),
+        }
+    }
+}
+
+impl From<DialError> for LaneError {
+    fn from(error: DialError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// The connection of a lane.
+pub struct LaneTransport<'a> {
+    /// Where packets wait.
+    pub lane: &'a Lane,
+    /// The section.
+    pub stream: &'a TcpStream,
+    /// Its keys.
+    pub cipher: &'a RecordCipher,
+    /// Who counts its bytes.
+    pub stats: &'a FlowStats,
+}
+
+impl LaneTransport<'_> {
+    /// Sends while `receiving`, which ends with the other side's last word, until that or `done`; or until the lane is
+    /// retired. Then says goodbye.
+    ///
+    /// # Errors
+    /// Why it has ended otherwise: the socket is to be closed by a reset.
+    pub async fn run(
+        &self,
+        receiving: impl Future<Output = Result<(), LaneError>>,
+        done: impl Future<Output = ()>,
+    ) -> Result<(), LaneError> {
+        // A relay that is killed closes its sockets, and that must not look like a goodbye.
+        pump::abort(self.stream);
+        let (mut sending, mut receiving) = (pin!(self.send()), pin!(receiving));
+        tokio::select! {
+            biased;
+            received = &mut receiving => {
+                received?;
+                self.lane.retire();
+                // Whoever has said goodbye may be gone, and need not hear ours.
+                let _ = timeout(CLOSE_TIMEOUT, sending).await;
+            }
+            () = done => {
+                self.lane.retire();
+                let sent = timeout(CLOSE_TIMEOUT, sending).await;
+                sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| self.connection_error(error))?;
+            }
+            sent = &mut sending => self.on_send_end(sent, receiving).await?,
+        }
+        pump::cancel_abort(self.stream);
+        Ok(())
+    }
+
+    /// Nothing more can be sent. Where that is an error, what the other side said before is still there to be read: it may
+    /// have been goodbye, or why.
+    async fn on_send_end(
+        &self,
+        sent: io::Result<()>,
+        receiving: impl Future<Output = Result<(), LaneError>>,
+    ) -> Result<(), LaneError> {
+        let Err(error) = sent else { return Ok(()) };
+        match timeout(CLOSE_TIMEOUT, receiving).await {
+            Ok(Ok(())) => {
+                self.lane.retire();
+                Ok(())
+            }
+            Ok(Err(refused @ LaneError::Refused(_))) => Err(refused),
+            _ => Err(self.connection_error(error)),
+        }
+    }
+
+    fn connection_error(&self, error: io::Error) -> LaneError {
+        LaneError::Connection(error, self.lane.receive_direction())
+    }
+
+    /// Sends what waits, several packets at once if there are, until the lane is retired.
+    async fn send(&self) -> io::Result<()> {
+        loop {
+            self.lane.wait_ready().await;
+            let records = self.take_records();
+            if !records.is_empty() {
+                write_all(self.stream, &records).await?;
+            } else if self.lane.is_retired() {
+                write_all(self.stream, &self.cipher.end_record()).await?;
+                // Whoever is gone already has heard enough.
+                let _ = SockRef::from(self.stream).shutdown(Shutdown::Write);
+                return Ok(());
+            }
+        }
+    }
+
+    /// What waits and is not late, as records.
+    fn take_records(&self) -> Vec<u8> {
+        let mut records = Vec::new();
+        let mut room = usize::MAX;
+        while let Some(packet) = self.lane.pop(room) {
+            let start = records.len();
+            records.extend_from_slice(&[0; HEADER_LENGTH]);
+            records.extend_from_slice(&packet);
+            records.extend_from_slice(&[0; TAG_LENGTH]);
+            self.cipher.seal(&mut records[start..]);
+            self.lane.record_sent(packet.len());
+            self.stats.record_copied(self.lane.send_direction(), packet.len());
+            room = (MAX_UNSENT as usize).saturating_sub(records.len());
+        }
+        records
+    }
+
+    /// Gives every packet that comes to `take`, until the other side says that there are no more.
+    ///
+    /// # Errors
+    /// The socket's; `InvalidData` for a record that was changed, left out, repeated or moved.
+    pub async fn receive(&self, mut take: impl FnMut(&[u8])) -> Result<(), LaneError> {
+        loop {
+            for _ in 0..RECORDS_PER_TURN {
+                let opened =
+                    self.cipher.next_record(self.stream).await.map_err(|error| self.connection_error(error))?;
+                let packet = &opened.record[opened.plaintext];
+                if packet.is_empty() {
+                    return Ok(());
+                }
+                self.lane.record_received(packet.len());
+                self.stats.record_copied(self.lane.receive_direction(), packet.len());
+                take(packet);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::io::Write;
+
+    use super::*;
+    use crate::events::metrics::Metrics;
+    use crate::pump::{seals, sockets};
+    use crate::tunnel::sources::LaneRemote;
+
+    /// What comes of a lane whose other side has said `last` and gone, with our packets unread.
+    async fn ends(last: impl FnOnce(&RecordCipher) -> Vec<u8>, reads_late: bool) -> Result<(), LaneError> {
+        let metrics = Metrics::new();
+        let (ours, theirs) = seals();
+        ours.allow_read_ahead();
+        let (stream, other) = sockets().await;
+        let mut other = other.into_std().unwrap();
+        other.write_all(&last(&theirs)).unwrap();
+        SockRef::from(&other).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(other);
+        let lane = Lane::new(
+            &metrics.packet_counters("tunnel"),
+            LaneRemote::Path { name: "osaka".into(), key: None },
+            Direction::Up,
+        );
+        lane.mark_established();
+        lane.push(&[0x45; 100]);
+        let carrier = LaneTransport {
+            lane: &lane,
+            stream: &stream,
+            cipher: &ours,
+            stats: &FlowStats::new(metrics.totals("tunnel")),
+        };
+        let receiving = async {
+            if reads_late {
+                tokio::task::yield_now().await;
+            }
+            carrier.receive(|_| {}).await
+        };
+        let ended = carrier.run(receiving, pending()).await;
+        assert!(ended.is_err() || lane.is_retired());
+        ended
+    }
+
+    #[tokio::test]
+    async fn a_goodbye_is_one_even_where_the_connection_is_gone_behind_it() {
+        for reads_late in [false, true] {
+            assert!(ends(RecordCipher::end_record, reads_late).await.is_ok(), "late: {reads_late}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_goodbye_it_is_broken() {
+        for reads_late in [false, true] {
+            let ended = ends(|cipher| cipher.seal_all(b"a packet"), reads_late).await;
+            assert!(matches!(ended, Err(LaneError::Connection(..))), "late: {reads_late}");
+        }
+    }
+}

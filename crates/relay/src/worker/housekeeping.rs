@@ -1,0 +1,62 @@
+//! What a worker does now and then: it gives back what nobody needs, and measures its sessions and how long it makes them
+//! wait.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::task::yield_now;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Worker;
+
+/// How often unneeded pipes are closed and freed memory is given back.
+pub(crate) const TIDY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often it is measured what this thread adds; not in step with the above, which would be measured.
+const LAG_SAMPLE_INTERVAL: Duration = Duration::from_millis(613);
+
+/// Most sessions whose sections are measured in that time; more than these have their turns later. A look costs some 5 us.
+const MAX_SAMPLED_SESSIONS: usize = 500;
+
+/// Waits as everything on this thread does that is ready, and tells for how long.
+pub(crate) async fn measure_loop_lag(worker: Rc<Worker>) {
+    let mut samples = interval(LAG_SAMPLE_INTERVAL);
+    samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        samples.tick().await;
+        let ready = Instant::now();
+        yield_now().await;
+        worker.shared.metrics.record_event_loop_lag(ready.elapsed());
+    }
+}
+
+impl Worker {
+    /// Looks at the sections of running sessions, from where it ended the last time.
+    pub(crate) fn sample_sessions(&self) {
+        self.load.sample();
+        let sessions: Vec<_> = {
+            let sessions = self.sessions.borrow();
+            let from = self.turn.get();
+            let turns = sessions.iter().filter(|(place, _)| *place >= from).take(MAX_SAMPLED_SESSIONS);
+            turns.map(|(place, session)| (place, session.clone())).collect()
+        };
+        self.turn.set(match sessions.last() {
+            Some((place, _)) if sessions.len() == MAX_SAMPLED_SESSIONS => place + 1,
+            _ => 0,
+        });
+        sessions.iter().filter_map(|(_, session)| session.upgrade()).for_each(|session| session.sample_sections());
+    }
+
+    /// Closes what nobody used since the last time, and gives memory back after a rush.
+    pub(crate) fn tidy(&self, most_sessions_seen: &mut usize) {
+        self.pipes.trim();
+        self.upstream_pool.expire();
+        let open = self.sessions.borrow().len();
+        *most_sessions_seen = open.max(*most_sessions_seen);
+        if *most_sessions_seen >= 64 && open < *most_sessions_seen / 4 {
+            self.sessions.borrow_mut().shrink_to_fit();
+            ekiden_sys::process::trim_heap();
+            *most_sessions_seen = open;
+        }
+    }
+}
