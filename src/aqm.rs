@@ -1,4 +1,4 @@
-//! `ekiden aqm`: queue management where packets leave by an interface.
+//! `ekiden aqm`: active queue management (AQM) for packets that leave through an interface.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,8 +11,8 @@ use ekiden_bpf::aqm::reading;
 use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, DEFAULT_TABLE, DEFAULT_TARGET, QueueAmount};
 use ekiden_proto::units::{Rate, Span};
 
-/// For packets that this host forwards. Its own sockets' packets are let through and counted: a drop here is no loss to
-/// them, and connections of a relay share by pacing.
+/// Manage active queue management for forwarded packets. Packets of local sockets pass and are counted: TCP does not
+/// see a drop at this point as a loss, and a relay's connections share the rate by pacing
 #[derive(Args)]
 pub struct Aqm {
     #[command(subcommand)]
@@ -21,101 +21,101 @@ pub struct Aqm {
 
 #[derive(Subcommand)]
 enum AqmAction {
-    /// Manages what leaves by an interface, until `detach`, or until the interface is gone
+    /// Manage the egress of an interface, until `detach` or until the interface is removed
     Attach(Box<AttachArgs>),
-    /// Lets packets leave as if nothing had ever been there
+    /// Stop managing the egress of an interface
     Detach(DetachArgs),
-    /// What was let through, marked and dropped, who sends how much, and how fairly
+    /// Show passed, marked and dropped packets, the rate of each connection, and the fairness
     Show(ShowArgs),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ModeKind {
-    /// Random early detection: everybody is hit alike
+    /// Random early detection (RED): all connections have equal drop probability
     Red,
-    /// RED that hits the senders of --heavy --n times as often
+    /// RED with --n times the drop probability for the senders of --heavy
     Static,
-    /// RED that hits the connection that is the most frequent in a sample --n times as often
+    /// RED with --n times the drop probability for the most frequent connection in a sample
     Dynamic,
-    /// Hits whoever has had more than the others, the more often the less they answer: shares fairly, keeps queues short
+    /// Fair sharing with short queues: hits connections above their fair share, the more often the less they respond
     Auto,
 }
 
 #[derive(Args)]
 struct AttachArgs {
-    /// The interface by which packets leave
+    /// The interface whose egress is managed
     #[arg(long, value_name = "IF")]
     dev: String,
-    /// What the line takes, like 100Mbit/s
+    /// Rate of the link, like 100Mbit/s
     #[arg(long)]
     rate: Rate,
-    /// Who is hit
+    /// Selects the connections whose packets are marked or dropped
     #[arg(long, value_enum)]
     mode: ModeKind,
-    /// Looks at what really waits at the interface, and not at a queue that is only counted and drains at 98 % of --rate.
-    /// Needs the kernel's BTF and a queueing discipline that counts what waits (tbf, htb, ...), with --rate as its rate
+    /// Use the real backlog of the interface instead of a virtual queue that drains at 98 % of --rate. Needs the
+    /// kernel's BTF and a queueing discipline that counts its backlog (tbf, htb, ...), with --rate as its rate
     #[arg(long)]
     backlog: bool,
-    /// How much waits at most, like 1000pkt or 1MiB [default: 200 ms of --rate]
+    /// Maximum queue length, like 1000pkt or 1MiB [default: 200 ms of --rate]
     #[arg(long, value_name = "AMOUNT")]
     limit: Option<QueueAmount>,
-    /// The average at which hits begin [default: 10 ms of --rate]
+    /// Average queue length at which marks and drops begin [default: 10 ms of --rate]
     #[arg(long, value_name = "AMOUNT")]
     min: Option<QueueAmount>,
-    /// The average at which their probability is --p; up to twice that, it rises to 1 [default: 30 ms of --rate]
+    /// Average queue length at which their probability is --p; at twice this length it is 1 [default: 30 ms of --rate]
     #[arg(long, value_name = "AMOUNT")]
     max: Option<QueueAmount>,
-    /// The probability of a hit at --max [default: 0.1]
+    /// Probability of a mark or drop at --max [default: 0.1]
     #[arg(long, value_name = "PROBABILITY")]
     p: Option<f64>,
-    /// The weight of a packet in the average [default: 0.002]
+    /// Weight of one packet in the average [default: 0.002]
     #[arg(long, value_name = "WEIGHT")]
     wq: Option<f64>,
-    /// How many times as often the heavy are hit [default: 10]
+    /// Factor of the probability for heavy connections [default: 10]
     #[arg(long, value_name = "TIMES")]
     n: Option<f64>,
-    /// static: the address of a heavy sender; may be given 16 times
+    /// static: address of a heavy sender; may be repeated up to 16 times
     #[arg(long, value_name = "ADDRESS")]
     heavy: Vec<IpAddr>,
-    /// dynamic: every so many packets the connection of one is recorded
+    /// dynamic: record the connection of one packet in this many
     #[arg(long, value_name = "PACKETS", default_value_t = 10)]
     rec_int: u32,
-    /// dynamic: every so many packets the most frequent connection becomes the heavy one
+    /// dynamic: after this many packets the most frequent connection becomes the heavy one
     #[arg(long, value_name = "PACKETS", default_value_t = 100)]
     sta_int: u32,
-    /// dynamic: how many recorded connections are remembered
+    /// dynamic: number of recorded connections in the sample
     #[arg(long, value_name = "CONNECTIONS", default_value_t = 100)]
     hist_len: u32,
-    /// auto: a waiting time that is always acceptable
+    /// auto: queueing delay that is always acceptable
     #[arg(long, value_name = "TIME", default_value_t = DEFAULT_TARGET)]
     target: Span,
-    /// Drops also where a mark (RFC 3168) would do
+    /// Drop packets even if they can be marked (ECN, RFC 3168)
     #[arg(long)]
     no_ecn: bool,
-    /// How many connections are told apart; a power of two. Those silent for the longest make room; 64 bytes each
+    /// Maximum number of tracked connections, a power of two; 64 bytes each. The longest idle are replaced first
     #[arg(long, value_name = "SLOTS", default_value_t = DEFAULT_TABLE)]
     table: u32,
-    /// Takes the place of what manages the interface now
+    /// Replace the queue management that the interface has now
     #[arg(long)]
     replace: bool,
 }
 
 #[derive(Args)]
 struct DetachArgs {
-    /// The interface
+    /// The interface whose egress is managed
     #[arg(long, value_name = "IF")]
     dev: String,
 }
 
 #[derive(Args)]
 struct ShowArgs {
-    /// The interface [default: all that are managed, of this network namespace]
+    /// The egress interface [default: all managed interfaces of this network namespace]
     #[arg(long, value_name = "IF")]
     dev: Option<String>,
-    /// As JSON
+    /// Print the reports as JSON
     #[arg(long)]
     json: bool,
-    /// For how long rates are measured
+    /// Time over which rates are measured
     #[arg(long, value_name = "TIME", default_value = "1s")]
     watch: Span,
 }
@@ -126,7 +126,7 @@ impl Aqm {
             AqmAction::Attach(attach) => attach.execute(),
             AqmAction::Detach(DetachArgs { dev }) => {
                 attach::detach(&dev)?;
-                println!("{dev} is not managed any more");
+                println!("{dev} is no longer managed");
                 Ok(ExitCode::SUCCESS)
             }
             AqmAction::Show(show) => show.execute(),
@@ -170,21 +170,21 @@ impl AttachArgs {
 impl ShowArgs {
     fn execute(self) -> anyhow::Result<ExitCode> {
         let Self { dev, json, watch } = self;
-        anyhow::ensure!(!watch.0.is_zero(), "--watch 0: rates are of a time, like 1s");
+        anyhow::ensure!(!watch.0.is_zero(), "--watch 0: expected a time above zero, like 1s");
         let reports = reading::watch(dev.as_deref(), watch.0, std::thread::sleep)?;
         if json {
             println!("{}", serde_json::to_string_pretty(&reports)?);
             return Ok(ExitCode::SUCCESS);
         }
         if reports.is_empty() {
-            println!("no interface of this network namespace is managed: `ekiden aqm attach` does that");
+            println!("no managed interface in this network namespace: see `ekiden aqm attach`");
         }
         reports.iter().for_each(|report| print!("{report}"));
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// A number that nobody outside can guess (random(4)): with it, chance and the places of connections cannot be foreseen.
+/// Returns an unpredictable number from random(4). It keys the random drops and the hash table of connections.
 fn random_key() -> std::io::Result<u64> {
     let mut bytes = [0; 8];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! `ekiden cc`: congestion controls, and who has put them into the kernel.
+//! `ekiden cc`: lists, loads and unloads BPF congestion controls, and provides them to the relay and other commands.
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -16,7 +16,8 @@ use ekiden_relay::config::congestion::{CongestionHandle, ProvidedControl, Teleme
 use ekiden_relay::config::read::expected_one_of;
 use serde_json::json;
 
-/// A profile that names one of ours has the relay load it; this is for keeping one, and for other programs.
+/// Manage congestion controls. The relay itself loads those that its profiles name while it runs; `load` keeps one in
+/// the kernel and makes it available to other programs
 #[derive(Args)]
 pub struct Cc {
     #[command(subcommand)]
@@ -25,37 +26,37 @@ pub struct Cc {
 
 #[derive(Subcommand)]
 enum CcAction {
-    /// What the kernel has and ekiden carries; changes nothing
+    /// List the congestion controls of the kernel and those that ekiden can load
     List(ListControls),
-    /// Puts them into the kernel, where they stay; in the place of older ones
+    /// Load congestion controls into the kernel until they are unloaded, replacing older versions
     Load(LoadControls),
-    /// Takes them out again; connections that use them go on
+    /// Unload congestion controls; connections that use them continue
     Unload(UnloadControls),
 }
 
 #[derive(Args)]
 struct ListControls {
-    /// As JSON
+    /// Print the list as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Args)]
 struct LoadControls {
-    /// Their names
+    /// Names of the congestion controls
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
-    /// Registers them as kernels before 6.4 need it, which is done by itself there
+    /// Use the registration method of kernels before 6.4, which is the default on those kernels
     #[arg(long)]
     older: bool,
-    /// With an error, all that the kernel said
+    /// On errors, print the complete log of the kernel's verifier
     #[arg(long, short)]
     verbose: bool,
 }
 
 #[derive(Args)]
 struct UnloadControls {
-    /// Their names
+    /// Names of the congestion controls
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 }
@@ -66,11 +67,11 @@ impl Cc {
             CcAction::List(ListControls { json: true }) => println!("{}", as_json(&congestion::list())),
             CcAction::List(ListControls { json: false }) => print!("{}", table(&congestion::list())),
             CcAction::Load(LoadControls { names, older, verbose }) => {
-                let way = older.then_some(RegistrationMethod::Map);
-                // All names before the first is loaded.
+                let method = older.then_some(RegistrationMethod::Map);
+                // Check all names before loading the first.
                 let algorithms = names.iter().map(|name| congestion::find(name)).collect::<Result<Vec<_>, _>>()?;
                 for algorithm in algorithms {
-                    let pinned = congestion::pin(algorithm, way).map_err(|error| with_log(error, verbose))?;
+                    let pinned = congestion::pin(algorithm, method).map_err(|error| with_log(error, verbose))?;
                     println!("{}", describe_loaded(algorithm.name, pinned));
                 }
             }
@@ -93,11 +94,14 @@ fn with_log(error: CongestionError, verbose: bool) -> anyhow::Error {
 
 fn describe_loaded(name: &str, pinned: PinOutcome) -> String {
     match pinned {
-        PinOutcome::Loaded => format!("{name} is loaded, until `ekiden cc unload {name}`"),
-        PinOutcome::Updated => format!("{name} is updated: new connections get this one, older ones keep theirs"),
+        PinOutcome::Loaded => format!("{name} is loaded until `ekiden cc unload {name}`"),
+        PinOutcome::Updated => {
+            format!("{name} is updated: new connections use the new version, open ones keep the old version")
+        }
         PinOutcome::Unpinned => {
             format!(
-                "{name} is loaded, until `ekiden cc unload {name}`; `ekiden status` cannot ask it, without a BPF file system"
+                "{name} is loaded until `ekiden cc unload {name}`; without a BPF file system `ekiden status` cannot \
+                 read its state"
             )
         }
     }
@@ -107,48 +111,48 @@ fn describe_unloaded(name: &str, unloaded: &UnloadOutcome) -> String {
     match unloaded {
         UnloadOutcome::Gone => format!("{name} is unloaded"),
         UnloadOutcome::Held(processes) => {
-            format!("{name} is no longer kept; until they end, it is held by {}", holders(processes))
+            format!("{name} is unpinned, but stays in the kernel while it is held by {}", holders(processes))
         }
     }
 }
 
-/// Who holds one. A pin in another mount namespace has no process.
+/// Lists the processes that hold a congestion control. A pin in another mount namespace has no process.
 pub fn holders(processes: &[u32]) -> String {
     match processes {
-        [] => "a pin out of sight".to_owned(),
+        [] => "a pin in another mount namespace".to_owned(),
         _ => processes.iter().map(|process| format!("pid {process}")).collect::<Vec<_>>().join(", "),
     }
 }
 
-/// Where it is from, in a word and in full.
+/// Returns the origin as a JSON value and as text for tables.
 fn describe_loaded_by(origin: &LoadedBy) -> (&'static str, String) {
     match origin {
         LoadedBy::Kernel => ("kernel", "kernel".to_owned()),
         LoadedBy::Pinned => ("pinned", "ekiden cc load".to_owned()),
         LoadedBy::Held(processes) => ("held", holders(processes)),
         LoadedBy::Orphaned => ("left", "left by a killed process".to_owned()),
-        LoadedBy::Hidden => ("hidden", "(only root sees)".to_owned()),
+        LoadedBy::Hidden => ("hidden", "(visible to root)".to_owned()),
         LoadedBy::NotLoaded => ("not_loaded", "not loaded".to_owned()),
     }
 }
 
 fn allowed_users(one: &CongestionControl) -> &'static str {
     match (&one.loaded_by, one.is_unprivileged) {
-        (LoadedBy::NotLoaded, _) => "nobody yet",
-        (_, true) => "everybody",
+        (LoadedBy::NotLoaded, _) => "-",
+        (_, true) => "all users",
         (_, false) => "CAP_NET_ADMIN",
     }
 }
 
 fn table(all: &[CongestionControl]) -> String {
-    let heading = ["NAME", "FROM", "FOR", "WHAT IT IS"].map(str::to_owned);
+    let heading = ["NAME", "FROM", "USABLE BY", "DESCRIPTION"].map(str::to_owned);
     let row = |one: &CongestionControl| {
         [one.name.clone(), describe_loaded_by(&one.loaded_by).1, allowed_users(one).to_owned(), one.about.to_owned()]
     };
     let rows: Vec<_> = std::iter::once(heading).chain(all.iter().map(row)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let (name, from, whom) = (width(0), width(1), width(2));
-    let line = |[one, two, three, four]: &[String; 4]| format!("{one:name$}  {two:from$}  {three:whom$}  {four}");
+    let (name, from, users) = (width(0), width(1), width(2));
+    let line = |[one, two, three, four]: &[String; 4]| format!("{one:name$}  {two:from$}  {three:users$}  {four}");
     rows.iter().map(|row| line(row).trim_end().to_owned() + "\n").collect()
 }
 
@@ -164,7 +168,8 @@ fn as_json(all: &[CongestionControl]) -> serde_json::Value {
     all.iter().map(one).collect()
 }
 
-/// For the relay: has the kernel have the congestion control of this name while the result lives.
+/// Provides a congestion control to the relay: loads it if the kernel does not have it, and holds it until the result
+/// is dropped.
 pub fn acquire(name: &str) -> Result<ProvidedControl, String> {
     let held = congestion::acquire(name, None).map_err(|error| error.to_string())?;
     let from = match &held.loaded_by {
@@ -175,7 +180,7 @@ pub fn acquire(name: &str) -> Result<ProvidedControl, String> {
     Ok(ProvidedControl { from, control: Some(Box::new(AcquiredControl(held))) })
 }
 
-/// A congestion control of ours, or at least one that is in the kernel because we have it.
+/// A congestion control that this process holds in the kernel.
 #[derive(Debug)]
 struct AcquiredControl(RegistrationGuard);
 
@@ -195,25 +200,26 @@ impl CongestionHandle for AcquiredControl {
         })
     }
 
-    fn set_options(&self, socket: BorrowedFd<'_>, wish: CompoundTcp) -> Result<(), String> {
+    fn set_options(&self, socket: BorrowedFd<'_>, options: CompoundTcp) -> Result<(), String> {
         let sections = self
             .0
             .sections
             .as_ref()
-            .ok_or("its storage is not ours to see: `ekiden cc load ctcp` is what shares it")?;
-        sections.request_gamma(socket, wish.gamma, wish.auto_gamma).map_err(|error| match error.kind() {
+            .ok_or("the socket storage of ctcp is not accessible: run `ekiden cc load ctcp` to share it")?;
+        sections.request_gamma(socket, options.gamma, options.auto_gamma).map_err(|error| match error.kind() {
             congestion::ErrorKind::PermissionDenied => TelemetryMap::write_permission_hint("ctcp"),
             _ => error.to_string(),
         })
     }
 }
 
-/// For `ekiden check --unit`: whether `ekiden cc load` knows it.
+/// Tells `ekiden check --unit` whether `ekiden cc load` can load this congestion control.
 pub fn is_carried(name: &str) -> bool {
     congestion::find(name).is_ok()
 }
 
-/// For `ekiden check`: the expectation for a name that neither this kernel, nor another Linux, nor ekiden has.
+/// Returns the error of `ekiden check` for a name that is a congestion control neither of this kernel, nor of any
+/// Linux, nor of ekiden.
 pub fn unknown_control(name: &str) -> Option<String> {
     let there = congestion::list();
     let names = || there.iter().map(|one| one.name.as_str()).chain(Algorithm::LINUX.iter().copied());
@@ -227,7 +233,7 @@ pub fn unknown_control(name: &str) -> Option<String> {
     })
 }
 
-/// For `ekiden check`: what is wrong with the name of a congestion control that nobody here knows.
+/// Returns a hint for `ekiden check` if the kernel has not loaded this congestion control and ekiden cannot load it.
 pub fn load_hint(name: &str) -> Option<String> {
     let loaded = congestion::lookup(name).loaded_by != LoadedBy::NotLoaded;
     congestion::find(name).err().filter(|_| !loaded).map(|error| format!("the kernel has not loaded it, and {error}"))

@@ -1,4 +1,4 @@
-//! `ekiden check`: is this configuration right?
+//! `ekiden check`: validates a configuration file, and prints hints about this host.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use ekiden_sys::route::has_interface;
 
 use crate::cc;
 
-/// Validates a configuration file.
+/// Validate a configuration file and report all errors
 #[derive(Args)]
 pub struct Check {
-    /// Prints a drop-in of the systemd unit instead, with the capabilities that this configuration needs and no others
+    /// Print a drop-in for the systemd unit with exactly the capabilities that this configuration needs
     #[arg(long)]
     unit: bool,
-    /// The file
+    /// The configuration file to check
     file: PathBuf,
 }
 
@@ -44,7 +44,7 @@ impl Check {
                         eprintln!("{}: hint: congestion = {name:?}: {hint}", self.file.display());
                     }
                 }
-                // The relay says so itself when it begins to share.
+                // Only a hint: the interface may appear later, and the relay warns when it starts to share.
                 for interface in config.interfaces.iter().filter(|interface| !has_interface(&interface.name)) {
                     let name = &interface.name;
                     eprintln!("{}: hint: [[interface]] {name}: this host has no such interface", self.file.display());
@@ -66,34 +66,34 @@ impl Check {
     }
 }
 
-/// The names of congestion controls that neither a kernel nor ekiden has.
+/// Returns an error for each configured congestion control that neither Linux nor ekiden has.
 fn unknown_controls(config: &Config) -> ConfigErrors {
-    let told = |named: &NameUse| {
+    let to_error = |named: &NameUse| {
         let expected = cc::unknown_control(&named.name)?;
         Some(ConfigError { expected, ..named.location.clone() })
     };
-    ConfigErrors(config.congestion_names.iter().filter_map(told).collect())
+    ConfigErrors(config.congestion_names.iter().filter_map(to_error).collect())
 }
 
-/// What a certificate lacks that is right in itself.
+/// Returns a hint if the fleet certificate is missing, or is not valid at this time.
 fn fleet_hint(config: &Config) -> Option<String> {
     let fleet = config.fleet.as_ref()?;
     let Some(issued) = &fleet.certificate else {
         return Some(
-            "[fleet] has no certificate: this relay knows the fleet, and the fleet does not know it".to_owned(),
+            "[fleet] has no certificate: this relay knows the members of the fleet, but they do not know it".to_owned(),
         );
     };
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     issued.certificate.check_validity(unix).err().map(|why| format!("fleet.certificate: {why}"))
 }
 
-/// The congestion controls that everybody may choose here.
+/// Returns the congestion controls that unprivileged processes may choose on this host (tcp(7)).
 fn unprivileged_controls() -> Vec<String> {
     const LIST: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
     std::fs::read_to_string(LIST).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
 
-/// The congestion controls that profiles in use ask for.
+/// Returns the names of the congestion controls that the profiles in use request.
 fn requested_controls(config: &Config) -> BTreeSet<&str> {
     config.profiles().filter_map(|profile| profile.congestion()).map(|algorithm| algorithm.0.as_str()).collect()
 }

@@ -1,4 +1,4 @@
-//! `ekiden completions`: what a shell has to know to complete our words.
+//! `ekiden completions`: prints a shell completion script.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,17 +8,17 @@ use clap_complete::Shell;
 
 use crate::Cli;
 
-/// Prints the script.
+/// Print a shell completion script to standard output
 #[derive(Args)]
 pub struct Completions {
-    /// Which shell
+    /// The shell that will read the script
     #[arg(value_enum)]
     shell: Shell,
 }
 
 impl Completions {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        // Not straight to standard output: `generate` takes a reader that has gone for a bug of ours.
+        // `generate` panics on a write error, such as EPIPE from a closed standard output, so it writes to memory.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "ekiden", &mut script);
         std::io::stdout().write_all(&script)?;

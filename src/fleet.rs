@@ -1,4 +1,4 @@
-//! `ekiden fleet`: who belongs together, and who is there?
+//! `ekiden fleet`: issues the certificates of a fleet and lists its relays.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ use crate::status::AdminArgs;
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// Keys and certificates of a fleet, and its relays.
+/// Manage a fleet of relays: keys, certificates, members
 #[derive(Args)]
 pub struct FleetArgs {
     #[command(subcommand)]
@@ -26,44 +26,44 @@ pub struct FleetArgs {
 
 #[derive(Subcommand)]
 enum FleetCommand {
-    /// Prints a fleet's key; to keep it: (umask 077; ekiden fleet keygen > FILE)
+    /// Generate a signing key for a fleet and print it; to save it: (umask 077; ekiden fleet keygen > FILE)
     Keygen,
-    /// Prints what a relay has signed: its public keys
+    /// Print a relay's certificate request, which contains its public keys
     Request(RequestArgs),
-    /// Signs a relay's request; prints its certificate
+    /// Sign a relay's certificate request and print the certificate
     Sign(SignArgs),
-    /// The relays of the fleet, as a running relay knows them
+    /// List the relays of the fleet that a running relay knows
     List(ListRelays),
 }
 
 #[derive(Args)]
 struct RequestArgs {
-    /// The relay's private key, made by `ekiden keygen`
+    /// File with the relay's private key, made by `ekiden keygen`
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
 }
 
 #[derive(Args)]
 struct SignArgs {
-    /// The fleet's private key, made by `ekiden fleet keygen`
+    /// File with the fleet's private key, made by `ekiden fleet keygen`
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// The relay's name in the fleet
+    /// Name of the relay in the fleet
     #[arg(long)]
     name: String,
-    /// Where its section listener can be reached by the others
+    /// Address at which other relays reach the relay's section listener
     #[arg(long, value_name = "HOST:PORT")]
     address: Target,
-    /// How long the certificate is valid, from now on
+    /// Validity of the certificate in days from now
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=36_500))]
     days: u64,
-    /// What `ekiden fleet request` has printed on the relay
+    /// The output of `ekiden fleet request` on the relay
     request: CertificateRequest,
 }
 
 #[derive(Args)]
 struct ListRelays {
-    /// Everything, as JSON
+    /// Print the complete answer as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -100,7 +100,7 @@ impl SignArgs {
         let certificate =
             Certificate { fleet: fleet.verify_key(), name, address, key, verify_key: signing, not_before, not_after };
         let issued = certificate.sign(&fleet);
-        // A name that no certificate can have shows only here.
+        // `sign` does not check the name: parsing the certificate again does.
         SignedCertificate::parse(&issued.to_string())
             .context("--name: expected 1 to 64 letters, digits, '.', '_' or '-' (and HOST:PORT as --address)")
     }
@@ -116,13 +116,16 @@ impl ListRelays {
         if self.json {
             print!("{answer}");
         } else {
-            print!("{}", fleet::table(&answer).context("this relay belongs to no fleet: it has no [fleet]")?);
+            print!(
+                "{}",
+                fleet::table(&answer).context("this relay is not in a fleet: its configuration has no [fleet]")?
+            );
         }
         Ok(())
     }
 }
 
-/// The text of a file with a private key, which nobody else may read.
+/// Reads a file with a private key, at most 4 KiB. Refuses a file that group or others can access.
 fn read_private_file(path: &Path) -> anyhow::Result<String> {
     const LONGEST: u64 = 4 << 10;
     let file = std::fs::File::open(path).with_context(|| format!("{}", path.display()))?;

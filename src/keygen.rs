@@ -1,11 +1,11 @@
-//! `ekiden keygen`: who is this relay?
+//! `ekiden keygen`: generates the key pair that identifies a relay.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use ekiden_proto::key::PrivateKey;
 
-/// Makes a key; its output is a key file.
+/// Generate a key pair. The output is a valid key file
 #[derive(Args)]
 pub struct Keygen {}
 

@@ -1,4 +1,4 @@
-//! What stands in the place of `ekiden cc` and `ekiden aqm` in a binary that was built without what ekiden puts into the kernel.
+//! Replaces `ekiden cc` and `ekiden aqm` in a binary built without the `bpf` feature: both commands print an error.
 
 use std::process::ExitCode;
 
@@ -9,15 +9,15 @@ use ekiden_relay::config::congestion::ProvidedControl;
 use ekiden_relay::config::read::expected_one_of;
 use ekiden_relay::doctor::Finding;
 
-/// Was not built in: `cargo build --release` with its default features, which takes clang
+/// Not built in: build with the default features (`cargo build --release`), which needs clang
 #[derive(Args)]
 pub struct Cc {
-    /// Whatever it would take
+    /// Accepts and ignores all arguments, so that the error is about the build
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     arguments: Vec<String>,
 }
 
-/// The same.
+/// `ekiden aqm` fails in the same way as `ekiden cc`.
 pub type Aqm = Cc;
 
 impl Cc {
@@ -26,11 +26,11 @@ impl Cc {
     }
 }
 
-/// What to say.
-const NOT_BUILT_IN: &str = "this ekiden was built with --no-default-features, without its congestion controls and queue \
-    management: build it with `cargo build --release`, which takes clang (scripts/setup build)";
+/// The error of both commands, and the hint of `ekiden check` and `ekiden doctor`.
+const NOT_BUILT_IN: &str = "this ekiden was built with --no-default-features, without congestion controls and queue \
+    management: build it with `cargo build --release`, which needs clang (scripts/setup build)";
 
-/// For the relay: what the kernel does not have by itself is not there.
+/// Provides a congestion control to the relay. Only those of the running kernel are available.
 pub fn acquire(name: &str) -> Result<ProvidedControl, String> {
     if ekiden_sys::congestion::check_available(name).is_ok() {
         return Ok(ProvidedControl { from: CongestionStatus::KERNEL.to_owned(), control: None });
@@ -38,24 +38,24 @@ pub fn acquire(name: &str) -> Result<ProvidedControl, String> {
     Err(NOT_BUILT_IN.to_owned())
 }
 
-/// For `ekiden check --unit`.
+/// Tells `ekiden check --unit` whether ekiden carries this congestion control: it carries none in this build.
 pub const fn is_carried(_name: &str) -> bool {
     false
 }
 
-/// For `ekiden check`: the expectation for a name that neither this kernel nor another Linux has.
+/// Returns the error of `ekiden check` for a name that is a congestion control neither of this kernel nor of any Linux.
 pub fn unknown_control(name: &str) -> Option<String> {
     let names = Algorithm::LINUX.iter().copied().chain(["ctcp"]);
     let is_there = names.clone().any(|known| known == name) || ekiden_sys::congestion::check_available(name).is_ok();
     (!is_there).then(|| expected_one_of("a congestion control of Linux or of ekiden", name, names))
 }
 
-/// For `ekiden check`.
+/// Returns a hint for `ekiden check` if the running kernel does not have this congestion control.
 pub fn load_hint(name: &str) -> Option<String> {
     ekiden_sys::congestion::check_available(name).is_err().then(|| NOT_BUILT_IN.to_owned())
 }
 
-/// For `ekiden doctor`.
+/// Reports to `ekiden doctor` that BPF support is not built in.
 pub fn findings() -> Vec<Finding> {
     let finding = Finding::new("bpf_types", "BPF congestion controls", "not built in");
     vec![finding.with_hint(NOT_BUILT_IN, "cargo build --release")]

@@ -1,4 +1,4 @@
-//! The command line: one file for each subcommand, no logic.
+//! The `ekiden` command line: one module per subcommand. The logic is in the library crates.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "bpf")]
@@ -29,7 +29,7 @@ use clap::{Parser, Subcommand};
 #[cfg(not(feature = "bpf"))]
 use {lacking as aqm, lacking as cc};
 
-/// Makes far servers feel near: cuts a long TCP connection into short sections at relays.
+/// Speeds up TCP to distant servers: relays split a long connection into short sections
 #[derive(Parser)]
 #[command(name = "ekiden", version, max_term_width = 100)]
 struct Cli {
@@ -39,43 +39,43 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The daemon: -L listens, -F are the hops in order
+    /// Run the relay daemon: -L adds listeners, -F lists the hops in order
     Run(run::Run),
-    /// Validates a configuration file; every mistake at once; exit 0 or 2
+    /// Validate a configuration file and report all errors; exit status 0 or 2
     Check(check::Check),
-    /// Prints a private and a public key; to keep them: (umask 077; ekiden keygen > FILE)
+    /// Generate a key pair and print it; to save it: (umask 077; ekiden keygen > FILE)
     Keygen(keygen::Keygen),
-    /// Tries a target direct and through each relay: RTT, loss, rate, and which is best
+    /// Measure RTT, loss and rate to a target, direct and through each relay, and name the best path
     Probe(probe::Probe),
-    /// Predicts where relays help, from sites and round trips, and where to put the next one
+    /// Predict from sites and round-trip times where relays help and where to place the next one
     Plan(plan::Plan),
-    /// A fleet of relays: keys, certificates, who is there
+    /// Manage a fleet of relays: keys, certificates, members
     Fleet(fleet::FleetArgs),
-    /// What the kernel is told for transparent listeners: print, apply, remove
+    /// Manage nftables and routing rules for transparent listeners: print, apply, remove
     Rules(rules::Rules),
-    /// Congestion controls: list, load, unload
+    /// Manage congestion controls: list, load, unload
     Cc(cc::Cc),
-    /// Queue management at an interface, for what this host forwards: attach, detach, show
+    /// Manage active queue management for forwarded packets on an interface: attach, detach, show
     Aqm(aqm::Aqm),
-    /// Sessions and pipes of a running relay
+    /// Show sessions and pipes of a running relay
     Status(status::Status),
-    /// The same, live: rates, sections, what limits; sort, filter, one session in detail
+    /// Watch the sessions of a running relay: rates, sections, limits; sort, filter, view one session
     Top(top::Top),
-    /// A new version in the place of a running relay, which loses no connection by that
+    /// Upgrade a running relay without dropping connections
     Upgrade(upgrade::Upgrade),
-    /// Kernel, ceilings, congestion controls, capabilities: what is missing and the fix
+    /// Check kernel, resource limits, congestion controls and capabilities, and suggest fixes
     Doctor(doctor::Doctor),
-    /// Prints what a shell completes our words with; to try it: source <(ekiden completions bash)
+    /// Print a shell completion script; to try it: source <(ekiden completions bash)
     Completions(completions::Completions),
-    /// Writes the manual pages, as packages do
+    /// Write the manual pages (used when building packages)
     #[command(hide = true)]
     Man(man::Man),
 }
 
-/// Commands that start other daemons.
+/// Words that start the daemon in other programs.
 const START_COMMANDS: [&str; 6] = ["daemon", "listen", "serve", "server", "start", "up"];
 
-/// Adds the subcommand `run` as a suggestion for these commands: clap compares only the spelling.
+/// Suggests the subcommand `run` for [`START_COMMANDS`]. clap's own suggestions only compare the spelling.
 fn with_run_suggestion(mut error: clap::Error) -> clap::Error {
     let is_start = matches!(error.get(ContextKind::InvalidSubcommand), Some(ContextValue::String(word)) if START_COMMANDS.contains(&&**word));
     if is_start {

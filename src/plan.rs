@@ -1,4 +1,4 @@
-//! `ekiden plan`: where do relays help, and where to put the next one?
+//! `ekiden plan`: predicts where relays help, and the best places for more relays.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,18 +10,18 @@ use ekiden_proto::path::plan::{Plan as Prediction, PlanInput, doubts, picture, t
 use ekiden_relay::config::plan::{self, PlanFile, UnmeasuredRtt};
 use ekiden_relay::probe;
 
-/// Predicts and ranks paths, and finds the best places for the next one or two relays.
+/// Predict and rank paths, and find the best sites for the next one or two relays
 #[derive(Args)]
 pub struct Plan {
-    /// The file with sites and round trips; docs/planning.md says what may be in it
+    /// The file with sites and round-trip times; docs/planning.md describes its format
     file: PathBuf,
-    /// Everything, as JSON
+    /// Print the complete plan as JSON
     #[arg(long)]
     json: bool,
-    /// Draws the network and the best paths
+    /// Also draw the network and the best paths into this file
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
-    /// How many paths of each client and server to show
+    /// Number of paths to show for each pair of client and server
     #[arg(long, value_name = "N", default_value_t = 5)]
     paths: usize,
 }
@@ -53,11 +53,11 @@ impl Plan {
     }
 }
 
-/// Measures what is to be measured, and says on stderr what came of it.
+/// Measures the round-trip times that the file leaves open, and reports each result on stderr.
 fn measure_missing(written: PlanFile) -> Result<PlanInput, String> {
     let mut measured: Vec<(UnmeasuredRtt, Duration)> = Vec::new();
     if !written.to_measure.is_empty() {
-        eprintln!("measuring {} round trip(s), by TCP connections...", written.to_measure.len());
+        eprintln!("measuring {} round trip(s) with TCP connections...", written.to_measure.len());
         for (entry, result) in probe::measure_round_trips(&written.to_measure).map_err(|error| error.to_string())? {
             let UnmeasuredRtt { name, address, .. } = &entry;
             match result {

@@ -1,4 +1,4 @@
-//! `ekiden probe`: how does a target do, direct and through each relay?
+//! `ekiden probe`: measures a target, direct and through each relay.
 
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write, stderr};
@@ -13,35 +13,37 @@ use ekiden_relay::config::Config;
 use ekiden_relay::config::read::{self, ConfigErrors, Flags};
 use ekiden_relay::probe::{self, ProbeBudget, ProbeReport, ProbeTarget, table, view};
 
-/// Connects to a target, and downloads from it, direct and through each relay. Makes real traffic.
+/// Connect to a target and download from it, direct and through each relay. This creates real traffic
 #[derive(Args)]
-#[command(after_help = "exit status: 0 the target was reached by some way, 1 by none, 2 a mistake in what was asked, \
-    130 interrupted")]
+#[command(
+    after_help = "exit status: 0 at least one path reached the target, 1 no path reached it, 2 invalid arguments or \
+    configuration, 130 interrupted"
+)]
 pub struct Probe {
-    /// `HOST[:PORT]` (443 unless written), or the URL of a large file: only a download measures rates
+    /// `HOST[:PORT]` (default port 443), or the URL of a large file: only a download measures rates
     target: ProbeTarget,
-    /// The configuration with the relays: every relay, and every path of a route, is tried
+    /// Configuration file with the relays: each relay, and each path of a route, is probed
     #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
     config: Option<PathBuf>,
-    /// A relay to try, as `ekiden run -F` takes it; several are tried each alone, and one behind the other
+    /// A relay to probe, in the syntax of `ekiden run -F`; several relays are probed one by one and as a chain
     #[arg(short = 'F', long = "forward", value_name = "URL", env = "EKIDEN_FORWARD", value_delimiter = ' ')]
     forward: Vec<String>,
-    /// File with our own private key, made by `ekiden keygen`
+    /// File with this host's private key, made by `ekiden keygen`
     #[arg(long, value_name = "FILE", env = "EKIDEN_KEY")]
     key: Option<String>,
-    /// Only this relay or path, and direct; may be given more than once
+    /// Probe only this relay or path, and the direct path; may be repeated
     #[arg(long, value_name = "NAME")]
     via: Vec<String>,
-    /// Connections by each way
+    /// Number of connections per path
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     count: u32,
-    /// How long to download by each way
+    /// Maximum duration of the download per path
     #[arg(long, value_name = "TIME", default_value = "5s")]
     time: Span,
-    /// How much to download by each way, at most
+    /// Maximum size of the download per path
     #[arg(long, value_name = "SIZE", default_value = "32MiB")]
     bytes: Bytes,
-    /// Everything, as JSON
+    /// Print the complete report as JSON
     #[arg(long)]
     json: bool,
 }
@@ -84,14 +86,14 @@ impl Probe {
     }
 
     fn read(&self) -> Result<Config, ConfigErrors> {
-        // Without a file there is no listener, and a configuration needs one.
+        // A configuration needs at least one listener, and without a file there is none.
         let listen = if self.config.is_none() { vec!["auto://127.0.0.1:0".to_owned()] } else { Vec::new() };
         let flags = Flags { listen, forward: self.forward.clone(), key: self.key.clone(), ..Flags::default() };
         read::load(self.config.as_deref(), &flags)
     }
 }
 
-/// What is about to happen.
+/// Describes the traffic that the probe will create.
 fn describe_effort(report: &ProbeReport, effort: ProbeBudget) -> String {
     let (target, ways) = (&report.target, report.findings.len());
     let plural = if ways == 1 { "way" } else { "ways" };
@@ -103,11 +105,11 @@ fn describe_effort(report: &ProbeReport, effort: ProbeBudget) -> String {
     format!("{connections}, and real traffic: {longest} s or {} by each", size(effort.bytes))
 }
 
-/// Progress, where somebody watches; nothing clears the line.
-fn show_progress(what: &str) {
+/// Replaces the progress line on stderr if that is a terminal. An empty `progress` clears the line.
+fn show_progress(progress: &str) {
     let mut stderr = stderr();
     if stderr.is_terminal() {
         // A progress line that cannot be written is no reason to stop.
-        let _ = write!(stderr, "\r\x1b[K{what}").and_then(|()| stderr.flush());
+        let _ = write!(stderr, "\r\x1b[K{progress}").and_then(|()| stderr.flush());
     }
 }

@@ -1,4 +1,4 @@
-//! `ekiden rules`: what the kernel is told for transparent listeners.
+//! `ekiden rules`: manages nftables and routing rules for transparent listeners.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +8,8 @@ use ekiden_relay::config::Config;
 use ekiden_relay::config::read::{self, Flags};
 use ekiden_relay::rules::{self, Applied, Owner, Queue, Ruleset};
 
-/// The daemon does this itself, unless `[transparent] rules = "manual"`.
+/// Manage nftables and routing rules for transparent listeners. The daemon applies and removes the rules itself, unless
+/// `[transparent] rules = "manual"`
 #[derive(Args)]
 pub struct Rules {
     #[command(subcommand)]
@@ -17,31 +18,31 @@ pub struct Rules {
 
 #[derive(Subcommand)]
 enum RulesAction {
-    /// Prints them as a shell script; changes nothing
+    /// Print the rules as a shell script without changing anything
     Print(ConfigArgs),
-    /// Puts them into the kernel, in the place of older ones
+    /// Load the rules into the kernel, replacing older ones
     Apply(ConfigArgs),
-    /// Takes them out again
+    /// Remove the rules from the kernel
     Remove(RemoveArgs),
 }
 
-/// The configuration, as `ekiden run` takes it.
+/// The configuration, with the options of `ekiden run`.
 #[derive(Args)]
 struct ConfigArgs {
-    /// Configuration file
+    /// Configuration file with the listeners
     #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
     config: Option<PathBuf>,
-    /// Listens: `tproxy://ADDR?interfaces=NAME`, `redirect://ADDR?interfaces=NAME`
+    /// Add listeners: `tproxy://ADDR?interfaces=NAME`, `redirect://ADDR?interfaces=NAME`
     #[arg(short = 'L', long = "listen", value_name = "URL", env = "EKIDEN_LISTEN", value_delimiter = ' ')]
     listen: Vec<String>,
 }
 
-/// Whose rules go.
+/// Selects the instance whose rules are removed.
 #[derive(Args)]
 struct RemoveArgs {
     #[command(flatten)]
     source: ConfigArgs,
-    /// Which of the daemons on this host, 1 to 15; default: that of the configuration, or 1
+    /// Instance number of the daemon on this host, 1 to 15; default: that of the configuration, else 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=15))]
     instance: Option<u8>,
 }
@@ -95,7 +96,7 @@ impl ConfigArgs {
 fn required_rules(config: &Config) -> Option<Ruleset> {
     let rules = Ruleset::of(config);
     if rules.is_none() {
-        eprintln!("no rules: no listener is tproxy, redirect or tun, or has keep_client_address");
+        eprintln!("no rules needed: no listener is tproxy, redirect or tun, or has keep_client_address");
     }
     rules
 }

@@ -1,4 +1,4 @@
-//! `ekiden run`: the daemon.
+//! `ekiden run`: starts the relay daemon.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,31 +11,31 @@ use ekiden_relay::server::{self, RunError};
 
 use crate::cc;
 
-/// What a configuration can also be told on the command line; a flag beats the environment, which beats the file.
+/// Run the relay daemon. A flag overrides its environment variable, which overrides the configuration file
 #[derive(Args)]
 pub struct Run {
-    /// Configuration file; read again on SIGHUP
+    /// Configuration file; reloaded on SIGHUP
     #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
     config: Option<PathBuf>,
-    /// Listens: auto://ADDR socks://ADDR http://ADDR tcp://ADDR/HOST:PORT, with ?profile=NAME and other listener keys;
-    /// section://ADDR?key=FILE&peers=FILE for other relays
+    /// Add listeners: auto://ADDR socks://ADDR http://ADDR tcp://ADDR/HOST:PORT, with ?profile=NAME and other listener
+    /// keys; section://ADDR?key=FILE&peers=FILE accepts other relays
     #[arg(short = 'L', long = "listen", value_name = "URL", env = "EKIDEN_LISTEN", value_delimiter = ' ')]
     listen: Vec<String>,
-    /// Goes on through these, in order: `section://HOST:PORT?key=PUBLIC[&encrypt=true]`,
-    /// `socks5://[USER:PASS@]HOST:PORT`, `http://[USER:PASS@]HOST:PORT`, or the name of a relay in the file. `ps` shows PASS to
-    /// every user: `socks5://USER@HOST:PORT?password_file=FILE` reads the password from FILE
+    /// Forward through these hops, in order: `section://HOST:PORT?key=PUBLIC[&encrypt=true]`,
+    /// `socks5://[USER:PASS@]HOST:PORT`, `http://[USER:PASS@]HOST:PORT`, or the name of a relay in the configuration
+    /// file. `ps` shows PASS to every user: `socks5://USER@HOST:PORT?password_file=FILE` reads the password from FILE
     #[arg(short = 'F', long = "forward", value_name = "URL", env = "EKIDEN_FORWARD", value_delimiter = ' ')]
     forward: Vec<String>,
-    /// File with our own private key, made by `ekiden keygen`
+    /// File with this relay's private key, made by `ekiden keygen`
     #[arg(long, value_name = "FILE", env = "EKIDEN_KEY")]
     key: Option<String>,
-    /// How log lines look: text or json
+    /// Log format: text or json
     #[arg(long, value_name = "FORMAT", env = "EKIDEN_LOG")]
     log: Option<String>,
-    /// Which events have a log line: sessions (all), problems, or off
+    /// Events to log: sessions (all events), problems, or off
     #[arg(long, value_name = "LEVEL", env = "EKIDEN_LOG_LEVEL")]
     log_level: Option<String>,
-    /// Where `ekiden status` asks: 127.0.0.1:PORT, unix:PATH or off
+    /// Admin address, which `ekiden status` connects to: 127.0.0.1:PORT, unix:PATH or off
     #[arg(long, value_name = "ADDR", env = "EKIDEN_ADMIN")]
     admin: Option<String>,
 }
@@ -57,12 +57,13 @@ impl Run {
     }
 }
 
-/// Prints at the start that the relay uses a temporary key, and the line that the other relay needs for this key.
+/// Warns at startup that the relay uses a temporary key, and prints the line that the next relay's `peers` file needs.
 fn print_temporary_key(config: &Config) {
     let Some(key) = config.temporary_key() else { return };
     eprintln!(
-        "ekiden: no --key, so this relay calls other relays with a temporary key, which changes at each start. Where a\n\
-         relay refuses it, write this line into the file that its `peers` names:\n  {key} NAME\n\
-         To keep one key: (umask 077; ekiden keygen > FILE), and start with --key FILE or private_key = \"FILE\"."
+        "ekiden: no --key, so this relay uses a temporary key, which changes at each start. If another\n\
+         relay refuses the key, add this line to its `peers` file:\n  {key} NAME\n\
+         To use a permanent key: (umask 077; ekiden keygen > FILE), then start with --key FILE\n\
+         or private_key = \"FILE\"."
     );
 }

@@ -1,4 +1,4 @@
-//! `ekiden status`: what is a running relay doing?
+//! `ekiden status`: shows sessions and pipes of a running relay. [`AdminArgs`] finds its admin address.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,32 +8,32 @@ use clap::Args;
 use ekiden_relay::config::{AdminBind, AdminConfig, AdminToken, read};
 use ekiden_relay::{admin, status};
 
-/// Asks a running relay.
+/// Show the sessions and pipes of a running relay
 #[derive(Args)]
 pub struct Status {
-    /// Everything, as JSON
+    /// Print the complete answer as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     relay: AdminArgs,
 }
 
-/// Where a running relay answers.
+/// The admin address of a running relay.
 #[derive(Args)]
 pub struct AdminArgs {
-    /// Where the relay answers: 127.0.0.1:PORT or unix:PATH; by default where `ekiden run` listens by default
+    /// Admin address of the relay: 127.0.0.1:PORT or unix:PATH; default: the default of `ekiden run`
     #[arg(long, value_name = "ADDR", env = "EKIDEN_ADMIN")]
     admin: Option<String>,
-    /// The relay's configuration file, to learn the address from
+    /// Configuration file of the relay, to read the admin address from
     #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
     config: Option<PathBuf>,
-    /// The token, where the relay wants one and -c does not name it
+    /// File with the admin token, if the relay requires one and -c does not name it
     #[arg(long, value_name = "FILE", env = "EKIDEN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 }
 
-const PORT_ZERO: &str = "bind in [admin] has port 0, so only the relay's log knows the port: look there for \"listening \
-    listener=admin\", and give that address with --admin";
+const PORT_ZERO: &str = "[admin] bind has port 0, so the port is only in the relay's log: look there for \"listening \
+    listener=admin\", and pass that address with --admin";
 
 impl Status {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
@@ -52,7 +52,7 @@ impl Status {
 }
 
 impl AdminArgs {
-    /// As the command line says, or the configuration, or where it is by default.
+    /// Returns the admin address from the command line, else from the configuration, else the default.
     pub fn admin_address(&self) -> anyhow::Result<AdminConfig> {
         let written = match (&self.admin, &self.config) {
             (Some(text), _) => read::parse_admin_address(text)
@@ -75,10 +75,10 @@ fn read_token(file: &Path) -> anyhow::Result<AdminToken> {
     AdminToken::parse(&text).map_err(|expected| anyhow::anyhow!("expected {expected}"))
 }
 
-/// Where the relay answers that systemd/ekiden.service starts.
+/// The admin socket of a relay started by systemd/ekiden.service.
 const SERVICE_SOCKET: &str = "/run/ekiden/ekiden.sock";
 
-/// That of a relay that this user has started by hand, or of the service where only that is there.
+/// Returns the socket of a relay that this user started by hand, or that of the service if only its socket exists.
 fn default_admin(own: AdminConfig, service: &Path) -> AdminConfig {
     let is_there = |admin: &AdminConfig| matches!(&admin.bind, AdminBind::Unix(path) if path.exists());
     if !is_there(&own) && service.exists() { AdminBind::Unix(service.to_owned()).into() } else { own }

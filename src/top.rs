@@ -1,4 +1,4 @@
-//! `ekiden top`: what is a running relay doing, live?
+//! `ekiden top`: a live view of the sessions of a running relay.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,24 +10,25 @@ use ekiden_top::{Column, Theme, TopOptions};
 
 use crate::status::AdminArgs;
 
-/// Watches a running relay.
+/// Watch the sessions of a running relay
 #[derive(Args)]
-#[command(after_help = "keys: ? shows them; q ends")]
+#[command(after_help = "keys: ? lists all keys, q quits")]
 pub struct Top {
-    /// How often to ask the relay, at least 100ms
+    /// Interval between two requests to the relay, at least 100ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     every: Duration,
-    /// What to sort by at first: session, client, user, target, path, age, down, up, limited; and of sections
-    /// rtt, queued, retrans, window, of sessions bytes, each with -down or -up
+    /// Initial sort column: session, client, user, target, path, age, down, up, limited; and with the suffix -down or
+    /// -up: bytes of the session; rtt, queued, retrans, window of the section
     #[arg(long, value_name = "COLUMN", default_value = "down")]
     sort: Column,
-    /// Only sessions that have all of these words in their addresses, target, path, user or limit
+    /// Show only sessions with all of these words in their addresses, target, path, user or limit
     #[arg(long, value_name = "WORDS", default_value = "")]
     filter: String,
-    /// One screen as text and no more, for scripts; as large as the terminal, or COLUMNS by LINES, or 80 by 24
+    /// Print one screen as text and exit, for scripts. Its size is that of the terminal, else COLUMNS by LINES, else 80
+    /// by 24
     #[arg(long)]
     once: bool,
-    /// No colours; NO_COLOR in the environment does the same
+    /// Disable colours, like the environment variable NO_COLOR
     #[arg(long)]
     no_color: bool,
     #[command(flatten)]
@@ -37,9 +38,9 @@ pub struct Top {
 impl Top {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let address = self.relay.admin_address()?;
-        let mut look = Theme::from_env();
-        look.colour &= !self.no_color;
-        let options = TopOptions { interval: self.every, sort: self.sort, filter: self.filter, theme: look };
+        let mut theme = Theme::from_env();
+        theme.colour &= !self.no_color;
+        let options = TopOptions { interval: self.every, sort: self.sort, filter: self.filter, theme };
         let ask = async || admin::fetch(&address, "/api/sessions").await;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         if self.once {
@@ -52,7 +53,7 @@ impl Top {
     }
 }
 
-/// Oftener than that only the relay would have something of it.
+/// Parses `--every`. A shorter interval only adds load on the relay.
 fn parse_interval(text: &str) -> Result<Duration, String> {
     let Span(every) = text.parse::<Span>().map_err(|expected| format!("expected {expected}"))?;
     if every < Duration::from_millis(100) {

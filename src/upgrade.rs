@@ -1,4 +1,4 @@
-//! `ekiden upgrade`: a new version, and nobody notices.
+//! `ekiden upgrade`: replaces the process of a running relay without dropping connections.
 
 use std::process::ExitCode;
 
@@ -7,8 +7,8 @@ use ekiden_relay::server::upgrade;
 
 use crate::status::AdminArgs;
 
-/// Has a running relay start its program again and hand over to it; exit 0 when the new process serves, 1 when the one
-/// before goes on
+/// Make a running relay start its program again and hand its listeners over to the new process. Exit status: 0 the new
+/// process serves, 1 the old process continues
 #[derive(Args)]
 pub struct Upgrade {
     #[command(flatten)]

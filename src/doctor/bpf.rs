@@ -1,4 +1,4 @@
-//! What `ekiden doctor` says of what goes into the kernel: whether it can, and what of ours is there.
+//! Findings of `ekiden doctor` on BPF: kernel support, privileges, and ekiden's congestion controls in the kernel.
 
 use ekiden_bpf::congestion::{self, CongestionControl, LoadedBy, RegistrationMethod};
 use ekiden_bpf::kernel::{self, KernelTypes};
@@ -6,7 +6,7 @@ use ekiden_relay::doctor::Finding;
 
 use crate::cc;
 
-/// Looks at all of it.
+/// Returns all findings on BPF.
 pub fn findings() -> Vec<Finding> {
     let kernel = KernelTypes::running();
     let mut findings = vec![types_finding(kernel.as_ref()), privileges_finding(), file_system_finding()];
@@ -18,17 +18,17 @@ pub fn findings() -> Vec<Finding> {
 fn types_finding(kernel: Option<&KernelTypes>) -> Finding {
     let finding = |found: &str| Finding::new("bpf_types", "BPF congestion controls", found);
     let Some(kernel) = kernel else {
-        let effect = "no `ekiden cc`: it takes a kernel with CONFIG_DEBUG_INFO_BTF=y, and /sys/kernel visible";
+        let effect = "no `ekiden cc`: it needs a kernel with CONFIG_DEBUG_INFO_BTF=y, and /sys/kernel visible";
         return finding("the kernel does not show its types (BTF)").with_hint(effect, "");
     };
     if congestion::check_support(kernel).is_err() {
-        let effect = "no `ekiden cc`: it takes Linux 5.6 with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y";
-        return finding("the kernel takes none").with_hint(effect, "");
+        let effect = "no `ekiden cc`: it needs Linux 5.6 with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y";
+        return finding("not supported by the kernel").with_hint(effect, "");
     }
     match RegistrationMethod::best_for(kernel) {
-        RegistrationMethod::Link => finding("BTF, and links that go with their owner"),
+        RegistrationMethod::Link => finding("BTF, and links that end with their owner"),
         RegistrationMethod::Map => {
-            let effect = "what a killed relay has loaded stays until `ekiden cc unload`; Linux 6.4 is tidier";
+            let effect = "congestion controls of a killed relay stay until `ekiden cc unload`; Linux 6.4 removes them";
             finding("BTF, and no links").with_hint(effect, "")
         }
     }
@@ -38,8 +38,8 @@ fn privileges_finding() -> Finding {
     let lacking: Vec<_> = kernel::missing_capabilities().iter().map(|capability| capability.name()).collect();
     let found =
         if lacking.is_empty() { "CAP_BPF, CAP_PERFMON".to_owned() } else { format!("no {}", lacking.join(", ")) };
-    let effect = "to load congestion controls takes both, in a systemd unit AmbientCapabilities=CAP_BPF CAP_PERFMON; to \
-        choose what `ekiden cc load` has loaded takes none";
+    let effect = "loading congestion controls needs both, in a systemd unit AmbientCapabilities=CAP_BPF CAP_PERFMON; \
+        choosing one that `ekiden cc load` has loaded needs none";
     let fix = "setcap cap_bpf,cap_perfmon+ep \"$(command -v ekiden)\"";
     Finding::new("bpf_privileges", "BPF privileges", found).with_hint_if(!lacking.is_empty(), effect, fix)
 }
@@ -51,10 +51,10 @@ fn file_system_finding() -> Finding {
         "BPF file system",
         if mounted { "at /sys/fs/bpf" } else { "none at /sys/fs/bpf" },
     );
-    finding.with_hint_if(!mounted, "`ekiden cc load` keeps things there", "mount -t bpf bpf /sys/fs/bpf")
+    finding.with_hint_if(!mounted, "`ekiden cc load` pins its objects there", "mount -t bpf bpf /sys/fs/bpf")
 }
 
-/// One that is in the kernel because of us.
+/// Reports a congestion control that ekiden has loaded. One left by a killed process is an error.
 fn control_finding(one: &CongestionControl) -> Option<Finding> {
     let found = match &one.loaded_by {
         LoadedBy::Kernel | LoadedBy::NotLoaded | LoadedBy::Hidden => return None,
@@ -63,15 +63,15 @@ fn control_finding(one: &CongestionControl) -> Option<Finding> {
         LoadedBy::Orphaned => "left by a process that was killed".to_owned(),
     };
     let finding = Finding::new("congestion_control", format!("congestion control {}", one.name), found);
-    let effect = "it stays in the kernel, in every namespace of this host, and cannot be loaded anew";
+    let effect = "it stays in the kernel, in every namespace of this host, and cannot be loaded again";
     let left = one.loaded_by == LoadedBy::Orphaned;
     Some(if left { finding.with_error(effect, format!("ekiden cc unload {}", one.name)) } else { finding })
 }
 
-/// Pins of one that is not in the kernel any more: a part of them was removed by hand.
+/// Reports pins of a congestion control that is no longer in the kernel: some of its pins were removed by hand.
 fn partial_pin_finding(name: &str) -> Option<Finding> {
     let gone = congestion::lookup(name).loaded_by == LoadedBy::NotLoaded;
-    let found = format!("a part of it is left under {}", congestion::PIN_ROOT);
+    let found = format!("some of its pins are left under {}", congestion::PIN_ROOT);
     let finding = Finding::new("congestion_control", format!("congestion control {name}"), found);
-    gone.then(|| finding.with_error("`ekiden cc load` finds the place taken", format!("ekiden cc unload {name}")))
+    gone.then(|| finding.with_error("`ekiden cc load` fails: the pins exist", format!("ekiden cc unload {name}")))
 }

@@ -1,4 +1,4 @@
-//! `ekiden doctor`: what is missing on this machine, what that costs, and the fix.
+//! `ekiden doctor`: checks this host for a workload, and reports missing features with effect and fix.
 
 #[cfg(feature = "bpf")]
 mod bpf;
@@ -14,26 +14,26 @@ use ekiden_relay::doctor::{Finding, Verdict, Workload, examine};
 #[cfg(not(feature = "bpf"))]
 use crate::lacking as bpf;
 
-/// Looks at the machine; changes nothing.
+/// Check this host for a relay's workload; changes nothing
 #[derive(Args)]
 #[command(
-    after_help = "exit status: 0 all is well or could be better, 1 something will not work or was left behind, 2 a \
-    mistake in what was asked"
+    after_help = "exit status: 0 no errors, 1 errors or stale rules and congestion controls, 2 invalid arguments or \
+    configuration"
 )]
 pub struct Doctor {
-    /// The configuration to be run here: its profiles, listeners and limits are looked at
+    /// Configuration file to check against this host: profiles, listeners and limits
     #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
     config: Option<PathBuf>,
-    /// The rate that a single connection is to reach
+    /// Target rate of a single connection
     #[arg(long, value_name = "RATE", default_value = "1Gbit/s")]
     rate: Rate,
-    /// The round trip over which it is to reach it
+    /// Round-trip time at which a connection must reach that rate
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     rtt: Span,
-    /// How many sessions there are to be at once; by default as the configuration says, else 10000
+    /// Number of concurrent sessions; default: the limit in the configuration, else 10000
     #[arg(long, value_name = "N")]
     sessions: Option<u64>,
-    /// Everything, as JSON
+    /// Print the complete report as JSON
     #[arg(long)]
     json: bool,
 }
@@ -74,7 +74,7 @@ fn print_findings(purpose: &Workload, findings: &[Finding]) {
     let Workload { rate, rtt, sessions, .. } = purpose;
     let window = purpose.bandwidth_delay_product() / 1000;
     println!("for {rate} over {}, {window} kB under way, and {sessions} sessions", Span(*rtt));
-    println!("(--rate, --rtt, --sessions and -c FILE ask for something else)\n");
+    println!("(change this with --rate, --rtt, --sessions and -c FILE)\n");
     for finding in findings {
         println!("{finding}");
     }

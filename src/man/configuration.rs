@@ -1,7 +1,7 @@
-//! ekiden.toml(5), from `ekiden.example.toml`.
+//! Renders the manual page ekiden.toml(5) from `ekiden.example.toml`.
 //!
-//! The example is written for people, and a test of the configuration's reader holds it complete. Of its form little has to
-//! be known: a rule with a title, a table, a key with what is said of it to the right, also on the lines below, and text.
+//! A test of the configuration parser keeps the example complete. This module knows only the example's layout: titles
+//! with a rule, tables, keys with a comment to the right that may continue on the next lines, lists, and text.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
@@ -9,35 +9,35 @@ use super::{VERSION, see_also};
 
 const EXAMPLE: &str = include_str!("../../ekiden.example.toml");
 
-/// From this column on a comment belongs to the key above.
+/// A comment at this column or beyond belongs to the key above.
 const COMMENT_COLUMN: usize = 20;
-/// Text that is indented is an item of a list, and from this column on it is more of the item.
+/// Indented text is an item of a list. Text at this column or beyond continues the item.
 const CONTINUATION_COLUMN: usize = 6;
 
-/// What a line of the example is.
+/// A classified line of the example.
 #[derive(Clone, Copy, PartialEq)]
 enum ExampleLine<'a> {
     Blank,
     /// `# ---- Title: text`
     Title(&'a str),
-    /// `[table]`, `[[table]]`, and what is said of it.
+    /// `[table]` or `[[table]]`, and its comment.
     Table(&'a str, &'a str),
-    /// `key = value`, and what is said of it.
+    /// `key = value`, and its comment.
     Key(&'a str, &'a str),
-    /// More of the comment before.
+    /// A continuation of the comment or item before.
     More(&'a str),
     Item(&'a str),
     Text(&'a str),
 }
 
-/// The page.
+/// Renders the complete page.
 pub fn page() -> Roff {
     let mut page = Roff::new();
     page.control("TH", ["ekiden.toml", "5", "", VERSION, "ekiden"]);
     page.control("SH", ["NAME"]);
     page.text([roman("ekiden.toml - the configuration of ekiden")]);
     page.control("SH", ["DESCRIPTION"]);
-    // The first line is the name of the example.
+    // The first line is the title of the example.
     let mut before = ExampleLine::Blank;
     for line in EXAMPLE.lines().skip(1).map(ExampleLine::parse) {
         line.print(before, &mut page);
@@ -60,7 +60,7 @@ impl<'a> ExampleLine<'a> {
         let written = line.strip_prefix('#').unwrap_or(line);
         if written.starts_with(|first: char| first == '[' || first.is_ascii_lowercase()) || is_key(written) {
             let (code, comment) = split_comment(written);
-            // The mark of a key at its default is part of what is said.
+            // A key that is commented out has its default value: the page shows the `#` as well.
             let marked = if written.starts_with(' ') { code } else { &line[..line.len() - written.len() + code.len()] };
             return if code.starts_with('[') { Self::Table(code, comment) } else { Self::Key(marked, comment) };
         }
@@ -95,7 +95,7 @@ impl<'a> ExampleLine<'a> {
                 page.control("IP", ["\\(bu", "2"]);
                 page.text(inlines(text));
             }
-            // What stands further right than the comment it belongs to is written out as it is.
+            // A line with a deeper indent than its comment is an example: it gets a line of its own.
             Self::More(text) if text.starts_with("  ") => {
                 page.control("br", []);
                 page.text([bold(text.trim())]);
@@ -114,14 +114,14 @@ impl<'a> ExampleLine<'a> {
     }
 }
 
-/// Is this `key = value`, indented as in a list of what goes together?
+/// Returns whether `line` is `key = value`, possibly indented.
 fn is_key(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let key = words.next().unwrap_or_default();
     key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && words.next() == Some("=")
 }
 
-/// What is written, and the comment behind it: from the first `#` that is not in a string.
+/// Splits a line at the first `#` outside of a string into code and comment.
 fn split_comment(line: &str) -> (&str, &str) {
     let mut quoted = false;
     let comment = line.find(|c: char| {
@@ -132,7 +132,7 @@ fn split_comment(line: &str) -> (&str, &str) {
     (code.trim(), comment.trim_start_matches('#').trim())
 }
 
-/// Text, in which what stands between backticks is bold.
+/// Converts text to roff; parts between backticks are bold.
 fn inlines(text: &str) -> Vec<Inline> {
     let piece = |(number, piece): (usize, &str)| if number % 2 == 1 { bold(piece) } else { roman(piece) };
     text.split('`').enumerate().filter(|(_, piece)| !piece.is_empty()).map(piece).collect()

@@ -1,5 +1,5 @@
-//! `ekiden man`: the manual pages. Those of commands are made from the declarations that also parse the command line, that
-//! of the configuration file from its example, so nothing is explained twice.
+//! `ekiden man`: writes the manual pages. Those of commands come from the clap declarations, that of the configuration
+//! file from `ekiden.example.toml`.
 
 mod configuration;
 
@@ -13,13 +13,13 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::Cli;
 
-/// What stands at the foot of each page.
+/// The footer of each page.
 const VERSION: &str = concat!("ekiden ", env!("CARGO_PKG_VERSION"));
 
-/// Writes them.
+/// Write the manual pages
 #[derive(Args)]
 pub struct Man {
-    /// Where to: man1 and man5 are made in it, as man(1) looks for them
+    /// Output directory; receives the subdirectories man1 and man5, where man(1) searches
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
@@ -34,7 +34,7 @@ impl Man {
     }
 }
 
-/// One page for this command, and one for each below it.
+/// Writes one page for this command and one for each visible subcommand, recursively.
 fn write_commands(command: &Command, folder: &Path) -> anyhow::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_commands(below, folder)?;
@@ -62,7 +62,7 @@ fn see_also<'a>(page: &'a mut Roff, others: &[&str]) -> &'a Roff {
 
 fn create_folder(folder: &Path, section: &str) -> anyhow::Result<PathBuf> {
     let folder = folder.join(section);
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder)
 }
 

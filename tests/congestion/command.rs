@@ -18,7 +18,7 @@ fn what_is_loaded_can_be_chosen_by_everybody_and_is_unloaded_without_a_trace() {
     assert!(!listed["about"].as_str().unwrap().is_empty());
     let table = room.as_nobody("cc list").well();
     let row = table.lines().find(|line| line.starts_with(name)).unwrap();
-    assert!(row.contains("ekiden cc load") && row.contains("everybody"), "{row}");
+    assert!(row.contains("ekiden cc load") && row.contains("all users"), "{row}");
     let again = room.ekiden(&format!("cc load {name}")).well();
     assert!(again.contains("updated"), "{again}");
     room.ekiden(&format!("cc unload {name}")).well();

@@ -117,9 +117,9 @@ fn a_temporary_key_is_told_with_what_to_write_at_the_other_end() {
     );
     eventually("it to listen", || std::net::TcpStream::connect(door).ok());
     let said = std::fs::read_to_string(&said).unwrap();
-    let (_, rest) = said.split_once("write this line into the file that its `peers` names:\n  ").expect(&said);
+    let (_, rest) = said.split_once("add this line to its `peers` file:\n  ").expect(&said);
     let line = rest.lines().next().unwrap();
-    assert!(said.starts_with("ekiden: no --key, so this relay calls other relays with a temporary key"), "{said}");
+    assert!(said.starts_with("ekiden: no --key, so this relay uses a temporary key"), "{said}");
     assert!(said.contains("ekiden keygen") && said.contains("--key FILE"), "{said}");
     assert!(socks5(door, parrot()).is_err(), "a stranger was let in");
     std::fs::write(&peers, format!("{line}\n")).unwrap();
