@@ -1,16 +1,16 @@
-//! Quantities in at most five characters, so that a table of them fits 80 columns.
+//! Formats quantities in at most five characters, so that the table fits 80 columns.
 
-/// A rate or a count with three digits and the letter of its power of ten, as in `9.87M`.
+/// Formats a rate or a count with three digits and an SI prefix, as in `9.87M`.
 pub fn short(value: f64) -> String {
     scaled(value, 1000.0, &["", "k", "M", "G", "T", "P"])
 }
 
-/// Bytes with three digits and the letter of their power of 1024: `1.21G` are gibibytes.
+/// Formats bytes with three digits and a binary prefix: `1.21G` is 1.21 GiB.
 pub fn bytes(value: u64) -> String {
     scaled(value as f64, 1024.0, &["", "K", "M", "G", "T", "P"])
 }
 
-/// Milliseconds of so many seconds.
+/// Formats seconds as milliseconds.
 pub fn milliseconds(seconds: f64) -> String {
     match seconds * 1000.0 {
         ms if ms < 9.995 => format!("{ms:.2}"),
@@ -20,7 +20,7 @@ pub fn milliseconds(seconds: f64) -> String {
     }
 }
 
-/// An age in its two largest units at most: `7s`, `3m09`, `2h05`, `4d`.
+/// Formats an age in seconds with at most two units: `7s`, `3m09`, `2h05`, `4d`.
 pub fn age(seconds: f64) -> String {
     let whole = seconds.max(0.0) as u64;
     match (whole / 86_400, whole / 3600 % 24, whole / 60 % 60, whole % 60) {
@@ -31,7 +31,7 @@ pub fn age(seconds: f64) -> String {
     }
 }
 
-/// Hundredths of `whole`, where there is one.
+/// Formats `part` as a percentage of `whole`; `None` if `whole` is zero.
 pub fn percent(part: f64, whole: f64) -> Option<String> {
     (whole > 0.0).then(|| match part / whole * 100.0 {
         share if share > 0.0 && share < 0.05 => "<0.1 %".to_owned(),
@@ -44,7 +44,7 @@ fn scaled(value: f64, step: f64, letters: &[&str]) -> String {
     let mut value = value.max(0.0);
     let mut letters = letters.iter();
     let mut letter = letters.next().unwrap_or(&"");
-    // 999.5 and above would take a fourth digit.
+    // From 999.5 on, rounding gives a fourth digit.
     while value >= 999.5 {
         let Some(next) = letters.next() else { break };
         value /= step;

@@ -1,34 +1,34 @@
-//! The answer of `/api/sessions`, as far as it is shown. What is not in it is shown as absent, so that a relay may be
-//! older or newer than who watches it.
+//! The answer of `/api/sessions`, with the fields that are shown. Nearly all fields are optional, so that the relay may
+//! be older or newer than this program.
 
 use serde::Deserialize;
 
-/// What a relay tells.
+/// An answer of `/api/sessions`.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct SessionsResponse {
     #[serde(default)]
     pub version: String,
     pub pipes_open: Option<u64>,
     pub pipes_idle: Option<u64>,
-    /// Its sessions; what has none of that name is no answer of a relay.
+    /// The open sessions. This field is required: an answer without it is not from a relay.
     pub sessions: Vec<Session>,
     #[serde(default)]
     pub pools: Vec<Pool>,
 }
 
-/// Of bytes where they go, of a section where it leads.
+/// The direction in which bytes flow, or in which a section leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Toward the client.
+    /// Toward the client of the session.
     Down,
-    /// Toward the server.
+    /// Toward the server of the session.
     Up,
 }
 
-/// Both, in the order in which pairs are kept and shown.
+/// Both directions in the order of all pairs in this crate.
 pub const DIRECTIONS: [Direction; 2] = [Direction::Down, Direction::Up];
 
-/// One session.
+/// An open session of the relay.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Session {
     pub session: u64,
@@ -54,33 +54,33 @@ pub struct Session {
     pub limits: Option<Limits>,
 }
 
-/// One section: as the kernel counts, and what is made of it.
+/// One section: figures of the kernel, and values that the relay derives from them.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Section {
     pub congestion: Option<String>,
     pub rtt_seconds: Option<f64>,
     pub base_rtt_seconds: Option<f64>,
-    /// Packets.
+    /// Congestion window in packets.
     pub window: Option<u64>,
-    /// Packets.
+    /// Packets in queues on the network path.
     pub queued: Option<u64>,
     pub retransmitted: Option<u64>,
     pub segments_out: Option<u64>,
-    /// Bytes a second.
+    /// Delivery rate in bytes per second.
     pub delivery_rate: Option<u64>,
     pub busy_seconds: Option<f64>,
     pub rwnd_limited_seconds: Option<f64>,
     pub sndbuf_limited_seconds: Option<f64>,
 }
 
-/// What limits each direction of bytes.
+/// The limiting factor of each direction.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Limits {
     pub down: Option<Limit>,
     pub up: Option<Limit>,
 }
 
-/// Which section limits, by what, and a sentence. The words are shown as they come.
+/// The limiting section, the cause, and a sentence that explains it. All words are shown unchanged.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Limit {
     pub section: String,
@@ -89,7 +89,7 @@ pub struct Limit {
     pub why: String,
 }
 
-/// Why a session took its path.
+/// The reason why the relay chose the session's path.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct ChosenPath {
     #[serde(default)]
@@ -98,7 +98,7 @@ pub struct ChosenPath {
     pub why: String,
 }
 
-/// The pool of one next relay.
+/// The pool of ready connections to one next relay.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Pool {
     #[serde(default)]
@@ -112,17 +112,17 @@ pub struct Pool {
 }
 
 impl SessionsResponse {
-    /// Reads what was answered.
+    /// Parses the JSON text of an answer.
     ///
     /// # Errors
-    /// In words, when it is not what a relay answers.
+    /// Returns a description if the text is not an answer of a relay.
     pub fn parse(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| format!("the answer is not of a relay ({error})"))
     }
 }
 
 impl Session {
-    /// Bytes that went there.
+    /// Returns the bytes transferred in this direction.
     pub fn bytes(&self, side: Direction) -> u64 {
         match side {
             Direction::Down => self.bytes_down,
@@ -130,7 +130,7 @@ impl Session {
         }
     }
 
-    /// The section that leads there.
+    /// Returns the section in this direction.
     pub fn section(&self, side: Direction) -> Option<&Section> {
         match side {
             Direction::Down => self.down.as_ref(),
@@ -138,7 +138,7 @@ impl Session {
         }
     }
 
-    /// What limits the bytes that go there.
+    /// Returns the factor that limits this direction.
     pub fn limit(&self, side: Direction) -> Option<&Limit> {
         let limits = self.limits.as_ref()?;
         match side {
@@ -149,7 +149,7 @@ impl Session {
 }
 
 impl Limit {
-    /// `SECTION:WORD`, as in the access log.
+    /// Returns `SECTION:CAUSE`, as in the access log.
     pub fn factor(&self) -> String {
         format!("{}:{}", self.section, self.by)
     }

@@ -1,59 +1,72 @@
-//! What the screen shows, and what changes it: answers here, keys in `keys.rs`.
+//! The state of the program: sessions, list, page and outage. Answers change it here, keys in `keys.rs`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::answer::SessionsResponse;
+use crate::column::Column;
 use crate::history::{Histories, History};
 use crate::list::SessionList;
 use crate::live::{LiveSession, LiveSessions};
-use crate::look::Theme;
-use crate::run::TopOptions;
+use crate::theme::Theme;
 
-/// Everything between a key and the screen.
+/// The options of the command line.
+#[derive(Debug, Clone)]
+pub struct TopOptions {
+    /// Interval between two requests to the relay.
+    pub interval: Duration,
+    /// The initial sort column.
+    pub sort: Column,
+    /// The initial filter: words that a listed session must contain, separated by white space. Empty lists all.
+    pub filter: String,
+    /// Colours and characters that the terminal can show.
+    pub theme: Theme,
+}
+
+/// The state from which the screen is drawn.
 pub struct App {
-    /// Where the relay answers.
+    /// The relay's admin address, for display.
     pub relay: String,
     pub theme: Theme,
     pub live: LiveSessions,
     pub list: SessionList,
     pub page: Page,
     pub paused: bool,
-    /// Whether the page of keys is over it.
+    /// Whether the help page covers the current page.
     pub shows_help: bool,
-    /// Since when there is no answer.
+    /// Set while the relay does not answer.
     pub outage: Option<Outage>,
-    /// Rows that one page of the list has, as it was drawn last.
+    /// Number of list rows that fit the screen, as of the last draw.
     pub visible_rows: usize,
     histories: Histories,
 }
 
-/// What is on the screen.
+/// The page on the screen.
 pub enum Page {
-    /// The list.
+    /// The list of sessions.
     List,
-    /// The list, and a filter that is being written; `before` is what it was.
+    /// The list of sessions while the filter is edited; `before` is the filter that Esc restores.
     Filter { before: String },
-    /// One session.
+    /// The details of one session.
     Session(Box<FollowedSession>),
 }
 
-/// A session that is looked at, also after it is over.
+/// The session on the detail page. It stays on the page after it has ended.
 pub struct FollowedSession {
     pub running: LiveSession,
     pub history: History,
     pub is_over: bool,
 }
 
-/// The relay does not answer.
+/// A period in which the relay does not answer.
 pub struct Outage {
     since: Instant,
-    /// For how many seconds, when it was asked last.
+    /// Duration in seconds, as of the last failed request.
     pub seconds: u64,
     pub why: String,
 }
 
 impl App {
-    /// The list, before the first answer.
+    /// Creates the state before the first answer: an empty list.
     pub fn new(relay: &str, options: &TopOptions) -> Self {
         Self {
             relay: relay.to_owned(),
@@ -69,7 +82,7 @@ impl App {
         }
     }
 
-    /// Takes an answer, or why there is none; what was known last stays on the screen then.
+    /// Takes an answer, or the reason why a request failed. After a failure the last known sessions stay on the screen.
     pub fn on_response(&mut self, answer: Result<SessionsResponse, String>, now: Instant) {
         match answer {
             Ok(answer) => {
@@ -86,7 +99,7 @@ impl App {
         }
     }
 
-    /// Shows the selected session alone.
+    /// Opens the detail page of the selected session.
     pub fn open_selected(&mut self) {
         if let Some(running) = self.list.selected(&self.live.sessions) {
             let history = self.histories.get(running.session.session);

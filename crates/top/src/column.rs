@@ -1,4 +1,4 @@
-//! The columns of the table: what stands in them, and what sorts before what.
+//! The columns of the table: names, headings, cell texts and sort order.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,41 +8,41 @@ use crate::amount;
 use crate::answer::{Direction, Section};
 use crate::live::LiveSession;
 
-/// One column; also a way to sort.
+/// A column of the table, and also a sort key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
-    /// Its number.
+    /// Session number of the relay.
     Session,
-    /// Who connected.
+    /// Address of the client.
     Client,
-    /// The user, or the relay, that has sent it.
+    /// Name of the user, or of the relay that forwarded the session.
     User,
-    /// Where the client wants to go.
+    /// Host and port that the client requested.
     Target,
-    /// Names of the hops.
+    /// Name of the path, or `direct`.
     Path,
-    /// How long it has run.
+    /// Time since the session began.
     Age,
-    /// Bits a second.
+    /// Current rate in bit/s.
     Rate(Direction),
-    /// Bytes so far.
+    /// Bytes transferred so far.
     Bytes(Direction),
     /// Round-trip time of a section.
     Rtt(Direction),
-    /// A section's packets in the path's queues.
+    /// Packets of a section that wait in queues on its network path.
     Queued(Direction),
-    /// Segments a section has sent again.
+    /// Segments that a section has retransmitted.
     Retransmitted(Direction),
-    /// A section's congestion window in packets.
+    /// Congestion window of a section in packets.
     Window(Direction),
-    /// What limits the faster direction.
+    /// The factor that limits the faster direction.
     Limited,
 }
 
 use Column::{Age, Bytes, Client, Limited, Path, Queued, Rate, Retransmitted, Rtt, Session, Target, User, Window};
 use Direction::{Down, Up};
 
-/// All columns in the order in which they stand.
+/// All columns from left to right.
 pub const COLUMNS: [Column; 19] = [
     Session,
     Client,
@@ -65,7 +65,7 @@ pub const COLUMNS: [Column; 19] = [
     Limited,
 ];
 
-/// What is sorted by; or shown in a cell.
+/// The value of a cell, by which rows are also sorted.
 enum CellValue<'a> {
     Number(f64),
     Text(&'a str),
@@ -74,7 +74,7 @@ enum CellValue<'a> {
 }
 
 impl Column {
-    /// What `--sort` calls it.
+    /// Returns the name of the column for `--sort`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Session => "session",
@@ -99,7 +99,7 @@ impl Column {
         }
     }
 
-    /// What stands over it, and over its neighbour of the other direction.
+    /// Returns the heading that a column shares with the column of the other direction.
     pub(crate) fn group(self) -> &'static str {
         match self {
             Rate(_) => "bit/s",
@@ -128,12 +128,12 @@ impl Column {
         }
     }
 
-    /// Whether it has words in it, which stand at the left and sort from A to Z at first.
+    /// Returns whether cells contain text. Text is left-aligned, and its initial order is from A to Z.
     pub(crate) fn is_text(self) -> bool {
         matches!(self, Client | User | Target | Path | Limited)
     }
 
-    /// What stands there for a session; `-` for what is not known.
+    /// Returns the cell text of a session, `-` for an unknown value.
     pub(crate) fn text(self, running: &LiveSession) -> String {
         match (self, self.value(running)) {
             (_, CellValue::None) => "-".to_owned(),
@@ -147,7 +147,7 @@ impl Column {
         }
     }
 
-    /// How two sessions compare in it, upward; what is not known comes last either way.
+    /// Compares two sessions by this column. Unknown values come last in both directions.
     pub(crate) fn compare(self, descending: bool, one: &LiveSession, other: &LiveSession) -> Ordering {
         let order = match (self.value(one), self.value(other)) {
             (CellValue::None, CellValue::None) => Ordering::Equal,
@@ -198,7 +198,7 @@ fn number_value<'a>(number: Option<f64>) -> CellValue<'a> {
     number.map_or(CellValue::None, CellValue::Number)
 }
 
-/// No column has that name.
+/// No column has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected one of {}", names())]
 pub struct UnknownColumn;

@@ -1,9 +1,10 @@
-//! Which columns fit a width: the more important a column, the narrower the terminal that still has it.
+//! Selects the columns that fit a terminal width, by importance.
 
 use crate::answer::Direction::{Down, Up};
 use crate::column::{COLUMNS, Column};
 
-/// Columns that stand or fall together, the most important first. What 80 columns of a terminal hold ends at `EtcdSession`.
+/// Groups of columns that are shown together, the most important first. A terminal 80 characters wide shows the groups
+/// up to `Session`.
 const BY_IMPORTANCE: [&[Column]; 13] = [
     &[Column::Target],
     &[Column::Rate(Down), Column::Rate(Up)],
@@ -20,30 +21,30 @@ const BY_IMPORTANCE: [&[Column]; 13] = [
     &[Column::User],
 ];
 
-/// The least width of a column, one that is mostly enough, and the largest.
+/// Returns the minimum, typical and maximum width of a column in characters.
 fn widths(column: Column) -> [u16; 3] {
     match column {
         Column::Session => [7; 3],
-        // An IPv4 address, the same with its port, an IPv6 address with its port.
+        // An IPv4 address, an IPv4 address with port, an IPv6 address with port.
         Column::Client => [15, 21, 47],
         Column::Target => [15, 28, 60],
         Column::Path => [10, 16, 30],
         Column::User => [10, 10, 20],
-        // `down:client_slow`.
+        // The length of `down:client_slow`.
         Column::Limited => [16, 16, 20],
         _ => [5; 3],
     }
 }
 
-/// The columns that `width` has room for, in the order in which they stand, and how wide each is; that which is sorted
-/// by is always among them.
+/// Returns the columns that fit `width` from left to right, with their widths. The column `sorted` is always among
+/// them.
 pub fn fit(width: u16, sorted: Column) -> Vec<(Column, u16)> {
     let mut chosen: Vec<Column> = Vec::new();
     let mut used = 0;
     let first = BY_IMPORTANCE.iter().find(|group| group.contains(&sorted));
     for group in first.into_iter().chain(&BY_IMPORTANCE) {
         let needed: u16 = group.iter().map(|column| widths(*column)[0] + 1).sum();
-        // The last one needs no space behind it.
+        // The last column needs no separator.
         if !chosen.contains(&group[0]) && (used + needed <= width + 1 || chosen.is_empty()) {
             chosen.extend(*group);
             used += needed;
@@ -56,7 +57,7 @@ pub fn fit(width: u16, sorted: Column) -> Vec<(Column, u16)> {
     fitting
 }
 
-/// Gives what is left to those that can use it, in turn; what then is still left.
+/// Distributes `left` characters over the columns in turn, up to `most` for each, and returns the rest.
 fn grow(columns: &mut [(Column, u16)], mut left: u16, most: fn(Column) -> u16) -> u16 {
     loop {
         let before = left;

@@ -1,43 +1,43 @@
-//! The last minutes of sessions, for the plots. Bounded twice: so many samples of a session, so many sessions.
+//! Recent samples of sessions for the plots. Both the samples per session and the sessions are bounded.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::answer::{DIRECTIONS, Direction};
 use crate::live::LiveSession;
 
-/// Three minutes, when the relay is asked each second.
+/// Maximum number of samples per session: three minutes at one answer per second.
 const MAX_SAMPLES: usize = 180;
 
-/// Of so many sessions: some 10 MB when all are full, whatever a relay has.
+/// Maximum number of sessions with a history: about 10 MB when all histories are full.
 pub const MAX_SESSIONS: usize = 1000;
 
-/// What a plot shows.
+/// A quantity that can be plotted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
-    /// Bits a second.
+    /// Transfer rate in bit/s.
     Rate,
-    /// Seconds.
+    /// Round-trip time in seconds.
     Rtt,
-    /// Packets.
+    /// Queue length in packets.
     Queued,
 }
 
-/// One moment of a session.
+/// The figures of a session at one time; each pair is down and up.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    /// How old the session was, in seconds.
+    /// Age of the session in seconds.
     age: f64,
     rate: [Option<f32>; 2],
     rtt: [Option<f32>; 2],
     queued: [Option<f32>; 2],
 }
 
-/// The last minutes of one session.
+/// The most recent samples of one session, the oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct History(VecDeque<Sample>);
 
 impl History {
-    /// Notes how it is now.
+    /// Appends a sample, and drops the oldest beyond [`MAX_SAMPLES`].
     pub fn push(&mut self, running: &LiveSession) {
         if self.0.len() == MAX_SAMPLES {
             self.0.pop_front();
@@ -51,7 +51,7 @@ impl History {
         });
     }
 
-    /// One quantity, the oldest first.
+    /// Returns the samples of one quantity, the oldest first.
     pub fn series(&self, quantity: Quantity, side: Direction) -> Vec<Option<f32>> {
         let pick = |sample: &Sample| match quantity {
             Quantity::Rate => sample.rate[side as usize],
@@ -61,25 +61,25 @@ impl History {
         self.0.iter().map(pick).collect()
     }
 
-    /// From the first sample to the last, in seconds.
+    /// Returns the time between the first and the last sample in seconds.
     pub fn span(&self) -> f64 {
         self.0.back().zip(self.0.front()).map_or(0.0, |(last, first)| last.age - first.age)
     }
 }
 
-/// The histories of many sessions.
+/// Histories by session number.
 #[derive(Debug, Default)]
 pub struct Histories(HashMap<u64, History>);
 
 impl Histories {
-    /// Notes how `sessions` are now, the first of them; those of others are forgotten.
+    /// Appends a sample for each of the first [`MAX_SESSIONS`] sessions, and drops the histories of all others.
     pub fn record<'a>(&mut self, sessions: impl Iterator<Item = &'a LiveSession>) {
         let mut before = std::mem::take(&mut self.0);
         for running in sessions.take(MAX_SESSIONS) {
             let number = running.session.session;
             let mut history = before.remove(&number).unwrap_or_default();
             if history.0.back().is_some_and(|last| last.age > running.session.seconds) {
-                // Another session of the same number, after the relay was started anew.
+                // The relay has restarted, and this is another session with the number.
                 history = History::default();
             }
             history.push(running);
@@ -87,7 +87,7 @@ impl Histories {
         }
     }
 
-    /// That of one session, as far as there is one.
+    /// Returns a copy of a session's history; empty if there is none.
     pub fn get(&self, session: u64) -> History {
         self.0.get(&session).cloned().unwrap_or_default()
     }

@@ -1,36 +1,36 @@
-//! What each key does.
+//! Key bindings, and their descriptions on the help page.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::app::{App, Page};
 
-/// Whether it goes on.
+/// Whether the program continues after a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum KeyAction {
     Continue,
     Quit,
 }
 
-/// The keys and what they do, for the help page.
+/// Keys and their descriptions for the help page.
 pub const HELP: [(&str, &str); 12] = [
     ("Up Down k j", "one session up or down"),
     ("PgUp PgDn", "one screen up or down"),
     ("Home End g G", "the first session, the last one"),
-    ("Enter", "the selected session alone, with its last minutes; Esc goes back"),
-    ("Left Right < >", "sort by the next column, also by one that is not shown"),
+    ("Enter", "the selected session with its recent history; Esc goes back"),
+    ("Left Right < >", "sort by the previous or next column, also by hidden ones"),
     ("r", "reverse the order"),
-    ("/", "filter: sessions with all the words, in client, target, ..."),
-    ("", "Enter keeps it, Esc takes it back"),
-    ("Esc", "no filter"),
-    ("p Space", "pause: the screen stays as it is"),
+    ("/", "filter: list sessions with all words in client, target, ..."),
+    ("", "Enter applies the filter, Esc restores the old one"),
+    ("Esc", "clear the filter"),
+    ("p Space", "pause updates"),
     ("? h", "this page; any key goes back"),
-    ("q Ctrl-C", "end"),
+    ("q Ctrl-C", "quit"),
 ];
 
-/// No filter is longer.
+/// Maximum length of a filter in bytes.
 const MAX_FILTER: usize = 100;
 
-/// Does what a key asks for.
+/// Applies a key press to the state.
 pub fn on_key(app: &mut App, key: KeyEvent) -> KeyAction {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     if control && key.code == KeyCode::Char('c') {
@@ -79,7 +79,7 @@ fn on_list_key(app: &mut App, key: KeyCode) {
     }
 }
 
-/// Each letter filters at once.
+/// Edits the filter. Each change filters the list immediately.
 fn edit_filter(app: &mut App, key: KeyCode, control: bool) {
     let Page::Filter { before } = &app.page else { return };
     let mut filter = app.list.filter().to_owned();

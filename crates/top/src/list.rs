@@ -1,29 +1,29 @@
-//! Which sessions are listed, in which order, which of them are on the screen, and which one is selected.
+//! Filter, sort order, selection and scroll position of the list of sessions.
 //!
-//! Sorting happens when an answer comes or the order is changed; drawing and moving only look at what is visible.
+//! The list is sorted when an answer arrives or the order changes. Drawing and moving only access visible rows.
 
 use crate::answer::{DIRECTIONS, Session};
 use crate::column::{COLUMNS, Column};
 use crate::live::LiveSession;
 
-/// The sessions as they are listed.
+/// The list of sessions. It stores indices, so most methods take the slice `LiveSessions::sessions`.
 #[derive(Debug)]
 pub struct SessionList {
     sort: Column,
     descending: bool,
     filter: String,
-    /// Places in `LiveSessions::sessions`.
+    /// Indices into `LiveSessions::sessions`, in list order.
     order: Vec<usize>,
-    /// The row that is selected, as a place in `order`.
+    /// The selected row, an index into `order`.
     cursor: usize,
-    /// The session that the selection stays with; none while it was not moved from the first row.
+    /// The session that the selection follows; `None` while the selection is on the first row.
     selected: Option<u64>,
-    /// The first row on the screen.
+    /// The first visible row, an index into `order`.
     first_row: usize,
 }
 
 impl SessionList {
-    /// An empty one, that will be sorted so.
+    /// Creates an empty list. Text sorts ascending at first, numbers descending.
     pub fn new(sort: Column, filter: String) -> Self {
         let descending = !sort.is_text();
         Self { sort, descending, filter, order: Vec::new(), cursor: 0, selected: None, first_row: 0 }
@@ -41,12 +41,12 @@ impl SessionList {
         &self.filter
     }
 
-    /// How many are listed.
+    /// Returns the number of listed sessions.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Filters and sorts anew.
+    /// Rebuilds the list from new sessions. The selection stays with its session.
     pub fn filter_and_sort(&mut self, sessions: &[LiveSession]) {
         let words: Vec<String> = self.filter.split_whitespace().map(str::to_lowercase).collect();
         self.order = (0..sessions.len()).filter(|at| has_all(&sessions[*at].session, &words)).collect();
@@ -62,7 +62,7 @@ impl SessionList {
         self.select(self.cursor, sessions);
     }
 
-    /// Sorts by the column `by` places to the right.
+    /// Sorts by the column `by` places to the right of the current one, cyclically.
     pub fn sort_by_next(&mut self, by: isize, sessions: &[LiveSession]) {
         let at = COLUMNS.iter().position(|column| *column == self.sort).unwrap_or(0);
         let beside = (at as isize + by).rem_euclid(COLUMNS.len() as isize);
@@ -71,34 +71,35 @@ impl SessionList {
         self.filter_and_sort(sessions);
     }
 
-    /// Turns the order around.
+    /// Reverses the sort order.
     pub fn reverse(&mut self, sessions: &[LiveSession]) {
         self.descending = !self.descending;
         self.filter_and_sort(sessions);
     }
 
-    /// Lists only sessions that have all of these words somewhere.
+    /// Lists only sessions that contain all of these words.
     pub fn set_filter(&mut self, filter: String, sessions: &[LiveSession]) {
         self.filter = filter;
         self.filter_and_sort(sessions);
     }
 
-    /// Moves the selection so many rows down.
+    /// Moves the selection down by `rows`, or up if negative.
     pub fn move_selection(&mut self, rows: isize, sessions: &[LiveSession]) {
         self.select(self.cursor.saturating_add_signed(rows), sessions);
     }
 
-    /// The session that is selected.
+    /// Returns the selected session.
     pub fn selected<'a>(&self, sessions: &'a [LiveSession]) -> Option<&'a LiveSession> {
         Some(&sessions[*self.order.get(self.cursor)?])
     }
 
-    /// All that are listed, in order.
+    /// Returns all listed sessions in order.
     pub fn listed<'a>(&'a self, sessions: &'a [LiveSession]) -> impl Iterator<Item = &'a LiveSession> {
         self.order.iter().map(move |at| &sessions[*at])
     }
 
-    /// Those on a screen of so many rows, which is moved so that the selection is on it; and which row that is.
+    /// Returns the sessions on a screen of `rows` rows, and the row of the selection. Scrolls so that the selection is
+    /// visible.
     pub fn visible<'a>(
         &'a mut self,
         rows: usize,
@@ -117,7 +118,7 @@ impl SessionList {
     }
 }
 
-/// Whether every word is somewhere in what a session is called.
+/// Returns whether each word occurs in a name, an address or a limit of the session, or is its number.
 fn has_all(session: &Session, words: &[String]) -> bool {
     let Session { session: number, client, listener, user, peer, trace, target, server, path, .. } = session;
     let places = [listener, user, peer, trace, target, server, path].map(Option::as_deref);

@@ -1,21 +1,21 @@
-//! The sessions as they are now, and how fast: rates by the difference of two answers.
+//! The sessions of the newest answer, with rates computed from the difference to the answer before.
 //!
-//! The time between them is the growth of each session's own age, which is by the relay's clock: how long an answer was
-//! on its way, or who watches was paused, makes no rate wrong.
+//! The time difference is the growth of each session's age by the relay's clock, so neither network delay nor a pause
+//! of this program distorts a rate.
 
 use std::collections::HashMap;
 
 use crate::answer::{DIRECTIONS, Direction, Limit, Pool, Session, SessionsResponse};
 
-/// A session, and its rates.
+/// A session with its rates.
 #[derive(Debug, Clone, Default)]
 pub struct LiveSession {
     pub session: Session,
-    /// Bits a second down and up; none while there is nothing to compare with.
+    /// Rates down and up in bit/s; `None` until two answers can be compared.
     rates: [Option<f64>; 2],
 }
 
-/// All sessions of the newest answer.
+/// All sessions and the summary of the newest answer.
 #[derive(Debug, Default)]
 pub struct LiveSessions {
     pub sessions: Vec<LiveSession>,
@@ -23,23 +23,23 @@ pub struct LiveSessions {
     has_answer: bool,
 }
 
-/// The relay in one line.
+/// The figures of the relay for the summary lines.
 #[derive(Debug, Default)]
 pub struct RelaySummary {
     pub version: String,
     pub pipes: Option<(u64, u64)>,
     pub pools: Vec<Pool>,
-    /// Of all sessions together, bits a second down and up.
+    /// Total rates of all sessions down and up in bit/s.
     pub rates: [f64; 2],
 }
 
 impl LiveSession {
-    /// Bits a second that go there.
+    /// Returns the rate of a direction in bit/s.
     pub fn rate(&self, side: Direction) -> Option<f64> {
         self.rates[side as usize]
     }
 
-    /// What limits the direction that is the faster one; or the other, where nothing is known of that.
+    /// Returns the limit of the faster direction, or that of the other direction if the first is unknown.
     pub fn limit(&self) -> Option<&Limit> {
         let [down, up] = self.rates.map(Option::unwrap_or_default);
         let (first, second) =
@@ -47,7 +47,7 @@ impl LiveSession {
         self.session.limit(first).or_else(|| self.session.limit(second))
     }
 
-    /// How fast `session` is: since it was seen before, or since it began where it is new.
+    /// Computes the rates of `session` since the answer before, or since its start if it is new.
     fn with_rates(before: Option<&Self>, session: Session, may_be_new: bool) -> Self {
         let rates = match before {
             Some(before) if session.seconds == before.session.seconds => before.rates,
@@ -61,7 +61,7 @@ impl LiveSession {
         Self { session, rates }
     }
 
-    /// Whether `later` can be the same session: a relay that was started anew counts from the beginning.
+    /// Returns whether `later` can be this session. After a restart the relay reuses session numbers.
     pub fn can_continue_as(&self, later: &Session) -> bool {
         let Session { client, seconds, bytes_down, bytes_up, .. } = &self.session;
         *client == later.client
@@ -72,11 +72,11 @@ impl LiveSession {
 }
 
 impl LiveSessions {
-    /// Takes the next answer.
+    /// Replaces the sessions by those of the next answer.
     pub fn update(&mut self, answer: SessionsResponse) {
         let before: HashMap<u64, LiveSession> =
             self.sessions.drain(..).map(|running| (running.session.session, running)).collect();
-        // With the first answer nobody knows how a session came to its bytes.
+        // A session in the first answer has an average rate, but no known current rate.
         let may_be_new = std::mem::replace(&mut self.has_answer, true);
         let running = answer.sessions.into_iter().map(|session| {
             let known = before.get(&session.session).filter(|before| before.can_continue_as(&session));
@@ -122,7 +122,7 @@ mod tests {
         let expected = [[Some(4_000_000.0), Some(0.0)], [Some(16_000.0), Some(8000.0)]];
         assert_eq!(rates(&live), expected, "two seconds; and one that has begun since");
         assert_eq!(live.summary.rates, [4_016_000.0, 8000.0]);
-        // The same answer again: as fast as it was.
+        // A repeated answer does not change the rates.
         live.update(answer(&[(1, 102.0, 6_000_000, 1000), (2, 0.5, 1000, 500)]));
         assert_eq!(rates(&live), expected);
         live.update(answer(&[]));

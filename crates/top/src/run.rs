@@ -1,4 +1,4 @@
-//! Asks, draws, and listens to keys and signals, until the end is asked for.
+//! The event loop: requests answers, draws, and handles keys and signals until the user quits.
 
 use std::io;
 use std::pin::pin;
@@ -11,61 +11,20 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::answer::SessionsResponse;
-use crate::app::App;
-use crate::column::Column;
+use crate::app::{App, TopOptions};
 use crate::draw::draw;
+use crate::error::TopError;
 use crate::keys::{KeyAction, on_key};
-use crate::look::Theme;
 use crate::screen::{Screen, key_events};
 
-/// What was asked for on the command line.
-#[derive(Debug, Clone)]
-pub struct TopOptions {
-    /// How often to ask the relay.
-    pub interval: Duration,
-    /// What to sort by at first.
-    pub sort: Column,
-    /// Words that a session must have to be listed; all while empty.
-    pub filter: String,
-    /// What may be used to draw.
-    pub theme: Theme,
-}
-
-/// Why there is nothing to see.
-#[derive(Debug, thiserror::Error)]
-pub enum TopError {
-    /// The relay, or what is taken for it.
-    #[error("no relay answers at {relay} (is `ekiden run` up?): {why}")]
-    NoAnswer {
-        /// Where it was asked.
-        relay: String,
-        /// What came of it.
-        why: String,
-    },
-    /// Standard input or output is something else.
-    #[error("this takes a terminal: `ekiden top --once` prints one screen, `ekiden status` everything")]
-    NoTerminal,
-    /// It can only write line after line.
-    #[error(
-        "the terminal cannot place text (TERM is {0:?}): set TERM to what it is, or use `ekiden top --once` or \
-         `ekiden status`"
-    )]
-    DumbTerminal(String),
-    /// Reading it, or writing to it.
-    #[error("the terminal failed")]
-    Terminal(#[source] io::Error),
-    /// Watching for signals.
-    #[error("cannot watch for signals")]
-    Signals(#[source] io::Error),
-}
-
-/// A relay that does not answer within this is as good as gone.
+/// A request fails after this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Watches the relay called `relay` until the user has seen enough. `ask` is the question.
+/// Shows the sessions of a relay until the user quits. `relay` is its address for display; `ask` fetches the JSON text
+/// of `/api/sessions`.
 ///
-/// # Errors
-/// When there is no usable terminal, or the relay does not answer the first time. Later it may come and go.
+/// # Errors Fails if there is no usable terminal, or if the relay does not answer the first request. Later failures
+/// only appear on the screen.
 pub async fn run(options: &TopOptions, relay: &str, ask: impl AsyncFn() -> io::Result<String>) -> Result<(), TopError> {
     let mut due = Instant::now();
     let mut app = connect(options, relay, &ask).await?;
@@ -75,7 +34,7 @@ pub async fn run(options: &TopOptions, relay: &str, ask: impl AsyncFn() -> io::R
     due = next_due(due, options.interval);
     let mut answer = pin!(fetch_at(due, &ask));
     loop {
-        screen.draw(&mut app)?;
+        screen.draw(|area, out| draw(&mut app, area, out))?;
         tokio::select! {
             event = keys.recv() => match event {
                 Some(Event::Key(key)) if key.is_release() => {}
@@ -83,8 +42,8 @@ pub async fn run(options: &TopOptions, relay: &str, ask: impl AsyncFn() -> io::R
                 Some(_) => {}
                 None => return Ok(()),
             },
-            heard = &mut answer, if !app.paused => {
-                app.on_response(heard, Instant::now().into_std());
+            result = &mut answer, if !app.paused => {
+                app.on_response(result, Instant::now().into_std());
                 due = next_due(due, options.interval);
                 answer.set(fetch_at(due, &ask));
             }
@@ -93,10 +52,10 @@ pub async fn run(options: &TopOptions, relay: &str, ask: impl AsyncFn() -> io::R
     }
 }
 
-/// One screen of `size` characters by lines as text, of two answers so that there are rates.
+/// Returns one screen of `(width, height)` characters as text. It fetches two answers, because rates need two.
 ///
 /// # Errors
-/// When the relay does not answer.
+/// Fails if the relay does not answer one of the two requests.
 pub async fn run_once(
     options: &TopOptions,
     relay: &str,
@@ -113,7 +72,7 @@ pub async fn run_once(
     Ok(screen_text(&screen))
 }
 
-/// The characters of a screen.
+/// Returns the characters of a screen as lines, without trailing spaces.
 pub(crate) fn screen_text(screen: &Buffer) -> String {
     let line = |row: Rect| {
         let line: String = row.columns().map(|at| screen[(at.x, at.y)].symbol()).collect();
@@ -134,13 +93,14 @@ async fn connect(
     Ok(app)
 }
 
-/// When to ask again: at the beat; but a relay that took long to answer is left alone for as long.
+/// Returns the time of the next request: `every` after the last one was due. After a slow answer it is at least the
+/// answer's delay from now, at most `every`, so that a slow relay is not overloaded.
 fn next_due(due: Instant, every: Duration) -> Instant {
     let now = Instant::now();
     (due + every).max(now + now.duration_since(due).min(every))
 }
 
-/// Asks at that time. Reading a long answer is no matter for the thread that draws.
+/// Fetches and parses an answer at `due`. Parsing runs on a blocking thread because a long answer would delay drawing.
 async fn fetch_at(due: Instant, ask: &impl AsyncFn() -> io::Result<String>) -> Result<SessionsResponse, String> {
     sleep_until(due).await;
     let text = match timeout(ANSWER_TIMEOUT, ask()).await {
@@ -152,7 +112,7 @@ async fn fetch_at(due: Instant, ask: &impl AsyncFn() -> io::Result<String>) -> R
     read.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-/// The signals that ask for the end (signal(7)).
+/// The signals that end the program: SIGTERM, SIGINT and SIGHUP (signal(7)).
 struct TerminationSignals([Signal; 3]);
 
 impl TerminationSignals {

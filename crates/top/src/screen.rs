@@ -1,54 +1,54 @@
-//! The terminal: taken whole, and given back as it was, whatever happens.
+//! The terminal: switched to the alternate screen and raw mode, and restored on drop and on panic.
 
 use std::io::{self, IsTerminal};
 
 use ratatui::DefaultTerminal;
+use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event};
+use ratatui::layout::Rect;
 use tokio::sync::mpsc;
 
-use crate::app::App;
-use crate::draw::draw;
-use crate::run::TopError;
+use crate::error::TopError;
 
-/// The terminal, for as long as this lives. A panic gives it back as well, before it is told of.
+/// Owns the terminal and restores it on drop. A panic restores the terminal before its message is printed.
 pub struct Screen(DefaultTerminal);
 
-/// Keys that nobody has taken yet: a hand is slower than this, and a paste may wait in the terminal.
+/// Capacity of the key channel. Typing is slower than the reader; the rest of a paste waits in the terminal.
 const MAX_PENDING_KEYS: usize = 64;
 
 impl Screen {
-    /// Takes it.
+    /// Switches the terminal to the alternate screen and raw mode.
     ///
     /// # Errors
-    /// When there is none, or none that can place text.
+    /// Fails if standard input or output is no terminal, or if the terminal cannot position text.
     pub fn open() -> Result<Self, TopError> {
         check_terminal()?;
-        let taken = ratatui::try_init().map(Self);
-        taken.map_err(|error| {
-            // Half of it may have been done; and what cannot be undone is what the error tells of.
+        ratatui::try_init().map(Self).map_err(|error| {
+            // A part of the setup may be done. A failure to undo it has the cause that the error reports.
             let _ = ratatui::try_restore();
             TopError::Terminal(error)
         })
     }
 
-    /// Draws, as far as it differs from what is there.
+    /// Draws a frame with `draw`, and writes only the cells that differ from the last frame.
     ///
     /// # Errors
-    /// When the terminal is gone.
-    pub fn draw(&mut self, app: &mut App) -> Result<(), TopError> {
-        self.0.draw(|frame| draw(app, frame.area(), frame.buffer_mut())).map_err(TopError::Terminal)?;
+    /// Fails if writing to the terminal fails.
+    pub fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> Result<(), TopError> {
+        self.0.draw(|frame| draw(frame.area(), frame.buffer_mut())).map_err(TopError::Terminal)?;
         Ok(())
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing any more.
+        // An error means that the terminal is gone, and there is nothing to restore.
         let _ = ratatui::try_restore();
     }
 }
 
-/// Whether text can be placed: both ends are a terminal (isatty(3)), and it is not a dumb one (term(7)).
+/// Checks that standard input and output are terminals (isatty(3)) that can position text: TERM is not `dumb`
+/// (term(7)).
 fn check_terminal() -> Result<(), TopError> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(TopError::NoTerminal);
@@ -59,9 +59,9 @@ fn check_terminal() -> Result<(), TopError> {
     }
 }
 
-/// What comes from the keyboard, and new sizes. The channel ends when the terminal is gone.
+/// Starts to read keyboard and resize events. The channel closes when reading from the terminal fails.
 ///
-/// Reading waits for ever and cannot be called off, so it has a thread, which ends with the process.
+/// `event::read` blocks and cannot be cancelled, so it runs in a thread that ends with the process.
 pub fn key_events() -> mpsc::Receiver<Event> {
     let (sender, receiver) = mpsc::channel(MAX_PENDING_KEYS);
     std::thread::spawn(move || {
@@ -74,17 +74,18 @@ pub fn key_events() -> mpsc::Receiver<Event> {
     receiver
 }
 
-/// How large one screen is: as the terminal, or as `DROP_COLUMNS` and `LINES` say, or 80 by 24.
+/// Returns the width and height of the terminal in characters, else those of the environment variables `COLUMNS` and
+/// `LINES`, else 80 by 24.
 #[must_use]
 pub fn screen_size() -> (u16, u16) {
-    let told = |name, otherwise| {
-        let told = std::env::var(name).ok().and_then(|value| value.parse().ok());
-        told.filter(|size| (1..=1000).contains(size)).unwrap_or(otherwise)
+    let from_env = |name, default| {
+        let size = std::env::var(name).ok().and_then(|value| value.parse().ok());
+        size.filter(|size| (1..=1000).contains(size)).unwrap_or(default)
     };
     let terminal = io::stdout().is_terminal().then(|| ratatui::crossterm::terminal::size().ok()).flatten();
     terminal
         .filter(|(width, height)| *width > 0 && *height > 0)
-        .unwrap_or_else(|| (told("COLUMNS", 80), told("LINES", 24)))
+        .unwrap_or_else(|| (from_env("COLUMNS", 80), from_env("LINES", 24)))
 }
 
 #[cfg(test)]
@@ -98,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells the test from the process that it starts.
+    /// Set in the environment of the child process that the test starts.
     const INSIDE: &str = "EKIDEN_TOP_PANICS";
 
     #[test]
@@ -127,7 +128,7 @@ mod tests {
         assert!(before.contains(LocalModes::ICANON | LocalModes::ECHO) && before == after, "{before:?} {after:?}");
         drop(ours);
         let (mut said, mut master) = (Vec::new(), File::from(master));
-        // Reading ends with EIO when nobody has the other end any more.
+        // Reading ends with EIO after the last descriptor of the other side is closed (pty(7)).
         let _ = master.read_to_end(&mut said);
         let said = String::from_utf8_lossy(&said);
         let place = |text: &str| said.find(text).unwrap_or_else(|| panic!("no {text:?} in {said:?}"));

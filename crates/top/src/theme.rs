@@ -1,21 +1,20 @@
-//! What the terminal can show, and styles for it. Without colour everything is still told apart by words, bold and
-//! reverse.
+//! Capabilities of the terminal and styles. Without colour, words, bold and reverse still make all states distinct.
 
 use std::env;
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::bar;
 
-/// What may be used to draw.
+/// Capabilities of the terminal that drawing may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Theme {
-    /// Colours.
+    /// Whether to use colours.
     pub colour: bool,
-    /// Characters beyond ASCII.
+    /// Whether to use characters beyond ASCII.
     pub unicode: bool,
 }
 
-/// Levels of a plot by how dark a character is.
+/// Levels of a plot in ASCII, by the darkness of the character.
 const ASCII_BARS: bar::Set = bar::Set {
     full: "#",
     seven_eighths: "#",
@@ -29,7 +28,8 @@ const ASCII_BARS: bar::Set = bar::Set {
 };
 
 impl Theme {
-    /// As the environment says: `NO_COLOR` (no-color.org) when it is not empty, and the locale (locale(7)).
+    /// Reads the environment: a non-empty `NO_COLOR` (no-color.org) disables colours, a UTF-8 locale (locale(7))
+    /// enables characters beyond ASCII.
     #[must_use]
     pub fn from_env() -> Self {
         let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
@@ -42,7 +42,7 @@ impl Theme {
         if self.unicode { bar::NINE_LEVELS } else { ASCII_BARS }
     }
 
-    /// What stands for the rest of a text that does not fit.
+    /// Returns the mark at the end of a truncated text.
     pub(crate) fn ellipsis(self) -> &'static str {
         if self.unicode { "…" } else { "~" }
     }
@@ -51,7 +51,7 @@ impl Theme {
         self.coloured(Color::Cyan).add_modifier(Modifier::BOLD)
     }
 
-    /// The heading of the column that is sorted by.
+    /// Returns the style for the heading of the sort column.
     pub(crate) fn sorted(self) -> Style {
         self.heading().add_modifier(Modifier::UNDERLINED)
     }

@@ -1,4 +1,4 @@
-//! The table of sessions: only the rows that are on the screen are looked at.
+//! Draws the table of sessions. The work depends on the number of visible rows only.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,9 +9,9 @@ use crate::app::App;
 use crate::column::Column;
 use crate::fit::fit;
 use crate::live::LiveSession;
-use crate::look::Theme;
+use crate::theme::Theme;
 
-/// Two lines of headings stand over the rows, where the screen has so many.
+/// The two lines of headings are drawn if the table area has at least this many rows.
 const MIN_HEIGHT_FOR_HEADINGS: u16 = 5;
 
 pub fn draw(app: &mut App, area: Rect, out: &mut Buffer) {
@@ -23,30 +23,30 @@ pub fn draw(app: &mut App, area: Rect, out: &mut Buffer) {
     }
     let body = Rect { y: area.y + headed, height: area.height - headed, ..area };
     app.visible_rows = usize::from(body.height).max(1);
-    let look = app.theme;
+    let theme = app.theme;
     let (visible, cursor) = app.list.visible(app.visible_rows, &app.live.sessions);
-    rows(visible, cursor, &columns, look, body, out);
+    rows(visible, cursor, &columns, theme, body, out);
     if app.list.len() == 0 {
         let nothing = if app.list.filter().is_empty() { "no sessions" } else { "no session has that; Esc: no filter" };
-        draw_text(out, (body.x, body.y), nothing, body.width, look, look.dim());
+        draw_text(out, (body.x, body.y), nothing, body.width, theme, theme.dim());
     }
 }
 
-/// Draws `sessions`, as many as there is room for, one of them as selected.
+/// Draws one row per session, as many as fit. Row `selected` is highlighted.
 fn rows<'a>(
     sessions: impl Iterator<Item = &'a LiveSession>,
     selected: usize,
     columns: &[(Column, u16)],
-    look: Theme,
+    theme: Theme,
     area: Rect,
     out: &mut Buffer,
 ) {
     for (at, (row, running)) in area.rows().zip(sessions).enumerate() {
-        let style = if at == selected { look.selected() } else { Style::new() };
+        let style = if at == selected { theme.selected() } else { Style::new() };
         out.set_style(row, style);
         let mut x = row.x;
         for (column, width) in columns {
-            draw_cell(out, (x, row.y), (*column, *width), &column.text(running), look, style);
+            draw_cell(out, (x, row.y), (*column, *width), &column.text(running), theme, style);
             x += width + 1;
         }
     }
@@ -61,27 +61,27 @@ fn headings(columns: &[(Column, u16)], app: &App, area: Rect, out: &mut Buffer) 
     }
 }
 
-/// What both columns of a pair have in common, over the first of them.
-fn groups(columns: &[(Column, u16)], look: Theme, area: Rect, out: &mut Buffer) {
+/// Draws the heading that both columns of a pair (down and up) share, centred over the pair.
+fn groups(columns: &[(Column, u16)], theme: Theme, area: Rect, out: &mut Buffer) {
     let mut x = area.x;
     let mut before = "";
     for (column, width) in columns {
         let group = column.group();
         if group != before && !group.is_empty() {
             let over = 2 * width + 1;
-            draw_text(out, (x, area.y), &format!("{group:^0$}", usize::from(over)), over, look, look.heading());
+            draw_text(out, (x, area.y), &format!("{group:^0$}", usize::from(over)), over, theme, theme.heading());
         }
         before = group;
         x += width + 1;
     }
 }
 
-/// Words at the left, numbers at the right.
-fn draw_cell(out: &mut Buffer, at: (u16, u16), (column, width): (Column, u16), text: &str, look: Theme, style: Style) {
+/// Draws a cell: text is left-aligned, numbers are right-aligned.
+fn draw_cell(out: &mut Buffer, at: (u16, u16), (column, width): (Column, u16), text: &str, theme: Theme, style: Style) {
     let padding = usize::from(width).saturating_sub(text.len());
     if column.is_text() || padding == 0 {
-        draw_text(out, at, text, width, look, style);
+        draw_text(out, at, text, width, theme, style);
     } else {
-        draw_text(out, at, &format!("{:padding$}{text}", ""), width, look, style);
+        draw_text(out, at, &format!("{:padding$}{text}", ""), width, theme, style);
     }
 }

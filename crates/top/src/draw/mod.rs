@@ -1,4 +1,4 @@
-//! From what is known to characters on a screen. Nothing here waits or asks.
+//! Draws the state into a character buffer. No function here blocks or does I/O.
 
 mod list;
 mod plot;
@@ -13,9 +13,9 @@ use ratatui::widgets::Widget;
 
 use crate::app::{App, Page};
 use crate::keys::HELP;
-use crate::look::Theme;
+use crate::theme::Theme;
 
-/// Draws everything.
+/// Draws the whole screen: summary, current page or help, and the line of keys.
 pub fn draw(app: &mut App, area: Rect, out: &mut Buffer) {
     let body = summary::draw(app, area, out);
     match &app.page {
@@ -25,21 +25,21 @@ pub fn draw(app: &mut App, area: Rect, out: &mut Buffer) {
     }
 }
 
-fn draw_help(look: Theme, area: Rect, out: &mut Buffer) {
-    let line = |(keys, what): &(&'static str, &'static str)| {
-        Line::from(vec![Span::styled(format!("{keys:<16}"), look.strong()), Span::raw(*what)])
+fn draw_help(theme: Theme, area: Rect, out: &mut Buffer) {
+    let line = |(keys, effect): &(&'static str, &'static str)| {
+        Line::from(vec![Span::styled(format!("{keys:<16}"), theme.strong()), Span::raw(*effect)])
     };
     let notes = [
         "",
-        "DOWN is toward the client, UP toward the server: of bytes where they go, of",
-        "sections where they lead. Queued and window are packets, retrans segments.",
-        "LIMITED BY is the section that limits the faster direction, and by what.",
-        "Enter has the reason in words.",
+        "DOWN is toward the client, UP toward the server, for bytes and for sections.",
+        "Queued and window count packets, retrans counts segments.",
+        "LIMITED BY names the section that limits the faster direction, and the cause.",
+        "Enter shows the reason in words.",
     ];
     draw_lines(HELP.iter().map(line).chain(notes.map(Line::raw)), area, out);
 }
 
-/// One line under the other, as many as there is room for; how many that were.
+/// Draws lines from the top of `area`, as many as fit, and returns their number.
 fn draw_lines<'a>(lines: impl IntoIterator<Item = Line<'a>>, area: Rect, out: &mut Buffer) -> u16 {
     let mut used = 0;
     for (row, line) in area.rows().zip(lines) {
@@ -49,19 +49,19 @@ fn draw_lines<'a>(lines: impl IntoIterator<Item = Line<'a>>, area: Rect, out: &m
     used
 }
 
-/// Writes a text of at most `width` characters, as far as the screen goes; one that is longer ends in a mark.
-fn draw_text(out: &mut Buffer, (x, y): (u16, u16), text: &str, width: u16, look: Theme, style: Style) {
+/// Writes text into at most `width` columns, clipped at the edge of the screen. Truncated text ends in an ellipsis.
+fn draw_text(out: &mut Buffer, (x, y): (u16, u16), text: &str, width: u16, theme: Theme, style: Style) {
     if !out.area.contains(Position { x, y }) {
         return;
     }
     let width = width.min(out.area.right() - x);
     let (end, _) = out.set_stringn(x, y, text, usize::from(width), style);
     if Span::raw(text).width() > usize::from(width) && end > x {
-        out.set_stringn(end - 1, y, look.ellipsis(), 1, style);
+        out.set_stringn(end - 1, y, theme.ellipsis(), 1, style);
     }
 }
 
-/// A text in lines of `width` at most, each behind `indent`.
+/// Wraps text at spaces into lines of at most `width` characters, each of which starts with `indent`.
 fn wrap(text: &str, indent: &str, width: u16) -> Vec<Line<'static>> {
     let mut lines = vec![indent.to_owned()];
     let mut empty = true;

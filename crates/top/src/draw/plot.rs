@@ -1,4 +1,4 @@
-//! The last minutes of a quantity, as bars of one character each.
+//! Plots the recent history of a quantity as bars, one character wide each.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -8,24 +8,31 @@ use super::draw_text;
 use crate::amount::{milliseconds, short};
 use crate::answer::Direction;
 use crate::history::{History, Quantity};
-use crate::look::Theme;
+use crate::theme::Theme;
 
-/// What stands at the left of a plot is so wide.
+/// Width of the label at the left of a plot, in characters.
 const LABEL_WIDTH: u16 = 30;
 
-/// Draws one, the newest at the right; its scale ends at the highest.
-pub fn draw(history: &History, (quantity, side): (Quantity, Direction), look: Theme, area: Rect, out: &mut Buffer) {
+/// Draws a plot with the newest sample at the right. The vertical scale ends at the highest bar.
+pub fn draw(history: &History, (quantity, side): (Quantity, Direction), theme: Theme, area: Rect, out: &mut Buffer) {
     let series = history.series(quantity, side);
-    draw_text(out, (area.x, area.y), &label(&series, quantity, side), area.width.min(LABEL_WIDTH), look, look.strong());
+    draw_text(
+        out,
+        (area.x, area.y),
+        &label(&series, quantity, side),
+        area.width.min(LABEL_WIDTH),
+        theme,
+        theme.strong(),
+    );
     let area = Rect { x: area.x + LABEL_WIDTH, width: area.width.saturating_sub(LABEL_WIDTH), ..area };
     let bars = bars(&series, usize::from(area.width));
     let free = usize::from(area.width) - bars.len();
     let highest = bars.iter().flatten().copied().max().unwrap_or(0).max(1);
     let data = std::iter::repeat_n(None, free).chain(bars);
-    Sparkline::default().data(data).max(highest).bar_set(look.bars()).style(look.plot()).render(area, out);
+    Sparkline::default().data(data).max(highest).bar_set(theme.bars()).style(theme.plot()).render(area, out);
 }
 
-/// What it is, how much now, and how much at most.
+/// Returns the label of a plot: quantity, current value and maximum.
 fn label(series: &[Option<f32>], quantity: Quantity, side: Direction) -> String {
     let word = match quantity {
         Quantity::Rate => "rate",
@@ -46,7 +53,8 @@ fn label(series: &[Option<f32>], quantity: Quantity, side: Direction) -> String 
     format!("{:<11} {now:>5}, most {most}", format!("{word} {direction}"))
 }
 
-/// At most `width` bars: each the mean of as many neighbours as it takes. In millionths, so that small ones differ.
+/// Reduces the series to at most `width` bars, each the mean of adjacent samples. Bars are in millionths of the unit,
+/// because [`Sparkline`] takes integers.
 fn bars(series: &[Option<f32>], width: usize) -> Vec<Option<u64>> {
     let together = series.len().div_ceil(width.max(1)).max(1);
     let mut bars: Vec<_> = series.rchunks(together).map(mean).collect();

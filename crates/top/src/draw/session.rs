@@ -1,4 +1,4 @@
-//! One session: its two directions, its two sections, its last minutes.
+//! Draws the details of one session: directions, sections and recent history.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -11,24 +11,24 @@ use crate::answer::{ChosenPath, DIRECTIONS, Direction, Limit, Section, Session};
 use crate::app::FollowedSession;
 use crate::history::Quantity::{Queued, Rate, Rtt};
 use crate::history::{History, Quantity};
-use crate::look::Theme;
+use crate::theme::Theme;
 
-/// The plots, the most important first: a low screen has only some.
+/// The plots, the most important first. A low screen shows only the first ones.
 const PLOTS: [(Quantity, Direction); 6] =
     [(Rate, Down), (Rate, Up), (Rtt, Up), (Rtt, Down), (Queued, Up), (Queued, Down)];
 
-/// No plot is higher.
+/// Maximum height of a plot in rows.
 const MAX_PLOT_HEIGHT: u16 = 4;
 
-pub fn draw(followed: &FollowedSession, look: Theme, area: Rect, out: &mut Buffer) {
-    let (title, directions) = (title(followed, look, area.width), directions(followed, look, area.width));
-    let text = title.into_iter().chain(directions).chain(sections(followed, look));
+pub fn draw(followed: &FollowedSession, theme: Theme, area: Rect, out: &mut Buffer) {
+    let (title, directions) = (title(followed, theme, area.width), directions(followed, theme, area.width));
+    let text = title.into_iter().chain(directions).chain(sections(followed, theme));
     let used = draw_lines(text, area, out);
-    plots(&followed.history, look, Rect { y: area.y + used, height: area.height - used, ..area }, out);
+    plots(&followed.history, theme, Rect { y: area.y + used, height: area.height - used, ..area }, out);
 }
 
-/// Whose session it is, and which way it goes.
-fn title(followed: &FollowedSession, look: Theme, width: u16) -> Vec<Line<'static>> {
+/// Returns the lines that identify the session and its path.
+fn title(followed: &FollowedSession, theme: Theme, width: u16) -> Vec<Line<'static>> {
     let Session { session, client, target, server, path, listener, user, peer, trace, chosen, seconds, .. } =
         &followed.running.session;
     let or = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
@@ -38,7 +38,7 @@ fn title(followed: &FollowedSession, look: Theme, width: u16) -> Vec<Line<'stati
     let whose = [named("user", user), named("relay", peer), named("trace", trace)].into_iter().flatten();
     let by = format!("by {}, server {}, listener {}", or(path), or(server), or(listener));
     let mut title = vec![
-        Line::from(vec![Span::styled(over, look.warning()), Span::styled(first, look.strong())]),
+        Line::from(vec![Span::styled(over, theme.warning()), Span::styled(first, theme.strong())]),
         Line::raw(by + &whose.collect::<String>()),
     ];
     if let Some(ChosenPath { reason, why }) = chosen {
@@ -47,8 +47,8 @@ fn title(followed: &FollowedSession, look: Theme, width: u16) -> Vec<Line<'stati
     title
 }
 
-/// How much goes each way, and what limits it.
-fn directions(followed: &FollowedSession, look: Theme, width: u16) -> Vec<Line<'static>> {
+/// Returns rate, bytes and limit of each direction.
+fn directions(followed: &FollowedSession, theme: Theme, width: u16) -> Vec<Line<'static>> {
     let running = &followed.running;
     let direction = |side| {
         let word = match side {
@@ -61,20 +61,20 @@ fn directions(followed: &FollowedSession, look: Theme, width: u16) -> Vec<Line<'
         let by = limit.map_or_else(|| "-".to_owned(), Limit::factor);
         let first = format!("{word:<5}{rate:>5} bit/s, {moved:>5} bytes in all, limited by {by}");
         let why = limit.filter(|limit| !limit.why.is_empty()).map(|limit| wrap(&limit.why, "     ", width));
-        std::iter::once(Line::styled(first, look.strong())).chain(why.into_iter().flatten())
+        std::iter::once(Line::styled(first, theme.strong())).chain(why.into_iter().flatten())
     };
     DIRECTIONS.into_iter().flat_map(direction).collect()
 }
 
-/// What the kernel says of both sections, side by side.
-fn sections(followed: &FollowedSession, look: Theme) -> Vec<Line<'static>> {
+/// Returns the kernel's figures of both sections side by side (`TCP_INFO`, tcp(7)).
+fn sections(followed: &FollowedSession, theme: Theme) -> Vec<Line<'static>> {
     let pick = |side| followed.running.session.section(side);
     let row = |name: &str, text: fn(&Section) -> Option<String>| {
         let [down, up] = DIRECTIONS.map(|side| pick(side).and_then(text).unwrap_or_else(|| "-".to_owned()));
         Line::raw(format!("{name:<30}{down:<24}{up}"))
     };
     vec![
-        Line::styled(format!("{:<30}{:<24}{}", "section", "down, to the client", "up, to the server"), look.heading()),
+        Line::styled(format!("{:<30}{:<24}{}", "section", "down, to the client", "up, to the server"), theme.heading()),
         row("RTT ms", |section| section.rtt_seconds.map(milliseconds)),
         row("RTT without queues", |section| section.base_rtt_seconds.map(milliseconds)),
         row("packets: window, queued", |section| {
@@ -97,15 +97,15 @@ fn sections(followed: &FollowedSession, look: Theme) -> Vec<Line<'static>> {
     ]
 }
 
-/// As many as there is room for, and below them how far back they go.
-fn plots(history: &History, look: Theme, area: Rect, out: &mut Buffer) {
+/// Draws as many plots as fit, and below them the time that they cover.
+fn plots(history: &History, theme: Theme, area: Rect, out: &mut Buffer) {
     let count = PLOTS.len().min(usize::from(area.height.saturating_sub(1)));
     let Some(height) = (area.height.saturating_sub(1)).checked_div(count as u16) else { return };
     let height = height.min(MAX_PLOT_HEIGHT);
-    for (at, what) in PLOTS[..count].iter().enumerate() {
+    for (at, plot) in PLOTS[..count].iter().enumerate() {
         let y = area.y + at as u16 * height;
-        plot::draw(history, *what, look, Rect { y, height, ..area }, out);
+        plot::draw(history, *plot, theme, Rect { y, height, ..area }, out);
     }
     let axis = format!("the last {}, the newest at the right", age(history.span()));
-    draw_text(out, (area.x, area.y + count as u16 * height), &axis, area.width, look, look.dim());
+    draw_text(out, (area.x, area.y + count as u16 * height), &axis, area.width, theme, theme.dim());
 }

@@ -1,4 +1,4 @@
-//! The two lines at the top and the one at the bottom.
+//! Draws the two summary lines at the top and the line of keys at the bottom.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,10 +9,10 @@ use crate::amount::short;
 use crate::answer::Pool;
 use crate::app::{App, Page};
 
-/// Below so many rows there is only the body.
+/// Screens with fewer rows show only the body, and a line while the relay does not answer.
 const MIN_HEIGHT: u16 = 8;
 
-/// Draws them, as far as there is room; what is left.
+/// Draws the three lines if they fit, and returns the remaining area.
 pub fn draw(app: &App, area: Rect, out: &mut Buffer) -> Rect {
     let (x, bottom) = (area.x, area.bottom());
     if area.height < MIN_HEIGHT {
@@ -34,7 +34,7 @@ fn inset(area: Rect, above: u16, under: u16) -> Rect {
     Rect { y: area.y + above, height: area.height - above - under, ..area }
 }
 
-/// Which relay, and how much goes through it.
+/// Returns the relay's version and address, its number of sessions, and their total rates.
 fn relay_line(app: &App) -> String {
     let (summary, count) = (&app.live.summary, app.live.sessions.len());
     let [down, up] = summary.rates.map(short);
@@ -48,7 +48,7 @@ fn outage_line(app: &App) -> Option<String> {
     Some(format!("no answer from {}{since}: {}; is `ekiden run` up? Still asking", app.relay, lost.why))
 }
 
-/// How it is listed, and what else the relay has.
+/// Returns sort order and filter of the list, and the relay's pipes and pools.
 fn state_line(app: &App) -> String {
     let (list, summary) = (&app.list, &app.live.summary);
     let mut parts = Vec::new();
@@ -82,9 +82,9 @@ fn pool_text(pool: &Pool) -> String {
 
 fn key_line(app: &App) -> String {
     match &app.page {
-        _ if app.shows_help => "any key goes back, q ends".to_owned(),
+        _ if app.shows_help => "any key goes back, q quits".to_owned(),
         Page::List => "q end  Enter session  / filter  < > sort  r reverse  p pause  ? help".to_owned(),
-        Page::Filter { .. } => format!("filter: {}_   Enter keeps it, Esc takes it back", app.list.filter()),
+        Page::Filter { .. } => format!("filter: {}_   Enter applies it, Esc restores the old one", app.list.filter()),
         Page::Session(_) => "q end  Esc back to the list  p pause  ? help".to_owned(),
     }
 }

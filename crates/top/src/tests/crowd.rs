@@ -1,4 +1,4 @@
-//! Ten thousand sessions: the work of a screen is that of its rows, and what is kept has a bound. Counted, not timed.
+//! Ten thousand sessions: drawing accesses only visible rows, and memory is bounded. The tests count, they do not time.
 
 use super::*;
 use crate::answer::Session;
@@ -46,7 +46,7 @@ fn moving_does_not_sort_and_drawing_changes_nothing() {
     feed(&mut app, crowd(1));
     feed(&mut app, crowd(2));
     let before = listed(&app);
-    // Were anything sorted again, this would show.
+    // Change the sort keys, so that sorting again would change the order.
     for running in &mut app.live.sessions {
         running.session.bytes_down = 0;
     }

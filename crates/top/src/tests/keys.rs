@@ -1,4 +1,4 @@
-//! What keys do.
+//! Effects of keys.
 
 use super::*;
 use crate::app::Page;
@@ -134,7 +134,7 @@ fn help_has_every_key_and_goes_back_where_it_was() {
     for (keys, what) in HELP {
         assert!(shown.iter().any(|line| line.starts_with(keys) && line.ends_with(what)), "{keys}: {shown:#?}");
     }
-    assert!(shown.iter().any(|line| line.ends_with("in words.")), "all of it: {shown:#?}");
+    assert!(shown.iter().any(|line| line.ends_with("in words.")), "the last line of the notes: {shown:#?}");
     press_key(&mut app, KeyCode::Char('x'));
     assert!(lines(&mut app, 80, 24)[2].starts_with("Session "));
 }

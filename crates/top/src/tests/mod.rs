@@ -1,4 +1,4 @@
-//! The whole program but for the terminal and the relay: answers and keys in, screens out.
+//! Tests of the whole program without terminal and relay: they feed answers and keys and check screens.
 
 mod crowd;
 mod keys;
@@ -14,10 +14,10 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::{Value, json};
 
 use crate::answer::SessionsResponse;
-use crate::app::App;
+use crate::app::{App, TopOptions};
 use crate::draw::draw;
 use crate::keys::{KeyAction, on_key};
-use crate::run::{TopOptions, screen_text};
+use crate::run::screen_text;
 use crate::{Column, Direction, Theme};
 
 const PLAIN: Theme = Theme { colour: false, unicode: true };
@@ -31,7 +31,7 @@ fn app() -> App {
     App::new("127.0.0.1:9090", &options())
 }
 
-/// A section with that round trip.
+/// A section with this round-trip time in seconds and queue length in packets.
 fn section(rtt: f64, queued: u64) -> Value {
     json!({
         "congestion": "bbr", "rtt_seconds": rtt, "base_rtt_seconds": rtt * 0.9, "min_rtt_seconds": rtt * 0.9,
@@ -41,7 +41,7 @@ fn section(rtt: f64, queued: u64) -> Value {
     })
 }
 
-/// A session that carries so many bytes in each second of its life, and more than half as many of others.
+/// A session that transfers `rate` bytes down and `rate / 64` bytes up per second of its age.
 fn session(number: u64, target: &str, seconds: u64, rate: u64) -> Value {
     json!({
         "session": number, "listener": "socks", "client": format!("203.0.113.{}:50555", number % 250),
@@ -58,7 +58,7 @@ fn answer(sessions: &[Value]) -> SessionsResponse {
     SessionsResponse::parse(&answer.to_string()).unwrap()
 }
 
-/// Three sessions, so many seconds later.
+/// Three sessions, `second` seconds after the start of the test.
 fn three_sessions(second: u64) -> SessionsResponse {
     let mut fast = session(17, "files.example.org:443", 100 + second, 101_250_000);
     fast["limits"] = json!({
@@ -83,14 +83,14 @@ fn feed(app: &mut App, answer: SessionsResponse) {
     app.on_response(Ok(answer), Instant::now());
 }
 
-/// What a terminal of that size shows.
+/// Draws the screen of a terminal of this size.
 fn screen(app: &mut App, width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(app, frame.area(), frame.buffer_mut())).unwrap();
     terminal.backend().buffer().clone()
 }
 
-/// The same as lines.
+/// Returns the screen as lines of text.
 fn lines(app: &mut App, width: u16, height: u16) -> Vec<String> {
     screen_text(&screen(app, width, height)).lines().map(str::to_owned).collect()
 }

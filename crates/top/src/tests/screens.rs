@@ -1,4 +1,4 @@
-//! What is drawn, to the letter.
+//! Exact contents of screens.
 
 use ratatui::style::{Color, Modifier};
 

@@ -1,4 +1,4 @@
-//! Relays that go away, answer strangely, or carry strange names; screens of every size.
+//! Relays that stop answering, answer unexpectedly, or have unusual names; screens of all sizes.
 
 use std::io;
 
