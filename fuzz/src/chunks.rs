@@ -1,10 +1,10 @@
-//! A chunked body, decoded in the simplest way.
+//! A minimal decoder of the chunked transfer coding (RFC 9112, 7.1), as a reference for the fuzz targets.
 
 use ekiden_proto::wire::http::Headers;
 use ekiden_proto::wire::http::chunked::{ChunkHead, parse_chunk_end, parse_trailers};
 
-/// The data, the trailers and the number of bytes used of a whole body; `None` for any other bytes. `limit` is the longest
-/// trailer section, in bytes.
+/// Returns the data, the trailers and the number of bytes used of a complete body, else `None`. `limit` is the maximum
+/// length of the trailer section in bytes.
 #[must_use]
 pub fn decode(bytes: &[u8], limit: usize) -> Option<(Vec<u8>, Headers, usize)> {
     let (mut data, mut at) = (Vec::new(), 0);

@@ -1,15 +1,16 @@
-//! A careless reader: takes a head apart the way the worst server or proxy would.
+//! A lenient HTTP head parser, as lax as the worst server or proxy. It checks that heads are safe from request
+//! smuggling.
 //!
-//! Lines end at any CR or LF, and white space around a name is dropped. When even this reader finds the framing that we
-//! decided on, and no second one, nobody can be talked into another: that is the smuggling property. It must hold for
-//! what we accept, since a proxy before us may be the careless one, and for what we write.
+//! Lines end at any CR or LF, and white space around a name is dropped. If this parser finds exactly the framing that
+//! ekiden has chosen, no other parser can find a different one. This must hold for accepted heads, because a proxy
+//! before ekiden may be lenient, and for written heads.
 
 use ekiden_proto::wire::http::BodyFraming;
 
-/// Checks that a head can only be read as having this body.
+/// Checks that a head permits no other framing than `body`.
 ///
 /// # Panics
-/// When a careless reader finds another framing, or a second head.
+/// Panics if the lenient parser finds another framing or a second head.
 pub fn assert_same_framing(head: &[u8], body: BodyFraming) {
     assert!(head.ends_with(b"\r\n\r\n"), "the head has no end");
     let inner = &head[..head.len() - 4];
@@ -28,7 +29,7 @@ pub fn assert_same_framing(head: &[u8], body: BodyFraming) {
     }
 }
 
-/// The values of all lines that could pass for a field called `name`.
+/// Returns the values of all lines that a lenient parser accepts as a field called `name`.
 fn fields(head: &[u8], name: &[u8]) -> Vec<Vec<u8>> {
     let lines = head.split(|byte| matches!(byte, b'\r' | b'\n' | b'\0' | 0x0b | 0x0c));
     let pairs = lines.filter_map(|line| Some((line, line.iter().position(|byte| *byte == b':')?)));

@@ -1,6 +1,7 @@
-//! What every parser of ekiden promises, as assertions for the fuzz targets in `src/bin`.
+//! The contract of all parsers of ekiden, as assertions for the fuzz targets in `src/bin`.
 //!
-//! The one idea: an answer, once given, stands. Whoever feeds a parser in pieces gets what he would have got at once.
+//! A result is final: more input never changes a value or an error. Input in pieces gives the result of the whole
+//! input.
 
 pub mod chunks;
 pub mod lax;
@@ -9,10 +10,10 @@ use std::fmt::Debug;
 
 use ekiden_proto::wire::{Parsed, WireError};
 
-/// Parses `bytes` and checks the answer against shorter and longer inputs; the value when there is one.
+/// Parses `bytes`, checks the result against those of shorter and longer inputs, and returns the value, if any.
 ///
 /// # Panics
-/// When more bytes change a value or a refusal, or when fewer bytes already were refused or enough.
+/// Panics if more bytes change a value or an error, or if fewer bytes give a value or an error other than `Incomplete`.
 pub fn check_prefixes<T: PartialEq + Debug>(bytes: &[u8], parse: impl Fn(&[u8]) -> Parsed<T>) -> Option<(T, usize)> {
     let answer = parse(bytes);
     let needed = match &answer {
@@ -30,7 +31,7 @@ pub fn check_prefixes<T: PartialEq + Debug>(bytes: &[u8], parse: impl Fn(&[u8]) 
     }
     if answer != Err(WireError::Incomplete) {
         for tail in [b"\r\n\r\n".as_slice(), b"\0", b"0"] {
-            // A refusal stands, though not for the same reason: what is too large may turn out invalid.
+            // An error stays an error, but its kind may change: input that is too large may turn out to be invalid.
             let longer = parse(&[bytes, tail].concat());
             let stands =
                 if answer.is_ok() { longer == answer } else { !matches!(longer, Ok(_) | Err(WireError::Incomplete)) };

@@ -1,4 +1,4 @@
-//! Targets, networks and quantities: what is read can be written and reads the same again.
+//! Targets, networks and quantities: a parsed value survives a round trip through its text.
 #![no_main]
 
 use std::fmt::{Debug, Display};
@@ -36,7 +36,8 @@ fn round_trip<T: FromStr + Display + PartialEq + Debug>(text: &str) {
     }
 }
 
-/// An address that is private stays so in its IPv4-mapped form, and makes every address private that contains it.
+/// Checks that the IPv4-mapped form of an address is private exactly if the address is, and that an IPv6 address that
+/// embeds a private IPv4 address is private.
 fn check_embedded(v6: Ipv6Addr) {
     let v4 = Ipv4Addr::from_bits(v6.to_bits() as u32);
     assert_eq!(is_private(IpAddr::V4(v4), &[]), is_private(IpAddr::V6(v4.to_ipv6_mapped()), &[]));

@@ -1,5 +1,5 @@
-//! A chunked body that is forwarded, in pieces of all sizes: the receiver gets the data and the trailers of the body, and the
-//! sizes of the pieces change nothing.
+//! Forwarding of a chunked body in pieces of all sizes: the receiver gets the data and the trailers of the body,
+//! whatever the sizes of the pieces.
 #![no_main]
 
 use ekiden_fuzz::chunks::decode;
@@ -12,14 +12,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let whole = decode(body, MAX_TRAILERS);
     for coding in [BodyCoding::Chunks, BodyCoding::Plain] {
         let at_once = forward(body, coding, [usize::MAX; 4]).ok();
-        // A refusal stands, though not for the same reason.
+        // An error stays an error, but its kind may change.
         assert_eq!(forward(body, coding, sizes).ok(), at_once, "pieces of {sizes:?}");
         match (&whole, at_once) {
             (Some((data, trailers, used)), Some((out, taken))) => {
                 assert_eq!(taken, *used);
                 match coding {
                     BodyCoding::Plain => assert_eq!(out, *data),
-                    // A space is written behind each colon, so trailers may grow beyond the limit.
+                    // The encoder writes a space after each colon, so trailers may grow beyond the limit.
                     BodyCoding::Chunks => {
                         assert_eq!(decode(&out, usize::MAX), Some((data.clone(), trailers.clone(), out.len())));
                     }
@@ -31,8 +31,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// The bytes for the receiver and the number of bytes used, when `body` arrives in pieces of these sizes in turn. Ready bytes
-/// are sent before each wait, as the relay does.
+/// Forwards `body` in pieces of these sizes in turn, and returns the bytes for the receiver and the number of bytes
+/// used. Ready bytes are sent before each wait, as in the relay.
 fn forward(body: &[u8], coding: BodyCoding, sizes: [usize; 4]) -> Result<(Vec<u8>, usize), WireError> {
     let mut chunks = ChunkForwarder::new(coding);
     let mut arriving = ArrivingBody { body, sizes: sizes.into_iter().cycle(), end: 0 };
@@ -63,7 +63,7 @@ fn forward(body: &[u8], coding: BodyCoding, sizes: [usize; 4]) -> Result<(Vec<u8
     Ok((out, at))
 }
 
-/// A body of which the first `end` bytes have arrived.
+/// A body whose first `end` bytes have arrived.
 struct ArrivingBody<'a> {
     body: &'a [u8],
     sizes: std::iter::Cycle<std::array::IntoIter<usize, 4>>,

@@ -1,4 +1,4 @@
-//! The chunked coding, line by line and as a whole body that is decoded, coded anew and decoded again.
+//! The chunked transfer coding: single lines, and a complete body that is decoded, encoded and decoded again.
 #![no_main]
 
 use ekiden_fuzz::check_prefixes;
@@ -15,7 +15,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Some((data, trailers, used)) = decode(bytes, LIMIT) {
         assert_eq!(decode(&bytes[..used], LIMIT), Some((data.clone(), trailers.clone(), used)));
         let coded = encode(&data, &trailers);
-        // We write a space behind each colon, so trailers may grow beyond the limit.
+        // The encoder writes a space after each colon, so trailers may grow beyond the limit.
         assert_eq!(decode(&coded, usize::MAX), Some((data, trailers, coded.len())));
     }
 });

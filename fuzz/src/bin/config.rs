@@ -1,14 +1,14 @@
-//! Configuration files and listener URLs: no panic, and no secret in what is said about them.
+//! Configuration files and listener URLs: no panic, and no secret in error messages and debug output.
 #![no_main]
 
 use ekiden_relay::config::read::{Flags, from_text, load};
 
-/// No honest text holds it by chance.
+/// A password that messages do not contain by chance.
 const SECRET: &str = "kB3qX9vT";
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // These keys name files to read; a fuzzer would find /dev/zero.
+    // These keys name files to read, and a fuzzer would find /dev/zero.
     if ["users", "peers", "file"].iter().any(|key| text.contains(key)) {
         return;
     }
@@ -16,7 +16,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         Ok(config) => format!("{config:?}"),
         Err(mistakes) => mistakes.to_string(),
     };
-    // Only hop URLs hold passwords; where else one is written, it is no secret.
+    // Only hop URLs contain passwords. At any other place the text is not a secret.
     if text.lines().all(|line| !line.contains("PASSWORD") || line.starts_with("forward = [\"socks5://me:PASSWORD@")) {
         assert!(!said.contains(SECRET), "{said}");
     }

@@ -1,15 +1,15 @@
-//! What stands in the shared place of a fleet: no panic, and nobody is believed without the signatures.
+//! Entries in the shared storage of a fleet: no panic, and no entry is accepted without valid signatures.
 #![no_main]
 
 use ekiden_proto::fleet::{EntryError, FleetEntry, SignedCertificate, VerifyKey};
 
-/// That of the seeds.
+/// The fleet key that signed the seeds.
 const FLEET: &str = "WTg+R3cwkrb71IPWm7IjyZuAc1BkzIsyBsQxPqQPnh8=";
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let fleet: VerifyKey = FLEET.parse().expect("a fleet key");
     match FleetEntry::parse_and_verify(bytes, &fleet, None) {
-        // Who is believed is one of the seeds: nobody else has the keys.
+        // Only a seed can be valid: the fuzzer does not have the signing keys.
         Ok(entry) => assert_eq!(entry.signed_certificate.verify(&fleet), Ok(())),
         Err(
             EntryError::KeyMismatch | EntryError::NotYetValid(_) | EntryError::Expired(_) | EntryError::Replayed { .. },

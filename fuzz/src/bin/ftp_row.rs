@@ -1,4 +1,4 @@
-//! Lines of an FTP server's list: no panic, and no name that means anything in HTML or as a link.
+//! Lines of an FTP directory listing: no panic, and no name that has a special meaning in HTML or in a link.
 #![no_main]
 
 use ekiden_relay::ftp_row;
@@ -11,7 +11,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// A row has the tags that we write, and a link of one segment.
+/// Checks that a row contains only the expected tags, and a link with one path segment.
 fn check(page: &str) {
     let Some(row) = page.strip_suffix("</td></tr>\n") else { return assert_eq!(page, "") };
     assert!(!row.contains(|c: char| c.is_control()), "{page:?}");

@@ -1,4 +1,4 @@
-//! Requests as a forward proxy treats them: read, rewritten, written, and read again as the same request.
+//! Requests in a forward proxy: parsed, rewritten and written, a request parses as an equal request again.
 #![no_main]
 
 use ekiden_fuzz::{check_prefixes, lax};
@@ -8,7 +8,7 @@ use ekiden_proto::wire::http::rewrite::{
 };
 use ekiden_proto::wire::http::{BodyFraming, Headers, RequestHead, RequestTarget, Scheme};
 
-/// As `limits.head` is by default.
+/// The default of `limits.head` in bytes.
 const LIMIT: usize = 64 << 10;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -19,7 +19,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Some((user, password)) = head.headers.get("Proxy-Authorization").and_then(parse_basic) {
         assert_eq!(parse_basic(write_basic(&user, &password).as_bytes()), Some((user, password)));
     }
-    // Via and Host may be added.
+    // The proxy may add Via and Host.
     if head.headers.len() <= 98 {
         for target in forward_targets(&head.target) {
             check_forwarded(&head, &target);
@@ -27,7 +27,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// How the request may be sent on: to the server, or to the next proxy.
+/// Returns the request targets with which the request may be forwarded, to the server or to the next proxy.
 fn forward_targets(form: &RequestTarget) -> Vec<String> {
     match form {
         RequestTarget::Authority(target) => vec![target.to_string()],
@@ -69,7 +69,7 @@ fn forward_headers(head: &RequestHead) -> Headers {
     match &head.target {
         RequestTarget::Absolute { authority_text, .. } => set_host(&mut headers, authority_text),
         RequestTarget::Authority(target) => set_host(&mut headers, &target.to_string()),
-        // HTTP/1.0 may come without, and we write 1.1.
+        // An HTTP/1.0 request may lack Host, but the proxy writes HTTP/1.1.
         RequestTarget::Origin(_) | RequestTarget::Asterisk if headers.get("Host").is_none() => {
             set_host(&mut headers, "")
         }

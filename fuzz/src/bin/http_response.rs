@@ -1,5 +1,5 @@
-//! Responses as a forward proxy treats them: read, rewritten, written, and read again as the same response.
-//! The first byte of the input, `0` to `3`, chooses the method of the request that is answered.
+//! Responses in a forward proxy: parsed, rewritten and written, a response parses as an equal response again.
+//! The first byte of the input, `0` to `3`, selects the method of the request.
 #![no_main]
 
 use ekiden_fuzz::{check_prefixes, lax};
@@ -7,7 +7,7 @@ use ekiden_proto::wire::http::connect::cause_of;
 use ekiden_proto::wire::http::rewrite::{add_via, is_keep_alive, set_framing, strip_hop_by_hop, write_response};
 use ekiden_proto::wire::http::{BodyFraming, ResponseHead};
 
-/// As `limits.head` is by default.
+/// The default of `limits.head` in bytes.
 const LIMIT: usize = 64 << 10;
 const METHODS: [&str; 4] = ["GET", "HEAD", "CONNECT", "POST"];
 
@@ -16,7 +16,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let method = METHODS[usize::from(*first) % METHODS.len()];
     let Some((head, used)) = check_prefixes(bytes, |bytes| ResponseHead::parse(bytes, LIMIT, method)) else { return };
     assert!(used <= LIMIT && (100..1000).contains(&head.status));
-    // Their framing fields are ignored, whatever they say.
+    // The framing fields of these responses are ignored.
     let unframed = matches!(head.status, 100..200 | 204) || (method == "CONNECT" && head.status / 100 == 2);
     if unframed || method == "HEAD" || head.status == 304 {
         assert_eq!(head.body, BodyFraming::Empty);

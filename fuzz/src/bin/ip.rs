@@ -1,4 +1,4 @@
-//! Packets of a tunnel: one has one length, and what is read can be written plainly.
+//! IP packets of a tunnel: a packet has exactly one valid length, and a parsed header survives a round trip.
 #![no_main]
 
 use std::net::IpAddr;
@@ -14,23 +14,23 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let mut plain = bytes.to_vec();
     match &mut plain[..] {
         [_, service, ..] if head.source.is_ipv4() => *service = !*service,
-        // The class is in both, and the version beside it.
+        // IPv6: byte 1 has bits of the traffic class and of the flow label. The version is in byte 0.
         [_, label, ..] => *label = !*label,
         _ => unreachable!("a header has more"),
     }
-    assert_eq!(IpHeader::parse(&plain), Ok(head), "what nobody looks at has changed it");
-    // Extension headers and fragments cannot be written so plainly.
+    assert_eq!(IpHeader::parse(&plain), Ok(head), "an ignored field changed the result");
+    // `write` writes no extension headers and no fragments.
     if head.port.is_some() {
         assert_eq!(IpHeader::parse(&write(&head)), Ok(head));
     }
 });
 
-/// Whether it may be a later fragment: in IPv6, whether there is any extension header.
+/// Returns whether the packet may be a fragment other than the first. For IPv6: whether it has an extension header.
 fn is_fragment(bytes: &[u8]) -> bool {
     if bytes[0] >> 4 == 4 { bytes[6] & 0x1f | bytes[7] != 0 } else { bytes[6] != TCP }
 }
 
-/// The shortest packet that says the same.
+/// Writes the shortest packet with this header.
 fn write(head: &IpHeader) -> Vec<u8> {
     let mut packet = match (head.source, head.destination) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {

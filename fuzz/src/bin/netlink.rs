@@ -1,4 +1,4 @@
-//! Messages and attributes of the kernel (netlink(7)): no panic, nothing outside of the bytes, and an end.
+//! Messages and attributes of the kernel (netlink(7)): no panic, no access beyond the input, and termination.
 #![no_main]
 
 use ekiden_sys::netlink::{Message, attribute, attributes, messages};
@@ -7,7 +7,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert!(messages(bytes).count() <= bytes.len() / 16);
     for message in messages(bytes) {
         let Message::Other(body) = message else { continue };
-        // Behind the header of the family, and without one.
+        // With the header of the family, and without one.
         for at in [0, 4, 12, 16, 20] {
             check(body.get(at..).unwrap_or_default(), 4);
         }
@@ -15,7 +15,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     check(bytes, 4);
 });
 
-/// Attributes that were read, and written again, are read as the same; values of some attributes are attributes.
+/// Checks that attributes survive a round trip, also nested ones.
 fn check(bytes: &[u8], depth: u8) {
     let read: Vec<_> = attributes(bytes).collect();
     assert!(read.len() <= bytes.len().div_ceil(4));

@@ -1,14 +1,14 @@
-//! Files of peers: no panic, and no key in what is said about them.
+//! Peers files: no panic, and no key in error messages.
 #![no_main]
 
 use ekiden_relay::config::Peers;
 
-/// No honest text holds it by chance.
+/// A part of a key that messages do not contain by chance.
 const SECRET: &str = "kB3qX9vT";
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // A name is no secret, wherever it comes from.
+    // A name is not a secret, even if it contains this text.
     let named = |line: &str| line.split_whitespace().skip(1).any(|word| word.contains("+IK08"));
     if text.lines().any(named) {
         return;

@@ -1,16 +1,16 @@
-//! A stream of records that arrives in pieces of all sizes, with a bit inverted, a byte inserted or bytes left out: the opened
-//! bytes are a beginning of the sealed ones, and the end of the stream follows only all of them. Nothing is read behind the
-//! first record while other bytes than records may follow.
+//! A stream of records that arrives in pieces of all sizes, with a bit inverted, a byte inserted or bytes removed: the
+//! opened bytes are a prefix of the sealed ones, and the stream only ends after all of them. Nothing is read beyond the
+//! first record while bytes other than records may follow.
 //!
-//! Input: the change (1 byte), its place (2), the number of records with the cipher and the limit of the first record (1), a
-//! byte for the length of each record, and the sizes of the reads.
+//! Input: the change (1 byte), its offset (2), the number of records with the cipher and the limit of the first record
+//! (1), a byte for the length of each record, and the sizes of the reads.
 #![no_main]
 
 use ekiden_proto::wire::section::RecordKey;
 use ekiden_proto::wire::section::reader::RecordReader;
 use ekiden_proto::wire::section::record::{Cipher, HEADER_LENGTH, MAX_PLAINTEXT, TAG_LENGTH};
 
-/// Longest plaintext of the first record, where it is limited, in bytes.
+/// Maximum plaintext of the first record in bytes, if it is limited.
 const FIRST: usize = 100;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -41,12 +41,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert!(plain.starts_with(&opened), "bytes that were not sealed");
     assert!(!ended || opened.len() == plain.len(), "an end in the middle");
     if change % 4 == 0 {
-        // A byte inserted beside an equal one, or behind the end, may leave all records valid; without a change all must be.
+        // A byte inserted beside an equal one, or after the end, may leave all records valid, so only an unchanged
+        // stream tells whether the end must be found.
         assert_eq!(ended, !limited || first <= FIRST, "the end of an unchanged stream");
     }
 });
 
-/// Lengths of plaintext: small ones, of which several are opened as one; some that are longer than a read; the longest.
+/// Maps a byte to a plaintext length: short ones, of which several are opened at once, some longer than a read, and the
+/// maximum.
 fn length(byte: u8) -> usize {
     match byte {
         0xff => MAX_PLAINTEXT,
@@ -55,7 +57,7 @@ fn length(byte: u8) -> usize {
     }
 }
 
-/// The same key for both sides: a handshake for each input would take most of the time.
+/// Returns a fixed key for both sides, because a handshake per input would take most of the time.
 fn key(cipher: Cipher) -> RecordKey {
     RecordKey::new(cipher, &[7; 32])
 }
@@ -66,7 +68,7 @@ fn seal(key: &mut RecordKey, plaintext: &[u8], stream: &mut Vec<u8>) {
     key.seal(&mut stream[start..]);
 }
 
-/// The bytes opened until the end, an error or the last byte, and whether the end was among them.
+/// Opens records until the end, an error or the last byte. Returns the opened bytes and whether the end was found.
 fn open(key: RecordKey, mut limited: bool, stream: &[u8], reads: &[u8]) -> (Vec<u8>, bool) {
     let mut reader = RecordReader::new(key, FIRST);
     if !limited {

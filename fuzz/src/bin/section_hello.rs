@@ -1,4 +1,4 @@
-//! The first frame each way, and what both sides make of it: whatever arrives, nobody is let in.
+//! The handshake messages of a section, as both sides parse them: no fuzzed input authenticates.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -8,7 +8,7 @@ use ekiden_fuzz::check_prefixes;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::wire::section::{Hello, NoiseInitiator, NoiseResponder, Refusal, TicketIssuer, Versions};
 
-/// The keys of the example in docs/section-protocol.md, whose first hello is among the seeds.
+/// The listener's private key in the example of docs/section-protocol.md, whose first hello is among the seeds.
 static LISTENER: LazyLock<PrivateKey> =
     LazyLock::new(|| PrivateKey::from_file("IiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiIiI=").expect("a key"));
 static DIALLER: LazyLock<PublicKey> =
@@ -26,7 +26,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 
 fn check_listener(hello: &Hello) {
     match NoiseResponder::read(&LISTENER, hello, Versions::SUPPORTED) {
-        // Only who has the private key can have made it: it is the seed itself.
+        // Only the holder of the private key can create a valid hello, so this is the seed.
         Ok((responder, peer)) => {
             assert_eq!(peer, *DIALLER);
             let (transport, answer) = responder.accept(None);
@@ -41,14 +41,14 @@ fn check_listener(hello: &Hello) {
     }
 }
 
-/// Nobody has a ticket of this process.
+/// Checks that resumption fails: no input contains a ticket of this process.
 fn check_listener_resumption(hello: &Hello) {
     let read =
         NoiseResponder::read_resumption((&TICKETS, &DIALLER), hello, Versions::SUPPORTED, Duration::ZERO).map(drop);
     assert!(matches!(read, Err(Refusal::UnknownTicket | Refusal::Version(_))));
 }
 
-/// No recording answers a new hello.
+/// Checks that no recorded answer completes a new handshake.
 fn check_dialler(hello: &Hello) {
     let (initiator, _) = NoiseInitiator::begin(&LISTENER, &DIALLER, Versions::SUPPORTED);
     assert!(initiator.finish(hello).is_err());

@@ -1,4 +1,4 @@
-//! Keys as text: a key has one text, a key file one private key, and nothing shows it.
+//! Keys as text: a key has exactly one text, a key file has one private key, and debug output does not show it.
 #![no_main]
 
 use ekiden_proto::key::{PrivateKey, PublicKey};

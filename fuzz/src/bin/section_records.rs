@@ -1,5 +1,5 @@
-//! Records and what is in the first of them. What reads as OPEN or ANSWER has no other form, and a record opens once, at
-//! its place, unchanged.
+//! Records, and the messages in the first one. OPEN and ANSWER have exactly one encoding. A record opens once, in its
+//! place, unchanged.
 #![no_main]
 
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ use ekiden_proto::wire::section::{
 };
 
 thread_local! {
-    /// Both ends of a connection, the dialler's first.
+    /// The keys of both ends of a connection, the dialler's first.
     static ENDS: RefCell<(TransportKeys, TransportKeys)> = RefCell::new(connect());
 }
 
@@ -47,7 +47,7 @@ fn check_answer(bytes: &[u8]) {
     if let Ok(answer) = OpenAnswer::read(bytes) {
         assert!(bytes.len() <= OpenAnswer::MAX_LENGTH);
         let mut written = answer.write();
-        // A cause of a later version is the one thing that we cannot write.
+        // Only a cause of a later version cannot be written.
         if Cause::from_code(bytes[0]).code() != bytes[0] {
             written[0] = bytes[0];
         }
@@ -56,7 +56,7 @@ fn check_answer(bytes: &[u8]) {
     }
 }
 
-/// Whatever comes from somebody without the key stays closed.
+/// Checks that a record from a sender without the key does not open.
 fn check_foreign_record(key: &mut RecordKey, bytes: &[u8]) {
     if let Some(header) = bytes.first_chunk() {
         assert_eq!(RecordKey::body_length(*header).is_ok(), u16::from_be_bytes(*header) >= TAG_LENGTH as u16);
@@ -64,7 +64,7 @@ fn check_foreign_record(key: &mut RecordKey, bytes: &[u8]) {
     assert!(key.open(&mut bytes.to_vec()).is_err());
 }
 
-/// The bytes as plaintext: closed when one bit is changed, and then open, once.
+/// Checks that a sealed record does not open with one bit changed, opens unchanged, and opens only once.
 fn check_round_trip(seal: &mut RecordKey, open: &mut RecordKey, bytes: &[u8]) {
     let mut record = [&[0; HEADER_LENGTH], bytes, &[0; TAG_LENGTH]].concat();
     seal.seal(&mut record);

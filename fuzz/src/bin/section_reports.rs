@@ -1,4 +1,5 @@
-//! What relays tell each other of their sections. What reads has no other form, and is within its bounds.
+//! Reports that relays exchange on their sections: a message has exactly one encoding, and its values are within
+//! bounds.
 #![no_main]
 
 use ekiden_proto::wire::section::report::{MAX_ENTRIES, MAX_PROBE, MAX_RECORD, ReportMessage};

@@ -1,4 +1,4 @@
-//! SOCKS4 and 4a requests.
+//! SOCKS4 and SOCKS4a requests: a parsed request survives a round trip.
 #![no_main]
 
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// What a client would have sent; nothing for an address that SOCKS4 has no way to say.
+/// Writes the request as a client does; `None` for an address that SOCKS4 cannot express.
 fn write(request: &Socks4Request) -> Option<Vec<u8>> {
     let mut out = vec![4, if request.command == Command::Connect { 1 } else { 2 }];
     out.extend(request.target.port.to_be_bytes());

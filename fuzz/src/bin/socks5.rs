@@ -1,4 +1,4 @@
-//! SOCKS5, every message of both sides; they begin alike, so one input serves them all.
+//! All messages of SOCKS5, both sides. They begin alike, so each input goes to every parser.
 #![no_main]
 
 use ekiden_fuzz::check_prefixes;
@@ -31,7 +31,7 @@ fn server_side(bytes: &[u8]) {
     }
 }
 
-/// A refusal with a reply code of its own stands like any other.
+/// Parses a request. An error with a reply code of its own is final like any other.
 fn parse_request(bytes: &[u8]) -> Parsed<Socks5Request> {
     Socks5Request::parse(bytes).map_err(|error| match error {
         Socks5RequestError::Wire(error) => error,
@@ -49,7 +49,7 @@ fn client_side(bytes: &[u8]) {
         let written = socks5::reply(*reply, None);
         assert_eq!(parse_reply(&written), Ok((*reply, written.len())));
     }
-    // Reading what is missing, and no more, must arrive at the same place.
+    // Reading exactly the missing bytes must end at the end of the reply.
     let mut read = 0;
     while reply_bytes_missing(&bytes[..read]) > 0 && read < bytes.len() {
         read = bytes.len().min(read + reply_bytes_missing(&bytes[..read]));

@@ -1,4 +1,4 @@
-//! Packets that ask for a connection: what is read can be written plainly, and a cut never changes an answer.
+//! TCP SYN packets: a parsed packet survives a round trip, and a truncated one gives an equal result or `Incomplete`.
 #![no_main]
 
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// The shortest packet that says the same.
+/// Writes the shortest packet with these fields.
 fn write(syn: &Syn) -> Vec<u8> {
     let mut packet = ip(syn.client.0, syn.server.0);
     packet.extend(syn.client.0.port().to_be_bytes());
