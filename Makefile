@@ -1,6 +1,6 @@
-# Everything a newcomer needs; each target installs what it lacks first.
+# Targets for building, testing and measuring. Each target first installs the packages that it lacks.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Most tests wait for sockets and timers, so two cores serve more threads than the two that cargo would start.
+# Most tests wait for sockets and timers, so more threads run than cargo's default of one per core.
 TEST_THREADS ?= 4
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
@@ -8,15 +8,15 @@ CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 .PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
 	bench-upgrade bench-observed bench-passwords bench-lab check-lab check-dashboard deb try-deb musl try-static fuzz
 
-help: ## Shows this list
+help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
-demo: ## A long path on this machine: a download direct, through one relay, through three; under a minute
+demo: ## Emulate a long path on this machine: a download direct, through one relay and through three; under a minute
 	@scripts/setup lab
 	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
 	@$(TARGET)/release/ekiden-lab demo
 
-run: build ## Builds ekiden and runs it on 127.0.0.1:1080, for SOCKS and HTTP clients
+run: build ## Build ekiden and run it on 127.0.0.1:1080 for SOCKS and HTTP clients
 	@echo
 	@echo "ekiden listens on 127.0.0.1:1080. Try, in another terminal:"
 	@echo "    curl -x socks5h://127.0.0.1:1080 https://example.com/"
@@ -30,7 +30,7 @@ build:
 	@scripts/setup build
 	$(CARGO) build --release --locked --workspace
 
-test: ## Everything that must pass: format, lints, docs, unit, black box, namespaces, fuzz smoke
+test: ## Run all checks: format, lints, docs, unit, black-box and namespace tests, fuzz smoke
 	@scripts/setup test
 	@scripts/setup lab
 	@$(MAKE) --no-print-directory lint
@@ -39,7 +39,7 @@ test: ## Everything that must pass: format, lints, docs, unit, black box, namesp
 	fuzz/run 5
 	fuzz/run 7 config peers users
 
-lint: ## Format, the figures of scripts/house, clippy and documentation
+lint: ## Check format, the figures of scripts/house, clippy and documentation
 	@scripts/setup build
 	$(CARGO) fmt --all --check
 	scripts/house --check
@@ -47,85 +47,85 @@ lint: ## Format, the figures of scripts/house, clippy and documentation
 	$(CARGO) clippy --workspace --no-default-features --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-test-clients: ## The slower real programs: Chromium, ssh, ...
+test-clients: ## Test with slower real programs: Chromium, ssh, ...
 	@scripts/setup clients
 	EKIDEN_TEST_CLIENTS=1 $(CARGO) test --locked --test clients_slow
 
-bench: ## One relay hop beside haproxy, nginx, socat, dante, microsocks and squid; as root
+bench: ## Compare one relay hop with haproxy, nginx, socat, dante, microsocks and squid; as root
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/relay.py
 
-bench-sections: ## Chains of sections beside tcp forwarding, ssh -L and stunnel; as root, ten minutes
+bench-sections: ## Compare chains of sections with tcp forwarding, ssh -L and stunnel; as root, ten minutes
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/sections.py
 
-bench-transparent: ## Transparent relays beside tcp forwarding, haproxy and no relay; as root, ten minutes
+bench-transparent: ## Compare transparent relays with tcp forwarding, haproxy and no relay; as root, ten minutes
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/transparent.py
 
-bench-share: ## Shares of an interface beside none, on a slow link of the laboratory; as root, half an hour
+bench-share: ## Compare a slow link of the lab with and without interface shares; as root, half an hour
 	@scripts/setup lab
 	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
 	python3 benches/share.py
 
-bench-aqm: ## What a packet costs in the tc program of ekiden aqm, every mode, up to 100,000 connections; as root
+bench-aqm: ## Measure the cost per packet of the tc program of ekiden aqm, all modes, up to 100,000 connections; as root
 	@scripts/setup build
 	$(CARGO) bench --locked --package ekiden-bpf --bench aqm
 
-bench-paths: ## What choosing among up to 1,000 relays costs: time, memory, etcd's load; a minute
+bench-paths: ## Measure path selection among up to 1,000 relays: time, memory, etcd's load; a minute
 	@scripts/setup build
 	$(CARGO) run --release --locked --package ekiden-proto --example fleet docs/pictures/scale.svg
 
-bench-fleet: ## 500 sessions a second while etcd is stopped, killed, restored and slow; as root, five minutes
+bench-fleet: ## Run 500 sessions/s while etcd is stopped, killed, restored and slow; as root, five minutes
 	@scripts/setup test
 	$(CARGO) build --release --locked
 	python3 benches/fleet.py
 
-bench-upgrade: ## 500 downloads and 500 sessions a second while the relay is upgraded and reloaded; two minutes
+bench-upgrade: ## Run 500 downloads and 500 sessions/s while the relay is upgraded and reloaded; two minutes
 	@scripts/setup test
 	$(CARGO) build --release --locked
 	python3 benches/upgrade.py
 
-bench-observed: ## CPU of a relay that is looked at, beside one that is not; nine minutes
+bench-observed: ## Compare the CPU of a relay with and without dashboard and metrics requests; nine minutes
 	@scripts/setup test
 	$(CARGO) build --release --locked
 	python3 benches/observed.py
 
-bench-passwords: ## How long a right password waits behind 60 wrong ones a second; a minute
+bench-passwords: ## Measure the delay of a right password beside 60 wrong ones per second; a minute
 	@scripts/setup test
 	$(CARGO) build --release --locked
 	python3 benches/passwords.py
 
-bench-lab: ## How much the laboratory's emulator carries, beside TUN and no emulator
+bench-lab: ## Compare the throughput of the lab's emulator with TUN and no emulator
 	@scripts/setup lab
 	$(CARGO) bench --locked --package ekiden-lab --bench emulator
 
-check-lab: ## Every acceptance criterion of the emulator, measured; four minutes
+check-lab: ## Measure all acceptance criteria of the emulator; four minutes
 	@scripts/setup lab
 	$(CARGO) build --release --locked --package ekiden-lab
 	$(TARGET)/release/ekiden-lab check acceptance --full
 
-check-dashboard: ## Every query of the dashboard for Grafana, read by Prometheus' own promtool
+check-dashboard: ## Check all queries of the Grafana dashboard with promtool
 	@scripts/setup dashboard
 	$(CARGO) test --locked --test metrics -- --ignored
 
-deb: ## Packages for Debian of the daemon and of the laboratory, in target/debian
+deb: ## Build Debian packages of the daemon and of the lab in target/debian
 	@scripts/setup package
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" packaging/build-deb
 
-try-deb: deb ## The package in a fresh Debian: install, start, first request; as root
+try-deb: deb ## Test the package in a fresh Debian: install, start, first request; as root
 	packaging/try-deb
 
-musl: ## A static binary, in target/static/ARCH; ARCH=aarch64 for that
+musl: ## Build a static binary in target/static/ARCH; cross-compile with ARCH=aarch64
 	@scripts/setup package
 	packaging/build-static $(ARCH)
 
-try-static: musl ## The static binary as the container file has it; as root
+try-static: musl ## Test the static binary as in packaging/Containerfile; as root
 	packaging/try-static
 
-fuzz: ## Every parser, ten minutes each
+fuzz: ## Fuzz every parser for ten minutes
 	@scripts/setup build
 	fuzz/run 600

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures what sessions notice of etcd: 500 a second through a relay that knows the next one from its fleet, while etcd
-is stopped, killed, restored from an old copy, slow, and while the next relay drains and comes back.
+"""Measures the effect of etcd failures on sessions: 500 per second through a relay that finds the next relay in its
+fleet, while etcd is stopped, killed, restored from an old copy or slow, and while the next relay drains and returns.
 
     python3 benches/fleet.py [--rate N] [--seconds N] [--out FILE.md]
 
@@ -76,7 +76,7 @@ class Counts:
         self.times = []
 
     def row(self, name, more=""):
-        """What a phase has brought, printed and for the table: counts, and two quantiles in milliseconds."""
+        """Prints and returns the row of a phase: counts, and two quantiles in milliseconds."""
         self.times.sort()
         median, late = (1000 * self.times[int(share * (len(self.times) - 1))] if self.times else float("nan") for share in (0.5, 0.99))
         print(f"{name:38} sessions {self.done:6} lost {self.lost} refused {self.refused} "
@@ -85,7 +85,8 @@ class Counts:
 
 
 async def session(port, target, counts):
-    """One client: SOCKS5, a few bytes there and back, the end. Refused: it never stood. Lost: it did, and did not finish."""
+    """Runs one session: SOCKS5, a few bytes in each direction, end of stream. Refused: not established. Lost:
+    established but not completed."""
     began, stood = time.monotonic(), False
     try:
         async with asyncio.timeout(DEADLINE):
@@ -111,7 +112,7 @@ async def session(port, target, counts):
 
 
 async def load(port, target, rate, seconds, counts):
-    """Begins `rate` sessions a second, whatever becomes of them."""
+    """Starts `rate` sessions per second without waiting for earlier ones."""
     began, tasks = time.monotonic(), []
     for number in range(int(rate * seconds)):
         await asyncio.sleep(max(0, began + number / rate - time.monotonic()))

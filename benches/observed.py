@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures what it costs a relay to be looked at: its CPU with a dashboard open and metrics scraped every second, beside its
-CPU without, in turns, while 1,000 sessions move bytes.
+"""Measures the cost of observing a relay: its CPU with an open dashboard and metrics scraped every second, compared
+with its CPU without, in alternating windows, while 1,000 sessions transfer data.
 
-To be looked at costs by the session, not by the byte, and some milliseconds a second: less than the CPU of a relay at work varies
-from one window to the next. So it is measured beside sessions that move little, where nothing hides it, and compared with
-the CPU of the relay at work.
+The cost depends on the number of sessions, not on the bytes, and is some milliseconds per second: less than the
+variation of a busy relay's CPU between windows. Therefore it is measured with sessions that transfer little, and
+compared with the CPU of a busy relay.
 
     python3 benches/observed.py [--quick] [--sessions N] [--out FILE.md]
 
@@ -27,8 +27,8 @@ from bench.table import markdown_table
 from bench.treatments import ekiden_binary
 
 ENDS = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench", "observed_ends.py")]
-# Each session gets so many bytes, so often, in seconds. At work that is 0.4 Gbit/s of 1,000, which two processors carry with time
-# to spare; at ease each still moves every second, so that it is looked at as often.
+# Bytes per session, and the interval in seconds. Busy: 0.4 Gbit/s for 1,000 sessions, which two CPUs carry easily.
+# Light: each session still transfers data every second, so that it is observed as often.
 AT_WORK, AT_EASE = (16384, 0.3), (256, 0.9)
 MOST = 3.0  # per cent: the bar
 
@@ -52,7 +52,7 @@ class Relay:
                 self.ports[words["listener"]] = int(words["address"].rpartition(":")[2])
 
     def moved(self):
-        """Bytes, since the start."""
+        """Returns the bytes transferred since the start."""
         admin = http.client.HTTPConnection("127.0.0.1", self.ports["admin"])
         admin.request("GET", "/metrics")
         text = admin.getresponse().read().decode()
@@ -60,13 +60,13 @@ class Relay:
         return sum(int(value) for value in re.findall(r"^ekiden_bytes_total{.*} (\d+)$", text, re.MULTILINE))
 
     def cpu(self):
-        """Seconds, of all threads that ever ran (clock_getcpuclockid(3))."""
+        """Returns the CPU seconds of all threads so far, including ended ones (clock_getcpuclockid(3))."""
         return time.clock_gettime((~self.process.pid << 3) | 2)
 
 
 @contextmanager
 def started(argv, **more):
-    """A process that is ended with the measurement."""
+    """Starts a process that ends with the measurement."""
     process = subprocess.Popen(argv, text=True, **more)
     try:
         yield process
@@ -76,7 +76,7 @@ def started(argv, **more):
 
 
 def window(relay, watcher, seconds, watched):
-    """CPU of the relay in milliseconds a second, over `seconds`, and what it moved, in Gbit/s."""
+    """Returns the CPU of the relay over `seconds` in milliseconds per second, and its throughput in Gbit/s."""
     time.sleep(1)
     moved, before, began = relay.moved(), relay.cpu(), time.monotonic()
     if watched:
@@ -92,7 +92,7 @@ def window(relay, watcher, seconds, watched):
 
 
 def measure(sessions, pace, rounds, seconds):
-    """Pairs of windows, alone and observed."""
+    """Measures pairs of windows, alone and observed."""
     with ExitStack() as stack:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         server = stack.enter_context(started([*ENDS, "server", str(sessions), *map(str, pace)], **pipes))
@@ -104,7 +104,7 @@ def measure(sessions, pace, rounds, seconds):
         time.sleep(3)
         pairs = []
         for number in range(rounds):
-            # In turns, each first as often as the other.
+            # Alternate the order, so that each comes first equally often.
             order = (False, True) if number % 2 == 0 else (True, False)
             found = {watched: window(relay, watcher, seconds, watched) for watched in order}
             command.say(f"round {number + 1}: " + ", ".join(
@@ -117,7 +117,8 @@ def measure(sessions, pace, rounds, seconds):
 
 
 def medians(pairs):
-    """Of CPU and rate, alone and observed, and of what is more in each pair, with its standard error."""
+    """Returns the medians of CPU and rate, alone and observed, and of the difference in each pair with its standard
+    error."""
     alone, observed = zip(*pairs)
     more = [o[0] - a[0] for a, o in pairs]
     error = statistics.stdev(more) / len(more) ** 0.5

@@ -1,6 +1,6 @@
 /*
- * The load of the benchmarks of sections and of transparent relays: new sessions at a fixed schedule, whatever becomes
- * of the earlier ones.
+ * The load of the benchmarks of sections and of transparent relays: an open loop of new sessions on a fixed schedule,
+ * independent of the earlier ones.
  *
  *   open_loop IP PORT RATE SECONDS PATH BODY_BYTES
  *
@@ -8,7 +8,7 @@
  * by HTTP/1.0 and reads to the end of the stream, so the server closes first and every end is clean. Anything but a
  * whole answer (200, BODY_BYTES, end of stream) is a failure. Prints one line of JSON, times in microseconds:
  * quantiles of connect() to the first byte of the answer, the median and p99 of connect() alone, and how late sessions
- * were opened, which is the fault of this program or of the machine and not of what is measured.
+ * were opened, which is a delay of this program or of the machine and not of the measured relay.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

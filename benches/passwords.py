@@ -3,8 +3,8 @@
 
     python3 benches/passwords.py [--quick] [--rate N] [--seconds N] [--out FILE.md]
 
-Wrong passwords arrive at a fixed rate, whatever becomes of those before, from one loopback address for each of them in a second.
-Each second one user who has not come in before connects from an address of its own. Needs htpasswd (Debian: apache2-utils).
+Wrong passwords arrive at a fixed rate that does not depend on the answers, each of a second from a different loopback
+address. Each second a new user connects from a separate address. Needs htpasswd (Debian: apache2-utils).
 EKIDEN in the environment names another binary.
 """
 
@@ -25,11 +25,11 @@ from bench.table import markdown_table
 from bench.treatments import ekiden_binary, version_of
 
 LIMIT = 1.0  # seconds: the bar
-COST = 10  # of bcrypt, as `htpasswd -B -C 10` makes it
+COST = 10  # cost of bcrypt, as in `htpasswd -B -C 10`
 
 
 def users_file(folder, count):
-    """An htpasswd file with `count` users, each with its name as its password."""
+    """Writes an htpasswd file with `count` users, whose passwords are their names."""
     path = os.path.join(folder, "users")
     for number in range(count):
         create = ["-c"] if number == 0 else []
@@ -40,7 +40,7 @@ def users_file(folder, count):
 
 
 def start(stack, folder, users):
-    """A relay, and the port of its HTTP listener."""
+    """Starts a relay. Returns it with the port of its HTTP listener."""
     config = os.path.join(folder, "ekiden.toml")
     with open(config, "w") as f:
         f.write(f'version = 1\n[[listener]]\nname = "door"\nbind = "127.0.0.1:0"\nusers = "{users}"\nallow_private = true\n'
@@ -56,7 +56,7 @@ def start(stack, folder, users):
 
 
 async def ask(port, target, source, user, password):
-    """Asks for a tunnel from the address `source`; the HTTP status, 0 where the connection ends without one."""
+    """Requests a tunnel from the address `source`. Returns the HTTP status, or 0 if the connection ends without one."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
         secret = base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -70,7 +70,7 @@ async def ask(port, target, source, user, password):
 
 
 async def flood(port, target, rate, until, users, statuses):
-    """Sends `rate` wrong passwords a second, each from the address of its turn, half of them for users that exist."""
+    """Sends `rate` wrong passwords per second from changing addresses, half of them for existing users."""
     pending, began, sent = set(), time.monotonic(), 0
 
     async def attempt(number):
@@ -89,7 +89,8 @@ async def flood(port, target, rate, until, users, statuses):
 
 
 async def measure(port, rate, seconds):
-    """The seconds that each right password took (none where it was refused), wrong ones sent, and how they ended."""
+    """Returns the delay of each right password in seconds (None if refused), the number of wrong ones, and their
+    results."""
     async def serve(reader, writer):
         await reader.read()
         writer.close()
@@ -138,7 +139,7 @@ def main():
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ekiden-passwords-"))
         relay, port = start(stack, folder, users_file(folder, seconds))
         stack.enter_context(relay.stdout)
-        # The log has a line for each attempt, and a full pipe would drop lines, not sessions: nothing has to read it.
+        # The log has a line per attempt. A full pipe only drops lines, so nothing needs to read it.
         found = asyncio.run(measure(port, options.rate, seconds))
     command.write(options.out, page(*found, options.rate, seconds))
 

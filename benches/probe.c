@@ -1,13 +1,13 @@
 /*
- * Background traffic: small datagrams there and back, at a fixed schedule, whatever becomes of the earlier ones.
+ * Background traffic: small datagrams there and back on a fixed schedule, independent of the earlier ones.
  *
  *   probe answer PORT
  *   probe ask IP PORT INTERVAL_MICROSECONDS SECONDS
  *
- * Datagram number i is due i * INTERVAL after the start and its time counts from when it was due, so that waiting to be
- * sent is counted like waiting on the way. Both sides run before all others (SCHED_FIFO, where that is allowed): what
- * is measured is the box between them. Prints one line of JSON, times in microseconds: quantiles of the way there and
- * back, how many never came back, and how late datagrams were sent (99 % of them were earlier).
+ * Datagram number i is due i * INTERVAL after the start, and its time is measured from then, so that a delay before
+ * sending counts like a delay on the path. Both sides run with real-time priority (SCHED_FIFO, if permitted), so that
+ * the result is the delay of the box between them. Prints one line of JSON, times in microseconds: quantiles of the
+ * round trip, the number of lost datagrams, and the lateness of sending (99th percentile).
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

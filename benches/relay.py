@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures one relay hop: ekiden by each way in, the programs people use today, and a bare splice loop.
+"""Measures one relay hop: ekiden with each kind of listener, common relay programs, and a bare splice loop.
 
     python3 benches/relay.py [--quick] [--rounds N] [--only NAME,...] [--figures NAME,...] [--out FILE.md]
 
-Needs root (network namespaces) and the programs of `scripts/setup bench`. Machines are noisy: rounds are
-interleaved, every round takes all treatments in a new order, one at a time, and what counts are the ratios of medians
-within a run. EKIDEN and HAPROXY in the environment name other binaries, EKIDEN_QUERY adds to ekiden's URL. EKIDEN_BEFORE
-names an earlier build of ekiden, which is then measured in the same rounds.
+Needs root (network namespaces) and the programs of `scripts/setup bench`. Machines are noisy, so rounds are
+interleaved: each round runs all treatments in a new order, one at a time, and only ratios of medians within a run
+count. The environment variables EKIDEN and HAPROXY name other binaries, EKIDEN_QUERY is appended to ekiden's URL, and
+EKIDEN_BEFORE names an earlier build of ekiden to measure in these rounds.
 """
 
 from contextlib import ExitStack
@@ -30,7 +30,8 @@ def wanted_figures(treatment, names, round_number, sizes):
 
 
 def run_soak(bench, run, names):
-    """The soak, of one way into ekiden (SOCKS if measured); asked for alone, of whatever else was chosen."""
+    """Runs the soak for one listener of ekiden (SOCKS if measured). If only the soak is requested, any selected
+    treatment."""
     ways = [t for t in run.results.treatments if t.kind == treatments.EKIDEN or names == [figures.SOAK]]
     ways.sort(key=lambda t: (t.kind != treatments.EKIDEN, t.way != "socks"))
     if not ways:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Measures shares of an interface: sections of several congestion controls on one slow link, with and without [[interface]].
+"""Measures shares of an interface: sections of several congestion controls on one slow link, with and without
+[[interface]].
 
     python3 benches/share.py [--quick] [--out FILE.md]
 
@@ -33,7 +34,7 @@ queue = { kind = "tail-drop", limit = "150pkt" }
 ends = ["relay", "server"]
 delay = "1ms"
 """
-# The lab gives the addresses, and names interfaces after their links.
+# The lab assigns the addresses, and names interfaces after their links.
 START = """
 address() { on "$1" ip -o -4 address show dev "$2" | awk '{ split($4, part, "/"); print part[1] }'; }
 export SHARE_SERVER=$(address server fast) SHARE_RELAY=$(address relay line)
@@ -60,7 +61,7 @@ def run_lab(quick):
 
 
 def spread(values, form="{:.2f}"):
-    """Median [least – most]; a dash for what never happened."""
+    """Returns `median [least – most]`, or a dash without values."""
     known = [v for v in values if v is not None]
     if not known:
         return "–"

@@ -1,11 +1,11 @@
 /*
- * The floor of the relay benchmark: the least a relay can do.
+ * The baseline of the relay benchmark: the minimum work of a relay.
  *
  *   splice_loop PORT TARGET_IP TARGET_PORT
  *
  * One thread, one epoll, edge-triggered; every accepted connection is joined to one fixed target by two
  * 1 MiB pipes and splice(2). End of stream closes that direction only; an error closes both sides. It has no
- * limits, no deadlines, no log and no counters: what a real relay costs beyond it is the price of features.
+ * limits, no deadlines, no log and no counters: the additional cost of a real relay is that of its features.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -89,7 +89,7 @@ static void bury(struct connection *c)
     pipe_give(&c->down);
 }
 
-/* Moves what can be moved. -1: the connection is broken. */
+/* Moves all bytes that do not block. Returns -1 if the connection is broken. */
 static int pump(struct direction *d)
 {
     for (;;) {

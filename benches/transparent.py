@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures relays that nobody sees: a box between client and server, beside one that only forwards and one with `tcp`.
+"""Measures transparent relays: a box between client and server, compared with plain forwarding and a `tcp` listener.
 
     python3 benches/transparent.py [--quick] [--rounds N] [--only NAME,...] [--figures NAME,...] [--out FILE.md]
 
@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from bench import background, box_bars, box_figures, boxes, command, crowd, netns, origin, rounds, stage, table
 
 NEEDED = ("ip", "ss", "nft", "iptables", "nginx", "curl", "cc", "sysctl")
-FILES = 65536  # descriptors: a session is two, and a crowd has 10,000
+FILES = 65536  # descriptors: two per session, and a crowd has 10,000 sessions
 PLAN = stage.Plan(boxes.BOXES, ("open_loop", "probe"), netns.ENDS + netns.FAR_ENDS, "visitors.py")
 CROWD = "crowd"
 FIGURE_NAMES = [f.name for f in box_figures.FIGURES] + [CROWD]

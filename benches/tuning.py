@@ -16,7 +16,7 @@ PICTURES = pathlib.Path(__file__).parent.parent / "docs" / "pictures"
 
 
 def measured(folder, factor):
-    """Least, median and most Mbit/s of each level and treatment."""
+    """Returns the minimum, median and maximum Mbit/s of each level and treatment."""
     found = {}
     for line in (pathlib.Path(folder) / "runs.jsonl").read_text().splitlines():
         run = json.loads(line)
@@ -27,7 +27,7 @@ def measured(folder, factor):
 
 
 class Picture:
-    """A chart of Mbit/s up to 100, over levels that stand beside each other."""
+    """A chart of Mbit/s up to 100 over evenly spaced levels."""
 
     def __init__(self, title, levels, below):
         self.levels = levels
@@ -83,7 +83,7 @@ def windows(folder):
     sizes = {"128 KiB": 128, "256 KiB": 256, "512 KiB": 512, "1 MiB": 1024, "4 MiB": 4096}
     found = measured(folder, "window")
     picture = Picture("One connection over 100 ms and 100 Mbit/s, by its window", list(sizes), "window of the receiver")
-    # A window in each round trip, and never more than the line carries of payload.
+    # One window per round trip, at most the payload rate of the link.
     picture.line([min(kib * 1024 * 8 / 0.1 / 1e6, 100 * 1448 / 1514) for kib in sizes.values()], GREY,
                  ' stroke-dasharray="6 4"')
     picture.dots([found[level, "direct"] for level in sizes], BLUE)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures what sessions notice of upgrades and reloads: 500 downloads run all the time and 500 sessions a second begin,
-while the relay is reloaded, upgraded, and asked for upgrades that cannot be.
+"""Measures the effect of upgrades and reloads on sessions: 500 downloads run all the time and 500 sessions per second
+begin, while the relay is reloaded, upgraded, and asked for upgrades that must fail.
 
     python3 benches/upgrade.py [--rate N] [--downloads N] [--seconds N] [--times N] [--out FILE.md]
 
-EKIDEN in the environment names another binary. The exit code is 1 if anything was lost, refused, or not as it should be.
+EKIDEN in the environment names another binary. The exit status is 1 if anything was lost, refused or unexpected.
 """
 
 import argparse
@@ -24,13 +24,13 @@ from bench.table import markdown_table
 from bench.treatments import ekiden_binary
 from fleet import Counts, free_port, load, pour
 
-PIECE, PAUSE = 8192, 0.5  # of a download: so many bytes, so many seconds apart
-BYTES = random.Random(1).randbytes(1 << 20) * 2  # what downloads repeat; twice, so that no slice has to be joined
+PIECE, PAUSE = 8192, 0.5  # per download: bytes per slice, seconds between slices
+BYTES = random.Random(1).randbytes(1 << 20) * 2  # content of downloads; twice, so that slices are contiguous
 DEADLINE = 60
 
 
 class Relay:
-    """A relay as an administrator has it: its program is a link."""
+    """A relay as installed by an administrator: the path of its program is a symbolic link."""
 
     def __init__(self, folder):
         self.folder, self.program = folder, f"{folder}/ekiden"
@@ -75,7 +75,7 @@ class Relay:
         await self.hears('"reloaded"', since)
 
     async def ask(self):
-        """`ekiden upgrade`: its exit code and what it says."""
+        """Runs `ekiden upgrade`. Returns its exit code and output."""
         asked = await asyncio.create_subprocess_exec(ekiden_binary(), "upgrade", "--admin", self.admin,
                                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         said, _ = await asyncio.wait_for(asked.communicate(), DEADLINE)
@@ -101,7 +101,7 @@ class Relay:
 
 
 class Downloads:
-    """What runs all the time: each gets the same bytes, slowly, until it is told that this was all."""
+    """The long-running downloads: each receives a repeated pattern slowly until the benchmark ends it."""
 
     def __init__(self):
         self.over = asyncio.Event()
@@ -117,7 +117,7 @@ class Downloads:
                 at, self.sent = (at + PIECE) % (len(BYTES) // 2), self.sent + PIECE
                 await asyncio.sleep(PAUSE)
         except OSError:
-            pass  # the client's side tells
+            pass  # the client's side reports the error
         writer.close()
 
     async def fetch(self, port, target):
@@ -139,7 +139,7 @@ class Downloads:
 
 
 async def act(relay, what, times, seconds):
-    """Does something `times` times, spread over a phase."""
+    """Calls a function `times` times, spread over a phase."""
     for _ in range(times):
         await what()
         await asyncio.sleep(seconds / (times + 1))

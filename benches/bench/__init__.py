@@ -1,5 +1,5 @@
-"""The parts of the benchmarks; `benches/relay.py`, `sections.py` and `transparent.py` are where they start."""
+"""Modules of the benchmarks. The entry points are `benches/relay.py`, `sections.py` and `transparent.py`."""
 
 import sys
 
-sys.dont_write_bytecode = True  # they run as root, in folders of somebody else's
+sys.dont_write_bytecode = True  # the benchmarks run as root in directories of another user

@@ -1,4 +1,4 @@
-"""What a running ekiden says on its admin socket."""
+"""Reads metrics from the admin socket of a running ekiden."""
 
 import http.client
 import re
@@ -19,7 +19,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def metrics(path):
-    """The text of /metrics of the relay with the admin socket at `path`."""
+    """Returns the text of /metrics of the relay with the admin socket at `path`."""
     admin = UnixConnection(path)
     try:
         admin.request("GET", "/metrics")
@@ -31,6 +31,6 @@ def metrics(path):
 
 
 def total(path, name, **labels):
-    """The sum of all values of a metric that have these labels."""
+    """Returns the sum of all values of a metric with these labels."""
     found = re.findall(rf"^{name}(?:{{(.*)}})? (\d+)", metrics(path), re.MULTILINE)
     return sum(int(value) for have, value in found if all(f'{k}="{v}"' in have for k, v in labels.items()))

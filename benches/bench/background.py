@@ -1,9 +1,9 @@
-"""What the box only forwards, while it has other things to do: datagrams at fixed times, and one download.
+"""Measures traffic that the box only forwards while it is under load: datagrams at fixed times, and one download.
 
 The load goes to port 80, where relays catch it and `direct` forwards it: 1,000 sessions that together ask for
-200 Mbit/s, and 1,000 silent ones beside which 300 new ones a second come and go. What is measured goes to ports that
-nobody catches. Machine and cores are shared by both ends, the box and the load, so the load that is only forwarded has
-its price too: the row `direct` shows it.
+200 Mbit/s, and 1,000 silent sessions beside 300 new ones per second. The measured traffic goes to ports that no relay
+intercepts. Both ends, the box and the load share the machine and its cores, so forwarded load has a cost as well: the
+row `direct` shows it.
 """
 
 import json
@@ -14,14 +14,14 @@ from bench.chain_figures import open_loop
 from bench.programs import Program, Trouble, output_of
 from bench.treatments import BUILT
 
-SESSIONS, INTERVAL = 1000, 1.0  # seconds between two questions of a session
-SHORT_RATE = 300  # new sessions a second
+SESSIONS, INTERVAL = 1000, 1.0  # seconds between two requests of a session
+SHORT_RATE = 300  # new sessions per second
 PROBE_PORT, PROBE_INTERVAL = 9, 2000  # microseconds
-HEAD_START = 0.5  # seconds of the load alone
+HEAD_START = 0.5  # seconds of load before the measurement
 
 
 def answerer(network, folder):
-    """The far end of the datagrams."""
+    """Starts the program that answers the datagrams."""
     return Program(network, "server", [BUILT["probe"], "answer", str(PROBE_PORT)], f"{folder}/probe.log")
 
 
@@ -35,7 +35,7 @@ def probe(stand):
 
 
 def bulk(stand):
-    """Gbit/s of a download that nobody catches."""
+    """Returns the rate in Gbit/s of a download that no relay intercepts."""
     argv = ["curl", "--noproxy", "", "--silent", "--show-error", "--fail", "--output", "/dev/null", "--max-time",
             str(stand.sizes.curl_seconds), "--write-out", "%{speed_download}",
             f"http://{stand.treatment.server}:{origin.BACKGROUND_PORT}/{origin.LARGE}"]
@@ -43,7 +43,7 @@ def bulk(stand):
 
 
 def paced(stand, work, seconds):
-    """What `work` gives while all open sessions ask for bytes; longer than the load it must not take."""
+    """Returns the result of `work` while all open sessions request bytes. `work` must end before the load does."""
     stand.client.tell("pace", seconds + 10, target=[stand.treatment.server, origin.PORT], path=origin.PACED,
                       interval=INTERVAL, duration=seconds)
     start = time.monotonic()
@@ -60,7 +60,7 @@ def paced(stand, work, seconds):
 
 
 def beside(stand, argv, work):
-    """What `work` gives while another program of the client runs, and what that printed."""
+    """Returns the result of `work` while another program of the client runs, and the output of that program."""
     log = f"{stand.folder}/load.log"
     with Program(stand.network, "client", argv, log) as load:
         time.sleep(HEAD_START)
@@ -71,7 +71,7 @@ def beside(stand, argv, work):
 
 
 def short(stand):
-    """The datagrams while sessions come and go."""
+    """Measures datagrams while sessions open and close."""
     argv = open_loop(stand, SHORT_RATE, stand.sizes.probe_seconds + 2 * HEAD_START)
     said, load = beside(stand, argv, probe)
     if load["failed"]:

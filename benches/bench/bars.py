@@ -1,6 +1,6 @@
-"""The bars ekiden must reach, and whether this run reached them.
+"""Checks a run against the bars that ekiden must reach.
 
-A bar that is missed says so; a figure that failed, even in one round, misses its bar.
+A figure that failed in any round misses its bar.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Bar:
 
 
 def make_bar(results, what, name, key, figure, wanted, passed):
-    """One row for ekiden's way `name`; `passed` is None where there is nothing to compare."""
+    """Returns one row for ekiden's treatment `name`; `passed` is None if there is nothing to compare."""
     failed = results.failed(name, key)
     text = figure + (f", failed {failed}x" if failed else "")
     if failed:
@@ -29,7 +29,7 @@ def make_bar(results, what, name, key, figure, wanted, passed):
 
 
 def ratio_bar(results, what, name, other, key, limit):
-    """`name` compared with `other`: at least `limit` where higher is better, else at most."""
+    """Compares `name` with `other`: the ratio must be at least `limit` if higher is better, else at most."""
     higher = column(key).higher_is_better
     value = results.ratio(name, other, key)
     passed = None if value is None else value >= limit if higher else value <= limit
@@ -62,7 +62,7 @@ def throughput_bars(results, name):
 
 
 def earlier_bars(results):
-    """The present build beside the one that EKIDEN_BEFORE names, in every figure that both have."""
+    """Compares the present build with the one that EKIDEN_BEFORE names, in all figures that both have."""
     earlier = [t.name for t in results.treatments if t.kind == EARLIER]
     return [ratio_bar(results, what, before.replace("before", "ekiden"), before, key, limit)
             for before in earlier
@@ -92,7 +92,7 @@ def soak_bar(results, soak):
 
 
 def bars(results, soak):
-    """Every bar, for every way into ekiden that was measured."""
+    """Returns all bars for all measured treatments of ekiden."""
     names = [t.name for t in results.treatments if t.kind == EKIDEN]
     if not names:
         return [soak_bar(results, soak)] if soak else []

@@ -1,4 +1,4 @@
-"""The bars that transparent relays must reach, and whether this run reached them."""
+"""Checks a run against the bars that transparent relays must reach."""
 
 from bench.bars import make_bar, ratio_bar
 
@@ -8,7 +8,7 @@ CONNECT_MOST, WAIT_MOST = 1000, 300  # microseconds above an idle box without a 
 
 
 def above_bar(results, what, name, key, other, reference, most):
-    """How far the median of one figure is above that of another, in milliseconds."""
+    """Returns the bar for the difference of two medians; `most` is in microseconds."""
     mine, theirs = results.median(name, key), results.median(other, reference)
     value = None if mine is None or theirs is None else mine - theirs
     return make_bar(results, f"{what}, {name}", name, key, "–" if value is None else f"{value / 1000:.2f} ms",

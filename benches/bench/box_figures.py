@@ -1,8 +1,8 @@
 """The figures of the benchmark of transparent relays.
 
-`one` and `many` are those of `figures.py`, with what the whole machine spent beside them: a box that only forwards
-works in softirqs, which no process pays for, and so do both ends. `setup` opens sessions at a fixed rate on idle boxes.
-`background` sends datagrams through the box while it has other things to do, see `background.py`.
+`one` and `many` are those of `figures.py`, with the CPU time of the whole machine: forwarding runs in softirqs, which
+no process is charged for, at the box and at both ends. `setup` opens sessions at a fixed rate on idle boxes.
+`background` sends datagrams through the box while it is under load, see `background.py`.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from bench.chain_figures import load, remarks
 from bench.programs import Trouble
 from bench.treatments import EKIDEN, binary_of
 
-SETUP_RATE = 150  # sessions a second: one is done before the next begins
+SETUP_RATE = 150  # sessions per second: each ends before the next begins
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is moved and how long, in a normal and in a quick run."""
+    """Amounts of data and durations of a normal and of a quick run."""
     rounds: int
     large: int
     repeats: int
@@ -40,7 +40,8 @@ QUICK = Sizes(rounds=2, large=figures.GIB // 2, repeats=3, repeat_seconds=1, par
 
 @dataclass
 class Stand(figures.Stand):
-    """The stand of one relay, whose clients call the server and not the relay, but for `tcp`."""
+    """The test setup of one treatment. Clients connect to the server, except for `tcp`, where they connect to the
+    relay."""
 
     @property
     def address(self):
@@ -57,24 +58,25 @@ class Stand(figures.Stand):
         return row
 
     def admins(self):
-        """The admin sockets of all of the treatment's relays."""
+        """Returns the admin sockets of all relays of the treatment."""
         steps = self.relay.steps if self.treatment.kind == EKIDEN else []
         return [admin_socket(self.folder, step.port) for step in steps]
 
     def accepted(self):
-        """How many sessions each relay has accepted."""
+        """Returns the number of sessions that each relay has accepted."""
         return [admin.total(path, "ekiden_sessions_accepted_total") for path in self.admins()]
 
 
 def relayed(stand, before, count):
-    """Trouble unless each relay has had so many sessions since `before`: what passed by is no figure of a relay."""
+    """Raises Trouble unless each relay has accepted this many sessions since `before`: traffic that bypassed a relay
+    is not a figure of that relay."""
     had = [after - earlier for earlier, after in zip(before, stand.accepted())]
     if any(each < count for each in had):
         raise Trouble(f"of {count} sessions the relays had {had}")
 
 
 def with_machine(stand, size, work):
-    """What `work` measured, with the CPU seconds for a GiB of the whole machine."""
+    """Returns the result of `work` with the CPU seconds per GiB of the whole machine."""
     before = measure.machine_cpu()
     measured = work(stand)
     measured["machine_cpu"] = (measure.machine_cpu() - before) / (size / figures.GIB)
@@ -92,7 +94,7 @@ def one(stand):
 
 def many(stand):
     measured = with_machine(stand, figures.PARALLEL * stand.sizes.parallel, figures.many)
-    del measured["machine_cpu"]  # one column of it is enough
+    del measured["machine_cpu"]  # one column is enough
     return measured
 
 
@@ -115,12 +117,12 @@ def background_of(stand):
 
 FIGURES = (figures.Figure("one", one), figures.Figure("many", many), figures.Figure("setup", setup),
            figures.Figure("background", background_of))
-# Whose neighbours are measured: a load that is forwarded, and the same load relayed.
+# The treatments under background load: a forwarded load and a relayed load of equal size.
 BACKGROUND_OF = ("direct", "hold")
 
 
 def wanted(treatment, names, round_number, sizes):
-    """The figures of a treatment in a round."""
+    """Yields the figures of a treatment in a round."""
     for figure in FIGURES:
         neighbours = treatment.name in BACKGROUND_OF and round_number < sizes.background_rounds
         if figure.name in names and (figure.name != "background" or neighbours):

@@ -1,7 +1,7 @@
-"""What the benchmark of transparent relays compares: what runs in the box, or in both boxes, between client and server.
+"""Treatments of the transparent benchmark: the programs in the box, or in both boxes, between client and server.
 
-`direct` is a box that only forwards, without any rule. All others relay: `tcp` from an address of the box, the rest
-where nobody sees them. What a treatment tells its namespace it takes back when it ends, and that is checked.
+`direct` is a box that only forwards, without any rule. All others relay: `tcp` listens on an address of the box, the
+rest are transparent. A treatment removes its rules from the namespace when it ends, and the benchmark checks that.
 """
 
 import time
@@ -14,13 +14,13 @@ from bench.programs import Program, Row, Trouble, output_of
 from bench.treatments import EKIDEN, FLOOR, PEER, Treatment
 
 NEAR, FAR = "relay", "far"
-FIRST_RULES = 3  # of policy routing, in a namespace that nobody has touched
+FIRST_RULES = 3  # policy routing rules of a new namespace
 
 
 @dataclass(frozen=True)
 class Box(Treatment):
-    """`command` gives a `Step` for each relay."""
-    pair: bool = False  # whether the way to the server is the one through both boxes
+    """A treatment of the transparent benchmark; `command` returns a `Step` for each relay."""
+    pair: bool = False  # whether the route to the server leads through both boxes
 
     @property
     def server(self):
@@ -29,7 +29,7 @@ class Box(Treatment):
 
 @dataclass(frozen=True)
 class Step:
-    """One relay: its box and port, what it says (maybe nothing) when it is there, and what cleans up after it."""
+    """One relay: its box and port, its output when it is ready (may be empty), and its cleanup command."""
     role: str
     port: int
     argv: List[str]
@@ -38,7 +38,7 @@ class Step:
 
 
 class Boxes(Row):
-    """The programs of a treatment, with the namespaces they change."""
+    """The running programs of a treatment, with the namespaces that they change."""
 
     def __init__(self, network):
         super().__init__()
@@ -51,7 +51,7 @@ class Boxes(Row):
         self.wait_for(step, program)
 
     def wait_for(self, step, program, seconds=10):
-        """Waits until it listens and says that it does all of its work."""
+        """Waits until the relay listens and reports that it is ready."""
         deadline = time.monotonic() + seconds
         while not (says(program, step.sign) and listens(self.network, step)):
             if not program.is_alive() or time.monotonic() > deadline:
@@ -78,20 +78,19 @@ def listens(network, step):
 
 
 def left_in_kernel(network, role):
-    """What of the rules is in a namespace: lines of nftables, rules and routes of policy routing."""
+    """Returns the rules in a namespace: lines of nftables, and rules and routes of policy routing."""
     ask = (["nft", "-t", "list", "ruleset"], ["ip", "rule"], ["ip", "route", "show", "table", "all", "type", "local"])
     return tuple(len(output_of(network, role, argv, 5).splitlines()) for argv in ask)
 
 
 def elements(network, role):
-    """How many connections the sets of nftables remember for a while."""
+    """Returns the number of connections in the sets of nftables, which expire."""
     return output_of(network, role, ["nft", "list", "ruleset"], 10).count(" expires ")
 
 
 def clear(network, role):
-    """Makes a box one that only forwards: without the empty chains that iptables-nft never removes, and without closed
-    connections, which the kernel takes for the owners of packets that have their ports again. Ends the run where a
-    relay has left more than that."""
+    """Resets a box to plain forwarding. Removes the empty chains that iptables-nft leaves, and closed connections,
+    which the kernel matches with packets that reuse their ports. Ends the run if a relay has left more than that."""
     rules = [line.strip() for line in output_of(network, role, ["nft", "list", "ruleset"], 5).splitlines()]
     empty = ("table ip raw", "table ip6 raw", "chain", "type", "}")
     left = [line for line in rules if line and not line.startswith(empty)]
@@ -119,7 +118,7 @@ def tcp(binary, place):
 
 
 def transparent(connect, roles=(NEAR,), ports=(origin.PORT,), sessions=None):
-    """In every box one daemon for each of the server's ports, which share out the `sessions` among them."""
+    """Returns one daemon per server port in each box. The daemons of a box divide `sessions` among them."""
     def command(binary, place):
         steps = []
         for role in roles:

@@ -1,4 +1,4 @@
-"""The bars that chains of sections must reach, and whether this run reached them."""
+"""Checks a run against the bars that chains of sections must reach."""
 
 from bench.bars import make_bar, ratio_bar
 
@@ -7,7 +7,7 @@ FAILED_MOST, HITS_LEAST, ADDED_MOST = 0, 99, 2000  # sessions, per cent, microse
 
 
 def failed_bar(results):
-    """Of all rounds together: one session that failed is one too many."""
+    """The bar for failures: no session fails in any round."""
     values = results.values.get((PLAIN, "failed"))
     total = sum(values) if values else None
     return make_bar(results, f"failed sessions, {PLAIN}", PLAIN, "failed", "–" if total is None else f"{total:.0f}",
@@ -22,8 +22,8 @@ def hits_bar(results):
 
 
 def added_bar(results, name):
-    """What the slowest hundredth of the sessions waits longer than a typical one without relays. The machine's own
-    stalls are in it; the p99 of `direct` shows how much of it that is."""
+    """The bar for latency: the p99 of the chain less the median without relays. It includes stalls of the machine,
+    which the p99 of `direct` shows."""
     slow, typical = results.median(name, "slow"), results.median("direct", "typical")
     value = None if slow is None or typical is None else slow - typical
     return make_bar(results, f"p99 to the first byte above direct, {name}", name, "slow",

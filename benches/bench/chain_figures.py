@@ -1,7 +1,8 @@
-"""The figures of the sections benchmark, each of a chain of relays.
+"""The figures of the sections benchmark. Each belongs to a chain of relays.
 
 `one` is the download of `figures.one` through the whole chain. `sessions` opens new sessions at a fixed rate
-(`open_loop.c`), after a warm-up at the same rate, and asks the first relay how often a ready connection was there.
+(`open_loop.c`), after a warm-up at that rate, and reads from the first relay how often a ready connection was
+available.
 """
 
 import json
@@ -13,15 +14,15 @@ from bench import admin, chains, figures, netns, origin
 from bench.programs import Program, Row, Trouble, output_of
 from bench.treatments import BUILT, PEER, binary_of
 
-RATE = 1000  # new sessions each second
-LATE = 1000  # microseconds after which a load that opens sessions late is said to
-CIPHER = re.compile(r"(?:cipher|ciphersuite):? ([A-Z]\w+|\w+-\S+)")  # as ssh -v and stunnel say it
+RATE = 1000  # new sessions per second
+LATE = 1000  # microseconds: a load that opens sessions later than this is reported
+CIPHER = re.compile(r"(?:cipher|ciphersuite):? ([A-Z]\w+|\w+-\S+)")  # as ssh -v and stunnel print it
 CHECKOUTS = re.compile(r'^ekiden_ready_connections_total\{[^}]*result="(\w+)"[^}]*\} (\d+)', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is moved and how long, in a normal and in a quick run."""
+    """Amounts of data and durations of a normal and of a quick run."""
     rounds: int
     large: int
     repeats: int
@@ -30,7 +31,7 @@ class Sizes:
     warm_seconds: int
     session_seconds: int
     curl_seconds: int = 120
-    parallel: int = 0  # 64 downloads are not among the figures
+    parallel: int = 0  # this benchmark has no figure with 64 downloads
 
 
 NORMAL = Sizes(rounds=10, large=2 * figures.GIB, repeats=4, repeat_seconds=4, session_rounds=5, warm_seconds=3,
@@ -41,7 +42,7 @@ QUICK = Sizes(rounds=5, large=figures.GIB, repeats=3, repeat_seconds=2, session_
 
 @dataclass
 class Stand(figures.Stand):
-    """The stand of one relay, with a row of them instead."""
+    """The test setup of a chain of relays."""
 
     @property
     def address(self):
@@ -60,7 +61,8 @@ class Stand(figures.Stand):
         return row
 
     def wait_for(self, port, row):
-        """Waits until somebody listens, without connecting: what is in a chain has clients of its own kind only."""
+        """Waits until the port listens, without connecting: programs in a chain accept only clients of their own
+        protocol."""
         deadline = time.monotonic() + figures.READY_SECONDS
         while not output_of(self.network, "relay", ["ss", "-Hltn", f"sport = :{port}"], 5):
             if not row.is_alive() or time.monotonic() > deadline:
@@ -75,20 +77,20 @@ def one(stand):
 
 
 def cipher(stand):
-    """What the peers of a pair agreed on, by the log of the one at the entrance."""
+    """Returns the cipher that the two peers negotiated, from the log of the first one."""
     with open(stand.relay.programs[-1].log, errors="replace") as f:
         found = CIPHER.search(f.read())
     return found.group(1) if found else "unknown"
 
 
 def checkouts(stand):
-    """How often a ready connection was wanted of the first relay so far: {"hit": N, "miss": N, "stale": N}."""
+    """Returns the checkouts from the pool of the first relay so far: {"hit": N, "miss": N, "stale": N}."""
     text = admin.metrics(chains.admin_socket(stand.folder, stand.port))
     return {result: int(count) for result, count in CHECKOUTS.findall(text)}
 
 
 def hit_rate(before, after):
-    """Per cent of the checkouts between two moments."""
+    """Returns the hits between two times as a percentage of all checkouts."""
     wanted = sum(after.values()) - sum(before.values())
     if not wanted:
         raise Trouble("the first relay wanted no ready connection, by its /metrics")
@@ -96,13 +98,13 @@ def hit_rate(before, after):
 
 
 def open_loop(stand, rate, seconds):
-    """The command that opens so many sessions a second."""
+    """Returns the command that opens `rate` sessions per second."""
     ip, port = stand.address
     return [BUILT["open_loop"], ip, str(port), str(rate), str(seconds), origin.SMALL, str(origin.SMALL_BYTES)]
 
 
 def load(stand, rate, seconds):
-    """What it said."""
+    """Runs the command and returns its JSON output."""
     return json.loads(output_of(stand.network, "client", open_loop(stand, rate, seconds), seconds + 20))
 
 
@@ -128,12 +130,12 @@ def sessions(stand):
 
 
 FIGURES = (figures.Figure("one", one), figures.Figure("sessions", sessions))
-# The chains that new sessions are opened through; all but `direct` carry a download.
+# The chains with the figure `sessions`; all but `direct` also carry a download.
 SESSIONS_THROUGH = ("direct", "tcp-tcp", "tcp-section")
 
 
 def wanted(treatment, names, round_number, sizes):
-    """The figures of a chain in a round."""
+    """Returns the figures of a chain in a round."""
     for figure in FIGURES:
         through = treatment.name in SESSIONS_THROUGH and round_number < sizes.session_rounds
         if figure.name in names and (through if figure.name == "sessions" else treatment.name != "direct"):

@@ -1,8 +1,8 @@
-"""What the sections benchmark compares: relays in a row, and the pairs people put around a section today.
+"""Treatments of the sections benchmark: chains of relays, and common pairs of tunnel programs.
 
-All of a chain runs in the relay's namespace and is joined by its loopback; the entrance is reached from outside.
-Keys are made for each run. Peers have the defaults of their makers: keys, certificates and ports are all that is set,
-and that they say which cipher they agreed on.
+All programs of a chain run in the relay's namespace and connect over its loopback; only the first one is reached from
+outside. Keys are created for each run. Peers run with their defaults: only keys, certificates, ports and the logging of
+the negotiated cipher are set.
 """
 
 import os
@@ -28,7 +28,7 @@ def direct(_binary, _place):
 
 
 def output_of(*argv):
-    """What a program that makes keys printed; Trouble when it failed."""
+    """Returns the output of a program that creates keys. Raises Trouble if it fails."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise Trouble(f"{os.path.basename(argv[0])} {argv[1]}: {' '.join(done.stderr.split())[-200:]}")
@@ -36,14 +36,14 @@ def output_of(*argv):
 
 
 def made(path, *argv):
-    """`path`, which `argv` makes the first time it is asked for."""
+    """Returns `path`, which `argv` creates on the first call."""
     if not os.path.exists(path):
         output_of(*argv)
     return path
 
 
 class Key:
-    """The key of relay number `number` of every chain, as `ekiden keygen` prints it."""
+    """The key of relay `number` in all chains, as printed by `ekiden keygen`."""
 
     def __init__(self, binary, place, number):
         self.path = os.path.join(place.folder, f"key-{number}")
@@ -64,11 +64,12 @@ def admin_socket(folder, port):
 
 
 def ekiden(*kinds, encrypt=False):
-    """Relays in a row by the kinds of their listeners: `tcp` leads to the next, or by sections to all that follow."""
+    """Returns a chain of relays by the kinds of their listeners: `tcp` leads to the next relay, or through sections
+    to all following ones."""
     def command(binary, place):
         keys = [Key(binary, place, n) if "section" in kinds else None for n in range(len(kinds))]
         steps = []
-        for number in reversed(range(len(kinds))):  # from the far end, so that each finds the next
+        for number in reversed(range(len(kinds))):  # from the far end, so that each relay finds the next one
             port = place.port + number
             text = configs.ekiden(place, kinds, number, keys, encrypt, admin_socket(place.folder, port))
             steps.append(Step(port, [binary, "run", "-c", place.config(text, port)]))
@@ -76,13 +77,13 @@ def ekiden(*kinds, encrypt=False):
     return command
 
 
-# sshd wants an empty /run/sshd, which is not ours to make: it gets a /run of its own, in the mount namespace that
+# sshd needs an empty /run/sshd, which must not be created on the host. It gets its own /run in the mount namespace that
 # `ip netns exec` made.
 OWN_RUN = ["sh", "-c", 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$@"', "sh"]
 
 
 def ssh(binary, place):
-    """`ssh -L` to an sshd of our own: a forwarded port, no shell, no agent, nobody's own configuration."""
+    """Returns `ssh -L` to a private sshd: a forwarded port, no shell, no agent, no user configuration."""
     host, user = (made(f"{place.folder}/{name}", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
                        f"{place.folder}/{name}") for name in ("ssh-host", "ssh-user"))
     inner = place.port + 1

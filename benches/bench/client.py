@@ -1,7 +1,7 @@
-"""Runs in the client namespace: asks through the relay in its own way, and times it.
+"""The agent in the client namespace: sends requests through the relay and measures their times.
 
-One process for all requests, because starting a program costs far more than what is measured. Lines of JSON
-on stdin ask, lines of JSON on stdout answer:
+One process sends all requests, because starting a program takes far longer than a request. Commands are lines of JSON
+on stdin, answers are lines of JSON on stdout:
 
     ready     can the relay be connected to?
     small     many small requests one after another, each on a fresh connection
@@ -41,7 +41,7 @@ def small(way, relay, target, path, size, count, seconds, **_):
         if time.monotonic() > deadline:
             return {"trouble": f"only {len(times)} of {count} requests in {seconds} s"}
         times.append(timed_request(way, relay, target, path, size))
-    measured = times[count // 10:]  # without the first few, which warm up
+    measured = times[count // 10:]  # without the first requests, which are the warm-up
     return {"median": statistics.median(measured)}
 
 
@@ -78,7 +78,7 @@ def close(**_):
 
 
 class Download:
-    """One session's answer, read as far as it is allowed to at the moment."""
+    """The answer of one session, read up to a limit that grows in steps."""
 
     def __init__(self, session):
         self.session, self.head, self.got, self.why = session, b"", -1, ""
@@ -91,7 +91,8 @@ class Download:
             self.why = str(error)
 
     def read(self, goal):
-        """Reads what is there, up to `goal` bytes of body; true when it got there or failed."""
+        """Reads available bytes, up to `goal` bytes of body. Returns true when the goal is reached or the download
+        has failed."""
         try:
             chunk = self.session.recv(65536 if self.got < 0 else min(65536, goal - self.got))
         except BlockingIOError:
@@ -105,7 +106,7 @@ class Download:
         return self._take(chunk) or self.got >= goal
 
     def _take(self, chunk):
-        """Counts a piece; true when the answer is not what was asked for."""
+        """Counts a piece. Returns true if the answer is not the expected one."""
         if self.got >= 0:
             self.got += len(chunk)
             return False
@@ -132,7 +133,7 @@ def download(way, target, path, size, steps, pause, seconds, **_):
 
 
 def advance(downloads, goal, deadline):
-    """Brings every download to `goal` bytes."""
+    """Continues all downloads up to `goal` bytes."""
     waiting = {d.session.fileno(): d for d in downloads if d.got < goal}
     with select.epoll() as epoll:
         for fd in waiting:

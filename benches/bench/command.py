@@ -1,4 +1,4 @@
-"""What every benchmark command does around its figures: options, demands, signals, folders, and cleaning up."""
+"""Common parts of the benchmark commands: options, requirements, signals, directories and cleanup."""
 
 import argparse
 import os
@@ -19,7 +19,8 @@ def say(text):
 
 
 def options(doc, treatments_known, figures_known, page):
-    """The parsed command line; the first line of `doc` describes the command, `page` is where it writes."""
+    """Returns the parsed command line. The first line of `doc` describes the command, `page` is the default output
+    file."""
     parser = argparse.ArgumentParser(description=doc.split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help="few rounds of small sizes, at most 4 minutes")
     parser.add_argument("--rounds", type=int, help="how many rounds")
@@ -36,7 +37,7 @@ def options(doc, treatments_known, figures_known, page):
 
 
 def chosen(known):
-    """An argument type: a comma-separated list of known names."""
+    """Returns an argument type: a comma-separated list of known names."""
     def parse(text):
         names = [treatments.slug(n) for n in text.split(",") if n.strip()]
         wrong = [n for n in names if n not in known]
@@ -55,17 +56,18 @@ def demand_root_and_programs(needed):
 
 
 def raise_file_limit(wanted=0):
-    """Allows our programs as many descriptors as the hard limit does, `wanted` if it may, and returns how many."""
+    """Raises the soft limit of descriptors to the hard limit, the hard limit to `wanted` if permitted, and returns
+    the limit."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, wanted),) * 2)
-    except ValueError:  # not even root may, without CAP_SYS_RESOURCE
+    except ValueError:  # root without CAP_SYS_RESOURCE may not raise it
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def build(name, folder):
-    """Compiles one of our own C programs; its path."""
+    """Compiles a C program of the benchmarks and returns its path."""
     binary = os.path.join(folder, name)
     subprocess.run(["cc", "-O2", "-o", binary, os.path.join(HERE, f"{name}.c")], check=True)
     treatments.BUILT[name] = binary
@@ -73,7 +75,7 @@ def build(name, folder):
 
 
 def available(known, names):
-    """The wanted treatments whose program is there, and the others, said loudly."""
+    """Returns the requested treatments whose programs are installed, and warns of the others."""
     wanted = [t for t in known if names is None or t.slug in names]
     present = [t for t in wanted if treatments.binary_of(t.program)]
     for t in wanted:
@@ -87,14 +89,14 @@ def available(known, names):
 def stop_on_signals():
     def stop(number, _):
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, signal.SIG_IGN)  # once is enough: let the cleaning up finish
+            signal.signal(each, signal.SIG_IGN)  # ignore further signals until the cleanup is done
         sys.exit(128 + number)
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, stop)
 
 
 def sweep():
-    """Removes what runs that were killed have left."""
+    """Removes the remains of killed runs."""
     netns.sweep()
     measure.sweep()
     for parent in (tempfile.gettempdir(), origin.MEMORY):

@@ -1,4 +1,4 @@
-"""The configuration texts of the peers, made for one listening port and one target."""
+"""Configuration texts of the peers for one listening port and one target."""
 
 import os
 
@@ -76,7 +76,7 @@ BIG_PIPES = "    tune.pipesize 1048576\n    maxpipes 1024"  # enough for every s
 
 
 def haproxy(place):
-    """Splices when it thinks it worth while, through pipes of the default size."""
+    """Returns a configuration that splices adaptively, through pipes of the default size."""
     return fill(HAPROXY, place, splice=SPLICE_AUTO, extra="")
 
 
@@ -85,7 +85,8 @@ def haproxy_1m(place):
 
 
 def haproxy_tuned(place):
-    """Splices always. `splice-auto` of 2.6 copies most of a fast download (strace: 34 thousand recvfrom in 2 GiB)."""
+    """Returns a configuration that always splices. `splice-auto` of 2.6 copies most of a fast download (strace: 34
+    thousand recvfrom in 2 GiB)."""
     return fill(HAPROXY, place, splice=SPLICE_ALWAYS, extra=BIG_PIPES)
 
 
@@ -98,7 +99,7 @@ def dante(place):
 
 
 def squid(place):
-    os.chmod(place.folder, 0o777)  # it drops root and must still write its log
+    os.chmod(place.folder, 0o777)  # squid drops root privileges and must still write its log
     return fill(SQUID, place)
 
 EKIDEN_TCP = """
@@ -169,7 +170,8 @@ verifyPeer = yes
 
 
 def ekiden(place, kinds, number, keys, encrypt, admin):
-    """Relay `number` of a chain. The one with the client has the path; every relay knows those that follow it."""
+    """Returns the configuration of relay `number` of a chain. The first relay has the path; each relay knows all
+    that follow it."""
     lines = ["version = 1"]
     lines += [f'private_key = "{keys[number].path}"'] if keys[number] else []
     lines += ["[admin]", f'bind = "unix:{admin}"']
@@ -211,7 +213,7 @@ allow = ["*:{server_port}"]
 connect = "{connect}"
 """
 
-# What haproxy's configuration manual and the kernel's tproxy.rst say.
+# As haproxy's configuration manual and the kernel's tproxy.rst recommend.
 HAPROXY_TRANSPARENT = """
 global
     nbthread 2
@@ -245,16 +247,16 @@ def haproxy_transparent(place):
 
 
 def ekiden_box(listener, admin, more):
-    """One relay in a box, without a key of its own."""
+    """Returns the configuration of a relay in a single box, without a key."""
     return "\n".join(["version = 1", "[admin]", f'bind = "unix:{admin}"', listener, more])
 
 
 def ekiden_transparent(port, server_port, connect):
-    """What goes to any other port of the server is only forwarded."""
+    """Returns transparent listeners. Traffic to all other ports of the server is only forwarded."""
     return EKIDEN_TRANSPARENT.format(port=port, interface=netns.CLIENT_SIDE, server_port=server_port, connect=connect)
 
 
 def ekiden_instance(instance, sessions):
-    """Which of a box's daemons it is, and how many sessions it takes."""
+    """Returns the settings of one daemon in a box: its instance number, and its session limit if not zero."""
     limits = f"[limits]\nsessions = {sessions}\n" if sessions else ""
     return f"[transparent]\ninstance = {instance}\n{limits}"

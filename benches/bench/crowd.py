@@ -1,7 +1,8 @@
-"""Ten thousand transparent sessions at once: all stand, each is answered with its own address, nothing is left.
+"""Ten thousand concurrent transparent sessions: all connect, each gets its own address as the answer, none leaves
+state.
 
-Done a few times, as the soak is: what is kept for reuse stops growing, what leaks does not. With a limit, sessions
-above it must go on without the relay, as whole as the others.
+The test runs several passes, like the soak: resources kept for reuse stop growing, leaks do not. With a limit, sessions
+above it must bypass the relay and complete like the others.
 """
 
 import json
@@ -17,13 +18,13 @@ from bench.treatments import EKIDEN, binary_of
 
 COUNT, WARM_UP, LIMIT = 10000, 200, 5000
 SETTLE_SECONDS = 15
-SPARE_BYTES = 1024  # for each session: what is free again may lie in other places, and nobody returns it at once
-FILES = 2 * COUNT + 4000  # descriptors that one daemon needs for all of them
+SPARE_BYTES = 1024  # per session: freed memory may be fragmented, and the allocator does not return it at once
+FILES = 2 * COUNT + 4000  # descriptors that one daemon needs for all sessions
 
 
 def treatments(files):
-    """Relays that hold in one box and in two, and with a limit. Where a process may not have descriptors enough, two
-    daemons share a box, each for one port of the server."""
+    """Returns relays in one box and in two boxes, and one with a limit. If a process may not have enough
+    descriptors, two daemons share a box, each for one port of the server."""
     ports = (origin.PORT, origin.SECOND_PORT)[:1 if files >= FILES else 2]
     for name, roles, limit in (("1 box", (boxes.NEAR,), COUNT), ("2 boxes", (boxes.NEAR, boxes.FAR), COUNT),
                                (f"1 box, limits.sessions = {LIMIT}", (boxes.NEAR,), LIMIT)):
@@ -34,7 +35,8 @@ def treatments(files):
 
 @dataclass(frozen=True)
 class Moment:
-    """One daemon: its descriptors and bytes; and of its box, what the kernel has of sockets and rules."""
+    """A sample of one daemon: its descriptors and resident bytes, and the sockets and rules in the kernel of its
+    box."""
     files: int
     pipes: int
     resident: int
@@ -44,7 +46,8 @@ class Moment:
 
     @property
     def kept(self):
-        """What has to be as before. Pipes and memory are kept for reuse, elements until they expire."""
+        """Returns the values that must return to their start. Pipes and memory are kept for reuse, set elements
+        until they expire."""
         return self.files - self.pipes, self.sockets, self.rules
 
     def __str__(self):
@@ -54,7 +57,7 @@ class Moment:
 
 @dataclass
 class Crowd:
-    """All lists have one entry for each daemon."""
+    """The results of one treatment. All lists have one entry per daemon."""
     treatment: str
     wanted: int  # sessions that each daemon should carry
     share: int  # daemons in a box
@@ -65,12 +68,12 @@ class Crowd:
     seconds: float = 0
     relayed: List[int] = None
     passed: List[int] = None
-    busy: List[List[Moment]] = field(default_factory=list)  # of each pass, like the next
+    busy: List[List[Moment]] = field(default_factory=list)  # one entry per pass, also below
     after: List[List[Moment]] = field(default_factory=list)
 
     @property
     def troubles(self):
-        """What should not be."""
+        """Returns the differences from the expected result."""
         if self.refused or self.wrong:
             yield f"{self.refused} refused, {self.wrong} wrong"
         if set(self.relayed) != {self.wanted} or set(self.passed) != {COUNT // self.share - self.wanted}:
@@ -78,7 +81,7 @@ class Crowd:
         for number, (cold, last) in enumerate(zip(self.cold, self.after[-1]), 1):
             if last.kept != cold.kept:
                 yield f"daemon {number} has {last.kept} and not {cold.kept} descriptors, sockets, rules"
-            if last.elements > self.share * len(self.after) * sum(self.passed):  # every daemon's table has them all
+            if last.elements > self.share * len(self.after) * sum(self.passed):  # the table of each daemon contains all
                 yield f"daemon {number} has left {last.elements} elements in sets"
         for number, (before, last) in enumerate(zip(*self.busy[-2:]), 1):
             if last.resident > before.resident + self.wanted * SPARE_BYTES:
@@ -120,7 +123,7 @@ def moment(stand, program, step):
 
 
 def settled(stand, cold):
-    """The moments after closing, when they are like the `cold` ones or after a deadline."""
+    """Returns the samples after closing, once they match the `cold` ones or after a deadline."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while any(now.kept != before.kept for now, before in zip(moments(stand), cold)) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -128,7 +131,7 @@ def settled(stand, cold):
 
 
 def open_sessions(stand):
-    """How many sessions every relay has, by its metrics; Trouble when `ekiden status` has others."""
+    """Returns the number of sessions of each relay from its metrics. Raises Trouble if `ekiden status` differs."""
     counts = [admin.total(path, "ekiden_sessions_open") for path in stand.admins()]
     for path, count in zip(stand.admins(), counts):
         argv = [binary_of("ekiden"), "status", "--json", "--admin", f"unix:{path}"]
@@ -143,7 +146,8 @@ def passed(stand):
 
 
 def visit(stand, ports, count, while_open):
-    """Opens `count` sessions, has each ask who it is, closes them; (refused, wrong, why, seconds it took to open)."""
+    """Opens `count` sessions, requests the client address on each, and closes them. Returns (refused, wrong, why,
+    seconds to open)."""
     start, refused, why = time.monotonic(), 0, ""
     try:
         for port in ports:
@@ -159,7 +163,7 @@ def visit(stand, ports, count, while_open):
 
 
 def crowd(stand, ports, limit):
-    """All passes with one treatment that has just been started."""
+    """Runs all passes with a newly started treatment."""
     cold = moments(stand)
     visit(stand, ports, WARM_UP, lambda: None)
     found = Crowd(stand.treatment.name, limit // len(ports), len(ports), settled(stand, cold))
@@ -177,7 +181,7 @@ def crowd(stand, ports, limit):
 
 
 def measure(bench, run, treatment, ports, limit):
-    """The bar of one crowd, and a note of how it went."""
+    """Returns the bar of one crowd and a note on the results."""
     say(f"crowd of {COUNT:,} sessions: {treatment.name}")
     try:
         stand = bench.start(treatment, rounds.FIRST_PORT + 500)
@@ -192,7 +196,7 @@ def measure(bench, run, treatment, ports, limit):
 
 
 def bars(bench, run):
-    """One row for each; none when no relay was to be measured."""
+    """Returns one row per crowd; none if no relay was to be measured."""
     if all(t.kind != EKIDEN for t in run.results.treatments):
         return []
     return [measure(bench, run, *each) for each in treatments(bench.files)]

@@ -1,4 +1,4 @@
-"""An etcd of our own that can be stopped, killed and restored, and a slow way to it."""
+"""A private etcd that can be stopped, killed and restored, and a proxy that delays its traffic."""
 
 import asyncio
 import os
@@ -57,7 +57,7 @@ class Etcd:
 
 
 async def pour(reader, writer, delay=lambda: 0):
-    """Everything from one end to the other, each piece `delay()` seconds later."""
+    """Copies bytes from one end to the other, each piece delayed by `delay()` seconds."""
     try:
         while data := await reader.read(65536):
             await asyncio.sleep(delay())
@@ -69,7 +69,7 @@ async def pour(reader, writer, delay=lambda: 0):
 
 
 class SlowWay:
-    """A way to etcd on which everything takes longer; `delay` in seconds, either way."""
+    """A proxy to etcd that delays each direction by `delay` seconds."""
 
     def __init__(self, target):
         self.host, self.port = target.removeprefix("http://").split(":")

@@ -1,8 +1,8 @@
-"""The figures: what is measured of a treatment, and how. Each takes a `Stand` and gives named values.
+"""The figures of a treatment. Each function takes a `Stand` and returns named values.
 
-`one` and `many` time curl and read the CPU of the relay's process tree around it. `small` uses our own client,
-`rate` uses wrk (it speaks no proxy protocol: forwarders only), `idle` starts the relay afresh, since memory freed by
-earlier work would hide growth.
+`one` and `many` measure the time of curl and the CPU time of the relay's process tree. `small` uses the agent in
+`client.py`, `rate` uses wrk (which speaks no proxy protocol: forwarders only), `idle` restarts the relay, because
+memory freed by earlier work would hide growth.
 """
 
 import re
@@ -23,16 +23,16 @@ READY_SECONDS = 10
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is moved and how long, in a normal and in a quick run."""
+    """Amounts of data and durations of a normal and of a quick run."""
     rounds: int
     large: int
-    repeats: int  # of the large download in a round, while they take less than `repeat_seconds`
+    repeats: int  # large downloads per round, while they take less than `repeat_seconds`
     repeat_seconds: int
-    parallel: int  # bytes of each of the 64
+    parallel: int  # bytes of each of the 64 downloads
     requests: int
     rate_seconds: int
     idle_rounds: int  # memory varies little from round to round
-    curl_seconds: int  # after which curl gives up
+    curl_seconds: int  # timeout of curl in seconds
 
 
 NORMAL = Sizes(rounds=5, large=2 * GIB, repeats=5, repeat_seconds=3, parallel=16 << 20, requests=1000,
@@ -43,7 +43,7 @@ QUICK = Sizes(rounds=3, large=GIB // 2, repeats=3, repeat_seconds=1, parallel=8 
 
 @dataclass
 class Stand:
-    """Everything a figure needs: the network, the far end, our client, and one running treatment."""
+    """The test setup of a figure: network, server, client agent and one running treatment."""
     network: netns.Network
     server: origin.Origin
     client: object  # the Agent in the client namespace
@@ -59,7 +59,7 @@ class Stand:
         return [netns.RELAY_IP, self.port]
 
     def start(self, treatment, port, target_port=origin.PORT):
-        """Starts a treatment and waits until it listens; the caller leaves the returned stand's `relay`."""
+        """Starts a treatment and waits until it listens. The caller exits the `relay` of the returned stand."""
         place = Place(self.folder, port, (netns.SERVER_IP, target_port), self.files)
         relay = self.launch(treatment, place)
         stand = replace(self, treatment=treatment, relay=relay, port=port)
@@ -103,7 +103,7 @@ def curl(stand, path, extra, write_out):
 
 
 def with_cpu(stand, work):
-    """(what `work` returned, CPU seconds the relay's tree spent on it)"""
+    """Returns (result of `work`, CPU seconds of the relay's process tree meanwhile)."""
     tree = stand.relay.tree
     processes, before = len(tree.pids()), tree.cpu()
     result = work()
@@ -121,7 +121,7 @@ def one_download(stand):
 
 
 def one(stand, download=one_download):
-    """The median of a few large downloads, one after another; slow relays get fewer."""
+    """Measures the median of several sequential large downloads; slow relays get fewer."""
     start, values = time.monotonic(), []
     while len(values) < stand.sizes.repeats and time.monotonic() - start < stand.sizes.repeat_seconds:
         values.append(download(stand))
@@ -129,7 +129,7 @@ def one(stand, download=one_download):
 
 
 def many(stand):
-    """64 downloads at once by one curl, from its start to its end."""
+    """Measures 64 concurrent downloads by one curl, from its start to its end."""
     def work():
         start = time.monotonic()
         extra = ["--parallel", "--parallel-immediate", "--parallel-max", str(PARALLEL)]
@@ -143,13 +143,13 @@ def many(stand):
 
 
 def small(stand):
-    """A small request on a fresh connection, connecting included."""
+    """Measures a small request on a new connection, including the connect."""
     answer = stand.ask("small", path=origin.SMALL, size=origin.SMALL_BYTES, count=stand.sizes.requests, seconds=20)
     return {"small": answer["median"] * 1e6}
 
 
 def rate(stand):
-    """New connections per second, each with one small request."""
+    """Measures new connections per second, each with one small request."""
     url = f"http://{netns.RELAY_IP}:{stand.port}/{origin.SMALL}"
     seconds = stand.sizes.rate_seconds
     said = output_of(stand.network, "client", ["wrk", "-H", "Connection: close", "-c", "64", "-t", "2",
@@ -165,7 +165,7 @@ def rate(stand):
 
 
 def hold(stand, count):
-    """Opens `count` sessions to the listener that holds, and waits until it has them all."""
+    """Opens `count` sessions to the holder, and waits until it has accepted all."""
     request = "hold" if stand.treatment.way == speak.ABSOLUTE else None
     answer = stand.ask("open", target_port=origin.HOLD_PORT, count=count, ask=request, seconds=30)
     if answer["refused"]:
@@ -179,7 +179,7 @@ def release(stand):
 
 
 def idle(stand):
-    """Resident growth for each of 1,500 sessions that are open and silent, in a freshly started relay."""
+    """Measures the growth of resident memory per session of 1,500 idle sessions in a newly started relay."""
     fresh = stand.start(stand.treatment, stand.port + 1, origin.HOLD_PORT)
     try:
         with fresh.relay:

@@ -1,8 +1,8 @@
-"""Runs in the server namespace: accepts connections and holds them, saying and answering nothing.
+"""The agent in the server namespace: accepts connections and holds them open without sending anything.
 
     holder.py PORT        then lines of JSON on stdin; `{"do": "wait", "count": N, "seconds": S}` answers
-                          as soon as N connections are held, or says how many are;
-                          `{"do": "drop", "seconds": S}` hangs up on all.
+                          as soon as N connections are held, or the number after S seconds;
+                          `{"do": "drop", "seconds": S}` closes all.
 """
 
 import json
@@ -24,7 +24,7 @@ class Holder:
         self.pending = b""
 
     def turn(self, seconds):
-        """Handles what happened; false when our stdin has ended."""
+        """Handles one round of events. Returns false at the end of stdin."""
         for fd, _ in self.epoll.poll(seconds):
             if fd == self.listener.fileno():
                 self.accept()
@@ -48,7 +48,7 @@ class Holder:
             self.epoll.register(connection.fileno(), select.EPOLLIN)
 
     def read(self, fd):
-        """Swallows what comes; the end of it ends the connection."""
+        """Discards received bytes, and closes the connection at the end of stream."""
         try:
             if self.held[fd].recv(65536):
                 return
@@ -69,7 +69,8 @@ class Holder:
         return {"count": count}
 
     def drop(self):
-        """Hangs up on all. A client that has left may have closed its half only, for all a relay can tell."""
+        """Closes all connections. A relay cannot distinguish a client that has left from one that has closed only
+        its half."""
         for fd, connection in self.held.items():
             self.epoll.unregister(fd)
             connection.close()

@@ -1,10 +1,10 @@
-"""What a program and all its children cost: CPU time, resident memory, descriptors.
+"""Resources of a program and all its children: CPU time, resident memory, descriptors.
 
-CPU time comes from the cgroup the program is started in (`cpu.stat`, microseconds; present in every cgroup of
-version 2, no controller needed). It counts each thread and child exactly, ended or alive, whoever reaped it. Ticks
-of /proc/PID/stat are 10 ms, as much as a tenth of what we measure; /proc/PID/schedstat knows one living thread only.
-Where no cgroup can be made, the process CPU clocks (nanoseconds, ended threads included) of the living
-processes plus the ticks of reaped children are the next best.
+CPU time is read from the cgroup of the program (`cpu.stat`, microseconds; present in every cgroup of version 2 without
+any controller). It includes all threads and children, alive, ended or reaped. Ticks of /proc/PID/stat are 10 ms, up to
+a tenth of the measured values; /proc/PID/schedstat covers a single living thread. If no cgroup can be created, CPU time
+is the sum of the process CPU clocks of living processes (nanoseconds, including ended threads) and the ticks of reaped
+children.
 """
 
 import ctypes
@@ -18,14 +18,14 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 def cgroup_root():
-    """Where cgroup version 2 is mounted, or None."""
+    """Returns the mount point of cgroup version 2, or None."""
     with open("/proc/self/mounts") as f:
         mounts = [line.split() for line in f]
     return next((m[1] for m in mounts if m[2] == "cgroup2"), None)
 
 
 def sweep():
-    """Removes cgroups that dead runs left, ending what still runs in them."""
+    """Removes cgroups of dead runs, and kills the processes in them."""
     root = cgroup_root()
     for name in os.listdir(root) if root else ():
         if netns.is_leftover(name):
@@ -33,7 +33,7 @@ def sweep():
 
 
 def new_cgroup(label):
-    """An empty cgroup of ours, or None where that is not allowed."""
+    """Creates an empty cgroup; returns None without permission."""
     root = cgroup_root()
     if root is None:
         return None
@@ -53,12 +53,12 @@ def read(path):
 
 
 def stat_fields(pid):
-    """/proc/PID/stat from the third field on (the second, the name, may hold spaces)."""
+    """Returns the fields of /proc/PID/stat from the third on (the second, the name, may contain spaces)."""
     return read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def descendants(pid):
-    """`pid` and everything below it or in its session."""
+    """Returns `pid`, its descendants, and all processes of its session."""
     parents, sessions = {}, {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -75,18 +75,19 @@ def descendants(pid):
 
 
 def process_cpu(pid):
-    """CPU seconds of one process: living and ended threads by its clock, reaped children by ticks."""
+    """Returns the CPU seconds of one process: its threads by the process clock, reaped children by ticks."""
     fields = stat_fields(pid)
     children = (int(fields[13]) + int(fields[14])) / TICK
     try:
-        # The clock id the kernel gives to the CPU clock of a process, as in clock_getcpuclockid(3).
+        # The id of a process's CPU clock, see clock_getcpuclockid(3).
         return time.clock_gettime((~pid << 3) | 2) + children
     except OSError:
         return (int(fields[11]) + int(fields[12])) / TICK + children
 
 
 def resident(pid):
-    """Bytes resident, shared pages divided among their users (Pss), so that forked children add up right."""
+    """Returns resident bytes. Shared pages are divided among their users (Pss), so that the sum over forked children
+    is right."""
     for line in read(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -94,7 +95,7 @@ def resident(pid):
 
 
 def machine_cpu():
-    """CPU seconds of the whole machine so far, by ticks: programs, the kernel for them, and its interrupts."""
+    """Returns the CPU seconds of the whole machine so far in ticks: user, system and interrupt time."""
     user, nice, system, _idle, _iowait, irq, softirq = map(int, read("/proc/stat").split("\n", 1)[0].split()[1:8])
     return (user + nice + system + irq + softirq) / TICK
 
@@ -115,12 +116,12 @@ class Tree:
         for pid in self.pids():
             try:
                 total += each(pid)
-            except OSError:  # it ended meanwhile
+            except OSError:  # the process has ended
                 pass
         return total
 
     def cpu(self):
-        """CPU seconds, user and system, of the whole tree so far."""
+        """Returns the CPU seconds (user and system) of the whole tree so far."""
         if self.cgroup is None:
             return self._sum(process_cpu)
         for line in read(os.path.join(self.cgroup, "cpu.stat")).splitlines():
@@ -132,7 +133,7 @@ class Tree:
         return self._sum(resident)
 
     def descriptors(self):
-        """(open descriptors, those of them that are ends of pipes)"""
+        """Returns (open descriptors, descriptors of pipes among them)."""
         every = pipes = 0
         for pid in self.pids():
             folder = f"/proc/{pid}/fd"
@@ -145,14 +146,14 @@ class Tree:
         return every, pipes
 
     def settle(self, processes, seconds=0.5):
-        """Waits for children made for one connection to end; at most `seconds`."""
+        """Waits up to `seconds` for children that serve a single connection to end."""
         deadline = time.monotonic() + seconds
         time.sleep(0.03)
         while len(self.pids()) > processes and time.monotonic() < deadline:
             time.sleep(0.02)
 
     def end(self):
-        """Kills the tree at once (nothing in it has anything worth saving) and removes the cgroup."""
+        """Kills all processes of the tree and removes the cgroup."""
         deadline = time.monotonic() + 10
         killed = set()
         while time.monotonic() < deadline:
@@ -166,7 +167,7 @@ class Tree:
                 except OSError:
                     pass
             time.sleep(0.01)
-        for pid in killed - {self.pid}:  # our own child is its Popen's to reap
+        for pid in killed - {self.pid}:  # its Popen reaps the direct child
             reap(pid)
         self._remove_cgroup(deadline)
 
@@ -186,7 +187,7 @@ class Tree:
 
 
 class Forest(Tree):
-    """Several started programs, counted as one."""
+    """Several started programs, measured as one."""
 
     def __init__(self, trees):
         super().__init__(0)
@@ -204,7 +205,7 @@ class Forest(Tree):
 
 
 def adopt_orphans():
-    """Children whose parent was killed become ours to reap, not those of an init that may not care."""
+    """Makes this process the reaper of orphaned descendants, because the init of a container may not reap them."""
     PR_SET_CHILD_SUBREAPER = 36
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

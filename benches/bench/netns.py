@@ -1,8 +1,8 @@
 """Three network namespaces in a row, client -- relay -- server, joined by veth pairs, and their removal. A fourth,
 `far`, makes a second way to the server: client -- relay -- far -- server.
 
-Names carry the process id of the run, so two runs do not collide and a run that was killed can be told from one
-that is alive: `sweep` removes what dead runs left. Nothing here reaches the host's own network.
+Names contain the process id of the run, so that two runs do not collide and `sweep` can remove the namespaces of killed
+runs. The host's own network is not changed.
 """
 
 import os
@@ -12,17 +12,17 @@ import time
 
 PREFIX = "ekiden-bench-"
 CLIENT_NET, SERVER_NET, BETWEEN_NET, FAR_NET = "10.203.1", "10.203.2", "10.203.3", "10.203.4"
-RELAY_IP = CLIENT_NET + ".1"  # where clients find the relay
+RELAY_IP = CLIENT_NET + ".1"  # the relay's address for clients
 RELAY_UP_INTERFACE = "to-server"
 RELAY_UP_IP = SERVER_NET + ".1"
 SERVER_IP = SERVER_NET + ".2"
 FAR_IP = BETWEEN_NET + ".2"
 FAR_SERVER_IP = FAR_NET + ".2"  # the server's address behind both boxes
-CLIENT_SIDE = "to-client"  # in every box
+CLIENT_SIDE = "to-client"  # interface names in every box
 FAR_TABLE = "100"
 LOOPBACK_IP = "127.0.0.1"  # between the relays of a chain
 
-# On every route, so that accepted sockets get it too: a namespace's sysctl default may be refused.
+# Set on each route, so that it also applies to accepted sockets: setting the sysctl of a namespace may be refused.
 CONGESTION = ("congctl", "cubic")
 
 # role, interface, address: one line for each end of the two wires
@@ -39,8 +39,8 @@ FAR_ENDS = (
     ("server", "eth1", FAR_SERVER_IP),
 )
 
-# The same for everybody. Many short connections need many ports, and ports the listeners do not use; TIME_WAIT
-# of one treatment is bounded so that the next does not pay for it.
+# Equal for all treatments. Many short connections need many ports that no listener uses. TIME_WAIT is bounded so that
+# one treatment does not slow down the next.
 SYSCTLS = {
     "net.ipv4.tcp_no_metrics_save": "1",
     "net.ipv4.ip_local_port_range": "10000 65000",
@@ -59,7 +59,7 @@ def run(*argv, check=True):
 
 
 def is_running(pid):
-    """Is `pid` a benchmark that still runs? A recycled id does not count."""
+    """Returns whether `pid` is a running benchmark. A recycled id does not count."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
             words = f.read()
@@ -78,7 +78,7 @@ def is_leftover(name):
 
 
 def sweep():
-    """Removes namespaces of runs that no longer live, with the programs still inside them."""
+    """Removes the namespaces of dead runs, and kills the programs in them."""
     names = [line.split()[0] for line in run("ip", "netns", "list").splitlines() if line.split()]
     for name in filter(is_leftover, names):
         remove(name)
@@ -114,17 +114,17 @@ class Network:
     def close(self):
         for name in self.names.values():
             remove(name)
-        # A namespace goes away in the background; wait, so that a run that ended has ended.
+        # The kernel removes a namespace in the background: wait, so that nothing is left when the run ends.
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline and any(os.path.exists(f"/run/netns/{n}") for n in self.names.values()):
             time.sleep(0.05)
 
     def command(self, role, argv):
-        """`argv` as it must be typed to run inside the namespace of `role`."""
+        """Returns the command line that runs `argv` in the namespace of `role`."""
         return ["ip", "netns", "exec", self.names[role], *argv]
 
     def route_through(self):
-        """Lets client and server reach each other without a relay, over the same wires."""
+        """Adds routes, so that client and server reach each other over these links without a relay."""
         self._forward("relay")
         self._route("client", "default", RELAY_IP)
         self._route("server", "default", RELAY_UP_IP)
@@ -132,7 +132,7 @@ class Network:
             self._forward("far")
             self._route("relay", FAR_NET + ".0/24", FAR_IP)
             self._route("far", "default", BETWEEN_NET + ".1")
-            # What came by both boxes goes back by both.
+            # Replies return through both boxes as well.
             run("ip", "-n", self.names["server"], "rule", "add", "from", FAR_SERVER_IP, "lookup", FAR_TABLE)
             self._route("server", "default", FAR_NET + ".1", "table", FAR_TABLE)
 

@@ -1,8 +1,8 @@
-"""The ends of what benches/observed.py measures, each a process of its own:
+"""The endpoints of benches/observed.py, each a separate process:
 
-    server N BYTES PAUSE    sends each of N clients so many bytes, one after the other, all of them once in PAUSE seconds
-    clients PORT N          opens N sessions, says "open", and reads whatever comes
-    watcher PORT            reads the stream of the admin listener and its metrics every second while told "on"
+    server N BYTES PAUSE    sends BYTES to each of N clients in turn, one round per PAUSE seconds
+    clients PORT N          opens N sessions, prints "open", and reads all received bytes
+    watcher PORT            reads the event stream of the admin listener, and its metrics every second, while "on"
 """
 
 import http.client
@@ -24,7 +24,7 @@ def server(count, size, pause):
     while True:
         for client in clients:
             at += step
-            # A late round is not made up for all at once: the load is the same in every window, or less in all of them.
+            # A late round is not made up for: the load is equal in all windows, or lower in all.
             at = max(at, time.monotonic() - pause)
             time.sleep(max(0.0, at - time.monotonic()))
             try:
@@ -32,7 +32,7 @@ def server(count, size, pause):
             except BlockingIOError:
                 pass
             except OSError:
-                return  # the relay has ended
+                return  # the relay has closed the connection
 
 
 def clients(port, count):
@@ -49,7 +49,7 @@ def clients(port, count):
 
 
 class Watcher:
-    """What a browser and Prometheus do."""
+    """Acts like a browser with the dashboard and a Prometheus server."""
 
     def __init__(self, port):
         self.port, self.snapshots, self.scrapes = port, 0, 0

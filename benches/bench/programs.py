@@ -1,4 +1,4 @@
-"""Starting and ending programs inside a namespace, and talking to our own small agents there."""
+"""Starts and ends programs in a namespace, and talks to the agents there."""
 
 import itertools
 import json
@@ -12,16 +12,16 @@ from bench.measure import Forest, Tree, new_cgroup
 
 COUNTER = itertools.count(1)
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Nothing of the user's shell (proxies, locales) reaches what is measured.
+# A clean environment: proxy and locale settings of the user do not affect the measurement.
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/"}
 
 
 class Trouble(Exception):
-    """A program did not do what the benchmark needs; says which and why."""
+    """A program failed. The message names the program and the cause."""
 
 
 class Program:
-    """One program in the foreground inside a namespace, with its output in a file and all its children."""
+    """A foreground program in a namespace with all its children. Its output goes to a file."""
 
     def __init__(self, network, role, argv, log, **popen):
         self.log, self.name = log, os.path.basename(argv[0])
@@ -51,7 +51,7 @@ class Program:
 
 
 class Row:
-    """Programs that make one path together, used like one; it may have none."""
+    """Programs that form one path, used like a single program. The row may be empty."""
 
     def __init__(self):
         self.programs = []
@@ -64,7 +64,7 @@ class Row:
         return all(p.is_alive() for p in self.programs)
 
     def last_words(self):
-        """Of those that have ended, or of all."""
+        """Returns the last output of the programs that have ended, else of all."""
         said = [p for p in self.programs if not p.is_alive()] or self.programs
         return "; ".join(f"{p.name}: {p.last_words()}" for p in said)
 
@@ -80,7 +80,7 @@ class Row:
 
 
 def joiner(cgroup):
-    """What a child does before it becomes the program: move itself into its cgroup."""
+    """Returns the function that moves the child process into its cgroup before exec."""
     if cgroup is None:
         return None
     path = os.path.join(cgroup, "cgroup.procs")
@@ -92,7 +92,7 @@ def joiner(cgroup):
 
 
 class Agent(Program):
-    """One of our own scripts inside a namespace: a line of JSON asks, a line of JSON answers."""
+    """A script of the benchmarks in a namespace. Commands and answers are lines of JSON."""
 
     def __init__(self, network, role, script, log, *arguments):
         argv = [sys.executable, "-B", os.path.join(HERE, script), *map(str, arguments)]
@@ -101,7 +101,8 @@ class Agent(Program):
         self.pending = b""
 
     def ask(self, do, seconds=30, **details):
-        """The answer; Trouble when it says so. `seconds` is how long the agent may take."""
+        """Sends a command and returns the answer, which takes at most `seconds`. Raises Trouble if the agent reports
+        it."""
         self.tell(do, seconds, **details)
         return self.answer(do, seconds)
 
@@ -134,7 +135,7 @@ class Agent(Program):
 
 
 def output_of(network, role, argv, seconds):
-    """What a short program (curl, wrk) printed, Trouble when it failed or took too long."""
+    """Returns the output of a short program (curl, wrk). Raises Trouble if it fails or takes too long."""
     try:
         done = subprocess.run(network.command(role, argv), capture_output=True, text=True, timeout=seconds,
                               env=ENVIRONMENT, stdin=subprocess.DEVNULL, start_new_session=True)

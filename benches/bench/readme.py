@@ -1,4 +1,4 @@
-"""Puts the two tables people want to see, figures and bars, into the README, between the markers of a benchmark."""
+"""Copies the tables of figures and bars into the README, between the markers of a benchmark."""
 
 import os
 
@@ -6,7 +6,8 @@ SHOWN = ("## Figures", "## Bars")
 
 
 def update(path, page, name):
-    """Replaces what stands between the markers `name` of the file at `path`; says whether there were any."""
+    """Replaces the text between the markers `name` in the file at `path`. Returns whether the file has these
+    markers."""
     if not os.path.exists(path):
         return False
     with open(path, encoding="utf-8") as f:
@@ -22,7 +23,7 @@ def update(path, page, name):
 
 
 def excerpt(page):
-    """The list of what was measured on, and the tables up to the bars."""
+    """Returns the list of machine and versions, and the tables up to the bars."""
     lines = page.split("\n")
     first = next(i for i, line in enumerate(lines) if line.startswith("- "))
     last = next((i for i, line in enumerate(lines) if line.startswith("## ") and line not in SHOWN), len(lines))

@@ -1,4 +1,4 @@
-"""The numbers of a run: values per treatment and column, their medians, and who is best."""
+"""The results of a run: values per treatment and column, their medians, and the best peer."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -50,7 +50,7 @@ class Results:
     def __init__(self, treatments):
         self.treatments = treatments
         self.values = defaultdict(list)  # (treatment name, column key) -> one value per round
-        self.failures = Counter()  # (treatment name, figure name) -> how often it failed
+        self.failures = Counter()  # (treatment name, figure name) -> number of failures
         self.notes = []
 
     def add(self, treatment, measured):
@@ -79,7 +79,7 @@ class Results:
         return mine / theirs if mine is not None and theirs else None
 
     def best_peer(self, column):
-        """The name of the best peer by the median of a column, or None."""
+        """Returns the name of the best peer by the median of a column, or None."""
         peers = [(self.median(t.name, column.key), t.name) for t in self.treatments if t.kind == PEER]
         peers = [p for p in peers if p[0] is not None]
         if not peers:
@@ -87,7 +87,7 @@ class Results:
         return (max if column.higher_is_better else min)(peers)[1]
 
     def columns(self):
-        """The columns somebody was measured in, or failed in."""
+        """Returns the columns with at least one value or failure."""
         tried = {key for _, key in self.values} | {c.key for c in COLUMNS for _, f in self.failures if f == c.figure}
         return [c for c in COLUMNS if c.key in tried]
 

@@ -1,4 +1,4 @@
-"""Interleaved rounds: each takes all treatments in a new order, one at a time, and every figure of each."""
+"""Interleaved rounds: each runs all treatments in a new order, one at a time, and measures all their figures."""
 
 import random
 import time
@@ -8,13 +8,13 @@ from bench.command import say
 from bench.programs import Trouble
 from bench.results import Results
 
-FIRST_PORT, PORTS = 3001, 10  # every treatment has ten ports to itself
-GIVE_UP = 2  # a figure that failed so often with a treatment is not tried with it again
+FIRST_PORT, PORTS = 3001, 10  # each treatment has ten ports of its own
+GIVE_UP = 2  # after this many failures a figure of a treatment is skipped
 
 
 @dataclass
 class Run:
-    """What a run is and has found; `table` makes it a page."""
+    """The parameters and results of a run; `table` renders them."""
     quick: bool
     rounds: int
     seed: int
@@ -25,7 +25,7 @@ class Run:
 
 
 class Progress:
-    """Says what is done and how long the rest may take."""
+    """Prints progress and an estimate of the remaining time."""
 
     def __init__(self, steps):
         self.steps, self.done, self.start = steps, 0, time.monotonic()
@@ -42,7 +42,7 @@ def first_port(run, treatment):
 
 
 def measure_treatment(bench, treatment, port, wanted, results):
-    """The wanted figures of one treatment in one round; trouble is noted and does not stop the run."""
+    """Measures the requested figures of one treatment in one round. Failures are recorded and do not stop the run."""
     said = []
     try:
         stand = bench.start(treatment, port)
@@ -67,7 +67,7 @@ def measure_treatment(bench, treatment, port, wanted, results):
 
 
 def run_rounds(bench, run, figures_of):
-    """`figures_of(treatment, round)` is what is measured of a treatment in a round, which may be nothing."""
+    """Runs all rounds. `figures_of(treatment, round)` returns the figures of a treatment in a round, possibly none."""
     order = list(run.results.treatments)
     progress = Progress(run.rounds * len(order))
     shuffle = random.Random(run.seed)

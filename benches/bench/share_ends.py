@@ -1,8 +1,8 @@
-"""Both ends of what benches/share.py measures, each run on its host of the lab:
+"""The two endpoints of benches/share.py, each of which runs on its host of the lab:
 
-    server PORT     answers every line with bytes without end; whoever sends none is kept
-    client          downloads by the plan on stdin, and says what came when
-    crowd PORT N    opens N sessions, says "open", and keeps them until stdin ends
+    server PORT     answers each line with an endless stream of bytes; silent clients stay connected
+    client          downloads by the plan on stdin, and prints the arrival times of the bytes
+    crowd PORT N    opens N sessions, prints "open", and keeps them until stdin ends
 """
 
 import json
@@ -13,7 +13,7 @@ import threading
 import time
 
 PIECE = b"\7" * 65536
-STEP = 0.05  # seconds; how finely arrivals are told
+STEP = 0.05  # seconds: resolution of the arrival times
 
 
 def server(port):
@@ -41,7 +41,7 @@ def answer(stream):
 
 
 class Download:
-    """One of the plan: from where, when it begins and ends, in seconds, and how many bytes had come by each step."""
+    """One download of the plan: its source, start and end in seconds, and the bytes received by each step."""
 
     def __init__(self, where, begin, end):
         self.where, self.begin, self.end = tuple(where), begin, end
@@ -84,7 +84,7 @@ def client():
 
 
 def crowd(port, count):
-    # A server of its own on this host would need as many descriptors again; the addresses of loopback are many.
+    # A separate server on this host would need as many descriptors again. Targets are spread over loopback addresses.
     kept = []
     for number in range(count):
         kept.append(socket.create_connection((f"127.0.0.{1 + number % 200}", port)))

@@ -1,6 +1,6 @@
-"""What benches/share.py measures, run on the host `relay` of its lab: the figures as JSON on stdout.
+"""The measurements of benches/share.py. Runs on the host `relay` of the lab and prints the figures as JSON.
 
-The lab's shell gives `on HOST COMMAND...`; that is how both ends are started on their hosts.
+Both endpoints are started on their hosts with `on HOST COMMAND...` of the lab's shell.
 """
 
 import json
@@ -17,7 +17,7 @@ CONTROLS = ("bbr", "cubic", "reno")
 SERVER_PORT, IDLE_PORT, FIRST_PORT = 8000, 8009, 8001
 STEP = 0.05  # seconds, as in share_ends.py
 SHARED = "19.6Mbit/s"  # 98 % of the link between relay and client
-SETTLED = 5.0  # seconds until shares are measured
+SETTLED = 5.0  # seconds before shares are measured
 
 
 def say(*what):
@@ -30,7 +30,7 @@ def listener(port, server, more):
 
 
 def config(folder, interface, rate):
-    """One listener for each congestion control, and one whose sessions stay on this host."""
+    """Returns a configuration with a listener per congestion control, and one whose sessions stay on this host."""
     text = f'version = 1\nthreads = 2\n[admin]\nbind = "unix:{folder}/admin.sock"\n'
     if interface:
         text += f'[[interface]]\nname = "{interface}"\nrate = "{rate}"\n'
@@ -47,7 +47,7 @@ def config(folder, interface, rate):
 
 
 class Relay:
-    """`ekiden` with the shares of an interface, or without any."""
+    """`ekiden` with or without shares of an interface."""
 
     def __init__(self, folder, interface=None, rate=SHARED):
         self.binary, self.admin = os.environ["SHARE_EKIDEN"], f"unix:{folder}/admin.sock"
@@ -62,7 +62,7 @@ class Relay:
         return json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
     def cpu(self):
-        """Seconds, of all threads that ever ran."""
+        """Returns the CPU seconds of all threads so far, including ended ones."""
         return time.clock_gettime((~self.process.pid << 3) | 2)
 
     def __enter__(self):
@@ -78,7 +78,7 @@ def port_of(control, weight=1):
 
 
 def start(downloads, seconds):
-    """Begins downloads (congestion control, weight, begin, end) on the client."""
+    """Starts downloads (congestion control, weight, begin, end) on the client."""
     where = os.environ["SHARE_RELAY"]
     plan = [[[where, port_of(control, weight)], begin, end] for control, weight, begin, end in downloads]
     running = subprocess.Popen(["on", "client", *ENDS, "client"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -94,7 +94,7 @@ def arrivals(running):
 
 
 def rates(steps, begin, end):
-    """Mbit/s of each between two times."""
+    """Returns the rate of each download in Mbit/s between two times."""
     first, last = int(begin / STEP), int(end / STEP) - 1
     return [(one[last] - one[first]) * 8 / ((last - first) * STEP) / 1e6 for one in steps]
 
@@ -104,7 +104,7 @@ def jain(values):
 
 
 def shares(folder, interface, sections, seconds):
-    """What each got, how alike that is for the weights, and the round-trip times meanwhile."""
+    """Measures the rate of each download, their fairness relative to the weights, and the round-trip times."""
     say("shares", sections, interface)
     with Relay(folder, interface) as relay:
         running = start([(control, weight, 0, seconds) for control, weight in sections], seconds)
@@ -120,14 +120,14 @@ def shares(folder, interface, sections, seconds):
 
 
 def reaction(folder, interface, first, second):
-    """Seconds until a newcomer has its share, and until the first has all again."""
+    """Measures the seconds until a new download has its share, and until the first has the full rate again."""
     say("reaction", first, second, interface)
     comes, goes, seconds = 5.0, 15.0, 20.0
     with Relay(folder, interface):
         running = start([(first, 1, 0, seconds), (second, 1, comes, goes)], seconds)
         steps = arrivals(running)
     alone = rates(steps, 3, comes)[0]
-    window = 0.3  # seconds: what a rate is the mean of
+    window = 0.3  # seconds: averaging time of a rate
 
     def until(since, holds):
         at = since
@@ -142,7 +142,7 @@ def reaction(folder, interface, first, second):
 
 
 def crowd_cpu(folder, interface, count, downloads, seconds):
-    """CPU of the relay beside so many idle sections, in per cent of a core."""
+    """Measures the CPU of the relay with this many idle sections, in per cent of a core."""
     say("cpu", count, downloads, interface)
     with Relay(folder, interface, "1Gbit/s" if interface == "lo" else SHARED) as relay:
         argv = [*ENDS, "crowd", str(IDLE_PORT), str(count)]
@@ -162,7 +162,7 @@ def crowd_cpu(folder, interface, count, downloads, seconds):
 
 def measure(folder, interface, files, quick):
     seconds, rounds = (12, 1) if quick else (25, 3)
-    # Two descriptors each, and some for everything else.
+    # Two descriptors per session, and some for everything else.
     idle = min(1000 if quick else 10000, files // 2 - 300)
     hands = [None, interface]
     single = [(control, 1) for control in CONTROLS]

@@ -1,7 +1,7 @@
-"""The soak: thousands of sessions open and moving at once, then closed. What was refused, and what is left behind?
+"""The soak: thousands of concurrent active sessions, then closed. It counts refused sessions and leaked resources.
 
-It is done several times: the first passes may grow pools and the allocator's arenas, but what a leak loses it
-loses again in the last pass, and what is kept for reuse it does not. The counts of every moment are reported.
+The soak runs several passes: the first passes may grow pools and the allocator's arenas, but a leak also grows in the
+last pass, and resources kept for reuse do not. The counts of each pass are reported.
 """
 
 import time
@@ -13,7 +13,7 @@ from bench.programs import Trouble
 
 SESSIONS, WARM_UP, PASSES = 5000, 200, 3
 STEPS, PAUSE = 8, 0.2
-CLIENT_BUFFER = 16 * 1024  # small, so that the bytes wait in the relay and not in the client's kernel
+CLIENT_BUFFER = 16 * 1024  # small, so that bytes wait in the relay and not in the client's kernel
 SETTLE_SECONDS = 15
 SPARE_FILES, SPARE_BYTES = 8, 2 << 20
 
@@ -36,11 +36,12 @@ class Soak:
     failed: int = 0
     why: str = ""
     busiest: Moment = None
-    after: List[Moment] = None  # one for each pass
+    after: List[Moment] = None  # one entry per pass
 
     @property
     def met(self):
-        """Nothing refused or cut; sockets all gone; pipes and memory no more than what is kept for reuse."""
+        """Returns whether no session was refused or cut, all sockets are closed, and pipes and memory do not exceed
+        the reserve for reuse."""
         before, last = self.after[-2], self.after[-1]
         sockets_left = (last.files - last.pipes) - (self.start.files - self.start.pipes)
         return (self.refused == 0 and self.failed == 0
@@ -61,7 +62,7 @@ def moment(tree):
 
 
 def settled(tree, goal, seconds=SETTLE_SECONDS):
-    """The moment after closing, when the descriptors are back at `goal` or after a deadline."""
+    """Returns the sample after closing, once the descriptors are back at `goal` or after a deadline."""
     deadline = time.monotonic() + seconds
     while tree.descriptors()[0] > goal and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -70,7 +71,7 @@ def settled(tree, goal, seconds=SETTLE_SECONDS):
 
 
 def busiest(tree):
-    """The moment with the most descriptors of a few while the sessions move."""
+    """Returns the sample with the most descriptors of several while the sessions transfer data."""
     moments = []
     for _ in range(3):
         time.sleep(PAUSE)
@@ -79,7 +80,7 @@ def busiest(tree):
 
 
 def one_pass(stand, sessions):
-    """Opens, moves, closes. Returns (refused, failed, why, the busiest moment)."""
+    """Opens all sessions, transfers data and closes them. Returns (refused, failed, why, the busiest sample)."""
     opened = stand.ask("open", count=sessions, buffer=CLIENT_BUFFER, seconds=60)
     try:
         stand.client.tell("download", 60, way=stand.treatment.way, target=[netns.SERVER_IP, origin.PORT],

@@ -1,4 +1,4 @@
-"""The few bytes each way in needs: nothing (tcp), SOCKS5, HTTP CONNECT, or an absolute-form request."""
+"""The handshake of each protocol: none (tcp), SOCKS5, HTTP CONNECT, or an absolute-form request."""
 
 import socket
 import struct
@@ -46,7 +46,7 @@ def connect_handshake(session, target):
 
 
 def open_session(way, relay, target, timeout, buffer=0):
-    """A connection to the relay that, but for absolute-form, leads to the target."""
+    """Returns a connection to the relay. Except for absolute-form, it leads to the target."""
     session = socket.socket()
     try:
         session.settimeout(timeout)
@@ -71,7 +71,7 @@ def request(way, target, path):
 
 
 def read_answer(session, size):
-    """Reads the head and `size` bytes of body; anything but a 200 of that size is an error."""
+    """Reads the head and `size` bytes of body. Raises an error unless the answer is a 200 of this size."""
     body = len(receive_head(session))
     while body < size:
         chunk = session.recv(size - body)
@@ -83,7 +83,7 @@ def read_answer(session, size):
 
 
 def curl_arguments(way, relay, target):
-    """What curl must be told to go this way, and the address to ask for."""
+    """Returns the options of curl for this protocol, and the URL."""
     proxy = f"{relay[0]}:{relay[1]}"
     direct = f"http://{target[0]}:{target[1]}"
     if way == TCP:

@@ -1,4 +1,5 @@
-"""What every benchmark does around its figures: demands and sweeping, the network with both ends, and the page."""
+"""Setup and teardown of the benchmarks: requirements, cleanup of dead runs, the network with both ends, and the
+page."""
 
 import os
 from dataclasses import dataclass
@@ -10,15 +11,16 @@ from bench.results import Results
 
 @dataclass(frozen=True)
 class Plan:
-    """What a benchmark compares, and what it needs for that."""
+    """The treatments and requirements of a benchmark."""
     treatments: tuple
-    programs: tuple  # of our own, in C
+    programs: tuple  # C programs of the benchmarks
     ends: tuple = netns.ENDS
     agent: str = "client.py"
 
 
 def begin(needed, files=0):
-    """Demands root and programs, and removes what dead runs left; how many descriptors there are for each program."""
+    """Checks for root and programs, and removes the remains of dead runs. Returns the number of descriptors per
+    program."""
     command.demand_root_and_programs(needed)
     command.stop_on_signals()
     measure.adopt_orphans()
@@ -27,7 +29,7 @@ def begin(needed, files=0):
 
 
 def set_up(stack, plan, options, sizes, files):
-    """The run, and what every stand begins with: network, server, client, sizes, folder and descriptors."""
+    """Yields the run, and the common parts of all stands: network, server, client, sizes, directory and descriptors."""
     folder, content = command.temporary(stack), command.temporary(stack, origin.MEMORY)
     for name in plan.programs:
         command.build(name, folder)
@@ -43,7 +45,7 @@ def set_up(stack, plan, options, sizes, files):
 
 
 def finish(options, figures_known, page, markers):
-    """Writes the page; a full run of everything is what the README shows between its markers."""
+    """Writes the page. A complete run also updates the README."""
     command.write(options.out, page)
     everything = options.only is None and options.figures == figures_known and not options.quick
     if everything and readme.update(os.path.join(os.path.dirname(command.HERE), "README.md"), page, markers):

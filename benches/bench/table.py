@@ -1,4 +1,4 @@
-"""The Markdown that a run leaves: what it ran on, the figures, their ratios, the bars."""
+"""Renders a run as Markdown: machine, versions, figures, ratios and bars."""
 
 import os
 import platform
@@ -23,7 +23,7 @@ ABOUT = ("Written by `make bench` (benches/relay.py). nginx serves, curl and wrk
 
 
 def header(run, title, about, drivers):
-    """`drivers` are the programs around the treatments, which have versions too."""
+    """Returns the header with machine and versions. `drivers` are the programs that generate load."""
     programs = sorted({t.program for t in run.results.treatments} - {"splice_loop"}) + list(drivers)
     versions = ", ".join(version_of(p) for p in dict.fromkeys(programs))
     mode = "quick run: rough figures" if run.quick else "normal run"
@@ -45,7 +45,7 @@ def markdown_table(head, rows):
 
 
 def cell(values, digits):
-    """`median [least – most]`"""
+    """Returns `median [least – most]`."""
     if not values:
         return "–"
     ordered = sorted(values)
@@ -73,7 +73,7 @@ def ratio_text(value):
 
 
 def ratios(results, title, reference_of):
-    """One table: every median divided by that of the reference of its column."""
+    """Returns a table of medians, each divided by the median of the column's reference."""
     columns = results.columns()
     rows = [[t.name] + [ratio_text(results.ratio(t.name, reference_of(c), c.key)) for c in columns]
             for t in results.treatments]

@@ -1,7 +1,7 @@
-"""What is compared: each program, how it is started in the foreground, and the way clients ask it.
+"""The treatments: each program, its foreground command line, and the protocol of its clients.
 
-Peers run as their manuals suggest, with one line of ours where the default would stop the test (descriptors,
-backlog) and nothing that slows them down: no logs, no caches. Configuration texts are in `configs.py`.
+Peers run as their manuals suggest, with one more line if the default would stop the test (descriptors, backlog), and
+without features that slow them down, such as logs and caches. Configuration texts are in `configs.py`.
 """
 
 import os
@@ -19,14 +19,14 @@ FLOOR, EKIDEN, PEER, EARLIER = "floor", "ekiden", "peer", "earlier"
 
 @dataclass(frozen=True)
 class Place:
-    """Where one start of a treatment listens, where it leads, and its folder."""
+    """The listening port, the target and the directory of one start of a treatment."""
     folder: str
     port: int
     target: Tuple[str, int]
-    files: int  # descriptors a process may have
+    files: int  # descriptors per process
 
     def config(self, text, name=None):
-        """The path of a new file with `text`; a second one of the same start needs a name."""
+        """Writes `text` to a new file and returns its path. A second file of one start needs a name."""
         path = os.path.join(self.folder, f"config-{name or self.port}")
         with open(path, "w") as f:
             f.write(text)
@@ -54,9 +54,9 @@ def ekiden_binary():
     return os.environ.get("EKIDEN") or os.path.join(REPOSITORY, "target", "release", "ekiden")
 
 
-BUILT = {}  # programs of our own, compiled at start: name -> path
+BUILT = {}  # programs of the benchmarks, compiled at start: name -> path
 
-# program: (where its binary is, the command that prints its version)
+# program: (path of its binary, command that prints its version)
 PROGRAMS = {
     "ekiden": (ekiden_binary, ["--version"]),
     "ekiden-before": (lambda: os.environ.get("EKIDEN_BEFORE", ""), ["--version"]),
@@ -80,7 +80,8 @@ def splice_loop(binary, place):
 
 
 def ekiden(scheme):
-    """EKIDEN_QUERY adds to the listener's URL, for example `&profile=longhaul`."""
+    """Returns ekiden with a listener of this kind. EKIDEN_QUERY is appended to the listener's URL, for example
+    `&profile=longhaul`."""
     def command(binary, place):
         target = f"/{place.target[0]}:{place.target[1]}" if scheme == "tcp" else ""
         query = "?allow_open=true&allow_private=true" + os.environ.get("EKIDEN_QUERY", "")
@@ -89,7 +90,7 @@ def ekiden(scheme):
 
 
 def configured(text, *argv):
-    """A program that reads a file: `argv` is what follows the binary, FILE and FOLDER stand for the two."""
+    """Returns a program with a configuration file: `argv` follows the binary, FILE and FOLDER are replaced."""
     def command(binary, place):
         values = {"FILE": place.config(text(place)), "FOLDER": place.folder,
                   "ERRORS": os.path.join(place.folder, "nginx-errors.log")}
@@ -107,8 +108,8 @@ def microsocks(binary, place):
 
 
 def squid(binary, place):
-    """With a /dev/shm of its own (in the mount namespace `ip netns exec` made): it leaves segments there, under
-    names that every squid of the machine shares."""
+    """Returns squid with a private /dev/shm (in the mount namespace created by `ip netns exec`): it leaves segments
+    there under names that all instances of squid on the machine share."""
     inner = configured(configs.squid, "-N", "-f", "FILE")(binary, place)
     return ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh", *inner]
 
@@ -133,7 +134,7 @@ TREATMENTS = (
     Treatment("squid-connect", PEER, speak.CONNECT, "squid", squid),
 )
 
-# The same ways into an earlier build, so that a change is measured in one run.
+# These listeners in an earlier build, so that one run measures a change.
 if os.environ.get("EKIDEN_BEFORE"):
     TREATMENTS += tuple(
         Treatment(t.name.replace("ekiden", "before"), EARLIER, t.way, "ekiden-before", t.command)
@@ -142,12 +143,12 @@ if os.environ.get("EKIDEN_BEFORE"):
 
 
 def binary_of(program):
-    """The full path of a program, or None when it is not there."""
+    """Returns the full path of a program, or None if it is not installed."""
     return shutil.which(PROGRAMS[program][0](), path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
 def version_of(program):
-    """`program 1.2.3`, as it says itself or as Debian's package does."""
+    """Returns `program 1.2.3`, from the program itself or from Debian's package."""
     binary, (_, ask) = binary_of(program), PROGRAMS[program]
     if binary is None:
         return f"{program} missing"

@@ -1,7 +1,7 @@
-"""Runs in the client namespace: many sessions that stay open and ask again and again, beside what `client.py` can.
+"""The agent in the client namespace for many sessions that stay open and repeat requests, beside `client.py`.
 
-    who    each session asks who it is, and must hear its own address and port: nobody else's bytes, none lost
-    pace   every session asks once in `interval` seconds, at times spread evenly, whatever became of the question before
+    who    each session requests its own address and port and checks the answer: no foreign bytes, no lost bytes
+    pace   each session sends a request every `interval` seconds, evenly spread, without waiting for earlier answers
 """
 
 import os
@@ -16,7 +16,7 @@ PATIENCE = 5  # seconds, for the last answers
 
 
 class Visitor:
-    """One session with its questions. Every answer is a head and a body of the same lengths as the first one."""
+    """One session with its requests. All answers have the length of the first."""
 
     def __init__(self, session):
         self.session, self.asked, self.answered = session, 0, 0
@@ -52,7 +52,7 @@ class Visitor:
 
 
 def whole(answer):
-    """How long an answer is with its head, or 0 as long as that is not known."""
+    """Returns the length of an answer with its head in bytes, or 0 while it is unknown."""
     head, found, _ = answer.partition(b"\r\n\r\n")
     lengths = [int(line.split()[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
     return len(head) + len(found) + lengths[0] if found and lengths else 0
@@ -63,7 +63,7 @@ def question(target, path):
 
 
 class Round:
-    """All sessions that are open, and one wait for whatever they hear."""
+    """All open sessions, and one wait for their answers."""
 
     def __init__(self):
         self.visitors = {s.fileno(): Visitor(s) for s in client.KEPT}

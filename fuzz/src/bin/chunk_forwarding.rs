@@ -1,5 +1,5 @@
 //! Forwarding of a chunked body in pieces of all sizes: the receiver gets the data and the trailers of the body,
-//! whatever the sizes of the pieces.
+//! for all sizes of the pieces.
 #![no_main]
 
 use ekiden_fuzz::chunks::decode;
