@@ -10,10 +10,10 @@ use ratatui::layout::Rect;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::TopError;
 use crate::answer::SessionsResponse;
 use crate::app::{App, TopOptions};
 use crate::draw::draw;
-use crate::error::TopError;
 use crate::keys::{KeyAction, on_key};
 use crate::screen::{Screen, key_events};
 

@@ -8,7 +8,7 @@ use ratatui::crossterm::event::{self, Event};
 use ratatui::layout::Rect;
 use tokio::sync::mpsc;
 
-use crate::error::TopError;
+use crate::TopError;
 
 /// Owns the terminal and restores it on drop. A panic restores the terminal before its message is printed.
 pub struct Screen(DefaultTerminal);
