@@ -21,7 +21,7 @@ pub struct Run {
     /// keys; section://ADDR?key=FILE&peers=FILE accepts other relays
     #[arg(short = 'L', long = "listen", value_name = "URL", env = "EKIDEN_LISTEN", value_delimiter = ' ')]
     listen: Vec<String>,
-    /// Forward through these hops, in order: `section://HOST:PORT?key=PUBLIC[&encrypt=true]`,
+    /// Hops to forward through, in order: `section://HOST:PORT?key=PUBLIC[&encrypt=true]`,
     /// `socks5://[USER:PASS@]HOST:PORT`, `http://[USER:PASS@]HOST:PORT`, or the name of a relay in the configuration
     /// file. `ps` shows PASS to every user: `socks5://USER@HOST:PORT?password_file=FILE` reads the password from FILE
     #[arg(short = 'F', long = "forward", value_name = "URL", env = "EKIDEN_FORWARD", value_delimiter = ' ')]
