@@ -24,7 +24,7 @@ ABOUT = (
     "the server. CPU is that of the relays alone; of the machine it is all that was not idle, both ends and softirqs "
     f"among it. `connect` is the time of connect(2), {box_figures.SETUP_RATE} sessions a second on idle boxes, and the "
     f"first byte is that of an answer of {origin.SMALL_BYTES} bytes. Datagrams go there and back through the box every "
-    f"{background.PROBE_INTERVAL / 1000:g} ms and nobody catches them (`benches/probe.c`: times count from when one "
+    f"{background.PROBE_INTERVAL / 1000:g} ms and no relay intercepts them (`benches/probe.c`: times count from when one "
     "was due, and both ends run before other programs); the load beside them is only forwarded in the row `direct`. "
     "Cells are medians [least – most] of the rounds, and bars are judged by medians.")
 
