@@ -12,7 +12,6 @@ use super::row::{CheckedDirection, Finding};
 use super::transport::{PeriodicLoss, run_transfer};
 use super::{delay, jitter, loss, ping, rate, replay};
 use crate::Nanos;
-use crate::conditions::QueueKind;
 use crate::dice::SeededRng;
 use crate::emulator::{DirectionReport, Emulator, FAST_QUANTUM};
 use crate::experiment::results::CheckRow;
@@ -191,18 +190,7 @@ impl LinkChecker<'_> {
         let records = self.emulator.records(place.name, place.from())?;
         let decisions = replay::check_queue_decisions(&records, before, &series, conditions, self.rng(place));
         let most = replay::check_occupancy(&records, conditions);
-        let replayed = match kind {
-            QueueKind::TailDrop { .. } => "tail drop: replay",
-            QueueKind::Red(settings) if settings.ecn => "RED with ECN: replay",
-            QueueKind::Red(settings) if settings.gentle => "gentle RED: replay",
-            QueueKind::Red(_) => "RED: replay",
-            QueueKind::StaticPriority(_) => "static priority drop: replay",
-            QueueKind::DynamicPriority(_) => "dynamic priority drop: replay",
-            QueueKind::Auto(_) => "auto: replay",
-            QueueKind::Codel(_) => "CoDel: replay",
-            QueueKind::FqCodel(_) => "FQ-CoDel: replay",
-        };
-        let findings = [("tail drop: occupancy", most), (replayed, decisions)];
+        let findings = [("tail drop: occupancy", most), (kind.replay_check(), decisions)];
         Ok(findings.into_iter().filter_map(|(property, finding)| Some((property, finding?))).collect())
     }
 

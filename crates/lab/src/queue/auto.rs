@@ -82,14 +82,46 @@
 
 use ekiden_proto::aqm::auto::{self, AutoParams, AutoState, SlotSet};
 use ekiden_proto::aqm::{Arrival, Verdict};
-use ekiden_proto::units::Rate;
+use ekiden_proto::units::{Rate, Span};
+use serde::{Deserialize, Serialize};
 
-use crate::conditions::AutoSettings;
+use crate::dice::SeededRng;
+use crate::queue::Queue;
+use crate::queue::codel::default_target;
+use crate::queue::kind::{QueueLimit, QueueSettings};
 use crate::queue::managed::{DropPolicy, ManagedQueue};
 use crate::queue::red::queue_room;
 
 /// Slots of the table of connections.
 const TABLE_SLOTS: u64 = 16_384;
+
+/// Settings of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AutoSettings {
+    /// Capacity.
+    pub limit: QueueLimit,
+    /// Queueing delay that is always acceptable.
+    #[serde(default = "default_target")]
+    pub target: Span,
+    /// Whether ECN-capable packets are marked instead of dropped.
+    #[serde(default)]
+    pub ecn: bool,
+}
+
+impl QueueSettings for AutoSettings {
+    fn limit(&self) -> QueueLimit {
+        self.limit
+    }
+
+    fn build(&self, rate: Option<Rate>, _rng: SeededRng) -> Box<dyn Queue> {
+        Box::new(AutoQueue::new(self, rate))
+    }
+
+    fn replay_check(&self) -> &'static str {
+        "auto: replay"
+    }
+}
 
 /// A queue that hits the connections that are ahead of the others.
 pub type AutoQueue = ManagedQueue<AutoPolicy>;

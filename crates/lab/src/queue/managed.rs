@@ -9,8 +9,7 @@ use ekiden_proto::units::Rate;
 use crate::Nanos;
 use crate::ledger::{DropCause, StageEvents};
 use crate::packet::{Ecn, Packet};
-use crate::queue::fifo::Fifo;
-use crate::queue::{Backlog, Queue, try_mark};
+use crate::queue::{Backlog, Fifo, Queue, try_mark};
 
 /// What decides about packets that arrive.
 pub trait DropPolicy: Send {

@@ -13,18 +13,20 @@
 //! * With `ecn`, a packet is *capable* if it is [`Ecn::Capable`], or [`Ecn::Marked`] already; then a mark changes nothing,
 //!   but counts for the law as any other (RFC 3168 section 5).
 
+use std::collections::VecDeque;
+
 use ekiden_proto::units::Rate;
 
 use crate::Nanos;
-use crate::conditions::{QueueKind, QueueLimit};
 use crate::dice::SeededRng;
 use crate::ledger::StageEvents;
 use crate::packet::{Ecn, Packet};
+use crate::queue::kind::{QueueKind, QueueLimit};
 
 pub mod auto;
 pub mod codel;
-mod fifo;
 pub mod fq_codel;
+pub mod kind;
 pub mod managed;
 pub mod priority;
 pub mod red;
@@ -61,7 +63,7 @@ impl Backlog {
     }
 
     const fn exceeds(self, limit: QueueLimit) -> bool {
-        self.amount_in(limit) > limit_value(limit)
+        self.amount_in(limit) > limit.amount()
     }
 
     /// Whether the limit would still hold with one more packet.
@@ -71,10 +73,30 @@ impl Backlog {
     }
 }
 
-/// The number of a limit, without its unit.
-const fn limit_value(limit: QueueLimit) -> u64 {
-    match limit {
-        QueueLimit::Packets(amount) | QueueLimit::Bytes(amount) => amount,
+/// Packets in order of arrival, with their total size.
+#[derive(Debug, Default)]
+struct Fifo {
+    packets: VecDeque<Packet>,
+    backlog: Backlog,
+}
+
+impl Fifo {
+    /// Appends a packet at the tail.
+    fn push(&mut self, packet: Packet) {
+        self.backlog.add(&packet);
+        self.packets.push_back(packet);
+    }
+
+    /// Removes the packet at the head.
+    fn pop(&mut self) -> Option<Packet> {
+        let packet = self.packets.pop_front()?;
+        self.backlog.remove(&packet);
+        Some(packet)
+    }
+
+    /// Returns the number and the size of the packets.
+    const fn backlog(&self) -> Backlog {
+        self.backlog
     }
 }
 
@@ -106,16 +128,8 @@ pub trait Queue: Send {
     fn set_rate(&mut self, _rate: Option<Rate>) {}
 }
 
-/// The queue a lab file asks for, in front of a line of `rate`. `dice` are for the queue's own random decisions.
+/// Creates an empty queue in front of a line of `rate`. `rng` is for the queue's random decisions.
 #[must_use]
-pub fn build(kind: &QueueKind, rate: Option<Rate>, dice: SeededRng) -> Box<dyn Queue> {
-    match kind {
-        QueueKind::TailDrop { limit } => Box::new(tail_drop::TailDropQueue::new(*limit)),
-        QueueKind::Red(settings) => Box::new(red::RedQueue::new(settings, rate, dice)),
-        QueueKind::StaticPriority(settings) => Box::new(priority::StaticPriorityDropQueue::new(settings, rate, dice)),
-        QueueKind::DynamicPriority(settings) => Box::new(priority::DynamicPriorityDropQueue::new(settings, rate, dice)),
-        QueueKind::Auto(settings) => Box::new(auto::AutoQueue::new(settings, rate)),
-        QueueKind::Codel(settings) => Box::new(codel::CodelQueue::new(*settings)),
-        QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodelQueue::new(*settings)),
-    }
+pub fn build(kind: &QueueKind, rate: Option<Rate>, rng: SeededRng) -> Box<dyn Queue> {
+    kind.build(rate, rng)
 }

@@ -1,16 +1,41 @@
-//! First in, first out; a packet that does not fit is dropped.
+//! Tail drop: a FIFO queue that drops a packet that does not fit.
 //!
 //! On arrival: if the limit holds with the packet, the packet goes to the tail; otherwise it is dropped as
-//! [`DropCause::Full`]. A smaller packet behind it may still fit. On departure: the head is taken.
+//! [`DropCause::Full`]. A later, smaller packet may still fit. On departure, the head is removed.
+
+use ekiden_proto::units::Rate;
+use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
-use crate::conditions::QueueLimit;
+use crate::dice::SeededRng;
 use crate::ledger::{DropCause, StageEvents};
 use crate::packet::Packet;
-use crate::queue::fifo::Fifo;
-use crate::queue::{Backlog, Queue};
+use crate::queue::kind::{QueueLimit, QueueSettings};
+use crate::queue::{Backlog, Fifo, Queue};
 
-/// The plainest of queues.
+/// Settings of tail drop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TailDropSettings {
+    /// Capacity.
+    pub limit: QueueLimit,
+}
+
+impl QueueSettings for TailDropSettings {
+    fn limit(&self) -> QueueLimit {
+        self.limit
+    }
+
+    fn build(&self, _rate: Option<Rate>, _rng: SeededRng) -> Box<dyn Queue> {
+        Box::new(TailDropQueue::new(self.limit))
+    }
+
+    fn replay_check(&self) -> &'static str {
+        "tail drop: replay"
+    }
+}
+
+/// A FIFO queue with a limit.
 #[derive(Debug)]
 pub struct TailDropQueue {
     limit: QueueLimit,
@@ -18,7 +43,7 @@ pub struct TailDropQueue {
 }
 
 impl TailDropQueue {
-    /// An empty queue that holds as much as `limit`.
+    /// Creates an empty queue with the capacity `limit`.
     #[must_use]
     pub fn new(limit: QueueLimit) -> Self {
         Self { limit, waiting: Fifo::default() }

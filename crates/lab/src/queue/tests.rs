@@ -7,6 +7,7 @@ use ekiden_proto::units::{Bytes, Span};
 use super::*;
 use crate::conditions::{
     CodelSettings, DynamicPrioritySettings, FqCodelSettings, RedSettings, SenderHosts, StaticPrioritySettings,
+    TailDropSettings,
 };
 use crate::ledger::DropCause;
 
@@ -139,7 +140,7 @@ fn all_kinds(limit: QueueLimit) -> Vec<QueueKind> {
     let of_history =
         DynamicPrioritySettings { limit, min, max, p, wq, ecn, n: 3.0, rec_int: 2, sta_int: 10, hist_len: 20 };
     vec![
-        QueueKind::TailDrop { limit },
+        QueueKind::TailDrop(TailDropSettings { limit }),
         QueueKind::Red(red),
         QueueKind::Red(RedSettings { gentle: true, ecn: true, ..red }),
         QueueKind::StaticPriority(of_senders),
@@ -222,7 +223,7 @@ fn a_smaller_packet_may_fit_where_a_larger_one_did_not() {
 
 #[test]
 fn the_packet_on_the_line_is_not_in_the_queue() {
-    let kind = QueueKind::TailDrop { limit: QueueLimit::Packets(2) };
+    let kind = QueueKind::TailDrop(TailDropSettings { limit: QueueLimit::Packets(2) });
     let burst: Vec<Packet> = (0..5).map(|number| packet(number, 0, 1500)).collect();
     let outcome = drive(build(&kind, Some(rate()), SeededRng::new(0)).as_mut(), &burst, |_, _, _| ());
     let sent: Vec<_> = outcome.sent.iter().map(|sent| (sent.number, sent.at)).collect();

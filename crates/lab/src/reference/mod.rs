@@ -68,7 +68,7 @@ impl OutcomeLog {
 #[must_use]
 pub fn simulate_line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, dice: SeededRng) -> Vec<ReferenceOutcome> {
     let mut model: Box<dyn QueueModel> = match queue {
-        QueueKind::TailDrop { limit } => Box::new(tail_drop::TailDropModel::new(*limit)),
+        QueueKind::TailDrop(settings) => Box::new(tail_drop::TailDropModel::new(settings.limit)),
         QueueKind::Red(settings) => Box::new(red::RedModel::new(*settings, 1.0, rate, dice)),
         QueueKind::StaticPriority(settings) => Box::new(priority::StaticPriorityModel::new(settings, rate, dice)),
         QueueKind::DynamicPriority(settings) => Box::new(priority::DynamicPriorityModel::new(*settings, rate, dice)),
@@ -140,6 +140,7 @@ fn fits(waiting: &[Packet], packet: &Packet, limit: QueueLimit) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conditions::TailDropSettings;
 
     pub(super) fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
         Packet { number, at, bytes, flow: 0, source: 0, ecn: Ecn::NotCapable, tag: 0 }
@@ -164,7 +165,7 @@ mod tests {
     fn what_ends_at_an_arrival_ends_before_it() {
         let arrivals = [(0, 0), (1, 0), (2, 10), (3, 20), (4, 1_000_000), (5, 1_000_001), (6, 50_000_000)]
             .map(|(number, at)| packet(number, at, 1500));
-        let kind = QueueKind::TailDrop { limit: QueueLimit::Packets(2) };
+        let kind = QueueKind::TailDrop(TailDropSettings { limit: QueueLimit::Packets(2) });
         let sent = |ms: u64| ReferenceOutcome::Sent { at: ms * 1_000_000, marked: false };
         let full = |at: Nanos| ReferenceOutcome::Dropped { at, cause: DropCause::Full };
         let wanted = [sent(1), sent(2), sent(3), full(20), sent(4), full(1_000_001), sent(51)];

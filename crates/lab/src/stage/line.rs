@@ -1,7 +1,7 @@
 //! The queue and the line behind it: the bottleneck.
 
 use crate::Nanos;
-use crate::conditions::{Conditions, QueueKind, QueueLimit};
+use crate::conditions::{Conditions, QueueKind, QueueLimit, TailDropSettings};
 use crate::dice::SeededRng;
 use crate::ledger::StageEvents;
 use crate::packet::Packet;
@@ -9,7 +9,7 @@ use crate::queue::{self, Queue};
 use crate::stage::{Stage, transmission_time};
 
 /// What a line has in front of it where the file says nothing.
-pub const DEFAULT_QUEUE: QueueKind = QueueKind::TailDrop { limit: QueueLimit::Packets(1000) };
+pub const DEFAULT_QUEUE: QueueKind = QueueKind::TailDrop(TailDropSettings { limit: QueueLimit::Packets(1000) });
 
 /// A line that sends one packet at a time, and the queue of those that wait for it. Every packet passes the queue, also
 /// when the line is idle, so that queue management sees it.

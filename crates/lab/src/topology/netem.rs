@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 
-use crate::conditions::{Conditions, Loss, LossPosition, QueueKind, QueueLimit, SizeAccounting};
+use crate::conditions::{Conditions, Loss, LossPosition, QueueKind, QueueLimit, SizeAccounting, TailDropSettings};
 use crate::topology::{Lab, Link, ip};
 
 /// More than any test has under way: without a queue to emulate, nothing is dropped for want of room.
@@ -76,7 +76,7 @@ fn netem_arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static
 fn packet_limit(conditions: &Conditions, mtu: u32, queue: Option<&QueueKind>) -> Result<u64, &'static str> {
     let waiting = match queue {
         None => return Ok(UNLIMITED_PACKETS),
-        Some(QueueKind::TailDrop { limit: QueueLimit::Packets(packets) }) => *packets,
+        Some(QueueKind::TailDrop(TailDropSettings { limit: QueueLimit::Packets(packets) })) => *packets,
         Some(_) => return Err("this queue: it has tail-drop with a limit in packets"),
     };
     let (Some(rate), Some(delay)) = (conditions.rate, conditions.delay) else { return Ok(waiting) };

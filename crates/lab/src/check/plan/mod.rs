@@ -97,7 +97,7 @@ pub fn measurements(place: &CheckedDirection<'_>, lab: &Lab) -> Vec<Measurement>
 
 /// Whether an overload keeps the line busy: queue management may drop more than the excess.
 const fn keeps_line_busy(conditions: &Conditions) -> bool {
-    matches!(conditions.queue, None | Some(QueueKind::TailDrop { .. }))
+    matches!(conditions.queue, None | Some(QueueKind::TailDrop(_)))
 }
 
 const fn has_constant_delay(conditions: &Conditions) -> bool {
@@ -247,16 +247,7 @@ fn serialisation_time(conditions: &Conditions, bytes: u32) -> Nanos {
 
 /// How many packets of `bytes` the queue has room for, with the one on the line.
 fn queue_capacity(conditions: &Conditions, bytes: u32) -> u64 {
-    let limit = match &conditions.queue {
-        Some(QueueKind::TailDrop { limit }) => *limit,
-        Some(QueueKind::Red(settings)) => settings.limit,
-        Some(QueueKind::StaticPriority(settings)) => settings.limit,
-        Some(QueueKind::DynamicPriority(settings)) => settings.limit,
-        Some(QueueKind::Auto(settings)) => settings.limit,
-        Some(QueueKind::Codel(settings)) => settings.limit,
-        Some(QueueKind::FqCodel(settings)) => settings.limit,
-        None => return u64::MAX,
-    };
+    let Some(limit) = conditions.queue.as_ref().map(QueueKind::limit) else { return u64::MAX };
     match limit {
         QueueLimit::Packets(packets) => packets.max(1),
         QueueLimit::Bytes(limit) => (limit / u64::from(bytes + conditions.count.overhead())).max(1),

@@ -7,7 +7,7 @@
 use super::probe::{ProbeSend, ProbeSeries};
 use super::row::Finding;
 use crate::Nanos;
-use crate::conditions::{Conditions, QueueKind, QueueLimit};
+use crate::conditions::{Conditions, QueueKind, QueueLimit, TailDropSettings};
 use crate::dice::SeededRng;
 use crate::emulator::{PacketOutcome, PacketRecord};
 use crate::ledger::DropCause;
@@ -118,7 +118,8 @@ fn count_unconfirmed(records: &[PacketRecord], series: &ProbeSeries, overhead: u
 /// How much waited at most in a queue that only drops from its tail, by the recorded times: as much as the limit allows,
 /// and no more.
 pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Option<Finding> {
-    let (rate, Some(QueueKind::TailDrop { limit })) = (conditions.rate?, conditions.queue.as_ref()) else {
+    let (rate, Some(QueueKind::TailDrop(TailDropSettings { limit }))) = (conditions.rate?, conditions.queue.as_ref())
+    else {
         return None;
     };
     if !has_exact_departures(conditions) {

@@ -34,13 +34,17 @@
 //! The Linux kernel's codel differs in its square root, which is an approximation, in its times, which are in units of
 //! 1024 ns, and in its limit, which is in packets.
 
-use crate::Nanos;
-use crate::conditions::{CodelSettings, QueueLimit};
+use std::time::Duration;
+
+use ekiden_proto::units::{Rate, Span};
+use serde::{Deserialize, Serialize};
+
+use crate::dice::SeededRng;
 use crate::ledger::{DropCause, StageEvents};
-use crate::nanos;
 use crate::packet::Packet;
-use crate::queue::fifo::Fifo;
-use crate::queue::{Backlog, Queue, try_mark};
+use crate::queue::kind::{QueueLimit, QueueSettings};
+use crate::queue::{Backlog, Fifo, Queue, try_mark};
+use crate::{Nanos, nanos};
 
 #[cfg(test)]
 mod tests;
@@ -48,6 +52,45 @@ mod tests;
 /// With no more than this behind it, in bytes, a packet is never dropped: the line must not go idle (RFC 8289 section 5:
 /// `MAXPACKET`).
 const MAX_PACKET: u64 = 1514;
+
+/// Settings of `CoDel` (RFC 8289 section 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CodelSettings {
+    /// Capacity.
+    pub limit: QueueLimit,
+    /// Acceptable standing queueing delay.
+    #[serde(default = "default_target")]
+    pub target: Span,
+    /// Time for which the delay may exceed `target` before drops begin.
+    #[serde(default = "default_interval")]
+    pub interval: Span,
+    /// Whether ECN-capable packets are marked instead of dropped.
+    #[serde(default)]
+    pub ecn: bool,
+}
+
+pub(super) const fn default_target() -> Span {
+    Span(Duration::from_millis(5))
+}
+
+pub(super) const fn default_interval() -> Span {
+    Span(Duration::from_millis(100))
+}
+
+impl QueueSettings for CodelSettings {
+    fn limit(&self) -> QueueLimit {
+        self.limit
+    }
+
+    fn build(&self, _rate: Option<Rate>, _rng: SeededRng) -> Box<dyn Queue> {
+        Box::new(CodelQueue::new(*self))
+    }
+
+    fn replay_check(&self) -> &'static str {
+        "CoDel: replay"
+    }
+}
 
 /// What is acceptable.
 #[derive(Debug, Clone, Copy)]

@@ -41,20 +41,72 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use crate::Nanos;
-use crate::conditions::{FqCodelSettings, QueueLimit};
+use ekiden_proto::units::{Bytes, Rate, Span};
+use serde::{Deserialize, Serialize};
+
+use crate::dice::SeededRng;
 use crate::ledger::{DropCause, StageEvents};
-use crate::nanos;
 use crate::packet::Packet;
-use crate::queue::codel::{CodelParams, CodelState};
-use crate::queue::fifo::Fifo;
-use crate::queue::{Backlog, Queue};
+use crate::queue::codel::{CodelParams, CodelState, default_interval, default_target};
+use crate::queue::kind::{QueueErrors, QueueLimit, QueueSettings};
+use crate::queue::{Backlog, Fifo, Queue};
+use crate::{Nanos, nanos};
 
 #[cfg(test)]
 mod tests;
 
 /// How many packets are dropped at most before the fattest queue is looked for again (RFC 8290 section 4.1).
 const BATCH: u64 = 64;
+
+/// Settings of FQ-CoDel (RFC 8290 section 5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FqCodelSettings {
+    /// Capacity of all queues together.
+    pub limit: QueueLimit,
+    /// See [`CodelSettings::target`](super::codel::CodelSettings::target).
+    #[serde(default = "default_target")]
+    pub target: Span,
+    /// See [`CodelSettings::interval`](super::codel::CodelSettings::interval).
+    #[serde(default = "default_interval")]
+    pub interval: Span,
+    /// See [`CodelSettings::ecn`](super::codel::CodelSettings::ecn).
+    #[serde(default)]
+    pub ecn: bool,
+    /// Number of queues.
+    #[serde(default = "default_flows")]
+    pub flows: u32,
+    /// Bytes that a queue may send in a round.
+    #[serde(default = "default_quantum")]
+    pub quantum: Bytes,
+}
+
+const fn default_flows() -> u32 {
+    1024
+}
+
+const fn default_quantum() -> Bytes {
+    Bytes(1514)
+}
+
+impl QueueSettings for FqCodelSettings {
+    fn limit(&self) -> QueueLimit {
+        self.limit
+    }
+
+    fn validate(&self, errors: &mut QueueErrors) {
+        errors.require_positive("flows", u64::from(self.flows));
+        errors.require_positive("quantum", self.quantum.0);
+    }
+
+    fn build(&self, _rate: Option<Rate>, _rng: SeededRng) -> Box<dyn Queue> {
+        Box::new(FqCodelQueue::new(*self))
+    }
+
+    fn replay_check(&self) -> &'static str {
+        "FQ-CoDel: replay"
+    }
+}
 
 /// The queue of one flow, or of several whose hashes collide.
 #[derive(Debug, Default)]

@@ -33,17 +33,82 @@
 //! | equally frequent connections | the one whose places changed last | not said |
 //! | many connections | a table of 256 sets of 8 | not said |
 
+use ekiden_proto::aqm::history::MAX_HISTORY;
 use ekiden_proto::aqm::priority::{self, DynamicParams, DynamicState, StaticParams};
 use ekiden_proto::aqm::{Arrival, Verdict, red};
 use ekiden_proto::units::Rate;
+use serde::{Deserialize, Serialize};
 
-use crate::conditions::{DynamicPrioritySettings, StaticPrioritySettings};
 use crate::dice::SeededRng;
+use crate::queue::Queue;
+use crate::queue::kind::{QueueErrors, QueueLimit, QueueSettings, SenderHosts};
 use crate::queue::managed::{DropPolicy, ManagedQueue};
-use crate::queue::red::red_params;
+use crate::queue::red::{RedSettings, default_wq, red_params};
 
 #[cfg(test)]
 mod tests;
+
+/// Settings of static priority drop. Limit and thresholds are all in packets or all in bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StaticPrioritySettings {
+    /// Capacity.
+    pub limit: QueueLimit,
+    /// See [`RedSettings::min`].
+    pub min: QueueLimit,
+    /// See [`RedSettings::max`].
+    pub max: QueueLimit,
+    /// Drop probability of the other packets at `max`.
+    pub p: f64,
+    /// See [`RedSettings::wq`].
+    #[serde(default = "default_wq")]
+    pub wq: f64,
+    /// See [`RedSettings::ecn`].
+    #[serde(default)]
+    pub ecn: bool,
+    /// Factor by which the drop probability of heavy senders is higher.
+    pub n: f64,
+    /// Heavy senders: all connections of these hosts.
+    pub heavy: SenderHosts,
+}
+
+impl StaticPrioritySettings {
+    /// Returns the RED settings of the packets that are not heavy.
+    #[must_use]
+    pub const fn red_settings(&self) -> RedSettings {
+        let Self { limit, min, max, p, wq, ecn, n: _, heavy: _ } = *self;
+        RedSettings { limit, min, max, p, wq, gentle: false, ecn }
+    }
+}
+
+impl QueueSettings for StaticPrioritySettings {
+    fn limit(&self) -> QueueLimit {
+        self.limit
+    }
+
+    fn validate(&self, errors: &mut QueueErrors) {
+        self.red_settings().validate_red(errors);
+        validate_factor(self.n, errors);
+    }
+
+    fn build(&self, rate: Option<Rate>, rng: SeededRng) -> Box<dyn Queue> {
+        Box::new(StaticPriorityDropQueue::new(self, rate, rng))
+    }
+
+    fn replay_check(&self) -> &'static str {
+        "static priority drop: replay"
+    }
+
+    fn sender_hosts_mut(&mut self) -> Option<&mut SenderHosts> {
+        Some(&mut self.heavy)
+    }
+}
+
+fn validate_factor(n: f64, errors: &mut QueueErrors) {
+    if !(1.0..=10_000.0).contains(&n) {
+        errors.report("n", "expected a number from 1 to 10000");
+    }
+}
 
 /// A queue that drops the packets of known senders more.
 pub type StaticPriorityDropQueue = ManagedQueue<StaticPriorityPolicy>;
@@ -74,6 +139,67 @@ impl DropPolicy for StaticPriorityPolicy {
 
     fn set_rate(&mut self, rate: Option<Rate>) {
         self.params.red.typical_packet_time = red::typical_packet_time(rate.map(Rate::bits_per_second));
+    }
+}
+
+/// Settings of dynamic priority drop. Limit and thresholds are all in packets or all in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DynamicPrioritySettings {
+    /// Capacity.
+    pub limit: QueueLimit,
+    /// See [`RedSettings::min`].
+    pub min: QueueLimit,
+    /// See [`RedSettings::max`].
+    pub max: QueueLimit,
+    /// Drop probability of the other packets at `max`.
+    pub p: f64,
+    /// See [`RedSettings::wq`].
+    #[serde(default = "default_wq")]
+    pub wq: f64,
+    /// See [`RedSettings::ecn`].
+    #[serde(default)]
+    pub ecn: bool,
+    /// Factor by which the drop probability of the heavy connection is higher.
+    pub n: f64,
+    /// Recording interval of connections, in packets.
+    pub rec_int: u32,
+    /// Interval at which the most frequently recorded connection becomes the heavy connection, in packets.
+    pub sta_int: u32,
+    /// Length of the history, in records.
+    pub hist_len: u32,
+}
+
+impl DynamicPrioritySettings {
+    /// Returns the RED settings of the packets that are not heavy.
+    #[must_use]
+    pub const fn red_settings(&self) -> RedSettings {
+        let Self { limit, min, max, p, wq, ecn, n: _, rec_int: _, sta_int: _, hist_len: _ } = *self;
+        RedSettings { limit, min, max, p, wq, gentle: false, ecn }
+    }
+}
+
+impl QueueSettings for DynamicPrioritySettings {
+    fn limit(&self) -> QueueLimit {
+        self.limit
+    }
+
+    fn validate(&self, errors: &mut QueueErrors) {
+        self.red_settings().validate_red(errors);
+        validate_factor(self.n, errors);
+        errors.require_positive("rec_int", u64::from(self.rec_int));
+        errors.require_positive("sta_int", u64::from(self.sta_int));
+        if !(1..=MAX_HISTORY).contains(&(self.hist_len as usize)) {
+            errors.report("hist_len", format!("expected from 1 to {MAX_HISTORY}"));
+        }
+    }
+
+    fn build(&self, rate: Option<Rate>, rng: SeededRng) -> Box<dyn Queue> {
+        Box::new(DynamicPriorityDropQueue::new(self, rate, rng))
+    }
+
+    fn replay_check(&self) -> &'static str {
+        "dynamic priority drop: replay"
     }
 }
 

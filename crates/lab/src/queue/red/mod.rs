@@ -56,14 +56,86 @@
 use ekiden_proto::aqm::red::{self, RedParams, RedState};
 use ekiden_proto::aqm::{self, Arrival, MAX_LEVEL, Verdict};
 use ekiden_proto::units::Rate;
+use serde::{Deserialize, Serialize};
 
-use crate::conditions::{QueueLimit, RedSettings};
 use crate::dice::SeededRng;
-use crate::queue::limit_value;
+use crate::queue::Queue;
+use crate::queue::kind::{QueueErrors, QueueLimit, QueueSettings};
 use crate::queue::managed::{DropPolicy, ManagedQueue};
 
 #[cfg(test)]
 mod tests;
+
+/// Settings of RED. Limit and thresholds are all in packets or all in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedSettings {
+    /// Capacity.
+    pub limit: QueueLimit,
+    /// Average queue length at which early drops begin.
+    pub min: QueueLimit,
+    /// Average queue length at which the drop probability is `p`.
+    pub max: QueueLimit,
+    /// Drop probability at `max`.
+    pub p: f64,
+    /// Weight of a new sample in the average.
+    #[serde(default = "default_wq")]
+    pub wq: f64,
+    /// Whether the probability rises linearly from `p` to 1 between `max` and twice `max`. Otherwise it jumps to 1 at
+    /// `max`.
+    #[serde(default)]
+    pub gentle: bool,
+    /// Whether ECN-capable packets are marked instead of dropped early.
+    #[serde(default)]
+    pub ecn: bool,
+}
+
+pub(super) const fn default_wq() -> f64 {
+    0.002
+}
+
+impl RedSettings {
+    /// Reports parameters of RED that are out of range.
+    pub(super) fn validate_red(&self, errors: &mut QueueErrors) {
+        if !(0.0..=1.0).contains(&self.p) {
+            errors.report("p", "expected a probability between 0 and 1");
+        }
+        if !(1e-7..=1.0).contains(&self.wq) {
+            errors.report("wq", "expected a weight from 0.0000001 to 1");
+        }
+        match (self.limit, self.min, self.max) {
+            (QueueLimit::Packets(_), QueueLimit::Packets(min), QueueLimit::Packets(max))
+            | (QueueLimit::Bytes(_), QueueLimit::Bytes(min), QueueLimit::Bytes(max)) => {
+                if min >= max {
+                    errors.report("min", format!("expected less than max, {}", self.max));
+                }
+            }
+            _ => errors.report_table("expected limit, min and max all in packets or all in bytes"),
+        }
+    }
+}
+
+impl QueueSettings for RedSettings {
+    fn limit(&self) -> QueueLimit {
+        self.limit
+    }
+
+    fn validate(&self, errors: &mut QueueErrors) {
+        self.validate_red(errors);
+    }
+
+    fn build(&self, rate: Option<Rate>, rng: SeededRng) -> Box<dyn Queue> {
+        Box::new(RedQueue::new(self, rate, rng))
+    }
+
+    fn replay_check(&self) -> &'static str {
+        match self {
+            Self { ecn: true, .. } => "RED with ECN: replay",
+            Self { gentle: true, .. } => "gentle RED: replay",
+            _ => "RED: replay",
+        }
+    }
+}
 
 /// A queue that drops at random, the more the longer it has been long.
 pub type RedQueue = ManagedQueue<RedPolicy>;
@@ -87,17 +159,14 @@ impl RedQueue {
 /// What the law is given; the heavy are hit `n` times as often.
 pub(super) fn red_params(settings: &RedSettings, n: f64, rate: Option<Rate>, dice: SeededRng) -> RedParams {
     let RedSettings { limit, min, max, p, wq, gentle, ecn } = *settings;
-    let (min, max) = (limit_value(min), limit_value(max));
+    let (min, max) = (min.amount(), max.amount());
     let settings = red::RedConfig { queue_limit: queue_room(limit), min, max, p, wq, gentle, ecn, n };
     RedParams::new(&settings, rate.map(Rate::bits_per_second), dice.key())
 }
 
 /// A limit as the arithmetic has it.
 pub(super) fn queue_room(limit: QueueLimit) -> aqm::QueueLimit {
-    aqm::QueueLimit {
-        limit: limit_value(limit).min(MAX_LEVEL),
-        in_bytes: u64::from(matches!(limit, QueueLimit::Bytes(_))),
-    }
+    aqm::QueueLimit { limit: limit.amount().min(MAX_LEVEL), in_bytes: u64::from(matches!(limit, QueueLimit::Bytes(_))) }
 }
 
 impl DropPolicy for RedPolicy {

@@ -1,9 +1,9 @@
 //! Conditions out of a table, and whether they make sense.
 
-use ekiden_proto::aqm::history::MAX_HISTORY;
-use toml::{Table, Value};
+use toml::Table;
 
-use crate::conditions::{Conditions, DynamicPrioritySettings, Loss, QueueKind, QueueLimit, RedSettings};
+use crate::conditions::{Conditions, Loss, QueueKind};
+use crate::queue::kind::QueueError;
 use crate::topology::file::inherit::remove_disabled_keys;
 use crate::topology::file::mistakes::{KeySpec, LabFileErrors};
 
@@ -13,7 +13,7 @@ pub const CONDITION_KEYS: &[KeySpec] = &[
     ("access_rate", EXPECTED_RATE),
     ("rate", EXPECTED_RATE),
     ("count", r#""l3", "l2" or "wire""#),
-    ("queue", EXPECTED_QUEUE),
+    ("queue", QueueKind::EXPECTED),
     ("delay", r#"a time like "50ms""#),
     ("jitter", r#"a table like { distribution = "normal", scale = "5ms" }"#),
     ("loss", r#"a table like { model = "bernoulli", p = 0.01 }; models are bernoulli, gilbert-elliott, pattern"#),
@@ -21,7 +21,6 @@ pub const CONDITION_KEYS: &[KeySpec] = &[
     ("duplicate", "a table like { p = 0.01 }"),
 ];
 
-const EXPECTED_QUEUE: &str = r#"a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, static-priority, dynamic-priority, auto, codel, fq-codel"#;
 const EXPECTED_RATE: &str = r#"a rate like "200Mbit/s" or "1Gbit/s""#;
 
 /// Reads one direction; notes what is wrong.
@@ -81,73 +80,12 @@ impl ConditionsValidator<'_> {
     }
 
     fn queue(&mut self, queue: &QueueKind) {
-        let (limit, positive) = match queue {
-            QueueKind::TailDrop { limit } => (limit, &[][..]),
-            QueueKind::Auto(auto) => (&auto.limit, &[][..]),
-            QueueKind::Codel(codel) => (&codel.limit, &[][..]),
-            QueueKind::FqCodel(fair) => (&fair.limit, &[("flows", fair.flows as u64), ("quantum", fair.quantum.0)][..]),
-            QueueKind::Red(red) => {
-                self.red(red);
-                (&red.limit, &[][..])
+        for QueueError { key, problem } in queue.validate() {
+            match (key, self.table.get("queue")) {
+                (Some(key), _) => self.report("queue", key, &problem),
+                (None, Some(value)) => self.errors.push(format!("{}.queue", self.path), value, problem),
+                (None, None) => self.errors.push_at_key(format!("{}.queue", self.path), problem),
             }
-            QueueKind::StaticPriority(priority) => {
-                self.red(&priority.red_settings());
-                self.multiplier(priority.n);
-                (&priority.limit, &[][..])
-            }
-            QueueKind::DynamicPriority(priority) => {
-                self.red(&priority.red_settings());
-                self.multiplier(priority.n);
-                self.history(priority);
-                (&priority.limit, &[][..])
-            }
-        };
-        if matches!(limit, QueueLimit::Packets(0) | QueueLimit::Bytes(0)) {
-            self.report("queue", "limit", "expected room for at least one packet");
-        }
-        for (name, _) in positive.iter().filter(|(_, value)| *value == 0) {
-            self.report("queue", name, "expected at least 1");
-        }
-    }
-
-    /// How many times as often the heavy are dropped.
-    fn multiplier(&mut self, n: f64) {
-        if !(1.0..=10_000.0).contains(&n) {
-            self.report("queue", "n", "expected a number from 1 to 10000");
-        }
-    }
-
-    fn history(&mut self, priority: &DynamicPrioritySettings) {
-        for (name, value) in [("rec_int", priority.rec_int), ("sta_int", priority.sta_int)] {
-            if value == 0 {
-                self.report("queue", name, "expected at least 1");
-            }
-        }
-        if !(1..=MAX_HISTORY).contains(&(priority.hist_len as usize)) {
-            self.report("queue", "hist_len", &format!("expected from 1 to {MAX_HISTORY}"));
-        }
-    }
-
-    fn red(&mut self, red: &RedSettings) {
-        self.probability("queue", "p", red.p);
-        if !(1e-7..=1.0).contains(&red.wq) {
-            self.report("queue", "wq", "expected a weight from 0.0000001 to 1");
-        }
-        let (min, max) = match (red.limit, red.min, red.max) {
-            (QueueLimit::Packets(_), QueueLimit::Packets(min), QueueLimit::Packets(max)) => (min, max),
-            (QueueLimit::Bytes(_), QueueLimit::Bytes(min), QueueLimit::Bytes(max)) => (min, max),
-            _ => {
-                let all = self.table.get("queue").cloned().unwrap_or(Value::Boolean(false));
-                self.errors.push(
-                    format!("{}.queue", self.path),
-                    &all,
-                    "expected limit, min and max all in packets or all in bytes",
-                );
-                return;
-            }
-        };
-        if min >= max {
-            self.report("queue", "min", &format!("expected less than max, {}", red.max));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ekiden_proto::aqm::priority::MAX_SENDERS;
 
-use crate::conditions::{Conditions, QueueKind, SenderHosts};
+use crate::conditions::{Conditions, SenderHosts};
 use crate::topology::Lab;
 use crate::topology::file::mistakes::LabFileErrors;
 use crate::topology::plan::NetworkPlan;
@@ -42,10 +42,7 @@ fn resolve_in_link(
 }
 
 fn sender_hosts_mut(conditions: &mut Conditions) -> Option<&mut SenderHosts> {
-    match &mut conditions.queue {
-        Some(QueueKind::StaticPriority(settings)) => Some(&mut settings.heavy),
-        _ => None,
-    }
+    conditions.queue.as_mut()?.sender_hosts_mut()
 }
 
 fn resolve_in_direction(

@@ -3,12 +3,13 @@
 use ekiden_proto::units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 
-mod queue;
-
-pub use queue::{
-    AutoSettings, CodelSettings, DynamicPrioritySettings, FqCodelSettings, QueueKind, QueueLimit, RedSettings,
-    SenderHosts, StaticPrioritySettings,
-};
+pub use crate::queue::auto::AutoSettings;
+pub use crate::queue::codel::CodelSettings;
+pub use crate::queue::fq_codel::FqCodelSettings;
+pub use crate::queue::kind::{QueueKind, QueueLimit, SenderHosts};
+pub use crate::queue::priority::{DynamicPrioritySettings, StaticPrioritySettings};
+pub use crate::queue::red::RedSettings;
+pub use crate::queue::tail_drop::TailDropSettings;
 
 /// One direction of a link. Everything absent is perfect: no limit, no delay, no loss.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
