@@ -6,7 +6,7 @@ use crate::dice::SeededRng;
 use crate::ledger::StageEvents;
 use crate::packet::Packet;
 use crate::queue::{self, Queue};
-use crate::stage::{Stage, transmission_time};
+use crate::stage::{PacketSchedule, Stage, transmission_time};
 
 /// What a line has in front of it where the file says nothing.
 pub const DEFAULT_QUEUE: QueueKind = QueueKind::TailDrop(TailDropSettings { limit: QueueLimit::Packets(1000) });
@@ -76,5 +76,46 @@ impl Stage for BottleneckStage {
             new.enqueue(Packet { at: now, ..packet }, ledger);
         }
         (self.queue, self.kind) = (new, kind);
+    }
+}
+
+/// Sends packets one after the other at a rate, and keeps as many waiting as there are.
+#[derive(Debug)]
+pub struct AccessRateStage {
+    bits_per_second: Option<u64>,
+    busy_until: Nanos,
+    waiting: PacketSchedule,
+}
+
+impl AccessRateStage {
+    /// An interface of `access_rate`; without one it takes no time.
+    #[must_use]
+    pub fn new(conditions: &Conditions) -> Self {
+        let bits_per_second = conditions.access_rate.map(|rate| rate.bits_per_second());
+        Self { bits_per_second, busy_until: 0, waiting: PacketSchedule::default() }
+    }
+}
+
+impl Stage for AccessRateStage {
+    fn push(&mut self, mut packet: Packet, _: &mut StageEvents) {
+        self.busy_until = packet.at.max(self.busy_until) + transmission_time(packet.bytes, self.bits_per_second);
+        packet.at = self.busy_until;
+        self.waiting.insert(packet);
+    }
+
+    fn next_departure(&self) -> Option<Nanos> {
+        self.waiting.next_due()
+    }
+
+    fn pop(&mut self, _: &mut StageEvents) -> Option<Packet> {
+        self.waiting.pop()
+    }
+
+    fn packet_count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn set_conditions(&mut self, conditions: &Conditions, _: Nanos, _: &mut StageEvents) {
+        self.bits_per_second = conditions.access_rate.map(|rate| rate.bits_per_second());
     }
 }

@@ -5,8 +5,7 @@ use crate::conditions::{self, Conditions, LossPosition};
 use crate::dice::SeededRng;
 use crate::ledger::{DropCause, StageEvents};
 use crate::packet::Packet;
-use crate::stage::Stage;
-use crate::stage::timeline::PacketSchedule;
+use crate::stage::{PacketSchedule, Stage};
 
 /// Drops packets by the loss model of its place, ingress or wire.
 #[derive(Debug)]
@@ -85,5 +84,88 @@ impl Stage for LossStage {
 
     fn set_conditions(&mut self, conditions: &Conditions, _: Nanos, _: &mut StageEvents) {
         self.model = model_at(conditions, self.position);
+    }
+}
+
+/// Drops everything while the link is down.
+#[derive(Debug)]
+pub struct LinkStateStage {
+    down: bool,
+    ready: PacketSchedule,
+}
+
+impl LinkStateStage {
+    /// A gate, open unless the conditions say that the link is down.
+    #[must_use]
+    pub fn new(conditions: &Conditions) -> Self {
+        Self { down: conditions.down, ready: PacketSchedule::default() }
+    }
+}
+
+impl Stage for LinkStateStage {
+    fn push(&mut self, packet: Packet, ledger: &mut StageEvents) {
+        if self.down {
+            ledger.record_drop(packet, DropCause::Down);
+        } else {
+            self.ready.insert(packet);
+        }
+    }
+
+    fn next_departure(&self) -> Option<Nanos> {
+        self.ready.next_due()
+    }
+
+    fn pop(&mut self, _: &mut StageEvents) -> Option<Packet> {
+        self.ready.pop()
+    }
+
+    fn packet_count(&self) -> usize {
+        self.ready.len()
+    }
+
+    fn set_conditions(&mut self, conditions: &Conditions, _: Nanos, _: &mut StageEvents) {
+        self.down = conditions.down;
+    }
+}
+
+/// Sends some packets again right behind themselves.
+#[derive(Debug)]
+pub struct DuplicateStage {
+    settings: Option<conditions::Duplicate>,
+    rng: SeededRng,
+    ready: PacketSchedule,
+}
+
+impl DuplicateStage {
+    /// The duplication of the conditions.
+    #[must_use]
+    pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
+        Self { settings: conditions.duplicate, rng: dice.derive("duplicate"), ready: PacketSchedule::default() }
+    }
+}
+
+impl Stage for DuplicateStage {
+    fn push(&mut self, packet: Packet, ledger: &mut StageEvents) {
+        self.ready.insert(packet);
+        if self.settings.is_some_and(|settings| self.rng.bernoulli(packet.number, settings.p)) {
+            self.ready.insert(packet);
+            ledger.duplicated.push(packet);
+        }
+    }
+
+    fn next_departure(&self) -> Option<Nanos> {
+        self.ready.next_due()
+    }
+
+    fn pop(&mut self, _: &mut StageEvents) -> Option<Packet> {
+        self.ready.pop()
+    }
+
+    fn packet_count(&self) -> usize {
+        self.ready.len()
+    }
+
+    fn set_conditions(&mut self, conditions: &Conditions, _: Nanos, _: &mut StageEvents) {
+        self.settings = conditions.duplicate;
     }
 }

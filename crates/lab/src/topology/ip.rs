@@ -1,9 +1,12 @@
 //! Links, addresses, neighbours and routes by `ip -batch` of iproute2.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 use crate::topology::host::HostHandle;
 
@@ -59,6 +62,33 @@ fn failed_command_number(said: &str) -> Option<usize> {
     line.trim().parse().ok().filter(|number| *number > 0)
 }
 
+/// Time until an interface must be operational. After `up` the kernel finishes in the background (link watch); until
+/// then it drops packets, and a connection opened then loses one second.
+const OPERATIONAL_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Waits until all of these veth interfaces are operational, on a host or in the wire room.
+///
+/// # Errors
+/// One still is not after 10 s, or `ip` failed.
+pub fn wait_operational(host: Option<&HostHandle>, interfaces: &BTreeSet<&str>) -> anyhow::Result<()> {
+    let deadline = Instant::now() + OPERATIONAL_TIMEOUT;
+    while !interfaces.is_empty() {
+        let shown = query(host, &["-o", "link", "show", "type", "veth"])?;
+        let operational = shown.lines().filter_map(operational_interface).collect();
+        let Some(waiting) = interfaces.difference(&operational).next() else { break };
+        ensure!(Instant::now() < deadline, "interface {waiting:?} does not come up");
+        thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
+
+/// The interface of a line like `2: wan@if3: <UP,LOWER_UP> mtu 1500 qdisc noqueue state UP mode DEFAULT`, if it is up.
+fn operational_interface(line: &str) -> Option<&str> {
+    let name = line.split(": ").nth(1)?;
+    line.contains(" state UP ").then(|| name.split('@').next().unwrap_or(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,5 +97,14 @@ mod tests {
     fn what_failed_is_found_in_what_ip_said() {
         assert_eq!(failed_command_number("Error: Nexthop has invalid gateway.\nCommand failed -:3\n"), Some(3));
         assert_eq!(failed_command_number("Cannot open file\n"), None);
+    }
+
+    #[test]
+    fn only_interfaces_that_are_up_count() {
+        let line = |state| {
+            format!("2: wan@if3: <UP,LOWER_UP> mtu 1500 qdisc noqueue state {state} mode DEFAULT group default")
+        };
+        assert_eq!(operational_interface(&line("UP")), Some("wan"));
+        assert_eq!(operational_interface(&line("LOWERLAYERDOWN")), None);
     }
 }

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
 
-mod carrier;
 pub mod counters;
 pub mod file;
 pub mod host;

@@ -12,7 +12,7 @@ use ekiden_sys::{congestion, ethtool, tun};
 
 use crate::emulator::{EmulatedLink, Port};
 use crate::topology::plan::{MAX_LINKS, NetworkPlan, PlannedLink};
-use crate::topology::{Backend, Host, Lab, Offload, carrier, counters, ip, netem, sandbox, window};
+use crate::topology::{Backend, Host, Lab, Offload, counters, ip, netem, sandbox, window};
 
 pub use crate::topology::host::HostHandle;
 
@@ -205,13 +205,13 @@ impl Network {
         for (name, host) in &self.hosts {
             let veths = plan.ends_of(name).filter(|(line, ..)| line.is_ethernet(backend));
             let veths = veths.map(|(_, here, _)| here.interface.as_str()).collect();
-            carrier::wait_operational(Some(host), &veths).with_context(|| format!("host {name:?}"))?;
+            ip::wait_operational(Some(host), &veths).with_context(|| format!("host {name:?}"))?;
         }
         let far = self.emulated_links.iter().flat_map(|wire| &wire.ports).filter_map(|port| match port {
             Port::Interface(name) => Some(name.as_str()),
             Port::Tun(_) => None,
         });
-        carrier::wait_operational(None, &far.collect())
+        ip::wait_operational(None, &far.collect())
     }
 
     /// Every name and address, in the file that [`sandbox`] has put in the place of `/etc/hosts`.

@@ -4,8 +4,8 @@ use toml::Table;
 
 use crate::conditions::{Conditions, Loss, QueueKind};
 use crate::queue::kind::QueueError;
-use crate::topology::file::inherit::remove_disabled_keys;
 use crate::topology::file::mistakes::{KeySpec, LabFileErrors};
+use crate::topology::file::remove_disabled_keys;
 
 /// Every key of a direction, and what is expected there.
 pub const CONDITION_KEYS: &[KeySpec] = &[

@@ -6,7 +6,7 @@ use std::time::Duration;
 use toml::{Table, Value};
 
 use crate::topology::Host;
-use crate::topology::file::inherit::merge_tables;
+use crate::topology::file::merge_tables;
 use crate::topology::file::mistakes::{KeySpec, LabFileErrors};
 
 const HOST_KEYS: &[KeySpec] = &[

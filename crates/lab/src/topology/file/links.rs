@@ -6,7 +6,7 @@ use ekiden_proto::units::Span;
 use toml::{Table, Value};
 
 use crate::conditions::Conditions;
-use crate::topology::file::inherit::merge_tables;
+use crate::topology::file::merge_tables;
 use crate::topology::file::mistakes::LabFileErrors;
 use crate::topology::file::{conditions, is_valid_name};
 use crate::topology::{Host, Link, LinkEvent};

@@ -16,7 +16,6 @@ use crate::topology::{Backend, EmulationMode, Lab, routes};
 
 mod conditions;
 mod hosts;
-mod inherit;
 pub mod lines;
 mod links;
 mod mistakes;
@@ -144,6 +143,32 @@ fn check_reachability(lab: &Lab, mistakes: &mut LabFileErrors) {
             mistakes.push_at_key("", format!("host {from:?} cannot reach {to:?}: {why}"));
         }
     }
+}
+
+/// What names the variant of a table: a queue's kind, a loss's model. With another one, other keys mean something.
+const VARIANT_KEYS: [&str; 2] = ["kind", "model"];
+
+/// `base`, changed to what `over` says. A table inside is merged in the same way, unless it says its own kind or model: then
+/// it stands for itself.
+#[must_use]
+pub fn merge_tables(mut base: Table, over: &Table) -> Table {
+    for (key, value) in over {
+        let value = match (base.remove(key), value) {
+            (Some(Value::Table(old)), Value::Table(new)) if !VARIANT_KEYS.iter().any(|tag| new.contains_key(*tag)) => {
+                Value::Table(merge_tables(old, new))
+            }
+            _ => value.clone(),
+        };
+        base.insert(key.clone(), value);
+    }
+    base
+}
+
+/// Without what is switched off by `false`: so a link does without what it would inherit. (`down = false` is a value.)
+#[must_use]
+pub fn remove_disabled_keys(mut table: Table) -> Table {
+    table.retain(|key, value| key == "down" || *value != Value::Boolean(false));
+    table
 }
 
 #[cfg(test)]
