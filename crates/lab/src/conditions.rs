@@ -1,4 +1,4 @@
-//! What one direction of a link is like, as a lab file says it: units are mandatory, unknown keys are errors.
+//! Conditions of one direction of a link, as in a lab file. Units are mandatory; unknown keys are errors.
 
 use ekiden_proto::units::{Rate, Span};
 use serde::{Deserialize, Serialize};
@@ -11,56 +11,56 @@ pub use crate::queue::priority::{DynamicPrioritySettings, StaticPrioritySettings
 pub use crate::queue::red::RedSettings;
 pub use crate::queue::tail_drop::TailDropSettings;
 
-/// One direction of a link. Everything absent is perfect: no limit, no delay, no loss.
+/// Conditions of one direction of a link. Without a key there is no limit, no delay and no loss.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Conditions {
-    /// Whether anything passes at all.
+    /// Whether the link drops every packet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub down: bool,
-    /// The rate of the sender's own interface: spreads the bursts of segmentation offload before anything counts them.
+    /// Rate of the sender's interface, which spreads the bursts of segmentation offload before the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_rate: Option<Rate>,
-    /// The rate of the line.
+    /// Rate of the bottleneck line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// What the rates and the byte limits count.
+    /// Packet size to which rates and byte limits apply.
     pub count: SizeAccounting,
-    /// The queue in front of the line; without a `rate` nothing ever waits in it.
+    /// Queue in front of the line. Without a `rate` it stays empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueKind>,
-    /// Propagation delay, one way.
+    /// One-way propagation delay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
-    /// What is added to the delay, packet by packet.
+    /// Random delay added to each packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Jitter>,
-    /// Loss that no queue causes.
+    /// Loss outside of the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Loss>,
-    /// Packets that others overtake.
+    /// Random late packets, which others overtake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reorder: Option<Reorder>,
-    /// Packets that arrive twice.
+    /// Random duplicates of packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate: Option<Duplicate>,
 }
 
-/// What the rate and the byte limits count of a packet.
+/// Packet size to which rates and byte limits apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SizeAccounting {
     /// The IP packet.
     #[default]
     L3,
-    /// The Ethernet frame without its checksum: 14 bytes more.
+    /// The Ethernet frame without its checksum: 14 bytes more than the IP packet.
     L2,
-    /// The time on an Ethernet wire, with preamble, checksum and gap: 38 bytes more than the IP packet.
+    /// The Ethernet frame with preamble, checksum and inter-frame gap: 38 bytes more than the IP packet.
     Wire,
 }
 
 impl SizeAccounting {
-    /// What is added to the IP packet, in bytes.
+    /// Returns the bytes added to the size of the IP packet.
     #[must_use]
     pub const fn overhead(self) -> u32 {
         match self {
@@ -71,48 +71,48 @@ impl SizeAccounting {
     }
 }
 
-/// What is added to the delay of each packet, independently.
+/// Random delay added to each packet, independent of other packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jitter {
-    /// Its law.
+    /// Distribution of the delay.
     pub distribution: Distribution,
-    /// Its scale: the width of `uniform`, the standard deviation of `normal`, the mean of `exponential`.
+    /// Width of `uniform`, standard deviation of `normal`, or mean of `exponential`.
     pub scale: Span,
-    /// Whether a packet may overtake another. If not, a packet waits for those before it.
+    /// Whether packets may overtake each other. Otherwise a packet waits for those before it.
     #[serde(default)]
     pub reorder: bool,
 }
 
-/// The law of a jitter. None makes a packet faster than the delay.
+/// Distribution of jitter. Values are never negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distribution {
-    /// Between 0 and the scale.
+    /// Uniform between 0 and the scale.
     Uniform,
-    /// The absolute value of a normal variable.
+    /// Absolute value of a normal variable.
     Normal,
-    /// Exponential.
+    /// Exponential with the scale as mean.
     Exponential,
 }
 
-/// Loss that no queue causes: which packets, and where.
+/// Loss model outside of the queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Loss {
-    /// Each with the same probability.
+    /// Independent loss with one probability.
     Bernoulli {
-        /// That probability.
+        /// Probability of loss.
         p: f64,
-        /// Where.
+        /// Position of the loss.
         #[serde(default)]
         at: LossPosition,
     },
-    /// Two states with a loss probability each (Gilbert 1960, Elliott 1963); every packet may change the state.
+    /// Two states with a loss probability each (Gilbert 1960, Elliott 1963). Every packet may change the state.
     GilbertElliott {
-        /// Probability of going from good to bad.
+        /// Probability of a change from good to bad.
         to_bad: f64,
-        /// Probability of going from bad to good.
+        /// Probability of a change from bad to good.
         to_good: f64,
         /// Probability of loss in the good state.
         #[serde(default)]
@@ -120,24 +120,24 @@ pub enum Loss {
         /// Probability of loss in the bad state.
         #[serde(default = "certain")]
         p_bad: f64,
-        /// Where.
+        /// Position of the loss.
         #[serde(default)]
         at: LossPosition,
     },
-    /// Exactly these, again and again: packets `lost` (counted from 0) of every `every`.
+    /// Periodic loss: packets `lost` (counted from 0) of every `every` packets.
     Pattern {
-        /// The length of the pattern, in packets.
+        /// Length of the period, in packets.
         every: u64,
-        /// Which of them are lost.
+        /// Numbers of the lost packets in each period.
         lost: Vec<u64>,
-        /// Where.
+        /// Position of the loss.
         #[serde(default)]
         at: LossPosition,
     },
 }
 
 impl Loss {
-    /// Where it happens.
+    /// Returns the position of the loss.
     #[must_use]
     pub const fn at(&self) -> LossPosition {
         match self {
@@ -146,13 +146,13 @@ impl Loss {
     }
 }
 
-/// Where loss happens.
+/// Position of a loss model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossPosition {
-    /// Before the queue: what is lost takes none of the rate.
+    /// Before the queue: lost packets use no capacity of the line.
     Ingress,
-    /// Behind the line: what is lost has been paid for.
+    /// Behind the line: lost packets have used capacity of the line.
     #[default]
     Wire,
 }
@@ -161,20 +161,20 @@ const fn certain() -> f64 {
     1.0
 }
 
-/// Packets that others overtake.
+/// Random late packets, which others overtake.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reorder {
-    /// The probability.
+    /// Probability of a late packet.
     pub p: f64,
-    /// How much later than it should such a packet arrives.
+    /// Additional delay of a late packet.
     pub by: Span,
 }
 
-/// Packets that arrive twice.
+/// Random duplicates of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Duplicate {
-    /// The probability.
+    /// Probability of a duplicate.
     pub p: f64,
 }

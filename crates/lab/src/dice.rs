@@ -1,51 +1,51 @@
-//! Randomness that depends on nothing but a seed, a place and a packet number: adding a link, or a packet elsewhere,
+//! Random numbers that depend only on a seed, a place and a packet number. Adding a link, or a packet elsewhere,
 //! changes no decision here. The arithmetic is [`ekiden_proto::aqm::dice`], which has a mirror in C.
 
 use ekiden_proto::aqm::dice::{self, GOLDEN, mix};
 
-/// A source of random numbers for one place (a stage of a direction of a link).
+/// A source of random numbers for one place: a stage of a direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeededRng {
     key: u64,
 }
 
 impl SeededRng {
-    /// The dice of a seed.
+    /// Creates the root source of a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { key: mix(seed.wrapping_add(GOLDEN)) }
     }
 
-    /// Other dice, for the place called `name`.
+    /// Derives an independent source for the place `name`.
     #[must_use]
     pub fn derive(self, name: &str) -> Self {
-        // FNV-1a: names are short, and this runs once for each stage.
+        // FNV-1a: names are short, and this runs once per stage.
         let hash = name
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
         Self { key: mix(self.key ^ hash) }
     }
 
-    /// What these dice are known by where only the arithmetic is.
+    /// Returns the key of the source, for [`ekiden_proto::aqm::dice`].
     #[must_use]
     pub const fn key(self) -> u64 {
         self.key
     }
 
-    /// The 64 random bits that belong to `number`.
+    /// Returns the 64 random bits of `number`.
     #[must_use]
     pub const fn bits(self, number: u64) -> u64 {
         dice::random_bits(self.key, number)
     }
 
-    /// A uniform number in [0, 1).
+    /// Returns a uniform number in [0, 1) for `number`.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
     pub fn uniform(self, number: u64) -> f64 {
         (self.bits(number) >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 
-    /// Whether an event of probability `p` happens to `number`.
+    /// Returns whether an event of probability `p` happens to `number`.
     #[must_use]
     pub fn bernoulli(self, number: u64, p: f64) -> bool {
         p > 0.0 && self.uniform(number) < p

@@ -1,11 +1,11 @@
-//! What happened to packets other than passing: every drop has a cause, and none is silent.
+//! Events of packets other than forwarding. Every drop is recorded with its cause.
 
 use serde::{Deserialize, Serialize};
 
 use crate::packet::Packet;
 use crate::waits::QueueDelayHistogram;
 
-/// Why a packet was dropped.
+/// Cause of a packet drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DropCause {
@@ -15,18 +15,18 @@ pub enum DropCause {
     IngressLoss,
     /// The queue was full.
     Full,
-    /// Queue management dropped early, by its law.
+    /// Queue management dropped the packet before the queue was full.
     Early,
-    /// Queue management dropped because its average was above the highest threshold.
+    /// Queue management dropped the packet because its average was above the highest threshold.
     Forced,
     /// Random or patterned loss behind the queue.
     WireLoss,
-    /// The emulator had no memory left to hold it.
+    /// The emulator had no memory left for the packet.
     Memory,
 }
 
 impl DropCause {
-    /// In words.
+    /// Returns the cause in words, for reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,28 +41,28 @@ impl DropCause {
     }
 }
 
-/// A drop: the packet, with `at` the time it was dropped.
+/// A dropped packet and its cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedPacket {
-    /// The packet as it was.
+    /// The packet, with the time of the drop in `at`.
     pub packet: Packet,
-    /// Why.
+    /// Cause of the drop.
     pub cause: DropCause,
 }
 
-/// What stages write down. Whoever drives them reads it after each step, and empties it.
+/// Events recorded by stages. The driver of the stages reads and empties the lists after each step.
 #[derive(Debug, Default)]
 pub struct StageEvents {
-    /// Packets that will not arrive.
+    /// Packets dropped since the lists were last emptied.
     pub dropped: Vec<DroppedPacket>,
-    /// Packets that were duplicated: the copy has the same number and tag.
+    /// Packets duplicated since the lists were last emptied. A copy has the number and tag of its original.
     pub duplicated: Vec<Packet>,
-    /// How long those that went onto the line had waited for it. Nobody empties this.
+    /// Queueing delays of the packets sent onto the line. This histogram is cumulative.
     pub queue_delays: QueueDelayHistogram,
 }
 
 impl StageEvents {
-    /// Writes a drop down.
+    /// Records a drop at `packet.at`.
     pub fn record_drop(&mut self, packet: Packet, cause: DropCause) {
         self.dropped.push(DroppedPacket { packet, cause });
     }

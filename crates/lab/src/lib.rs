@@ -1,10 +1,10 @@
-//! The laboratory: long paths on one machine, honest to the packet, and experiments on them.
+//! The laboratory: emulates long network paths on one machine, packet by packet, and runs experiments on them.
 //!
-//! From the bottom up: a [`packet`] passes the [`stage`]s and [`queue`]s of a [`pipeline`], all in virtual time; the
-//! [`emulator`] drives one pipeline for each direction of each link against the real clock; a [`topology`] is hosts and
-//! links out of a lab file; a [`check`] measures every link by other code than the emulator's; [`program`]s are the real
-//! servers, proxies and clients; an [`experiment`] says what varies and how often; [`stats`] and [`report`] say what came
-//! of it.
+//! From the bottom up: a [`packet`] passes the [`stage`]s and [`queue`]s of a [`pipeline`], all in virtual time. The
+//! [`emulator`] drives one pipeline for each direction of each link against the real clock. A [`topology`] has the
+//! hosts and links of a lab file. A [`check`] measures every link with code independent of the emulator. [`program`]s
+//! are the real servers, proxies and clients. An [`experiment`] defines factors, levels and repetitions. [`stats`] and
+//! [`report`] evaluate the results.
 
 pub mod check;
 pub mod conditions;
@@ -24,10 +24,10 @@ pub mod topology;
 pub mod waits;
 pub mod warnings;
 
-/// Nanoseconds: of a span, or since the zero of whoever says so. Virtual time is nothing but this number.
+/// A duration, or a point of virtual time since an epoch defined by the context, in nanoseconds.
 pub type Nanos = u64;
 
-/// A span of a lab file as that number.
+/// Converts a time span of a lab file to nanoseconds, saturating.
 #[must_use]
 pub fn nanos(span: ekiden_proto::units::Span) -> Nanos {
     Nanos::try_from(span.0.as_nanos()).unwrap_or(Nanos::MAX)

@@ -1,4 +1,4 @@
-//! The command line: one file for each subcommand, no logic.
+//! Command line of the laboratory. Each subcommand has a file in `cli`; the logic is in the library.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 mod cli;
 
-/// Long paths on one machine, and experiments on them.
+/// Emulate long network paths on one machine, and run experiments on them
 #[derive(Parser)]
 #[command(name = "ekiden-lab", version, max_term_width = 100)]
 struct Cli {
@@ -17,27 +17,27 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// One file over a long path: direct, with one relay, with three; under a minute
+    /// Transfer a file over a long path: directly, with one relay, with three; under a minute
     Demo(cli::demo::DemoCommand),
-    /// The experiments that come with the laboratory
+    /// List the built-in experiments
     List(cli::list::ListCommand),
-    /// Measures every link of a lab and compares with what its file says
+    /// Measure every link of a lab and compare it with its file
     Check(cli::check::CheckCommand),
-    /// A shell on a host of a lab that runs
+    /// Open a shell on a host of a running lab
     Shell(cli::shell::ShellCommand),
-    /// Makes the runs of an experiment, goes on where it was interrupted, and reports
+    /// Run or resume an experiment, and report
     Run(cli::run::RunCommand),
-    /// Reports again what is in a folder of results
+    /// Report again from a folder of results
     Report(cli::report::ReportCommand),
-    /// Prints what a shell completes our words with; to try it: source <(ekiden-lab completions bash)
+    /// Print a shell completion script; to try it: source <(ekiden-lab completions bash)
     Completions(cli::completions::CompletionsCommand),
-    /// Writes the manual pages, as packages do
+    /// Write the manual pages, for packaging
     #[command(hide = true)]
     Man(cli::man::ManCommand),
-    /// Writes a fixed amount in blocks of one size: what an experiment starts as a client
+    /// Write a fixed amount in blocks of one size: the client of an experiment
     #[command(hide = true)]
     Write(cli::write::WriteCommand),
-    /// Takes what a writer writes: what an experiment starts as a server
+    /// Receive data from `write`: the server of an experiment
     #[command(hide = true)]
     Sink(cli::sink::SinkCommand),
 }

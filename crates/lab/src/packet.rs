@@ -1,34 +1,34 @@
-//! What a stage sees of a packet: one frame of the wire, or one segment of a superpacket that will become one.
+//! A packet as stages see it: a frame on the wire, or a segment of a superpacket before segmentation.
 
 use crate::Nanos;
 
 /// Explicit congestion notification in the IP header (RFC 3168 section 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ecn {
-    /// The transport does not understand marks; congestion is told by drops.
+    /// The transport does not support ECN; congestion is signalled by drops.
     #[default]
     NotCapable,
-    /// A mark may stand for a drop.
+    /// The transport supports ECN; a mark may replace a drop.
     Capable,
-    /// Marked "congestion experienced".
+    /// Marked with "congestion experienced".
     Marked,
 }
 
-/// One packet on its way through a pipeline.
+/// A packet in a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// Which packet of its direction it is, counted from 0 at ingress. Random decisions are made by this number.
+    /// Number of the packet in its direction, from 0 at ingress. Random decisions depend on it.
     pub number: u64,
-    /// Where it is in time: when it reached the stage it is handed to, when it left the one that handed it out.
+    /// Time of arrival at the stage that takes the packet, or of departure from the stage that returns it.
     pub at: Nanos,
-    /// Its size as the link counts it, in bytes.
+    /// Size in the link's [`SizeAccounting`](crate::conditions::SizeAccounting), in bytes.
     pub bytes: u32,
-    /// A hash of its addresses, protocol and ports: the same for all packets of a connection.
+    /// Hash of addresses, protocol and ports, equal for all packets of a connection.
     pub flow: u32,
-    /// Who sent it: its IPv4 address, or a hash of its IPv6 address ([`ekiden_proto::aqm::flow::source_key`]).
+    /// IPv4 address of the sender, or a hash of its IPv6 address ([`ekiden_proto::aqm::flow::source_key`]).
     pub source: u32,
-    /// What congestion marks it carries.
+    /// ECN field of the packet.
     pub ecn: Ecn,
-    /// The emulator's own: which bytes these are. Stages pass it on.
+    /// Reference to the bytes of the packet in the emulator. Stages do not interpret it.
     pub tag: u64,
 }

@@ -1,7 +1,7 @@
-//! One direction of a link: stages in a fixed order, moved on event by event in virtual time.
+//! One direction of a link: stages in a fixed order, driven event by event in virtual time.
 //!
-//! The order is: gate (down), access serialiser, ingress loss, queue and line, delay and jitter, reordering, wire loss,
-//! duplicates. A stage that the conditions never ask for is not there.
+//! The order is: link state, access rate, ingress loss, queue and line, delay and jitter, reordering, wire loss,
+//! duplicates. Stages that no conditions require are omitted.
 
 use std::collections::VecDeque;
 
@@ -17,21 +17,21 @@ const NEVER: Nanos = Nanos::MAX;
 /// One direction of a link, in virtual time.
 pub struct Pipeline {
     stages: Vec<Box<dyn Stage>>,
-    /// When the next packet leaves each stage.
+    /// Time of the next departure from each stage.
     next_departures: Vec<Nanos>,
-    /// For each stage, the least time from there to the far end; and, as the last, from the near end.
+    /// For each stage, the minimum delay of the stages behind it; the last entry is the minimum delay of all stages.
     min_remaining_delays: Vec<Nanos>,
-    /// What has happened up to here cannot be changed any more.
+    /// Virtual time up to which events are final.
     settled_until: Nanos,
     output: VecDeque<Packet>,
-    /// What happened to packets other than passing; the caller empties it.
+    /// Drops, duplicates and queueing delays. The caller empties the lists.
     pub events: StageEvents,
     per_packet: bool,
 }
 
 impl Pipeline {
-    /// A direction that begins with the first of `conditions`, and may be changed to the others while it runs.
-    /// Random decisions are by `dice`.
+    /// Creates a direction with the first of `conditions`. [`set_conditions`](Self::set_conditions) may later switch to
+    /// the others. `dice` decides random events.
     #[must_use]
     pub fn new(conditions: &[&Conditions], dice: SeededRng) -> Self {
         let Some(first) = conditions.first() else {
@@ -84,15 +84,14 @@ impl Pipeline {
         }
     }
 
-    /// Whether anything in it tells the packets of a superpacket apart. If not, one may be pushed whole.
+    /// Returns whether a stage distinguishes the packets of a superpacket. If not, a superpacket may be pushed whole.
     #[must_use]
     pub fn is_per_packet(&self) -> bool {
         self.per_packet
     }
 
-    /// Takes a packet at `packet.at`. What is due until then happens first: at one instant, departures come before
-    /// arrivals. A packet that is handed in too late for that counts as arriving when nothing more stands against it.
-    /// Returns when it counts as arriving.
+    /// Takes a packet at `packet.at`, after all earlier events. At equal times, departures precede arrivals. If the time
+    /// of the packet is already final, the packet arrives at the latest final time instead. Returns the time of arrival.
     pub fn push(&mut self, packet: Packet) -> Nanos {
         self.settled_until = self.settled_until.max(packet.at);
         self.advance(|at, _| at <= packet.at);
@@ -100,15 +99,16 @@ impl Pipeline {
         self.settled_until
     }
 
-    /// The packet that comes out next, if it does so at or before `now`. Nothing is settled earlier than it must be: with
-    /// a delay at the far end, packets may be pushed that much later than they arrived.
+    /// Returns the next packet that leaves the pipeline, if it leaves at or before `now`. Events become final as late
+    /// as possible: with a delay at the far end, packets may be pushed later than they arrived by up to that delay.
     pub fn pop(&mut self, now: Nanos) -> Option<Packet> {
         self.settled_until = self.settled_until.max(now.saturating_sub(self.min_remaining_delays[self.stages.len()]));
         self.advance(|at, ahead| at + ahead <= now);
         self.output.pop_front()
     }
 
-    /// The earliest time at which a packet could come out, if nothing is pushed before. There may turn out to be none.
+    /// Returns the earliest time at which a packet may leave the pipeline without another push. The packet may still be
+    /// dropped.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Nanos> {
         let out = self.output.front().map(|packet| packet.at);
@@ -121,7 +121,7 @@ impl Pipeline {
         out.or(inside).filter(|at| *at != NEVER)
     }
 
-    /// New conditions from `now` on: some of those it was made for.
+    /// Applies new conditions from `now` on. They must be among the conditions passed to [`new`](Self::new).
     pub fn set_conditions(&mut self, conditions: &Conditions, now: Nanos) {
         self.settled_until = self.settled_until.max(now);
         self.advance(|at, _| at <= now);
@@ -132,14 +132,14 @@ impl Pipeline {
         self.min_remaining_delays = remaining_delays(&self.stages);
     }
 
-    /// How many packets are in it.
+    /// Returns the number of packets in the pipeline.
     #[must_use]
     pub fn packet_count(&self) -> usize {
         self.output.len() + self.stages.iter().map(|stage| stage.packet_count()).sum::<usize>()
     }
 
-    /// Lets everything happen that is `due`, given its time and the least time from there to the far end, in order of
-    /// time; at one instant the last stage first.
+    /// Executes the events for which `due` is true, in order of time; at equal times, those of the last stage first.
+    /// The arguments of `due` are the time of the event and the minimum delay from there to the far end.
     fn advance(&mut self, due: impl Fn(Nanos, Nanos) -> bool) {
         while let Some(index) = self.earliest_due_stage(&due) {
             let packet = self.stages[index].pop(&mut self.events);
@@ -170,7 +170,7 @@ impl Pipeline {
     }
 }
 
-/// For each stage, the least time that those behind it hold a packet; and then for all of them.
+/// Returns the minimum delay of the stages behind each stage, and at the end that of all stages.
 fn remaining_delays(stages: &[Box<dyn Stage>]) -> Vec<Nanos> {
     let mut ahead = vec![0; stages.len() + 1];
     let mut total = 0;
@@ -200,14 +200,14 @@ mod tests {
     const LONG: &str = "rate = '12Mbit/s'\ndelay = '20ms'\nqueue = { kind = 'codel', limit = '100pkt' }\n\
                     loss = { model = 'bernoulli', p = 0.01 }";
 
-    /// Everything that comes out, and every drop, when a driver looks at the pipeline at `times`.
+    /// Returns the packets that leave, and the number of drops, if the driver polls the pipeline at `times`.
     fn run_polled_at(times: impl Fn(Nanos) -> Nanos) -> (Vec<Packet>, usize) {
         let conditions = conditions(LONG);
         let mut pipeline = Pipeline::new(&[&conditions], SeededRng::new(7));
         let mut out = Vec::new();
         for number in 0..2000 {
             let at = number * MS * 9 / 10;
-            // The driver looks before it has seen what has just arrived.
+            // The driver polls before it has seen the packet that has just arrived.
             while let Some(packet) = pipeline.pop(times(at)) {
                 out.push(packet);
             }

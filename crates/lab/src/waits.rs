@@ -1,26 +1,26 @@
-//! How long packets waited in the queue: a histogram in virtual time, with 32 buckets for each doubling.
+//! Histogram of queueing delays in virtual time, with 32 buckets per factor of two.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
 
-/// Buckets for each doubling, as a power of two: a bucket is at most 3 % wide.
+/// Binary logarithm of the buckets per factor of two: a bucket is at most 3 % wide.
 const SUB_BUCKET_BITS: u32 = 5;
 
-/// How long packets waited for the line. What never met a queue is not in it.
+/// Histogram of queueing delays. Packets of links without a queue are not counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct QueueDelayHistogram {
-    /// How many packets.
+    /// Number of packets.
     packets: u64,
-    /// All their waits together, in nanoseconds.
+    /// Sum of all delays, in nanoseconds.
     total: u64,
-    /// Buckets that are not empty after all, from 0, and how many packets are in each.
+    /// Number of packets in each bucket, up to the last bucket that is not empty.
     #[serde(with = "sparse")]
     counts: Vec<u64>,
 }
 
 impl QueueDelayHistogram {
-    /// Counts a packet that waited so long.
+    /// Counts a packet with a delay of `wait`.
     pub fn record(&mut self, wait: Nanos) {
         let bucket = bucket(wait);
         if bucket >= self.counts.len() {
@@ -31,7 +31,7 @@ impl QueueDelayHistogram {
         self.total += wait;
     }
 
-    /// What was counted since an earlier reading.
+    /// Returns the packets counted since an earlier copy of this histogram.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let earlier = before.counts.iter().copied().chain(std::iter::repeat(0));
@@ -42,7 +42,7 @@ impl QueueDelayHistogram {
         }
     }
 
-    /// Adds those of another run.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         self.packets += other.packets;
         self.total += other.total;
@@ -52,20 +52,20 @@ impl QueueDelayHistogram {
         self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
     }
 
-    /// How many packets there were.
+    /// Returns the number of packets.
     #[must_use]
     pub const fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// The mean, exact, in nanoseconds; 0 of no packets.
+    /// Returns the exact mean in nanoseconds, or 0 without packets.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a mean of measured times")]
     pub fn mean(&self) -> f64 {
         if self.packets == 0 { 0.0 } else { self.total as f64 / self.packets as f64 }
     }
 
-    /// What a share `q` of the packets did not exceed, in nanoseconds: the upper bound of its bucket.
+    /// Returns the delay that a share `q` of the packets did not exceed, in nanoseconds: the upper bound of its bucket.
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     pub fn quantile(&self, q: f64) -> Nanos {
@@ -79,26 +79,27 @@ impl QueueDelayHistogram {
     }
 }
 
-/// The bucket of a wait: below 2^FINE ns each has its own, above the leading FINE + 1 bits count.
+/// Returns the bucket of a delay. Below 2^`SUB_BUCKET_BITS` ns each delay has its own bucket; above, the leading
+/// `SUB_BUCKET_BITS` + 1 bits determine it.
 const fn bucket(wait: Nanos) -> usize {
     let shift = (Nanos::BITS - wait.leading_zeros()).saturating_sub(SUB_BUCKET_BITS + 1);
     ((shift as usize) << SUB_BUCKET_BITS) + (wait >> shift) as usize
 }
 
-/// The first wait that is in a later bucket.
+/// Returns the first delay beyond the bucket.
 const fn upper_bound(bucket: usize) -> Nanos {
     let shift = (bucket >> SUB_BUCKET_BITS).saturating_sub(1);
     ((bucket - (shift << SUB_BUCKET_BITS) + 1) as Nanos) << shift
 }
 
-/// As pairs of a bucket and its count: most are empty.
+/// Serializes counts as pairs of bucket and count, since most buckets are empty.
 mod sparse {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    /// More than any wait needs.
+    /// Upper limit of bucket numbers, above the bucket of any delay.
     const MAX_BUCKETS: usize = 1 << 12;
 
-    #[allow(clippy::ptr_arg, reason = "what serde hands over")]
+    #[allow(clippy::ptr_arg, reason = "the signature of serde(with)")]
     pub fn serialize<S: Serializer>(counts: &Vec<u64>, to: S) -> Result<S::Ok, S::Error> {
         let pairs: Vec<(usize, u64)> = counts.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect();
         pairs.serialize(to)
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn buckets_meet_without_a_gap_and_none_is_wider_than_three_percent() {
         let mut expected = 0;
-        // The end of the last would be 2^64.
+        // The end of the last bucket would be 2^64.
         for bucket in 0..(58 << 5) + 63 {
             let (first, end) = (expected, upper_bound(bucket));
             assert_eq!((super::bucket(first), super::bucket(end - 1)), (bucket, bucket));

@@ -1,62 +1,62 @@
-//! What a reader should know about runs and results: each names the cause and the remedy.
+//! Warnings about runs and results. Each names the cause and the remedy.
 
 use std::fmt;
 use std::time::Duration;
 
-/// From this share of busy processors on, a run says more about the machine than about the network.
+/// Share of busy processor time from which a run measures the machine rather than the network.
 pub const BUSY_SHARE: f64 = 0.9;
-/// An interval wider than this share of the median says that runs disagree.
+/// Width of a confidence interval, as a share of the median, above which runs disagree.
 pub const MAX_INTERVAL_WIDTH: f64 = 0.2;
 
-/// Something a reader should know.
+/// A warning about a run or a result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
     /// The processors were the bottleneck.
     CpuBound,
-    /// The emulator handed packets over late.
+    /// The emulator forwarded packets late.
     EmulatorLate {
-        /// The link and direction.
+        /// Link and direction.
         direction: String,
-        /// What one packet in a hundred exceeded.
+        /// 99th percentile of the lateness.
         late: Duration,
-        /// What it may be.
+        /// Limit of the lateness.
         limit: Duration,
     },
-    /// The interval is wide.
+    /// The confidence interval is wide.
     WideInterval {
-        /// The treatment and the levels.
+        /// Treatment and levels.
         place: String,
-        /// The width of the interval as a share of the median.
+        /// Width of the interval as a share of the median.
         spread: f64,
     },
     /// There are too few values for a 95 % interval.
     FewBlocks {
-        /// How many there are.
+        /// Number of blocks.
         blocks: u32,
-        /// What the interval really has, from 0 to 1.
+        /// Actual confidence of the interval, from 0 to 1.
         confidence: f64,
     },
-    /// A link did not measure as its file says.
+    /// A link does not measure as its file specifies.
     LinkCheckFailed {
-        /// The link, the direction and the property.
+        /// Link, direction and property.
         what: String,
-        /// What came out.
+        /// Measured value of the property.
         measured: String,
-        /// What was wanted.
+        /// Expected value of the property.
         wanted: String,
     },
-    /// Runs had to be repeated.
+    /// Invalid runs were repeated.
     RunsRepeated {
-        /// How many.
+        /// Number of repeated runs.
         runs: usize,
-        /// Why the first of them was invalid.
+        /// Reason of the first repetition.
         reason: String,
     },
-    /// A combination makes no sense.
+    /// A combination of levels cannot run.
     CellSkipped {
-        /// The treatment and the levels.
+        /// Treatment and levels.
         place: String,
-        /// Why.
+        /// Reason for skipping the combination.
         reason: String,
     },
 }

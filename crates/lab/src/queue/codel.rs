@@ -1,4 +1,4 @@
-//! Controlled delay (RFC 8289): drops when packets have waited too long for too long.
+//! Controlled delay (RFC 8289): drops packets when the queueing delay stays above a target for an interval.
 //!
 //! # Specification
 //!
@@ -6,30 +6,32 @@
 //!
 //! On departure at `now`: `deque` of the pseudocode in RFC 8289 section 5. In short:
 //!
-//! * To *take* is to remove the head and to see whether it is late. If there is none, or it has not waited too long,
-//!   `first_above_time` is forgotten, and it is not late. If it has waited too long and `first_above_time` is forgotten,
-//!   that becomes `now + interval`, and it is not late. Otherwise it is late if `now >= first_above_time`.
-//! * A packet is taken. If not in the dropping state: a late one is dropped, another is taken, and the dropping state is
-//!   entered, whether or not that is late: `delta = count - lastcount`; `count` becomes `delta` if `delta > 1` and
-//!   `now - drop_next < 16 * interval`, otherwise 1; `lastcount = count`; `drop_next = control_law(now, count)`.
+//! * To *take* is to remove the head and to test whether it is late. If the queue is empty, or the head has not waited
+//!   too long, `first_above_time` is cleared, and the head is not late. If the head has waited too long and
+//!   `first_above_time` is clear, it becomes `now + interval`, and the head is not late. Otherwise the head is late if
+//!   `now >= first_above_time`.
+//! * A packet is taken. Outside the dropping state: if it is late, it is dropped, another is taken, and the dropping
+//!   state is entered, whether or not the second packet is late: `delta = count - lastcount`; `count` becomes `delta`
+//!   if `delta > 1` and `now - drop_next < 16 * interval`, otherwise 1; `lastcount = count`; `drop_next =
+//!   control_law(now, count)`.
 //! * In the dropping state: if the packet is not late, the state is left. While in the state and `now >= drop_next`:
-//!   `count` grows by one, the packet is dropped, another is taken; if that is late,
-//!   `drop_next = control_law(drop_next, count)`, otherwise the state is left.
-//! * What was taken last departs.
+//!   `count` grows by one, the packet is dropped, another is taken; if that is late, `drop_next =
+//!   control_law(drop_next, count)`, otherwise the state is left.
+//! * The packet taken last departs.
 //!
-//! With these particulars:
+//! Particulars:
 //!
-//! * The sojourn time is `now - packet.at`. A packet has waited too long when that is `target` or more and what waits
-//!   *behind* it, without it, is more than `MAXPACKET` = 1514 bytes.
-//! * `first_above_time` is an option, none where the RFC has 0: time 0 is a time like any other. All counts and times
+//! * The sojourn time is `now - packet.at`. A packet has waited too long if its sojourn time is `target` or more and
+//!   the backlog *behind* it, without it, is more than `MAXPACKET` = 1514 bytes.
+//! * `first_above_time` is an option, `None` where the RFC has 0: time 0 is an ordinary time. All counts and times
 //!   start at 0.
-//! * `control_law(t, count)` is `t + floor(interval / sqrt(count))`, interval in nanoseconds: division and root are
-//!   those of doubles, which IEEE 754 rounds correctly, so that it is the same number everywhere.
-//! * `now - drop_next` is signed: when `drop_next` is still to come, it is less than `16 * interval`.
-//! * With `ecn`, a capable packet is marked where it would be dropped, and departs: nothing is taken in its place, and no
-//!   other is marked or dropped at that departure. `count` and `drop_next` move on as by a drop, and the dropping
-//!   state is entered or goes on. (The RFC leaves this open; it is what the kernel does.)
-//! * Its drops are [`DropCause::Early`], at the time of the departure.
+//! * `control_law(t, count)` is `t + floor(interval / sqrt(count))`, interval in nanoseconds. Division and root are
+//!   those of doubles, which IEEE 754 rounds correctly, so results do not depend on the machine.
+//! * `now - drop_next` is signed: while `drop_next` is in the future, the difference is less than `16 * interval`.
+//! * With `ecn`, a capable packet is marked where it would be dropped, and departs: no packet is taken in its place,
+//!   and no other is marked or dropped at that departure. `count` and `drop_next` advance as after a drop, and the
+//!   dropping state is entered or continues. (The RFC leaves this open; the Linux kernel does it this way.)
+//! * Drops of the law are [`DropCause::Early`], at the time of the departure.
 //!
 //! The Linux kernel's codel differs in its square root, which is an approximation, in its times, which are in units of
 //! 1024 ns, and in its limit, which is in packets.
@@ -46,15 +48,15 @@ use crate::queue::kind::{QueueLimit, QueueSettings};
 use crate::queue::{Backlog, Fifo, Queue, try_mark};
 use crate::{Nanos, nanos};
 
-/// With no more than this behind it, in bytes, a packet is never dropped: the line must not go idle (RFC 8289 section 5:
-/// `MAXPACKET`).
+/// Backlog behind a packet, in bytes, up to which the packet is never dropped, so that the line does not go idle (RFC
+/// 8289 section 5: `MAXPACKET`).
 const MAX_PACKET: u64 = 1514;
 
 /// Settings of `CoDel` (RFC 8289 section 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodelSettings {
-    /// Capacity.
+    /// Capacity, in packets or bytes.
     pub limit: QueueLimit,
     /// Acceptable standing queueing delay.
     #[serde(default = "default_target")]
@@ -89,47 +91,47 @@ impl QueueSettings for CodelSettings {
     }
 }
 
-/// What is acceptable.
+/// Parameters of the control law.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CodelParams {
-    /// The standing delay, in nanoseconds.
+    /// Acceptable standing delay, in nanoseconds.
     pub(super) target: Nanos,
-    /// For how long it may be more, in nanoseconds.
+    /// Time for which the delay may exceed the target, in nanoseconds.
     pub(super) interval: Nanos,
-    /// Whether capable packets are marked.
+    /// Whether ECN-capable packets are marked.
     pub(super) ecn: bool,
 }
 
 impl CodelParams {
-    /// When the next drop is due, `count` drops into a dropping state.
+    /// Returns the time of the next drop, `count` drops into a dropping state.
     fn next_drop(&self, last: Nanos, count: u64) -> Nanos {
         last + (self.interval as f64 / (count as f64).sqrt()) as Nanos
     }
 }
 
-/// The state of the law over one queue.
+/// State of the control law of one queue.
 #[derive(Debug, Default)]
 pub(super) struct CodelState {
-    /// From when on packets may be dropped, if they wait too long until then: `first_above_time`.
+    /// Time from which packets may be dropped if the delay stays above the target (`first_above_time`).
     first_above_time: Option<Nanos>,
     dropping: bool,
     drop_next: Nanos,
-    /// Drops in this dropping state, or in the last one.
+    /// Number of drops in the current or the last dropping state.
     count: u64,
-    /// What `count` began this dropping state with.
+    /// Value of `count` at the start of this dropping state.
     last_count: u64,
 }
 
-/// A packet that is about to depart.
+/// The packet at the head, about to depart.
 struct DequeuedHead {
     packet: Option<Packet>,
-    /// Whether packets have waited too long for too long: `ok_to_drop`.
+    /// Whether the delay has exceeded the target for an interval (`ok_to_drop`).
     ok_to_drop: bool,
     marked: bool,
 }
 
 impl CodelState {
-    /// The packet that departs from `waiting` at `now`.
+    /// Removes the packet that departs from `waiting` at `now`. Drops go to `ledger`.
     pub(super) fn dequeue(
         &mut self,
         law: &CodelParams,
@@ -157,7 +159,7 @@ impl CodelState {
         head.packet
     }
 
-    /// Takes the first packet and looks at how long it has waited: `dodequeue`.
+    /// Removes the head and tests its sojourn time (`dodequeue`).
     fn dodequeue(&mut self, law: &CodelParams, waiting: &mut Fifo, now: Nanos) -> DequeuedHead {
         let packet = waiting.pop();
         let too_long =
@@ -190,7 +192,7 @@ impl CodelState {
         self.dodequeue(law, waiting, now)
     }
 
-    /// Enters the dropping state. Soon after the last one, the rate of drops that controlled the queue then is taken up.
+    /// Enters the dropping state. Soon after the last dropping state, the drop rate of that state is resumed.
     fn enter_dropping(&mut self, law: &CodelParams, now: Nanos) {
         let last = self.count - self.last_count;
         let recent = now < self.drop_next + 16 * law.interval;
@@ -201,7 +203,7 @@ impl CodelState {
     }
 }
 
-/// A queue under this law.
+/// A queue under the control law.
 #[derive(Debug)]
 pub struct CodelQueue {
     limit: QueueLimit,
@@ -211,7 +213,7 @@ pub struct CodelQueue {
 }
 
 impl CodelQueue {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(settings: CodelSettings) -> Self {
         let CodelSettings { limit, target, interval, ecn } = settings;
@@ -245,7 +247,7 @@ mod tests {
     use crate::queue::tests::{DriveOutcome, MS, drive, packet, random, span, steady, trace_table};
 
     const LIMIT: QueueLimit = QueueLimit::Packets(1000);
-    /// What the line takes for 1500 bytes.
+    /// Transmission time of 1500 bytes, in nanoseconds.
     const SERVICE: Nanos = 1_200_000;
 
     fn codel(limit: QueueLimit, ecn: bool) -> CodelQueue {
@@ -260,7 +262,7 @@ mod tests {
         outcome.events.dropped.iter().map(|drop| drop.packet.at).collect()
     }
 
-    /// Twice what the line carries, for `number` packets.
+    /// Returns `number` packets at twice the rate of the line.
     fn overload(number: u64) -> Vec<Packet> {
         steady(number, SERVICE / 2)
     }
@@ -270,7 +272,7 @@ mod tests {
         let outcome = run(&overload(1500), false);
         let times = drop_times(&outcome);
         assert!(times.len() > 40);
-        // Packet k departs at k * 1.2 ms, after k * 0.6 ms: number 9 is the first that waited for 5 ms.
+        // Packet k departs at k * 1.2 ms, after a wait of k * 0.6 ms: number 9 is the first with a wait above 5 ms.
         let mut due = 9 * SERVICE + 100 * MS;
         for (count, time) in (1_u32..).zip(times) {
             let late = time as f64 - due as f64;
@@ -283,13 +285,13 @@ mod tests {
 
     #[test]
     fn short_bursts_short_delays_and_the_last_packets_are_left_alone() {
-        // 80 packets at once are gone within an interval.
+        // A burst of 80 packets drains within an interval.
         let burst: Vec<Packet> = (0..80).map(|number| packet(number, 0, 1500)).collect();
         assert_eq!(run(&burst, false).events.dropped, []);
         // A standing queue of four packets is 4.8 ms.
         let standing: Vec<Packet> = (0..1000).map(|n| packet(n, n.saturating_sub(4) * SERVICE, 1500)).collect();
         assert_eq!(run(&standing, false).events.dropped, []);
-        // A line of 10 kbit/s takes 1.2 s for a packet: it waits long, but with one packet behind it.
+        // A line of 10 kbit/s takes 1.2 s for a packet: the delay is long, but only one packet is behind the head.
         let mut codel = codel(LIMIT, false);
         let mut ledger = StageEvents::default();
         for number in 0..20 {
@@ -310,14 +312,14 @@ mod tests {
             for number in 0..3 {
                 codel.enqueue(packet(number, 0, behind), &mut ledger);
             }
-            // The first sees two behind it, and so the excess begins; the second sees one.
+            // Two packets are behind the first, so `first_above_time` is set; one packet is behind the second.
             assert_eq!(codel.dequeue(5 * MS, &mut ledger).map(|head| head.number), Some(0));
             assert_eq!(codel.dequeue(105 * MS, &mut ledger).map(|head| head.number), Some(1 + drops));
             assert_eq!(ledger.dropped.len() as u64, drops);
         }
     }
 
-    /// Two overloads, the second beginning `pause` after the first; the first two drops of the second.
+    /// Returns the first two drops of the second of two overloads, which starts `pause` after the first.
     fn second_overload(pause: Nanos) -> (u64, Nanos) {
         let (first, gap) = (overload(1500), 1500 * SERVICE / 2 + pause);
         let second =
@@ -333,7 +335,7 @@ mod tests {
     fn soon_after_a_dropping_state_its_rate_is_taken_up_again() {
         let (count, spacing) = second_overload(1200 * MS);
         assert!(count > 20, "spacing {spacing}");
-        // 16 intervals later it has been forgotten.
+        // After 16 intervals the drop rate is forgotten.
         let (count, spacing) = second_overload(3500 * MS);
         assert_eq!(count, 1, "spacing {spacing}");
     }
@@ -362,7 +364,8 @@ mod tests {
             for number in 0..11 {
                 codel.enqueue(Packet { ecn, ..packet(number, 0, 1500) }, &mut ledger);
             }
-            // The excess begins; the dropping state begins, with the next drop due at 210 ms; then drops are long overdue.
+            // The delay exceeds the target; then the dropping state begins with the next drop due at 210 ms; then drops
+            // are long overdue.
             let departures = [10 * MS, 110 * MS, 900 * MS].map(|now| codel.dequeue(now, &mut ledger).unwrap().number);
             assert_eq!((departures[2], codel.state.count), (sent, count));
             assert_eq!(ledger.dropped.len(), if ecn == Ecn::Capable { 0 } else { 7 });
@@ -376,7 +379,7 @@ mod tests {
         assert_eq!(marked.events.dropped, []);
         let marks: Vec<Nanos> = marked.sent.iter().filter(|p| p.ecn == Ecn::Marked).map(|p| p.at).collect();
         let drops = drop_times(&dropped);
-        // A drop shortens the queue and a mark does not, but the law is the same while both stay above the target.
+        // A drop shortens the queue and a mark does not, but the law is identical while both stay above the target.
         let both = marks.len().min(drops.len());
         assert!(both > 10);
         for (mark, drop) in marks.iter().zip(&drops) {

@@ -1,42 +1,43 @@
-//! Flow queueing with controlled delay (RFC 8290): a `CoDel` queue for each flow, served in turn, new flows first.
+//! Flow queueing with controlled delay (RFC 8290): one `CoDel` queue per flow, served round robin, new flows first.
 //!
 //! # Specification
 //!
-//! There are `flows` queues (at least one). Each has packets, a `CoDel` state as specified in [`codel`](super::codel) and
-//! a deficit, in bytes. Two lists of queues, new and old, are served from their heads; a queue on neither is idle. At
-//! first all are idle.
+//! There are `flows` queues (at least one). Each has packets, a `CoDel` state as specified in [`codel`](super::codel)
+//! and a deficit, in bytes. Two lists of queues, new and old, are served from their heads; a queue on neither is idle.
+//! Initially all queues are idle.
 //!
 //! On arrival (RFC 8290 section 4.1):
 //!
 //! 1. The packet goes to the tail of queue `packet.flow % flows`.
-//! 2. If that queue is idle, its deficit becomes `quantum` and it goes to the end of the new list. Its `CoDel` state is
-//!    kept from its last life.
+//! 2. If that queue is idle, its deficit becomes `quantum` and it goes to the end of the new list. Its `CoDel` state
+//!    persists while it is idle.
 //! 3. While the limit does not hold, over all queues: of the queue with the most bytes (of several, the one with the
-//!    lowest index) with `n` packets, the first `ceil(n / 2)`, but no more than 64, are dropped as [`DropCause::Full`], at the
-//!    time of the arrival. The packet that has just arrived may be among them. `CoDel` states do not change.
+//!    lowest index) with `n` packets, the first `ceil(n / 2)`, but no more than 64, are dropped as [`DropCause::Full`],
+//!    at the time of the arrival. The packet that has just arrived may be among them. `CoDel` states do not change.
 //!
 //! On departure (RFC 8290 section 4.2):
 //!
-//! 1. The queue at the head of the new list is taken; if that is empty, of the old list; if that is empty too, there is
-//!    no packet.
-//! 2. If its deficit is 0 or less, `quantum` (at least one byte) is added to it, the queue moves to the end of the old
-//!    list, and it goes on with 1.
-//! 3. `CoDel` takes a packet from the queue, perhaps dropping or marking. "What waits behind" is what waits in this queue.
-//! 4. If there was a packet, its size is taken off the deficit, and it departs. The queue stays where it is.
-//! 5. If there was none: a queue of the new list moves to the end of the old list; one of the old list becomes idle. It
-//!    goes on with 1.
+//! 1. The queue at the head of the new list is selected; if that list is empty, the head of the old list; if both are
+//!    empty, there is no packet.
+//! 2. If its deficit is 0 or less, `quantum` (at least one byte) is added to the deficit, the queue moves to the end of
+//!    the old list, and the procedure restarts at 1.
+//! 3. `CoDel` takes a packet from the queue, perhaps dropping or marking. The backlog behind a packet is the backlog of
+//!    this queue.
+//! 4. If there was a packet, its size is subtracted from the deficit, and it departs. The queue stays in its place.
+//! 5. If there was none: a queue of the new list moves to the end of the old list; a queue of the old list becomes
+//!    idle. The procedure restarts at 1.
 //!
 //! # Differences from the Linux kernel's `fq_codel`
 //!
 //! | | here | Linux |
 //! |---|---|---|
-//! | flow | the hash the packet has, the same in every run | a hash with a random key |
+//! | flow | the hash of the packet, equal in every run | a hash with a random key |
 //! | overflow | half of the packets, at most 64 (section 4.1), again until the limit holds | half of the bytes, at most 64 packets |
-//! | `count` after an overflow | stays | grows by the packets dropped |
-//! | "waits behind" | in this queue | in all queues |
+//! | `count` after an overflow | unchanged | grows by the packets dropped |
+//! | backlog behind a packet | of this queue | of all queues |
 //! | memory limit | none | 32 MiB |
 //!
-//! and in what [`codel`](super::codel) says of the kernel's `CoDel`.
+//! The differences listed in [`codel`](super::codel) apply as well.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -52,22 +53,22 @@ use crate::queue::kind::{QueueErrors, QueueLimit, QueueSettings};
 use crate::queue::{Backlog, Fifo, Queue};
 use crate::{Nanos, nanos};
 
-/// How many packets are dropped at most before the fattest queue is looked for again (RFC 8290 section 4.1).
+/// Maximum number of packets dropped before the longest queue is determined again (RFC 8290 section 4.1).
 const BATCH: u64 = 64;
 
 /// Settings of FQ-CoDel (RFC 8290 section 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FqCodelSettings {
-    /// Capacity of all queues together.
+    /// Capacity of all queues together, in packets or bytes.
     pub limit: QueueLimit,
-    /// See [`CodelSettings::target`](super::codel::CodelSettings::target).
+    /// Acceptable standing queueing delay.
     #[serde(default = "default_target")]
     pub target: Span,
-    /// See [`CodelSettings::interval`](super::codel::CodelSettings::interval).
+    /// Time for which the delay may exceed `target` before drops begin.
     #[serde(default = "default_interval")]
     pub interval: Span,
-    /// See [`CodelSettings::ecn`](super::codel::CodelSettings::ecn).
+    /// Whether ECN-capable packets are marked instead of dropped.
     #[serde(default)]
     pub ecn: bool,
     /// Number of queues.
@@ -105,14 +106,14 @@ impl QueueSettings for FqCodelSettings {
     }
 }
 
-/// The queue of one flow, or of several whose hashes collide.
+/// Queue of one flow, or of several flows with colliding hashes.
 #[derive(Debug, Default)]
 struct FlowQueue {
     waiting: Fifo,
     codel: CodelState,
-    /// How many bytes it may still send in its turn.
+    /// Bytes that the queue may still send in this round.
     deficit: i64,
-    /// Whether it is on one of the lists.
+    /// Whether the queue is on one of the lists.
     active: bool,
 }
 
@@ -131,7 +132,7 @@ pub struct FqCodelQueue {
 }
 
 impl FqCodelQueue {
-    /// Empty queues.
+    /// Creates empty queues.
     #[must_use]
     pub fn new(settings: FqCodelSettings) -> Self {
         let FqCodelSettings { limit, target, interval, ecn, flows, quantum } = settings;
@@ -146,7 +147,8 @@ impl FqCodelQueue {
         }
     }
 
-    /// Drops from the head of the fattest flow. Not from its tail: its sender learns of it sooner.
+    /// Drops packets from the head of the longest queue. A drop at the head reaches the sender sooner than a drop at
+    /// the tail.
     fn drop_batch(&mut self, now: Nanos, ledger: &mut StageEvents) {
         let bytes = |(index, flow): &(usize, &mut FlowQueue)| (flow.waiting.backlog().bytes, Reverse(*index));
         let Some((_, fattest)) = self.flows.iter_mut().enumerate().max_by_key(bytes) else { return };
@@ -227,7 +229,7 @@ mod tests {
         packets.into_iter().map(|packet| Packet { flow, ..packet }).collect()
     }
 
-    /// Flows together, numbered in order of time.
+    /// Merges flows in order of time and numbers the packets.
     fn interleave(flows: Vec<Vec<Packet>>) -> Vec<Packet> {
         let mut packets = flows.concat();
         packets.sort_by_key(|packet| packet.at);
@@ -238,7 +240,7 @@ mod tests {
         drive(&mut FqCodelQueue::new(settings), arrivals, |_, _, _| ())
     }
 
-    /// Which flows departed, in order, as letters.
+    /// Returns the flows of the departures, in order, as letters.
     fn departures(outcome: &DriveOutcome) -> String {
         outcome.sent.iter().map(|packet| char::from(b'a' + packet.flow as u8)).collect()
     }
@@ -250,7 +252,7 @@ mod tests {
         let outcome = run(settings(QueueLimit::Packets(1000)), &interleave(vec![aggressive, sparse]));
         let waits = outcome.queue_delays(2);
         assert_eq!(waits.len(), 100, "no packet of the sparse flow is dropped");
-        // It waits for the packet on the line and no other.
+        // A packet waits only for the packet on the line.
         assert!(waits.iter().all(|wait| *wait <= 1_200_000), "{:?}", waits.iter().max());
         assert!(outcome.queue_delays(1).iter().max() > Some(&(100 * MS)));
     }
@@ -270,10 +272,12 @@ mod tests {
 
     #[test]
     fn new_flows_go_first_for_one_quantum() {
-        // While the first packet of a is on the line, more of a wait, then b and c come. A quantum is two packets of 757.
+        // While the first packet of a is on the line, more packets of a arrive, then b and c. A quantum is two packets
+        // of 757 bytes.
         let flow = |flow, number| with_flow(flow, (0..number).map(|n| packet(n, u64::from(flow), 757)).collect());
         let arrivals = interleave(vec![flow(0, 6), flow(1, 4), flow(2, 1)]);
-        // a spends the rest of its quantum, b its own; c is as new as they. Then a and b in turn (RFC 8290 section 4.2).
+        // a spends the rest of its quantum, then b its own; c is as new as they. Then a and b alternate (RFC 8290
+        // section 4.2).
         assert_eq!(departures(&run(settings(QueueLimit::Packets(100)), &arrivals)), "aabbcaabbaa");
     }
 
@@ -293,11 +297,11 @@ mod tests {
         assert_eq!(arrive(&mut queue, 2, 200), (2, 0));
         assert_eq!(depart(&mut queue), Some(2), "1 has used its quantum");
         assert_eq!(depart(&mut queue), Some(1), "2 has nothing more");
-        // It is on the old list now (RFC 8290 section 4.2), so coming back makes it no new flow ...
+        // The flow is on the old list (RFC 8290 section 4.2), so its return does not make it a new flow ...
         assert_eq!(arrive(&mut queue, 2, 200), (0, 2));
         assert_eq!(depart(&mut queue), Some(2));
         assert_eq!(depart(&mut queue), Some(1));
-        // ... but after a turn with nothing to send, it is forgotten.
+        // ... but after a round without packets it becomes idle.
         assert_eq!(arrive(&mut queue, 2, 200), (1, 1));
         assert_eq!(depart(&mut queue), Some(2));
         assert_eq!(depart(&mut queue), Some(1));
@@ -319,18 +323,19 @@ mod tests {
             assert!(ledger.dropped.iter().all(|drop| drop.cause == DropCause::Full && drop.packet.at == dropped));
             (ledger.dropped.iter().map(|drop| drop.packet.number).collect::<Vec<_>>(), queue.backlog())
         };
-        // Nine packets of 1000 bytes are more than five of 1500: five of them go, all at the arrival of number 13.
+        // Nine packets of 1000 bytes are more than five of 1500: five of them are dropped, all at the arrival of number
+        // 13.
         let (dropped, held) = numbers(13, QueueLimit::Packets(13), 9, 5);
         assert_eq!((dropped, held), (vec![0, 1, 2, 3, 4], Backlog { packets: 9, bytes: 11_500 }));
-        // As many bytes: the lower index goes, which is flow 3.
+        // Equal bytes: the queue with the lower index, of flow 3, loses its packets.
         let (dropped, held) = numbers(7, QueueLimit::Bytes(8_500), 6, 2);
         assert_eq!((dropped, held), (vec![0, 1, 2], Backlog { packets: 5, bytes: 6_000 }));
         let (dropped, held) = numbers(4, QueueLimit::Bytes(5_900), 3, 2);
         assert_eq!((dropped, held), (vec![3], Backlog { packets: 4, bytes: 4_500 }));
-        // No more than 64 at once (RFC 8290 section 4.1).
+        // At most 64 packets per batch (RFC 8290 section 4.1).
         let (dropped, _) = numbers(200, QueueLimit::Packets(200), 201, 0);
         assert_eq!(dropped, (0..64).collect::<Vec<_>>());
-        // Less than a packet: nothing gets through.
+        // A limit smaller than a packet lets no packet through.
         assert_eq!(numbers(0, QueueLimit::Bytes(900), 1, 0), (vec![0], Backlog::default()));
     }
 

@@ -1,6 +1,6 @@
-//! First in, first out, behind a law that looks at each packet that arrives: it is let in, marked, or dropped.
+//! A FIFO queue with a drop policy that passes, marks or drops each packet on arrival.
 //!
-//! The law is told what waits, without the packet on the line, and for how long nothing has: since the queue was left
+//! The policy sees the backlog without the packet on the line, and the idle time: the time since the queue was left
 //! empty or a packet arrived, whichever is later.
 
 use ekiden_proto::aqm::{self, Arrival, DropReason, Verdict};
@@ -11,31 +11,31 @@ use crate::ledger::{DropCause, StageEvents};
 use crate::packet::{Ecn, Packet};
 use crate::queue::{Backlog, Fifo, Queue, try_mark};
 
-/// What decides about packets that arrive.
+/// Decides about packets on arrival.
 pub trait DropPolicy: Send {
-    /// What becomes of a packet.
+    /// Returns the verdict on a packet.
     fn decide(&mut self, arrival: &Arrival) -> Verdict;
 
-    /// The line has another rate from now on.
+    /// Sets the rate of the line.
     fn set_rate(&mut self, rate: Option<Rate>);
 }
 
-/// A queue under a law.
+/// A FIFO queue under a drop policy.
 #[derive(Debug)]
 pub struct ManagedQueue<L> {
     pub(super) policy: L,
     pub(super) waiting: Fifo,
-    /// When the queue was last left empty or a packet arrived.
+    /// Time at which the queue was last left empty or a packet arrived.
     idle_since: Nanos,
 }
 
 impl<L> ManagedQueue<L> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub(super) fn with_policy(policy: L) -> Self {
         Self { policy, waiting: Fifo::default(), idle_since: 0 }
     }
 
-    /// What the law is told of a packet.
+    /// Describes a packet and the backlog for the policy.
     fn to_arrival(&self, packet: &Packet) -> Arrival {
         let Backlog { packets, bytes } = self.waiting.backlog();
         Arrival {

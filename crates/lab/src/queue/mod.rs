@@ -1,17 +1,18 @@
-//! Where packets wait for the line, in virtual time: which to let in, which to mark, which to take next.
+//! Queues in front of a line, in virtual time. A queue decides which packets to let in, which to mark, and which to
+//! send next.
 //!
-//! The head comment of each file is its specification: with the document it cites, it determines every decision. What
-//! they share:
+//! The head comment of each file is its specification: with the document it cites, it determines every decision. Common
+//! rules:
 //!
 //! * Times are integers, in nanoseconds. Fractions are IEEE 754 doubles, computed in the order in which formulas are
 //!   written, without fused operations; where a file says so, they are integers, too.
-//! * Sizes are [`Packet::bytes`]. What waits is [`Backlog`]; the packet on the line is not in it.
-//! * A limit *holds* when what waits, in the unit of the limit, is not more than the limit. A packet is let in wholly or
-//!   not at all. One that finds the line idle passes the queue nevertheless: a limit that is smaller than a packet lets
+//! * Sizes are [`Packet::bytes`]. The waiting packets are the [`Backlog`]; the packet on the line is not part of it.
+//! * A limit *holds* when the backlog, in the unit of the limit, is not more than the limit. A packet is let in wholly
+//!   or not at all. A packet that finds the line idle passes the queue nevertheless: a limit smaller than a packet lets
 //!   none through.
-//! * A drop is written down with `at` the time of the drop, and is otherwise the packet as it arrived: not marked.
-//! * With `ecn`, a packet is *capable* if it is [`Ecn::Capable`], or [`Ecn::Marked`] already; then a mark changes nothing,
-//!   but counts for the law as any other (RFC 3168 section 5).
+//! * A drop is recorded with `at` the time of the drop, and otherwise with the packet as it arrived: not marked.
+//! * With `ecn`, a packet is *capable* if it is [`Ecn::Capable`] or already [`Ecn::Marked`]. In the latter case a mark
+//!   changes nothing, but the law counts it like any other mark (RFC 3168 section 5).
 
 use std::collections::VecDeque;
 
@@ -34,12 +35,12 @@ pub mod tail_drop;
 #[cfg(test)]
 mod tests;
 
-/// How much waits.
+/// Number and total size of the waiting packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes, as the link counts them.
+    /// Bytes, in the link's [`SizeAccounting`](crate::conditions::SizeAccounting).
     pub bytes: u64,
 }
 
@@ -54,7 +55,7 @@ impl Backlog {
         self.bytes -= u64::from(packet.bytes);
     }
 
-    /// How much waits, in the unit of a limit.
+    /// Returns the backlog in the unit of a limit.
     const fn amount_in(self, unit: QueueLimit) -> u64 {
         match unit {
             QueueLimit::Packets(_) => self.packets,
@@ -66,7 +67,7 @@ impl Backlog {
         self.amount_in(limit) > limit.amount()
     }
 
-    /// Whether the limit would still hold with one more packet.
+    /// Returns whether the limit holds with one more packet.
     fn has_room(mut self, packet: &Packet, limit: QueueLimit) -> bool {
         self.add(packet);
         !self.exceeds(limit)
@@ -100,7 +101,7 @@ impl Fifo {
     }
 }
 
-/// Marks a packet, if it is capable. Whether it was.
+/// Marks a packet if it is ECN-capable. Returns whether it is.
 fn try_mark(packet: &mut Packet) -> bool {
     let capable = packet.ecn != Ecn::NotCapable;
     if capable {
@@ -109,22 +110,22 @@ fn try_mark(packet: &mut Packet) -> bool {
     capable
 }
 
-/// A queue in front of a line. The packet on the line is no longer in it. Times never go back.
+/// A queue in front of a line. The packet on the line is not part of the queue. Times never decrease.
 pub trait Queue: Send {
-    /// Takes in the packet, at `packet.at`, or writes its drop (or somebody else's) into the ledger.
+    /// Takes a packet at `packet.at`. Drops of this or other packets go to `ledger`.
     fn enqueue(&mut self, packet: Packet, ledger: &mut StageEvents);
 
-    /// The packet that goes onto the line at `now`; drops made on the way are in the ledger. None when all are gone.
-    /// The packet's `at` is left as it was (the arrival): the line stamps it.
+    /// Removes the packet that goes onto the line at `now`, or returns `None` if the queue is empty. Drops go to
+    /// `ledger`. The packet keeps its arrival time in `at`.
     ///
-    /// A line asks at the moment it becomes free, even if [`backlog`](Self::backlog) is nothing (FQ-CoDel learns from this that
-    /// a flow has ended), and when a packet arrives while it is free; at no other time.
+    /// A line calls this when it becomes free, even if [`backlog`](Self::backlog) is 0 (FQ-CoDel thereby detects the
+    /// end of a flow), and when a packet arrives while the line is free; at no other time.
     fn dequeue(&mut self, now: Nanos, ledger: &mut StageEvents) -> Option<Packet>;
 
-    /// What waits.
+    /// Returns the number and the total size of the waiting packets.
     fn backlog(&self) -> Backlog;
 
-    /// The line behind it has another rate from now on; without one it takes no time. Of no interest to most queues.
+    /// Sets the rate of the line. Without a rate, transmission takes no time. Most queues ignore the rate.
     fn set_rate(&mut self, _rate: Option<Rate>) {}
 }
 

@@ -1,37 +1,37 @@
-//! Priority drop, static and dynamic: RED that hits the packets of whoever takes the most `n` times as often (FIT2013, 12th
-//! Forum on Information Technology, part 4, from page 37 on: fairness between CUBIC and Compound TCP). The arithmetic is
-//! [`ekiden_proto::aqm::priority`], which the tc programs of `ekiden aqm` mirror.
+//! Static and dynamic priority drop: RED with an `n` times higher drop probability for heavy senders or connections
+//! (FIT2013, 12th Forum on Information Technology, part 4, from page 37 on: fairness between CUBIC and Compound TCP).
+//! The arithmetic is [`ekiden_proto::aqm::priority`], which the tc programs of `ekiden aqm` mirror.
 //!
 //! # Specification
 //!
-//! That of [`super::red`], without `gentle`, and with this:
+//! The specification of [`super::red`], without `gentle`, and with these changes:
 //!
-//! * A packet is of one of two classes, the heavy and the others. There is one `avg`, but a `count` for each class; where
-//!   `count` is set without a hit (below `min`, from `top` on), both are.
-//! * With `n` in 2^-16, rounded to the nearest, the `pb` of the heavy is `min(1, pb * n / 2^16)`.
+//! * A packet is of one of two classes, heavy and other. There is one `avg`, but a `count` for each class; where
+//!   `count` is set without a hit (below `min`, from `top` on), both are set.
+//! * With `n` in 2^-16, rounded to the nearest, the `pb` of heavy packets is `min(1, pb * n / 2^16)`.
 //!
-//! **Static**: a packet is heavy if its sender is one of the addresses of the hosts in `heavy`.
+//! **Static**: a packet is heavy if its source is an address of a host in `heavy`.
 //!
-//! **Dynamic**: a packet is heavy if its connection (`Packet::flow`) is the heavy connection. Before a packet is judged it
-//! is counted, whatever will become of it:
+//! **Dynamic**: a packet is heavy if its connection (`Packet::flow`) is the heavy connection. Each packet is counted
+//! before the verdict, including packets that are then dropped:
 //!
-//! 1. Every `rec_int`-th packet is recorded: its connection joins a history of the last `hist_len`, once the oldest has left
-//!    it if it is full. If 8 other connections of the history have the same lower 8 bits and are counted, this place in the
-//!    history is nobody's.
-//! 2. At every `sta_int`-th packet the connection that is most often in the history becomes the heavy one; of several,
-//!    that whose number of places changed last. There is none while the history is empty or nobody's.
+//! 1. Every `rec_int`-th packet is recorded: its connection joins a history of the last `hist_len`, after the oldest
+//!    entry has left a full history. If 8 other connections of the history have the same lower 8 bits and are counted,
+//!    the new entry counts for no connection.
+//! 2. At every `sta_int`-th packet the most frequent connection of the history becomes the heavy connection; of
+//!    several, the one whose number of entries changed last. There is no heavy connection while no entry counts.
 //!
 //! # Differences
 //!
-//! The paper's text leaves open what these say:
+//! The text of the paper leaves these points open:
 //!
 //! | | here | the paper |
 //! |---|---|---|
-//! | `count` | one for each class: the heavy are hit exactly `n` times as often | not said |
-//! | above `max` | all are dropped, heavy or not | the same |
-//! | order | recorded, determined, then judged | not said |
-//! | equally frequent connections | the one whose places changed last | not said |
-//! | many connections | a table of 256 sets of 8 | not said |
+//! | `count` | one for each class: heavy packets are hit exactly `n` times as often | not specified |
+//! | above `max` | all packets are dropped, heavy or not | as here |
+//! | order | recorded, determined, then judged | not specified |
+//! | equally frequent connections | the one whose entries changed last | not specified |
+//! | many connections | a table of 256 sets of 8 | not specified |
 
 use ekiden_proto::aqm::history::MAX_HISTORY;
 use ekiden_proto::aqm::priority::{self, DynamicParams, DynamicState, StaticParams};
@@ -49,18 +49,18 @@ use crate::queue::red::{RedSettings, default_wq, red_params};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StaticPrioritySettings {
-    /// Capacity.
+    /// Capacity, in packets or bytes.
     pub limit: QueueLimit,
-    /// See [`RedSettings::min`].
+    /// Lower threshold, as in [`RedSettings::min`].
     pub min: QueueLimit,
-    /// See [`RedSettings::max`].
+    /// Upper threshold, as in [`RedSettings::max`].
     pub max: QueueLimit,
     /// Drop probability of the other packets at `max`.
     pub p: f64,
-    /// See [`RedSettings::wq`].
+    /// Weight of a new sample in the average.
     #[serde(default = "default_wq")]
     pub wq: f64,
-    /// See [`RedSettings::ecn`].
+    /// Whether ECN-capable packets are marked instead of dropped early.
     #[serde(default)]
     pub ecn: bool,
     /// Factor by which the drop probability of heavy senders is higher.
@@ -107,10 +107,10 @@ fn validate_factor(n: f64, errors: &mut QueueErrors) {
     }
 }
 
-/// A queue that drops the packets of known senders more.
+/// A queue with a higher drop probability for configured senders.
 pub type StaticPriorityDropQueue = ManagedQueue<StaticPriorityPolicy>;
 
-/// Its law.
+/// Drop policy of [`StaticPriorityDropQueue`].
 #[derive(Debug)]
 pub struct StaticPriorityPolicy {
     params: StaticParams,
@@ -118,10 +118,10 @@ pub struct StaticPriorityPolicy {
 }
 
 impl StaticPriorityDropQueue {
-    /// An empty queue.
+    /// Creates an empty queue in front of a line of `rate`.
     #[must_use]
-    pub fn new(settings: &StaticPrioritySettings, rate: Option<Rate>, dice: SeededRng) -> Self {
-        let red = red_params(&settings.red_settings(), settings.n, rate, dice);
+    pub fn new(settings: &StaticPrioritySettings, rate: Option<Rate>, rng: SeededRng) -> Self {
+        let red = red_params(&settings.red_settings(), settings.n, rate, rng);
         Self::with_policy(StaticPriorityPolicy {
             params: StaticParams::new(red, &settings.heavy.sources),
             state: red::RedState::default(),
@@ -143,18 +143,18 @@ impl DropPolicy for StaticPriorityPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DynamicPrioritySettings {
-    /// Capacity.
+    /// Capacity, in packets or bytes.
     pub limit: QueueLimit,
-    /// See [`RedSettings::min`].
+    /// Lower threshold, as in [`RedSettings::min`].
     pub min: QueueLimit,
-    /// See [`RedSettings::max`].
+    /// Upper threshold, as in [`RedSettings::max`].
     pub max: QueueLimit,
     /// Drop probability of the other packets at `max`.
     pub p: f64,
-    /// See [`RedSettings::wq`].
+    /// Weight of a new sample in the average.
     #[serde(default = "default_wq")]
     pub wq: f64,
-    /// See [`RedSettings::ecn`].
+    /// Whether ECN-capable packets are marked instead of dropped early.
     #[serde(default)]
     pub ecn: bool,
     /// Factor by which the drop probability of the heavy connection is higher.
@@ -200,10 +200,10 @@ impl QueueSettings for DynamicPrioritySettings {
     }
 }
 
-/// A queue that drops the packets of the most frequent connection more.
+/// A queue with a higher drop probability for the most frequent connection.
 pub type DynamicPriorityDropQueue = ManagedQueue<DynamicPriorityPolicy>;
 
-/// Its law.
+/// Drop policy of [`DynamicPriorityDropQueue`].
 #[derive(Debug)]
 pub struct DynamicPriorityPolicy {
     params: DynamicParams,
@@ -211,10 +211,10 @@ pub struct DynamicPriorityPolicy {
 }
 
 impl DynamicPriorityDropQueue {
-    /// An empty queue.
+    /// Creates an empty queue in front of a line of `rate`.
     #[must_use]
-    pub fn new(settings: &DynamicPrioritySettings, rate: Option<Rate>, dice: SeededRng) -> Self {
-        let red = red_params(&settings.red_settings(), settings.n, rate, dice);
+    pub fn new(settings: &DynamicPrioritySettings, rate: Option<Rate>, rng: SeededRng) -> Self {
+        let red = red_params(&settings.red_settings(), settings.n, rate, rng);
         let DynamicPrioritySettings { rec_int, sta_int, hist_len, .. } = *settings;
         Self::with_policy(DynamicPriorityPolicy {
             params: DynamicParams::new(red, rec_int, sta_int, hist_len),
@@ -267,8 +267,9 @@ mod tests {
         }
     }
 
-    /// Of 400,000 packets that find 6 waiting, one in `every` by another, how many are dropped early: those of others, and
-    /// the rest. With a weight of 1 the average is what waits: a tenth of the way, and others are hit with 0.01.
+    /// Returns the early drops among 400,000 packets that find a backlog of 6: those of `other`, one packet in `every`,
+    /// and those of `rest`. With a weight of 1 the average is the backlog, a tenth of the way from `min` to `max`, and
+    /// packets that are not heavy are hit with probability 0.01.
     fn hits<L: DropPolicy>(queue: &mut ManagedQueue<L>, every: u64, rest: Packet, other: Packet) -> [u64; 2] {
         let mut hits = [0; 2];
         let mut ledger = StageEvents::default();
@@ -325,7 +326,7 @@ mod tests {
             }
             (queue.policy.state.known == 1).then_some(queue.policy.state.heavy)
         };
-        // 10 records each time, of 50: the second connection needs more than half of them.
+        // Each step adds 10 records to a history of 50: the second connection needs more than half of them.
         let found = [5, 5, 5, 6, 6, 6].map(&mut heavy);
         assert_eq!(found, [5, 5, 5, 5, 5, 6].map(Some));
     }

@@ -1,51 +1,50 @@
 //! Random early detection (Floyd, Jacobson: Random early detection gateways for congestion avoidance, IEEE/ACM
-//! Transactions on Networking 1(4), 1993), with the gentle form (Floyd 2000) and with marks (RFC 3168). The arithmetic is
-//! [`ekiden_proto::aqm::red`], which the tc programs of `ekiden aqm` mirror.
+//! Transactions on Networking 1(4), 1993), with the gentle variant (Floyd 2000) and ECN marks (RFC 3168). The
+//! arithmetic is [`ekiden_proto::aqm::red`], which the tc programs of `ekiden aqm` mirror.
 //!
 //! # Specification
 //!
-//! All numbers are integers; every quotient is rounded down. All levels are in the unit of `limit`, and `min` and `max`
-//! are read in that unit. Averages, also `min` and `max` where they are compared with one, are in 2^-24; so is `wq`,
-//! rounded to the nearest. Probabilities are in 2^-32: `1` is 2^32, and `p` is rounded to the nearest. `a >> h` is
-//! `a / 2^h`.
+//! All numbers are integers; quotients are rounded down. All levels are in the unit of `limit`, and `min` and `max` are
+//! read in that unit. Averages, and `min` and `max` in comparisons with an average, are in 2^-24; so is `wq`, rounded
+//! to the nearest. Probabilities are in 2^-32: `1` is 2^32, and `p` is rounded to the nearest. `a >> h` is `a / 2^h`.
 //!
-//! `keep[k]` is `(1 - wq)^(2^k)` for k from 0 to 23: squares of squares of the double `1 - wq`, with the settings' own
-//! `wq`, each rounded to the nearest 2^-24 at last. `s` is the time of 1500 bytes on the line, in nanoseconds, and at
-//! least 1: also on a line without a rate.
+//! `keep[k]` is `(1 - wq)^(2^k)` for k from 0 to 23: repeated squares of the double `1 - wq`, with the unrounded `wq`
+//! of the settings, each rounded to the nearest 2^-24 at the end. `s` is the transmission time of 1500 bytes on the
+//! line, in nanoseconds, and at least 1, also on a line without a rate.
 //!
-//! State: `avg` = 0; `count` = 0, the packets since the last that was hit; `left` = 0, idle time that has not been counted.
+//! State: `avg` = 0; `count` = 0, the packets since the last hit; `left` = 0, the idle time not yet counted.
 //!
-//! On the arrival of a packet, with `q` waiting before it and the queue idle for `i` nanoseconds, since it was left empty or
-//! since the last arrival, whichever is later:
+//! On the arrival of a packet, with a backlog of `q` before it and the queue idle for `i` nanoseconds, since it was
+//! left empty or since the last arrival, whichever is later:
 //!
-//! 1. The average. If `q > 0`: `avg = avg - avg * wq / 2^24 + q * wq` and `left = 0`. If `q == 0`: with
-//!    `m = (left + i) / s`, `left` becomes the remainder of that division, and `avg` becomes 0 if `m >= 2^24`; otherwise, for
-//!    each bit `k` of `m` that is set, the lowest first, `avg = avg * keep[k] / 2^24`.
-//! 2. Where it is. With `gentle`, `top = 2 * max`, otherwise `top = max`.
-//!    * `avg < min`: `count = 0`. On to 3.
-//!    * `avg >= top`: `count = 1`, and the packet is dropped as [`DropCause::Forced`], capable or not (RFC 3168 section 7
-//!      recommends drops above the upper threshold).
-//!    * Otherwise: if `avg < max`, `pb = r(min, max, p)`, otherwise `pb = p + r(max, top, 1 - p)`, where
-//!      `r(from, to, rise) = ((avg - from) >> h) * rise / ((to - from) >> h)` with the least `h` for which
-//!      `(to - from) >> h` is less than 2^32. With the upper 32 of the packet's 64 random bits as `u`, the packet is hit if
-//!      `pb >= 1`, or `count * pb >= 1`, or `u * (1 - count * pb) < pb * 2^32`: with the probability
-//!      `pb / (1 - count * pb)`. If it is hit, `count = 1`, and it is marked if `ecn` and it is capable, otherwise dropped
-//!      as [`DropCause::Early`]. If not, `count = count + 1`, but never above 2^31.
-//! 3. The room. A packet that is not dropped yet goes to the tail if the limit holds with it; otherwise it is dropped as
+//! 1. Average. If `q > 0`: `avg = avg - avg * wq / 2^24 + q * wq` and `left = 0`. If `q == 0`: with `m = (left + i) /
+//!    s`, `left` becomes the remainder of that division, and `avg` becomes 0 if `m >= 2^24`; otherwise, for each bit
+//!    `k` of `m` that is set, the lowest first, `avg = avg * keep[k] / 2^24`.
+//! 2. Verdict. With `gentle`, `top = 2 * max`, otherwise `top = max`.
+//!    * `avg < min`: `count = 0`. Continue with 3.
+//!    * `avg >= top`: `count = 1`, and the packet is dropped as [`DropCause::Forced`], capable or not (RFC 3168 section
+//!      7 recommends drops above the upper threshold).
+//!    * Otherwise: if `avg < max`, `pb = r(min, max, p)`, otherwise `pb = p + r(max, top, 1 - p)`, where `r(from, to,
+//!      rise) = ((avg - from) >> h) * rise / ((to - from) >> h)` with the least `h` for which `(to - from) >> h` is
+//!      less than 2^32. With the upper 32 of the packet's 64 random bits as `u`, the packet is hit if `pb >= 1`, or
+//!      `count * pb >= 1`, or `u * (1 - count * pb) < pb * 2^32`: with the probability `pb / (1 - count * pb)`. If it
+//!      is hit, `count = 1`, and it is marked if `ecn` is set and the packet is capable, otherwise dropped as
+//!      [`DropCause::Early`]. If not, `count = count + 1`, but never above 2^31.
+//! 3. Limit. A packet that is not dropped yet goes to the tail if the limit holds with it; otherwise it is dropped as
 //!    [`DropCause::Full`], which changes neither `avg` nor `count`.
 //!
 //! # Differences
 //!
 //! | | here | the paper | the Linux kernel's red |
 //! |---|---|---|---|
-//! | what waits | not the packet on the line | the buffer | not the packet on the line |
+//! | backlog | without the packet on the line | the buffer | without the packet on the line |
 //! | unit | packets or bytes | packets or bytes | bytes |
 //! | average | fixed point, any `wq` | a shift | fixed point, `wq` a power of two |
-//! | idle decay | by `m`, whole packets, the rest kept; `s` from the rate | by `m`; `s` a setting | a table of powers; packet size and rate are settings |
+//! | idle decay | by `m`, whole packets, with the remainder kept; `s` from the rate | by `m`; `s` a setting | a table of powers; packet size and rate are settings |
 //! | idle since | the queue was left empty, or an arrival | the queue was left empty | the line was refused a packet |
-//! | randomness | one throw for each packet | the same, or one for each interval | one for each interval |
-//! | `count` below `min` | 0, for the next packet | -1, raised before use: the same | -1 |
-//! | size of the packet | plays no part (RFC 7141 section 2.2) | in byte mode, scales `pb` | plays no part |
+//! | randomness | one number per packet | one per packet or per interval | one per interval |
+//! | `count` below `min` | 0, for the next packet | -1, incremented before use: equivalent | -1 |
+//! | size of the packet | ignored (RFC 7141 section 2.2) | in byte mode, scales `pb` | ignored |
 //! | above `max` | drop, or gentle | mark all | capable packets are marked, unless `harddrop` |
 //! | gentle | a setting | no | no (`adaptative` moves `p` instead) |
 //!
@@ -67,7 +66,7 @@ use crate::queue::managed::{DropPolicy, ManagedQueue};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedSettings {
-    /// Capacity.
+    /// Capacity, in packets or bytes.
     pub limit: QueueLimit,
     /// Average queue length at which early drops begin.
     pub min: QueueLimit,
@@ -134,10 +133,10 @@ impl QueueSettings for RedSettings {
     }
 }
 
-/// A queue that drops at random, the more the longer it has been long.
+/// A queue whose drop probability grows with its average length.
 pub type RedQueue = ManagedQueue<RedPolicy>;
 
-/// Its law.
+/// Drop policy of [`RedQueue`].
 #[derive(Debug)]
 pub struct RedPolicy {
     pub(super) params: RedParams,
@@ -145,23 +144,23 @@ pub struct RedPolicy {
 }
 
 impl RedQueue {
-    /// An empty queue. Thresholds are taken as amounts in the unit of the limit.
+    /// Creates an empty queue. Thresholds are read in the unit of the limit.
     #[must_use]
-    pub fn new(settings: &RedSettings, rate: Option<Rate>, dice: SeededRng) -> Self {
-        let params = red_params(settings, 1.0, rate, dice);
+    pub fn new(settings: &RedSettings, rate: Option<Rate>, rng: SeededRng) -> Self {
+        let params = red_params(settings, 1.0, rate, rng);
         Self::with_policy(RedPolicy { params, state: RedState::default() })
     }
 }
 
-/// What the law is given; the heavy are hit `n` times as often.
-pub(super) fn red_params(settings: &RedSettings, n: f64, rate: Option<Rate>, dice: SeededRng) -> RedParams {
+/// Returns the parameters of the RED arithmetic. Heavy packets are hit `n` times as often.
+pub(super) fn red_params(settings: &RedSettings, n: f64, rate: Option<Rate>, rng: SeededRng) -> RedParams {
     let RedSettings { limit, min, max, p, wq, gentle, ecn } = *settings;
     let (min, max) = (min.amount(), max.amount());
     let settings = red::RedConfig { queue_limit: queue_room(limit), min, max, p, wq, gentle, ecn, n };
-    RedParams::new(&settings, rate.map(Rate::bits_per_second), dice.key())
+    RedParams::new(&settings, rate.map(Rate::bits_per_second), rng.key())
 }
 
-/// A limit as the arithmetic has it.
+/// Converts a limit to the type of the RED arithmetic.
 pub(super) fn queue_room(limit: QueueLimit) -> aqm::QueueLimit {
     aqm::QueueLimit { limit: limit.amount().min(MAX_LEVEL), in_bytes: u64::from(matches!(limit, QueueLimit::Bytes(_))) }
 }
@@ -194,7 +193,7 @@ mod tests {
         ecn: false,
     };
 
-    /// A queue whose average is `level` at each arrival: with `wq` = 1 it is what waits.
+    /// Returns a queue whose average is `level` at each arrival: with `wq` = 1 the average is the backlog.
     fn at_level(settings: RedSettings, level: u64, seed: u64) -> RedQueue {
         let mut red = RedQueue::new(&settings, Some(rate()), SeededRng::new(seed));
         for number in 0..level {
@@ -203,7 +202,7 @@ mod tests {
         red
     }
 
-    /// The gaps between hits among `arrivals` packets at a constant level of 10: `pb` = 0.1.
+    /// Returns the gaps between hits among `arrivals` packets at a constant level of 10: `pb` = 0.1.
     fn gaps(seed: u64, arrivals: u64) -> Vec<u64> {
         let mut red = at_level(SETTINGS, 10, seed);
         let mut ledger = StageEvents::default();
@@ -233,7 +232,8 @@ mod tests {
 
     #[test]
     fn gaps_between_hits_are_uniform() {
-        // From count = -1 the first packet has pa = pb: a gap of 1 to 1 / pb. After a hit the first has pb / (1 - pb): one less.
+        // From count = -1 the first packet has pa = pb: a gap of 1 to 1 / pb. After a hit the first packet has pb / (1
+        // - pb): one less.
         assert_uniform((0..4_000).filter_map(|seed| gaps(seed, 12).first().copied()), 10);
         assert_uniform((0..40).flat_map(|seed| gaps(seed, 500).into_iter().skip(1)), 9);
     }
@@ -244,7 +244,7 @@ mod tests {
             let mut red = at_level(RedSettings { ecn: true, ..SETTINGS }, level, 1);
             let mut ledger = StageEvents::default();
             for number in 0..100 {
-                // Capable or not: above max, RFC 3168 section 7 wants drops.
+                // RFC 3168 section 7 recommends drops above max, also for capable packets.
                 red.enqueue(Packet { ecn: Ecn::Capable, ..packet(number, 0, 1000) }, &mut ledger);
                 if red.backlog().packets > level {
                     red.waiting.pop();
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(hit(1, 1, Ecn::Capable), (None, Some((DropCause::Full, Ecn::Capable))));
     }
 
-    /// The average as a number of packets or bytes.
+    /// Returns the average in packets or bytes.
     fn average_of(red: &RedQueue) -> f64 {
         red.policy.state.average as f64 / f64::from(1 << 24)
     }

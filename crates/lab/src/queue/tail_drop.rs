@@ -17,7 +17,7 @@ use crate::queue::{Backlog, Fifo, Queue};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TailDropSettings {
-    /// Capacity.
+    /// Capacity, in packets or bytes.
     pub limit: QueueLimit,
 }
 

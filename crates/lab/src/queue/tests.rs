@@ -1,4 +1,4 @@
-//! A line in virtual time to drive queues with, and what must hold for all of them.
+//! Drives queues with a line in virtual time, and checks the properties common to all queues.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::conditions::{
 };
 use crate::ledger::DropCause;
 
-/// How long the line takes for a byte, in nanoseconds: 10 Mbit/s, 1.2 ms for 1500 bytes.
+/// Transmission time of a byte, in nanoseconds: 10 Mbit/s, 1.2 ms for 1500 bytes.
 pub(super) const BYTE_TIME: Nanos = 800;
 pub(super) const MS: Nanos = 1_000_000;
 
-/// The rate of that line.
+/// Returns the rate of the line.
 pub(super) fn rate() -> Rate {
     "10Mbit/s".parse().unwrap()
 }
 
-/// What came of packets: with `at` their departure in `sent`, as they arrived in `waited_since`.
+/// Outcome of a run: packets with their departure in `at`, their arrivals in `waited_since`, and drops.
 #[derive(Default)]
 pub(super) struct DriveOutcome {
     pub(super) sent: Vec<Packet>,
@@ -37,7 +37,7 @@ impl DriveOutcome {
         self.sent.iter().filter(|packet| packet.ecn == Ecn::Marked).count()
     }
 
-    /// How long the packets of a flow waited, in nanoseconds.
+    /// Returns the queueing delays of a flow, in nanoseconds.
     pub(super) fn queue_delays(&self, flow: u32) -> Vec<Nanos> {
         let of_flow = self.sent.iter().zip(&self.waited_since).filter(|(packet, _)| packet.flow == flow);
         of_flow.map(|(packet, since)| packet.at - since).collect()
@@ -52,12 +52,12 @@ pub(super) fn span(millis: u64) -> Span {
     Span(std::time::Duration::from_millis(millis))
 }
 
-/// `number` packets of 1500 bytes, one every `gap`.
+/// Returns `number` packets of 1500 bytes, one every `gap`.
 pub(super) fn steady(number: u64, gap: Nanos) -> Vec<Packet> {
     (0..number).map(|number| packet(number, number * gap, 1500)).collect()
 }
 
-/// `number` packets of random size, flow and capability, with random gaps of up to `gap`.
+/// Returns `number` packets of random size, flow and capability, with random gaps of up to `gap`.
 pub(super) fn random(seed: u64, number: u64, gap: Nanos) -> Vec<Packet> {
     let dice = SeededRng::new(seed).derive("arrivals");
     let mut at = 0;
@@ -71,8 +71,8 @@ pub(super) fn random(seed: u64, number: u64, gap: Nanos) -> Vec<Packet> {
     (0..number).map(next).collect()
 }
 
-/// Sends the arrivals over a line, then all that waits. At the same time, the line is free before the packet arrives.
-/// After each arrival, `look` is called.
+/// Sends the arrivals over a line, then the backlog. At equal times, the line becomes free before the packet arrives.
+/// Calls `look` after each arrival.
 pub(super) fn drive<Q: Queue + ?Sized>(
     queue: &mut Q,
     arrivals: &[Packet],
@@ -94,7 +94,7 @@ pub(super) fn drive<Q: Queue + ?Sized>(
     outcome
 }
 
-/// Puts the next packet onto the line, and says when the line is free again.
+/// Puts the next packet onto the line, and returns the time at which the line is free again.
 fn depart<Q: Queue + ?Sized>(queue: &mut Q, now: Nanos, outcome: &mut DriveOutcome) -> Option<Nanos> {
     let packet = queue.dequeue(now, &mut outcome.events)?;
     outcome.sent.push(Packet { at: now, ..packet });
@@ -102,7 +102,7 @@ fn depart<Q: Queue + ?Sized>(queue: &mut Q, now: Nanos, outcome: &mut DriveOutco
     Some(now + Nanos::from(packet.bytes) * BYTE_TIME)
 }
 
-/// What a queue did: a line after every `every` arrivals, and one at the end. `state` is what else is shown of it.
+/// Describes a run, with a line after every `every` arrivals and one at the end. `state` adds the state of the queue.
 pub(super) fn trace_table<Q: Queue>(
     queue: &mut Q,
     arrivals: &[Packet],

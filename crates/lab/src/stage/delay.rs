@@ -1,4 +1,4 @@
-//! Propagation: a constant, and jitter on top of it.
+//! Propagation delay: a constant, jitter, and random late packets.
 
 use crate::Nanos;
 use crate::conditions::{self, Conditions, Distribution, Jitter};
@@ -8,8 +8,8 @@ use crate::nanos;
 use crate::packet::Packet;
 use crate::stage::{PacketSchedule, Stage};
 
-/// Holds each packet for the delay and its jitter. Unless the jitter may reorder, packets leave in the order they came:
-/// one that would be too early waits for those before it, also after the delay has been shortened.
+/// Delays each packet by the delay and its jitter. Unless the jitter may reorder, packets leave in order of arrival: a
+/// packet that would overtake waits, also after the delay has been reduced.
 #[derive(Debug)]
 pub struct DelayStage {
     delay: Nanos,
@@ -19,7 +19,7 @@ pub struct DelayStage {
 }
 
 impl DelayStage {
-    /// The delay and jitter of the conditions.
+    /// Creates a stage with the delay and jitter of the conditions.
     #[must_use]
     pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
         let delay = conditions.delay.map_or(0, nanos);
@@ -31,7 +31,7 @@ impl DelayStage {
     }
 }
 
-/// The jitter of packet `number`.
+/// Returns the jitter of packet `number`, in nanoseconds.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -83,7 +83,7 @@ impl Stage for DelayStage {
     }
 }
 
-/// Holds some packets back while the others pass.
+/// Delays random packets, so that others overtake them.
 #[derive(Debug)]
 pub struct ReorderStage {
     settings: Option<conditions::Reorder>,
@@ -92,7 +92,7 @@ pub struct ReorderStage {
 }
 
 impl ReorderStage {
-    /// The reordering of the conditions.
+    /// Creates a stage with the reordering of the conditions.
     #[must_use]
     pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
         Self { settings: conditions.reorder, rng: dice.derive("reorder"), in_transit: PacketSchedule::default() }

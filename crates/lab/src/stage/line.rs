@@ -1,4 +1,4 @@
-//! The queue and the line behind it: the bottleneck.
+//! The bottleneck: a queue with a line behind it; and the rate of the sender's interface.
 
 use crate::Nanos;
 use crate::conditions::{Conditions, QueueKind, QueueLimit, TailDropSettings};
@@ -8,22 +8,22 @@ use crate::packet::Packet;
 use crate::queue::{self, Queue};
 use crate::stage::{PacketSchedule, Stage, transmission_time};
 
-/// What a line has in front of it where the file says nothing.
+/// Queue of a line if the lab file names none.
 pub const DEFAULT_QUEUE: QueueKind = QueueKind::TailDrop(TailDropSettings { limit: QueueLimit::Packets(1000) });
 
-/// A line that sends one packet at a time, and the queue of those that wait for it. Every packet passes the queue, also
-/// when the line is idle, so that queue management sees it.
+/// A line that sends one packet at a time, with a queue. Every packet passes the queue, also when the line is idle, so
+/// that queue management sees it.
 pub struct BottleneckStage {
     bits_per_second: Option<u64>,
     queue: Box<dyn Queue>,
     kind: QueueKind,
-    /// The packet on the line; `at` is when its last bit has left.
+    /// The packet on the line, with the end of its transmission in `at`.
     in_transmission: Option<Packet>,
     rng: SeededRng,
 }
 
 impl BottleneckStage {
-    /// A line of `rate` with the queue of the conditions.
+    /// Creates a line of `rate` with the queue of the conditions.
     #[must_use]
     pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
         let kind = conditions.queue.clone().unwrap_or(DEFAULT_QUEUE);
@@ -70,7 +70,7 @@ impl Stage for BottleneckStage {
             self.queue.set_rate(conditions.rate);
             return;
         }
-        // The new queue takes over what waits, as if it had just come; what it has no room for is dropped by its own law.
+        // The new queue takes over the backlog as new arrivals, and drops packets by its own law.
         let mut new = queue::build(&kind, conditions.rate, self.rng);
         while let Some(packet) = self.queue.dequeue(now, ledger) {
             new.enqueue(Packet { at: now, ..packet }, ledger);
@@ -79,7 +79,10 @@ impl Stage for BottleneckStage {
     }
 }
 
-/// Sends packets one after the other at a rate, and keeps as many waiting as there are.
+/// Rate of the sender's interface. A host emits a superpacket at one instant, but a real interface spreads it at its
+/// line rate. Without this stage every queue behind it would see harsher bursts than in reality.
+///
+/// The stage has no limit: no packet is dropped.
 #[derive(Debug)]
 pub struct AccessRateStage {
     bits_per_second: Option<u64>,
@@ -88,7 +91,7 @@ pub struct AccessRateStage {
 }
 
 impl AccessRateStage {
-    /// An interface of `access_rate`; without one it takes no time.
+    /// Creates a stage with `access_rate`. Without a rate, transmission takes no time.
     #[must_use]
     pub fn new(conditions: &Conditions) -> Self {
         let bits_per_second = conditions.access_rate.map(|rate| rate.bits_per_second());

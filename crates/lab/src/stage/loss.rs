@@ -1,4 +1,4 @@
-//! Loss that no queue causes: independent, in bursts, or by a pattern.
+//! Loss outside of the queue, links that are down, and duplicates.
 
 use crate::Nanos;
 use crate::conditions::{self, Conditions, LossPosition};
@@ -7,12 +7,12 @@ use crate::ledger::{DropCause, StageEvents};
 use crate::packet::Packet;
 use crate::stage::{PacketSchedule, Stage};
 
-/// Drops packets by the loss model of its place, ingress or wire.
+/// Drops packets by the loss model of one position.
 #[derive(Debug)]
 pub struct LossStage {
     position: LossPosition,
     model: Option<conditions::Loss>,
-    /// The state of the Gilbert-Elliott model. It begins in the good one.
+    /// Whether the Gilbert-Elliott model is in its bad state. It starts in the good state.
     in_bad_state: bool,
     rng: SeededRng,
     state_rng: SeededRng,
@@ -20,7 +20,7 @@ pub struct LossStage {
 }
 
 impl LossStage {
-    /// The loss at `place`, if the conditions have one there.
+    /// Creates a stage with the loss of the conditions at `position`, if there is any.
     #[must_use]
     pub fn new(conditions: &Conditions, position: LossPosition, dice: SeededRng) -> Self {
         let dice = dice.derive(match position {
@@ -87,7 +87,7 @@ impl Stage for LossStage {
     }
 }
 
-/// Drops everything while the link is down.
+/// Drops every new packet while the link is down. Packets already in later stages still arrive.
 #[derive(Debug)]
 pub struct LinkStateStage {
     down: bool,
@@ -95,7 +95,7 @@ pub struct LinkStateStage {
 }
 
 impl LinkStateStage {
-    /// A gate, open unless the conditions say that the link is down.
+    /// Creates a stage with the link state of the conditions.
     #[must_use]
     pub fn new(conditions: &Conditions) -> Self {
         Self { down: conditions.down, ready: PacketSchedule::default() }
@@ -128,7 +128,7 @@ impl Stage for LinkStateStage {
     }
 }
 
-/// Sends some packets again right behind themselves.
+/// Sends random packets twice, back to back.
 #[derive(Debug)]
 pub struct DuplicateStage {
     settings: Option<conditions::Duplicate>,
@@ -137,7 +137,7 @@ pub struct DuplicateStage {
 }
 
 impl DuplicateStage {
-    /// The duplication of the conditions.
+    /// Creates a stage with the duplication of the conditions.
     #[must_use]
     pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
         Self { settings: conditions.duplicate, rng: dice.derive("duplicate"), ready: PacketSchedule::default() }

@@ -1,4 +1,5 @@
-//! What an emulated wire does to packets, one thing each, in virtual time. A stage never asks for the time: it is told.
+//! Stages of an emulated link, in virtual time. Each stage models one effect. Callers pass the time; a stage reads no
+//! clock.
 
 use std::collections::VecDeque;
 
@@ -11,42 +12,44 @@ pub mod delay;
 pub mod line;
 pub mod loss;
 
-/// A stage answers four questions, and may be changed while packets are in it.
+/// A stage of a pipeline. Conditions may change while packets are in the stage.
 pub trait Stage: Send {
-    /// Takes a packet that reached it at `packet.at`. Times never go back.
+    /// Takes a packet that arrives at `packet.at`. Times never decrease.
     fn push(&mut self, packet: Packet, ledger: &mut StageEvents);
 
-    /// When the next packet leaves, if nothing else comes before.
+    /// Returns the time of the next departure without another push.
     fn next_departure(&self) -> Option<Nanos>;
 
-    /// The packet that leaves at `next()`, stamped with that time. `None` if there is none after all.
+    /// Removes the packet that leaves at [`next_departure`](Self::next_departure), with that time in `at`. Returns
+    /// `None` if the stage drops it.
     fn pop(&mut self, ledger: &mut StageEvents) -> Option<Packet>;
 
-    /// How many packets it holds.
+    /// Returns the number of packets in the stage.
     fn packet_count(&self) -> usize;
 
-    /// New conditions, from `now` on. A packet already under way keeps what it was promised.
+    /// Applies new conditions from `now` on. Packets already scheduled keep their times.
     fn set_conditions(&mut self, conditions: &Conditions, now: Nanos, ledger: &mut StageEvents);
 
-    /// The least time it holds any packet: so long may whoever drives it look away.
+    /// Returns the minimum time that the stage holds any packet, in nanoseconds. The driver may push packets late by up
+    /// to this time.
     fn min_delay(&self) -> Nanos {
         0
     }
 }
 
-/// How long a line sends a packet of `bytes`, to the nearest nanosecond; without a rate no time.
+/// Returns the transmission time of a packet of `bytes`, rounded to the nearest nanosecond; 0 without a rate.
 #[must_use]
 pub fn transmission_time(bytes: u32, bits_per_second: Option<u64>) -> Nanos {
-    // 8e9 times the largest superpacket is far below 2^64.
+    // No overflow: 8e9 times the largest superpacket is far below 2^64.
     bits_per_second.map_or(0, |rate| (u64::from(bytes) * 8_000_000_000 + rate / 2) / rate)
 }
 
-/// Packets by the time in `at`; those due at the same time keep the order they came in.
+/// Packets in order of the time in `at`. Packets with equal times keep their order of arrival.
 #[derive(Debug, Default)]
 pub struct PacketSchedule(VecDeque<Packet>);
 
 impl PacketSchedule {
-    /// Puts a packet in its place. Cheap if it is among the last.
+    /// Inserts a packet in order. Cheap near the end.
     pub fn insert(&mut self, packet: Packet) {
         if self.0.back().is_none_or(|last| last.at <= packet.at) {
             self.0.push_back(packet);
@@ -56,30 +59,30 @@ impl PacketSchedule {
         }
     }
 
-    /// When the first is due.
+    /// Returns the time of the first packet.
     #[must_use]
     pub fn next_due(&self) -> Option<Nanos> {
         self.0.front().map(|packet| packet.at)
     }
 
-    /// Takes the first.
+    /// Removes the first packet.
     pub fn pop(&mut self) -> Option<Packet> {
         self.0.pop_front()
     }
 
-    /// When the last is due.
+    /// Returns the time of the last packet.
     #[must_use]
     pub fn last_due(&self) -> Option<Nanos> {
         self.0.back().map(|packet| packet.at)
     }
 
-    /// How many there are.
+    /// Returns the number of packets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the schedule has no packets.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,4 +1,4 @@
-//! Every stage in virtual time, through the pipeline it is part of.
+//! Tests of every stage in virtual time, through the pipeline.
 
 use super::*;
 use crate::conditions::Conditions;
@@ -17,12 +17,12 @@ fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
     Packet { number, at, bytes, flow: 1, source: 0, ecn: Ecn::NotCapable, tag: number }
 }
 
-/// Packets that came out: number and time.
+/// Number and time of packets that left.
 type Outputs = Vec<(u64, Nanos)>;
-/// Packets that did not: number and why.
+/// Number and cause of drops.
 type Drops = Vec<(u64, DropCause)>;
 
-/// What comes out of `text` when a packet of 1500 bytes is pushed every `spacing`.
+/// Runs conditions `text` with a packet of 1500 bytes every `spacing`.
 fn run(text: &str, packets: u64, spacing: Nanos) -> (Outputs, Drops) {
     let conditions = conditions(text);
     let mut pipeline = Pipeline::new(&[&conditions], SeededRng::new(42));
@@ -96,7 +96,7 @@ fn random_loss_is_as_frequent_and_as_bursty_as_asked() {
     let share = |text: &str| run(text, 100_000, 1).1.len() as f64 / 100_000.0;
     let bernoulli = share("loss = { model = 'bernoulli', p = 0.02 }");
     assert!((bernoulli - 0.02).abs() < 0.002, "{bernoulli}");
-    // In the bad state for 0.01 / (0.01 + 0.25) of the time, four packets at a time.
+    // The model is in its bad state for 0.01 / (0.01 + 0.25) of the time, four packets at a time.
     let text = "loss = { model = 'gilbert-elliott', to_bad = 0.01, to_good = 0.25 }";
     let lost = run(text, 100_000, 1).1;
     let bursts = 1 + lost.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count();
