@@ -1,4 +1,4 @@
-//! The real clock, and waiting for it to the microsecond.
+//! The monotonic clock of the emulator, with waits accurate to microseconds.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -8,15 +8,15 @@ use ekiden_sys::poll::Poll;
 
 use crate::Nanos;
 
-/// The last part of a wait is spun, since a sleep ends late: at most so much of it,
+/// Maximum spinning at the end of a wait, in nanoseconds. Spinning compensates for sleeps that end late.
 const MAX_SPIN: Nanos = 60_000;
-/// and at most this share of all time, as one part in so many.
+/// Spinning takes at most one part in this many of all time.
 const MAX_SPIN_SHARE: Nanos = 8;
-/// So much spinning may be saved up.
+/// Maximum spinning that may be saved up, in nanoseconds.
 const MAX_SPIN_BUDGET: Nanos = 20_000_000;
 
-/// Keeps every processor from sleeping, as long as the file is held (Documentation/power/pm_qos_interface.rst): waking one
-/// takes tens of microseconds, in a virtual machine now and then milliseconds. `None` without the privilege.
+/// Keeps every processor out of deep sleep while the file is open (Documentation/power/pm_qos_interface.rst). A wakeup
+/// takes tens of microseconds, in a virtual machine sometimes milliseconds. Returns `None` without the privilege.
 #[must_use]
 pub fn hold_cpu_dma_latency() -> Option<File> {
     let mut file = File::options().write(true).open("/dev/cpu_dma_latency").ok()?;
@@ -24,42 +24,43 @@ pub fn hold_cpu_dma_latency() -> Option<File> {
     Some(file)
 }
 
-/// Nanoseconds since the emulator started.
+/// Clock in nanoseconds since the start of the emulator.
 #[derive(Debug)]
 pub struct Clock {
     epoch: Instant,
-    /// How late sleeps have lately been.
+    /// Recent lateness of sleeps, in nanoseconds.
     sleep_overrun: Nanos,
-    /// How much may still be spun.
+    /// Spinning still allowed, in nanoseconds.
     spin_budget: Nanos,
     budget_updated_at: Nanos,
 }
 
 impl Clock {
-    /// A clock that begins now.
+    /// Creates a clock that starts at 0 now.
     #[must_use]
     pub fn new() -> Self {
         Self { epoch: Instant::now(), sleep_overrun: 20_000, spin_budget: MAX_SPIN_BUDGET, budget_updated_at: 0 }
     }
 
-    /// The time.
+    /// Returns the time since the start, in nanoseconds.
     #[must_use]
     pub fn now(&self) -> Nanos {
         Nanos::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    /// The time of a stamp of the kernel, which uses the clock that people set. `now` and `wall` were read together.
+    /// Converts a kernel timestamp, which is in wall-clock time. `now` and `wall` are simultaneous readings of both
+    /// clocks.
     #[must_use]
     pub fn from_kernel_timestamp(now: Nanos, wall: SystemTime, stamp: SystemTime) -> Nanos {
         let age = wall.duration_since(stamp).unwrap_or_default();
         now.saturating_sub(Nanos::try_from(age.as_nanos()).unwrap_or(0))
     }
 
-    /// Waits until `deadline`, or until a descriptor of `poll` can be read. Never returns early for the deadline; spins the
-    /// last part of the way if it is to be `punctual`.
+    /// Waits until `deadline`, or until a descriptor of `poll` is readable. Never returns before the deadline without a
+    /// readable descriptor. Spins at the end of the wait if `punctual`.
     ///
     /// # Errors
-    /// The kernel's, from ppoll(2).
+    /// ppoll(2) failed.
     pub fn wait(&mut self, poll: &mut Poll<'_>, deadline: Option<Nanos>, punctual: bool) -> io::Result<()> {
         let Some(deadline) = deadline else {
             return poll.wait(None);
@@ -75,7 +76,7 @@ impl Clock {
         let woken = self.now();
         if wake > now {
             let late = woken.saturating_sub(wake).min(4 * MAX_SPIN);
-            // Follows lateness up at once and down slowly: a spin too long costs less than a packet too late.
+            // Raise the estimate at once and lower it slowly: spinning too long costs less than a late packet.
             self.sleep_overrun =
                 if late > self.sleep_overrun { late } else { self.sleep_overrun - (self.sleep_overrun - late) / 16 };
         }

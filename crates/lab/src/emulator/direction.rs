@@ -1,4 +1,4 @@
-//! One direction of a link: frames in, packets through the pipeline, runs out.
+//! One direction of a link: receives frames, passes packets through the pipeline, and sends runs of segments.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,28 +15,28 @@ use crate::ledger::DropCause;
 use crate::packet::{Ecn, Packet};
 use crate::pipeline::Pipeline;
 
-/// How many frames go to the kernel at once.
+/// Maximum number of frames per system call.
 const SEND_BATCH: usize = 32;
-/// How long to wait before an interface that was full is tried again, in nanoseconds,
+/// Delay before a send to a full interface is retried, in nanoseconds.
 const RETRY_DELAY: Nanos = 20_000;
-/// and how long in all.
+/// Lateness at which a packet for a full interface is dropped, in nanoseconds.
 const RETRY_TIMEOUT: Nanos = 1_000_000_000;
 
-/// One direction of a link.
+/// State of one direction of a link.
 pub struct EmulatedDirection {
     pub(super) pipeline: Pipeline,
     pub(super) report: DirectionReport,
-    /// What the link counts of each packet beyond its IP packet.
+    /// Bytes counted in addition to the IP packet.
     overhead: u32,
-    /// Unless each packet is to leave at its own time: how long those that are due gather.
+    /// Time for which due packets gather before a send, in nanoseconds. Not used in `exact` mode.
     quantum: Nanos,
     next_number: u64,
     records: Option<RecordBuffer>,
-    /// What is to be sent, in order.
+    /// Runs to send, in order.
     pending: VecDeque<PendingRun>,
-    /// When to try again what the interface had no room for.
+    /// Time of the next attempt to send to a full interface.
     retry_at: Option<Nanos>,
-    /// Until then packets that are due gather.
+    /// Time until which due packets gather.
     gather_until: Nanos,
     header_buffers: Vec<Vec<u8>>,
 }
@@ -64,7 +64,7 @@ impl EmulatedDirection {
         }
     }
 
-    /// What became of every packet so far.
+    /// Returns the records of all packets so far.
     pub(super) fn records(&self) -> Vec<PacketRecord> {
         self.records.as_ref().map(RecordBuffer::to_vec).unwrap_or_default()
     }
@@ -94,7 +94,7 @@ impl EmulatedDirection {
             return;
         };
         store.retain(slot, u32::from(frame.packets));
-        // Who keeps records wants each packet of the wire, whether or not anything here tells them apart.
+        // Records are per packet on the wire, even if no stage distinguishes the packets.
         let whole = !self.pipeline.is_per_packet() && !self.report.exact && self.records.is_none();
         let count = if whole { frame.packets } else { 1 };
         for first in (0..frame.packets).step_by(usize::from(count)) {
@@ -122,7 +122,7 @@ impl EmulatedDirection {
         self.apply_stage_events(store);
     }
 
-    /// Reads the ledger: drops give up their bytes, copies hold them.
+    /// Applies the events of the stages to the stored frames: drops release bytes, copies retain them.
     pub(super) fn apply_stage_events(&mut self, store: &mut FrameStore) {
         for copy in self.pipeline.events.duplicated.drain(..) {
             let tag = PacketTag::from(copy.tag);
@@ -139,17 +139,17 @@ impl EmulatedDirection {
         }
     }
 
-    /// When there may be something to send.
+    /// Returns the earliest time at which a packet may have to be sent.
     pub(super) fn next_wakeup(&self) -> Option<Nanos> {
         self.retry_at.or_else(|| self.pipeline.next_wakeup().map(|at| at.max(self.gather_until)))
     }
 
-    /// Whether every packet is to leave at its own time, as well as the machine can.
+    /// Returns whether every packet leaves at its own time, as accurately as the machine allows.
     pub(super) fn is_exact(&self) -> bool {
         self.report.exact
     }
 
-    /// Sends all that is due at `now`. What the interface has no room for stays, and is tried again.
+    /// Sends all packets due at `now`. Packets that a full interface refuses stay pending and are retried.
     pub(super) fn send_due(&mut self, now: Nanos, port: &mut OpenPort, store: &mut FrameStore) {
         if now < self.gather_until {
             return;
@@ -167,7 +167,7 @@ impl EmulatedDirection {
         }
     }
 
-    /// Puts a packet that is due behind the run before it, or begins another.
+    /// Appends a due packet to the last run, or starts a new run.
     fn append_to_run(&mut self, packet: Packet, store: &FrameStore, singly: bool) {
         let tag = PacketTag::from(packet.tag);
         let mark = packet.ecn == Ecn::Marked && store.get(tag.slot).frame.ecn != Ecn::Marked;
@@ -179,7 +179,7 @@ impl EmulatedDirection {
             bytes: packet.bytes,
         };
         if let Some(record) = self.records.as_mut().and_then(|records| records.get_mut(packet.number)) {
-            // Neighbours in a run have times of their own; only the hand-over is one. Until then it is taken for punctual.
+            // Packets of a run have individual ideal times but one actual time, which is known only after the send.
             record.outcome = PacketOutcome::Delivered { ideal: packet.at, actual: packet.at, marked: mark };
         }
         match self.pending.back_mut() {
@@ -191,7 +191,7 @@ impl EmulatedDirection {
         }
     }
 
-    /// Sends a batch of what is due.
+    /// Sends a batch of pending runs.
     fn send_batch(&mut self, now: Nanos, port: &mut OpenPort, store: &mut FrameStore) {
         let batch = self.pending.len().min(SEND_BATCH);
         let mut frames = Vec::with_capacity(batch);
@@ -224,8 +224,8 @@ impl EmulatedDirection {
         }
     }
 
-    /// The first of what is due was refused. An interface that is full is tried again soon; a kernel that does not take
-    /// superpackets gets its packets one by one; anything else is a hidden drop.
+    /// Handles the refusal of the first pending run. A send to a full interface is retried. A superpacket that the
+    /// kernel does not accept is split into packets. Any other refusal counts as a hidden drop.
     fn on_send_error(&mut self, error: &io::Error, now: Nanos, port: &mut OpenPort, store: &mut FrameStore) {
         let full = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN));
         let Some(first) = self.pending.front() else { return };
@@ -242,21 +242,21 @@ impl EmulatedDirection {
     }
 }
 
-/// A run that is to be sent.
+/// A run of segments to send.
 #[derive(Debug, Clone, Copy)]
 struct PendingRun {
     slot: u32,
     run: SegmentRun,
-    /// The number of its first packet.
+    /// Number of the first packet.
     number: u64,
-    /// When that should leave.
+    /// Ideal departure of the first packet.
     ideal: Nanos,
-    /// What the link counts of it.
+    /// Size of the run in the link's accounting, in bytes.
     bytes: u32,
 }
 
 impl PendingRun {
-    /// Whether `next` goes on where this ends.
+    /// Returns whether `next` continues this run.
     fn is_contiguous_with(&self, next: &Self) -> bool {
         self.slot == next.slot && self.run.mark == next.run.mark && self.run.first + self.run.count == next.run.first
     }

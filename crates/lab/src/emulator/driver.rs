@@ -1,4 +1,4 @@
-//! The loop that moves packets: take what has arrived, send what is due, wait for either.
+//! Event loop of the emulator: receives frames, sends due packets, and waits for either.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,29 +17,29 @@ use crate::emulator::port::OpenPort;
 use crate::emulator::store::FrameStore;
 use crate::emulator::{DirectionReport, PacketRecord};
 
-/// How many frames are taken from a port before anything else gets its turn.
+/// Maximum number of frames received from a port before other work.
 const RECEIVE_BATCH: usize = 16;
 
-/// What may be asked of a running emulator.
+/// Requests to a running emulator.
 pub(super) enum DriverCommand {
     Report(Sender<Vec<DirectionReport>>),
     Records(String, String, Sender<Vec<PacketRecord>>),
     Stop,
 }
 
-/// A change that is still to come: when, which direction, to what.
+/// A scheduled change: time, index of the direction, and new conditions.
 pub(super) type ScheduledChange = (Nanos, usize, Conditions);
 
-/// All links of a lab. What comes in at port `i` goes through direction `i` and out at port `i ^ 1`.
+/// All links of a lab. Frames received at port `i` pass direction `i` and leave at port `i ^ 1`.
 pub(super) struct Driver {
     pub(super) ports: Vec<OpenPort>,
     pub(super) directions: Vec<EmulatedDirection>,
     pub(super) store: FrameStore,
     pub(super) clock: Clock,
-    /// In reverse order of time.
+    /// Scheduled changes, latest first.
     pub(super) changes: Vec<ScheduledChange>,
     pub(super) commands: Receiver<DriverCommand>,
-    /// Becomes readable when a command is there.
+    /// Readable when a command is pending.
     pub(super) wakeup: UnixStream,
     pub(super) buffers: Vec<Box<[u8]>>,
     pub(super) received: Vec<ReceivedFrame>,
@@ -50,9 +50,10 @@ impl Driver {
         (0..RECEIVE_BATCH).map(|_| store.take_buffer()).collect()
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until [`DriverCommand::Stop`].
     pub(super) fn run(mut self) -> io::Result<Vec<DirectionReport>> {
-        // The set of descriptors stays the same, and so do the numbers of those that are duplicated here.
+        // `poll` borrows duplicates, because `self` is borrowed mutably in the loop. The set of descriptors never
+        // changes.
         let watched =
             self.ports.iter().map(|port| port.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>()?;
         let bell = self.wakeup.try_clone()?;
@@ -77,7 +78,7 @@ impl Driver {
         }
     }
 
-    /// When something is to be done next, and whether it matters to the microsecond.
+    /// Returns the time of the next event, and whether it must be met to the microsecond.
     fn next_deadline(&self) -> (Option<Nanos>, bool) {
         let changes = self.changes.last().map(|change| (change.0, false));
         let directions = self.directions.iter().filter_map(|d| d.next_wakeup().map(|at| (at, d.is_exact())));
@@ -102,12 +103,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Does what it is told. Returns whether that is to stop.
+    /// Executes pending commands. Returns whether to stop.
     fn handle_commands(&mut self) -> io::Result<bool> {
         let mut rung = [0; 64];
         io::Read::read(&mut self.wakeup, &mut rung)?;
         while let Ok(command) = self.commands.try_recv() {
-            // Who asks and then goes away needs no answer.
+            // A reply fails only if the caller is gone.
             match command {
                 DriverCommand::Stop => return Ok(true),
                 DriverCommand::Report(reply) => drop(reply.send(self.reports())),

@@ -1,22 +1,22 @@
-//! How late packets left the emulator: a histogram with four buckets for each doubling, from 1 µs to a second.
+//! Histogram of the lateness of packets, with four buckets per factor of two, from 1 µs to 1 s.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
 
-/// The first bound, in nanoseconds.
+/// Upper bound of the first bucket, in nanoseconds.
 const FIRST_BOUND: Nanos = 1000;
-/// Four for each of 20 doublings.
+/// Four buckets for each of 20 factors of two.
 const BUCKET_COUNT: usize = 81;
 
-/// How late packets left the emulator, against their ideal time.
+/// Lateness of packets at the exit of the emulator, relative to their ideal times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LatenessHistogram {
-    /// The upper bounds of the buckets, in nanoseconds, ascending; the last is open.
+    /// Upper bounds of the buckets, in nanoseconds, ascending. The last bucket has no upper bound.
     pub bounds: Vec<Nanos>,
-    /// How many packets are in each.
+    /// Number of packets in each bucket.
     pub counts: Vec<u64>,
-    /// The latest of all.
+    /// Maximum lateness, in nanoseconds.
     pub max: Nanos,
 }
 
@@ -29,14 +29,15 @@ impl Default for LatenessHistogram {
 }
 
 impl LatenessHistogram {
-    /// Counts `packets` that were `late`.
+    /// Counts `packets` with the lateness `late`.
     pub fn record(&mut self, late: Nanos, packets: u64) {
         let bucket = self.bounds.partition_point(|bound| *bound < late).min(self.counts.len() - 1);
         self.counts[bucket] += packets;
         self.max = self.max.max(late);
     }
 
-    /// The lateness that a share `q` of the packets did not exceed: the upper bound of its bucket.
+    /// Returns the lateness that a share `q` of the packets did not exceed: the upper bound of its bucket, in
+    /// nanoseconds.
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     pub fn quantile(&self, q: f64) -> Nanos {

@@ -1,8 +1,9 @@
-//! The one place with a real clock: frames of interfaces in, one pipeline for each direction of each link, frames out.
+//! The emulator: drives one pipeline for each direction of each link against the real clock. It receives frames from
+//! interfaces and sends frames to interfaces.
 //!
-//! One thread drives all links of a lab, so packets keep their order and nothing is shared. Logical time is the kernel's
-//! receive stamp; everything behind it is computed from that stamp and never from "now". What the thread does too late is
-//! late by that much once, it does not add up along a chain, and it is counted ([`LatenessHistogram`]).
+//! One thread drives all links of a lab, so packets keep their order and no state is shared. Logical time is the
+//! kernel's receive timestamp; all later times are computed from that timestamp and never from the current time. A late
+//! send delays a packet once, does not accumulate along a chain, and is counted ([`LatenessHistogram`]).
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -45,115 +46,115 @@ pub use frame::TcpHeader;
 pub use lateness::LatenessHistogram;
 pub use records::{MAX_LOGGED_PACKETS, Recording};
 
-/// In `fast` mode a direction that has sent packets sends no others for so long, in nanoseconds: those that become due
-/// meanwhile share superpackets, as they would behind an interface that moderates its interrupts.
+/// Minimum time between sends of a direction in `fast` mode, in nanoseconds. Packets that become due in between share
+/// superpackets, as behind an interface with interrupt moderation.
 pub const FAST_QUANTUM: Nanos = 200_000;
-/// The same in `coarse` mode, as behind an interface that moderates its interrupts a lot.
+/// Minimum time between sends of a direction in `coarse` mode, in nanoseconds.
 pub const COARSE_QUANTUM: Nanos = 1_000_000;
-/// `auto` is `exact` up to this rate: 5 frames each 600 µs are no trouble for any machine.
+/// Rate up to which `auto` means `exact`, in bits per second: a frame of 1500 bytes every 60 µs.
 pub const MAX_EXACT_RATE: u64 = 200_000_000;
-/// So many bytes of packets may be under way in a lab: 10 Gbit/s for 800 ms.
+/// Maximum size of all packets stored in a lab, in bytes: 10 Gbit/s for 800 ms.
 const MAX_STORED_BYTES: usize = 1 << 30;
 
-/// Where an end of a link is plugged in.
+/// Attachment of one end of a link.
 #[derive(Debug, Clone)]
 pub enum Port {
-    /// An interface of this network namespace (the wire room), by name.
+    /// Interface of this network namespace (the wire room), by name.
     Interface(String),
-    /// A TUN device of the host itself; each packet begins with a `virtio_net_hdr`.
+    /// TUN device of the host itself. Each packet starts with a `virtio_net_hdr`.
     Tun(Arc<OwnedFd>),
 }
 
-/// One emulated link.
+/// A link to emulate, with its ports.
 #[derive(Debug, Clone)]
 pub struct EmulatedLink {
-    /// The name of the link.
+    /// Name of the link.
     pub name: String,
-    /// Where it is plugged in, in the order of the link's ends.
+    /// Ports, in the order of the link's ends.
     pub ports: [Port; 2],
-    /// What it is like.
+    /// Ends, MTU and conditions of the link.
     pub link: Link,
 }
 
-/// How an emulator runs.
+/// Options of an emulator.
 #[derive(Debug, Clone, Default)]
 pub struct EmulatorOptions {
-    /// How packets are handed over.
+    /// Timing of packet output.
     pub mode: EmulationMode,
-    /// What every random decision depends on.
+    /// Seed of all random decisions.
     pub seed: u64,
-    /// What changes while it runs, in order of time.
+    /// Changes of conditions, in order of time.
     pub events: Vec<LinkEvent>,
-    /// Of which packets the fate is kept for [`Emulator::records`].
+    /// Packets to record for [`Emulator::records`].
     pub recording: Recording,
 }
 
-/// What a direction of a link did.
+/// Counters of one direction of a link.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DirectionReport {
-    /// The link.
+    /// Name of the link.
     pub link: String,
-    /// From which host.
+    /// Name of the sending host.
     pub from: String,
-    /// To which host.
+    /// Name of the receiving host.
     pub to: String,
-    /// Whether packets were handed over one by one.
+    /// Whether packets were sent one by one.
     pub exact: bool,
-    /// Packets of the wire that came in.
+    /// Packets received from the wire.
     pub packets_in: u64,
-    /// Bytes that came in, as the link counts them.
+    /// Bytes received, in the link's accounting.
     pub bytes_in: u64,
-    /// Packets that went out.
+    /// Packets sent to the wire.
     pub packets_out: u64,
-    /// Bytes that went out.
+    /// Bytes sent, in the link's accounting.
     pub bytes_out: u64,
-    /// Frames read and written: superpackets count once.
+    /// Frames received. A superpacket counts as one frame.
     pub frames_in: u64,
-    /// See `frames_in`.
+    /// Frames sent. A superpacket counts as one frame.
     pub frames_out: u64,
-    /// Packets dropped, by cause.
+    /// Dropped packets, by cause.
     pub dropped: BTreeMap<DropCause, u64>,
     /// Packets marked "congestion experienced".
     pub marked: u64,
-    /// Packets copied.
+    /// Duplicates of packets created.
     pub copied: u64,
-    /// Packets that the kernel dropped before the emulator, or refused from it. Not zero: the run is invalid.
+    /// Packets dropped by the kernel before the emulator or refused from it. The run is invalid unless this is 0.
     pub hidden: u64,
-    /// How late packets were handed over.
+    /// Lateness of sent packets.
     pub lateness: LatenessHistogram,
-    /// How long packets waited in the queue.
+    /// Queueing delays of packets.
     #[serde(default)]
     pub waits: QueueDelayHistogram,
 }
 
-/// What became of one packet, for those who check the emulator.
+/// Record of one packet, for checks of the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketRecord {
-    /// The packet as it arrived: `at` is the arrival.
+    /// The packet, with its arrival in `at`.
     pub packet: Packet,
-    /// Which segment of its superpacket it was, and of how many.
+    /// Index of the packet in its superpacket, and number of segments of the superpacket.
     pub segment: (u16, u16),
-    /// What TCP says of it, if it is of TCP over IPv4.
+    /// TCP header, for TCP over IPv4.
     pub tcp: Option<TcpHeader>,
-    /// What became of it.
+    /// Outcome so far.
     pub outcome: PacketOutcome,
 }
 
-/// What became of a packet. Times are nanoseconds since the emulator started.
+/// Outcome of a packet. Times are nanoseconds since the start of the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketOutcome {
-    /// It has neither arrived nor been dropped yet.
+    /// Neither sent nor dropped yet.
     InFlight,
-    /// It was handed over.
+    /// Sent to the receiving host.
     Delivered {
-        /// When it should have been.
+        /// Ideal time of the departure.
         ideal: Nanos,
-        /// When it was.
+        /// Actual time of the departure.
         actual: Nanos,
-        /// Whether it was marked on the way.
+        /// Whether the packet was marked on the way.
         marked: bool,
     },
-    /// It was dropped at this time.
+    /// Dropped for this cause at this time.
     Dropped(DropCause, Nanos),
 }
 
@@ -166,13 +167,13 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Plugs into the interfaces of this network namespace and starts.
+    /// Opens the ports in this network namespace and starts the emulator.
     ///
     /// # Errors
-    /// An interface cannot be opened, for want of it or of `CAP_NET_RAW`.
+    /// An interface cannot be opened: it does not exist, or `CAP_NET_RAW` is missing.
     pub fn start(wires: &[EmulatedLink], options: &EmulatorOptions) -> anyhow::Result<Self> {
         let (commands, orders) = channel();
-        let (bell, rung) = UnixStream::pair().context("a pair of sockets")?;
+        let (bell, rung) = UnixStream::pair().context("cannot create a socket pair")?;
         let mut store = FrameStore::new(MAX_STORED_BYTES);
         let buffers = Driver::allocate_buffers(&mut store);
         let mut driver = Driver {
@@ -191,7 +192,7 @@ impl Emulator {
         }
         driver.changes.sort_by_key(|change| std::cmp::Reverse(change.0));
         let thread = std::thread::Builder::new().name("emulator".to_owned()).spawn(move || {
-            // All of it makes it more punctual, and nothing is needed: how late it is will be reported.
+            // These settings improve timing. All are optional, because lateness is measured.
             let _ = ekiden_sys::thread::set_min_timer_slack();
             let _ = ekiden_sys::thread::set_realtime();
             let _awake = clock::hold_cpu_dma_latency();
@@ -200,7 +201,7 @@ impl Emulator {
         Ok(Self { commands, wakeup: bell, thread: Some(thread) })
     }
 
-    /// What every direction did so far.
+    /// Returns the counters of every direction.
     ///
     /// # Errors
     /// The emulator has ended.
@@ -210,7 +211,8 @@ impl Emulator {
         answer.recv().context("the emulator has ended")
     }
 
-    /// What became of every packet that entered `link` at host `from`, in order; empty unless it was told to record.
+    /// Returns the records of packets that entered `link` at host `from`, in order. The list is empty without
+    /// [`Recording`].
     ///
     /// # Errors
     /// The emulator has ended.
@@ -220,10 +222,10 @@ impl Emulator {
         answer.recv().context("the emulator has ended")
     }
 
-    /// Stops. What is under way is lost.
+    /// Stops the emulator and returns the final counters. Packets under way are lost.
     ///
     /// # Errors
-    /// The emulator had ended before, by an error of the system.
+    /// The emulator had already ended with a system error.
     pub fn stop(mut self) -> anyhow::Result<Vec<DirectionReport>> {
         self.shut_down()
     }
@@ -235,7 +237,7 @@ impl Emulator {
 
     fn shut_down(&mut self) -> anyhow::Result<Vec<DirectionReport>> {
         let thread = self.thread.take().context("the emulator has ended")?;
-        // If it has ended already, the reason is in its result.
+        // If the thread has already ended, its result has the reason.
         let _ = self.send_command(DriverCommand::Stop);
         thread.join().map_err(|_| anyhow!("the emulator panicked"))?.context("the emulator")
     }
@@ -249,7 +251,7 @@ impl Drop for Emulator {
     }
 }
 
-/// Adds both directions of a link.
+/// Adds both directions of a link to the driver.
 fn add_link(driver: &mut Driver, wire: &EmulatedLink, options: &EmulatorOptions) -> anyhow::Result<()> {
     let dice = SeededRng::new(options.seed).derive(&wire.name);
     let [a, b] = &wire.link.ends;

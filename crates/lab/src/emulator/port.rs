@@ -1,4 +1,4 @@
-//! Where the emulator is plugged in: one end of a link.
+//! Ports of the emulator: packet sockets and TUN devices at the ends of links.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,14 +9,14 @@ use ekiden_sys::tun;
 
 use crate::emulator::Port;
 
-/// Room for frames that the emulator has not taken yet. With 64 KiB superpackets the kernel's usual 4 MiB are few.
+/// Receive buffer of a packet socket, in bytes. The kernel's usual 4 MiB hold few superpackets of 64 KiB.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
-/// One end of a link, open.
+/// An open port at one end of a link.
 #[derive(Debug)]
 pub struct OpenPort {
     device: PortDevice,
-    /// Set once the kernel has refused a superpacket: from then on every packet goes by itself.
+    /// Whether the kernel has refused a superpacket. From then on packets are sent one by one.
     pub superpackets_refused: bool,
 }
 
@@ -30,7 +30,7 @@ impl OpenPort {
     /// Opens a port.
     ///
     /// # Errors
-    /// The kernel's, see [`PacketSocket::open`].
+    /// [`PacketSocket::open`] failed.
     pub fn open(port: &Port) -> io::Result<Self> {
         let device = match port {
             Port::Interface(name) => PortDevice::Interface(PacketSocket::open(name, RECEIVE_BUFFER)?),
@@ -39,7 +39,7 @@ impl OpenPort {
         Ok(Self { device, superpackets_refused: false })
     }
 
-    /// The bytes between the `virtio_net_hdr` and the IP packet.
+    /// Returns the number of bytes between the `virtio_net_hdr` and the IP packet.
     #[must_use]
     pub const fn link_header_len(&self) -> usize {
         match self.device {
@@ -48,10 +48,10 @@ impl OpenPort {
         }
     }
 
-    /// Receives what is there, without waiting: fills `buffers` in order, and says in `received` what came.
+    /// Receives available frames without blocking, into `buffers` in order, and describes them in `received`.
     ///
     /// # Errors
-    /// The kernel's; nothing there is no error.
+    /// The receive failed. No available frame is not an error.
     pub fn receive(&mut self, buffers: &mut [Box<[u8]>], received: &mut Vec<ReceivedFrame>) -> io::Result<()> {
         let done = match &self.device {
             PortDevice::Interface(socket) => packet::receive(socket.as_fd(), buffers, received),
@@ -63,10 +63,10 @@ impl OpenPort {
         }
     }
 
-    /// Sends frames in order; returns how many went.
+    /// Sends frames in order. Returns the number of frames sent.
     ///
     /// # Errors
-    /// The kernel's, about the first of them.
+    /// The first frame could not be sent.
     pub fn send(&mut self, frames: &[OutgoingFrame<'_>]) -> io::Result<usize> {
         match &self.device {
             PortDevice::Interface(socket) => packet::send(socket.as_fd(), frames),
@@ -74,12 +74,12 @@ impl OpenPort {
         }
     }
 
-    /// Frames the kernel dropped before the emulator saw them, since this was last asked. A TUN device counts its own,
-    /// at the host.
+    /// Returns the number of frames that the kernel dropped before the emulator since the last call. A TUN device
+    /// counts its drops at the host.
     #[must_use]
     pub fn take_drop_count(&self) -> u64 {
         match &self.device {
-            // The question cannot fail on a socket of this kind.
+            // PACKET_STATISTICS cannot fail on a packet socket.
             PortDevice::Interface(socket) => socket.take_drops().unwrap_or(0),
             PortDevice::Tun(_) => 0,
         }

@@ -1,27 +1,27 @@
-//! The fate of every packet of a direction, for those who check the emulator, and for logs of packets.
+//! Records of the packets of a direction, for checks of the emulator and for packet logs.
 
 use crate::emulator::PacketRecord;
 
-/// Records come in pieces of this many: one long list would now and then be copied as a whole, which takes milliseconds.
+/// Records per chunk. Growth of a single list would occasionally copy all records, which takes milliseconds.
 const CHUNK_LEN: usize = 1024;
 
-/// Of which packets the fate is kept.
+/// Selection of the packets to record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Recording {
-    /// Of none: it costs nothing.
+    /// No packets, at no cost.
     #[default]
     None,
-    /// Of all on all links, for as long as there is memory.
+    /// All packets on all links, as long as memory lasts.
     All,
-    /// Of those of these links, in each direction of the first [`MAX_LOGGED_PACKETS`].
+    /// Packets of these links, the first [`MAX_LOGGED_PACKETS`] of each direction.
     Links(Vec<String>),
 }
 
-/// A log of packets is no longer than this in each direction: some 25 MB.
+/// Maximum number of packets in the log of a direction, about 25 MB.
 pub const MAX_LOGGED_PACKETS: usize = 200_000;
 
 impl Recording {
-    /// How many packets it keeps of each direction of a link.
+    /// Returns the maximum number of records for each direction of a link.
     pub(super) fn limit_for(&self, link: &str) -> usize {
         match self {
             Self::All => usize::MAX,
@@ -31,22 +31,22 @@ impl Recording {
     }
 }
 
-/// Records by the numbers of their packets.
+/// Records in order of packet numbers.
 #[derive(Debug)]
 pub struct RecordBuffer {
     chunks: Vec<Vec<PacketRecord>>,
-    /// For how many more there is room.
+    /// Number of records that still fit.
     remaining: usize,
 }
 
 impl RecordBuffer {
-    /// For `most` packets; none at all for nothing.
+    /// Creates a buffer for `most` packets, or `None` if `most` is 0.
     #[must_use]
     pub fn new(most: usize) -> Option<Self> {
         (most > 0).then_some(Self { chunks: Vec::new(), remaining: most })
     }
 
-    /// Adds the record of a packet whose number is above all others, if there is room.
+    /// Appends a record if there is room. Its packet number must be greater than all earlier numbers.
     pub fn push(&mut self, record: PacketRecord) {
         let Some(room) = self.remaining.checked_sub(1) else { return };
         self.remaining = room;
@@ -60,7 +60,7 @@ impl RecordBuffer {
         }
     }
 
-    /// The record of packet `number`.
+    /// Returns the record of packet `number`.
     pub fn get_mut(&mut self, number: u64) -> Option<&mut PacketRecord> {
         let first = |piece: &Vec<PacketRecord>| piece.first().is_some_and(|record| record.packet.number <= number);
         let piece = self.chunks.partition_point(first).checked_sub(1)?;
@@ -68,7 +68,7 @@ impl RecordBuffer {
         self.chunks[piece].get_mut(place)
     }
 
-    /// All of them, in order.
+    /// Returns all records, in order.
     #[must_use]
     pub fn to_vec(&self) -> Vec<PacketRecord> {
         self.chunks.concat()
@@ -99,7 +99,7 @@ mod tests {
     fn every_record_is_found_by_its_number() {
         let mut records = RecordBuffer::new(usize::MAX).unwrap();
         assert!(records.get_mut(0).is_none());
-        // Superpackets that are not cut leave gaps between numbers.
+        // Superpackets that are not segmented leave gaps between numbers.
         let numbers: Vec<u64> = (0..3 * CHUNK_LEN as u64).map(|index| 3 * index).collect();
         for number in &numbers {
             records.push(record(*number));

@@ -1,31 +1,30 @@
-//! The bytes of every packet that is under way. A superpacket is one buffer, however many packets it is, until the last of
-//! them has left.
+//! Storage for the bytes of packets under way. A superpacket occupies one buffer until its last packet is gone.
 
 use crate::emulator::frame::Frame;
 
-/// Room for the largest superpacket with its `virtio_net_hdr` and link header.
+/// Size of a buffer for the largest superpacket with its `virtio_net_hdr` and link header, in bytes.
 pub const LARGE_BUFFER: usize = 65_536 + 64;
-/// Frames up to this size are copied into a buffer of this size, so that an acknowledgement does not hold 64 KiB.
+/// Frames up to this size are copied into a buffer of this size, so that an acknowledgement does not occupy 64 KiB.
 pub const SMALL_BUFFER: usize = 2048;
 
-/// A frame that is held.
+/// A stored frame.
 pub struct FrameSlot {
     buffer: Box<[u8]>,
     length: usize,
-    /// What its headers say.
+    /// Parsed headers of the frame.
     pub frame: Frame,
     packets_left: u32,
 }
 
 impl FrameSlot {
-    /// The frame, with its `virtio_net_hdr`.
+    /// Returns the frame, including its `virtio_net_hdr`.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[..self.length]
     }
 }
 
-/// All frames that are held, and buffers to hold more, up to a limit.
+/// Stored frames, and buffers for more frames up to a limit.
 pub struct FrameStore {
     slots: Vec<FrameSlot>,
     free: Vec<u32>,
@@ -36,7 +35,7 @@ pub struct FrameStore {
 }
 
 impl FrameStore {
-    /// An empty store that holds at most `limit` bytes.
+    /// Creates an empty store for at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -49,13 +48,13 @@ impl FrameStore {
         }
     }
 
-    /// A buffer to receive into.
+    /// Returns a buffer to receive into.
     pub fn take_buffer(&mut self) -> Box<[u8]> {
         self.large_buffers.pop().unwrap_or_else(|| vec![0; LARGE_BUFFER].into_boxed_slice())
     }
 
-    /// Keeps the first `length` bytes of `received`, which is left as another buffer to receive into. `None` if the store
-    /// is full.
+    /// Stores the first `length` bytes of `received`, and leaves another buffer to receive into in its place. Returns
+    /// `None` if the store is full.
     pub fn insert(&mut self, received: &mut Box<[u8]>, length: usize, frame: Frame) -> Option<u32> {
         let size = if length <= SMALL_BUFFER { SMALL_BUFFER } else { LARGE_BUFFER };
         if self.held_bytes + size > self.limit {
@@ -79,18 +78,18 @@ impl FrameStore {
         u32::try_from(self.slots.len() - 1).ok()
     }
 
-    /// The frame in a slot.
+    /// Returns the frame in a slot.
     #[must_use]
     pub fn get(&self, index: u32) -> &FrameSlot {
         &self.slots[index as usize]
     }
 
-    /// `count` more packets of this frame are under way.
+    /// Adds `count` packets to the use count of a frame.
     pub fn retain(&mut self, index: u32, count: u32) {
         self.slots[index as usize].packets_left += count;
     }
 
-    /// `count` packets of this frame are gone; with the last of them, so is the frame.
+    /// Removes `count` packets from the use count of a frame, and frees the frame at 0.
     pub fn release(&mut self, index: u32, count: u32) {
         let slot = &mut self.slots[index as usize];
         slot.packets_left -= count;
@@ -108,14 +107,14 @@ impl FrameStore {
     }
 }
 
-/// Which packet of which frame: what the emulator keeps in [`Packet::tag`](crate::packet::Packet::tag).
+/// Reference to packets of a stored frame, encoded in [`Packet::tag`](crate::packet::Packet::tag).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketTag {
-    /// The slot of the frame.
+    /// Slot of the frame.
     pub slot: u32,
-    /// The first segment.
+    /// Index of the first segment.
     pub first: u16,
-    /// How many segments: more than one only where nothing tells them apart.
+    /// Number of segments: more than one only if no stage distinguishes packets.
     pub count: u16,
 }
 

@@ -1,16 +1,16 @@
-//! What the kernel dropped on hosts, where nothing should ever be dropped: such a run is invalid.
+//! Kernel counters of drops and errors on hosts. Any hidden drop invalidates a run.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
-/// Drops and errors of the calling thread's network namespace, as what and how many; only those that happened, and of
-/// interfaces only those of `ours`.
+/// Returns the drops and errors of the calling thread's network namespace that are not 0, by name. Interfaces other
+/// than `ours` are ignored.
 ///
 /// # Errors
-/// `/proc/thread-self/net` could not be read.
+/// `/proc/thread-self/net` cannot be read.
 pub fn read_drops(ours: &BTreeSet<String>) -> io::Result<Vec<(String, u64)>> {
-    // Not /proc/net, which belongs to the process and not to the thread.
+    // /proc/net belongs to the main thread of the process, not to the calling thread.
     let interfaces = fs::read_to_string("/proc/thread-self/net/dev")?;
     let protocols = fs::read_to_string("/proc/thread-self/net/snmp")?;
     let extensions = fs::read_to_string("/proc/thread-self/net/netstat")?;
@@ -18,10 +18,10 @@ pub fn read_drops(ours: &BTreeSet<String>) -> io::Result<Vec<(String, u64)>> {
     Ok(all.filter(|(_, count)| *count > 0).collect())
 }
 
-/// How many TCP connections the calling thread's network namespace has made so far.
+/// Returns the number of TCP connections opened in the calling thread's network namespace.
 ///
 /// # Errors
-/// `/proc/thread-self/net` could not be read.
+/// `/proc/thread-self/net` cannot be read.
 pub fn active_opens() -> io::Result<u64> {
     let protocols = fs::read_to_string("/proc/thread-self/net/snmp")?;
     Ok(protocol_values(&protocols)
@@ -30,7 +30,7 @@ pub fn active_opens() -> io::Result<u64> {
         .map_or(0, |(_, value)| value))
 }
 
-/// Columns of `/proc/net/dev` behind the name: 2 and 3 are errors and drops received, 10 and 11 sent.
+/// Columns of `/proc/net/dev` after the name: 2 and 3 are errors and drops on receive, 10 and 11 on send.
 const DROP_COLUMNS: [(usize, &str); 4] = [(2, "rx_errors"), (3, "rx_dropped"), (10, "tx_errors"), (11, "tx_dropped")];
 
 fn interface_drops(text: &str, ours: &BTreeSet<String>) -> Vec<(String, u64)> {
@@ -45,8 +45,8 @@ fn interface_drops(text: &str, ours: &BTreeSet<String>) -> Vec<(String, u64)> {
 
 const CHECKSUM_COUNTERS: [&str; 3] = ["Tcp InErrs", "Tcp InCsumErrors", "Udp InCsumErrors"];
 
-/// Who sends SYN+ACK again, because the answer was lost on a link, is answered once more (RFC 5961 section 4), and the kernel
-/// counts that segment as broken, too.
+/// The kernel sends a challenge ACK for a retransmitted SYN+ACK whose answer was lost (RFC 5961 section 4), and also
+/// counts that segment in `InErrs`.
 const CHALLENGE_ACK_COUNTER: &str = "TcpExt TCPSYNChallenge";
 
 fn checksum_errors(protocols: &str, extensions: &str) -> Vec<(String, u64)> {
@@ -57,7 +57,8 @@ fn checksum_errors(protocols: &str, extensions: &str) -> Vec<(String, u64)> {
     errors.map(|(what, count)| (what.clone(), count.saturating_sub(fine(&what)))).collect()
 }
 
-/// Every value by protocol and name. `/proc/net/snmp` and `netstat` have two lines for each protocol: names, then numbers.
+/// Returns every value by protocol and name. `/proc/net/snmp` and `netstat` have two lines per protocol: names, then
+/// numbers.
 fn protocol_values(text: &str) -> Vec<(String, u64)> {
     let lines: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(':')).collect();
     let pairs =

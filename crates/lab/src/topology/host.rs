@@ -1,4 +1,4 @@
-//! A host of a running lab: a network namespace, and what can be done in it.
+//! A host of a running lab: a handle to its network namespace.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,20 +26,21 @@ impl HostHandle {
         Ok(Self { name: name.to_owned(), address, namespace: Arc::new(namespace) })
     }
 
-    /// Its name.
+    /// Returns the name of the host.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The address its name resolves to, on every host of the lab: the one on its first link, by name of link.
+    /// Returns the address to which the name resolves on every host of the lab: that of its first link, by name of
+    /// link.
     #[must_use]
     pub const fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// A command that will run on this host. It dies with the lab, whatever way that ends, as everything in the lab's pid
-    /// namespace does. (Not by `PR_SET_PDEATHSIG`, which would kill it when the *thread* that started it ends.)
+    /// Returns a command that runs on this host. The process dies with the lab, as every process in the lab's pid
+    /// namespace does. (`PR_SET_PDEATHSIG` would kill it when the starting *thread* ends.)
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
@@ -47,26 +48,26 @@ impl HostHandle {
         command
     }
 
-    /// Runs `work` on a thread of its own on this host.
+    /// Runs `work` on a new thread on this host.
     ///
     /// # Errors
-    /// The namespace could not be entered.
+    /// The thread cannot enter the namespace.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let inside = || netns::enter_network_namespace(self.namespace.as_fd()).map(|()| work());
         std::thread::scope(|scope| scope.spawn(inside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 
-    /// A path by which other processes of the lab can open the namespace, as long as this process holds it.
+    /// Returns a path by which other processes of the lab can open the namespace while this process lives.
     ///
     /// # Errors
-    /// There is no `/proc`.
+    /// `/proc` is not mounted.
     pub fn namespace_path(&self) -> io::Result<PathBuf> {
-        // Not the pid: without a fresh /proc the two differ.
+        // The pid of getpid(2) differs if /proc belongs to an outer pid namespace.
         let me = fs::read_link("/proc/self")?;
         Ok(PathBuf::from("/proc").join(me).join("fd").join(self.namespace.as_raw_fd().to_string()))
     }
 
-    /// Sets sysctls of this host and reads them back.
+    /// Sets sysctls of this host and verifies their values.
     pub(super) fn set_sysctls<'a>(
         &self,
         settings: impl Iterator<Item = (&'a str, &'a str)> + Send,

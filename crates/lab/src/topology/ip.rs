@@ -1,4 +1,4 @@
-//! Links, addresses, neighbours and routes by `ip -batch` of iproute2.
+//! Runs `ip` of iproute2 to configure links, addresses, neighbours and routes.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
@@ -10,10 +10,10 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::topology::host::HostHandle;
 
-/// Runs these commands in order, on a host or in the wire room; all or, up to the first that is refused, some.
+/// Runs commands in order, on a host or in the wire room, up to the first failure.
 ///
 /// # Errors
-/// There is no `ip`, or what it said, with the command it said it about.
+/// `ip` is missing, or a command failed. The error has the command and the message of `ip`.
 pub fn run_batch(host: Option<&HostHandle>, commands: &[String]) -> anyhow::Result<()> {
     let mut ip = ip_command(host, &["-batch", "-"]);
     ip.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -31,10 +31,10 @@ pub fn run_batch(host: Option<&HostHandle>, commands: &[String]) -> anyhow::Resu
     bail!("`ip {failed}`: {said}")
 }
 
-/// What `ip` answers.
+/// Returns the output of `ip`.
 ///
 /// # Errors
-/// There is no `ip`, or what it said.
+/// `ip` is missing or failed.
 pub fn query(host: Option<&HostHandle>, arguments: &[&str]) -> anyhow::Result<String> {
     let output = ip_command(host, arguments).output().map_err(spawn_error)?;
     if !output.status.success() {
@@ -56,7 +56,7 @@ fn spawn_error(error: io::Error) -> anyhow::Error {
     }
 }
 
-/// The number, from 1, of the command that failed, out of `Command failed -:3`.
+/// Parses the number of the failed command, from 1, out of `Command failed -:3`.
 fn failed_command_number(said: &str) -> Option<usize> {
     let line = said.lines().find_map(|line| line.strip_prefix("Command failed -:"))?;
     line.trim().parse().ok().filter(|number| *number > 0)
@@ -70,7 +70,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Waits until all of these veth interfaces are operational, on a host or in the wire room.
 ///
 /// # Errors
-/// One still is not after 10 s, or `ip` failed.
+/// An interface is not operational after 10 s, or `ip` failed.
 pub fn wait_operational(host: Option<&HostHandle>, interfaces: &BTreeSet<&str>) -> anyhow::Result<()> {
     let deadline = Instant::now() + OPERATIONAL_TIMEOUT;
     while !interfaces.is_empty() {
@@ -83,7 +83,8 @@ pub fn wait_operational(host: Option<&HostHandle>, interfaces: &BTreeSet<&str>) 
     Ok(())
 }
 
-/// The interface of a line like `2: wan@if3: <UP,LOWER_UP> mtu 1500 qdisc noqueue state UP mode DEFAULT`, if it is up.
+/// Returns the interface of a line like `2: wan@if3: <UP,LOWER_UP> mtu 1500 qdisc noqueue state UP mode DEFAULT`, if
+/// the interface is up.
 fn operational_interface(line: &str) -> Option<&str> {
     let name = line.split(": ").nth(1)?;
     line.contains(" state UP ").then(|| name.split('@').next().unwrap_or(name))

@@ -1,4 +1,4 @@
-//! Hosts and links: what a lab file says ([`mod@file`]), the namespaces they become ([`network`]), and a lab that runs.
+//! Hosts and links: the lab file ([`mod@file`]), its network namespaces ([`network`]), and a running lab ([`running`]).
 
 use std::collections::BTreeMap;
 
@@ -20,50 +20,51 @@ pub mod sandbox;
 pub mod shell;
 pub mod window;
 
-/// A lab: everything a file says about hosts and links, with every default filled in.
+/// A lab: all hosts and links of a lab file, with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Lab {
-    /// What it is called.
+    /// Name of the lab.
     pub name: String,
-    /// What every random decision in it depends on.
+    /// Seed of all random decisions.
     pub seed: u64,
-    /// How packets are handed over.
+    /// Timing of packet output of the emulator.
     pub mode: EmulationMode,
-    /// By what means packets get from a host to the emulator.
+    /// Attachment of hosts to the emulator.
     pub backend: Backend,
-    /// Hosts by name; each is a network namespace.
+    /// Hosts by name. Each is a network namespace.
     pub hosts: BTreeMap<String, Host>,
     /// Links by name.
     pub links: BTreeMap<String, Link>,
-    /// What changes while the lab runs, in order of time.
+    /// Changes of link conditions at run time, in order of time.
     pub events: Vec<LinkEvent>,
 }
 
 impl Lab {
-    /// Whether a link needs no emulator: it is perfect, and no event changes that.
+    /// Returns whether a link needs no emulator: its conditions are perfect, and no event changes them.
     #[must_use]
     pub fn is_bare(&self, link: &str) -> bool {
         self.links.get(link).is_some_and(Link::is_bare) && self.events.iter().all(|event| event.link != link)
     }
 }
 
-/// How the emulator hands packets over.
+/// Timing of packet output of the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EmulationMode {
-    /// Every packet of the wire by itself, at its own time.
+    /// Every packet leaves separately, at its own time.
     Exact,
-    /// Packets gather for [`FAST_QUANTUM`](crate::emulator::FAST_QUANTUM), and neighbours go together as one superpacket.
+    /// Packets gather for [`FAST_QUANTUM`](crate::emulator::FAST_QUANTUM), and neighbours leave as one superpacket.
     Fast,
-    /// The same for [`COARSE_QUANTUM`](crate::emulator::COARSE_QUANTUM): a third of the work, where packets are 100 µs apart.
+    /// Packets gather for [`COARSE_QUANTUM`](crate::emulator::COARSE_QUANTUM): a third of the CPU time where packets
+    /// are 100 µs apart.
     Coarse,
-    /// `exact` for directions whose rate a machine can keep up with, `fast` for the others.
+    /// `exact` for directions with a rate within reach of the machine, `fast` for the others.
     #[default]
     Auto,
 }
 
 impl EmulationMode {
-    /// The mode in which links are checked: coarse ones decide as all others, and would only hide when.
+    /// Returns the mode for link checks. `coarse` makes equal decisions, but its gathering would hide their times.
     #[must_use]
     pub const fn for_check(self) -> Self {
         match self {
@@ -73,51 +74,49 @@ impl EmulationMode {
     }
 }
 
-/// By what means packets get from a host to the emulator.
+/// Attachment of hosts to the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
-    /// A veth pair for each end, the emulator behind `AF_PACKET` sockets.
+    /// A veth pair for each end, with the emulator on `AF_PACKET` sockets.
     #[default]
     Packet,
-    /// A TUN device in each end.
+    /// A TUN device on each host.
     Tun,
-    /// A veth pair and the kernel's own netem: for cross-checking, where the kernel has it.
+    /// A veth pair and the kernel's netem instead of the emulator, for cross-checks on kernels with netem.
     Netem,
 }
 
-/// A host.
+/// Configuration of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Host {
-    /// Whether it forwards packets that are not for it.
+    /// Whether the host forwards IP packets.
     pub forward: bool,
-    /// The congestion control of every connection it makes or accepts; pinned by its routes. Empty: the kernel's default.
+    /// Congestion control of all connections of the host, pinned by its routes. `None`: the kernel's default.
     pub congestion: Option<String>,
-    /// How much one of its connections has under way at most, in either direction; see [`window`]. None: what the kernel's own
-    /// defaults allow.
+    /// Maximum window of a connection in either direction; see [`window`]. `None`: the kernel's default.
     pub window: Option<Bytes>,
-    /// The shortest time until one of its connections sends again what nobody has acknowledged; pinned by its routes. None:
-    /// the kernel's default, or what a program asks for.
+    /// Minimum retransmission timeout, pinned by the routes. `None`: the kernel's default, or the value a program sets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rto_min: Option<Span>,
-    /// How it finds out what was lost.
+    /// Loss recovery of TCP.
     #[serde(skip_serializing_if = "LossRecovery::is_new")]
     pub recovery: LossRecovery,
-    /// Its own sysctls, as in `net.ipv4.tcp_rmem = "4096 131072 1048576"`.
+    /// Additional sysctls, as in `net.ipv4.tcp_rmem = "4096 131072 1048576"`.
     pub sysctl: BTreeMap<String, String>,
-    /// Whether its interfaces segment and merge for it.
+    /// Segmentation offload of the interfaces.
     pub offload: Offload,
 }
 
-/// How a host finds out what was lost.
+/// Loss recovery of TCP on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LossRecovery {
-    /// As the kernel does: SACK (RFC 2018), RACK and TLP (RFC 8985), F-RTO (RFC 5682).
+    /// The kernel's default: SACK (RFC 2018), RACK and TLP (RFC 8985), F-RTO (RFC 5682).
     #[default]
     New,
-    /// By three duplicate acknowledgements (RFC 6582), or when the timeout is over: without any of these.
+    /// Three duplicate acknowledgements (RFC 6582) or the retransmission timeout, without the mechanisms of `New`.
     Old,
 }
 
@@ -126,12 +125,12 @@ impl LossRecovery {
         matches!(self, Self::New)
     }
 
-    /// The sysctls that make it.
+    /// Returns the sysctls to set to 0.
     #[must_use]
     pub fn sysctls(self) -> &'static [&'static str] {
         match self {
             Self::New => &[],
-            // Each is off at 0.
+            // Each mechanism is off at 0.
             Self::Old => &[
                 "net.ipv4.tcp_sack",
                 "net.ipv4.tcp_dsack",
@@ -147,28 +146,28 @@ impl LossRecovery {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Offload {
-    /// Superpackets of up to 64 KiB, as on any real host.
+    /// Superpackets of up to 64 KiB, as on real hosts.
     #[default]
     Gso,
-    /// Every packet by itself.
+    /// Separate packets.
     Off,
 }
 
 /// A link between two hosts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Link {
-    /// The hosts at its ends.
+    /// Names of the hosts at the ends.
     pub ends: [String; 2],
-    /// The largest IP packet, in bytes.
+    /// Maximum size of an IP packet, in bytes.
     pub mtu: u32,
-    /// From `ends[0]` to `ends[1]`.
+    /// Conditions from `ends[0]` to `ends[1]`.
     pub forward: Conditions,
-    /// From `ends[1]` to `ends[0]`.
+    /// Conditions from `ends[1]` to `ends[0]`.
     pub reverse: Conditions,
 }
 
 impl Link {
-    /// Whether both directions are perfect: then it is a bare veth pair, and no emulator is in it.
+    /// Returns whether both directions are perfect. Such a link is a bare veth pair without the emulator.
     #[must_use]
     pub fn is_bare(&self) -> bool {
         let perfect = Conditions { count: self.forward.count, ..Conditions::default() };
@@ -176,15 +175,15 @@ impl Link {
     }
 }
 
-/// A change while the lab runs.
+/// A change of conditions at run time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkEvent {
-    /// When, since the lab started.
+    /// Time since the start of the lab.
     pub at: Span,
-    /// Which link.
+    /// Name of the link.
     pub link: String,
-    /// What its directions are like from then on.
+    /// New conditions from `ends[0]` to `ends[1]`.
     pub forward: Conditions,
-    /// The other direction.
+    /// New conditions from `ends[1]` to `ends[0]`.
     pub reverse: Conditions,
 }

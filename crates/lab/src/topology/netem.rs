@@ -1,4 +1,5 @@
-//! A link by the kernel's own netem (tc-netem(8)), to check the emulator against: only what both mean alike.
+//! Links by the kernel's netem (tc-netem(8)), to cross-check the emulator. Only conditions with one meaning in both are
+//! supported.
 
 use std::process::Command;
 
@@ -7,17 +8,17 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use crate::conditions::{Conditions, Loss, LossPosition, QueueKind, QueueLimit, SizeAccounting, TailDropSettings};
 use crate::topology::{Lab, Link, ip};
 
-/// More than any test has under way: without a queue to emulate, nothing is dropped for want of room.
+/// Queue limit for links without a queue, in packets: more than any test has under way.
 const UNLIMITED_PACKETS: u64 = 10_000_000;
 
-/// Joins the far ends of a link, which are in the wire room, by a bridge; each sends by what the lab says of its direction.
-/// The interfaces of the hosts must not make superpackets: netem takes each for one packet.
+/// Bridges the far ends of a link in the wire room; each end applies the conditions of its direction. Offloads of the
+/// hosts' interfaces must be off, because netem counts a superpacket as one packet.
 ///
 /// # Errors
-/// The conditions are beyond netem, or the kernel has none.
+/// netem does not support the conditions, or the kernel has no netem.
 pub fn create_link(lab: &Lab, name: &str, link: &Link, far: &[String; 2]) -> anyhow::Result<()> {
     ensure!(lab.events.iter().all(|event| event.link != name), "backend = \"netem\" knows no events");
-    // What comes from ends[0] leaves by the far end of ends[1].
+    // Packets from ends[0] leave by the far end of ends[1].
     for (conditions, interface) in [(&link.forward, &far[1]), (&link.reverse, &far[0])] {
         let arguments =
             netem_arguments(conditions, link.mtu).map_err(|what| anyhow!("backend = \"netem\" cannot do {what}"))?;
@@ -42,7 +43,7 @@ pub fn create_link(lab: &Lab, name: &str, link: &Link, far: &[String; 2]) -> any
     )
 }
 
-/// What netem is told of one direction; or what of it netem would do otherwise.
+/// Returns the netem arguments for one direction, or the condition that netem does not support.
 fn netem_arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static str> {
     let Conditions { down, access_rate, rate, count, queue, delay, jitter, loss, reorder, duplicate } = conditions;
     for (present, what) in [
@@ -65,14 +66,14 @@ fn netem_arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static
         arguments += &loss_arguments(loss, rate.is_some())?;
     }
     if let Some(rate) = rate {
-        // It counts the frame; what we count more or less is its overhead.
+        // netem counts the Ethernet frame; its overhead argument corrects the difference.
         let overhead = i64::from(count.overhead()) - i64::from(SizeAccounting::L2.overhead());
         arguments += &format!(" rate {}bit {overhead}", rate.bits_per_second());
     }
     Ok(arguments)
 }
 
-/// In packets. Those under way are in its queue, too.
+/// Returns the queue limit in packets. netem also counts delayed packets against its limit.
 fn packet_limit(conditions: &Conditions, mtu: u32, queue: Option<&QueueKind>) -> Result<u64, &'static str> {
     let waiting = match queue {
         None => return Ok(UNLIMITED_PACKETS),

@@ -1,4 +1,4 @@
-//! Namespaces, interfaces, addresses and routes of a lab that runs.
+//! Network namespaces, interfaces, addresses and routes of a running lab.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,8 +16,8 @@ use crate::topology::{Backend, Host, Lab, Offload, counters, ip, netem, sandbox,
 
 pub use crate::topology::host::HostHandle;
 
-/// Hosts and wires of a running lab. All of it is gone when this is dropped and its programs have ended, or when the
-/// process ends in whatever way.
+/// Hosts and emulated links of a running lab. The kernel removes everything when this is dropped and the programs of
+/// the lab have ended, or when the process ends.
 pub struct Network {
     name: String,
     hosts: BTreeMap<String, HostHandle>,
@@ -26,15 +26,16 @@ pub struct Network {
     emulated_links: Vec<EmulatedLink>,
 }
 
-/// Numbers for the interfaces of the wire room. Never used twice: the kernel takes its time to remove the old ones.
+/// Number for the next interfaces in the wire room. Numbers are never reused, because the kernel removes old interfaces
+/// asynchronously.
 static NEXT_LINK_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 impl Network {
-    /// Makes namespaces, interfaces, addresses, neighbours and routes, and pins congestion control. Afterwards every
-    /// host's name resolves on every host. Only inside the [`sandbox`], and one network at a time.
+    /// Creates namespaces, interfaces, addresses, neighbours and routes, and pins congestion control. Afterwards every
+    /// host's name resolves on every host. Works only inside the [`sandbox`], for one network at a time.
     ///
     /// # Errors
-    /// What the system refused, with the remedy.
+    /// The system refused a step. The error names the remedy.
     pub fn build(lab: &Lab) -> anyhow::Result<Self> {
         ensure!(lab.links.len() <= MAX_LINKS, "a lab has at most {MAX_LINKS} links");
         let plan = NetworkPlan::new(lab);
@@ -64,35 +65,35 @@ impl Network {
         Ok(network)
     }
 
-    /// What the lab is called.
+    /// Returns the name of the lab.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A host by name.
+    /// Returns a host by name.
     #[must_use]
     pub fn host(&self, name: &str) -> Option<&HostHandle> {
         self.hosts.get(name)
     }
 
-    /// All hosts, in order of their names.
+    /// Returns all hosts, in order of names.
     pub fn hosts(&self) -> impl Iterator<Item = &HostHandle> {
         self.hosts.values()
     }
 
-    /// What the emulator has to drive: every link that is not bare.
+    /// Returns the links for the emulator: every link that is not bare.
     #[must_use]
     pub fn emulated_links(&self) -> Vec<EmulatedLink> {
         self.emulated_links.clone()
     }
 
-    /// Packets that kernels of hosts dropped or found broken since the lab was built, as where and how many. Any at all:
-    /// what was measured is not what the lab file says. A device that a program has made is the program's: a tunnel drops
-    /// what it cannot carry.
+    /// Returns the packets dropped or found damaged by the hosts' kernels since the start, by host and counter. Any
+    /// such packet means that the measurement does not match the lab file. Devices created by programs are excluded: a
+    /// tunnel may drop packets.
     ///
     /// # Errors
-    /// The counters could not be read.
+    /// The counters cannot be read.
     pub fn hidden_drops(&self) -> anyhow::Result<Vec<(String, u64)>> {
         let mut drops = Vec::new();
         for (name, host) in &self.hosts {
@@ -103,10 +104,10 @@ impl Network {
         Ok(drops)
     }
 
-    /// Makes sure that no kernel of a host dropped or damaged a packet on its own account.
+    /// Verifies that no host's kernel dropped or damaged a packet.
     ///
     /// # Errors
-    /// One did, or the counters could not be read.
+    /// A kernel did, or the counters cannot be read.
     pub fn ensure_no_hidden_drops(&self) -> anyhow::Result<()> {
         let hidden = self.hidden_drops()?.into_iter().find(|(_, count)| *count > 0);
         hidden.map_or(Ok(()), |(what, count)| bail!("{what}: {count} packets that no link dropped"))
@@ -116,7 +117,7 @@ impl Network {
         self.hosts.get(name).with_context(|| format!("there is no host {name:?}"))
     }
 
-    /// Makes the interfaces of a link.
+    /// Creates the interfaces of a link. Returns the link if the emulator has to drive it.
     fn create_link(&self, line: &PlannedLink<'_>, lab: &Lab) -> anyhow::Result<Option<EmulatedLink>> {
         let wire = |ports| Some(EmulatedLink { name: line.name.to_owned(), ports, link: line.link.clone() });
         if line.bare {
@@ -149,7 +150,7 @@ impl Network {
         ip::run_batch(None, &[command])
     }
 
-    /// A veth pair for each end, the far ends in the wire room.
+    /// Creates a veth pair for each end, with the far ends in the wire room.
     fn create_veth_pairs(&self, line: &PlannedLink<'_>) -> anyhow::Result<[String; 2]> {
         let number = NEXT_LINK_NUMBER.fetch_add(1, Ordering::Relaxed);
         let mtu = line.link.mtu;
@@ -183,7 +184,7 @@ impl Network {
         Ok([open(0)?, open(1)?])
     }
 
-    /// Gives a host what [`NetworkPlan::ip_commands`] says, and switches its offloads.
+    /// Runs [`NetworkPlan::ip_commands`] on a host, and disables offloads as planned.
     fn configure_host(&self, plan: &NetworkPlan<'_>, name: &str, host: &Host, backend: Backend) -> anyhow::Result<()> {
         let handle = self.require_host(name)?;
         ip::run_batch(Some(handle), &plan.ip_commands(name, backend)).map_err(
@@ -214,7 +215,7 @@ impl Network {
         ip::wait_operational(None, &far.collect())
     }
 
-    /// Every name and address, in the file that [`sandbox`] has put in the place of `/etc/hosts`.
+    /// Writes names and addresses to the file that [`sandbox`] mounts over `/etc/hosts`.
     fn write_hosts_file(&self) -> anyhow::Result<()> {
         let mut text = "127.0.0.1 localhost\n".to_owned();
         for host in self.hosts.values() {
@@ -223,12 +224,13 @@ impl Network {
         fs::write(sandbox::run_directory()?.join("hosts"), text).context("cannot write the lab's hosts file")
     }
 
-    /// Asks the kernel, on every host that pins one, which congestion control a connection to every other host gets.
+    /// Verifies, on every host with pinned congestion control, the congestion control of connections to every other
+    /// host.
     fn verify_congestion_control(&self, lab: &Lab) -> anyhow::Result<()> {
         for (name, host) in &lab.hosts {
             let Some(wanted) = &host.congestion else { continue };
             for to in self.hosts.values().filter(|to| to.name() != name && !to.address().is_loopback()) {
-                // The discard port: nobody needs to answer.
+                // Port 9 (discard): the datagram socket needs no answer.
                 let there = SocketAddrV4::new(to.address(), 9);
                 let found =
                     self.require_host(name)?.enter(|| congestion::for_destination(there)).and_then(|found| found);
@@ -244,7 +246,7 @@ impl Network {
     }
 }
 
-/// What a host's namespace is set to, in order: first what would otherwise come from the machine's own settings.
+/// Returns the sysctls of a host's namespace, in order. The first ones override values inherited from the machine.
 fn namespace_sysctls(host: &Host) -> Vec<(&str, String)> {
     let mut settings = [
         ("net.ipv4.ip_forward", if host.forward { "1" } else { "0" }),
@@ -264,7 +266,7 @@ fn namespace_sysctls(host: &Host) -> Vec<(&str, String)> {
     settings
 }
 
-/// If the congestion control a host asks for is none of the kernel's: which it has.
+/// Returns the available congestion controls as an error message, if the kernel lacks the one of the host.
 fn unknown_congestion_message(host: &Host) -> Option<String> {
     let wanted = host.congestion.as_ref()?;
     let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;

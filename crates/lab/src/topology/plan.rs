@@ -1,4 +1,4 @@
-//! What a lab becomes: names of interfaces, addresses and routes, decided before anything is made.
+//! Plan of a lab's network: interface names, addresses and routes, determined before any are created.
 //!
 //! Link number i, in order of names, is the subnet 10.(100 + i / 256).(i % 256).0/30 with addresses .1 and .2.
 
@@ -8,64 +8,64 @@ use std::net::Ipv4Addr;
 use crate::topology::routes::{next_hops, route_hops};
 use crate::topology::{Backend, Lab, Link, Offload, window};
 
-/// How many subnets there are.
+/// Maximum number of links: the number of subnets.
 pub const MAX_LINKS: usize = 156 * 256;
 
-/// The longest name of an interface (`IFNAMSIZ` less the final NUL).
+/// Maximum length of an interface name (`IFNAMSIZ` less the final NUL).
 const MAX_INTERFACE_NAME: usize = 15;
 
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkEnd {
-    /// The host it is on.
+    /// Name of the host.
     pub host: String,
-    /// The interface there.
+    /// Interface on the host.
     pub interface: String,
-    /// Its address.
+    /// IPv4 address of the interface.
     pub address: Ipv4Addr,
-    /// Its hardware address, locally administered.
+    /// MAC address of the interface, locally administered.
     pub mac: String,
 }
 
-/// A link and its ends.
+/// A link with its ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedLink<'a> {
-    /// Its name.
+    /// Name of the link.
     pub name: &'a str,
-    /// What the lab says of it.
+    /// The link in the lab.
     pub link: &'a Link,
-    /// Whether it needs no emulator.
+    /// Whether the link needs no emulator.
     pub bare: bool,
-    /// Its subnet, without the length of the prefix.
+    /// Address of the /30 subnet.
     pub subnet: Ipv4Addr,
-    /// Its ends, in the order of the lab.
+    /// Ends, in the order of the lab.
     pub ends: [LinkEnd; 2],
 }
 
 impl PlannedLink<'_> {
-    /// Whether its ends are Ethernet interfaces, and not TUN devices.
+    /// Returns whether the ends are Ethernet interfaces rather than TUN devices.
     #[must_use]
     pub fn is_ethernet(&self, backend: Backend) -> bool {
         backend != Backend::Tun || self.bare
     }
 
-    /// The end on `host` and the opposite one.
+    /// Returns the end on `host` and the opposite end.
     fn ends_from(&self, host: &str) -> Option<(&LinkEnd, &LinkEnd)> {
         let [a, b] = &self.ends;
         if a.host == host { Some((a, b)) } else { (b.host == host).then_some((b, a)) }
     }
 }
 
-/// All links of a lab.
+/// Addresses and interfaces of all links of a lab.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkPlan<'a> {
     lab: &'a Lab,
-    /// In order of names.
+    /// Links in order of names.
     pub links: Vec<PlannedLink<'a>>,
 }
 
 impl<'a> NetworkPlan<'a> {
-    /// The plan of a lab of at most [`MAX_LINKS`] links.
+    /// Plans a lab of at most [`MAX_LINKS`] links.
     #[must_use]
     pub fn new(lab: &'a Lab) -> Self {
         let mut taken = BTreeMap::new();
@@ -74,32 +74,32 @@ impl<'a> NetworkPlan<'a> {
         Self { lab, links }
     }
 
-    /// The ends on `host`, each with the one opposite, in order of the names of links.
+    /// Returns the ends on `host`, each with the opposite end, in order of the names of links.
     pub fn ends_of(&self, host: &str) -> impl Iterator<Item = (&PlannedLink<'a>, &LinkEnd, &LinkEnd)> {
         self.links.iter().filter_map(move |line| line.ends_from(host).map(|(here, there)| (line, here, there)))
     }
 
-    /// The address a host is known by: that on its first link; loopback if it has none.
+    /// Returns the primary address of a host: that of its first link, or loopback without links.
     #[must_use]
     pub fn address_of(&self, host: &str) -> Ipv4Addr {
         self.ends_of(host).next().map_or(Ipv4Addr::LOCALHOST, |(_, here, _)| here.address)
     }
 
-    /// The interface by which `host` reaches `to`.
+    /// Returns the interface of `host` on the route to `to`.
     #[must_use]
     pub fn interface_toward(&self, host: &str, to: &str) -> Option<&str> {
         let link = next_hops(self.lab, host).get(to)?.link;
         self.ends_of(host).find(|(line, ..)| line.name == link).map(|(_, here, _)| here.interface.as_str())
     }
 
-    /// The address of `host` on the link by which it reaches `to`.
+    /// Returns the address of `host` on the route to `to`.
     #[must_use]
     pub fn address_toward(&self, host: &str, to: &str) -> Option<Ipv4Addr> {
         let link = next_hops(self.lab, host).get(to)?.link;
         self.ends_of(host).find(|(line, ..)| line.name == link).map(|(_, here, _)| here.address)
     }
 
-    /// The addresses of all hosts to which the way from `host` leads past `gate`.
+    /// Returns the addresses of all hosts other than `gate` whose route from `host` passes `gate`.
     #[must_use]
     pub fn addresses_behind(&self, host: &str, gate: &str) -> Vec<Ipv4Addr> {
         let passes = |to: &&String| {
@@ -110,22 +110,23 @@ impl<'a> NetworkPlan<'a> {
         hosts.flat_map(|to| self.ends_of(to).map(|(_, here, _)| here.address)).collect()
     }
 
-    /// Whether a host's end of a link makes no superpackets: because the lab says so, or netem is behind it.
+    /// Returns whether segmentation offload is off at a host's end of a link: by the lab file, or because netem is
+    /// behind it.
     #[must_use]
     pub fn is_offload_disabled(&self, line: &PlannedLink<'_>, host: &str, backend: Backend) -> bool {
         let off = self.lab.hosts.get(host).is_some_and(|host| host.offload == Offload::Off);
         off || (backend == Backend::Netem && !line.bare)
     }
 
-    /// The commands of `ip` that give a host its addresses, neighbours and routes. No ARP crosses a link. Every route pins
-    /// the host's congestion control, if the lab says which: a namespace cannot always be set to it by sysctl. And it bounds
-    /// the host's [`window`].
+    /// Returns the `ip` commands that configure addresses, neighbours and routes of a host. No ARP crosses a link.
+    /// Every route pins the host's congestion control, if the lab names one, because a namespace does not always accept
+    /// it by sysctl. Routes also bound the host's [`window`].
     #[must_use]
     pub fn ip_commands(&self, host: &str, backend: Backend) -> Vec<String> {
         let mut commands = vec!["link set dev lo up".to_owned()];
         for (line, here, there) in self.ends_of(host) {
             let LinkEnd { interface, address, .. } = here;
-            // Also for what ethtool(8) does not switch off: superpackets of UDP, and those that are only forwarded.
+            // gso_max_segs also covers superpackets that ethtool(8) does not disable: those of UDP and forwarded ones.
             let segments = if self.is_offload_disabled(line, host, backend) { " gso_max_segs 1" } else { "" };
             commands.push(format!("link set dev {interface} txqueuelen 10000{segments} up"));
             commands.push(format!("addr add {address}/30 dev {interface} noprefixroute"));
@@ -143,7 +144,7 @@ impl<'a> NetworkPlan<'a> {
         commands
     }
 
-    /// What routes over a link hold the connections of a host to.
+    /// Returns the route options for the connections of a host over a link.
     fn route_options(&self, host: &str, line: &PlannedLink<'_>) -> String {
         let Some(host) = self.lab.hosts.get(host) else { return String::new() };
         let congestion = host.congestion.as_ref().map(|name| format!(" congctl lock {name}"));
@@ -153,8 +154,8 @@ impl<'a> NetworkPlan<'a> {
         [congestion, packets, rto].into_iter().flatten().collect()
     }
 
-    /// A route for each address of each host that is not on a link of this one. To addresses and not to subnets, so that
-    /// a host is reached under all of its addresses even by those it does not forward for.
+    /// Returns a route to each address of each host that is not on a link of this host. Routes lead to addresses rather
+    /// than subnets, so that hosts are reachable under all addresses, also from hosts they do not forward for.
     fn route_commands(&self, from: &str) -> Vec<String> {
         let own: BTreeSet<&str> = self.ends_of(from).map(|(line, ..)| line.name).collect();
         let mut routes = Vec::new();
@@ -191,7 +192,7 @@ fn plan_link<'a>(number: u32, name: &'a str, lab: &'a Lab, taken: &mut UsedNames
     PlannedLink { name, link, bare: lab.is_bare(name), subnet: Ipv4Addr::from(subnet), ends }
 }
 
-/// A name for an interface like that of the link: short enough, and no other on its host.
+/// Returns an interface name derived from the name of the link, within the length limit and unique on the host.
 fn unique_interface_name(link: &str, taken: &mut BTreeSet<String>) -> String {
     let free = |name: &String| !matches!(name.as_str(), "lo" | "all" | "default") && !taken.contains(name);
     let short = |length: usize| link.chars().take(length).collect::<String>();

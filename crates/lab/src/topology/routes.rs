@@ -1,20 +1,20 @@
-//! Who reaches whom, and through which neighbour: fewest links, then first by name of link.
+//! Routes between hosts: fewest links first, then the first link by name.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::conditions::Conditions;
 use crate::topology::{Lab, Link};
 
-/// The first step of a way: over this link to this neighbour.
+/// First hop of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextHop<'a> {
-    /// The link.
+    /// Name of the link.
     pub link: &'a str,
-    /// The host at its other end.
+    /// Name of the host at the other end.
     pub neighbour: &'a str,
 }
 
-/// The neighbours of a host, in order of the names of the links that lead there.
+/// Returns the neighbours of a host, in order of the names of the links.
 fn neighbours<'a>(lab: &'a Lab, host: &'a str) -> impl Iterator<Item = NextHop<'a>> {
     lab.links.iter().filter_map(move |(name, link)| {
         let [a, b] = [link.ends[0].as_str(), link.ends[1].as_str()];
@@ -23,22 +23,22 @@ fn neighbours<'a>(lab: &'a Lab, host: &'a str) -> impl Iterator<Item = NextHop<'
     })
 }
 
-/// The first step from `from` to every host that it reaches. Every host on the way between forwards.
+/// Returns the first hop from `from` to every reachable host. Only hosts with forwarding are intermediate hops.
 #[must_use]
 pub fn next_hops<'a>(lab: &'a Lab, from: &'a str) -> BTreeMap<&'a str, NextHop<'a>> {
     shortest_paths(lab, from, |host| lab.hosts.get(host).is_some_and(|host| host.forward))
 }
 
-/// A link on a way, and what it is like in the direction of the way.
+/// A link of a route, with its conditions in the direction of the route.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RouteHop<'a> {
-    /// The link.
+    /// The link of the hop.
     pub link: &'a Link,
-    /// That direction of it.
+    /// Conditions in the direction of the route.
     pub conditions: &'a Conditions,
 }
 
-/// The links that packets take from `from` to `to`, in order; `None` if there is no way.
+/// Returns the links from `from` to `to`, in order, or `None` without a route.
 #[must_use]
 pub fn route_hops<'a>(lab: &'a Lab, from: &'a str, to: &str) -> Option<Vec<RouteHop<'a>>> {
     let (mut host, mut hops) = (from, Vec::new());
@@ -52,10 +52,10 @@ pub fn route_hops<'a>(lab: &'a Lab, from: &'a str, to: &str) -> Option<Vec<Route
     Some(hops)
 }
 
-/// The delays of the links from `from` to `to` and back, in seconds; `None` if there is no way.
+/// Returns the sum of the link delays from `from` to `to` and back, in seconds, or `None` without a route.
 #[must_use]
 pub fn round_trip(lab: &Lab, from: &str, to: &str) -> Option<f64> {
-    // Not sum(): that of nothing is -0.0, by which nobody should divide.
+    // sum() of an empty iterator is -0.0, which must not become a divisor.
     let delay = |hops: Vec<RouteHop<'_>>| {
         let delays = hops.iter().filter_map(|hop| hop.conditions.delay);
         delays.fold(0.0, |sum, delay| sum + delay.0.as_secs_f64())
@@ -63,7 +63,8 @@ pub fn round_trip(lab: &Lab, from: &str, to: &str) -> Option<f64> {
     Some(delay(route_hops(lab, from, to)?) + delay(route_hops(lab, to, from)?))
 }
 
-/// If `from` does not reach `to`: the first host on the shortest way that does not forward, or `None` if no links lead there.
+/// If `from` does not reach `to`: returns the first host on the shortest path that does not forward, or `None` if no
+/// links lead to `to`.
 #[must_use]
 pub fn first_non_forwarding_host<'a>(lab: &'a Lab, from: &'a str, to: &'a str) -> Option<&'a str> {
     let mut host = shortest_paths(lab, from, |_| true).get(to)?.neighbour;
@@ -73,7 +74,7 @@ pub fn first_non_forwarding_host<'a>(lab: &'a Lab, from: &'a str, to: &'a str) -
     Some(host)
 }
 
-/// Breadth first: a host reached earlier is nearer, and among equals the one whose way began with an earlier link is first.
+/// Searches breadth first: fewer links first, and among equals the path whose first link has the smaller name.
 fn shortest_paths<'a>(lab: &'a Lab, from: &'a str, forwards: impl Fn(&str) -> bool) -> BTreeMap<&'a str, NextHop<'a>> {
     let mut steps: BTreeMap<&str, NextHop<'_>> = BTreeMap::new();
     let mut queue = VecDeque::from([from]);

@@ -1,4 +1,4 @@
-//! A lab that runs: the network, and the emulator that drives its wires.
+//! A running lab: the network, and the emulator that drives its links.
 
 use std::time::Instant;
 
@@ -6,27 +6,27 @@ use crate::emulator::{DirectionReport, Emulator, EmulatorOptions, PacketRecord, 
 use crate::topology::Lab;
 use crate::topology::network::Network;
 
-/// A lab that runs. All of it is gone when this is dropped.
+/// A running lab. Dropping it removes the network.
 pub struct RunningLab {
-    // Fields are dropped in this order: the emulator lets go of interfaces before they vanish.
+    // Fields are dropped in this order: the emulator closes its interfaces before they are removed.
     emulator: Option<Emulator>,
     network: Network,
     started_at: Instant,
 }
 
 impl RunningLab {
-    /// Builds the network and starts the emulator, if any link needs one.
+    /// Builds the network, and starts the emulator if a link needs it.
     ///
     /// # Errors
-    /// What the system refused, with the remedy.
+    /// The system refused a step. The error names the remedy.
     pub fn start(lab: &Lab) -> anyhow::Result<Self> {
         Self::start_with_packet_log(lab, &[])
     }
 
-    /// The same, with a log of the packets of some links.
+    /// Starts a lab with a packet log of the links `logged`.
     ///
     /// # Errors
-    /// The same.
+    /// The errors of [`start`](Self::start).
     pub fn start_with_packet_log(lab: &Lab, logged: &[String]) -> anyhow::Result<Self> {
         let network = Network::build(lab)?;
         let wires = network.emulated_links();
@@ -36,19 +36,19 @@ impl RunningLab {
         Ok(Self { emulator, network, started_at: Instant::now() })
     }
 
-    /// When it started: the times of events count from here.
+    /// Returns the start time. Times of events count from it.
     #[must_use]
     pub const fn started_at(&self) -> Instant {
         self.started_at
     }
 
-    /// Its hosts.
+    /// Returns the network, with the hosts of the lab.
     #[must_use]
     pub const fn network(&self) -> &Network {
         &self.network
     }
 
-    /// What every direction of every emulated link did so far.
+    /// Returns the counters of every direction of every emulated link.
     ///
     /// # Errors
     /// The emulator has ended.
@@ -56,7 +56,7 @@ impl RunningLab {
         self.emulator.as_ref().map_or_else(|| Ok(Vec::new()), Emulator::reports)
     }
 
-    /// What became of the packets that entered `link` at host `from`, if it is logged.
+    /// Returns the records of packets that entered `link` at host `from`. The list is empty without a log of the link.
     ///
     /// # Errors
     /// The emulator has ended.

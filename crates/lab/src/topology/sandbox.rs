@@ -1,8 +1,8 @@
-//! The namespaces a lab lives in, and the process at their head: when that ends, so does everything in them.
+//! Namespaces of a lab, and the init process whose end removes all of them.
 //!
-//! Three processes: the one that was started waits outside; pid 1 of a new pid namespace reaps; the lab itself is pid 2. The
-//! kernel kills pid 1 when the outer one ends, and with pid 1 everything in its namespace. Network namespaces are held by
-//! descriptors only, so nothing is left over whatever way a lab ends.
+//! There are three processes: the original process waits outside; pid 1 of a new pid namespace reaps children; the lab
+//! is pid 2. The kernel kills pid 1 when the original process ends, and with pid 1 every process in its namespace.
+//! Network namespaces are held only by descriptors, so they vanish however a lab ends.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -16,18 +16,19 @@ use ekiden_sys::{netns, process};
 
 use crate::topology::ip;
 
-/// On which side of the sandbox the caller finds itself.
+/// Side of the sandbox on which [`enter`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxEntry {
-    /// Inside: go on. This network namespace is the wire room, where the emulator's ends of all links are.
+    /// Inside the sandbox. The network namespace is the wire room, with the emulator's ends of all links.
     Inside,
-    /// Outside, or at its head, and the process inside has ended: end with this exit code (128 and the signal if it was killed).
+    /// Outside the sandbox, or in its init process, after the process inside has ended. The caller exits with this exit
+    /// code (128 plus the signal number after a signal).
     Exited(u8),
 }
 
 static RUN_DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 
-/// Where a lab keeps files while it runs: a file system in memory, empty at the start, seen by nobody outside.
+/// Returns the directory for files of a running lab: a tmpfs, initially empty, invisible outside.
 ///
 /// # Errors
 /// [`enter`] has not been called.
@@ -35,10 +36,10 @@ pub fn run_directory() -> anyhow::Result<&'static Path> {
     RUN_DIRECTORY.get().map(PathBuf::as_path).context("a lab runs only inside its sandbox")
 }
 
-/// Moves the lab into namespaces of its own. To be called once, first thing, while the process has one thread.
+/// Moves the lab into its own namespaces. Must be called once, at the start, while the process has one thread.
 ///
 /// # Errors
-/// What the system refused, with the remedy.
+/// The system refused a step. The error names the remedy.
 pub fn enter() -> anyhow::Result<SandboxEntry> {
     let rootless = unshare_namespaces()?;
     io::stdout().flush()?;
@@ -64,7 +65,7 @@ const APPARMOR_HINT: &str = "the user namespace was made, but something in it wa
      `sysctl kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile with `userns,` for this program helps, \
      everywhere else running as root does";
 
-/// Whether a user namespace was needed.
+/// Creates the namespaces. Returns whether a user namespace was needed.
 fn unshare_namespaces() -> anyhow::Result<bool> {
     let (user, group) = (process::effective_uid(), netns::effective_gid());
     if user == 0 {
@@ -74,7 +75,7 @@ fn unshare_namespaces() -> anyhow::Result<bool> {
         }
     }
     netns::unshare_all(true).map_err(|error| unshare_error(&error))?;
-    // Until a process gives up setgroups(2) it may not map its group (user_namespaces(7)).
+    // Without CAP_SETGID a process must deny setgroups(2) before it maps its group (user_namespaces(7)).
     for (file, text) in
         [("setgroups", "deny".to_owned()), ("uid_map", format!("0 {user} 1")), ("gid_map", format!("0 {group} 1"))]
     {
@@ -101,10 +102,10 @@ fn unshare_error(error: &io::Error) -> anyhow::Error {
     anyhow::anyhow!("cannot make a user namespace: {error}; {remedy}")
 }
 
-/// Mounts, files and the loopback interface; and proof that links can be made, by making one.
+/// Prepares mounts, files and the loopback interface, and verifies that links can be created.
 fn prepare_namespaces() -> anyhow::Result<()> {
     netns::make_mounts_private().context("cannot make mounts private")?;
-    // Refused in containers that hide parts of /proc; the old one serves, with pids as seen from outside.
+    // Containers that mask parts of /proc refuse this. The old /proc suffices, with pids of the outer namespace.
     let _ = netns::mount_proc();
     let directory = mount_point()?;
     netns::mount_tmpfs(&directory).with_context(|| format!("cannot mount a tmpfs on {}", directory.display()))?;
@@ -112,7 +113,7 @@ fn prepare_namespaces() -> anyhow::Result<()> {
     mount_over_etc(&directory, "resolv.conf", "")?;
     let _ = RUN_DIRECTORY.set(directory);
     for conf in ["default", "all"] {
-        // Absent in a kernel without IPv6. The wire room must say nothing of its own onto a link.
+        // Absent in a kernel without IPv6. IPv6 is off so that the wire room sends no packets of its own onto a link.
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{conf}/disable_ipv6"), "1");
     }
     ip::run_batch(
@@ -126,7 +127,8 @@ fn prepare_namespaces() -> anyhow::Result<()> {
     .context("cannot make network interfaces in a network namespace")
 }
 
-/// An empty directory of this user's to mount on. It stays: other labs may be mounting on it, each in its own namespace.
+/// Returns an empty directory of this user as mount point. The directory stays, because other labs may mount on it in
+/// their own namespaces.
 fn mount_point() -> anyhow::Result<PathBuf> {
     let me = fs::metadata("/proc/self")?.uid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(|directory| PathBuf::from(directory).join("ekiden-lab"));
@@ -140,17 +142,17 @@ fn mount_point() -> anyhow::Result<PathBuf> {
     bail!("no directory for the lab's files: /run, XDG_RUNTIME_DIR and {} are refused", std::env::temp_dir().display())
 }
 
-/// The user's number outside of the user namespace, where it is 0 for everybody.
+/// Returns the uid outside of the user namespace. Inside it is 0 for every user.
 fn outer_uid() -> anyhow::Result<String> {
     let map = fs::read_to_string("/proc/self/uid_map")?;
     Ok(map.split_whitespace().nth(1).unwrap_or("0").to_owned())
 }
 
-/// Puts a file of ours in the place of `/etc/NAME`, so that names resolve inside the lab and no question leaves it.
+/// Mounts a file over `/etc/NAME`, so that names resolve inside the lab and no DNS query leaves it.
 fn mount_over_etc(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let ours = directory.join(name);
     fs::write(&ours, text).with_context(|| format!("cannot write {}", ours.display()))?;
-    // A link in /etc may lead nowhere, and a file that is not there needs no cover.
+    // A symbolic link in /etc may dangle, and a missing file needs no mount.
     let Ok(covered) = fs::canonicalize(Path::new("/etc").join(name)) else { return Ok(()) };
     netns::bind_mount(&ours, &covered).with_context(|| format!("cannot mount over {}", covered.display()))
 }

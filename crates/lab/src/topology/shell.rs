@@ -1,4 +1,4 @@
-//! A shell on a host of a running lab, from which one goes to the others by `on HOST [COMMAND...]`.
+//! A shell on a host of a running lab. `on HOST [COMMAND...]` switches to other hosts.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,11 +15,11 @@ use anyhow::{Context as _, ensure};
 use crate::topology::network::{HostHandle, Network};
 use crate::topology::{Lab, sandbox};
 
-/// Runs `$SHELL`, or `bash` without one, on a host (the first by name, if none is named) until it ends, and returns its exit
-/// code. If stdin is no terminal, the shell reads its commands from there and nothing is said at the start.
+/// Runs `$SHELL`, or `bash` if unset, on a host (by default the first by name), and returns its exit code. Without a
+/// terminal on stdin, the shell reads commands from stdin and there is no greeting.
 ///
 /// # Errors
-/// There is no such host, or no such shell.
+/// The host or the shell does not exist.
 pub fn run_shell(network: &Network, lab: &Lab, host: Option<&str>) -> anyhow::Result<u8> {
     let known = network.hosts().map(HostHandle::name).collect::<Vec<_>>().join(", ");
     let host = match host {
@@ -39,13 +39,13 @@ pub fn run_shell(network: &Network, lab: &Lab, host: Option<&str>) -> anyhow::Re
         .env("PATH", path_with_commands(&commands)?)
         .env("EKIDEN_LAB", network.name())
         .env("EKIDEN_LAB_HOST", host.name());
-    // What a shell shows that reads no file of ours.
+    // Prompt for shells that do not read our bashrc.
     command.env("PS1", format!("{}@{}$ ", host.name(), network.name()));
     let status = command.status().with_context(|| format!("cannot run the shell {}", shell.display()))?;
     Ok(exit_code(status))
 }
 
-/// The code a shell would give for it.
+/// Returns the exit code as a shell reports it: 128 plus the signal number after a signal.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
@@ -56,7 +56,7 @@ fn path_with_commands(commands: &Path) -> anyhow::Result<OsString> {
     Ok(env::join_paths(std::iter::once(commands.to_owned()).chain(env::split_paths(&path)))?)
 }
 
-/// Hosts, their addresses, links, and how to get about.
+/// Returns the greeting: hosts, addresses, links, and usage of `on`.
 fn greeting(network: &Network, lab: &Lab, host: &HostHandle) -> anyhow::Result<String> {
     let mut text = format!("lab {}: a shell on {}\n", network.name(), host.name());
     for host in network.hosts() {
@@ -69,7 +69,7 @@ fn greeting(network: &Network, lab: &Lab, host: &HostHandle) -> anyhow::Result<S
     Ok(text)
 }
 
-/// Writes the commands of the lab's shells into `directory`; returns the one that starts an interactive shell.
+/// Writes the commands of the lab's shells into `directory`. Returns the command that starts an interactive shell.
 fn write_commands(directory: &Path, network: &Network, shell: &Path) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(directory)?;
     let start = directory.join("lab-shell");
@@ -88,7 +88,7 @@ unset PROMPT_COMMAND
 PS1='$EKIDEN_LAB_HOST@$EKIDEN_LAB:\w\$ '
 "#;
 
-/// The script `on`: into the namespace of a host by the descriptor this process holds.
+/// Returns the script `on`, which enters the namespace of a host by a descriptor of this process.
 fn on_script(network: &Network, start: &str) -> anyhow::Result<String> {
     let mut text = "case \"$1\" in\n".to_owned();
     for host in network.hosts() {
@@ -107,7 +107,7 @@ fn write_script(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As one word of sh.
+/// Quotes a word for sh.
 fn shell_quoted(word: &str) -> anyhow::Result<String> {
     ensure!(!word.contains('\''), "a path with a quote: {word}");
     Ok(format!("'{word}'"))

@@ -1,30 +1,30 @@
-//! The window of a host: what one of its connections has under way at most, and the settings that make it so.
+//! TCP window of a host: the maximum data in flight of a connection, and the settings that enforce it.
 //!
-//! As a receiver a host offers what its receive buffer leaves after the kernel's own books: on Linux 6.18 that is 0.657 of it,
-//! seen with `ss` at buffers of 400,000 to 600,000 bytes. As a sender a send buffer would bound it loosely, as programs
-//! refill it only when a third is free. So its routes bound the congestion window (`cwnd lock`, `ip-route(8)`): exactly, as
-//! `ss` says. The kernel takes that out of its memory of destinations (`ip-tcp_metrics(8)`), which the first connection to
-//! an address fills when it ends; those after it are bound.
+//! As a receiver, a host offers its receive buffer less the kernel's overhead: on Linux 6.18 the window is 0.657 of the
+//! buffer, measured with `ss` at buffers of 400,000 to 600,000 bytes. As a sender, the send buffer would be only a
+//! loose bound, since programs refill it only when a third is free. Routes therefore bound the congestion window (`cwnd
+//! lock`, `ip-route(8)`), and `ss` shows the exact bound. The kernel applies the bound from its destination cache
+//! (`ip-tcp_metrics(8)`), which the first connection to an address fills when it ends; later connections are bound.
 //!
-//! A host of at most 64 KiB is one from before window scaling: it uses nothing of RFC 7323, neither scaling nor timestamps,
-//! and whoever talks to it is bound by that as well.
+//! A host with a window of at most 64 KiB predates RFC 7323: it uses neither window scaling nor timestamps, and its
+//! peers are bound by that as well.
 
 use ekiden_proto::units::Bytes;
 
 use crate::topology::Host;
 
-/// The largest window without scaling (RFC 9293 section 3.1), in bytes.
+/// Maximum window without scaling (RFC 9293 section 3.1), in bytes.
 pub const MAX_UNSCALED_WINDOW: u64 = 65_535;
-/// Headers of IPv4 and TCP with timestamps, in bytes.
+/// Size of IPv4 and TCP headers with timestamps, in bytes.
 const HEADER_BYTES: u32 = 52;
 
-/// What a window of this size has in use, in bytes.
+/// Returns the effective window, in bytes.
 #[must_use]
 pub fn usable_bytes(window: Bytes) -> u64 {
     if is_scaled(window) { window.0 } else { window.0.min(MAX_UNSCALED_WINDOW) }
 }
 
-/// Whether a host puts timestamps into its packets (RFC 7323), as far as its window says.
+/// Returns whether a host sends timestamps (RFC 7323), according to its window.
 #[must_use]
 pub fn has_timestamps(host: &Host) -> bool {
     host.window.is_none_or(is_scaled)
@@ -34,14 +34,14 @@ const fn is_scaled(window: Bytes) -> bool {
     window.0 > MAX_UNSCALED_WINDOW + 1
 }
 
-/// The packets of `mtu` bytes that a sender may have under way, where its routes have to say so.
+/// Returns the maximum number of packets of `mtu` bytes in flight, if routes have to bound it.
 #[must_use]
 pub fn max_packets(window: Bytes, mtu: u32) -> Option<u64> {
     let payload = u64::from(mtu.saturating_sub(HEADER_BYTES)).max(1);
     is_scaled(window).then(|| (window.0 / payload).max(1))
 }
 
-/// The sysctls that make a window.
+/// Returns the sysctls that set a window.
 #[must_use]
 pub fn window_sysctls(window: Bytes) -> Vec<(&'static str, String)> {
     if !is_scaled(window) {
@@ -50,7 +50,7 @@ pub fn window_sysctls(window: Bytes) -> Vec<(&'static str, String)> {
     let receive = window.0 * 1000 / 657;
     vec![
         ("net.ipv4.tcp_rmem", format!("4096 {} {receive}", receive.min(131_072))),
-        // Room enough that it never bounds.
+        // Large enough never to be the bound.
         ("net.ipv4.tcp_wmem", format!("4096 65536 {}", 4 * window.0)),
         ("net.ipv4.tcp_no_metrics_save", "0".to_owned()),
     ]

@@ -1,7 +1,9 @@
-//! A frame as `AF_PACKET` and TUN hand it over, and how to cut it: a superpacket is many packets of the wire with one header.
+//! Parses and segments frames of `AF_PACKET` sockets and TUN devices. A superpacket is many packets of the wire with
+//! one header.
 //!
-//! Offsets count from the `virtio_net_hdr` in front of the frame. A *run* is some neighbouring segments of one superpacket;
-//! it is sent as a smaller superpacket, whose header is made here (what linux/net/ipv4/tcp_offload.c does to segments).
+//! Offsets count from the `virtio_net_hdr` in front of the frame. A *run* is a sequence of neighbouring segments of one
+//! superpacket. It is sent as a smaller superpacket, whose header is built here as linux/net/ipv4/tcp_offload.c does
+//! for segments.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
@@ -15,7 +17,7 @@ const NEEDS_CHECKSUM: u8 = 1;
 const GSO_TCP4: u8 = 1;
 const GSO_TCP6: u8 = 4;
 const GSO_UDP: u8 = 5;
-/// Set in the type when the first segment carries CWR (linux/virtio_net.h).
+/// Flag of the GSO type: the first segment carries CWR (linux/virtio_net.h).
 const GSO_ECN: u8 = 0x80;
 
 const TCP: u8 = 6;
@@ -24,26 +26,26 @@ const UDP: u8 = 17;
 const TCP_FIN_PSH: u8 = 0x09;
 const TCP_CWR: u8 = 0x80;
 
-/// What is to be known of a frame.
+/// Parsed headers of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// Where the IP header begins.
+    /// Start of the IP header.
     ip_offset: usize,
-    /// Where the transport header begins, if it is known.
+    /// Start of the transport header, if known.
     transport_offset: usize,
-    /// Where the payload begins that segments share; the end of the IP header in frames that are one packet.
+    /// Start of the payload that is divided into segments; the end of the IP header in a frame of one packet.
     payload_offset: usize,
-    /// Where the frame ends.
+    /// End of the frame.
     end_offset: usize,
-    /// Payload bytes of each segment but the last; 0 in frames that are one packet.
+    /// Payload of each segment but the last, in bytes; 0 in a frame of one packet.
     segment_size: usize,
-    /// How many packets of the wire it is.
+    /// Number of packets on the wire.
     pub packets: u16,
-    /// The same for all packets of a connection.
+    /// Hash of the connection, for [`Packet::flow`](crate::packet::Packet::flow).
     pub flow: u32,
-    /// Who sent it.
+    /// Key of the sender, for [`Packet::source`](crate::packet::Packet::source).
     pub source: u32,
-    /// Its congestion mark.
+    /// ECN field of the IP header.
     pub ecn: Ecn,
     version: IpVersion,
 }
@@ -52,7 +54,7 @@ pub struct Frame {
 enum IpVersion {
     V4,
     V6,
-    /// ARP and the like: passed on as they are.
+    /// Another protocol, such as ARP, forwarded unchanged.
     Other,
 }
 
@@ -60,14 +62,14 @@ fn u16_be_at(bytes: &[u8], at: usize) -> usize {
     bytes.get(at..at + 2).map_or(0, |b| usize::from(u16::from_be_bytes([b[0], b[1]])))
 }
 
-/// The fields of a `virtio_net_hdr` are in the byte order of the host.
+/// Fields of a `virtio_net_hdr` are in the byte order of the host.
 fn u16_ne_at(bytes: &[u8], at: usize) -> usize {
     bytes.get(at..at + 2).map_or(0, |b| usize::from(u16::from_ne_bytes([b[0], b[1]])))
 }
 
 impl Frame {
-    /// Reads the headers of `bytes`: a `virtio_net_hdr`, a link header of `link_header` bytes (14 for Ethernet, 0 for TUN),
-    /// and a packet. What is not understood is one packet.
+    /// Parses the headers of `bytes`: a `virtio_net_hdr`, a link header of `link_header` bytes (14 for Ethernet, 0 for
+    /// TUN), and a packet. An unknown protocol counts as one packet.
     #[must_use]
     pub fn parse(bytes: &[u8], link_header: usize) -> Self {
         let ip = VNET_HEADER + link_header;
@@ -116,7 +118,7 @@ impl Frame {
         self.parse_offload(bytes);
     }
 
-    /// The offload part. `hdr_len` is not to be trusted; the transport header begins where the checksum does.
+    /// Parses the offload fields. `hdr_len` is unreliable; the transport header starts at `csum_start`.
     fn parse_offload(&mut self, bytes: &[u8]) {
         let (kind, size) = (bytes[1] & !GSO_ECN, u16_ne_at(bytes, 4));
         let transport = VNET_HEADER + u16_ne_at(bytes, 6);
@@ -137,7 +139,8 @@ impl Frame {
             (transport, payload, size, packets);
     }
 
-    /// The bytes of segments `first..first + count` as IP packets on the wire, each with its own headers and `overhead`.
+    /// Returns the size of the segments `first..first + count` as IP packets on the wire, each with its own headers and
+    /// `overhead`, in bytes.
     #[must_use]
     pub fn wire_bytes(&self, first: u16, count: u16, overhead: u32) -> u32 {
         if self.segment_size == 0 {
@@ -147,13 +150,14 @@ impl Frame {
         headers * u32::from(count) + u32::try_from(self.payload_range(first, count).len()).unwrap_or(u32::MAX)
     }
 
-    /// Where the payload of these segments is.
+    /// Returns the range of the payload of these segments.
     fn payload_range(&self, first: u16, count: u16) -> Range<usize> {
         let start = self.payload_offset + usize::from(first) * self.segment_size;
         start..(start + usize::from(count) * self.segment_size).min(self.end_offset)
     }
 
-    /// Writes the headers of a run into `head`, and says where its payload is. `mark` sets "congestion experienced".
+    /// Writes the headers of a run into `head`, and returns the range of its payload. `mark` sets "congestion
+    /// experienced".
     pub fn segment_run(&self, bytes: &[u8], run: SegmentRun, head: &mut Vec<u8>) -> Range<usize> {
         head.clear();
         if run.count == self.packets && !run.mark {
@@ -206,8 +210,8 @@ impl Frame {
         put_u16_be(head, self.ip_offset + 10, usize::from(checksum));
     }
 
-    /// Sequence number, flags and lengths; the checksum is left to whoever completes it, who needs the sum of the
-    /// pseudo-header there (RFC 9293 section 3.1, RFC 768).
+    /// Writes sequence number, flags and lengths. The checksum field gets the sum of the pseudo-header, as checksum
+    /// offload requires (RFC 9293 section 3.1, RFC 768).
     fn write_transport_header(&self, head: &mut [u8], first: u16, is_last: bool, payload: usize) {
         let transport = self.transport_offset;
         let length = head.len() - transport + payload;
@@ -260,11 +264,11 @@ impl Frame {
 /// Neighbouring segments of one superpacket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentRun {
-    /// The first of them, counted from 0.
+    /// Index of the first segment.
     pub first: u16,
-    /// How many.
+    /// Number of segments.
     pub count: u16,
-    /// Whether they are to be marked "congestion experienced".
+    /// Whether to mark the segments "congestion experienced".
     pub mark: bool,
 }
 
@@ -278,7 +282,7 @@ fn put_u16_ne(bytes: &mut [u8], at: usize, value: usize) {
     bytes[at..at + 2].copy_from_slice(&value.to_ne_bytes());
 }
 
-/// The sum of the Internet checksum (RFC 1071).
+/// Returns the unfolded sum of the Internet checksum (RFC 1071).
 fn checksum_sum(bytes: &[u8]) -> u64 {
     bytes.chunks(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))).sum()
 }
@@ -290,25 +294,27 @@ fn fold_checksum(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// The part of a TCP header that a log has, and between whom.
+/// Fields of a TCP header in a packet log (RFC 9293 section 3.1), with the addresses. It describes one packet or a run
+/// of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpHeader {
-    /// Who sent it.
+    /// Address and port of the sender.
     pub source: SocketAddrV4,
-    /// To whom.
+    /// Address and port of the receiver.
     pub target: SocketAddrV4,
-    /// The sequence number of its first byte.
+    /// Sequence number of the first byte.
     pub sequence: u32,
-    /// The next byte that its sender expects.
+    /// Next sequence number that the sender expects.
     pub acknowledgement: u32,
     /// CWR, ECE, URG, ACK, PSH, RST, SYN, FIN, from the highest bit.
     pub flags: u8,
-    /// Bytes of payload.
+    /// Payload, in bytes.
     pub length: u32,
 }
 
 impl Frame {
-    /// The header of `count` segments from `first` on, as if they were one; `None` of what is not TCP over IPv4.
+    /// Returns the header of `count` segments from `first` on, as of one packet. Returns `None` unless the frame is TCP
+    /// over IPv4.
     #[must_use]
     pub fn tcp_header(&self, bytes: &[u8], first: u16, count: u16) -> Option<TcpHeader> {
         let packet = bytes.get(self.ip_offset..self.end_offset)?;
@@ -323,7 +329,7 @@ impl Frame {
         let length = if self.segment_size > 0 {
             self.payload_range(first, count).len()
         } else {
-            // The length is IP's: a frame may be padded.
+            // The length is from the IP header, because a frame may be padded.
             let headers = self.transport_offset - self.ip_offset + usize::from(header[12] >> 4) * 4;
             u16_be_at(packet, 2).saturating_sub(headers)
         };

@@ -2,7 +2,7 @@ use super::*;
 
 const MSS: usize = 1448;
 
-/// A TCP superpacket over IPv4 with `payload` bytes, as a host hands it over: FIN, PSH, CWR and ACK set.
+/// Returns a TCP superpacket over IPv4 with `payload` bytes, as a host emits it, with FIN, PSH, CWR and ACK set.
 fn superpacket(payload: usize) -> Vec<u8> {
     let mut bytes = vec![NEEDS_CHECKSUM, GSO_TCP4 | GSO_ECN, 0, 0, 0, 0, 0, 0, 0, 0];
     put_u16_ne(&mut bytes, 4, MSS);
@@ -38,8 +38,8 @@ fn superpacket(payload: usize) -> Vec<u8> {
     bytes
 }
 
-/// The packets of a run, each complete with checksums, as the next stack will make them: what the receiver sees. Written
-/// from the RFCs and not from the code above.
+/// Segments a run into packets with complete checksums, as the receiving stack sees them. Written from the RFCs,
+/// independent of the module.
 fn wire_packets(frame: &[u8]) -> Vec<Vec<u8>> {
     let gso = usize::from(u16::from_ne_bytes([frame[4], frame[5]]));
     let ip = 24;
@@ -78,7 +78,7 @@ fn segment_frame(frame: &Frame, bytes: &[u8], first: u16, count: u16, mark: bool
     head
 }
 
-/// What whoever completes the checksum starts from: the sum of pseudo-header of this very run.
+/// Returns whether the checksum field has the sum of the pseudo-header of this run.
 fn has_valid_pseudo_checksum(run: &[u8]) -> bool {
     let length = (run.len() - 44) as u64;
     let wanted = fold_checksum(checksum_sum(&run[36..44]) + u64::from(TCP) + length);
@@ -113,7 +113,7 @@ fn however_it_is_cut_the_receiver_sees_the_same_packets() {
             seen.extend(wire_packets(&run));
             first += count;
         }
-        // The checksum of TCP is compared by `pseudo_is_right`: here it stands for different lengths.
+        // Excludes the TCP checksum, which covers different lengths here; `has_valid_pseudo_checksum` tests it.
         let without_checksum =
             |packets: &[Vec<u8>]| packets.iter().map(|p| [&p[..36], &p[38..]].concat()).collect::<Vec<_>>();
         assert_eq!(without_checksum(&seen), without_checksum(&whole));
@@ -191,7 +191,7 @@ fn a_log_sees_each_packet_of_a_superpacket_with_its_own_sequence_number() {
     let bytes = superpacket(2 * MSS + 100);
     let frame = Frame::parse(&bytes, 14);
     let headers: Vec<TcpHeader> = (0..3).map(|first| frame.tcp_header(&bytes, first, 1).unwrap()).collect();
-    // The superpacket begins 256 bytes before numbers begin anew.
+    // The superpacket starts 256 bytes before the sequence number wraps.
     assert_eq!(headers.iter().map(|header| header.sequence).collect::<Vec<_>>(), [0xffff_ff00, 1192, 2640]);
     assert_eq!(headers.iter().map(|header| header.length).collect::<Vec<_>>(), [1448, 1448, 100]);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Conditions out of a table, and whether they make sense.
+//! Reads conditions from a table, and validates their values.
 
 use toml::Table;
 
@@ -7,7 +7,7 @@ use crate::queue::kind::QueueError;
 use crate::topology::file::mistakes::{KeySpec, LabFileErrors};
 use crate::topology::file::remove_disabled_keys;
 
-/// Every key of a direction, and what is expected there.
+/// Keys of a direction, with the expected values.
 pub const CONDITION_KEYS: &[KeySpec] = &[
     ("down", "true or false"),
     ("access_rate", EXPECTED_RATE),
@@ -23,7 +23,7 @@ pub const CONDITION_KEYS: &[KeySpec] = &[
 
 const EXPECTED_RATE: &str = r#"a rate like "200Mbit/s" or "1Gbit/s""#;
 
-/// Reads one direction; notes what is wrong.
+/// Reads one direction, and reports errors.
 pub fn read_conditions(at: &str, table: &Table, mistakes: &mut LabFileErrors) -> Option<Conditions> {
     let table = remove_disabled_keys(table.clone());
     let conditions: Conditions = mistakes.read_table(at, &table, CONDITION_KEYS)?;
@@ -47,7 +47,7 @@ struct ConditionsValidator<'a> {
 }
 
 impl ConditionsValidator<'_> {
-    /// Notes what is wrong with `inner` of the table `outer`.
+    /// Reports a problem of the key `inner` of the table `outer`.
     fn report(&mut self, outer: &str, inner: &str, problem: &str) {
         let key = format!("{}.{outer}.{inner}", self.path);
         match self.table.get(outer).and_then(|table| table.get(inner)) {

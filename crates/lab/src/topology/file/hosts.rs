@@ -1,4 +1,4 @@
-//! Hosts out of their tables.
+//! Reads hosts from their tables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,16 +19,16 @@ const HOST_KEYS: &[KeySpec] = &[
     ("offload", r#""gso" or "off""#),
 ];
 
-/// The kernel waits no longer than this (`TCP_RTO_MAX`).
+/// Maximum retransmission timeout of the kernel (`TCP_RTO_MAX`).
 const MAX_RTO: Duration = Duration::from_secs(120);
 
-/// Whether a host or link may be called so: interfaces, host names and `ip` take it as it is.
+/// Returns whether `name` is valid for a host or link: as interface name, as host name and as argument of `ip`.
 pub fn is_valid_name(name: &str) -> bool {
     let fine = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     fine && (1..=63).contains(&name.len()) && !name.starts_with('-')
 }
 
-/// Reads all hosts. Those with a mistake are among them, so that it is not told again for each of their links.
+/// Reads all hosts. The result includes hosts with errors, so that links to them report no further errors.
 pub fn read_hosts(value: Option<Value>, default: &Table, mistakes: &mut LabFileErrors) -> BTreeMap<String, Host> {
     let mut hosts = BTreeMap::new();
     for (name, table) in mistakes.read_tables("host", value) {
@@ -64,7 +64,7 @@ fn validate(at: &str, host: &Host, mistakes: &mut LabFileErrors) {
         mistakes.push_at_key(format!("{at}.rto_min"), "expected 1ms to 2min");
     }
     for (key, value) in &host.sysctl {
-        // Others are the whole machine's.
+        // Other sysctls apply to the whole machine.
         let of_a_host = key.strip_prefix("net.").is_some_and(|rest| rest.split('.').all(is_path_component));
         if !of_a_host {
             let (key, value) = (format!("{at}.sysctl.{key:?}"), Value::String(value.clone()));
@@ -73,12 +73,12 @@ fn validate(at: &str, host: &Host, mistakes: &mut LabFileErrors) {
     }
 }
 
-/// Whether it is one word to `ip`, and one component of a path.
+/// Returns whether `text` is one argument of `ip` and one component of a path.
 fn is_path_component(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
-/// Sysctls by their whole names: without quotes, TOML takes `net.ipv4.tcp_rmem` for tables in tables.
+/// Joins the keys of nested sysctl tables: without quotes, TOML parses `net.ipv4.tcp_rmem` as nested tables.
 fn flatten_sysctls(mut table: Table) -> Table {
     if let Some(Value::Table(settings)) = table.get_mut("sysctl") {
         let mut plain = Table::new();
@@ -98,7 +98,7 @@ fn flatten_into(prefix: &str, settings: &Table, plain: &mut Table) {
     }
 }
 
-/// A number or a truth value as the kernel wants it.
+/// Converts a number or a boolean to the kernel's format.
 fn sysctl_value(value: Value) -> Value {
     match value {
         Value::Integer(number) => Value::String(number.to_string()),

@@ -1,9 +1,9 @@
-//! On which line of a file a key stands, for mistakes that only know the path of their key.
+//! Finds the line of a key in a file, for error messages with the path of a key.
 
 use toml::de::{DeTable, DeValue};
 
-/// Prepends the line of the key to each mistake that begins with the path of a key, and sorts the mistakes by line. Mistakes
-/// without a line, such as those about the whole file, come last.
+/// Prepends the line of the key to each message that begins with the path of a key, and sorts the messages by line.
+/// Messages without a line, such as those about the whole file, come last.
 pub fn prefix_line_numbers(text: &str, mistakes: impl IntoIterator<Item = String>) -> Vec<String> {
     let table = DeTable::parse_recoverable(text).0;
     let line_of = |mistake: &String| {
@@ -19,7 +19,8 @@ pub fn prefix_line_numbers(text: &str, mistakes: impl IntoIterator<Item = String
     lines.into_iter().map(told).collect()
 }
 
-/// The line of the last part of `path` that is there: `link.wan.queue.limit`, `event.0.at`, `factor 2.levels`.
+/// Returns the line of the last existing part of `path`, such as `link.wan.queue.limit`, `event.0.at` or `factor
+/// 2.levels`.
 fn line_of_key(text: &str, table: &DeTable<'_>, path: &str) -> Option<usize> {
     let mut at = None;
     let mut here: Option<&DeValue<'_>> = None;
@@ -28,7 +29,7 @@ fn line_of_key(text: &str, table: &DeTable<'_>, path: &str) -> Option<usize> {
             None => table.get_key_value(part),
             Some(DeValue::Table(table)) => table.get_key_value(part),
             Some(DeValue::Array(items)) => {
-                // A path with a space counts from 1.
+                // Indices in paths with a space count from 1.
                 let first = usize::from(path.contains(' '));
                 let item = part.parse::<usize>().ok().and_then(|number| items.get(number.checked_sub(first)?));
                 let Some(item) = item else { break };

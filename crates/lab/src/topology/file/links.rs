@@ -1,4 +1,4 @@
-//! Links and events out of their tables.
+//! Reads links and events from their tables.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,25 @@ use crate::topology::file::mistakes::LabFileErrors;
 use crate::topology::file::{conditions, is_valid_name};
 use crate::topology::{Host, Link, LinkEvent};
 
-/// Keys of a link besides those of its conditions.
+/// Keys of a link in addition to those of its conditions.
 const OWN_KEYS: [&str; 3] = ["ends", "mtu", "reverse"];
 const EVENT_KEYS: [&str; 3] = ["at", "link", "set"];
 const DEFAULT_MTU: u32 = 1500;
 
-/// Both directions of a link, as tables: what events change.
+/// Tables of both directions of a link. Events modify them.
 struct DirectionTables {
     forward: Table,
     reverse: Table,
 }
 
-/// All links, by name.
+/// Links and the tables they were read from.
 pub struct LinkTables {
-    /// As read.
+    /// Links by name, in their initial state.
     pub links: BTreeMap<String, Link>,
     directions: BTreeMap<String, DirectionTables>,
 }
 
-/// Reads all links.
+/// Reads all links, and reports errors.
 pub fn read_links(
     value: Option<Value>,
     default: &Table,
@@ -74,14 +74,14 @@ fn take_reverse_table(at: &str, table: &mut Table, mistakes: &mut LabFileErrors)
 impl DirectionTables {
     fn read(&self, at: &str, mistakes: &mut LabFileErrors) -> Option<(Conditions, Conditions)> {
         let forward = conditions::read_conditions(at, &self.forward, mistakes);
-        // What both directions say is wrong once.
+        // A key inherited by the reverse direction is reported once.
         let mut again = LabFileErrors::default();
         let reverse = conditions::read_conditions(&format!("{at}.reverse"), &self.reverse, &mut again);
         mistakes.extend_filtered(again, |mistake| !self.is_shared(mistake.key.trim_start_matches(at)));
         forward.zip(reverse)
     }
 
-    /// Whether the key `.reverse.KEY...` is the same in the other direction.
+    /// Returns whether the key `.reverse.KEY...` has equal values in both directions.
     fn is_shared(&self, key: &str) -> bool {
         key.split('.').nth(2).is_some_and(|key| self.forward.get(key) == self.reverse.get(key))
     }
@@ -120,7 +120,7 @@ fn read_mtu(at: &str, value: Option<&Value>, mistakes: &mut LabFileErrors) -> Op
 }
 
 impl LinkTables {
-    /// Reads all events, in order of time; each changes what the ones before it left.
+    /// Reads all events, in order of time. Each event modifies the state after the earlier events.
     pub fn read_events(&mut self, value: Option<Value>, mistakes: &mut LabFileErrors) -> Vec<LinkEvent> {
         let tables: Vec<Table> = match value {
             None => return Vec::new(),

@@ -1,4 +1,4 @@
-//! What is wrong with a lab file: every mistake, with its key, what was written, and what was expected.
+//! Errors in a lab file, each with its key, its value and the expected value.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use crate::topology::file::words;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-/// Everything that is wrong with a lab file, a line each.
+/// All errors in a lab file. `Display` prints one line per error.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LabFileErrors(Vec<LabFileError>);
 
-/// One thing that is wrong.
+/// An error in a lab file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabFileError {
-    /// Which key, as a path; empty if it is about the whole.
+    /// Path of the key; empty for the whole file.
     pub key: String,
-    /// What was written there.
+    /// Value of the key in the file, if present.
     pub value: Option<Value>,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub problem: String,
 }
 
@@ -40,42 +40,42 @@ impl fmt::Display for LabFileErrors {
 
 impl std::error::Error for LabFileErrors {}
 
-/// A key and what is expected there.
+/// Name of a key, and description of its expected value.
 pub type KeySpec = (&'static str, &'static str);
 
 impl LabFileErrors {
-    /// One by one, in the order they were found.
+    /// Returns the errors in the order in which they were found.
     pub fn iter(&self) -> impl Iterator<Item = &LabFileError> {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// Returns the number of errors.
     #[must_use]
     pub const fn error_count(&self) -> usize {
         self.0.len()
     }
 
-    /// Notes what is wrong with the value of a key.
+    /// Reports a problem with the value of a key.
     pub fn push(&mut self, key: impl Into<String>, value: &Value, problem: impl Into<String>) {
         self.0.push(LabFileError { key: key.into(), value: Some(value.clone()), problem: problem.into() });
     }
 
-    /// Notes what is wrong where there is no value to show.
+    /// Reports a problem without a value to show.
     pub fn push_at_key(&mut self, key: impl Into<String>, problem: impl Into<String>) {
         self.0.push(LabFileError { key: key.into(), value: None, problem: problem.into() });
     }
 
-    /// Takes over those of others that `wanted` says.
+    /// Adds those of the errors `others` for which `wanted` is true.
     pub(super) fn extend_filtered(&mut self, others: Self, wanted: impl Fn(&LabFileError) -> bool) {
         self.0.extend(others.0.into_iter().filter(wanted));
     }
 
-    /// `value`, if none of these is a mistake.
+    /// Returns `value` if there are no errors.
     pub(super) fn into_result<T>(self, value: T) -> Result<T, Self> {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }
 
-    /// Reads the value of a key, or notes what was expected.
+    /// Reads the value of a key, or reports the expected value.
     pub(super) fn read_value<T: DeserializeOwned>(&mut self, key: &str, value: &Value, expected: &str) -> Option<T> {
         let read = value.clone().try_into().ok();
         if read.is_none() {
@@ -84,7 +84,7 @@ impl LabFileErrors {
         read
     }
 
-    /// Reads a table key by key, so that each wrong key is a mistake of its own; `None` if any is.
+    /// Reads a table key by key, so that each wrong key is a separate error. Returns `None` if there is any.
     pub(super) fn read_table<T: DeserializeOwned>(&mut self, at: &str, table: &Table, keys: &[KeySpec]) -> Option<T> {
         let before = self.error_count();
         for (key, value) in table {
@@ -102,12 +102,12 @@ impl LabFileErrors {
         if self.error_count() == before { table.clone().try_into().ok() } else { None }
     }
 
-    /// Notes a key that does not exist, and those that do.
+    /// Reports an unknown key, with the known keys.
     pub(super) fn push_unknown_key(&mut self, key: impl Into<String>, known: &[&str]) {
         self.push_at_key(key, format!("is not a key; expected one of {}", known.join(", ")));
     }
 
-    /// The tables in a table of tables, by name.
+    /// Returns the tables inside the value of key `at`, by name.
     pub(super) fn read_tables(&mut self, at: &str, value: Option<Value>) -> Vec<(String, Table)> {
         let named = match value {
             None => return Vec::new(),
@@ -128,7 +128,7 @@ impl LabFileErrors {
     }
 }
 
-/// Of a table also what is wrong inside.
+/// Describes the error of a value; for a table, also the error inside it.
 fn explain_error(value: &Value, error: &toml::de::Error, expected: &str) -> String {
     match value {
         Value::Table(_) => format!("{}; expected {expected}", words::plain_message(error.message())),

@@ -1,8 +1,8 @@
-//! The lab file: hosts, links and events as a person writes them, in TOML.
+//! The lab file: hosts, links and events in TOML.
 //!
-//! Hosts and links inherit from `[default.host]` and `[default.link]`, the reverse direction of a link from its forward one,
-//! key by key; `KEY = false` does without what would be inherited. Units are mandatory, unknown keys are mistakes, and all
-//! mistakes are told at once.
+//! Hosts and links inherit from `[default.host]` and `[default.link]`, and the reverse direction of a link from its
+//! forward direction, key by key. `KEY = false` removes an inherited value. Units are mandatory, unknown keys are
+//! errors, and all errors are reported at once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,13 +25,13 @@ mod write;
 
 pub use mistakes::{LabFileError, LabFileErrors};
 
-/// The keys of a lab at the top of a file. An experiment's file has others besides, which its reader takes out before.
+/// Top-level keys of a lab. The file of an experiment has further keys, which its reader removes first.
 pub const LAB_KEYS: [&str; 9] = ["lab", "name", "seed", "mode", "backend", "default", "host", "link", "event"];
 
-/// The format this reads.
+/// Version of the file format.
 const FORMAT_VERSION: i64 = 1;
 
-/// Labs that come with the laboratory: name and text of every one.
+/// Built-in labs, as pairs of name and text.
 pub const BUILT_IN_LABS: [(&str, &str); 4] = [
     ("acceptance", include_str!("../../../labs/acceptance.toml")),
     ("bufferbloat", include_str!("../../../labs/bufferbloat.toml")),
@@ -39,10 +39,10 @@ pub const BUILT_IN_LABS: [(&str, &str); 4] = [
     ("lossy", include_str!("../../../labs/lossy.toml")),
 ];
 
-/// Reads a lab: one of [`BUILT_IN_LABS`] by its name, or a file that holds a lab and nothing else.
+/// Reads a lab: one of [`BUILT_IN_LABS`] by name, or a lab file.
 ///
 /// # Errors
-/// It cannot be read, is not TOML, or all [`LabFileErrors`] in it.
+/// The file cannot be read or is not TOML, or has [`LabFileErrors`].
 pub fn load_lab(path: &Path) -> anyhow::Result<Lab> {
     let built_in = BUILT_IN_LABS.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| (*text).to_owned());
     let text = built_in.map_or_else(|| fs::read_to_string(path), Ok).with_context(|| {
@@ -56,10 +56,10 @@ pub fn load_lab(path: &Path) -> anyhow::Result<Lab> {
     })
 }
 
-/// Makes a lab of the table of a file.
+/// Reads a lab from the table of a file.
 ///
 /// # Errors
-/// Every mistake in it.
+/// All errors in the table.
 pub fn parse_lab(mut table: Table) -> Result<Lab, LabFileErrors> {
     let mut mistakes = LabFileErrors::default();
     for key in table.keys().filter(|key| !LAB_KEYS.contains(&key.as_str())) {
@@ -103,7 +103,7 @@ fn read_name(value: Option<Value>, mistakes: &mut LabFileErrors) -> Option<Strin
     None
 }
 
-/// An integer, or beyond what TOML can say, a string.
+/// Reads an integer, or a string for values beyond TOML's integers.
 fn read_seed(value: &Value, mistakes: &mut LabFileErrors) -> Option<u64> {
     let seed = match value {
         Value::Integer(seed) => u64::try_from(*seed).ok(),
@@ -123,7 +123,7 @@ where
     table.remove(key).map_or_else(|| Some(T::default()), |value| mistakes.read_value(key, &value, expected))
 }
 
-/// `default.host` and `default.link`.
+/// Reads the tables `default.host` and `default.link`.
 fn read_defaults(value: Option<Value>, mistakes: &mut LabFileErrors) -> [Table; 2] {
     const KEYS: [&str; 2] = ["host", "link"];
     let mut defaults = BTreeMap::from_iter(mistakes.read_tables("default", value));
@@ -133,7 +133,7 @@ fn read_defaults(value: Option<Value>, mistakes: &mut LabFileErrors) -> [Table; 
     KEYS.map(|key| defaults.remove(key).unwrap_or_default())
 }
 
-/// Every host has to reach every other. Ways lead back as they lead there.
+/// Verifies that every host reaches every other. Routes are symmetric in reachability.
 fn check_reachability(lab: &Lab, mistakes: &mut LabFileErrors) {
     for from in lab.hosts.keys() {
         let steps = routes::next_hops(lab, from);
@@ -145,11 +145,12 @@ fn check_reachability(lab: &Lab, mistakes: &mut LabFileErrors) {
     }
 }
 
-/// What names the variant of a table: a queue's kind, a loss's model. With another one, other keys mean something.
+/// Keys that select the variant of a table: the kind of a queue, the model of a loss. The other keys depend on the
+/// variant.
 const VARIANT_KEYS: [&str; 2] = ["kind", "model"];
 
-/// `base`, changed to what `over` says. A table inside is merged in the same way, unless it says its own kind or model: then
-/// it stands for itself.
+/// Merges `over` into `base`. Inner tables are merged recursively, except that a table with its own kind or model
+/// replaces the inherited one.
 #[must_use]
 pub fn merge_tables(mut base: Table, over: &Table) -> Table {
     for (key, value) in over {
@@ -164,7 +165,7 @@ pub fn merge_tables(mut base: Table, over: &Table) -> Table {
     base
 }
 
-/// Without what is switched off by `false`: so a link does without what it would inherit. (`down = false` is a value.)
+/// Removes keys with the value `false`, which disable an inherited value. (`down = false` is a value.)
 #[must_use]
 pub fn remove_disabled_keys(mut table: Table) -> Table {
     table.retain(|key, value| key == "down" || *value != Value::Boolean(false));

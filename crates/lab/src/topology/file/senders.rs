@@ -1,4 +1,4 @@
-//! Hosts that a queue knows as senders: their addresses, looked up when all links are known.
+//! Resolves the addresses of hosts named by queues, after all links are known.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::topology::Lab;
 use crate::topology::file::mistakes::LabFileErrors;
 use crate::topology::plan::NetworkPlan;
 
-/// The addresses of each host.
+/// Addresses of each host.
 type HostAddresses = BTreeMap<String, Vec<u32>>;
 
-/// Gives the senders that queues name their addresses; notes those that are no hosts.
+/// Fills in the addresses of the hosts named by queues, and reports unknown hosts.
 pub fn resolve_senders(lab: &mut Lab, mistakes: &mut LabFileErrors) {
     let plan = NetworkPlan::new(lab);
     let of = |host: &String| plan.ends_of(host).map(|(_, here, _)| here.address.to_bits()).collect();
@@ -34,7 +34,7 @@ fn resolve_in_link(
     addresses: &HostAddresses,
     mistakes: &mut LabFileErrors,
 ) {
-    // What both directions say is wrong once.
+    // A queue shared by both directions is reported once.
     let shared = sender_hosts_mut(forward).is_some() && sender_hosts_mut(forward) == sender_hosts_mut(reverse);
     let mut again = LabFileErrors::default();
     resolve_in_direction(at, forward, addresses, mistakes);

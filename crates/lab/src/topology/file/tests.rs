@@ -10,7 +10,7 @@ fn lab(text: &str) -> Result<Lab, String> {
     parse_lab(text.parse().unwrap()).map_err(|mistakes| mistakes.to_string())
 }
 
-/// What is wrong with two hosts and a link `wan` between them that says this.
+/// Returns the errors of a lab of two hosts and a link `wan` with these keys.
 fn link_errors(link: &str) -> String {
     let hosts = "lab = 1\nname = \"x\"\n[host.a]\n[host.b]\n";
     lab(&format!("{hosts}[link.wan]\nends = [\"a\", \"b\"]\n{link}")).unwrap_err()
@@ -238,7 +238,7 @@ fn how_a_host_recovers_is_its_own_matter() {
     );
 }
 
-/// They had the path of their key only.
+/// Errors have the path of their key only; the file adds the line.
 #[test]
 fn mistakes_of_a_file_have_their_lines() {
     let path = std::env::temp_dir().join(format!("ekiden-lab-lines-{}.toml", std::process::id()));
@@ -274,7 +274,7 @@ fn mistakes_of_the_queue_that_shares() {
     }
 }
 
-/// Each key of priority drop with a value that makes no sense.
+/// Each key of priority drop with a value out of range.
 #[test]
 fn mistakes_of_priority_drop() {
     let mistakes = |kind: &str, keys: &str, key: &str, value: &str| {
@@ -315,7 +315,7 @@ fn mistakes_of_priority_drop() {
     );
 }
 
-/// The addresses of a host on all of its links, in a link and in an event, also after it was written and read again.
+/// A queue knows all addresses of a host, in a link and in an event, also after the lab was written and read again.
 #[test]
 fn heavy_hosts_have_addresses() {
     let text = r#"

@@ -1,17 +1,17 @@
 //! Reads a table key by key, and reports every wrong key in plain words.
 //!
-//! serde stops at the first mistake, and uses the type names of Rust.
+//! serde stops at the first error, and reports Rust type names.
 
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-/// The path of a wrong key, and the problem.
+/// Path of a wrong key, and description of the problem.
 pub type KeyProblem = (String, String);
 
 /// Reads the value at the key `at`.
 ///
 /// # Errors
-/// Every key in it that is wrong, and the first one that is missing.
+/// Every wrong key in the value, and the first missing key.
 pub fn read_value<T: DeserializeOwned>(at: &str, value: &Value) -> Result<T, Vec<KeyProblem>> {
     let error = match value.clone().try_into() {
         Ok(read) => return Ok(read),
@@ -22,7 +22,7 @@ pub fn read_value<T: DeserializeOwned>(at: &str, value: &Value) -> Result<T, Vec
     for (key, value) in &table {
         let alone = Table::from_iter([(key.clone(), value.clone())]);
         match alone.try_into::<T>() {
-            // Others are missing beside it.
+            // Other keys are missing in this table of one key.
             Err(error) if missing_key(&error).is_none() => problems.push(key_problem(at, key, &error)),
             _ => drop(good.insert(key.clone(), value.clone())),
         }
@@ -37,15 +37,15 @@ pub fn read_value<T: DeserializeOwned>(at: &str, value: &Value) -> Result<T, Vec
     Err(problems)
 }
 
-/// The key that is not there, where an error is about one.
+/// Returns the missing key, if the error is about one.
 fn missing_key(error: &toml::de::Error) -> Option<&str> {
     error.message().strip_prefix("missing field `")?.strip_suffix('`')
 }
 
-/// The path of the key that an error is about, and the error in plain words. The key is below `at`, in `key`.
+/// Returns the path of the key that an error is about, and the error in plain words. The key is below `at`, in `key`.
 fn key_problem(at: &str, key: &str, error: &toml::de::Error) -> KeyProblem {
     let shown = error.to_string();
-    // Where toml knows the path, it is behind the message.
+    // toml appends the path, where known, to the message.
     let inside = shown.rsplit_once("\nin `").map_or(key, |(_, path)| path.trim_end().trim_end_matches('`'));
     let at = [at, inside].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".");
     match error.message().strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
@@ -57,12 +57,12 @@ fn key_problem(at: &str, key: &str, error: &toml::de::Error) -> KeyProblem {
     }
 }
 
-/// What follows the name of an unknown field.
+/// Describes an unknown key. `rest` is the remainder of serde's message.
 fn unknown_key_message(rest: &str) -> String {
     format!("is not a key; {}", rest.trim_start_matches(", ").replace('`', ""))
 }
 
-/// A message of serde in plain words.
+/// Rewrites a message of serde in plain words.
 #[must_use]
 pub fn plain_message(message: &str) -> String {
     let wrong = ["invalid type: ", "invalid value: "].iter().find_map(|begin| message.strip_prefix(begin));

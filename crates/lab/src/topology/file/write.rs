@@ -1,4 +1,4 @@
-//! A lab as a file that says everything, with no default left to guess.
+//! Writes a lab as a complete file, without relying on defaults.
 
 use toml::{Table, Value};
 
@@ -7,7 +7,7 @@ use crate::topology::file::{FORMAT_VERSION, conditions};
 use crate::topology::{Host, Lab, Link, LinkEvent};
 
 impl Lab {
-    /// A lab file that means exactly this lab, whatever the defaults of its reader are.
+    /// Returns a lab file that reads as exactly this lab, independent of defaults.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut table = Table::new();
@@ -34,7 +34,7 @@ fn host_table(host: &Host) -> Table {
     Table::try_from(host).unwrap_or_default()
 }
 
-/// Every key: what there is not is `false`, so that nothing is inherited.
+/// Returns a table with every key of the conditions. Absent values are `false`, so that nothing is inherited.
 fn conditions_table(conditions: &Conditions) -> Table {
     let mut table = Table::try_from(conditions).unwrap_or_default();
     for (key, _) in conditions::CONDITION_KEYS {
