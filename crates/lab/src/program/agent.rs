@@ -1,4 +1,4 @@
-//! What fetches files: curl or wget.
+//! Clients that fetch files: curl or wget.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,15 +8,15 @@ use crate::program::{ProgramInfo, curl, wget};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Agent {
-    /// curl: it knows every kind of proxy, and measures for itself.
+    /// curl, which supports every kind of proxy and measures transfer times.
     #[default]
     Curl,
-    /// wget: it knows HTTP proxies; the laboratory's own clock measures.
+    /// wget, which supports only HTTP proxies. The laboratory measures transfer times.
     Wget,
 }
 
 impl Agent {
-    /// What to install for it.
+    /// Returns the program and its package.
     #[must_use]
     pub const fn program_info(self) -> &'static ProgramInfo {
         match self {

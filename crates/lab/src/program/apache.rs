@@ -1,17 +1,18 @@
-//! Apache httpd, as a server of files.
+//! Apache httpd as a file server.
 
 use std::path::Path;
 
 use crate::program::ProgramInfo;
 
-/// What to install for it.
+/// Program and package of Apache httpd.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "apache", package: "apache2", executable: "apache2", version_arguments: &["-v"] };
 
-/// Where Debian keeps its modules.
+/// Module folder of the Debian package.
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-/// Serves `root` on port 80; everything it writes goes to `folder`. It refuses to work as root: `www-data` works for it.
+/// Returns a configuration that serves `root` on port 80 and writes all other files to `folder`. Apache does not serve
+/// as root, so it runs as `www-data`.
 #[must_use]
 pub fn configuration(folder: &Path, root: &Path) -> String {
     let (folder, root) = (folder.display(), root.display());

@@ -1,4 +1,4 @@
-//! The relays of a treatment, one at each host of the chain, and how the client reaches the first of them.
+//! Relays of a treatment, one on each host of the chain, and the route of the client to the first relay.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -16,24 +16,24 @@ use crate::topology::Lab;
 use crate::topology::network::{HostHandle, Network};
 use crate::topology::plan::NetworkPlan;
 
-/// What relays have to know of where they are.
+/// Environment of the relays of a run.
 #[derive(Clone, Copy)]
 pub struct RelayContext<'a> {
-    /// The hosts and wires.
+    /// Hosts and links of the running lab.
     pub network: &'a Network,
-    /// What they were made of.
+    /// The lab from which the network was built.
     pub lab: &'a Lab,
-    /// The client's address.
+    /// Address of the client.
     pub client: Ipv4Addr,
-    /// The server's address and port.
+    /// Address and port of the server.
     pub server: SocketAddrV4,
-    /// Where files of the run go.
+    /// Folder for files of the run.
     pub folder: &'a Path,
-    /// Where ekiden is; none if no treatment uses it.
+    /// Path of the ekiden binary; `None` if no treatment uses it.
     pub ekiden: Option<&'a Path>,
 }
 
-/// One place in the chain.
+/// A relay's position in the chain.
 struct ChainPosition<'a> {
     host: &'a HostHandle,
     index: usize,
@@ -43,10 +43,10 @@ struct ChainPosition<'a> {
     sides: Option<[RelaySide; 2]>,
 }
 
-/// Starts the relays of `treatment`, from the server's end, and says how the client reaches the first of them.
+/// Starts the relays of `treatment`, the last one first, and returns the route of the client to the first relay.
 ///
 /// # Errors
-/// A relay does not start, or a host is not there.
+/// A relay does not start, or a host does not exist.
 pub fn start_relays(treatment: &Treatment, around: RelayContext<'_>) -> anyhow::Result<(Vec<Service>, ClientRoute)> {
     let find = |name: &String| around.network.host(name).with_context(|| format!("there is no host {name}"));
     let hosts = treatment.chain.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
@@ -82,8 +82,8 @@ pub fn start_relays(treatment: &Treatment, around: RelayContext<'_>) -> anyhow::
     Ok((services, client_route(treatment, entrance)))
 }
 
-/// The sides of the relay at `place`, from 0: toward the client and toward the server. Between relays the profile is that of
-/// sections between relays.
+/// Returns the sides of the relay at `place`, from 0: toward the client and toward the server. Sides toward other
+/// relays use the profile of sections between relays.
 fn relay_sides(treatment: &Treatment, place: usize, around: RelayContext<'_>) -> anyhow::Result<[RelaySide; 2]> {
     let (chain, plan) = (&treatment.chain, NetworkPlan::new(around.lab));
     let side = |neighbour: Option<&String>, host: Ipv4Addr| {
@@ -108,7 +108,7 @@ fn client_route(treatment: &Treatment, entrance: SocketAddrV4) -> ClientRoute {
     }
 }
 
-/// How clients use the relays of a treatment.
+/// Returns the way in which clients use the relays of a treatment.
 #[must_use]
 pub fn proxy_kind(treatment: &Treatment) -> ProxyKind {
     if treatment.transparent {

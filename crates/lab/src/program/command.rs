@@ -1,37 +1,37 @@
-//! Any program at all as a relay: the file says its arguments, its port, and how clients use it.
+//! Arbitrary programs as relays. The experiment file has the arguments, the port, and the use by clients.
 
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a client uses a relay.
+/// Use of a relay by clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyKind {
-    /// As a SOCKS5 proxy.
+    /// SOCKS5 proxy.
     Socks,
-    /// As an HTTP proxy.
+    /// HTTP proxy.
     Http,
-    /// As a forwarder that knows the server.
+    /// Forwarder to a fixed server.
     Forward,
-    /// Not at all: it is in the way. Nothing a file can ask for, as a command has no rules.
+    /// Transparent interception. Not allowed in files, because a command has no firewall rules.
     #[serde(skip_deserializing)]
     Transparent,
 }
 
-/// What may stand in an argument for what only a running lab knows.
+/// Replaces placeholders in an argument.
 ///
-/// `{next}` is the next relay's `ADDRESS:PORT`, or the server's; `{server}` the server's; `{address}` the host's own
-/// address.
+/// `{next}` is the `ADDRESS:PORT` of the next relay, or of the server after the last relay; `{server}` is that of the
+/// server; `{address}` is the address of the host.
 #[must_use]
 pub fn expand_placeholders(argument: &str, own: Ipv4Addr, next: &str, server: &str) -> String {
     argument.replace("{next}", next).replace("{server}", server).replace("{address}", &own.to_string())
 }
 
-/// Reads `"tcp:PORT"`.
+/// Parses the port in `"tcp:PORT"`.
 ///
 /// # Errors
-/// It is something else.
+/// The text has another format.
 pub fn parse_ready_port(text: &str) -> Result<u16, String> {
     let port = text.strip_prefix("tcp:").and_then(|port| port.parse().ok());
     port.ok_or_else(|| format!(r#"{text:?} is not like "tcp:1080""#))

@@ -1,5 +1,5 @@
-//! Congestion controls that the kernel does not have by itself: loaded by ekiden before the laboratory moves into its
-//! sandbox, and unloaded at its end.
+//! Congestion controls missing in the kernel. ekiden loads them before the laboratory enters its sandbox, and unloads
+//! them at the end.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,10 +13,10 @@ use ekiden_sys::{congestion, netns, process, signal};
 use crate::experiment::read::ExperimentCell;
 use crate::program::service::last_lines;
 
-/// Those that `ekiden cc load` brings.
+/// Congestion controls available through `ekiden cc load`.
 const EKIDEN_PROVIDED: [&str; 7] = ["ctcp", "highspeed", "hybla", "westwood", "vegas", "scalable", "bic"];
 
-/// All that some cells ask for, of groups and of hosts.
+/// Returns the congestion controls of all groups and hosts of the cells.
 #[must_use]
 pub fn required_controls(cells: &[&ExperimentCell]) -> BTreeSet<String> {
     let groups = cells.iter().flat_map(|cell| &cell.spec.workload.group).map(|group| &group.congestion);
@@ -24,31 +24,31 @@ pub fn required_controls(cells: &[&ExperimentCell]) -> BTreeSet<String> {
     groups.chain(hosts).cloned().collect()
 }
 
-/// Whether figures may depend on ekiden, because it brings one of these.
+/// Returns whether results may depend on the ekiden binary, because it provides one of these.
 #[must_use]
 pub fn needs_ekiden(wanted: &BTreeSet<String>) -> bool {
     wanted.iter().any(|name| EKIDEN_PROVIDED.contains(&name.as_str()))
 }
 
-/// Congestion controls that were loaded. Dropped by the process that loaded them, and also when that is killed with all that it
-/// forked, they are unloaded.
+/// Loaded congestion controls. They are unloaded when the process that loaded them drops this value, and also when that
+/// process is killed with its children.
 #[derive(Debug)]
 pub struct LoadedControls {
     names: Vec<String>,
-    /// Who unloads them, once nobody holds the other end of its standard input.
+    /// Process that unloads them when all write ends of its stdin are closed.
     unloader: Option<Child>,
     owner: u32,
 }
 
-/// Waits until its standard input ends, and unloads. It has to be there before the sandbox is: who has moved into another pid
-/// namespace, whose head has ended, cannot start anybody (`pid_namespaces(7)`).
+/// Waits for the end of stdin, then unloads. It must start before the sandbox: after the init process of its pid
+/// namespace has ended, a process cannot fork (`pid_namespaces(7)`).
 const UNLOAD_SCRIPT: &str = r#"cat > /dev/null; exec "$0" cc unload "$@" > /dev/null"#;
 
 impl LoadedControls {
-    /// Loads those of `wanted` that the kernel does not have. To be called outside of the sandbox.
+    /// Loads the controls of `wanted` that the kernel lacks. Must be called outside of the sandbox.
     ///
     /// # Errors
-    /// One is not there, and there is no ekiden or it does not bring it; the text says what to do.
+    /// A control is missing, and ekiden is missing or does not provide it. The error names the remedy.
     pub fn load(wanted: &BTreeSet<String>, ekiden: Option<&Path>) -> anyhow::Result<Self> {
         let mut loaded = Self { names: Vec::new(), unloader: None, owner: std::process::id() };
         for name in wanted.iter().filter(|name| !is_available(name)) {
@@ -80,15 +80,15 @@ impl LoadedControls {
         Ok(loaded)
     }
 
-    /// Has everything that was loaded unloaded in the end.
+    /// Replaces the unloader by one for all names loaded so far.
     fn start_unloader(&mut self, ekiden: &Path, name: &str) -> anyhow::Result<()> {
         self.names.push(name.to_owned());
         let mut command = Command::new("sh");
-        // In a group of its own, out of reach of the terminal's interrupts.
+        // A separate process group, so that interrupts of the terminal do not reach the unloader.
         command.args(["-c", UNLOAD_SCRIPT]).arg(ekiden).args(&self.names).stdin(Stdio::piped()).process_group(0);
         let caretaker = command.spawn().context("sh")?;
         if let Some(mut before) = self.unloader.replace(caretaker) {
-            // Of fewer names: it goes without having done anything.
+            // The old unloader has fewer names. It is killed before it unloads any.
             signal::kill_group(before.id())?;
             before.wait()?;
         }
@@ -98,7 +98,7 @@ impl LoadedControls {
 
 impl Drop for LoadedControls {
     fn drop(&mut self) {
-        // Whoever was forked has a copy, and only lets go of the pipe.
+        // A forked child has a copy of this value. It must only close the pipe.
         let Some(mut caretaker) = self.unloader.take().filter(|_| self.owner == std::process::id()) else { return };
         drop(caretaker.stdin.take());
         if !caretaker.wait().is_ok_and(|status| status.success()) {
@@ -108,12 +108,12 @@ impl Drop for LoadedControls {
     }
 }
 
-/// Mounts a BPF file system where the host has none: `ekiden cc load` pins objects in it. The mount is in a mount namespace of
-/// this process, so the mounts of the host do not change. The kernel removes the file system and its pins with the last
-/// process of the laboratory (`mount_namespaces(7)`).
+/// Mounts a BPF file system if the host has none, because `ekiden cc load` pins objects in it. The mount is in a mount
+/// namespace of this process, so the mounts of the host do not change. The kernel removes the file system and its pins
+/// with the last process of the laboratory (`mount_namespaces(7)`).
 fn ensure_bpf_file_system() -> anyhow::Result<()> {
     let place = Path::new("/sys/fs/bpf");
-    // Users who are not root cannot mount it, and `ekiden cc load` tells them what it needs.
+    // Other users than root cannot mount it; `ekiden cc load` reports the missing privileges.
     if process::effective_uid() != 0 || netns::is_bpf_file_system(place)? {
         return Ok(());
     }
@@ -122,7 +122,8 @@ fn ensure_bpf_file_system() -> anyhow::Result<()> {
     netns::mount_bpf(place).with_context(|| format!("cannot mount a BPF file system on {}", place.display()))
 }
 
-/// Whether connections can have it, also by a module that the kernel loads for the asking. What only root may choose is there.
+/// Returns whether connections can use a congestion control, including modules that the kernel loads on demand. A
+/// control restricted to root counts as available.
 fn is_available(name: &str) -> bool {
     !congestion::check_available(name).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
@@ -158,7 +159,7 @@ mod tests {
         };
         let error = format!("{:#}", LoadedControls::load(&names(&[name]), None).unwrap_err());
         assert!(error.contains("--ekiden PATH"), "{error}");
-        // A program that fails, whatever it is asked.
+        // A program that always fails.
         let error = LoadedControls::load(&names(&[name]), Some(Path::new("/bin/false"))).unwrap_err().to_string();
         assert!(error.contains(&format!("`ekiden cc load {name}` failed: it printed nothing")), "{error}");
         let error = LoadedControls::load(&names(&[name]), Some(Path::new("/bin/true"))).unwrap_err().to_string();
@@ -170,8 +171,8 @@ mod tests {
         let folder =
             TempDir::create(&std::env::temp_dir(), &format!("ekiden-lab-test-{}-cc", std::process::id())).unwrap();
         let (script, said) = (folder.path().join("ekiden"), folder.path().join("said"));
-        // A shell writes the script: a program that another test starts meanwhile would hold a copy of our descriptor, and
-        // the kernel executes nothing that is open for writing (execve(2), ETXTBSY).
+        // A shell writes the script: a child of another test could inherit our descriptor, and the kernel does not
+        // execute a file that is open for writing (execve(2), ETXTBSY).
         let write = "printf '#!/bin/sh\\necho \"$@\" >> %s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"";
         let written = Command::new("sh").args(["-c", write]).args([&script, &said]).status().unwrap();
         assert!(written.success());

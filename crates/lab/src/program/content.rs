@@ -1,7 +1,7 @@
-//! The files that servers serve: every block says where it belongs, and what arrives is compared with what was sent.
+//! Files for servers, and the comparison of received data with them. Every block has its offset.
 //!
-//! A comparison with the file itself costs a tenth of a cryptographic digest, so that the judge takes no part of the
-//! machine that the judged need; and it says at which byte they differ.
+//! A comparison with the file takes a tenth of the CPU time of a cryptographic digest, so that the check uses little of
+//! the machine under test, and it yields the offset of the first difference.
 
 use std::fs::{File, Permissions};
 use std::io::{BufWriter, Read, Write};
@@ -15,22 +15,22 @@ use crate::dice::SeededRng;
 const BLOCK: usize = 4096;
 const PERIOD: usize = 1 << 20;
 
-/// A file that servers serve. It does not compress: it repeats itself after 1 MiB only, and never wholly.
+/// A file for servers. It does not compress: its content has a period of 1 MiB, with a different offset in every block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
-    /// The folder it is in.
+    /// Folder of the file.
     pub folder: PathBuf,
-    /// Its name in that folder.
+    /// File name, from the size.
     pub name: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 impl Content {
-    /// Makes it in `folder` unless it is there; readable by everybody.
+    /// Creates the file in `folder`, readable by all users, unless it exists.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file cannot be written.
     pub fn create(folder: &Path, bytes: u64) -> anyhow::Result<Self> {
         let content = Self { folder: folder.to_owned(), name: format!("{bytes}.bin"), bytes };
         let path = content.path();
@@ -42,16 +42,16 @@ impl Content {
         Ok(content)
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.folder.join(&self.name)
     }
 
-    /// Something that compares what arrives with it.
+    /// Opens the file for a comparison with received data.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file cannot be opened.
     pub fn comparison(&self) -> anyhow::Result<ContentComparison<File>> {
         Ok(ContentComparison::new(File::open(self.path())?))
     }
@@ -72,7 +72,7 @@ fn write_content(mut to: impl Write, bytes: u64) -> std::io::Result<()> {
     to.flush()
 }
 
-/// Compares what arrives, piece by piece, with what it should be.
+/// Compares received data with the expected content, chunk by chunk.
 #[derive(Debug)]
 pub struct ContentComparison<R> {
     expected: R,
@@ -81,15 +81,15 @@ pub struct ContentComparison<R> {
 }
 
 impl<R: Read> ContentComparison<R> {
-    /// With what `wanted` reads.
+    /// Creates a comparison with the content of `expected`.
     pub const fn new(expected: R) -> Self {
         Self { expected, buffer: Vec::new(), offset: 0 }
     }
 
-    /// Takes the next piece.
+    /// Compares the next chunk.
     ///
     /// # Errors
-    /// It differs, or is more than there should be.
+    /// The chunk differs, or exceeds the expected content.
     pub fn compare(&mut self, arrived: &[u8]) -> anyhow::Result<()> {
         self.buffer.resize(arrived.len(), 0);
         self.expected.read_exact(&mut self.buffer).map_err(|_| anyhow::anyhow!("more arrived than was sent"))?;

@@ -1,4 +1,4 @@
-//! curl, the client: its arguments, and what it says about a transfer.
+//! curl as client: arguments and transfer reports.
 
 use std::net::SocketAddrV4;
 use std::time::Duration;
@@ -7,30 +7,30 @@ use serde::Deserialize;
 
 use crate::program::ProgramInfo;
 
-/// What to install for it.
+/// Program and package of curl.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "curl", package: "curl", executable: "curl", version_arguments: &["--version"] };
 
-/// How a client reaches a server.
+/// Route of a client to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientRoute {
-    /// By itself.
+    /// A direct connection.
     Direct,
     /// Through a SOCKS5 proxy (RFC 1928).
     Socks(SocketAddrV4),
-    /// Through an HTTP proxy; that fetches `ftp://` URLs too.
+    /// Through an HTTP proxy, which also fetches `ftp://` URLs.
     Http(SocketAddrV4),
-    /// Through an HTTP proxy that is asked for a tunnel (`CONNECT`, RFC 9110 section 9.3.6).
+    /// Through a tunnel of an HTTP proxy (`CONNECT`, RFC 9110 section 9.3.6).
     Tunnel(SocketAddrV4),
-    /// Through a forwarder that knows the server; the client connects to it instead.
+    /// Through a forwarder to a fixed server; the client connects to the forwarder instead.
     Forwarder(SocketAddrV4),
 }
 
-/// The arguments of one transfer: the body goes to standard output, what curl says about it to standard error.
+/// Returns the arguments of a transfer. The body goes to stdout, the report of curl to stderr.
 #[must_use]
 pub fn arguments(url: &str, via: ClientRoute, timeout: Duration) -> Vec<String> {
     let seconds = format!("{:.3}", timeout.as_secs_f64());
-    // --disable: no .curlrc; --noproxy '': nothing of the environment.
+    // --disable ignores .curlrc; --noproxy '' ignores the environment.
     let fixed = ["--disable", "--silent", "--show-error", "--fail", "--noproxy", "", "--output", "-"];
     let mut all: Vec<String> = fixed.map(str::to_owned).into();
     all.extend(["--max-time".into(), seconds, "--write-out".into(), "%{stderr}%{json}\n".into()]);
@@ -45,36 +45,36 @@ pub fn arguments(url: &str, via: ClientRoute, timeout: Duration) -> Vec<String> 
     all
 }
 
-/// The exit status of a curl whose time was up.
+/// Exit status of curl after a timeout.
 pub const TIMEOUT_EXIT_CODE: i32 = 28;
 
-/// What curl says about a transfer.
+/// Transfer report of curl.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct CurlReport {
-    /// curl's exit status: 0 is success.
+    /// Exit status of curl: 0 for success.
     pub exitcode: i32,
-    /// What went wrong, if anything.
+    /// Error message, after a failure.
     #[serde(default)]
     pub errormsg: Option<String>,
-    /// The whole transfer, from start to the last byte, in seconds.
+    /// Duration of the transfer until the last byte, in seconds.
     #[serde(rename = "time_total")]
     pub seconds: f64,
-    /// From start to the first byte of the answer, in seconds.
+    /// Time until the first byte of the response, in seconds.
     #[serde(rename = "time_starttransfer")]
     pub first_byte: f64,
-    /// Bytes of the body.
+    /// Size of the body, in bytes.
     #[serde(rename = "size_download")]
     pub bytes: u64,
-    /// The port of its end of the connection; older ones do not say.
+    /// Local port of the connection; 0 from old versions of curl.
     #[serde(default, rename = "local_port")]
     pub port: u16,
 }
 
 impl CurlReport {
-    /// Reads what curl wrote to standard error: messages, if any, then one JSON object.
+    /// Parses the stderr of curl: messages, if any, then one JSON object.
     ///
     /// # Errors
-    /// There is no such object; the text quotes what there is.
+    /// There is no such object. The error quotes the text.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let object = text.lines().rev().find(|line| line.starts_with('{'));
         object
@@ -82,10 +82,10 @@ impl CurlReport {
             .ok_or_else(|| anyhow::anyhow!("curl said nothing about the transfer: {}", text.trim()))
     }
 
-    /// The same, if it says that the transfer succeeded.
+    /// Returns the report if the transfer succeeded.
     ///
     /// # Errors
-    /// The transfer failed; with curl's words.
+    /// The transfer failed. The error has curl's message.
     pub fn into_success(self) -> anyhow::Result<Self> {
         match (self.exitcode, &self.errormsg) {
             (0, _) => Ok(self),

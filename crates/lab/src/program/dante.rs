@@ -1,17 +1,18 @@
-//! dante, a SOCKS server.
+//! Dante as a SOCKS proxy.
 
 use std::net::Ipv4Addr;
 
 use crate::program::ProgramInfo;
 
-/// What to install for it.
+/// Program and package of Dante.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "dante", package: "dante-server", executable: "danted", version_arguments: &["-v"] };
 
-/// The port it listens on.
+/// Listening port of the proxy.
 pub const PORT: u16 = 1080;
 
-/// A server at `address` that goes on to the one at `next`, or to targets itself. It wants one keyword in a line.
+/// Returns the configuration of a proxy at `address` that connects through the proxy at `next`, or directly. Dante
+/// requires one keyword per line.
 #[must_use]
 pub fn configuration(address: Ipv4Addr, next: Option<Ipv4Addr>) -> String {
     let route = next.map_or_else(String::new, |next| {

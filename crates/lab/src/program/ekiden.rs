@@ -1,4 +1,4 @@
-//! ekiden itself: the released binary, as a relay.
+//! ekiden, the program under test, as a relay.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -11,20 +11,20 @@ use sha2::{Digest, Sha256};
 use crate::program::program_version;
 use crate::program::transparent::RelaySide;
 
-/// What clients and the relay before it speak with it.
+/// Protocol between a relay and the client or relay before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ListenerKind {
-    /// SOCKS5.
+    /// SOCKS5 proxy.
     Socks,
     /// HTTP proxy.
     Http,
-    /// Nothing: the first relay forwards to the server.
+    /// Plain TCP: the first relay forwards to the server.
     Tcp,
 }
 
 impl ListenerKind {
-    /// What ekiden calls a listener for it.
+    /// Returns the `kind` of the listener in ekiden's configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl ListenerKind {
         }
     }
 
-    /// The port it listens on.
+    /// Returns the listening port.
     #[must_use]
     pub const fn port(self) -> u16 {
         match self {
@@ -45,18 +45,18 @@ impl ListenerKind {
     }
 }
 
-/// The settings of sections between relays.
+/// Profile of sections between relays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "the name of a profile, or a table of what is in one, like { tune = false }")]
 pub enum ProfileChoice {
-    /// One that ekiden brings.
+    /// A profile built into ekiden, by name.
     Named(String),
-    /// One of the treatment's own.
+    /// Settings of a profile specific to the treatment.
     Own(toml::Table),
 }
 
 impl ProfileChoice {
-    /// What it is called in a configuration.
+    /// Returns the name of the profile in a configuration.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -65,7 +65,7 @@ impl ProfileChoice {
         }
     }
 
-    /// What has to be in a configuration that names it.
+    /// Returns the definition of the profile for a configuration, or an empty text for a built-in profile.
     #[must_use]
     pub fn definition(&self) -> String {
         match self {
@@ -75,8 +75,8 @@ impl ProfileChoice {
     }
 }
 
-/// A relay that goes on to the one at `next`, or to targets itself. `profile` is for sections between relays: to the next
-/// one, and, if it is not the `first`, from the one before.
+/// Returns the configuration of a relay that connects to the relay at `next`, or directly. `profile` applies to
+/// sections between relays: to the next relay, and from the previous relay unless this is the `first`.
 #[must_use]
 pub fn configuration(mode: ListenerKind, next: Option<Ipv4Addr>, first: bool, profile: Option<&str>) -> String {
     let (kind, port) = (mode.name(), mode.port());
@@ -95,7 +95,7 @@ pub fn configuration(mode: ListenerKind, next: Option<Ipv4Addr>, first: bool, pr
     text
 }
 
-/// The program and its arguments for a relay with the configuration in `file`, behind what `wrap` says.
+/// Returns program and arguments of a relay with the configuration `file`, prefixed with the command `wrap`.
 #[must_use]
 pub fn command_line(wrap: &[String], binary: &Path, file: &str) -> (PathBuf, Vec<String>) {
     let own = [binary.display().to_string(), "run".into(), "-c".into(), file.into()];
@@ -104,10 +104,10 @@ pub fn command_line(wrap: &[String], binary: &Path, file: &str) -> (PathBuf, Vec
     (program, words.collect())
 }
 
-/// The first port of listeners that rules steer to.
+/// Port of the first transparent listener.
 pub const TRANSPARENT_PORT: u16 = 7001;
 
-/// A relay in the way of packets, with a listener for what comes in on each of its sides.
+/// Returns the configuration of a transparent relay, with one listener per side.
 #[must_use]
 pub fn transparent_configuration(sides: &[RelaySide; 2]) -> String {
     let profile =
@@ -124,10 +124,10 @@ pub fn transparent_configuration(sides: &[RelaySide; 2]) -> String {
     text
 }
 
-/// Finds the binary: `given` by flag or environment, else beside the running executable.
+/// Finds the binary: `given` by flag or environment, else in the folder of the running executable.
 ///
 /// # Errors
-/// There is none; the text says what to do.
+/// There is no binary. The error names the remedy.
 pub fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(given) = given {
         anyhow::ensure!(given.is_file(), "there is no ekiden at {}", given.display());
@@ -143,7 +143,7 @@ pub fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(beside)
 }
 
-/// Its version and the beginning of the SHA-256 of the file: versions do not change with every build.
+/// Returns the version and the start of the SHA-256 of the binary, because versions do not change with every build.
 ///
 /// # Errors
 /// The file cannot be read.

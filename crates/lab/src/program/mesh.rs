@@ -1,8 +1,8 @@
-//! Relays that all know each other, and the one that chooses the path through them.
+//! A full mesh of relays, with one relay that selects the path.
 //!
-//! The chooser stands at the chain's one host, takes clients, and has a route: `path = "auto"`, or one fixed path. Every other
-//! relay has a `section` listener and admits all the others by their keys, so that any path through them can be taken. The
-//! chooser logs in JSON: what it says when a session ends tells which path was taken.
+//! The chooser runs on the single host of the chain, accepts clients, and has a route: `path = "auto"` or one fixed
+//! path. Every other relay has a `section` listener and admits all others by key, so that every path through them is
+//! possible. The chooser logs in JSON; its record of the end of a session has the path.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -22,26 +22,26 @@ use crate::program::write_secret;
 /// Name of the path without relays.
 pub const DIRECT: &str = "direct";
 
-/// Which path the chooser takes.
+/// Path setting of the chooser.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "\"auto\", [\"direct\"], or names of relays in order, like [\"a\", \"b\"]")]
 pub enum PathSetting {
-    /// Whichever ekiden chooses.
+    /// Selection by ekiden.
     Auto(AutoKeyword),
-    /// Always this one: names of relays in order, or `direct`.
+    /// A fixed path: names of relays in order, or `direct`.
     Fixed(Vec<String>),
 }
 
-/// The word for it.
+/// The keyword `auto` in a lab file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AutoKeyword {
-    /// The word.
+    /// Path selection by ekiden.
     Auto,
 }
 
 impl PathSetting {
-    /// What a fixed path is called: `direct`, or its relays joined by `-`.
+    /// Returns the name of a fixed path: `direct`, or its relays joined by `-`.
     #[must_use]
     pub fn name(&self) -> Option<String> {
         match self {
@@ -50,7 +50,7 @@ impl PathSetting {
         }
     }
 
-    /// Whether it can be taken through `relays`.
+    /// Returns whether the path only uses `relays`, each at most once.
     #[must_use]
     pub fn is_valid_for(&self, relays: &[String]) -> bool {
         let Self::Fixed(path) = self else { return true };
@@ -60,20 +60,20 @@ impl PathSetting {
     }
 }
 
-/// The relays of a run, the chooser first, with their files written.
+/// Relays of a run, the chooser first, with their files written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RelayMesh(Vec<SectionRelay>);
 
-/// Where the chooser's log is.
+/// Returns the path of the chooser's log.
 #[must_use]
 pub fn log_path(folder: &path::Path, chooser: &str) -> path::PathBuf {
     folder.join(format!("ekiden-{chooser}.log"))
 }
 
-/// Starts the relays of `treatment`, the chooser last, and says how the client reaches it.
+/// Starts the relays of `treatment`, the chooser last. Returns them with `via`, the route of the client.
 ///
 /// # Errors
-/// A relay does not start, or a host is not there.
+/// A relay does not start, or a host does not exist.
 pub fn start_relays(
     treatment: &Treatment,
     around: RelayContext<'_>,
@@ -118,7 +118,7 @@ impl RelayMesh {
         Ok(Self(relays))
     }
 
-    /// The configuration of the relay at `place`; the chooser's is 0.
+    /// Returns the configuration of the relay at `place`; the chooser is at 0.
     fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddrV4) -> String {
         let own = &self.0[place];
         let way_in = if place == 0 {
@@ -127,7 +127,7 @@ impl RelayMesh {
             section::section_listener(own, treatment)
         };
         let mut text = own.config_header() + &way_in;
-        // Nobody goes on to the chooser: it takes clients only.
+        // The chooser is not a next hop: it only accepts clients.
         let others = self.0.iter().skip(1).filter(|other| other.name != own.name);
         others.for_each(|other| text.push_str(&other.relay_table(treatment)));
         if place == 0 {

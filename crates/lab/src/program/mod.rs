@@ -1,4 +1,4 @@
-//! The real programs: servers, proxies and clients, how each is configured, started and found ready.
+//! External programs of experiments: configures, starts and supervises servers, proxies and clients.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io::{Read, Write};
@@ -38,27 +38,27 @@ pub mod vtun;
 pub mod wget;
 pub mod writer;
 
-/// A program that somebody has to install.
+/// An external program and its package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramInfo {
-    /// What people call it.
+    /// Name in reports and error messages.
     pub name: &'static str,
-    /// The Debian package it is in.
+    /// Debian package of the program.
     pub package: &'static str,
-    /// The name of its executable.
+    /// File name of the executable.
     pub executable: &'static str,
-    /// The arguments that make it print its version; none if nothing does: then its package is asked.
+    /// Arguments that print the version. If empty, the version is that of the package.
     pub version_arguments: &'static [&'static str],
 }
 
-/// Servers are often in folders that are in the path of root only.
+/// Folders with servers that are often only in the path of root.
 const SERVER_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 impl ProgramInfo {
-    /// Where it is installed.
+    /// Returns the path of the executable.
     ///
     /// # Errors
-    /// It is not; the text says which package has it.
+    /// The program is not installed. The error names its package.
     pub fn find(&self) -> anyhow::Result<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).chain(SERVER_FOLDERS.iter().map(PathBuf::from));
@@ -67,10 +67,10 @@ impl ProgramInfo {
         })
     }
 
-    /// What it says its version is, in one line.
+    /// Returns the version of the program, in one line.
     ///
     /// # Errors
-    /// It is not installed.
+    /// The program is not installed.
     pub fn installed_version(&self) -> anyhow::Result<String> {
         let executable = self.find()?;
         Ok(match self.version_arguments {
@@ -80,7 +80,8 @@ impl ProgramInfo {
     }
 }
 
-/// The first line that a program prints when asked for its version: to standard output, or error, or even input (vsftpd).
+/// Returns the first line that a program prints, or `unknown`. The output may go to stdout, to stderr, or even to stdin
+/// (vsftpd).
 #[must_use]
 pub fn program_version(executable: &Path, arguments: &[&str]) -> String {
     let printed = || -> std::io::Result<String> {
@@ -88,7 +89,7 @@ pub fn program_version(executable: &Path, arguments: &[&str]) -> String {
         let mut command = Command::new(executable);
         command.args(arguments).stdin(writer.try_clone()?).stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn()?;
-        // It holds the other ends of the pipe.
+        // `command` holds the write ends of the pipe.
         drop(command);
         let mut text = Vec::new();
         reader.read_to_end(&mut text)?;
@@ -99,19 +100,19 @@ pub fn program_version(executable: &Path, arguments: &[&str]) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("unknown").to_owned()
 }
 
-/// Whether there is but one user here: then this is a user namespace of an ordinary one (`user_namespaces(7)`), and a
-/// program that starts as root cannot become another.
+/// Returns whether only one uid is mapped: then this is a user namespace of an unprivileged user
+/// (`user_namespaces(7)`), and a program started as root cannot change its user.
 #[must_use]
 pub fn is_rootless() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().nth(2) == Some("1")
 }
 
-/// Gives programs of this mount namespace shared memory of their own (shm_overview(7)): what they leave there when they are
-/// killed, as squid does, is gone with the lab, and nobody outside meets them by name. To be called inside the sandbox.
+/// Mounts private shared memory for the programs of this mount namespace (shm_overview(7)). Objects left by killed
+/// programs, such as squid, vanish with the lab and are invisible outside. Must be called inside the sandbox.
 ///
 /// # Errors
-/// The kernel's, from mount(2).
+/// mount(2) failed.
 pub fn mount_private_shm() -> anyhow::Result<()> {
     let folder = Path::new("/dev/shm");
     if folder.is_dir() {
@@ -121,13 +122,13 @@ pub fn mount_private_shm() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Covers `/run` by an empty file system, but for the folder that is the first word, makes the folder that is the second, and
-/// becomes the program that the others are.
+/// Mounts a tmpfs over `/run`, keeps the folder `$1` visible, creates the folder `$2`, and executes the remaining
+/// arguments.
 const PRIVATE_RUN_SCRIPT: &str =
     r#"cd "$1" && mount -t tmpfs tmpfs /run && mkdir -p "$1" "$2" && mount -c --bind . "$1" && shift 2 && exec "$@""#;
 
-/// A command line for a program that has to find, or writes, files in `/run` which are nobody's to make: it gets a `/run` of
-/// its own, in a mount namespace that ends with it, in which there are `folder`, where the run keeps its files, and `made`.
+/// Returns a command line that gives a program a private `/run`, in a mount namespace that ends with the program. In it
+/// are `folder`, for the files of the run, and the new directory `made`.
 #[must_use]
 pub fn with_private_run_dir(
     folder: &Path,
@@ -140,19 +141,19 @@ pub fn with_private_run_dir(
     ("unshare".into(), shell.into_iter().chain(words).chain(arguments).collect())
 }
 
-/// Writes a file that nobody else may read.
+/// Writes a new file with mode 0600.
 ///
 /// # Errors
-/// The file system's.
+/// The file exists, or cannot be written.
 pub fn write_secret(file: &Path, text: &str) -> anyhow::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
     Ok(file.write_all(text.as_bytes())?)
 }
 
-/// Runs a program to its end.
+/// Runs a program and waits for its end.
 ///
 /// # Errors
-/// It cannot be started, or fails; with its last words.
+/// The program cannot be started, or fails. The error has the last lines of its stderr.
 pub fn run_to_completion(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| name.clone())?;

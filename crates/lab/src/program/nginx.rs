@@ -1,4 +1,4 @@
-//! nginx, as a server of files.
+//! nginx as a file server.
 
 use std::path::Path;
 
@@ -6,15 +6,16 @@ use ekiden_proto::units::Rate;
 
 use crate::program::ProgramInfo;
 
-/// What to install for it.
+/// Program and package of nginx.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "nginx", package: "nginx-light", executable: "nginx", version_arguments: &["-v"] };
 
-/// Serves `root` on port 80, each connection at `rate` if there is one; everything it writes goes to `folder`.
+/// Returns a configuration that serves `root` on port 80, with an optional `rate` per connection, and writes all other
+/// files to `folder`.
 #[must_use]
 pub fn configuration(folder: &Path, root: &Path, rate: Option<Rate>) -> String {
     let (folder, root) = (folder.display(), root.display());
-    // Bodies are stored nowhere, but it makes these folders when it starts.
+    // nginx creates these folders on startup, even if it stores no bodies.
     let scratch: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("  {kind}_temp_path {folder}/nginx-{kind};\n"))
         .concat();

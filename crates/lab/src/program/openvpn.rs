@@ -1,4 +1,4 @@
-//! OpenVPN over TCP between two hosts, as people run it: TLS, AES-256-GCM, and its own defaults for queues and sizes.
+//! OpenVPN over TCP between two hosts, in a common setup: TLS, AES-256-GCM, and default queues and sizes.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -10,18 +10,18 @@ use crate::program::service::{LaunchSpec, Service};
 use crate::program::tunnel::{DEVICE, StartedTunnel, TunnelEnd, TunnelEnds};
 use crate::program::{ProgramInfo, run_to_completion};
 
-/// What to install for it.
+/// Program and package of OpenVPN.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "openvpn", package: "openvpn", executable: "openvpn", version_arguments: &["--version"] };
 
-/// What makes its certificates.
+/// Program and package that generate the certificates.
 pub const OPENSSL: ProgramInfo =
     ProgramInfo { name: "openssl", package: "openssl", executable: "openssl", version_arguments: &["version"] };
 
-/// Its port, registered with IANA.
+/// Port of OpenVPN, registered with IANA.
 const PORT: u16 = 1194;
 
-/// Who an end is to the other: each knows the other's certificate by its fingerprint, and no authority is needed.
+/// TLS identity of an end. The ends verify each other's certificate by fingerprint, without an authority.
 struct TlsIdentity {
     certificate: String,
     key: String,
@@ -48,7 +48,7 @@ impl TlsIdentity {
 /// Starts both ends.
 ///
 /// # Errors
-/// It or openssl is not installed, or does not start.
+/// OpenVPN or openssl is not installed, or does not start.
 pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
     let executable = PROGRAM.find()?;
     let identities = [TlsIdentity::generate("left", ends.folder)?, TlsIdentity::generate("right", ends.folder)?];
@@ -57,7 +57,7 @@ pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
         let file = ends.folder.join(format!("openvpn-{}.conf", end.host.name()));
         std::fs::write(&file, text)?;
         let arguments = vec!["--config".into(), file.display().to_string()];
-        // It takes the first to connect for its peer, so nobody tries its port.
+        // No readiness probe: OpenVPN takes the first connection as its peer.
         let launch = LaunchSpec { name: "openvpn".into(), executable: executable.clone(), arguments, port: None };
         Service::start(end.host, launch, ends.folder)
     };
@@ -67,7 +67,7 @@ pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
     Ok(StartedTunnel { services: vec![listening, dialling], devices: [DEVICE; 2] })
 }
 
-/// One end: it dials `remote`, or listens.
+/// Returns the configuration of one end, which dials `remote` or listens.
 fn configuration(remote: Option<Ipv4Addr>, local: Ipv4Addr, own: &TlsIdentity, peer: &TlsIdentity) -> String {
     let role = remote.map_or_else(
         || format!("proto tcp-server\nlocal {local}\ntls-server\ndh none\n"),

@@ -1,7 +1,7 @@
-//! What takes many flows: it counts what comes over each while it comes.
+//! Receiver of many flows, with live byte counts per flow.
 //!
-//! The first byte of a connection says what it is: one of the long flows, which are counted, or a short one, which is answered
-//! with how much there was.
+//! The first byte of a connection is its type: a long flow, which is counted, or a short flow, which is answered with
+//! the number of its bytes.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
@@ -16,24 +16,24 @@ use ekiden_sys::poll::Poll;
 
 use crate::topology::network::HostHandle;
 
-/// What a long flow consists of.
+/// Content of a long flow.
 pub const LONG_FLOW_BYTE: u8 = 1;
-/// What a short flow consists of.
+/// Content of a short flow.
 pub const SHORT_FLOW_BYTE: u8 = 0;
-/// How much is read at once, in bytes.
+/// Size of the read buffer, in bytes.
 const READ_CHUNK: usize = 64 * 1024;
-/// How often it is looked whether it is over, if nobody comes.
+/// Interval at which an idle accept loop checks for the end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 struct ReceiverState {
     stopped: AtomicBool,
-    /// Bytes of each long flow, in the order in which the first byte of each came.
+    /// Byte counts of long flows, in order of the arrival of their first bytes.
     long_flow_bytes: Mutex<Vec<Arc<AtomicU64>>>,
     streams: Mutex<Vec<TcpStream>>,
 }
 
-/// Takes flows until it is dropped.
+/// A receiver of flows. It stops when dropped.
 #[derive(Debug)]
 pub struct FlowReceiver {
     state: Arc<ReceiverState>,
@@ -41,28 +41,28 @@ pub struct FlowReceiver {
 }
 
 impl FlowReceiver {
-    /// Starts one on `host`.
+    /// Starts a receiver on `host`.
     ///
     /// # Errors
-    /// The host could not be entered, or the port is taken.
+    /// The thread cannot enter the host's namespace, or the port is in use.
     pub fn start(host: &HostHandle, port: u16) -> anyhow::Result<Self> {
         let listener = host.enter(|| TcpListener::bind(SocketAddrV4::new(host.address(), port)))?;
         let listener = listener.with_context(|| format!("port {port} of {}", host.name()))?;
         listener.set_nonblocking(true)?;
         let seen = Arc::new(ReceiverState::default());
         let shared = Arc::clone(&seen);
-        // A receiver that cannot go on receives nothing, and that is what will be told.
+        // A failed receiver shows up as missing bytes.
         let listening = std::thread::spawn(move || drop(accept_flows(&listener, &shared)));
         Ok(Self { state: seen, thread: Some(listening) })
     }
 
-    /// Bytes of each long flow so far.
+    /// Returns the byte counts of all long flows so far.
     #[must_use]
     pub fn counts(&self) -> Vec<u64> {
         lock(&self.state.long_flow_bytes).iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
-    /// Begins anew: what came so far is no flow of what follows.
+    /// Forgets all flows so far.
     pub fn reset(&self) {
         lock(&self.state.long_flow_bytes).clear();
     }
@@ -72,10 +72,10 @@ impl Drop for FlowReceiver {
     fn drop(&mut self) {
         self.state.stopped.store(true, Ordering::Release);
         if let Some(listening) = self.thread.take() {
-            // It has nothing to say.
+            // The thread has no result.
             let _ = listening.join();
         }
-        // One that has ended is as good.
+        // A shutdown fails only if the flow has already ended.
         lock(&self.state.streams).iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 }
@@ -89,7 +89,7 @@ fn accept_flows(listener: &TcpListener, seen: &Arc<ReceiverState>) -> io::Result
                 stream.set_nonblocking(false)?;
                 lock(&seen.streams).push(stream.try_clone()?);
                 let seen = Arc::clone(seen);
-                // A flow that fails here fails at its sender, too, or has moved what it has moved.
+                // A failure here also shows up at the sender, or the bytes so far are counted.
                 std::thread::spawn(move || drop(receive_flow(stream, &seen)));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -99,7 +99,7 @@ fn accept_flows(listener: &TcpListener, seen: &Arc<ReceiverState>) -> io::Result
     Ok(())
 }
 
-/// Takes one flow to its end.
+/// Receives one flow until its end.
 fn receive_flow(mut stream: TcpStream, seen: &ReceiverState) -> io::Result<()> {
     let count = Arc::new(AtomicU64::new(0));
     let (mut piece, mut is_known) = (vec![0; READ_CHUNK], false);

@@ -1,7 +1,7 @@
-//! Chains of ekiden that know each other: a key for every relay, who may come in, and the path through them.
+//! Chains of ekiden relays with section listeners: keys, admission of peers, and the path.
 //!
-//! The first relay listens for clients and says the whole path; each of the others admits the one before it by its key, and
-//! knows the next. Keys are made by the binary that is measured, anew for each run.
+//! The first relay listens for clients and determines the whole path. Each other relay admits the previous relay by its
+//! key, and knows the next relay. The ekiden binary under test generates new keys for each run.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -16,15 +16,15 @@ use anyhow::Context;
 use crate::experiment::treatment::Treatment;
 use crate::program::ekiden::ListenerKind;
 
-/// The port of relays behind the first.
+/// Port of section listeners.
 pub const PORT: u16 = 7000;
 
-/// What a relay is, and proves with its private key.
+/// Key pair of a relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RelayKeys {
-    /// What `ekiden keygen` printed: this is what a key file is.
+    /// Output of `ekiden keygen`, which is the format of a key file.
     pub(super) key_file: String,
-    /// The public half.
+    /// Public key of the relay.
     pub(super) public: String,
 }
 
@@ -37,7 +37,7 @@ impl RelayKeys {
     }
 
     pub(super) fn parse(printed: &str) -> anyhow::Result<Self> {
-        // Not quoted: there may be a private key in it.
+        // Errors do not quote the text, which may have a private key.
         let public = printed.lines().find_map(|line| line.strip_prefix("public-key:")).map(str::trim);
         let public = public.context("ekiden keygen printed no public-key")?.to_owned();
         Ok(Self { key_file: printed.to_owned(), public })
@@ -55,12 +55,12 @@ pub(super) struct SectionRelay {
 }
 
 impl SectionRelay {
-    /// The head of its configuration.
+    /// Returns the start of the relay's configuration.
     pub(super) fn config_header(&self) -> String {
         format!("version = 1\nprivate_key = {:?}\n", self.key.display().to_string())
     }
 
-    /// How others know it.
+    /// Returns the `[[relay]]` table that describes this relay to others.
     pub(super) fn relay_table(&self, treatment: &Treatment) -> String {
         let Self { name, address, public, .. } = self;
         format!(
@@ -71,16 +71,16 @@ impl SectionRelay {
     }
 }
 
-/// The relays of a run, from the client's end, with their files written.
+/// Relays of a run, from the client's end, with their files written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SectionChain(Vec<SectionRelay>);
 
 impl SectionChain {
-    /// Makes keys for relays on `hosts`, of which it takes names and addresses, and writes what each has to know into `folder`: its own key, which nobody else
-    /// may read, and the one of its peer.
+    /// Generates keys for relays on `hosts`, which are pairs of name and address. Writes each relay's private key, with
+    /// mode 0600, and the public key of its peer into `folder`.
     ///
     /// # Errors
-    /// The binary makes no keys, or the file system's.
+    /// The binary generates no keys, or a file cannot be written.
     pub fn create(hosts: &[(&str, Ipv4Addr)], ekiden: &Path, folder: &Path) -> anyhow::Result<Self> {
         Self::with_keys(hosts, || RelayKeys::generate(ekiden), folder)
     }
@@ -103,11 +103,11 @@ impl SectionChain {
         Ok(Self(relays))
     }
 
-    /// The configuration of the relay at `place`, from 0, on the way to `server`.
+    /// Returns the configuration of the relay at `place`, from 0, on the path to `server`.
     #[must_use]
     pub fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddrV4) -> String {
         let (own, others) = (&self.0[place], &self.0[place + 1..]);
-        // Only the first relay decides about the path: the others know their neighbour.
+        // Only the first relay selects the path; the others know the next relay.
         let known = if place == 0 { others } else { &others[..others.len().min(1)] };
         let mut text = own.config_header();
         text.push_str(&if place == 0 { client_listener(treatment, server) } else { section_listener(own, treatment) });
@@ -121,7 +121,7 @@ impl SectionChain {
     }
 }
 
-/// Where clients come in. It alone says how soon they are told "connected": that travels with every session.
+/// Returns the listener for clients. Only this listener sets the connect mode, which travels with every session.
 pub(super) fn client_listener(treatment: &Treatment, server: SocketAddrV4) -> String {
     let (port, kind) = (treatment.mode.port(), treatment.mode.name());
     let mode = if treatment.early { "early" } else { "strict" };
@@ -135,7 +135,7 @@ pub(super) fn client_listener(treatment: &Treatment, server: SocketAddrV4) -> St
     )
 }
 
-/// Where the relay before comes in.
+/// Returns the listener for the previous relay.
 pub(super) fn section_listener(own: &SectionRelay, treatment: &Treatment) -> String {
     let (peers, encrypt) = (own.peers.display().to_string(), treatment.encrypt);
     format!(

@@ -1,4 +1,4 @@
-//! The server of an experiment: which program, by which protocol, and under which URL its file is found.
+//! Server of an experiment: program, protocol, and the URL of its file.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::program::service::{LaunchSpec, Service};
 use crate::program::{ProgramInfo, apache, iperf3, nginx, sink, vsftpd};
 use crate::topology::network::HostHandle;
 
-/// What client and server speak.
+/// Protocol between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -19,18 +19,18 @@ pub enum Protocol {
     Http,
     /// FTP, anonymous and passive.
     Ftp,
-    /// Nothing but bytes, from the client to the server, for a time.
+    /// A byte stream from the client to the server, for a time.
     Stream,
-    /// The same from several senders at once, who share a bottleneck.
+    /// Byte streams from several senders at once through one bottleneck.
     Share,
-    /// Nothing but bytes, a fixed amount of them, in blocks of one size.
+    /// A fixed number of bytes in blocks of one size.
     Blocks,
-    /// Nothing but bytes, from many connections at once, for a time.
+    /// Byte streams over many connections at once, for a time.
     Flows,
 }
 
 impl Protocol {
-    /// Its name, as in URLs.
+    /// Returns the name, as in URLs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Protocol {
         }
     }
 
-    /// The port servers listen on.
+    /// Returns the server port of the protocol.
     #[must_use]
     pub const fn port(self) -> u16 {
         match self {
@@ -59,20 +59,20 @@ impl Protocol {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerProgram {
-    /// Apache httpd.
+    /// Apache httpd, an HTTP server.
     Apache,
-    /// nginx.
+    /// nginx, an HTTP server.
     Nginx,
-    /// vsftpd.
+    /// vsftpd, an FTP server.
     Vsftpd,
-    /// iperf3, which takes a stream.
+    /// iperf3, which receives a stream.
     Iperf3,
-    /// The laboratory's own, which takes blocks.
+    /// The laboratory's own receiver of blocks.
     Sink,
 }
 
 impl ServerProgram {
-    /// The one to take for a protocol if a file does not say.
+    /// Returns the default program of a protocol.
     #[must_use]
     pub const fn for_protocol(protocol: Protocol) -> Self {
         match protocol {
@@ -83,7 +83,7 @@ impl ServerProgram {
         }
     }
 
-    /// What it speaks.
+    /// Returns the protocol of the program.
     #[must_use]
     pub const fn protocol(self) -> Protocol {
         match self {
@@ -94,13 +94,13 @@ impl ServerProgram {
         }
     }
 
-    /// What people call it.
+    /// Returns the name in reports and error messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.program_info().map_or("sink", |about| about.name)
     }
 
-    /// What to install for it; nothing for what comes with the laboratory.
+    /// Returns the program and its package; `None` for the laboratory's own server.
     #[must_use]
     pub const fn program_info(self) -> Option<&'static ProgramInfo> {
         match self {
@@ -112,10 +112,10 @@ impl ServerProgram {
         }
     }
 
-    /// Starts it on `host`, its own files in `folder`.
+    /// Starts the server on `host`, with its own files in `folder`.
     ///
     /// # Errors
-    /// It is not installed, or does not start.
+    /// The program is not installed, or does not start.
     pub fn start(self, host: &HostHandle, serving: ServerOptions<'_>, folder: &Path) -> anyhow::Result<Service> {
         let Some(about) = self.program_info() else { return sink::start(host, serving.stamped_block_size, folder) };
         let root = serving.root;
@@ -128,7 +128,7 @@ impl ServerProgram {
             Self::Apache => {
                 vec!["-D".into(), "FOREGROUND".into(), "-f".into(), write(apache::configuration(folder, root))?]
             }
-            // -e: what goes wrong before it has read its configuration
+            // -e: log of errors before the configuration is read
             Self::Nginx => {
                 let text = nginx::configuration(folder, root, serving.rate);
                 vec!["-e".into(), "stderr".into(), "-c".into(), write(text)?]
@@ -146,18 +146,18 @@ impl ServerProgram {
     }
 }
 
-/// What a server is to serve.
+/// Options of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerOptions<'a> {
-    /// The folder of its files.
+    /// Folder of the served files.
     pub root: &'a Path,
-    /// The size of blocks that carry the time at which they were written; none if there are no such blocks.
+    /// Size of blocks with timestamps; `None` without timestamps.
     pub stamped_block_size: Option<u64>,
-    /// How fast nginx writes to each connection; none: as fast as it can.
+    /// Rate of nginx per connection; `None` without a limit.
     pub rate: Option<Rate>,
 }
 
-/// The URL of `content` on a server at `address`.
+/// Returns the URL of `content` on a server at `address`.
 #[must_use]
 pub fn url(protocol: Protocol, address: Ipv4Addr, content: &Content) -> String {
     format!("{}://{address}/{}", protocol.name(), content.name)

@@ -1,4 +1,4 @@
-//! A program that runs on a host until it is dropped: started, found ready, watched.
+//! Supervised programs: started on a host, probed until ready, and killed on drop.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -12,29 +12,29 @@ use ekiden_sys::signal;
 
 use crate::topology::network::HostHandle;
 
-/// How long a program may take until it accepts connections.
+/// Time until a program must accept connections.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often it is looked at until then.
+/// Interval of readiness probes.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How long one attempt to connect may take.
+/// Timeout of one readiness probe.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// How many lines of its standard error an error quotes.
+/// Number of log lines quoted in errors.
 const QUOTED_LINES: usize = 5;
 
-/// What to start.
+/// Command line of a program, with its readiness port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchSpec {
-    /// What people call it.
+    /// Name in logs and error messages.
     pub name: String,
-    /// Its executable.
+    /// Path of the executable.
     pub executable: PathBuf,
-    /// Its arguments.
+    /// Arguments of the executable.
     pub arguments: Vec<String>,
-    /// The TCP port on which it accepts connections once it is ready; none: it is ready at once.
+    /// TCP port that accepts connections once the program is ready. `None`: no readiness probe.
     pub port: Option<u16>,
 }
 
-/// A program that runs. Dropping it kills its process group.
+/// A running program. Dropping it kills its process group.
 #[derive(Debug)]
 pub struct Service {
     name: String,
@@ -45,10 +45,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts it, its output in a file in `folder`, and waits until it accepts connections.
+    /// Starts a program with its output in a log in `folder`, and waits until it accepts connections.
     ///
     /// # Errors
-    /// It cannot be started, ends at once, or does not accept connections in 20 s; with its last lines.
+    /// The program cannot be started, exits, or does not accept connections within 20 s. The error has its last lines.
     pub fn start(host: &HostHandle, launch: LaunchSpec, folder: &Path) -> anyhow::Result<Self> {
         let log = folder.join(format!("{}-{}.log", launch.name, host.name()));
         let file = File::create(&log).with_context(|| log.display().to_string())?;
@@ -91,20 +91,21 @@ impl Service {
         }
     }
 
-    /// The host it runs on.
+    /// Returns the name of the host.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Kills it, as a crash would. That is no failure.
+    /// Kills the program, as a crash would. [`failure`](Self::failure) does not report this.
     pub fn kill(&mut self) {
         self.killed = true;
-        // The group may be gone already.
+        // The process group may be gone already.
         let _ = signal::kill_group(self.child.id());
     }
 
-    /// Why it does not run any more, with its last lines; `None` while it runs, or if it was killed as it was meant to be.
+    /// Returns the reason if the program has exited, with its last lines. Returns `None` while it runs, or after
+    /// [`kill`](Self::kill).
     pub fn failure(&mut self) -> Option<String> {
         if self.killed {
             return None;
@@ -113,13 +114,13 @@ impl Service {
         Some(format!("{} on {} {}: {}", self.name, self.host, describe_exit(status), self.tail()))
     }
 
-    /// Who it is and the last lines it printed, in one.
+    /// Returns the name, the host and the last lines of the log, in one line.
     #[must_use]
     pub fn describe(&self) -> String {
         format!("{} on {}: {}", self.name, self.host, self.tail())
     }
 
-    /// The last lines it printed, in one.
+    /// Returns the last lines of the log, in one line.
     fn tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         last_lines(&String::from_utf8_lossy(&text))
@@ -128,13 +129,13 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // The group may be gone already.
+        // The process group may be gone already.
         let _ = signal::kill_group(self.child.id());
         let _ = self.child.wait();
     }
 }
 
-/// The last lines of a log, in one.
+/// Returns the last lines of a log, joined into one line.
 #[must_use]
 pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

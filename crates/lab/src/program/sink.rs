@@ -1,4 +1,5 @@
-//! The sink: takes what a [writer](crate::program::writer) sends, and says at its end how much there was and when it arrived.
+//! The sink receives data from a [writer](crate::program::writer), and reports byte counts and arrival times at the
+//! end.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -12,38 +13,38 @@ use crate::experiment::transfer::ProgressSampler;
 use crate::program::service::{LaunchSpec, Service};
 use crate::topology::network::HostHandle;
 
-/// The port it listens on.
+/// Listening port of the sink.
 pub const PORT: u16 = 5101;
-/// The bytes of the time at which a block was written, at its start.
+/// Size of the timestamp at the start of a block, in bytes.
 pub const STAMP_LEN: usize = 8;
-/// How much is read at once.
+/// Size of the read buffer, in bytes.
 const READ_CHUNK: usize = 256 * 1024;
 
-/// What a sink has seen of one connection. Times are those of [`monotonic`], which the writer reads too.
+/// Report of a sink about one connection. Times are from [`monotonic`], whose clock the writer shares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SinkReport {
-    /// How many bytes.
+    /// Number of bytes received.
     pub bytes: u64,
-    /// When the connection was there.
+    /// Time of the accept.
     pub began: Duration,
-    /// When the last byte was.
+    /// Time of the last byte.
     pub last: Duration,
-    /// How long each block was under way, in seconds; empty unless blocks carry their time.
+    /// Delay of each block, in seconds; empty without timestamps.
     pub waits: Vec<f64>,
-    /// Seconds since it began, bytes by then.
+    /// Pairs of seconds since the accept and bytes received.
     pub timeline: Vec<(f64, u64)>,
 }
 
-/// The time as a block carries it: nanoseconds, in network byte order.
+/// Encodes the timestamp of a block: nanoseconds, in network byte order.
 #[must_use]
 pub fn encode_stamp(at: Duration) -> [u8; STAMP_LEN] {
     u64::try_from(at.as_nanos()).unwrap_or(u64::MAX).to_be_bytes()
 }
 
-/// Starts one on `host`. `stamped` is the size of blocks that carry their time.
+/// Starts a sink on `host`. `stamped` is the size of blocks with timestamps.
 ///
 /// # Errors
-/// It does not start.
+/// The sink does not start.
 pub fn start(host: &HostHandle, stamped: Option<u64>, folder: &Path) -> anyhow::Result<Service> {
     let mut arguments = vec!["sink".to_owned(), "--port".into(), PORT.to_string()];
     arguments.extend(stamped.map(|block| format!("--stamped={block}")));
@@ -51,23 +52,23 @@ pub fn start(host: &HostHandle, stamped: Option<u64>, folder: &Path) -> anyhow::
     Service::start(host, launch, folder)
 }
 
-/// Takes connections on `port` for ever, each in a thread.
+/// Accepts connections on `port` forever, each on a new thread.
 ///
 /// # Errors
-/// The port is taken.
+/// The port is in use.
 pub fn serve(port: u16, stamped: Option<usize>) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
     loop {
         let (stream, _) = listener.accept()?;
-        // A connection that fails here fails at its writer, too, which tells.
+        // A failure here also fails the writer, which reports it.
         std::thread::spawn(move || drop(serve_connection(stream, stamped)));
     }
 }
 
-/// Takes everything there is on one connection, and answers. `stamped` is the size of blocks that carry their time.
+/// Receives all data of a connection, and sends the report. `stamped` is the size of blocks with timestamps.
 ///
 /// # Errors
-/// The connection's.
+/// The connection fails.
 pub fn serve_connection(mut stream: TcpStream, stamped: Option<usize>) -> io::Result<()> {
     let (began, mut piece) = (monotonic(), vec![0; READ_CHUNK]);
     let (mut bytes, mut last, mut timeline) = (0, began, ProgressSampler::default());
@@ -91,11 +92,11 @@ pub fn serve_connection(mut stream: TcpStream, stamped: Option<usize>) -> io::Re
     stream.write_all(serde_json::to_string(&arrived)?.as_bytes())
 }
 
-/// Takes the times out of blocks, however they arrive.
+/// Extracts timestamps from blocks, however the reads split them.
 #[derive(Debug)]
 struct StampDecoder {
     block: usize,
-    /// How much of a block is there.
+    /// Number of bytes received of the current block.
     filled: usize,
     stamp: [u8; STAMP_LEN],
     block_delays: Vec<f64>,
@@ -132,7 +133,7 @@ mod tests {
         for piece in [1, 3, 8, 19, 20, 21, 60] {
             let mut stamps = StampDecoder::new(20);
             for (number, bytes) in bytes.chunks(piece).enumerate() {
-                // The clock is that of bytes: one each millisecond from 150 ms on.
+                // Byte clock: one byte per millisecond from 150 ms on.
                 let last = 150 + (number * piece + bytes.len()) as u64;
                 stamps.push(bytes, Duration::from_millis(last));
             }

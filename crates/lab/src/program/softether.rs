@@ -1,8 +1,8 @@
-//! SoftEther VPN between two hosts: a server at each with a virtual hub, which is bridged to a TAP device; one hub dials the
-//! other (a cascade connection). Over TCP alone, encrypted as by default.
+//! SoftEther VPN between two hosts. Each server has a virtual hub with a bridge to a TAP device; one hub dials the
+//! other (a cascade connection). The connection uses only TCP, encrypted as by default.
 //!
-//! Who wants to use it without its management tools writes `vpn_server.config`. The server looks for that, and leaves what it
-//! writes, where the host's own would, so each gets these places for itself.
+//! Without the management tools, the configuration is the file `vpn_server.config`. The server reads and writes files
+//! in fixed system folders, so each server gets private copies of these folders.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -17,30 +17,30 @@ use crate::program::service::{LaunchSpec, Service};
 use crate::program::tunnel::{StartedTunnel, TunnelEnd, TunnelEnds};
 use crate::topology::network::HostHandle;
 
-/// What to install for it. Its executable has no way to print its version.
+/// Program and package of SoftEther VPN. The executable cannot print its version.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "softether", package: "softether-vpnserver", executable: "vpnserver", version_arguments: &[] };
 
-/// One of those it listens on by default, and the one that nothing else uses.
+/// Default port of SoftEther that no other program uses.
 const PORT: u16 = 5555;
-/// How many TCP connections one hub makes to another: what `vpncmd`'s CascadeCreate writes. It adds one in a second.
+/// Number of TCP connections between the hubs, as written by CascadeCreate of `vpncmd`. SoftEther adds one per second.
 const CONNECTIONS: usize = 8;
-/// How long it may take until all of them are there.
+/// Time until all connections must be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// The name of the hubs, of the user, and of the device behind `tap_`, which it puts in front.
+/// Name of the hubs, of the user, and of the device after SoftEther's prefix `tap_`.
 const NAME: &str = "lab";
 const DEVICE: &str = "tap_lab";
 
-/// Puts the current folder in the place of those where Debian's server keeps configuration, logs, locks and a cache, in a mount
-/// namespace that ends with it, and becomes the server. (`execsvc` is what `start` runs in the background.)
+/// Mounts the current folder over the system folders for configuration, logs, locks and cache, in a private mount
+/// namespace, and executes the server. (`execsvc` is the command that `start` runs in the background.)
 const ISOLATION_SCRIPT: &str = r#"cd "$1" && for place in /var/lib /var/log /run /tmp; do mount -c --bind . "$place" || exit; done
 cd / && exec "$2" execsvc"#;
 
-/// Starts both ends, and returns when all of their connections are there.
+/// Starts both ends, and waits until all connections between them are established.
 ///
 /// # Errors
-/// It is not installed, does not start, or the ends do not connect in 60 s.
+/// SoftEther is not installed, does not start, or the ends do not connect within 60 s.
 pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
     let executable = PROGRAM.find()?;
     let begin = |end: TunnelEnd<'_>, text: &str| {
@@ -52,7 +52,7 @@ pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
             LaunchSpec { name: PROGRAM.name.into(), executable: "unshare".into(), arguments, port: Some(PORT) };
         Service::start(end.host, launch, ends.folder)
     };
-    // Who finds nobody there tries again after 10 s, whatever its configuration says.
+    // Start the listening end first: a failed dial is retried only after 10 s, whatever the configuration.
     let listening = begin(ends.right, &configuration(&listening_hub()))?;
     let dialling = begin(ends.left, &configuration(&dialling_hub(ends.right.outer_address)))?;
     let mut services = vec![listening, dialling];
@@ -60,7 +60,7 @@ pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
     Ok(StartedTunnel { services, devices: [DEVICE; 2] })
 }
 
-/// A folder for the server on `host`, in which its log is the service's.
+/// Creates a folder for the server on `host`. The server's log is a hard link to the log of the service.
 fn create_server_folder(folder: &Path, host: &str, configuration: &str) -> anyhow::Result<PathBuf> {
     let home = folder.join(format!("softether-{host}"));
     let own = home.join("softether");
@@ -95,8 +95,8 @@ fn wait_until_connected(listening: &HostHandle, services: &mut [Service]) -> any
     }
 }
 
-/// How many established connections there are to our port, in the words of `/proc/net/tcp`: state 1, addresses and ports in
-/// hexadecimal digits (proc_net(5)).
+/// Returns the number of established connections to the port in `/proc/net/tcp`: state 01, addresses and ports in
+/// hexadecimal (proc_net(5)).
 fn established_connections(sockets: &str) -> usize {
     let port = format!(":{PORT:04X}");
     let is_one = |line: &&str| {
@@ -106,8 +106,9 @@ fn established_connections(sockets: &str) -> usize {
     sockets.lines().filter(is_one).count()
 }
 
-/// A server with a hub that is bridged to a device, and what else the hub has. What would look for the internet or disturb the
-/// laboratory is off: it would raise the priority of its whole process group, and write its memory to a file when it ends.
+/// Returns the configuration of a server with a hub bridged to a device; `hub` adds settings of the hub. Features that
+/// contact the internet or disturb the laboratory are off: without these settings the server raises the priority of its
+/// process group and dumps core.
 fn configuration(hub: &str) -> String {
     let listener = format!("bool Enabled true\nuint Port {PORT}\n");
     let bridge = format!("string DeviceName {NAME}\nstring HubName {NAME}\nbool TapMode true\n");
@@ -124,14 +125,14 @@ fn configuration(hub: &str) -> String {
     declaration("root", &parts.concat())
 }
 
-/// A user who needs no password.
+/// Returns a hub with a user without password.
 fn listening_hub() -> String {
     let user = declaration(NAME, "uint AuthType 0\n");
     declaration("SecurityAccountDatabase", &declaration("UserList", &user))
 }
 
-/// A connection to the hub at `right`. `/tcp` after its address: it tries no way there but TCP, where it would send packets
-/// like those of ICMP and DNS, too. Without a policy, even an empty one, it would be passed over.
+/// Returns a hub with a connection to the hub at `right`. The suffix `/tcp` of the address disables transports that
+/// imitate ICMP and DNS. The policy is required, even if empty: SoftEther skips a connection without it.
 fn dialling_hub(right: Ipv4Addr) -> String {
     let options = format!(
         "string AccountName {NAME}\nuint AdditionalConnectionInterval 1\nstring Hostname {right}/tcp\n\

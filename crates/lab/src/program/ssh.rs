@@ -1,4 +1,4 @@
-//! `ssh -L`: a forwarder of one port, with a server of its own at the far end, and keys made for the run.
+//! `ssh -L` as a forwarder of one port, with its own sshd at the far end and keys generated for the run.
 
 use std::net::SocketAddrV4;
 use std::path::Path;
@@ -8,24 +8,24 @@ use crate::program::service::{LaunchSpec, Service};
 use crate::program::tunnel::TunnelEnds;
 use crate::program::{ProgramInfo, run_to_completion, with_private_run_dir};
 
-/// What to install for the client.
+/// Program and package of the client.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "ssh", package: "openssh-client", executable: "ssh", version_arguments: &["-V"] };
-/// What to install for the server.
+/// Program and package of the server.
 pub const SSHD: ProgramInfo =
     ProgramInfo { name: "sshd", package: "openssh-server", executable: "sshd", version_arguments: &["-V"] };
 const SSH_KEYGEN: ProgramInfo =
     ProgramInfo { name: "ssh-keygen", package: "openssh-client", executable: "ssh-keygen", version_arguments: &["-?"] };
 
-/// The port clients connect to.
+/// Port to which clients connect.
 pub const PORT: u16 = 8000;
-/// The port of the server between the two.
+/// Port of sshd at the far end.
 const SSHD_PORT: u16 = 22;
 
-/// Starts the server at the right end and the client at the left one, which forwards to `server`.
+/// Starts sshd at the right end, and at the left end the client, which forwards to `server`.
 ///
 /// # Errors
-/// One of them is not installed, or does not start.
+/// A program is not installed, or does not start.
 pub fn start(ends: &TunnelEnds<'_>, server: SocketAddrV4) -> anyhow::Result<Vec<Service>> {
     let file = |name: &str| ends.folder.join(name).display().to_string();
     let (host, user) = (file("ssh-host"), file("ssh-user"));
@@ -39,7 +39,7 @@ pub fn start(ends: &TunnelEnds<'_>, server: SocketAddrV4) -> anyhow::Result<Vec<
     )?;
     std::fs::write(file("sshd.conf"), configuration(&host, &format!("{user}.pub")))?;
     let arguments = ["-D", "-e", "-f", &file("sshd.conf")].map(str::to_owned).into();
-    // It wants an empty /run/sshd, which only its own service makes.
+    // sshd requires an empty /run/sshd, which only its systemd service creates.
     let (executable, arguments) = with_private_run_dir(ends.folder, "/run/sshd", &SSHD.find()?, arguments);
     let launch = LaunchSpec { name: "sshd".into(), executable, arguments, port: Some(SSHD_PORT) };
     let listening = Service::start(ends.right.host, launch, ends.folder)?;
@@ -52,7 +52,7 @@ fn make_key(file: &str) -> anyhow::Result<()> {
     run_to_completion(Command::new(SSH_KEYGEN.find()?).args(["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", file]))
 }
 
-/// Nothing of the host's: neither its keys, nor its users' settings, nor PAM.
+/// Returns an sshd configuration that uses nothing of the host: no host keys, user settings or PAM.
 fn configuration(host_key: &str, user_key: &str) -> String {
     format!(
         "Port {SSHD_PORT}\nHostKey {host_key}\nAuthorizedKeysFile {user_key}\nStrictModes no\nUsePAM no\nPidFile none\n\

@@ -1,7 +1,8 @@
-//! Relays that no host knows of: they catch what passes their host, and clients connect to the server's own address.
+//! Transparent relays: firewall rules steer forwarded connections to the relay, and clients connect to the server's own
+//! address.
 //!
-//! haproxy brings no rules of its own, so the laboratory applies them, in the host's network namespace, with which they
-//! vanish. ekiden applies its own.
+//! The laboratory applies the rules for HAProxy in the host's network namespace, with which they vanish. ekiden applies
+//! its own rules.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -15,27 +16,27 @@ use crate::program::ProgramInfo;
 use crate::topology::network::{HostHandle, Network};
 use crate::topology::{counters, ip};
 
-/// What to install for it: haproxy's rules and ekiden's are nftables'.
+/// Program and package of nftables, for the rules of HAProxy and ekiden.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "nft", package: "nftables", executable: "nft", version_arguments: &["--version"] };
 
 /// One side of a relay's host: toward the client, or toward the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelaySide {
-    /// The interface.
+    /// Interface on this side.
     pub interface: String,
-    /// The client or the server, whichever is on this side.
+    /// Address of the client or server on this side.
     pub host: Ipv4Addr,
-    /// The profile of sections on this side, for ekiden.
+    /// ekiden profile of sections on this side.
     pub profile: Option<String>,
 }
 
-/// The mark of what is delivered on this host although it is for another.
+/// Firewall mark of packets that are delivered locally although addressed to another host.
 const MARK: u8 = 1;
-/// The routing table that marked packets are looked up in.
+/// Routing table for marked packets.
 const TABLE: u8 = 100;
 
-/// Steers what comes in on either side, and is for others, to `port`.
+/// Returns rules that steer forwarded connections from both sides to `port`.
 fn rules(sides: &[RelaySide; 2], port: u16) -> String {
     let [near, far] = sides.each_ref().map(|side| &side.interface);
     format!(
@@ -45,10 +46,10 @@ fn rules(sides: &[RelaySide; 2], port: u16) -> String {
     )
 }
 
-/// Applies the rules that haproxy needs on `host`, and the routing that delivers what they mark.
+/// Applies HAProxy's rules on `host`, and the routing that delivers marked packets locally.
 ///
 /// # Errors
-/// nft or ip refuses them, with their words.
+/// nft or ip fails. The error has its message.
 pub fn apply_rules(host: &HostHandle, sides: &[RelaySide; 2], port: u16) -> anyhow::Result<()> {
     let mut nft = host.command(PROGRAM.find()?);
     let mut child = nft.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().context("nft")?;
@@ -61,24 +62,24 @@ pub fn apply_rules(host: &HostHandle, sides: &[RelaySide; 2], port: u16) -> anyh
     ip::run_batch(Some(host), &routing)
 }
 
-/// How many connections the host of each relay has made, by its name.
+/// Number of TCP connections opened by each relay's host, by name.
 pub type ActiveOpens = BTreeMap<String, u64>;
 
-/// How many connections each relay's host has made so far; none unless the relays are transparent.
+/// Returns the number of connections opened by each relay's host; empty unless the relays are transparent.
 ///
 /// # Errors
-/// The counters could not be read.
+/// The counters cannot be read.
 pub fn read_active_opens(treatment: &Treatment, network: &Network) -> anyhow::Result<ActiveOpens> {
     let relays = treatment.chain.iter().filter(|_| treatment.transparent);
     let hosts = relays.map(|name| network.host(name).with_context(|| format!("there is no host {name}")));
     hosts.map(|host| host.and_then(|host| Ok((host.name().to_owned(), host.enter(counters::active_opens)??)))).collect()
 }
 
-/// Whether every relay carried `transfers` at least. One that catches nothing is no error to anybody: packets pass it by, and
-/// what is measured is the direct path.
+/// Verifies that every relay carried at least `transfers` connections. A relay that intercepts nothing causes no other
+/// error: packets pass it, and the run measures the direct path.
 ///
 /// # Errors
-/// One did not.
+/// A relay carried fewer connections.
 pub fn ensure_carried(before: &ActiveOpens, after: &ActiveOpens, transfers: u32) -> anyhow::Result<()> {
     for (host, count) in after {
         let made = count - before.get(host).unwrap_or(count);

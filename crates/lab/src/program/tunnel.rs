@@ -1,7 +1,8 @@
-//! Tunnels of packets: a device at each end, and routes through it to whoever is behind the other.
+//! Packet tunnels: a device at each end, and routes through it to the hosts behind the other end.
 //!
-//! The laboratory starts the program at both ends, gives the devices addresses, and when a packet has crossed it sends what
-//! is for hosts behind the other end there. Clients know of nothing and connect to the server's own address.
+//! The laboratory starts the program at both ends and assigns addresses to the devices. After a packet has crossed the
+//! tunnel, it routes traffic for the hosts behind the other end through it. Clients connect to the server's own
+//! address.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -19,51 +20,51 @@ use crate::topology::ip;
 use crate::topology::network::HostHandle;
 use crate::topology::plan::NetworkPlan;
 
-/// The device, where a program lets others choose its name.
+/// Name of the device, for programs with a configurable name.
 pub const DEVICE: &str = "tunnel";
-/// The addresses of the devices: at the client's end, and at the server's.
+/// Addresses of the devices: at the client's end, and at the server's end.
 const INNER_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 200, 0, 1), Ipv4Addr::new(10, 200, 0, 2)];
-/// The discard port: nobody needs to listen.
+/// Discard port, without a listener.
 const DISCARD: u16 = 9;
-/// How long a tunnel may take until a packet crosses.
+/// Time until a packet must cross the tunnel.
 const CROSS_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long one attempt to cross may take, and how long it is until the next.
+/// Timeout of one probe.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(500);
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One end of a tunnel.
 #[derive(Clone, Copy)]
 pub struct TunnelEnd<'a> {
-    /// Its host.
+    /// Host of this end.
     pub host: &'a HostHandle,
-    /// The address under which the other end reaches it.
+    /// Address of this end outside of the tunnel.
     pub outer_address: Ipv4Addr,
 }
 
-/// Where a tunnel is made.
+/// Hosts and files of a tunnel.
 #[derive(Clone, Copy)]
 pub struct TunnelEnds<'a> {
-    /// At the client's end: it dials.
+    /// Client's end, which dials.
     pub left: TunnelEnd<'a>,
-    /// At the server's end: it listens.
+    /// Server's end, which listens.
     pub right: TunnelEnd<'a>,
-    /// Where files of the run go.
+    /// Folder for files of the run.
     pub folder: &'a Path,
 }
 
-/// What a program has started. Its devices may appear later; whoever starts it has not given them addresses.
+/// Processes and devices of a tunnel. The devices may appear later, and have no addresses yet.
 pub struct StartedTunnel {
-    /// The processes, at both ends.
+    /// Processes at both ends.
     pub services: Vec<Service>,
-    /// The names of the devices, left and right: TUN or TAP.
+    /// Names of the TUN or TAP devices, left and right.
     pub devices: [&'static str; 2],
 }
 
 impl<'a> TunnelEnds<'a> {
-    /// The ends of a tunnel at two hosts.
+    /// Returns the ends of a tunnel on the two hosts of `chain`.
     ///
     /// # Errors
-    /// They are not there, or not linked.
+    /// A host does not exist, or the hosts do not reach each other.
     pub fn for_chain(chain: &[String], around: RelayContext<'a>) -> anyhow::Result<Self> {
         let [left, right] = chain else { anyhow::bail!("a tunnel has two ends") };
         let plan = NetworkPlan::new(around.lab);
@@ -76,10 +77,10 @@ impl<'a> TunnelEnds<'a> {
     }
 }
 
-/// Makes the tunnel of `program` between the hosts of `chain`, and returns when it carries.
+/// Starts the tunnel of `program` between the hosts of `chain`, and waits until it carries packets.
 ///
 /// # Errors
-/// The program does not start, ends, or lets no packet cross in 20 s.
+/// The program does not start, exits, or no packet crosses within 20 s.
 pub fn start_tunnel(program: RelayProgram, chain: &[String], around: RelayContext<'_>) -> anyhow::Result<Vec<Service>> {
     let ends = TunnelEnds::for_chain(chain, around)?;
     let mut opened = match program {
@@ -102,7 +103,7 @@ pub fn start_tunnel(program: RelayProgram, chain: &[String], around: RelayContex
     let plan = NetworkPlan::new(around.lab);
     for (side, (end, far)) in [(ends.left, ends.right), (ends.right, ends.left)].into_iter().enumerate() {
         let behind = plan.addresses_behind(end.host.name(), far.host.name());
-        // In the place of the route that is there: if the device vanishes, nobody gets by without the tunnel.
+        // `replace` removes the route around the tunnel: if the device vanishes, no packet bypasses it.
         let through = |address| {
             format!("route replace {address}/32 via {} dev {}", INNER_ADDRESSES[1 - side], opened.devices[side])
         };
@@ -119,7 +120,7 @@ fn has_devices(ends: &TunnelEnds<'_>, opened: &StartedTunnel) -> anyhow::Result<
     Ok(has(ends.left, opened.devices[0])? && has(ends.right, opened.devices[1])?)
 }
 
-/// Whether the other end answers: that nobody listens there is an answer, too.
+/// Returns whether the other end answers. A refused connection is an answer, too.
 fn probe_crossing(ends: &TunnelEnds<'_>) -> io::Result<bool> {
     let there = SocketAddr::from((INNER_ADDRESSES[1], DISCARD));
     let attempt = ends.left.host.enter(|| TcpStream::connect_timeout(&there, ATTEMPT_TIMEOUT))?;

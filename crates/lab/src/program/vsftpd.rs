@@ -1,19 +1,19 @@
-//! vsftpd, as a server of files.
+//! vsftpd as a file server.
 
 use std::path::Path;
 
 use crate::program::{ProgramInfo, is_rootless};
 
-/// What to install for it.
+/// Program and package of vsftpd.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "vsftpd", package: "vsftpd", executable: "vsftpd", version_arguments: &["-v"] };
 
-/// Serves `root` to anonymous clients on port 21.
+/// Returns a configuration that serves `root` to anonymous clients on port 21.
 #[must_use]
 pub fn configuration(root: &Path) -> String {
-    // It becomes the user `ftp` and sees `root` only, unless there is no other user to become.
+    // vsftpd changes to the user `ftp` and chroots to `root`, unless no other user is mapped.
     let stays = if is_rootless() { "YES" } else { "NO" };
-    // Namespaces within a namespace cost it a good part of a second for each client.
+    // Nested namespaces take vsftpd a significant part of a second per client.
     format!(
         "listen=YES\nlisten_ipv6=NO\nbackground=NO\nanonymous_enable=YES\nno_anon_password=YES\nlocal_enable=NO\n\
          write_enable=NO\nanon_root={root}\nsecure_chroot_dir={root}\npasv_enable=YES\nuse_sendfile=YES\n\

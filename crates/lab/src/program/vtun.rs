@@ -1,22 +1,22 @@
-//! VTun over TCP between two hosts: a TUN device at each, encrypted.
+//! VTun over TCP between two hosts, with a TUN device on each, encrypted.
 
 use crate::program::service::{LaunchSpec, Service};
 use crate::program::tunnel::{DEVICE, StartedTunnel, TunnelEnd, TunnelEnds};
 use crate::program::{ProgramInfo, with_private_run_dir, write_secret};
 
-/// What to install for it. It has no way to print its version but as part of its usage.
+/// Program and package of VTun. Its version is only in its usage message.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "vtun", package: "vtun", executable: "vtund", version_arguments: &["-h"] };
 
-/// Its port, registered with IANA.
+/// Port of VTun, registered with IANA.
 const PORT: u16 = 5000;
-/// The name of the session.
+/// Name of the VTun session.
 const SESSION: &str = "lab";
 
 /// Starts both ends.
 ///
 /// # Errors
-/// It is not installed, or does not start.
+/// VTun is not installed, or does not start.
 pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
     let executable = PROGRAM.find()?;
     let file = ends.folder.join("vtund.conf");
@@ -25,18 +25,18 @@ pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
         let file = file.display().to_string();
         let fixed = ["-n", "-f", &file, "-P", &PORT.to_string()].map(str::to_owned);
         let all = fixed.into_iter().chain(arguments.iter().map(|&argument| argument.to_owned())).collect();
-        // It leaves its number and statistics where the host's own would.
+        // vtund writes its pid and statistics to fixed system paths.
         let (executable, arguments) = with_private_run_dir(ends.folder, "/run/lock/vtund", &executable, all);
         Service::start(end.host, LaunchSpec { name: "vtund".into(), executable, arguments, port }, ends.folder)
     };
-    // The one that dials ends if nobody answers.
+    // The dialling end exits if the listening end does not answer.
     let listening = begin(ends.right, &["-s"], Some(PORT))?;
     let dialling = begin(ends.left, &[SESSION, &ends.right.outer_address.to_string()], None)?;
     Ok(StartedTunnel { services: vec![listening, dialling], devices: [DEVICE; 2] })
 }
 
-/// Both ends read the same. `multi`: it looks for no file of a session before. Its own default cipher is Blowfish, which
-/// OpenSSL 3 has put away, and without which it is killed by signal 11.
+/// Returns the configuration, which both ends share. `multi` disables the check for the file of an earlier session. The
+/// default cipher is Blowfish, which OpenSSL 3 moved to its legacy provider; without it vtund dies of signal 11.
 fn configuration() -> String {
     format!(
         "options {{\n  port {PORT};\n}}\n{SESSION} {{\n  passwd only-in-this-lab;\n  type tun;\n  device {DEVICE};\n  \

@@ -1,21 +1,21 @@
-//! wget, a client that says nothing a program could read about how long it took.
+//! wget as client. It has no machine-readable report of transfer times.
 
 use std::time::Duration;
 
 use crate::program::ProgramInfo;
 use crate::program::curl::ClientRoute;
 
-/// What to install for it.
+/// Program and package of wget.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "wget", package: "wget", executable: "wget", version_arguments: &["--version"] };
 
-/// The arguments of one transfer: the body goes to standard output, messages to standard error. No more than `timeout` passes
-/// without a byte.
+/// Returns the arguments of a transfer. The body goes to stdout, messages to stderr. `timeout` bounds the time without
+/// data.
 ///
 /// # Errors
-/// wget knows no such way.
+/// wget does not support the route.
 pub fn arguments(url: &str, via: ClientRoute, timeout: Duration) -> anyhow::Result<Vec<String>> {
-    // --no-config: no wgetrc; --no-hsts: no file in the home of whoever runs this.
+    // --no-config ignores wgetrc; --no-hsts avoids a file in the user's home.
     let fixed = ["--no-config", "--no-hsts", "--no-verbose", "--tries=1", "--output-document=-"];
     let mut all: Vec<String> = fixed.map(str::to_owned).into();
     all.push(format!("--timeout={:.3}", timeout.as_secs_f64()));

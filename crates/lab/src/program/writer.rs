@@ -1,7 +1,7 @@
-//! The writer: sends a fixed amount in blocks of one size, each by one `write(2)`, as a plain program does.
+//! The writer sends a fixed amount in blocks of one size, each with one `write(2)`, as a simple program does.
 //!
-//! It sets nothing on its socket: what small blocks cost, with Nagle's algorithm (RFC 896) and all, is what is measured. With a
-//! pause between them each block begins with the time at which it was written, and the [sink] subtracts.
+//! It sets no socket options: the measurement includes the cost of small blocks with Nagle's algorithm (RFC 896). With
+//! a pause between blocks, each block starts with its timestamp, from which the [sink] computes delays.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,40 +14,40 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::cpu;
 use crate::program::sink::{self, SinkReport};
 
-/// What is written.
+/// Amount, block size and timing of the data to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteRequest {
-    /// To whom.
+    /// Address of the sink.
     pub to: SocketAddr,
-    /// How much, in bytes.
+    /// Total amount, in bytes.
     pub amount: u64,
-    /// How much at once, in bytes; the last block may be smaller.
+    /// Size of a block, in bytes. The last block may be smaller.
     pub block: usize,
-    /// How long after each block the next one is written. None: at once.
+    /// Interval between the starts of blocks. `None`: without pause.
     pub pause: Option<Duration>,
 }
 
-/// What came of it.
+/// Result of a transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WriterReport {
-    /// How much arrived, in bytes.
+    /// Bytes received by the sink.
     pub bytes: u64,
-    /// From just before the first `write(2)` to just after the last, in seconds.
+    /// Time from just before the first `write(2)` to just after the last, in seconds.
     pub write_s: f64,
-    /// From just before the first `write(2)` until the sink had the last byte, in seconds.
+    /// Time from just before the first `write(2)` until the sink had the last byte, in seconds.
     pub completion_s: f64,
-    /// How long each block took from `write(2)` until the sink had all of it, in seconds; of blocks with a pause between them.
+    /// Time of each block from `write(2)` until the sink had all of it, in seconds. Only for blocks with a pause.
     pub waits: Vec<f64>,
-    /// The processor time of the writer, in seconds.
+    /// CPU time of the writer, in seconds.
     pub cpu_s: f64,
-    /// Seconds since the first `write(2)`, bytes that had arrived by then.
+    /// Pairs of seconds since the first `write(2)` and bytes received.
     pub timeline: Vec<(f64, u64)>,
 }
 
-/// Writes what `order` says, and waits until the sink has it.
+/// Executes a write request, and waits for the report of the sink.
 ///
 /// # Errors
-/// The connection's, or not everything arrived.
+/// The connection fails, or not all bytes arrived.
 pub fn run(order: WriteRequest) -> anyhow::Result<WriterReport> {
     let mut stream = TcpStream::connect(order.to).with_context(|| format!("cannot connect to {}", order.to))?;
     let started = monotonic();
@@ -70,7 +70,7 @@ pub fn run(order: WriteRequest) -> anyhow::Result<WriterReport> {
         completion_s: since(arrived.last),
         waits: arrived.waits,
         cpu_s: cpu::own_cpu_time().unwrap_or_default(),
-        // The sink may have begun before we had read the clock.
+        // The sink's accept may precede our reading of the clock.
         timeline: arrived
             .timeline
             .iter()
@@ -94,7 +94,7 @@ fn write_blocks(stream: &mut TcpStream, order: WriteRequest) -> std::io::Result<
     Ok(())
 }
 
-/// The same, each block so long after the one before it, and with its time in front.
+/// Writes blocks with timestamps, one every `pause`.
 fn write_stamped_blocks(stream: &mut TcpStream, order: WriteRequest, pause: Duration) -> std::io::Result<()> {
     let mut block = vec![0; order.block];
     let (mut left, mut due) = (order.amount, monotonic());
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of an order to a sink in a thread.
+    /// Runs a request against a sink on another thread.
     fn write_through_sink(amount: u64, block: usize, pause: Option<Duration>) -> WriterReport {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();

@@ -1,9 +1,9 @@
-//! What the receiver of several connections counted of each, second by second.
+//! Per-connection counts of an iperf3 receiver with several connections, second by second.
 
 use anyhow::Context;
 use serde::Deserialize;
 
-/// A client's answer, as far as it is about several connections.
+/// Fields of an iperf3 client report with several connections.
 #[derive(Debug, Deserialize)]
 struct GroupReport {
     error: Option<String>,
@@ -35,7 +35,7 @@ struct GroupInterval {
     streams: Vec<StreamInterval>,
 }
 
-/// What came over one connection in one interval: seconds since the start, and bytes.
+/// Bytes of one connection in one interval. Times are seconds since the start.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct StreamInterval {
     start: f64,
@@ -43,28 +43,28 @@ struct StreamInterval {
     bytes: u64,
 }
 
-/// What came over the connections of a group.
+/// Received data of a group of connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupStats {
-    /// The congestion control that the kernel said the sending sockets had.
+    /// Congestion control of the sending sockets, as reported by the kernel.
     pub congestion: String,
-    /// Bytes in a second over each connection, in the time that counts.
+    /// Mean rate of each connection in the counted time, in bytes per second.
     pub rates: Vec<f64>,
-    /// Packets that were sent again, in all the time.
+    /// Retransmitted packets, over the whole run.
     pub retransmits: u64,
-    /// Seconds since the start, and bytes over all connections by then.
+    /// Pairs of seconds since the start and total bytes received.
     pub timeline: Vec<(f64, u64)>,
 }
 
-/// Intervals end within this of a whole second.
+/// Maximum deviation of interval boundaries from whole seconds, in seconds.
 const MAX_BOUNDARY_ERROR: f64 = 0.5;
 
 impl GroupStats {
-    /// Reads the JSON object that a client printed. What counts is what came between `from` and `to`, in whole seconds of the
+    /// Parses the JSON report of a client. Counts data received between `from` and `to`, in whole seconds of the
     /// receiver's clock, which starts with the first connection.
     ///
     /// # Errors
-    /// It failed, with its own words; or it printed something else, or nothing of the time that counts.
+    /// The client failed, the text is not a report, or no data is in the counted time.
     pub fn parse(text: &str, from: f64, to: f64) -> anyhow::Result<Self> {
         let answer: GroupReport =
             serde_json::from_str(text).with_context(|| format!("iperf3 printed no answer: {text:.200}"))?;

@@ -1,4 +1,4 @@
-//! iperf3: streams that are measured, and cross traffic.
+//! iperf3 for measured streams and for cross traffic.
 
 use std::net::SocketAddrV4;
 use std::path::Path;
@@ -13,29 +13,29 @@ use crate::topology::network::HostHandle;
 
 pub mod counted;
 
-/// What to install for it.
+/// Program and package of iperf3.
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "iperf3", package: "iperf3", executable: "iperf3", version_arguments: &["--version"] };
 
-/// The port of a stream that is measured.
+/// Port of measured streams.
 pub const PORT: u16 = 5201;
 
-/// The first port of cross traffic.
+/// First port of cross traffic.
 const CROSS_TRAFFIC_PORT: u16 = 5301;
 
-/// A client sends for this long at most, in seconds: longer than any run.
+/// Duration of cross traffic, in seconds: longer than any run.
 const MAX_SECONDS: &str = "3600";
 
-/// What one stream of cross traffic is.
+/// One stream of cross traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrossTraffic {
-    /// This many TCP connections that always have something to send.
+    /// Number of TCP connections that send without pause.
     Tcp(u32),
-    /// UDP at this rate, in bits per second.
+    /// Rate of a UDP stream, in bits per second.
     Udp(u64),
 }
 
-/// The arguments of a server. It answers in JSON, to itself and to clients that ask for it.
+/// Returns the arguments of a server that reports in JSON, locally and to clients.
 #[must_use]
 pub fn server_arguments(port: u16) -> Vec<String> {
     ["--server", "--json", "--port", &port.to_string()].map(str::to_owned).into()
@@ -45,29 +45,29 @@ fn target_arguments(server: SocketAddrV4) -> Vec<String> {
     ["--client", &server.ip().to_string(), "--port", &server.port().to_string()].map(str::to_owned).into()
 }
 
-/// How much a stream that is measured sends.
+/// Amount of data of a measured stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamAmount {
-    /// For this long.
+    /// Sends for this duration.
     Time(Duration),
-    /// So many bytes.
+    /// Sends this number of bytes.
     Bytes(u64),
 }
 
-/// The arguments of a client that sends to `server` and brings back what that received.
+/// Returns the arguments of a client that sends to `server` and retrieves the server's report.
 #[must_use]
 pub fn client_arguments(server: SocketAddrV4, amount: StreamAmount) -> Vec<String> {
     let mut all = target_arguments(server);
     all.extend(["--json", "--get-server-output"].map(str::to_owned));
     match amount {
-        // It takes whole seconds only.
+        // iperf3 accepts whole seconds only.
         StreamAmount::Time(time) => all.extend(["--time".into(), format!("{:.0}", time.as_secs_f64())]),
         StreamAmount::Bytes(bytes) => all.extend(["--bytes".into(), bytes.to_string()]),
     }
     all
 }
 
-/// The arguments of a client that sends over `connections` at once, all with this congestion control.
+/// Returns the arguments of a client that sends over several `connections` with one congestion control.
 #[must_use]
 pub fn group_client_arguments(server: SocketAddrV4, connections: u32, congestion: &str, time: Duration) -> Vec<String> {
     let mut all = client_arguments(server, StreamAmount::Time(time));
@@ -75,10 +75,10 @@ pub fn group_client_arguments(server: SocketAddrV4, connections: u32, congestion
     all
 }
 
-/// What a client says at its end.
+/// Final report of a client.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Iperf3Report {
-    /// What went wrong, if anything.
+    /// Error message, after a failure.
     error: Option<String>,
     #[serde(default)]
     end: Iperf3End,
@@ -103,7 +103,7 @@ struct Iperf3Interval {
     sum: Iperf3Sum,
 }
 
-/// Bytes in a time.
+/// Bytes and duration of a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 struct Iperf3Sum {
     end: f64,
@@ -111,22 +111,22 @@ struct Iperf3Sum {
     bytes: u64,
 }
 
-/// What the receiver of a stream counted.
+/// Received data of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReceiverStats {
-    /// For how long.
+    /// Duration, in seconds.
     pub seconds: f64,
-    /// How many bytes.
+    /// Bytes received in that time.
     pub bytes: u64,
-    /// Seconds since it began, bytes by then.
+    /// Pairs of seconds since the start and bytes received.
     pub timeline: Vec<(f64, u64)>,
 }
 
 impl Iperf3Report {
-    /// Reads the JSON object that a client printed.
+    /// Parses the JSON report of a client.
     ///
     /// # Errors
-    /// It failed, with its own words, or it printed something else.
+    /// The client failed, or the text is not a report. The error has iperf3's message.
     pub fn parse_received(text: &str) -> anyhow::Result<ReceiverStats> {
         let answer: Self =
             serde_json::from_str(text).with_context(|| format!("iperf3 printed no answer: {text:.200}"))?;
@@ -143,10 +143,10 @@ impl Iperf3Report {
     }
 }
 
-/// Starts traffic number `number` of a run.
+/// Starts stream `number` of a run's cross traffic.
 ///
 /// # Errors
-/// It is not installed, or does not start.
+/// iperf3 is not installed, or does not start.
 pub fn start_cross_traffic(
     [from, to]: [&HostHandle; 2],
     traffic: CrossTraffic,
@@ -161,7 +161,7 @@ pub fn start_cross_traffic(
         arguments,
         port,
     };
-    // A server takes a connection for a test and forgets it: trying whether it is ready does no harm.
+    // The readiness probe does no harm: the server discards a connection that is not a test.
     let server = Service::start(to, launch("server", server_arguments(port), Some(port)), folder)?;
     let mut send = target_arguments(SocketAddrV4::new(to.address(), port));
     send.extend(["--time".into(), MAX_SECONDS.into()]);
