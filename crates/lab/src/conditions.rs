@@ -29,7 +29,7 @@ pub struct Conditions {
     /// Queue in front of the line. Without a `rate` it stays empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueKind>,
-    /// One-way propagation delay.
+    /// Propagation delay in one direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
     /// Random delay added to each packet.
@@ -50,7 +50,7 @@ pub struct Conditions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SizeAccounting {
-    /// The IP packet.
+    /// The IP packet without link headers.
     #[default]
     L3,
     /// The Ethernet frame without its checksum: 14 bytes more than the IP packet.
@@ -102,7 +102,7 @@ pub enum Distribution {
 pub enum Loss {
     /// Independent loss with one probability.
     Bernoulli {
-        /// Probability of loss.
+        /// Probability of loss of each packet.
         p: f64,
         /// Position of the loss.
         #[serde(default)]

@@ -31,9 +31,9 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// Creates a direction with the first of `conditions`. [`set_conditions`](Self::set_conditions) may later switch to
-    /// the others. `dice` decides random events.
+    /// the others. `rng` decides random events.
     #[must_use]
-    pub fn new(conditions: &[&Conditions], dice: SeededRng) -> Self {
+    pub fn new(conditions: &[&Conditions], rng: SeededRng) -> Self {
         let Some(first) = conditions.first() else {
             return Self::from_stages(Vec::new(), false);
         };
@@ -47,22 +47,22 @@ impl Pipeline {
             stages.push(Box::new(line::AccessRateStage::new(first)));
         }
         if loses(LossPosition::Ingress) {
-            stages.push(Box::new(loss::LossStage::new(first, LossPosition::Ingress, dice)));
+            stages.push(Box::new(loss::LossStage::new(first, LossPosition::Ingress, rng)));
         }
         if ever(|c| c.rate.is_some() || c.queue.is_some()) {
-            stages.push(Box::new(line::BottleneckStage::new(first, dice)));
+            stages.push(Box::new(line::BottleneckStage::new(first, rng)));
         }
         if ever(|c| c.delay.is_some() || c.jitter.is_some()) {
-            stages.push(Box::new(delay::DelayStage::new(first, dice)));
+            stages.push(Box::new(delay::DelayStage::new(first, rng)));
         }
         if ever(|c| c.reorder.is_some()) {
-            stages.push(Box::new(delay::ReorderStage::new(first, dice)));
+            stages.push(Box::new(delay::ReorderStage::new(first, rng)));
         }
         if loses(LossPosition::Wire) {
-            stages.push(Box::new(loss::LossStage::new(first, LossPosition::Wire, dice)));
+            stages.push(Box::new(loss::LossStage::new(first, LossPosition::Wire, rng)));
         }
         if ever(|c| c.duplicate.is_some()) {
-            stages.push(Box::new(loss::DuplicateStage::new(first, dice)));
+            stages.push(Box::new(loss::DuplicateStage::new(first, rng)));
         }
         let only_delay = |c: &&Conditions| {
             **c == Conditions { delay: c.delay, count: c.count, down: c.down, ..Conditions::default() }
@@ -278,9 +278,9 @@ mod tests {
 
     #[test]
     fn another_link_or_stage_changes_no_decision_here() {
-        let lost = |text: &str, dice: SeededRng| {
+        let lost = |text: &str, rng: SeededRng| {
             let conditions = conditions(text);
-            let mut pipeline = Pipeline::new(&[&conditions], dice);
+            let mut pipeline = Pipeline::new(&[&conditions], rng);
             for number in 0..5000 {
                 pipeline.push(packet(number, number * MS));
             }
@@ -288,12 +288,12 @@ mod tests {
             pipeline.events.dropped.iter().map(|drop| drop.packet.number).collect::<Vec<_>>()
         };
         let loss = "loss = { model = 'bernoulli', p = 0.01 }";
-        let dice = SeededRng::new(3).derive("wan");
-        let plain = lost(loss, dice);
+        let rng = SeededRng::new(3).derive("wan");
+        let plain = lost(loss, rng);
         assert!(plain.len() > 20);
         assert_eq!(
             plain,
-            lost(&format!("{loss}\ndelay = '5ms'\njitter = {{ distribution = 'normal', scale = '1ms' }}"), dice)
+            lost(&format!("{loss}\ndelay = '5ms'\njitter = {{ distribution = 'normal', scale = '1ms' }}"), rng)
         );
         assert_ne!(plain, lost(loss, SeededRng::new(3).derive("lan")));
     }

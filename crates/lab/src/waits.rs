@@ -10,7 +10,7 @@ const SUB_BUCKET_BITS: u32 = 5;
 /// Histogram of queueing delays. Packets of links without a queue are not counted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct QueueDelayHistogram {
-    /// Number of packets.
+    /// Number of packets counted.
     packets: u64,
     /// Sum of all delays, in nanoseconds.
     total: u64,

@@ -15,7 +15,7 @@ pub enum Warning {
     CpuBound,
     /// The emulator forwarded packets late.
     EmulatorLate {
-        /// Link and direction.
+        /// Link and direction of the packets.
         direction: String,
         /// 99th percentile of the lateness.
         late: Duration,
@@ -24,14 +24,14 @@ pub enum Warning {
     },
     /// The confidence interval is wide.
     WideInterval {
-        /// Treatment and levels.
+        /// Treatment and levels of its factors.
         place: String,
         /// Width of the interval as a share of the median.
         spread: f64,
     },
     /// There are too few values for a 95 % interval.
     FewBlocks {
-        /// Number of blocks.
+        /// Number of blocks with values.
         blocks: u32,
         /// Actual confidence of the interval, from 0 to 1.
         confidence: f64,
@@ -54,7 +54,7 @@ pub enum Warning {
     },
     /// A combination of levels cannot run.
     CellSkipped {
-        /// Treatment and levels.
+        /// Treatment and levels of its factors.
         place: String,
         /// Reason for skipping the combination.
         reason: String,

@@ -50,14 +50,14 @@ impl Driver {
         (0..RECEIVE_BATCH).map(|_| store.take_buffer()).collect()
     }
 
-    /// Runs until [`DriverCommand::Stop`].
+    /// Runs until [`DriverCommand::Stop`], and returns the final counters.
     pub(super) fn run(mut self) -> io::Result<Vec<DirectionReport>> {
         // `poll` borrows duplicates, because `self` is borrowed mutably in the loop. The set of descriptors never
         // changes.
         let watched =
             self.ports.iter().map(|port| port.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>()?;
-        let bell = self.wakeup.try_clone()?;
-        let descriptors = watched.iter().map(AsFd::as_fd).chain([bell.as_fd()]).collect();
+        let wakeup = self.wakeup.try_clone()?;
+        let descriptors = watched.iter().map(AsFd::as_fd).chain([wakeup.as_fd()]).collect();
         let mut poll = Poll::new(descriptors);
         loop {
             let (deadline, punctual) = self.next_deadline();
@@ -105,8 +105,8 @@ impl Driver {
 
     /// Executes pending commands. Returns whether to stop.
     fn handle_commands(&mut self) -> io::Result<bool> {
-        let mut rung = [0; 64];
-        io::Read::read(&mut self.wakeup, &mut rung)?;
+        let mut discarded = [0; 64];
+        io::Read::read(&mut self.wakeup, &mut discarded)?;
         while let Ok(command) = self.commands.try_recv() {
             // A reply fails only if the caller is gone.
             match command {

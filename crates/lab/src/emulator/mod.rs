@@ -136,7 +136,7 @@ pub struct PacketRecord {
     pub segment: (u16, u16),
     /// TCP header, for TCP over IPv4.
     pub tcp: Option<TcpHeader>,
-    /// Outcome so far.
+    /// Outcome of the packet so far.
     pub outcome: PacketOutcome,
 }
 
@@ -172,8 +172,8 @@ impl Emulator {
     /// # Errors
     /// An interface cannot be opened: it does not exist, or `CAP_NET_RAW` is missing.
     pub fn start(wires: &[EmulatedLink], options: &EmulatorOptions) -> anyhow::Result<Self> {
-        let (commands, orders) = channel();
-        let (bell, rung) = UnixStream::pair().context("cannot create a socket pair")?;
+        let (commands, command_receiver) = channel();
+        let (wakeup, wakeup_receiver) = UnixStream::pair().context("cannot create a socket pair")?;
         let mut store = FrameStore::new(MAX_STORED_BYTES);
         let buffers = Driver::allocate_buffers(&mut store);
         let mut driver = Driver {
@@ -182,8 +182,8 @@ impl Emulator {
             store,
             clock: Clock::new(),
             changes: Vec::new(),
-            commands: orders,
-            wakeup: rung,
+            commands: command_receiver,
+            wakeup: wakeup_receiver,
             buffers,
             received: Vec::new(),
         };
@@ -198,7 +198,7 @@ impl Emulator {
             let _awake = clock::hold_cpu_dma_latency();
             driver.run()
         })?;
-        Ok(Self { commands, wakeup: bell, thread: Some(thread) })
+        Ok(Self { commands, wakeup, thread: Some(thread) })
     }
 
     /// Returns the counters of every direction.
@@ -253,7 +253,7 @@ impl Drop for Emulator {
 
 /// Adds both directions of a link to the driver.
 fn add_link(driver: &mut Driver, wire: &EmulatedLink, options: &EmulatorOptions) -> anyhow::Result<()> {
-    let dice = SeededRng::new(options.seed).derive(&wire.name);
+    let rng = SeededRng::new(options.seed).derive(&wire.name);
     let [a, b] = &wire.link.ends;
     for (port, from, to, way) in [(&wire.ports[0], a, b, 0), (&wire.ports[1], b, a, 1)] {
         let changes: Vec<ScheduledChange> = options
@@ -271,7 +271,7 @@ fn add_link(driver: &mut Driver, wire: &EmulatedLink, options: &EmulatorOptions)
         let first = select_direction(&wire.link.forward, &wire.link.reverse, way);
         let conditions: Vec<&Conditions> =
             std::iter::once(first).chain(changes.iter().map(|change| &change.2)).collect();
-        let pipeline = Pipeline::new(&conditions, dice.derive(if way == 0 { "forward" } else { "reverse" }));
+        let pipeline = Pipeline::new(&conditions, rng.derive(if way == 0 { "forward" } else { "reverse" }));
         let report = DirectionReport {
             link: wire.name.clone(),
             from: from.clone(),

@@ -27,7 +27,7 @@ enum PortDevice {
 }
 
 impl OpenPort {
-    /// Opens a port.
+    /// Opens a packet socket or TUN device.
     ///
     /// # Errors
     /// [`PacketSocket::open`] failed.

@@ -7,7 +7,7 @@ pub const LARGE_BUFFER: usize = 65_536 + 64;
 /// Frames up to this size are copied into a buffer of this size, so that an acknowledgement does not occupy 64 KiB.
 pub const SMALL_BUFFER: usize = 2048;
 
-/// A stored frame.
+/// A stored frame with its use count.
 pub struct FrameSlot {
     buffer: Box<[u8]>,
     length: usize,

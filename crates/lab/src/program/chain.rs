@@ -47,55 +47,55 @@ struct ChainPosition<'a> {
 ///
 /// # Errors
 /// A relay does not start, or a host does not exist.
-pub fn start_relays(treatment: &Treatment, around: RelayContext<'_>) -> anyhow::Result<(Vec<Service>, ClientRoute)> {
-    let find = |name: &String| around.network.host(name).with_context(|| format!("there is no host {name}"));
+pub fn start_relays(treatment: &Treatment, context: RelayContext<'_>) -> anyhow::Result<(Vec<Service>, ClientRoute)> {
+    let find = |name: &String| context.network.host(name).with_context(|| format!("there is no host {name}"));
     let hosts = treatment.chain.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
     let Some(first) = hosts.first().filter(|_| treatment.program != RelayProgram::Direct) else {
         return Ok((Vec::new(), ClientRoute::Direct));
     };
     if treatment.program.is_tunnel() {
-        return Ok((tunnel::start_tunnel(treatment.program, &treatment.chain, around)?, ClientRoute::Direct));
+        return Ok((tunnel::start_tunnel(treatment.program, &treatment.chain, context)?, ClientRoute::Direct));
     }
     let entrance = SocketAddrV4::new(first.address(), client_port(treatment)?);
     if treatment.program == RelayProgram::Ssh {
-        let ends = tunnel::TunnelEnds::for_chain(&treatment.chain, around)?;
-        return Ok((ssh::start(&ends, around.server)?, ClientRoute::Forwarder(entrance)));
+        let ends = tunnel::TunnelEnds::for_chain(&treatment.chain, context)?;
+        return Ok((ssh::start(&ends, context.server)?, ClientRoute::Forwarder(entrance)));
     }
     if !treatment.relays.is_empty() {
-        return mesh::start_relays(treatment, around, client_route(treatment, entrance));
+        return mesh::start_relays(treatment, context, client_route(treatment, entrance));
     }
-    let ekiden = || around.ekiden.context("no ekiden was looked for");
+    let ekiden = || context.ekiden.context("the ekiden binary was not looked up");
     let known: Vec<(&str, Ipv4Addr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
     let sections =
-        treatment.sections.then(|| section::SectionChain::create(&known, ekiden()?, around.folder)).transpose()?;
+        treatment.sections.then(|| section::SectionChain::create(&known, ekiden()?, context.folder)).transpose()?;
     let mut services = Vec::new();
     for (place, host) in hosts.iter().enumerate().rev() {
         let port = if place > 0 && treatment.sections { section::PORT } else { entrance.port() };
         let next = hosts.get(place + 1).map(|next| next.address());
-        let sides = treatment.transparent.then(|| relay_sides(treatment, place, around)).transpose()?;
+        let sides = treatment.transparent.then(|| relay_sides(treatment, place, context)).transpose()?;
         if let Some(sides) = sides.as_ref().filter(|_| treatment.program == RelayProgram::Haproxy) {
             transparent::apply_rules(host, sides, port)?;
         }
-        let post = ChainPosition { host, index: place, next, port, sections: sections.as_ref(), sides };
-        services.push(Service::start(host, launch_for(treatment, &post, around)?, around.folder)?);
+        let position = ChainPosition { host, index: place, next, port, sections: sections.as_ref(), sides };
+        services.push(Service::start(host, launch_for(treatment, &position, context)?, context.folder)?);
     }
     Ok((services, client_route(treatment, entrance)))
 }
 
 /// Returns the sides of the relay at `place`, from 0: toward the client and toward the server. Sides toward other
 /// relays use the profile of sections between relays.
-fn relay_sides(treatment: &Treatment, place: usize, around: RelayContext<'_>) -> anyhow::Result<[RelaySide; 2]> {
-    let (chain, plan) = (&treatment.chain, NetworkPlan::new(around.lab));
+fn relay_sides(treatment: &Treatment, place: usize, context: RelayContext<'_>) -> anyhow::Result<[RelaySide; 2]> {
+    let (chain, plan) = (&treatment.chain, NetworkPlan::new(context.lab));
     let side = |neighbour: Option<&String>, host: Ipv4Addr| {
-        let to = around.network.hosts().find(|other| other.address() == host).context("a host of the workload")?;
+        let to = context.network.hosts().find(|other| other.address() == host).context("a host of the workload")?;
         let to = neighbour.map_or(to.name(), String::as_str);
-        let interface = plan.interface_toward(&chain[place], to).with_context(|| format!("no way to {to}"))?;
+        let interface = plan.interface_toward(&chain[place], to).with_context(|| format!("no route to {to}"))?;
         let far = treatment.profile.as_ref().map(|profile| profile.name().to_owned());
         let profile = if neighbour.is_some() { far } else { treatment.near_profile.clone() };
         anyhow::Ok(RelaySide { interface: interface.to_owned(), host, profile })
     };
     let before = place.checked_sub(1).and_then(|before| chain.get(before));
-    Ok([side(before, around.client)?, side(chain.get(place + 1), *around.server.ip())?])
+    Ok([side(before, context.client)?, side(chain.get(place + 1), *context.server.ip())?])
 }
 
 fn client_route(treatment: &Treatment, entrance: SocketAddrV4) -> ClientRoute {
@@ -141,10 +141,14 @@ fn client_port(treatment: &Treatment) -> anyhow::Result<u16> {
     })
 }
 
-fn launch_for(treatment: &Treatment, post: &ChainPosition<'_>, around: RelayContext<'_>) -> anyhow::Result<LaunchSpec> {
-    let (host, next) = (post.host, post.next);
+fn launch_for(
+    treatment: &Treatment,
+    position: &ChainPosition<'_>,
+    context: RelayContext<'_>,
+) -> anyhow::Result<LaunchSpec> {
+    let (host, next) = (position.host, position.next);
     let write = |about: &str, text: String| -> anyhow::Result<String> {
-        let file = around.folder.join(format!("{about}-{}.conf", host.name()));
+        let file = context.folder.join(format!("{about}-{}.conf", host.name()));
         std::fs::write(&file, text)?;
         Ok(file.display().to_string())
     };
@@ -160,49 +164,49 @@ fn launch_for(treatment: &Treatment, post: &ChainPosition<'_>, around: RelayCont
         | RelayProgram::Openvpn
         | RelayProgram::Vtun
         | RelayProgram::Softether => {
-            anyhow::bail!("{:?} is no program of one host", treatment.program)
+            anyhow::bail!("{:?} does not run on a single host", treatment.program)
         }
         RelayProgram::Dante => named(&dante::PROGRAM, &["-f"], dante::configuration(host.address(), next))?,
         RelayProgram::Squid => {
             let name = squid::service_name(host.name());
-            let text = squid::configuration(around.folder, host.name(), next);
+            let text = squid::configuration(context.folder, host.name(), next);
             named(&squid::PROGRAM, &["-N", "-d", "1", "-n", &name, "-f"], text)?
         }
         RelayProgram::Haproxy => {
-            let text = match post.sides {
+            let text = match position.sides {
                 Some(_) => haproxy::transparent_configuration(),
-                None => haproxy::configuration(next, *around.server.ip(), around.server.port()),
+                None => haproxy::configuration(next, *context.server.ip(), context.server.port()),
             };
             named(&haproxy::PROGRAM, &["-db", "-f"], text)?
         }
         RelayProgram::Ekiden => {
-            let text = match (post.sections, &post.sides) {
-                (Some(chain), _) => chain.configuration(post.index, treatment, around.server),
+            let text = match (position.sections, &position.sides) {
+                (Some(chain), _) => chain.configuration(position.index, treatment, context.server),
                 (None, Some(sides)) => ekiden::transparent_configuration(sides),
                 (None, None) => {
                     let profile = treatment.profile.as_ref().map(ProfileChoice::name);
-                    ekiden::configuration(treatment.mode, next, post.index == 0, profile)
+                    ekiden::configuration(treatment.mode, next, position.index == 0, profile)
                 }
             };
             let own = treatment.profile.as_ref().map_or_else(String::new, ProfileChoice::definition);
             let text = format!("{text}{own}{}", treatment.config);
-            let binary = around.ekiden.context("no ekiden was looked for")?;
+            let binary = context.ekiden.context("the ekiden binary was not looked up")?;
             let (binary, arguments) = ekiden::command_line(&treatment.wrap, binary, &write("ekiden", text)?);
             ("ekiden".to_owned(), binary, arguments)
         }
-        RelayProgram::Command => command_line(treatment, post, around)?,
+        RelayProgram::Command => command_line(treatment, position, context)?,
     };
-    Ok(LaunchSpec { name, executable, arguments, port: Some(post.port) })
+    Ok(LaunchSpec { name, executable, arguments, port: Some(position.port) })
 }
 
 fn command_line(
     treatment: &Treatment,
-    post: &ChainPosition<'_>,
-    around: RelayContext<'_>,
+    position: &ChainPosition<'_>,
+    context: RelayContext<'_>,
 ) -> anyhow::Result<(String, PathBuf, Vec<String>)> {
-    let server = around.server.to_string();
-    let next = post.next.map_or_else(|| server.clone(), |next| format!("{next}:{}", post.port));
-    let fill = |argument: &String| command::expand_placeholders(argument, post.host.address(), &next, &server);
+    let server = context.server.to_string();
+    let next = position.next.map_or_else(|| server.clone(), |next| format!("{next}:{}", position.port));
+    let fill = |argument: &String| command::expand_placeholders(argument, position.host.address(), &next, &server);
     let (program, rest) = treatment.command.split_first().context("the command is empty")?;
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok((name, program.into(), rest.iter().map(fill).collect()))

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyKind {
-    /// SOCKS5 proxy.
+    /// As a SOCKS5 proxy (RFC 1928).
     Socks,
-    /// HTTP proxy.
+    /// As an HTTP proxy.
     Http,
-    /// Forwarder to a fixed server.
+    /// As a forwarder to a fixed server.
     Forward,
-    /// Transparent interception. Not allowed in files, because a command has no firewall rules.
+    /// By transparent interception. Not allowed in files, because a command has no firewall rules.
     #[serde(skip_deserializing)]
     Transparent,
 }

@@ -57,12 +57,11 @@ impl LoadedControls {
             let missing = || format!("congestion = {name:?}, but this kernel has: {}", has.trim());
             anyhow::ensure!(
                 EKIDEN_PROVIDED.contains(&name.as_str()),
-                "{}; ekiden brings {}; for another one load its module",
+                "{}; ekiden provides {}; for others load the kernel module",
                 missing(),
                 EKIDEN_PROVIDED.join(", ")
             );
-            let ekiden =
-                ekiden.context("ekiden brings it: build it (make build), or say where it is with --ekiden PATH");
+            let ekiden = ekiden.context("ekiden provides it: build ekiden (make build), or pass --ekiden PATH");
             let ekiden = ekiden.with_context(missing)?;
             ensure_bpf_file_system().with_context(missing)?;
             let output = Command::new(ekiden).args(["cc", "load", name]).stdin(Stdio::null()).output();
@@ -86,8 +85,8 @@ impl LoadedControls {
         let mut command = Command::new("sh");
         // A separate process group, so that interrupts of the terminal do not reach the unloader.
         command.args(["-c", UNLOAD_SCRIPT]).arg(ekiden).args(&self.names).stdin(Stdio::piped()).process_group(0);
-        let caretaker = command.spawn().context("sh")?;
-        if let Some(mut before) = self.unloader.replace(caretaker) {
+        let unloader = command.spawn().context("sh")?;
+        if let Some(mut before) = self.unloader.replace(unloader) {
             // The old unloader has fewer names. It is killed before it unloads any.
             signal::kill_group(before.id())?;
             before.wait()?;
@@ -99,11 +98,11 @@ impl LoadedControls {
 impl Drop for LoadedControls {
     fn drop(&mut self) {
         // A forked child has a copy of this value. It must only close the pipe.
-        let Some(mut caretaker) = self.unloader.take().filter(|_| self.owner == std::process::id()) else { return };
-        drop(caretaker.stdin.take());
-        if !caretaker.wait().is_ok_and(|status| status.success()) {
+        let Some(mut unloader) = self.unloader.take().filter(|_| self.owner == std::process::id()) else { return };
+        drop(unloader.stdin.take());
+        if !unloader.wait().is_ok_and(|status| status.success()) {
             let names = self.names.join(" ");
-            eprintln!("still loaded: {names}; `ekiden cc unload {names}` takes out what is not in use");
+            eprintln!("still loaded: {names}; `ekiden cc unload {names}` unloads those not in use");
         }
     }
 }
@@ -147,14 +146,14 @@ mod tests {
     fn what_nobody_brings_says_what_there_is() {
         let error = LoadedControls::load(&names(&["frugal"]), None).unwrap_err().to_string();
         assert!(error.starts_with("congestion = \"frugal\", but this kernel has: "), "{error}");
-        assert!(error.contains("reno") && error.contains("ekiden brings ctcp,"), "{error}");
+        assert!(error.contains("reno") && error.contains("ekiden provides ctcp,"), "{error}");
     }
 
     #[test]
     fn what_ekiden_cannot_load_is_told_in_its_words() {
         let name = EKIDEN_PROVIDED.into_iter().find(|name| !is_available(name));
         let Some(name) = name else {
-            eprintln!("skipped: this kernel has all congestion controls that ekiden brings");
+            eprintln!("skipped: this kernel has all congestion controls that ekiden provides");
             return;
         };
         let error = format!("{:#}", LoadedControls::load(&names(&[name]), None).unwrap_err());

@@ -22,7 +22,7 @@ pub struct Content {
     pub folder: PathBuf,
     /// File name, from the size.
     pub name: String,
-    /// Size in bytes.
+    /// Size of the file, in bytes.
     pub bytes: u64,
 }
 
@@ -92,10 +92,10 @@ impl<R: Read> ContentComparison<R> {
     /// The chunk differs, or exceeds the expected content.
     pub fn compare(&mut self, arrived: &[u8]) -> anyhow::Result<()> {
         self.buffer.resize(arrived.len(), 0);
-        self.expected.read_exact(&mut self.buffer).map_err(|_| anyhow::anyhow!("more arrived than was sent"))?;
+        self.expected.read_exact(&mut self.buffer).map_err(|_| anyhow::anyhow!("more data arrived than was sent"))?;
         if self.buffer != arrived {
             let same = self.buffer.iter().zip(arrived).take_while(|(a, b)| a == b).count();
-            anyhow::bail!("what arrived differs from what was sent at byte {}", self.offset + same as u64);
+            anyhow::bail!("received data differs from sent data at byte {}", self.offset + same as u64);
         }
         self.offset += arrived.len() as u64;
         Ok(())
@@ -129,7 +129,7 @@ mod tests {
         wrong[1_234] ^= 1;
         assert_eq!(
             comparison.compare(&wrong).unwrap_err().to_string(),
-            "what arrived differs from what was sent at byte 6234"
+            "received data differs from sent data at byte 6234"
         );
     }
 
@@ -137,6 +137,6 @@ mod tests {
     fn too_much_is_a_difference() {
         let all = content(100);
         let mut comparison = ContentComparison::new(&all[..99]);
-        assert_eq!(comparison.compare(&all).unwrap_err().to_string(), "more arrived than was sent");
+        assert_eq!(comparison.compare(&all).unwrap_err().to_string(), "more data arrived than was sent");
     }
 }

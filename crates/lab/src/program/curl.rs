@@ -14,7 +14,7 @@ pub const PROGRAM: ProgramInfo =
 /// Route of a client to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientRoute {
-    /// A direct connection.
+    /// A direct connection to the server.
     Direct,
     /// Through a SOCKS5 proxy (RFC 1928).
     Socks(SocketAddrV4),
@@ -79,7 +79,7 @@ impl CurlReport {
         let object = text.lines().rev().find(|line| line.starts_with('{'));
         object
             .and_then(|object| serde_json::from_str(object).ok())
-            .ok_or_else(|| anyhow::anyhow!("curl said nothing about the transfer: {}", text.trim()))
+            .ok_or_else(|| anyhow::anyhow!("curl printed no report of the transfer: {}", text.trim()))
     }
 
     /// Returns the report if the transfer succeeded.
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(error(answer(28, r#""Operation timed out""#)), "timeout: 1048576 bytes in 0.1 s");
         assert_eq!(
             error("curl: option -q: bad\n".into()),
-            "curl said nothing about the transfer: curl: option -q: bad"
+            "curl printed no report of the transfer: curl: option -q: bad"
         );
     }
 

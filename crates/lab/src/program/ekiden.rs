@@ -15,9 +15,9 @@ use crate::program::transparent::RelaySide;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ListenerKind {
-    /// SOCKS5 proxy.
+    /// A SOCKS5 proxy (RFC 1928).
     Socks,
-    /// HTTP proxy.
+    /// An HTTP proxy (RFC 9110).
     Http,
     /// Plain TCP: the first relay forwards to the server.
     Tcp,
@@ -47,7 +47,7 @@ impl ListenerKind {
 
 /// Profile of sections between relays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "the name of a profile, or a table of what is in one, like { tune = false }")]
+#[serde(untagged, expecting = "the name of a profile, or a table of its settings, like { tune = false }")]
 pub enum ProfileChoice {
     /// A profile built into ekiden, by name.
     Named(String),
@@ -133,11 +133,11 @@ pub fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
         anyhow::ensure!(given.is_file(), "there is no ekiden at {}", given.display());
         return Ok(given.canonicalize()?);
     }
-    let own = std::env::current_exe().context("where this program is")?;
+    let own = std::env::current_exe().context("cannot find the running executable")?;
     let beside = own.with_file_name("ekiden");
     anyhow::ensure!(
         beside.is_file(),
-        "there is no ekiden beside {}: build it (make build), or say where it is with --ekiden PATH",
+        "there is no ekiden beside {}: build it (make build), or pass --ekiden PATH",
         own.display()
     );
     Ok(beside)

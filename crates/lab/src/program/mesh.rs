@@ -26,7 +26,7 @@ pub const DIRECT: &str = "direct";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "\"auto\", [\"direct\"], or names of relays in order, like [\"a\", \"b\"]")]
 pub enum PathSetting {
-    /// Selection by ekiden.
+    /// ekiden selects the path.
     Auto(AutoKeyword),
     /// A fixed path: names of relays in order, or `direct`.
     Fixed(Vec<String>),
@@ -76,22 +76,22 @@ pub fn log_path(folder: &path::Path, chooser: &str) -> path::PathBuf {
 /// A relay does not start, or a host does not exist.
 pub fn start_relays(
     treatment: &Treatment,
-    around: RelayContext<'_>,
+    context: RelayContext<'_>,
     via: ClientRoute,
 ) -> anyhow::Result<(Vec<Service>, ClientRoute)> {
-    let find = |name: &String| around.network.host(name).with_context(|| format!("there is no host {name}"));
+    let find = |name: &String| context.network.host(name).with_context(|| format!("there is no host {name}"));
     let hosts = treatment.chain.iter().chain(&treatment.relays).map(find).collect::<anyhow::Result<Vec<_>>>()?;
     let known: Vec<(&str, Ipv4Addr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
-    let ekiden = around.ekiden.context("no ekiden was looked for")?;
-    let mesh = RelayMesh::with_keys(&known, || RelayKeys::generate(ekiden), around.folder)?;
+    let ekiden = context.ekiden.context("the ekiden binary was not looked up")?;
+    let mesh = RelayMesh::with_keys(&known, || RelayKeys::generate(ekiden), context.folder)?;
     let mut services = Vec::new();
     for (place, host) in hosts.iter().enumerate().rev() {
-        let file = around.folder.join(format!("ekiden-{}.conf", host.name()));
-        std::fs::write(&file, mesh.configuration(place, treatment, around.server))?;
+        let file = context.folder.join(format!("ekiden-{}.conf", host.name()));
+        std::fs::write(&file, mesh.configuration(place, treatment, context.server))?;
         let port = if place > 0 { section::PORT } else { treatment.mode.port() };
         let arguments = vec!["run".into(), "-c".into(), file.display().to_string()];
         let launch = LaunchSpec { name: "ekiden".into(), executable: ekiden.to_owned(), arguments, port: Some(port) };
-        services.push(Service::start(host, launch, around.folder)?);
+        services.push(Service::start(host, launch, context.folder)?);
     }
     Ok((services, via))
 }
@@ -121,12 +121,12 @@ impl RelayMesh {
     /// Returns the configuration of the relay at `place`; the chooser is at 0.
     fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddrV4) -> String {
         let own = &self.0[place];
-        let way_in = if place == 0 {
+        let listener = if place == 0 {
             section::client_listener(treatment, server)
         } else {
             section::section_listener(own, treatment)
         };
-        let mut text = own.config_header() + &way_in;
+        let mut text = own.config_header() + &listener;
         // The chooser is not a next hop: it only accepts clients.
         let others = self.0.iter().skip(1).filter(|other| other.name != own.name);
         others.for_each(|other| text.push_str(&other.relay_table(treatment)));

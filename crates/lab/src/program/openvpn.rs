@@ -45,7 +45,7 @@ impl TlsIdentity {
     }
 }
 
-/// Starts both ends.
+/// Generates certificates, and starts both ends.
 ///
 /// # Errors
 /// OpenVPN or openssl is not installed, or does not start.

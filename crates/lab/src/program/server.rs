@@ -55,7 +55,7 @@ impl Protocol {
     }
 }
 
-/// A server program.
+/// Server program of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerProgram {

@@ -52,7 +52,7 @@ pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
             LaunchSpec { name: PROGRAM.name.into(), executable: "unshare".into(), arguments, port: Some(PORT) };
         Service::start(end.host, launch, ends.folder)
     };
-    // Start the listening end first: a failed dial is retried only after 10 s, whatever the configuration.
+    // Start the listening end first: a failed dial is retried only after 10 s, regardless of the configuration.
     let listening = begin(ends.right, &configuration(&listening_hub()))?;
     let dialling = begin(ends.left, &configuration(&dialling_hub(ends.right.outer_address)))?;
     let mut services = vec![listening, dialling];
@@ -87,7 +87,7 @@ fn wait_until_connected(listening: &HostHandle, services: &mut [Service]) -> any
         if Instant::now() > deadline {
             let said: Vec<String> = services.iter().map(Service::describe).collect();
             anyhow::bail!(
-                "only {there} of {CONNECTIONS} connections are there after {CONNECT_TIMEOUT:?}: {}",
+                "only {there} of {CONNECTIONS} connections are established after {CONNECT_TIMEOUT:?}: {}",
                 said.join("; ")
             );
         }

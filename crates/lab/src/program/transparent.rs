@@ -85,7 +85,7 @@ pub fn ensure_carried(before: &ActiveOpens, after: &ActiveOpens, transfers: u32)
         let made = count - before.get(host).unwrap_or(count);
         anyhow::ensure!(
             made >= transfers.into(),
-            "packets pass by the relay on {host}: it made {made} connections, and transfers were {transfers}"
+            "packets pass by the relay on {host}: it opened {made} connections for {transfers} transfers"
         );
     }
     Ok(())
@@ -111,7 +111,7 @@ mod tests {
         let counts = |near, far| BTreeMap::from([("near".to_owned(), near), ("far".to_owned(), far)]);
         assert!(ensure_carried(&counts(3, 4), &counts(5, 6), 2).is_ok());
         let error = ensure_carried(&counts(3, 4), &counts(5, 4), 1).unwrap_err().to_string();
-        assert_eq!(error, "packets pass by the relay on far: it made 0 connections, and transfers were 1");
+        assert_eq!(error, "packets pass by the relay on far: it opened 0 connections for 1 transfers");
         assert!(ensure_carried(&BTreeMap::new(), &BTreeMap::new(), 1).is_ok());
     }
 }

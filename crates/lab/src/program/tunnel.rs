@@ -65,15 +65,15 @@ impl<'a> TunnelEnds<'a> {
     ///
     /// # Errors
     /// A host does not exist, or the hosts do not reach each other.
-    pub fn for_chain(chain: &[String], around: RelayContext<'a>) -> anyhow::Result<Self> {
+    pub fn for_chain(chain: &[String], context: RelayContext<'a>) -> anyhow::Result<Self> {
         let [left, right] = chain else { anyhow::bail!("a tunnel has two ends") };
-        let plan = NetworkPlan::new(around.lab);
+        let plan = NetworkPlan::new(context.lab);
         let end = |name: &String, other: &String| {
-            let host = around.network.host(name).with_context(|| format!("there is no host {name}"))?;
+            let host = context.network.host(name).with_context(|| format!("there is no host {name}"))?;
             let outer = plan.address_toward(name, other).with_context(|| format!("{name} does not reach {other}"))?;
             anyhow::Ok(TunnelEnd { host, outer_address: outer })
         };
-        Ok(Self { left: end(left, right)?, right: end(right, left)?, folder: around.folder })
+        Ok(Self { left: end(left, right)?, right: end(right, left)?, folder: context.folder })
     }
 }
 
@@ -81,17 +81,21 @@ impl<'a> TunnelEnds<'a> {
 ///
 /// # Errors
 /// The program does not start, exits, or no packet crosses within 20 s.
-pub fn start_tunnel(program: RelayProgram, chain: &[String], around: RelayContext<'_>) -> anyhow::Result<Vec<Service>> {
-    let ends = TunnelEnds::for_chain(chain, around)?;
+pub fn start_tunnel(
+    program: RelayProgram,
+    chain: &[String],
+    context: RelayContext<'_>,
+) -> anyhow::Result<Vec<Service>> {
+    let ends = TunnelEnds::for_chain(chain, context)?;
     let mut opened = match program {
         RelayProgram::Openvpn => openvpn::start(&ends)?,
         RelayProgram::Vtun => vtun::start(&ends)?,
         RelayProgram::Softether => softether::start(&ends)?,
-        other => anyhow::bail!("{other:?} is no tunnel of packets"),
+        other => anyhow::bail!("{other:?} is not a packet tunnel"),
     };
     let deadline = Instant::now() + CROSS_TIMEOUT;
     while !has_devices(&ends, &opened)? {
-        wait_until(deadline, &mut opened, "makes no device")?;
+        wait_until(deadline, &mut opened, "creates no device")?;
     }
     for ((end, device), inner) in [ends.left, ends.right].into_iter().zip(opened.devices).zip(INNER_ADDRESSES) {
         let commands = [format!("addr replace {inner}/30 dev {device}"), format!("link set dev {device} up")];
@@ -100,7 +104,7 @@ pub fn start_tunnel(program: RelayProgram, chain: &[String], around: RelayContex
     while !probe_crossing(&ends)? {
         wait_until(deadline, &mut opened, "lets no packet cross")?;
     }
-    let plan = NetworkPlan::new(around.lab);
+    let plan = NetworkPlan::new(context.lab);
     for (side, (end, far)) in [(ends.left, ends.right), (ends.right, ends.left)].into_iter().enumerate() {
         let behind = plan.addresses_behind(end.host.name(), far.host.name());
         // `replace` removes the route around the tunnel: if the device vanishes, no packet bypasses it.

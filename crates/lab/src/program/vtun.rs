@@ -13,7 +13,7 @@ const PORT: u16 = 5000;
 /// Name of the VTun session.
 const SESSION: &str = "lab";
 
-/// Starts both ends.
+/// Starts the listening end, then the dialling end.
 ///
 /// # Errors
 /// VTun is not installed, or does not start.

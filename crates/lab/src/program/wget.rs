@@ -25,7 +25,7 @@ pub fn arguments(url: &str, via: ClientRoute, timeout: Duration) -> anyhow::Resu
             all.extend(["--execute=use_proxy=on".into(), format!("--execute=http_proxy=http://{proxy}/")]);
         }
         ClientRoute::Socks(_) | ClientRoute::Tunnel(_) | ClientRoute::Forwarder(_) => {
-            anyhow::bail!("wget knows HTTP proxies only: say agent = \"curl\"");
+            anyhow::bail!("wget supports only HTTP proxies: set agent = \"curl\"");
         }
     }
     all.push(url.to_owned());

@@ -48,21 +48,21 @@ pub struct WriterReport {
 ///
 /// # Errors
 /// The connection fails, or not all bytes arrived.
-pub fn run(order: WriteRequest) -> anyhow::Result<WriterReport> {
-    let mut stream = TcpStream::connect(order.to).with_context(|| format!("cannot connect to {}", order.to))?;
+pub fn run(request: WriteRequest) -> anyhow::Result<WriterReport> {
+    let mut stream = TcpStream::connect(request.to).with_context(|| format!("cannot connect to {}", request.to))?;
     let started = monotonic();
-    let sent = match order.pause {
-        None => write_blocks(&mut stream, order),
-        Some(pause) => write_stamped_blocks(&mut stream, order, pause),
+    let sent = match request.pause {
+        None => write_blocks(&mut stream, request),
+        Some(pause) => write_stamped_blocks(&mut stream, request, pause),
     };
     let write = monotonic() - started;
-    sent.context("the sink takes nothing")?;
+    sent.context("the sink does not accept the data")?;
     stream.shutdown(Shutdown::Write)?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).context("the sink says nothing")?;
+    stream.read_to_string(&mut answer).context("the sink sent no report")?;
     let arrived: SinkReport =
-        serde_json::from_str(&answer).with_context(|| format!("no answer of a sink: {answer:.80}"))?;
-    anyhow::ensure!(arrived.bytes == order.amount, "{} of {} bytes arrived", arrived.bytes, order.amount);
+        serde_json::from_str(&answer).with_context(|| format!("not a report of a sink: {answer:.80}"))?;
+    anyhow::ensure!(arrived.bytes == request.amount, "{} of {} bytes arrived", arrived.bytes, request.amount);
     let since = |time: Duration| time.saturating_sub(started).as_secs_f64();
     Ok(WriterReport {
         bytes: arrived.bytes,
@@ -83,11 +83,11 @@ fn duration_from_secs(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-fn write_blocks(stream: &mut TcpStream, order: WriteRequest) -> std::io::Result<()> {
-    let block = vec![0; order.block];
-    let mut left = order.amount;
+fn write_blocks(stream: &mut TcpStream, request: WriteRequest) -> std::io::Result<()> {
+    let block = vec![0; request.block];
+    let mut left = request.amount;
     while left > 0 {
-        let count = next_block_len(left, order.block);
+        let count = next_block_len(left, request.block);
         stream.write_all(&block[..count])?;
         left -= count as u64;
     }
@@ -95,12 +95,12 @@ fn write_blocks(stream: &mut TcpStream, order: WriteRequest) -> std::io::Result<
 }
 
 /// Writes blocks with timestamps, one every `pause`.
-fn write_stamped_blocks(stream: &mut TcpStream, order: WriteRequest, pause: Duration) -> std::io::Result<()> {
-    let mut block = vec![0; order.block];
-    let (mut left, mut due) = (order.amount, monotonic());
+fn write_stamped_blocks(stream: &mut TcpStream, request: WriteRequest, pause: Duration) -> std::io::Result<()> {
+    let mut block = vec![0; request.block];
+    let (mut left, mut due) = (request.amount, monotonic());
     while left > 0 {
         std::thread::sleep(due.saturating_sub(monotonic()));
-        let count = next_block_len(left, order.block);
+        let count = next_block_len(left, request.block);
         block[..sink::STAMP_LEN].copy_from_slice(&sink::encode_stamp(monotonic()));
         stream.write_all(&block[..count])?;
         (left, due) = (left - count as u64, due + pause);

@@ -19,7 +19,7 @@
 //!   control_law(drop_next, count)`, otherwise the state is left.
 //! * The packet taken last departs.
 //!
-//! Particulars:
+//! Details of this implementation:
 //!
 //! * The sojourn time is `now - packet.at`. A packet has waited too long if its sojourn time is `target` or more and
 //!   the backlog *behind* it, without it, is more than `MAXPACKET` = 1514 bytes.

@@ -71,7 +71,7 @@ pub struct FqCodelSettings {
     /// Whether ECN-capable packets are marked instead of dropped.
     #[serde(default)]
     pub ecn: bool,
-    /// Number of queues.
+    /// Number of queues for flows.
     #[serde(default = "default_flows")]
     pub flows: u32,
     /// Bytes that a queue may send in a round.
@@ -132,7 +132,7 @@ pub struct FqCodelQueue {
 }
 
 impl FqCodelQueue {
-    /// Creates empty queues.
+    /// Creates empty queues for all flows.
     #[must_use]
     pub fn new(settings: FqCodelSettings) -> Self {
         let FqCodelSettings { limit, target, interval, ecn, flows, quantum } = settings;

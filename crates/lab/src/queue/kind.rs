@@ -20,7 +20,7 @@ use crate::queue::tail_drop::TailDropSettings;
 
 /// Settings of one kind of queue: the keys of its table in a lab file.
 pub(super) trait QueueSettings {
-    /// Returns the capacity.
+    /// Returns the capacity of the queue.
     fn limit(&self) -> QueueLimit;
 
     /// Reports settings out of range, except for a limit of 0.
@@ -93,7 +93,7 @@ queue_kinds! {
 }
 
 impl QueueKind {
-    /// Returns the capacity.
+    /// Returns the capacity of the queue.
     #[must_use]
     pub fn limit(&self) -> QueueLimit {
         self.settings().limit()
@@ -130,7 +130,7 @@ impl QueueKind {
 pub struct QueueError {
     /// Key in the table of the queue; `None` for the table as a whole.
     pub(crate) key: Option<&'static str>,
-    /// The expected value.
+    /// Description of the expected value.
     pub(crate) problem: String,
 }
 
@@ -212,7 +212,7 @@ impl<'de> Deserialize<'de> for QueueLimit {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SenderHosts {
-    /// Host names.
+    /// Host names of the lab file.
     pub hosts: Vec<String>,
     /// All addresses of the hosts ([`Packet::source`](crate::packet::Packet::source)). The parser of lab files fills
     /// them in.

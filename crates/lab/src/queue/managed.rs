@@ -1,7 +1,7 @@
 //! A FIFO queue with a drop policy that passes, marks or drops each packet on arrival.
 //!
 //! The policy sees the backlog without the packet on the line, and the idle time: the time since the queue was left
-//! empty or a packet arrived, whichever is later.
+//! empty or a packet arrived, the later of the two.
 
 use ekiden_proto::aqm::{self, Arrival, DropReason, Verdict};
 use ekiden_proto::units::Rate;

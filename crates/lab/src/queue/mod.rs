@@ -38,9 +38,9 @@ mod tests;
 /// Number and total size of the waiting packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Backlog {
-    /// Number of packets.
+    /// Number of waiting packets.
     pub packets: u64,
-    /// Bytes, in the link's [`SizeAccounting`](crate::conditions::SizeAccounting).
+    /// Bytes of the waiting packets, in the link's [`SizeAccounting`](crate::conditions::SizeAccounting).
     pub bytes: u64,
 }
 

@@ -59,10 +59,10 @@ pub(super) fn steady(number: u64, gap: Nanos) -> Vec<Packet> {
 
 /// Returns `number` packets of random size, flow and capability, with random gaps of up to `gap`.
 pub(super) fn random(seed: u64, number: u64, gap: Nanos) -> Vec<Packet> {
-    let dice = SeededRng::new(seed).derive("arrivals");
+    let rng = SeededRng::new(seed).derive("arrivals");
     let mut at = 0;
     let next = |number| {
-        let bits = dice.bits(number);
+        let bits = rng.bits(number);
         at += bits % gap;
         let ecn = if bits >> 62 == 0 { Ecn::Capable } else { Ecn::NotCapable };
         let (bytes, flow) = (64 + (bits >> 32) as u32 % 1437, (bits >> 56) as u32 % 4);

@@ -21,9 +21,9 @@ pub struct DelayStage {
 impl DelayStage {
     /// Creates a stage with the delay and jitter of the conditions.
     #[must_use]
-    pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
+    pub fn new(conditions: &Conditions, rng: SeededRng) -> Self {
         let delay = conditions.delay.map_or(0, nanos);
-        Self { delay, jitter: conditions.jitter, rng: dice.derive("jitter"), in_transit: PacketSchedule::default() }
+        Self { delay, jitter: conditions.jitter, rng: rng.derive("jitter"), in_transit: PacketSchedule::default() }
     }
 
     fn packet_jitter(&self, number: u64) -> Nanos {
@@ -38,14 +38,14 @@ impl DelayStage {
     clippy::cast_sign_loss,
     reason = "a delay, in ns"
 )]
-fn sample_jitter(jitter: Jitter, dice: SeededRng, number: u64) -> Nanos {
-    let uniform = dice.uniform(number);
+fn sample_jitter(jitter: Jitter, rng: SeededRng, number: u64) -> Nanos {
+    let uniform = rng.uniform(number);
     let unit = match jitter.distribution {
         Distribution::Uniform => uniform,
         Distribution::Exponential => -(1.0 - uniform).ln(),
         // Box and Muller 1958, one of the pair; its absolute value.
         Distribution::Normal => {
-            let angle = std::f64::consts::TAU * dice.derive("angle").uniform(number);
+            let angle = std::f64::consts::TAU * rng.derive("angle").uniform(number);
             ((-2.0 * (1.0 - uniform).ln()).sqrt() * angle.cos()).abs()
         }
     };
@@ -94,8 +94,8 @@ pub struct ReorderStage {
 impl ReorderStage {
     /// Creates a stage with the reordering of the conditions.
     #[must_use]
-    pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
-        Self { settings: conditions.reorder, rng: dice.derive("reorder"), in_transit: PacketSchedule::default() }
+    pub fn new(conditions: &Conditions, rng: SeededRng) -> Self {
+        Self { settings: conditions.reorder, rng: rng.derive("reorder"), in_transit: PacketSchedule::default() }
     }
 }
 

@@ -25,9 +25,9 @@ pub struct BottleneckStage {
 impl BottleneckStage {
     /// Creates a line of `rate` with the queue of the conditions.
     #[must_use]
-    pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
+    pub fn new(conditions: &Conditions, rng: SeededRng) -> Self {
         let kind = conditions.queue.clone().unwrap_or(DEFAULT_QUEUE);
-        let rng = dice.derive("queue");
+        let rng = rng.derive("queue");
         let bits_per_second = conditions.rate.map(|rate| rate.bits_per_second());
         Self { bits_per_second, queue: queue::build(&kind, conditions.rate, rng), kind, in_transmission: None, rng }
     }

@@ -22,8 +22,8 @@ pub struct LossStage {
 impl LossStage {
     /// Creates a stage with the loss of the conditions at `position`, if there is any.
     #[must_use]
-    pub fn new(conditions: &Conditions, position: LossPosition, dice: SeededRng) -> Self {
-        let dice = dice.derive(match position {
+    pub fn new(conditions: &Conditions, position: LossPosition, rng: SeededRng) -> Self {
+        let rng = rng.derive(match position {
             LossPosition::Ingress => "ingress loss",
             LossPosition::Wire => "wire loss",
         });
@@ -32,8 +32,8 @@ impl LossStage {
             position,
             model,
             in_bad_state: false,
-            rng: dice.derive("loss"),
-            state_rng: dice.derive("state"),
+            rng: rng.derive("loss"),
+            state_rng: rng.derive("state"),
             ready: PacketSchedule::default(),
         }
     }
@@ -139,8 +139,8 @@ pub struct DuplicateStage {
 impl DuplicateStage {
     /// Creates a stage with the duplication of the conditions.
     #[must_use]
-    pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
-        Self { settings: conditions.duplicate, rng: dice.derive("duplicate"), ready: PacketSchedule::default() }
+    pub fn new(conditions: &Conditions, rng: SeededRng) -> Self {
+        Self { settings: conditions.duplicate, rng: rng.derive("duplicate"), ready: PacketSchedule::default() }
     }
 }
 

@@ -84,13 +84,13 @@ impl HostHandle {
 fn set_sysctl(key: &str, value: &str) -> anyhow::Result<()> {
     let file = format!("/proc/sys/{}", key.replace('.', "/"));
     fs::write(&file, value).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => anyhow::anyhow!("a namespace of this kernel has no such setting"),
-        io::ErrorKind::PermissionDenied => anyhow::anyhow!("refused: a namespace may not change it"),
+        io::ErrorKind::NotFound => anyhow::anyhow!("this kernel has no such sysctl in a network namespace"),
+        io::ErrorKind::PermissionDenied => anyhow::anyhow!("refused: a network namespace cannot change it"),
         _ => anyhow::Error::new(error).context("refused"),
     })?;
-    let now = fs::read_to_string(&file).context("cannot be read back")?;
+    let now = fs::read_to_string(&file).context("cannot read the value back")?;
     if !now.split_whitespace().eq(value.split_whitespace()) {
-        bail!("the kernel made it {:?}", now.trim());
+        bail!("the kernel set {:?} instead", now.trim());
     }
     Ok(())
 }

@@ -77,7 +77,7 @@ pub fn wait_operational(host: Option<&HostHandle>, interfaces: &BTreeSet<&str>) 
         let shown = query(host, &["-o", "link", "show", "type", "veth"])?;
         let operational = shown.lines().filter_map(operational_interface).collect();
         let Some(waiting) = interfaces.difference(&operational).next() else { break };
-        ensure!(Instant::now() < deadline, "interface {waiting:?} does not come up");
+        ensure!(Instant::now() < deadline, "interface {waiting:?} is not operational after {OPERATIONAL_TIMEOUT:?}");
         thread::sleep(POLL_INTERVAL);
     }
     Ok(())

@@ -33,7 +33,7 @@ pub struct Lab {
     pub backend: Backend,
     /// Hosts by name. Each is a network namespace.
     pub hosts: BTreeMap<String, Host>,
-    /// Links by name.
+    /// Links between hosts, by name.
     pub links: BTreeMap<String, Link>,
     /// Changes of link conditions at run time, in order of time.
     pub events: Vec<LinkEvent>,
@@ -149,7 +149,7 @@ pub enum Offload {
     /// Superpackets of up to 64 KiB, as on real hosts.
     #[default]
     Gso,
-    /// Separate packets.
+    /// Separate packets of at most the MTU.
     Off,
 }
 

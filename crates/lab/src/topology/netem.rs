@@ -17,11 +17,11 @@ const UNLIMITED_PACKETS: u64 = 10_000_000;
 /// # Errors
 /// netem does not support the conditions, or the kernel has no netem.
 pub fn create_link(lab: &Lab, name: &str, link: &Link, far: &[String; 2]) -> anyhow::Result<()> {
-    ensure!(lab.events.iter().all(|event| event.link != name), "backend = \"netem\" knows no events");
+    ensure!(lab.events.iter().all(|event| event.link != name), "backend = \"netem\" does not support events");
     // Packets from ends[0] leave by the far end of ends[1].
     for (conditions, interface) in [(&link.forward, &far[1]), (&link.reverse, &far[0])] {
-        let arguments =
-            netem_arguments(conditions, link.mtu).map_err(|what| anyhow!("backend = \"netem\" cannot do {what}"))?;
+        let arguments = netem_arguments(conditions, link.mtu)
+            .map_err(|what| anyhow!("backend = \"netem\" does not support {what}"))?;
         let mut tc = Command::new("tc");
         tc.args(["qdisc", "add", "dev", interface, "root", "netem"]).args(arguments.split(' '));
         let output = tc.output().context("cannot start `tc`: install the package iproute2")?;
@@ -48,9 +48,9 @@ fn netem_arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static
     let Conditions { down, access_rate, rate, count, queue, delay, jitter, loss, reorder, duplicate } = conditions;
     for (present, what) in [
         (access_rate.is_some(), "access_rate"),
-        (jitter.is_some(), "jitter: its own is on both sides of the delay"),
-        (reorder.is_some(), "reorder: it sends early, not late"),
-        (duplicate.is_some(), "duplicate: its copies take their share of the rate"),
+        (jitter.is_some(), "jitter: netem's jitter is on both sides of the delay"),
+        (reorder.is_some(), "reorder: netem sends reordered packets early, not late"),
+        (duplicate.is_some(), "duplicate: netem's copies use capacity of the line"),
     ] {
         if present {
             return Err(what);
@@ -78,7 +78,7 @@ fn packet_limit(conditions: &Conditions, mtu: u32, queue: Option<&QueueKind>) ->
     let waiting = match queue {
         None => return Ok(UNLIMITED_PACKETS),
         Some(QueueKind::TailDrop(TailDropSettings { limit: QueueLimit::Packets(packets) })) => *packets,
-        Some(_) => return Err("this queue: it has tail-drop with a limit in packets"),
+        Some(_) => return Err("this queue: netem has only tail-drop with a limit in packets"),
     };
     let (Some(rate), Some(delay)) = (conditions.rate, conditions.delay) else { return Ok(waiting) };
     let bytes_under_way = u128::from(rate.bytes_per_second()) * delay.0.as_micros() / 1_000_000;
@@ -87,7 +87,7 @@ fn packet_limit(conditions: &Conditions, mtu: u32, queue: Option<&QueueKind>) ->
 
 fn loss_arguments(loss: &Loss, has_rate: bool) -> Result<String, &'static str> {
     if has_rate && loss.at() == LossPosition::Wire {
-        return Err(r#"loss at = "wire": what it loses takes none of the rate"#);
+        return Err(r#"loss at = "wire": packets lost by netem use no capacity of the line"#);
     }
     let percent = |p: &f64| format!("{}%", p * 100.0);
     match loss {
@@ -96,7 +96,7 @@ fn loss_arguments(loss: &Loss, has_rate: bool) -> Result<String, &'static str> {
             let [to_bad, to_good, p_bad, p_good] = [to_bad, to_good, p_bad, p_good].map(percent);
             Ok(format!(" loss gemodel {to_bad} {to_good} {p_bad} {p_good}"))
         }
-        Loss::Pattern { .. } => Err("loss by a pattern"),
+        Loss::Pattern { .. } => Err("pattern loss"),
     }
 }
 

@@ -110,7 +110,7 @@ impl Network {
     /// A kernel did, or the counters cannot be read.
     pub fn ensure_no_hidden_drops(&self) -> anyhow::Result<()> {
         let hidden = self.hidden_drops()?.into_iter().find(|(_, count)| *count > 0);
-        hidden.map_or(Ok(()), |(what, count)| bail!("{what}: {count} packets that no link dropped"))
+        hidden.map_or(Ok(()), |(what, count)| bail!("{what}: {count} packets dropped outside of the links"))
     }
 
     fn require_host(&self, name: &str) -> anyhow::Result<&HostHandle> {
@@ -176,7 +176,7 @@ impl Network {
             let offload = lab.hosts.get(&end.host).is_some_and(|host| host.offload == Offload::Gso);
             let host = self.require_host(&end.host)?;
             let device = host.enter(|| tun::create(&end.interface, offload)).and_then(|device| device).context(
-                "cannot make a TUN device: /dev/net/tun must exist (`modprobe tun`) and be open to this user (mode 0666)",
+                "cannot create a TUN device: /dev/net/tun must exist (`modprobe tun`) and be open to this user (mode 0666)",
             )?;
             ip::run_batch(Some(host), &[format!("link set dev {} mtu {}", end.interface, line.link.mtu)])?;
             anyhow::Ok(Port::Tun(Arc::new(device)))
@@ -197,7 +197,7 @@ impl Network {
             |line: &PlannedLink<'_>| line.is_ethernet(backend) && plan.is_offload_disabled(line, name, backend);
         for (line, here, _) in plan.ends_of(name).filter(|(line, ..)| single(line)) {
             let off = handle.enter(|| ethtool::disable_segmentation(&here.interface)).and_then(|done| done);
-            off.with_context(|| format!("cannot switch off the offloads of {:?}", line.name))?;
+            off.with_context(|| format!("cannot disable the offloads of {:?}", line.name))?;
         }
         Ok(())
     }

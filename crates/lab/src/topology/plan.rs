@@ -223,7 +223,7 @@ mod tests {
         for (name, [a, b]) in links {
             text += &format!("[link.{name}]\nends = [\"{a}\", \"{b}\"]\n");
         }
-        file::parse_lab(text.parse().unwrap()).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+        file::parse_lab(text.parse().unwrap()).unwrap_or_else(|errors| panic!("{errors}"))
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub fn run_directory() -> anyhow::Result<&'static Path> {
 pub fn enter() -> anyhow::Result<SandboxEntry> {
     let rootless = unshare_namespaces()?;
     io::stdout().flush()?;
-    let waiter = ChildWaiter::new().context("cannot hold back signals")?;
+    let waiter = ChildWaiter::new().context("cannot block signals")?;
     let (parent_lives, held_by_parent) = io::pipe()?;
     if let Some(head) = init::fork().context("cannot fork")? {
         return Ok(SandboxEntry::Exited(waiter.wait_for_child(head)?));
@@ -61,7 +61,7 @@ pub fn enter() -> anyhow::Result<SandboxEntry> {
     Ok(SandboxEntry::Inside)
 }
 
-const APPARMOR_HINT: &str = "the user namespace was made, but something in it was refused; on Ubuntu 23.10 and later \
+const APPARMOR_HINT: &str = "the user namespace was created, but an operation in it was refused; on Ubuntu 23.10 and later \
      `sysctl kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile with `userns,` for this program helps, \
      everywhere else running as root does";
 
@@ -71,7 +71,7 @@ fn unshare_namespaces() -> anyhow::Result<bool> {
     if user == 0 {
         match netns::unshare_all(false) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
-            done => return done.context("cannot make namespaces, as root").map(|()| false),
+            done => return done.context("cannot create namespaces as root").map(|()| false),
         }
     }
     netns::unshare_all(true).map_err(|error| unshare_error(&error))?;
@@ -89,17 +89,17 @@ fn unshare_namespaces() -> anyhow::Result<bool> {
 fn unshare_error(error: &io::Error) -> anyhow::Error {
     let remedy = match error.raw_os_error() {
         Some(libc::EPERM) => {
-            "the system does not let users make namespaces: `sysctl kernel.unprivileged_userns_clone=1` where that exists \
+            "unprivileged users may not create namespaces: `sysctl kernel.unprivileged_userns_clone=1` where that exists \
              (Debian), in a container the runtime's seccomp profile must allow unshare(2), or run as root"
         }
         Some(libc::ENOSPC | libc::EUSERS) => {
-            "there may be no more of them: raise `user.max_user_namespaces`, `user.max_net_namespaces`, \
+            "the limit is reached: raise `user.max_user_namespaces`, `user.max_net_namespaces`, \
              `user.max_pid_namespaces` and `user.max_mnt_namespaces`, or run as root"
         }
         Some(libc::EINVAL) => "this kernel has no user namespaces (CONFIG_USER_NS): run as root",
         _ => "run as root",
     };
-    anyhow::anyhow!("cannot make a user namespace: {error}; {remedy}")
+    anyhow::anyhow!("cannot create a user namespace: {error}; {remedy}")
 }
 
 /// Prepares mounts, files and the loopback interface, and verifies that links can be created.
@@ -124,7 +124,7 @@ fn prepare_namespaces() -> anyhow::Result<()> {
             "link del dev probe".to_owned(),
         ],
     )
-    .context("cannot make network interfaces in a network namespace")
+    .context("cannot create network interfaces in a network namespace")
 }
 
 /// Returns an empty directory of this user as mount point. The directory stays, because other labs may mount on it in
@@ -139,7 +139,7 @@ fn mount_point() -> anyhow::Result<PathBuf> {
             return Ok(candidate);
         }
     }
-    bail!("no directory for the lab's files: /run, XDG_RUNTIME_DIR and {} are refused", std::env::temp_dir().display())
+    bail!("no directory for the lab's files: cannot use /run, XDG_RUNTIME_DIR or {}", std::env::temp_dir().display())
 }
 
 /// Returns the uid outside of the user namespace. Inside it is 0 for every user.

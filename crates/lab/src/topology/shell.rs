@@ -24,7 +24,7 @@ pub fn run_shell(network: &Network, lab: &Lab, host: Option<&str>) -> anyhow::Re
     let known = network.hosts().map(HostHandle::name).collect::<Vec<_>>().join(", ");
     let host = match host {
         Some(name) => network.host(name).with_context(|| format!("there is no host {name:?}; hosts are {known}"))?,
-        None => network.hosts().next().context("a lab without hosts has no shell")?,
+        None => network.hosts().next().context("the lab has no hosts")?,
     };
     let shell = PathBuf::from(env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "bash".into()));
     let commands = sandbox::run_directory()?.join("bin");
@@ -65,7 +65,8 @@ fn greeting(network: &Network, lab: &Lab, host: &HostHandle) -> anyhow::Result<S
     for (name, link) in &lab.links {
         writeln!(text, "  {} --- {name} --- {}", link.ends[0], link.ends[1])?;
     }
-    text += "`on HOST COMMAND...` runs a command on another host, `on HOST` goes there, `exit` ends the lab.\n";
+    text +=
+        "`on HOST COMMAND...` runs a command on another host, `on HOST` opens a shell there, `exit` ends the lab.\n";
     Ok(text)
 }
 
@@ -109,7 +110,7 @@ fn write_script(path: &Path, text: &str) -> anyhow::Result<()> {
 
 /// Quotes a word for sh.
 fn shell_quoted(word: &str) -> anyhow::Result<String> {
-    ensure!(!word.contains('\''), "a path with a quote: {word}");
+    ensure!(!word.contains('\''), "path contains a quote: {word}");
     Ok(format!("'{word}'"))
 }
 

@@ -177,7 +177,7 @@ fn sysctls_are_set_and_refusals_named() -> Result<(), Skipped> {
         assert_eq!(read(host(&network, name), "ipv4/ip_forward"), "0");
     }
     let error = format!("{:#}", Network::build(&set("net.ipv4.frob", "1")).err().unwrap());
-    assert_eq!(error, r#"host "a": sysctl net.ipv4.frob = "1": a namespace of this kernel has no such setting"#);
+    assert_eq!(error, r#"host "a": sysctl net.ipv4.frob = "1": this kernel has no such sysctl in a network namespace"#);
     Ok(())
 }
 

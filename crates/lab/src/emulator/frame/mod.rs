@@ -266,7 +266,7 @@ impl Frame {
 pub struct SegmentRun {
     /// Index of the first segment.
     pub first: u16,
-    /// Number of segments.
+    /// Number of segments in the run.
     pub count: u16,
     /// Whether to mark the segments "congestion experienced".
     pub mark: bool,
@@ -308,7 +308,7 @@ pub struct TcpHeader {
     pub acknowledgement: u32,
     /// CWR, ECE, URG, ACK, PSH, RST, SYN, FIN, from the highest bit.
     pub flags: u8,
-    /// Payload, in bytes.
+    /// Length of the payload, in bytes.
     pub length: u32,
 }
 

@@ -67,12 +67,11 @@ impl GroupStats {
     /// The client failed, the text is not a report, or no data is in the counted time.
     pub fn parse(text: &str, from: f64, to: f64) -> anyhow::Result<Self> {
         let answer: GroupReport =
-            serde_json::from_str(text).with_context(|| format!("iperf3 printed no answer: {text:.200}"))?;
+            serde_json::from_str(text).with_context(|| format!("iperf3 printed no report: {text:.200}"))?;
         if let Some(error) = answer.error {
             anyhow::bail!("iperf3: {error}");
         }
-        let congestion =
-            answer.end.sender_tcp_congestion.context("iperf3 does not say which congestion control it had")?;
+        let congestion = answer.end.sender_tcp_congestion.context("iperf3 did not report its congestion control")?;
         let intervals = answer.server.map(|server| server.intervals).unwrap_or_default();
         let counts = |interval: &&GroupInterval| {
             interval
@@ -136,8 +135,8 @@ mod tests {
     fn what_cannot_be_counted_is_told() {
         let error = |text: &str| GroupStats::parse(text, 0.0, 1.0).unwrap_err().to_string();
         assert_eq!(error(r#"{"error":"the server is busy"}"#), "iperf3: the server is busy");
-        assert!(error("{}").contains("does not say which congestion control"));
+        assert!(error("{}").contains("did not report its congestion control"));
         assert_eq!(error(&answer("")), "iperf3's server counted nothing between 0 and 1 s");
-        assert!(error("parameter error").starts_with("iperf3 printed no answer"));
+        assert!(error("parameter error").starts_with("iperf3 printed no report"));
     }
 }

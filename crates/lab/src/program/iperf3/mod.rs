@@ -114,7 +114,7 @@ struct Iperf3Sum {
 /// Received data of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReceiverStats {
-    /// Duration, in seconds.
+    /// Duration of the measurement, in seconds.
     pub seconds: f64,
     /// Bytes received in that time.
     pub bytes: u64,
@@ -129,11 +129,11 @@ impl Iperf3Report {
     /// The client failed, or the text is not a report. The error has iperf3's message.
     pub fn parse_received(text: &str) -> anyhow::Result<ReceiverStats> {
         let answer: Self =
-            serde_json::from_str(text).with_context(|| format!("iperf3 printed no answer: {text:.200}"))?;
+            serde_json::from_str(text).with_context(|| format!("iperf3 printed no report: {text:.200}"))?;
         if let Some(error) = answer.error {
             anyhow::bail!("iperf3: {error}");
         }
-        let sum = answer.end.received.context("iperf3 does not say what was received")?;
+        let sum = answer.end.received.context("iperf3 did not report the received data")?;
         let (mut timeline, mut bytes) = (vec![(0.0, 0)], 0);
         for Iperf3Interval { sum } in answer.server.map(|server| server.intervals).unwrap_or_default() {
             bytes += sum.bytes;
@@ -194,8 +194,8 @@ mod tests {
     fn a_failure_is_told_in_its_own_words() {
         let error = |text: &str| Iperf3Report::parse_received(text).unwrap_err().to_string();
         assert_eq!(error(r#"{"start":{},"error":"the server is busy"}"#), "iperf3: the server is busy");
-        assert_eq!(error(r#"{"start":{}}"#), "iperf3 does not say what was received");
-        assert!(error("iperf3: parameter error").starts_with("iperf3 printed no answer: iperf3: parameter"));
+        assert_eq!(error(r#"{"start":{}}"#), "iperf3 did not report the received data");
+        assert!(error("iperf3: parameter error").starts_with("iperf3 printed no report: iperf3: parameter"));
     }
 
     #[test]

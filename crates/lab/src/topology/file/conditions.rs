@@ -4,7 +4,7 @@ use toml::Table;
 
 use crate::conditions::{Conditions, Loss, QueueKind};
 use crate::queue::kind::QueueError;
-use crate::topology::file::mistakes::{KeySpec, LabFileErrors};
+use crate::topology::file::errors::{KeySpec, LabFileErrors};
 use crate::topology::file::remove_disabled_keys;
 
 /// Keys of a direction, with the expected values.
@@ -24,11 +24,11 @@ pub const CONDITION_KEYS: &[KeySpec] = &[
 const EXPECTED_RATE: &str = r#"a rate like "200Mbit/s" or "1Gbit/s""#;
 
 /// Reads one direction, and reports errors.
-pub fn read_conditions(at: &str, table: &Table, mistakes: &mut LabFileErrors) -> Option<Conditions> {
+pub fn read_conditions(at: &str, table: &Table, errors: &mut LabFileErrors) -> Option<Conditions> {
     let table = remove_disabled_keys(table.clone());
-    let conditions: Conditions = mistakes.read_table(at, &table, CONDITION_KEYS)?;
-    let before = mistakes.error_count();
-    let mut check = ConditionsValidator { path: at, table: &table, errors: mistakes };
+    let conditions: Conditions = errors.read_table(at, &table, CONDITION_KEYS)?;
+    let before = errors.error_count();
+    let mut check = ConditionsValidator { path: at, table: &table, errors: errors };
     if let Some(loss) = &conditions.loss {
         check.loss(loss);
     }
@@ -37,7 +37,7 @@ pub fn read_conditions(at: &str, table: &Table, mistakes: &mut LabFileErrors) ->
     }
     check.probability("reorder", "p", conditions.reorder.map_or(0.0, |reorder| reorder.p));
     check.probability("duplicate", "p", conditions.duplicate.map_or(0.0, |duplicate| duplicate.p));
-    (mistakes.error_count() == before).then_some(conditions)
+    (errors.error_count() == before).then_some(conditions)
 }
 
 struct ConditionsValidator<'a> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use toml::{Table, Value};
 
 use crate::topology::Host;
+use crate::topology::file::errors::{KeySpec, LabFileErrors};
 use crate::topology::file::merge_tables;
-use crate::topology::file::mistakes::{KeySpec, LabFileErrors};
 
 const HOST_KEYS: &[KeySpec] = &[
     ("forward", "true or false"),
@@ -29,46 +29,46 @@ pub fn is_valid_name(name: &str) -> bool {
 }
 
 /// Reads all hosts. The result includes hosts with errors, so that links to them report no further errors.
-pub fn read_hosts(value: Option<Value>, default: &Table, mistakes: &mut LabFileErrors) -> BTreeMap<String, Host> {
+pub fn read_hosts(value: Option<Value>, default: &Table, errors: &mut LabFileErrors) -> BTreeMap<String, Host> {
     let mut hosts = BTreeMap::new();
-    for (name, table) in mistakes.read_tables("host", value) {
+    for (name, table) in errors.read_tables("host", value) {
         let at = format!("host.{name}");
         if !is_valid_name(&name) || name == "localhost" {
-            mistakes.push_at_key(&at, "expected a name of letters, digits and '-', not localhost");
+            errors.push_at_key(&at, "expected a name of letters, digits and '-', not localhost");
         }
         let mut table = merge_tables(flatten_sysctls(default.clone()), &flatten_sysctls(table));
         if let Some(Value::Table(settings)) = table.get_mut("sysctl") {
             settings.iter_mut().for_each(|(_, value)| *value = sysctl_value(value.clone()));
         }
-        let host: Option<Host> = mistakes.read_table(&at, &table, HOST_KEYS);
+        let host: Option<Host> = errors.read_table(&at, &table, HOST_KEYS);
         if let Some(host) = &host {
-            validate(&at, host, mistakes);
+            validate(&at, host, errors);
         }
         hosts.insert(name, host.unwrap_or_default());
     }
     if hosts.is_empty() {
-        mistakes.push_at_key("host", "is missing; expected at least one host like [host.client]");
+        errors.push_at_key("host", "is missing; expected at least one host like [host.client]");
     }
     hosts
 }
 
-fn validate(at: &str, host: &Host, mistakes: &mut LabFileErrors) {
+fn validate(at: &str, host: &Host, errors: &mut LabFileErrors) {
     if let Some(name) = host.congestion.as_ref().filter(|name| !is_path_component(name)) {
         let value = Value::String(name.clone());
-        mistakes.push(format!("{at}.congestion"), &value, r#"expected a congestion control like "cubic""#);
+        errors.push(format!("{at}.congestion"), &value, r#"expected a congestion control like "cubic""#);
     }
     if host.window.is_some_and(|window| window.0 < 4096) {
-        mistakes.push_at_key(format!("{at}.window"), "expected at least 4KiB");
+        errors.push_at_key(format!("{at}.window"), "expected at least 4KiB");
     }
     if host.rto_min.is_some_and(|rto| rto.0 < Duration::from_millis(1) || rto.0 > MAX_RTO) {
-        mistakes.push_at_key(format!("{at}.rto_min"), "expected 1ms to 2min");
+        errors.push_at_key(format!("{at}.rto_min"), "expected 1ms to 2min");
     }
     for (key, value) in &host.sysctl {
         // Other sysctls apply to the whole machine.
         let of_a_host = key.strip_prefix("net.").is_some_and(|rest| rest.split('.').all(is_path_component));
         if !of_a_host {
             let (key, value) = (format!("{at}.sysctl.{key:?}"), Value::String(value.clone()));
-            mistakes.push(key, &value, r#"expected a setting of a network namespace like "net.ipv4.tcp_rmem""#);
+            errors.push(key, &value, r#"expected a setting of a network namespace like "net.ipv4.tcp_rmem""#);
         }
     }
 }

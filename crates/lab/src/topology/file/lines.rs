@@ -4,23 +4,22 @@ use toml::de::{DeTable, DeValue};
 
 /// Prepends the line of the key to each message that begins with the path of a key, and sorts the messages by line.
 /// Messages without a line, such as those about the whole file, come last.
-pub fn prefix_line_numbers(text: &str, mistakes: impl IntoIterator<Item = String>) -> Vec<String> {
+pub fn prefix_line_numbers(text: &str, messages: impl IntoIterator<Item = String>) -> Vec<String> {
     let table = DeTable::parse_recoverable(text).0;
-    let line_of = |mistake: &String| {
-        let end = [" = ", ": "].iter().filter_map(|end| mistake.find(end)).min()?;
-        line_of_key(text, table.get_ref(), &mistake[..end])
+    let line_of = |message: &String| {
+        let end = [" = ", ": "].iter().filter_map(|end| message.find(end)).min()?;
+        line_of_key(text, table.get_ref(), &message[..end])
     };
-    let mut lines: Vec<_> = mistakes.into_iter().map(|mistake| (line_of(&mistake), mistake)).collect();
+    let mut lines: Vec<_> = messages.into_iter().map(|message| (line_of(&message), message)).collect();
     lines.sort_by_key(|(line, _)| line.unwrap_or(usize::MAX));
-    let told = |(line, mistake): (Option<usize>, String)| match line {
-        Some(line) => format!("line {line}: {mistake}"),
-        None => mistake,
+    let prefixed = |(line, message): (Option<usize>, String)| match line {
+        Some(line) => format!("line {line}: {message}"),
+        None => message,
     };
-    lines.into_iter().map(told).collect()
+    lines.into_iter().map(prefixed).collect()
 }
 
-/// Returns the line of the last existing part of `path`, such as `link.wan.queue.limit`, `event.0.at` or `factor
-/// 2.levels`.
+/// Returns the line of the last existing part of `path`: `link.wan.queue.limit`, `event.0.at`, `factor 2.levels`.
 fn line_of_key(text: &str, table: &DeTable<'_>, path: &str) -> Option<usize> {
     let mut at = None;
     let mut here: Option<&DeValue<'_>> = None;

@@ -6,8 +6,8 @@ use ekiden_proto::units::Span;
 use toml::{Table, Value};
 
 use crate::conditions::Conditions;
+use crate::topology::file::errors::LabFileErrors;
 use crate::topology::file::merge_tables;
-use crate::topology::file::mistakes::LabFileErrors;
 use crate::topology::file::{conditions, is_valid_name};
 use crate::topology::{Host, Link, LinkEvent};
 
@@ -34,19 +34,19 @@ pub fn read_links(
     value: Option<Value>,
     default: &Table,
     hosts: &BTreeMap<String, Host>,
-    mistakes: &mut LabFileErrors,
+    errors: &mut LabFileErrors,
 ) -> LinkTables {
     let mut read = LinkTables { links: BTreeMap::new(), directions: BTreeMap::new() };
-    for (name, table) in mistakes.read_tables("link", value) {
+    for (name, table) in errors.read_tables("link", value) {
         let at = format!("link.{name}");
         if !is_valid_name(&name) {
-            mistakes.push_at_key(&at, "expected a name of letters, digits and '-'");
+            errors.push_at_key(&at, "expected a name of letters, digits and '-'");
         }
         let table = merge_tables(default.clone(), &table);
-        let ends = read_ends(&at, table.get("ends"), hosts, mistakes);
-        let mtu = read_mtu(&at, table.get("mtu"), mistakes);
-        let directions = split_directions(&at, table, mistakes);
-        if let (Some(ends), Some(mtu), Some((forward, reverse))) = (ends, mtu, directions.read(&at, mistakes)) {
+        let ends = read_ends(&at, table.get("ends"), hosts, errors);
+        let mtu = read_mtu(&at, table.get("mtu"), errors);
+        let directions = split_directions(&at, table, errors);
+        if let (Some(ends), Some(mtu), Some((forward, reverse))) = (ends, mtu, directions.read(&at, errors)) {
             read.links.insert(name.clone(), Link { ends, mtu, forward, reverse });
         }
         read.directions.insert(name, directions);
@@ -54,30 +54,30 @@ pub fn read_links(
     read
 }
 
-fn split_directions(at: &str, mut table: Table, mistakes: &mut LabFileErrors) -> DirectionTables {
-    let over = take_reverse_table(at, &mut table, mistakes);
+fn split_directions(at: &str, mut table: Table, errors: &mut LabFileErrors) -> DirectionTables {
+    let over = take_reverse_table(at, &mut table, errors);
     table.retain(|key, _| !OWN_KEYS.contains(&key));
     DirectionTables { reverse: merge_tables(table.clone(), &over), forward: table }
 }
 
-fn take_reverse_table(at: &str, table: &mut Table, mistakes: &mut LabFileErrors) -> Table {
+fn take_reverse_table(at: &str, table: &mut Table, errors: &mut LabFileErrors) -> Table {
     match table.remove("reverse") {
         None => Table::new(),
         Some(Value::Table(over)) => over,
         Some(other) => {
-            mistakes.push(format!("{at}.reverse"), &other, "expected a table of what differs from ends[1] to ends[0]");
+            errors.push(format!("{at}.reverse"), &other, "expected a table of the differences from ends[1] to ends[0]");
             Table::new()
         }
     }
 }
 
 impl DirectionTables {
-    fn read(&self, at: &str, mistakes: &mut LabFileErrors) -> Option<(Conditions, Conditions)> {
-        let forward = conditions::read_conditions(at, &self.forward, mistakes);
+    fn read(&self, at: &str, errors: &mut LabFileErrors) -> Option<(Conditions, Conditions)> {
+        let forward = conditions::read_conditions(at, &self.forward, errors);
         // A key inherited by the reverse direction is reported once.
         let mut again = LabFileErrors::default();
         let reverse = conditions::read_conditions(&format!("{at}.reverse"), &self.reverse, &mut again);
-        mistakes.extend_filtered(again, |mistake| !self.is_shared(mistake.key.trim_start_matches(at)));
+        errors.extend_filtered(again, |error| !self.is_shared(error.key.trim_start_matches(at)));
         forward.zip(reverse)
     }
 
@@ -91,68 +91,62 @@ fn read_ends(
     at: &str,
     value: Option<&Value>,
     hosts: &BTreeMap<String, Host>,
-    mistakes: &mut LabFileErrors,
+    errors: &mut LabFileErrors,
 ) -> Option<[String; 2]> {
     let key = format!("{at}.ends");
     let Some(value) = value else {
-        mistakes.push_at_key(key, r#"is missing; expected two hosts like ["client", "server"]"#);
+        errors.push_at_key(key, r#"is missing; expected two hosts like ["client", "server"]"#);
         return None;
     };
-    let ends: [String; 2] = mistakes.read_value(&key, value, r#"two hosts like ["client", "server"]"#)?;
+    let ends: [String; 2] = errors.read_value(&key, value, r#"two hosts like ["client", "server"]"#)?;
     if ends[0] == ends[1] {
-        mistakes.push(&key, value, "expected two different hosts");
+        errors.push(&key, value, "expected two different hosts");
     }
     for end in ends.iter().filter(|end| !hosts.contains_key(*end)) {
         let known: Vec<&str> = hosts.keys().map(String::as_str).collect();
-        mistakes.push(&key, value, format!("there is no host {end:?}; hosts are {}", known.join(", ")));
+        errors.push(&key, value, format!("there is no host {end:?}; hosts are {}", known.join(", ")));
     }
     Some(ends)
 }
 
-fn read_mtu(at: &str, value: Option<&Value>, mistakes: &mut LabFileErrors) -> Option<u32> {
+fn read_mtu(at: &str, value: Option<&Value>, errors: &mut LabFileErrors) -> Option<u32> {
     let expected = "the bytes of the largest IP packet, 576 to 65535";
     let Some(value) = value else { return Some(DEFAULT_MTU) };
-    let mtu: u32 = mistakes.read_value(&format!("{at}.mtu"), value, expected)?;
+    let mtu: u32 = errors.read_value(&format!("{at}.mtu"), value, expected)?;
     if !(576..=65535).contains(&mtu) {
-        mistakes.push(format!("{at}.mtu"), value, format!("expected {expected}"));
+        errors.push(format!("{at}.mtu"), value, format!("expected {expected}"));
     }
     Some(mtu)
 }
 
 impl LinkTables {
     /// Reads all events, in order of time. Each event modifies the state after the earlier events.
-    pub fn read_events(&mut self, value: Option<Value>, mistakes: &mut LabFileErrors) -> Vec<LinkEvent> {
+    pub fn read_events(&mut self, value: Option<Value>, errors: &mut LabFileErrors) -> Vec<LinkEvent> {
         let tables: Vec<Table> = match value {
             None => return Vec::new(),
-            Some(value) => mistakes.read_value("event", &value, "tables like [[event]]").unwrap_or_default(),
+            Some(value) => errors.read_value("event", &value, "tables like [[event]]").unwrap_or_default(),
         };
         let mut dated: Vec<(Span, usize, &Table)> = Vec::new();
         for (number, table) in tables.iter().enumerate() {
-            dated.extend(read_event_time(number, table, mistakes).map(|at| (at, number, table)));
+            dated.extend(read_event_time(number, table, errors).map(|at| (at, number, table)));
         }
         dated.sort_by_key(|(at, ..)| *at);
-        dated.into_iter().filter_map(|(at, number, table)| self.read_event(at, number, table, mistakes)).collect()
+        dated.into_iter().filter_map(|(at, number, table)| self.read_event(at, number, table, errors)).collect()
     }
 
-    fn read_event(
-        &mut self,
-        at: Span,
-        number: usize,
-        table: &Table,
-        mistakes: &mut LabFileErrors,
-    ) -> Option<LinkEvent> {
+    fn read_event(&mut self, at: Span, number: usize, table: &Table, errors: &mut LabFileErrors) -> Option<LinkEvent> {
         let key = format!("event.{number}");
         let link: String = match table.get("link") {
-            Some(value) => mistakes.read_value(&format!("{key}.link"), value, "the name of a link")?,
+            Some(value) => errors.read_value(&format!("{key}.link"), value, "the name of a link")?,
             None => {
-                mistakes.push_at_key(format!("{key}.link"), "is missing; expected the name of a link");
+                errors.push_at_key(format!("{key}.link"), "is missing; expected the name of a link");
                 return None;
             }
         };
         let Some(directions) = self.directions.get_mut(&link) else {
             let known: Vec<&str> = self.directions.keys().map(String::as_str).collect();
             let value = Value::String(link);
-            mistakes.push(
+            errors.push(
                 format!("{key}.link"),
                 &value,
                 format!("there is no such link; links are {}", known.join(", ")),
@@ -160,31 +154,31 @@ impl LinkTables {
             return None;
         };
         let Some(Value::Table(set)) = table.get("set") else {
-            mistakes.push_at_key(format!("{key}.set"), r#"expected what changes, like { rate = "5Mbit/s" }"#);
+            errors.push_at_key(format!("{key}.set"), r#"expected the changes, like { rate = "5Mbit/s" }"#);
             return None;
         };
         let mut set = set.clone();
         let at_set = format!("{key}.set");
-        let reverse = take_reverse_table(&at_set, &mut set, mistakes);
+        let reverse = take_reverse_table(&at_set, &mut set, errors);
         directions.forward = merge_tables(directions.forward.clone(), &set);
         directions.reverse = merge_tables(merge_tables(directions.reverse.clone(), &set), &reverse);
-        let (forward, reverse) = directions.read(&at_set, mistakes)?;
+        let (forward, reverse) = directions.read(&at_set, errors)?;
         let counted = |link: &Link| (link.forward.count, link.reverse.count);
         if self.links.get(&link).is_some_and(|link| counted(link) != (forward.count, reverse.count)) {
-            mistakes.push_at_key(format!("{at_set}.count"), "cannot change; expected it in the link itself");
+            errors.push_at_key(format!("{at_set}.count"), "cannot change; expected it in the link itself");
         }
         Some(LinkEvent { at, link, forward, reverse })
     }
 }
 
-fn read_event_time(number: usize, table: &Table, mistakes: &mut LabFileErrors) -> Option<Span> {
+fn read_event_time(number: usize, table: &Table, errors: &mut LabFileErrors) -> Option<Span> {
     for key in table.keys().filter(|key| !EVENT_KEYS.contains(&key.as_str())) {
-        mistakes.push_unknown_key(format!("event.{number}.{key}"), &EVENT_KEYS);
+        errors.push_unknown_key(format!("event.{number}.{key}"), &EVENT_KEYS);
     }
     let key = format!("event.{number}.at");
     if let Some(value) = table.get("at") {
-        return mistakes.read_value(&key, value, r#"a time since the start, like "5s""#);
+        return errors.read_value(&key, value, r#"a time since the start, like "5s""#);
     }
-    mistakes.push_at_key(key, r#"is missing; expected a time since the start, like "5s""#);
+    errors.push_at_key(key, r#"is missing; expected a time since the start, like "5s""#);
     None
 }

@@ -15,15 +15,15 @@ use crate::topology::file::hosts::is_valid_name;
 use crate::topology::{Backend, EmulationMode, Lab, routes};
 
 mod conditions;
+mod errors;
 mod hosts;
 pub mod lines;
 mod links;
-mod mistakes;
 mod senders;
 pub mod words;
 mod write;
 
-pub use mistakes::{LabFileError, LabFileErrors};
+pub use errors::{LabFileError, LabFileErrors};
 
 /// Top-level keys of a lab. The file of an experiment has further keys, which its reader removes first.
 pub const LAB_KEYS: [&str; 9] = ["lab", "name", "seed", "mode", "backend", "default", "host", "link", "event"];
@@ -47,12 +47,12 @@ pub fn load_lab(path: &Path) -> anyhow::Result<Lab> {
     let built_in = BUILT_IN_LABS.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| (*text).to_owned());
     let text = built_in.map_or_else(|| fs::read_to_string(path), Ok).with_context(|| {
         let names = BUILT_IN_LABS.map(|(name, _)| name).join(", ");
-        format!("cannot read the lab file {}; labs that need no file are {names}", path.display())
+        format!("cannot read the lab file {}; built-in labs are {names}", path.display())
     })?;
     let table: Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
-    parse_lab(table).map_err(|mistakes| {
-        let told = lines::prefix_line_numbers(&text, mistakes.iter().map(LabFileError::to_string));
-        anyhow::anyhow!("mistakes in {}:\n{}", path.display(), told.join("\n"))
+    parse_lab(table).map_err(|errors| {
+        let told = lines::prefix_line_numbers(&text, errors.iter().map(LabFileError::to_string));
+        anyhow::anyhow!("errors in {}:\n{}", path.display(), told.join("\n"))
     })
 }
 
@@ -61,86 +61,86 @@ pub fn load_lab(path: &Path) -> anyhow::Result<Lab> {
 /// # Errors
 /// All errors in the table.
 pub fn parse_lab(mut table: Table) -> Result<Lab, LabFileErrors> {
-    let mut mistakes = LabFileErrors::default();
+    let mut errors = LabFileErrors::default();
     for key in table.keys().filter(|key| !LAB_KEYS.contains(&key.as_str())) {
-        mistakes.push_unknown_key(key, &LAB_KEYS);
+        errors.push_unknown_key(key, &LAB_KEYS);
     }
-    check_version(table.remove("lab"), &mut mistakes);
-    let name = read_name(table.remove("name"), &mut mistakes);
-    let seed = table.remove("seed").map_or(Some(1), |value| read_seed(&value, &mut mistakes));
+    check_version(table.remove("lab"), &mut errors);
+    let name = read_name(table.remove("name"), &mut errors);
+    let seed = table.remove("seed").map_or(Some(1), |value| read_seed(&value, &mut errors));
     let mode: Option<EmulationMode> =
-        read_or_default(&mut table, "mode", r#""exact", "fast", "coarse" or "auto""#, &mut mistakes);
-    let backend: Option<Backend> =
-        read_or_default(&mut table, "backend", r#""packet", "tun" or "netem""#, &mut mistakes);
-    let [host_default, link_default] = read_defaults(table.remove("default"), &mut mistakes);
-    let hosts = hosts::read_hosts(table.remove("host"), &host_default, &mut mistakes);
-    let mut links = links::read_links(table.remove("link"), &link_default, &hosts, &mut mistakes);
-    let events = links.read_events(table.remove("event"), &mut mistakes);
-    let (Some(name), Some(seed), Some(mode), Some(backend)) = (name, seed, mode, backend) else { return Err(mistakes) };
+        read_or_default(&mut table, "mode", r#""exact", "fast", "coarse" or "auto""#, &mut errors);
+    let backend: Option<Backend> = read_or_default(&mut table, "backend", r#""packet", "tun" or "netem""#, &mut errors);
+    let [host_default, link_default] = read_defaults(table.remove("default"), &mut errors);
+    let hosts = hosts::read_hosts(table.remove("host"), &host_default, &mut errors);
+    let mut links = links::read_links(table.remove("link"), &link_default, &hosts, &mut errors);
+    let events = links.read_events(table.remove("event"), &mut errors);
+    let (Some(name), Some(seed), Some(mode), Some(backend)) = (name, seed, mode, backend) else { return Err(errors) };
     let mut lab = Lab { name, seed, mode, backend, hosts, links: links.links, events };
-    senders::resolve_senders(&mut lab, &mut mistakes);
-    if mistakes.error_count() == 0 {
-        check_reachability(&lab, &mut mistakes);
+    senders::resolve_senders(&mut lab, &mut errors);
+    if errors.error_count() == 0 {
+        check_reachability(&lab, &mut errors);
     }
-    mistakes.into_result(lab)
+    errors.into_result(lab)
 }
 
-fn check_version(value: Option<Value>, mistakes: &mut LabFileErrors) {
+fn check_version(value: Option<Value>, errors: &mut LabFileErrors) {
     match value {
         Some(Value::Integer(FORMAT_VERSION)) => {}
-        Some(other) => mistakes.push("lab", &other, format!("expected {FORMAT_VERSION}, the version of the format")),
-        None => mistakes
-            .push_at_key("lab", format!("is missing; expected lab = {FORMAT_VERSION}, the version of the format")),
+        Some(other) => errors.push("lab", &other, format!("expected {FORMAT_VERSION}, the version of the format")),
+        None => {
+            errors.push_at_key("lab", format!("is missing; expected lab = {FORMAT_VERSION}, the version of the format"))
+        }
     }
 }
 
-fn read_name(value: Option<Value>, mistakes: &mut LabFileErrors) -> Option<String> {
+fn read_name(value: Option<Value>, errors: &mut LabFileErrors) -> Option<String> {
     match value {
         Some(Value::String(name)) if !name.is_empty() => return Some(name),
-        Some(other) => mistakes.push("name", &other, "expected what the lab is called"),
-        None => mistakes.push_at_key("name", "is missing; expected what the lab is called"),
+        Some(other) => errors.push("name", &other, "expected the name of the lab"),
+        None => errors.push_at_key("name", "is missing; expected the name of the lab"),
     }
     None
 }
 
 /// Reads an integer, or a string for values beyond TOML's integers.
-fn read_seed(value: &Value, mistakes: &mut LabFileErrors) -> Option<u64> {
+fn read_seed(value: &Value, errors: &mut LabFileErrors) -> Option<u64> {
     let seed = match value {
         Value::Integer(seed) => u64::try_from(*seed).ok(),
         Value::String(seed) => seed.parse().ok(),
         _ => None,
     };
     if seed.is_none() {
-        mistakes.push("seed", value, "expected a whole number, not negative");
+        errors.push("seed", value, "expected a whole number, not negative");
     }
     seed
 }
 
-fn read_or_default<T>(table: &mut Table, key: &str, expected: &str, mistakes: &mut LabFileErrors) -> Option<T>
+fn read_or_default<T>(table: &mut Table, key: &str, expected: &str, errors: &mut LabFileErrors) -> Option<T>
 where
     T: Default + serde::de::DeserializeOwned,
 {
-    table.remove(key).map_or_else(|| Some(T::default()), |value| mistakes.read_value(key, &value, expected))
+    table.remove(key).map_or_else(|| Some(T::default()), |value| errors.read_value(key, &value, expected))
 }
 
 /// Reads the tables `default.host` and `default.link`.
-fn read_defaults(value: Option<Value>, mistakes: &mut LabFileErrors) -> [Table; 2] {
+fn read_defaults(value: Option<Value>, errors: &mut LabFileErrors) -> [Table; 2] {
     const KEYS: [&str; 2] = ["host", "link"];
-    let mut defaults = BTreeMap::from_iter(mistakes.read_tables("default", value));
+    let mut defaults = BTreeMap::from_iter(errors.read_tables("default", value));
     for key in defaults.keys().filter(|key| !KEYS.contains(&key.as_str())) {
-        mistakes.push_unknown_key(format!("default.{key}"), &KEYS);
+        errors.push_unknown_key(format!("default.{key}"), &KEYS);
     }
     KEYS.map(|key| defaults.remove(key).unwrap_or_default())
 }
 
 /// Verifies that every host reaches every other. Routes are symmetric in reachability.
-fn check_reachability(lab: &Lab, mistakes: &mut LabFileErrors) {
+fn check_reachability(lab: &Lab, errors: &mut LabFileErrors) {
     for from in lab.hosts.keys() {
         let steps = routes::next_hops(lab, from);
         for to in lab.hosts.keys().filter(|to| *to > from && !steps.contains_key(to.as_str())) {
             let why = routes::first_non_forwarding_host(lab, from, to)
-                .map_or_else(|| "no links lead there".to_owned(), |host| format!("{host:?} does not forward"));
-            mistakes.push_at_key("", format!("host {from:?} cannot reach {to:?}: {why}"));
+                .map_or_else(|| "no links lead to it".to_owned(), |host| format!("{host:?} does not forward"));
+            errors.push_at_key("", format!("host {from:?} cannot reach {to:?}: {why}"));
         }
     }
 }

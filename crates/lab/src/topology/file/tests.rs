@@ -7,7 +7,7 @@ use crate::conditions::{Conditions, Loss, LossPosition, QueueKind, SizeAccountin
 use crate::topology::LossRecovery;
 
 fn lab(text: &str) -> Result<Lab, String> {
-    parse_lab(text.parse().unwrap()).map_err(|mistakes| mistakes.to_string())
+    parse_lab(text.parse().unwrap()).map_err(|errors| errors.to_string())
 }
 
 /// Returns the errors of a lab of two hosts and a link `wan` with these keys.
@@ -125,7 +125,7 @@ fn every_mistake_is_told_at_once() {
     let expected = r#"
 colour: is not a key; expected one of lab, name, seed, mode, backend, default, host, link, event
 lab = 2: expected 1, the version of the format
-name: is missing; expected what the lab is called
+name: is missing; expected the name of the lab
 seed = -1: expected a whole number, not negative
 mode = "quick": expected "exact", "fast", "coarse" or "auto"
 host.a.forwards: is not a key; expected one of forward, congestion, window, rto_min, recovery, sysctl, offload
@@ -146,7 +146,7 @@ fn mistakes_of_links() {
     for (link, expected) in [
         ("rate = 10", r#"link.wan.rate = 10: expected a rate like "200Mbit/s" or "1Gbit/s""#.to_owned()),
         ("delay = 10", r#"link.wan.delay = 10: expected a time like "50ms""#.to_owned()),
-        ("reverse = 1", "link.wan.reverse = 1: expected a table of what differs from ends[1] to ends[0]".to_owned()),
+        ("reverse = 1", "link.wan.reverse = 1: expected a table of the differences from ends[1] to ends[0]".to_owned()),
         (
             r#"reverse = { delay = "5" }"#,
             r#"link.wan.reverse.delay = "5": expected a time like "50ms""#.to_owned(),
@@ -188,7 +188,7 @@ fn mistakes_of_events() {
         (r#"at = 5"#, r#"event.0.at = 5: expected a time since the start, like "5s""#),
         (r#"at = "5s""#, "event.0.link: is missing; expected the name of a link"),
         ("at = \"5s\"\nlink = \"lan\"", r#"event.0.link = "lan": there is no such link; links are wan"#),
-        ("at = \"5s\"\nlink = \"wan\"", r#"event.0.set: expected what changes, like { rate = "5Mbit/s" }"#),
+        ("at = \"5s\"\nlink = \"wan\"", r#"event.0.set: expected the changes, like { rate = "5Mbit/s" }"#),
         (
             "at = \"5s\"\nlink = \"wan\"\nset = { rate = 5 }",
             r#"event.0.set.rate = 5: expected a rate like "200Mbit/s" or "1Gbit/s""#,
@@ -212,10 +212,10 @@ fn hosts_that_do_not_reach_each_other() {
     };
     assert_eq!(
         lab(&chain("")).unwrap_err(),
-        "host \"a\" cannot reach \"alone\": no links lead there\n\
+        "host \"a\" cannot reach \"alone\": no links lead to it\n\
          host \"a\" cannot reach \"b\": \"r1\" does not forward\n\
-         host \"alone\" cannot reach \"b\": no links lead there\n\
-         host \"alone\" cannot reach \"r1\": no links lead there"
+         host \"alone\" cannot reach \"b\": no links lead to it\n\
+         host \"alone\" cannot reach \"r1\": no links lead to it"
     );
     assert!(!lab(&chain("forward = true")).unwrap_err().contains("forward"));
 }
@@ -246,7 +246,7 @@ fn mistakes_of_a_file_have_their_lines() {
     let told = load_lab(&path).unwrap_err().to_string();
     fs::remove_file(&path).unwrap();
     let expected = format!(
-        "mistakes in {}:\nline 2: name = 5: expected what the lab is called\n\
+        "errors in {}:\nline 2: name = 5: expected the name of the lab\n\
          line 4: host.a.offload = 3: expected \"gso\" or \"off\"",
         path.display()
     );
@@ -277,7 +277,7 @@ fn mistakes_of_the_queue_that_shares() {
 /// Each key of priority drop with a value out of range.
 #[test]
 fn mistakes_of_priority_drop() {
-    let mistakes = |kind: &str, keys: &str, key: &str, value: &str| {
+    let errors = |kind: &str, keys: &str, key: &str, value: &str| {
         let right =
             format!("kind = \"{kind}\"\nlimit = \"60pkt\"\nmin = \"5pkt\"\nmax = \"15pkt\"\np = 0.1\nn = 2\n{keys}");
         let [mut queue, wrong] = [right, format!("{key} = {value}")].map(|text| text.parse::<Table>().unwrap());
@@ -293,8 +293,8 @@ fn mistakes_of_priority_drop() {
         ("limit", "\"0pkt\"", "expected room for at least one packet"),
     ] {
         let expected = format!("link.wan.queue.{key} = {value}: {expected}");
-        assert_eq!(mistakes("static-priority", "heavy = [\"a\"]", key, value), expected);
-        assert_eq!(mistakes("dynamic-priority", "rec_int = 10\nsta_int = 100\nhist_len = 50", key, value), expected);
+        assert_eq!(errors("static-priority", "heavy = [\"a\"]", key, value), expected);
+        assert_eq!(errors("dynamic-priority", "rec_int = 10\nsta_int = 100\nhist_len = 50", key, value), expected);
     }
     for (key, value, expected) in [
         ("rec_int", "0", "expected at least 1"),
@@ -302,15 +302,15 @@ fn mistakes_of_priority_drop() {
         ("hist_len", "0", "expected from 1 to 1024"),
         ("hist_len", "1025", "expected from 1 to 1024"),
     ] {
-        let got = mistakes("dynamic-priority", "rec_int = 10\nsta_int = 100\nhist_len = 50", key, value);
+        let got = errors("dynamic-priority", "rec_int = 10\nsta_int = 100\nhist_len = 50", key, value);
         assert_eq!(got, format!("link.wan.queue.{key} = {value}: {expected}"));
     }
     assert_eq!(
-        mistakes("static-priority", "", "heavy", "[\"x\", \"a\"]"),
+        errors("static-priority", "", "heavy", "[\"x\", \"a\"]"),
         r#"link.wan.queue.heavy = ["x", "a"]: there is no host "x"; hosts are a, b"#
     );
     assert_eq!(
-        mistakes("static-priority", "", "heavy", "[]"),
+        errors("static-priority", "", "heavy", "[]"),
         r#"link.wan.queue.heavy = []: expected at least one host, like ["client"]"#
     );
 }

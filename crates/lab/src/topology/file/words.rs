@@ -120,7 +120,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[allow(dead_code, reason = "what is read is not looked at")]
+    #[allow(dead_code, reason = "only deserialized")]
     struct Outer {
         name: String,
         #[serde(default)]
@@ -133,7 +133,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[allow(dead_code, reason = "what is read is not looked at")]
+    #[allow(dead_code, reason = "only deserialized")]
     struct Inner {
         at: f64,
     }
