@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_log_is_no_longer_than_it_may_be() {
-        assert!(RecordBuffer::new(0).is_none(), "who records nothing has nothing to look at for each packet");
+        assert!(RecordBuffer::new(0).is_none(), "without recording there is no cost per packet");
         let mut records = RecordBuffer::new(3).unwrap();
         (0..9).for_each(|number| records.push(record(number)));
         assert_eq!(records.to_vec().iter().map(|record| record.packet.number).collect::<Vec<_>>(), [0, 1, 2]);

@@ -58,8 +58,8 @@ impl Content {
 }
 
 fn write_content(mut to: impl Write, bytes: u64) -> std::io::Result<()> {
-    let dice = SeededRng::new(0).derive("content");
-    let mut block: Vec<u8> = (0..(PERIOD / 8) as u64).flat_map(|word| dice.bits(word).to_le_bytes()).collect();
+    let rng = SeededRng::new(0).derive("content");
+    let mut block: Vec<u8> = (0..(PERIOD / 8) as u64).flat_map(|word| rng.bits(word).to_le_bytes()).collect();
     let mut at = 0_u64;
     while at < bytes {
         for (number, part) in (0_u64..).zip(block.chunks_mut(BLOCK)) {

@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(written.timeline.last().map(|(_, bytes)| *bytes), Some(100_001));
         let end = written.timeline.last().unwrap().0;
         assert!((end - written.completion_s).abs() < 1e-3, "{end} s and {} s", written.completion_s);
-        assert!(written.waits.is_empty(), "nobody wrote times into them");
+        assert!(written.waits.is_empty(), "blocks without pause have no timestamps");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The table of queues, and the keys they share in a lab file.
 //!
-//! A new queue needs its file, with an implementation of [`QueueSettings`] and its specification; a row of
+//! A new queue needs its file, with an implementation of `QueueSettings` and its specification; a row of
 //! `queue_kinds!` below; its rows of tests, with the model in [`reference`](crate::reference); and its documentation.
 
 use std::fmt;

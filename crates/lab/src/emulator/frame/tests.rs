@@ -93,7 +93,7 @@ fn a_superpacket_is_as_many_packets_as_the_wire_would_carry() {
     let sizes: Vec<u32> = (0..4).map(|i| frame.wire_bytes(i, 1, 0)).collect();
     assert_eq!(sizes, [1488, 1488, 1488, 140]);
     assert_eq!(frame.wire_bytes(0, 4, 0), sizes.iter().sum::<u32>());
-    assert_eq!(frame.wire_bytes(3, 1, 38), 178, "with what Ethernet adds");
+    assert_eq!(frame.wire_bytes(3, 1, 38), 178, "with the overhead of Ethernet");
 }
 
 #[test]

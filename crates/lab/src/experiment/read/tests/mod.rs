@@ -251,5 +251,5 @@ fn a_tunnel_has_two_ends_and_a_forwarder_needs_sections() {
         ["mode: tcp with sections = true or relays only; a relay by itself is program = \"command\""]
     );
     let profile = errors_of(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nprofile = 3"));
-    assert!(profile[0].contains("the name of a profile, or a table of what is in one"), "{profile:?}");
+    assert!(profile[0].contains("the name of a profile, or a table of its settings"), "{profile:?}");
 }
