@@ -42,7 +42,7 @@ fn what_is_attached_stays_is_shown_and_goes_without_a_trace() {
         host.succeeds(&["aqm", "detach", "--dev", "one"]);
         assert_eq!(qdiscs(&host), before, "{mode}");
     }
-    assert!(host.succeeds(&["aqm", "show"]).contains("no interface"));
+    assert!(host.succeeds(&["aqm", "show"]).contains("no managed interface"));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn it_goes_with_its_interface() {
     let Some(host) = host() else { return };
     assert_eq!(attach(&host, "red", &[]).code, Some(0));
     host.ip("link del one");
-    assert!(host.succeeds(&["aqm", "show"]).contains("no interface"));
+    assert!(host.succeeds(&["aqm", "show"]).contains("no managed interface"));
     let said = host.ekiden(&["aqm", "detach", "--dev", "one"]);
     assert!(said.code == Some(1) && said.err.contains("no interface one"), "{}", said.err);
     host.ip("link add one type veth peer name other");

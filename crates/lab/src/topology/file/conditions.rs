@@ -28,7 +28,7 @@ pub fn read_conditions(at: &str, table: &Table, errors: &mut LabFileErrors) -> O
     let table = remove_disabled_keys(table.clone());
     let conditions: Conditions = errors.read_table(at, &table, CONDITION_KEYS)?;
     let before = errors.error_count();
-    let mut check = ConditionsValidator { path: at, table: &table, errors: errors };
+    let mut check = ConditionsValidator { path: at, table: &table, errors };
     if let Some(loss) = &conditions.loss {
         check.loss(loss);
     }
