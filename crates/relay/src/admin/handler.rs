@@ -14,10 +14,10 @@ use super::responses::{AdminResponse, file, full_response, stream_response};
 use super::snapshot::WorkerHandles;
 use super::stream::SnapshotStream;
 use crate::events::metrics::ScrapeData;
-use crate::fleet::FleetSummary;
-use crate::ingress::services::Shared;
+use crate::ingress::services::Services;
 use crate::path::selector::ChoiceView;
 use crate::pump::PipeCounts;
+use crate::status::fleet::FleetSummary;
 use crate::status::{InterfaceView, LaneView, PoolView, SessionView};
 use crate::worker::{StatusQuery, WorkerStatus};
 
@@ -33,7 +33,7 @@ const ACCESS_PATH: &str = "/api/access";
 
 /// What it takes to answer.
 pub(super) struct AdminHandler {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<Services>,
     pub workers: WorkerHandles,
     pub auth: AdminAuth,
     pub stream: Arc<SnapshotStream>,
@@ -85,7 +85,7 @@ impl AdminHandler {
             "/api/fleet" => json_response(&self.shared.fleet.view()),
             "/api/upgrade" => json_response(&self.shared.upgrades.view()),
             ACCESS_PATH => json_response(&self.auth),
-            "/api/events" => json_response(&self.shared.recent_events.events(usize::MAX)),
+            "/api/events" => json_response(&self.shared.events.recent.events(usize::MAX)),
             "/api/stream" => match self.stream.subscribe() {
                 Some(reader) => stream_response(reader),
                 None => with_header(
@@ -99,7 +99,8 @@ impl AdminHandler {
     }
 
     async fn metrics(&self) -> AdminResponse {
-        let Shared { metrics, shared_interfaces: shares, fleet, .. } = &*self.shared;
+        let Services { events, shared_interfaces: shares, fleet, .. } = &*self.shared;
+        let metrics = &events.metrics;
         metrics.rules.refresh().await;
         let now = ScrapeData { workers: self.workers.counts().await, interfaces: shares.views(), fleet: fleet.view() };
         full_response(StatusCode::OK, OPEN_METRICS, metrics.encode(now))
@@ -159,8 +160,8 @@ mod tests {
 
     use super::*;
     use crate::config::congestion::Telemetry;
-    use crate::fleet::FleetView;
     use crate::path::selector::CandidateView;
+    use crate::status::fleet::FleetView;
 
     const PAGE: &str = include_str!("../../../../docs/api.md");
 

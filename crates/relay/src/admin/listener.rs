@@ -33,7 +33,7 @@ use super::stream::SnapshotStream;
 use super::timeouts::WriteTimeoutStream;
 use crate::config::read::private_folder;
 use crate::config::{AdminBind, AdminConfig};
-use crate::ingress::services::Shared;
+use crate::ingress::services::Services;
 use crate::worker::Command;
 
 /// Most connections at once. When a new one comes, one that has not sent a valid request yields.
@@ -97,7 +97,7 @@ impl Drop for AdminListener {
 pub fn start(
     admin: &AdminConfig,
     inherited: Option<OwnedFd>,
-    shared: Arc<Shared>,
+    shared: Arc<Services>,
     workers: Vec<mpsc::Sender<Command>>,
 ) -> io::Result<AdminListener> {
     let (door, descriptor, socket_file) = match &admin.bind {
@@ -125,12 +125,12 @@ pub fn start(
 }
 
 /// Says which port the kernel has chosen.
-fn listen_tcp(socket: std::net::TcpListener, shared: &Shared) -> io::Result<AdminSocket> {
+fn listen_tcp(socket: std::net::TcpListener, shared: &Services) -> io::Result<AdminSocket> {
     socket.set_nonblocking(true)?;
     // Connections have what their listener has (tcp(7)).
     SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER)?;
     let (listener, address) = ("admin".to_owned(), socket.local_addr()?);
-    shared.emit(&Event::Listening { listener, kind: "admin", address });
+    shared.events.emit(&Event::Listening { listener, kind: "admin", address });
     Ok(AdminSocket::Tcp(TcpListener::from_std(socket)?))
 }
 

@@ -12,13 +12,14 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::Config;
+use crate::events::metrics::WorkerCounts;
 use crate::events::recent::{EventView, ProfileView};
-use crate::fleet::FleetSummary;
-use crate::ingress::services::Shared;
+use crate::ingress::services::Services;
 use crate::path::estimates::RelaySectionView;
 use crate::path::selector::ChoiceView;
+use crate::status::fleet::FleetSummary;
 use crate::status::{InterfaceView, LaneView, PoolView, SessionView};
-use crate::worker::{Command, SessionProgress, StatusQuery, WorkerCounts, WorkerStatus};
+use crate::worker::{Command, SessionProgress, StatusQuery, WorkerStatus};
 
 /// Most sessions that are shown whole.
 const MAX_SESSIONS: usize = 100;
@@ -31,7 +32,7 @@ const SLOW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Finds what is to be shown; remembers the last time, because rates are differences.
 pub(super) struct SnapshotSource {
-    shared: Arc<Shared>,
+    shared: Arc<Services>,
     workers: WorkerHandles,
     snapshot_count: u64,
     previous: Option<CounterSample>,
@@ -115,7 +116,7 @@ struct SlowSnapshot {
 
 impl SnapshotSource {
     /// Nothing is known yet.
-    pub fn new(shared: Arc<Shared>, workers: WorkerHandles) -> Self {
+    pub fn new(shared: Arc<Services>, workers: WorkerHandles) -> Self {
         Self { shared, workers, snapshot_count: 0, previous: None, slow: None }
     }
 
@@ -151,7 +152,7 @@ impl SnapshotSource {
             pools: truncated(self.shared.pools.views()),
             interfaces: truncated(self.shared.shared_interfaces.views()),
             lanes: truncated(self.shared.lanes.views()),
-            events: self.shared.recent_events.events(MAX_ITEMS),
+            events: self.shared.events.recent.events(MAX_ITEMS),
             congestion,
             slow: &standing.1,
         };
@@ -177,8 +178,8 @@ impl SnapshotSource {
 }
 
 impl CounterSample {
-    fn take(shared: &Shared, tallies: &[SessionProgress]) -> Self {
-        let (down, up) = shared.metrics.bytes_moved();
+    fn take(shared: &Services, tallies: &[SessionProgress]) -> Self {
+        let (down, up) = shared.events.metrics.bytes_moved();
         let flow = |tally: &SessionProgress| (tally.session, DuplexBytes { down: tally.down, up: tally.up });
         Self {
             sampled_at: Instant::now(),
@@ -208,13 +209,13 @@ impl DuplexBytes {
 }
 
 impl SlowSnapshot {
-    fn take(shared: &Shared) -> Self {
+    fn take(shared: &Services) -> Self {
         let config = shared.pools.config();
         Self {
             hops: config.as_ref().map(|config| path_hops(config)).unwrap_or_default(),
             sections: config.as_ref().map(|config| shared.estimates.relay_sections(config)).unwrap_or_default(),
             choices: truncated(shared.path_selector.views()),
-            profiles: truncated(shared.recent_events.profiles()),
+            profiles: truncated(shared.events.recent.profiles()),
             fleet: shared.fleet.view().map(|view| view.summary()),
         }
     }

@@ -7,7 +7,6 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_proto::addr::ServerAddr;
@@ -17,7 +16,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::{DialError, Dialled, OpenedSession};
-use crate::events::metrics::listeners::ListenerTotals;
 use crate::pump::{self, Endpoint, FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams};
 
 /// The session that uses the stream has deadlines of its own; this one is for when it has forgotten it.
@@ -93,7 +91,7 @@ async fn bridge(section: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(Tc
             client: Endpoint::plain(&far),
             server: Endpoint { stream: &section, cipher: Some(&opened.cipher) },
             early: Vec::new(),
-            stats: &FlowStats::new(Arc::new(ListenerTotals::default())),
+            stats: &FlowStats::new(Rc::new(())),
             pipes: &PipePool::new(0),
             patience: IdleTimeouts { idle: BRIDGE_TIMEOUT, half_closed: BRIDGE_TIMEOUT },
         };

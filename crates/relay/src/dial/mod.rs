@@ -33,7 +33,6 @@ use crate::path::PathChoice;
 use crate::pool::Pools;
 use crate::pump::{self, RecordCipher};
 use crate::rules::Marks;
-use crate::tunnel;
 
 pub use bridge::{AnswerFuture, PlainSection, into_owned_stream, into_plain};
 pub use error::{DialError, FailingRelay};
@@ -44,6 +43,9 @@ pub use tcp::is_exhaustion;
 use hop_chain::HopChain;
 use section::SentOpen;
 use tcp::OutgoingSocket;
+
+/// Most unsent bytes in the kernel on the section of a lane: packets in there can no longer be dropped when they are late.
+pub const MAX_UNSENT_LANE: u32 = 16 * 1024;
 
 /// A section that is ready for the session's bytes.
 #[derive(Debug)]
@@ -122,7 +124,7 @@ impl Dialler<'_> {
         }
         let dialled = HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, &Purpose::Datagrams).await?;
         // A lane keeps nothing back for long, and so the kernel must not. Who cannot be told has no such queue.
-        let _ = set_notsent_lowat(dialled.stream.as_fd(), tunnel::MAX_UNSENT);
+        let _ = set_notsent_lowat(dialled.stream.as_fd(), MAX_UNSENT_LANE);
         Ok(dialled)
     }
 

@@ -74,12 +74,16 @@ impl EntryWriter {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Weak;
+    use std::sync::Arc;
 
     use ekiden_proto::key::PublicKey;
 
     use super::*;
+    use crate::config::LogConfig;
+    use crate::events::Events;
+    use crate::events::log::Log;
     use crate::fleet::FleetDirectory;
+    use crate::path::estimates::EstimateStore;
 
     #[test]
     fn news_wait_until_the_last_entry_is_old_enough() {
@@ -92,7 +96,8 @@ mod tests {
             published: vec![neighbour],
             published_at: Some(Instant::now()),
         };
-        let directory = FleetDirectory::new(Weak::new());
+        let (log, _writer) = Log::start(LogConfig::default()).unwrap();
+        let directory = FleetDirectory::new(Events::new(log), Arc::new(EstimateStore::new(Instant::now())));
         for (every, news) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
             assert_eq!(author.has_changes(&directory.shared, every), news, "{every:?}");
         }

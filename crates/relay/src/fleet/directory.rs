@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,9 +15,11 @@ use tokio::time::{sleep, timeout};
 
 use super::doubts::Rejections;
 use super::thread;
-use super::view::{EtcdStatus, FleetView};
+use super::view::{EtcdStatus, fleet_view};
 use crate::config::FleetConfig;
-use crate::ingress::services::Shared;
+use crate::events::Events;
+use crate::path::estimates::EstimateStore;
+use crate::status::fleet::FleetView;
 
 /// How long etcd has for taking the word that we drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -60,8 +62,10 @@ pub struct FleetShared {
     pub rejections: Rejections,
     /// When we have last learnt from an entry what its relay has measured, by the clock of the book.
     pub learned_at: Mutex<BTreeMap<PublicKey, Duration>>,
-    /// Where measurements are, and events go.
-    pub relay_shared: Weak<Shared>,
+    /// The measurements of this relay and of others.
+    pub estimates: Arc<EstimateStore>,
+    /// The readers of events.
+    pub events: Arc<Events>,
 }
 
 /// What we are to be in the fleet, in this order.
@@ -82,7 +86,7 @@ pub enum Membership {
 impl FleetDirectory {
     /// Nobody is known.
     #[must_use]
-    pub fn new(shared: Weak<Shared>) -> Self {
+    pub fn new(events: Arc<Events>, estimates: Arc<EstimateStore>) -> Self {
         let inner = FleetShared {
             settings: watch::Sender::new(None),
             target: watch::Sender::new(Membership::Serve),
@@ -95,7 +99,8 @@ impl FleetDirectory {
             started_at: Instant::now(),
             rejections: Rejections::default(),
             learned_at: Mutex::default(),
-            relay_shared: shared,
+            estimates,
+            events,
         };
         Self { shared: Arc::new(inner), thread: Mutex::default() }
     }
@@ -197,7 +202,7 @@ impl FleetDirectory {
         let settings = self.shared.settings.borrow().clone()?;
         let roster = self.shared.roster();
         let now = self.shared.now();
-        Some(FleetView::new(&settings, roster.as_ref()?, &self.shared.etcd(), now))
+        Some(fleet_view(&settings, roster.as_ref()?, &self.shared.etcd(), now))
     }
 }
 
@@ -240,9 +245,7 @@ impl FleetShared {
 
     /// Tells the operator.
     pub fn emit(&self, event: &Event) {
-        if let Some(shared) = self.relay_shared.upgrade() {
-            shared.emit(event);
-        }
+        self.events.emit(event);
     }
 
     /// Tells the operator, in words.

@@ -19,20 +19,18 @@ const REPORTED_SEGMENTS: f64 = 100.0;
 impl FleetShared {
     /// What this relay knows of the sections to its neighbours.
     pub fn neighbours(&self) -> Vec<Neighbour> {
-        let Some(shared) = self.relay_shared.upgrade() else { return Vec::new() };
-        shared.estimates.neighbours().iter().filter_map(to_neighbour).collect()
+        self.estimates.neighbours().iter().filter_map(to_neighbour).collect()
     }
 
     /// Takes in what a member says of the sections to its neighbours, unless it tells us itself.
     pub fn record_measurements(&self, member: &Member) {
-        let Some(shared) = self.relay_shared.upgrade() else { return };
         let teller = member.entry.signed_certificate.certificate.key;
         let entries: Vec<_> = member.entry.neighbours.iter().map(to_entry).collect();
         let mut learnt = self.learned_at.lock().unwrap_or_else(PoisonError::into_inner);
         let before = learnt.get(&teller).copied().unwrap_or_default();
-        if !entries.is_empty() && !shared.estimates.has_report_since(&teller, before) {
-            learnt.insert(teller, shared.estimates.now());
-            shared.estimates.record_report(teller, &entries);
+        if !entries.is_empty() && !self.estimates.has_report_since(&teller, before) {
+            learnt.insert(teller, self.estimates.now());
+            self.estimates.record_report(teller, &entries);
         }
     }
 }

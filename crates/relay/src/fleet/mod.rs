@@ -18,8 +18,8 @@ mod state;
 mod thread;
 mod view;
 
+pub use crate::status::fleet::table;
 pub(crate) use directory::FleetDirectory;
-pub use view::{FleetMetrics, FleetSummary, FleetView, MemberView, table};
 
 /// Why nothing came of asking etcd, in words for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

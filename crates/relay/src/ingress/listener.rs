@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::admission::{Client, SessionPermit};
-use super::services::Shared;
+use super::services::Services;
+use super::thread::ThreadContext;
 use super::{section, transparent};
 use crate::config::budget::Budget;
 use crate::config::{Config, Listener, ListenerKind};
@@ -20,15 +21,14 @@ use crate::dial::Resolver;
 use crate::events::metrics::listeners::ListenerTotals;
 use crate::pump::{PipePool, abort};
 use crate::session::{self, Origin, Session};
-use crate::worker::Worker;
 
 /// How long accepting pauses when accept(2) has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// One way in, on one thread, under one configuration.
 pub struct ListenerContext {
-    /// The thread's state.
-    pub worker: Rc<Worker>,
+    /// The thread that the listener accepts on.
+    pub thread: Rc<ThreadContext>,
     /// The configuration in force when the session began.
     pub config: Arc<Config>,
     /// The listener.
@@ -43,7 +43,7 @@ pub struct ListenerContext {
 impl ListenerContext {
     /// Sessions that come in by `listener` from now on.
     pub fn new(
-        worker: &Rc<Worker>,
+        thread: &Rc<ThreadContext>,
         config: &Arc<Config>,
         listener: Arc<Listener>,
         names: &Rc<Resolver>,
@@ -51,10 +51,10 @@ impl ListenerContext {
         gated: bool,
     ) -> Self {
         Self {
-            worker: Rc::clone(worker),
+            thread: Rc::clone(thread),
             config: Arc::clone(config),
             names: Rc::clone(names),
-            totals: worker.shared.metrics.totals(&listener.name),
+            totals: thread.services.events.metrics.totals(&listener.name),
             budget,
             gated: gated && listener.kind.is_transparent(),
             listener,
@@ -62,13 +62,13 @@ impl ListenerContext {
     }
 
     /// The log and the metrics.
-    pub fn shared(&self) -> &Arc<Shared> {
-        &self.worker.shared
+    pub fn shared(&self) -> &Arc<Services> {
+        &self.thread.services
     }
 
     /// The thread's pipes.
     pub fn pipes(&self) -> &PipePool {
-        &self.worker.pipes
+        &self.thread.pipes
     }
 
     /// The listener's byte counters.
@@ -83,7 +83,7 @@ impl ListenerContext {
 
     /// Tells the operator.
     pub fn warn(&self, message: String) {
-        self.shared().emit(&Event::Warning { message });
+        self.shared().events.emit(&Event::Warning { message });
     }
 
     /// Waits until there is a place for one more session.
@@ -102,7 +102,7 @@ impl ListenerContext {
     }
 
     fn paused(&self, reason: &'static str) -> AcceptPause<'_> {
-        self.shared().emit(&Event::AcceptPaused { listener: self.listener.name.clone(), reason });
+        self.shared().events.emit(&Event::AcceptPaused { listener: self.listener.name.clone(), reason });
         AcceptPause { context: self }
     }
 
@@ -125,7 +125,7 @@ impl ListenerContext {
             Some(permit) => {
                 tokio::task::spawn_local(section::serve_connection(Rc::clone(self), relay, address, permit));
             }
-            None => self.shared().metrics.record_section_evicted(&self.listener.name),
+            None => self.shared().events.metrics.record_section_evicted(&self.listener.name),
         }
     }
 
@@ -173,7 +173,7 @@ impl ListenerContext {
         let most = self.config.limits.sessions_per_client;
         let permit = self.shared().admission.enter_client(client, most).ok_or(EndReason::ClientLimit)?;
         let entering = timeout(self.config.timeouts.connect, permit.enter_below(self.budget.sessions));
-        match self.worker.drain_state.work_first(entering).await {
+        match self.thread.drain_state.work_first(entering).await {
             Some(Ok(permit)) => Ok(permit),
             _ => Err(EndReason::ConnectFailed(Cause::Exhausted)),
         }
@@ -206,7 +206,7 @@ struct AcceptPause<'a> {
 
 impl Drop for AcceptPause<'_> {
     fn drop(&mut self) {
-        self.context.shared().emit(&Event::AcceptResumed { listener: self.context.listener.name.clone() });
+        self.context.shared().events.emit(&Event::AcceptResumed { listener: self.context.listener.name.clone() });
     }
 }
 

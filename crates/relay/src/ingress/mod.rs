@@ -14,6 +14,7 @@ pub mod section;
 pub mod services;
 pub mod shutdown;
 mod socks;
+pub mod thread;
 pub mod transparent;
 
 use std::rc::Rc;

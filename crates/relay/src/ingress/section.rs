@@ -57,12 +57,12 @@ pub async fn serve_connection(
     match opened {
         Some(Ok(Some(incoming_open))) => match permit.prove() {
             Some(_permit) => start_session(&context, incoming_open, (stream, address)).await,
-            None => context.shared().metrics.record_section_evicted(&context.listener.name),
+            None => context.shared().events.metrics.record_section_evicted(&context.listener.name),
         },
         // It was closed before a session needed it.
         Some(Ok(None)) => {}
         Some(Err(stopped)) => context.reject(stream, address, Origin::Itself, stopped),
-        None => context.shared().metrics.record_section_evicted(&context.listener.name),
+        None => context.shared().events.metrics.record_section_evicted(&context.listener.name),
     }
 }
 
@@ -74,7 +74,7 @@ async fn read_until_open(
 ) -> Result<Option<IncomingOpen>, HandshakeEnd> {
     let shaken = timeout(context.config.timeouts.handshake, shake_hands(context, stream)).await;
     let (cipher, key) = shaken.unwrap_or(Err((EndReason::HandshakeTimeout, None)))?;
-    let _waiting = context.shared().metrics.track_waiting_section(&context.listener.name);
+    let _waiting = context.shared().events.metrics.track_waiting_section(&context.listener.name);
     let open =
         wait_next_open(context, stream, &cipher, permit).await.map_err(|why| (EndReason::BadHandshake(why), None))?;
     let incoming_open =
@@ -115,7 +115,7 @@ fn identify(
     now: Duration,
 ) -> Result<(NoiseResponder, PublicKey, PublicKey), (Refusal, Option<String>)> {
     // By the rules that are in force now: it may have waited while a relay was let in.
-    let successor = context.worker.current_listener(context);
+    let successor = context.thread.current_listener(context);
     let section = section_listener(successor.as_deref().unwrap_or(context));
     let read = if hello.is_resumption {
         NoiseResponder::read_resumption(
@@ -168,7 +168,7 @@ async fn wait_next_open(
         // The relay before us drops a ready connection after `ready_age`.
         timeout(timeouts.ready_age, stream.peek(&mut byte)).await.ok()?.ok()
     };
-    if context.worker.drain_state.work_first(first).await.flatten() != Some(1) {
+    if context.thread.drain_state.work_first(first).await.flatten() != Some(1) {
         return Ok(None);
     }
     match timeout(timeouts.handshake, cipher.next_record(stream)).await {
@@ -192,7 +192,7 @@ async fn start_session(
         // Packets of many, or none: who brings them is the relay itself.
         Purpose::Datagrams | Purpose::Report => address,
     };
-    let Some(context) = context.worker.current_listener(context) else { return };
+    let Some(context) = context.thread.current_listener(context) else { return };
     // The client address is a claim of the relay. Without `peers` a new key costs nothing, so the source address counts.
     let mut counted_for = Client::Address(address.0.ip());
     if let Some(peers) = &section_listener(&context).peers {
@@ -240,13 +240,13 @@ async fn serve_reports(
     _permit: SessionPermit,
 ) {
     let shared = context.shared();
-    if let Err(error) = shared.reports.on_query(&context.config, shared) {
+    if let Err(error) = shared.reports.on_query(&context.config, &shared.estimates, &shared.events) {
         context.warn(format!("cannot ask other relays what their sections are like: {error}"));
     }
     if let Some(cipher) = incoming_open.data_cipher() {
         tokio::select! {
             () = report_server::serve(&shared.estimates, stream, &cipher, incoming_open.key, incoming_open.at) => {}
-            () = context.worker.drain_state.wait_begun() => {}
+            () = context.thread.drain_state.wait_begun() => {}
         }
     }
 }

@@ -2,36 +2,27 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use ekiden_proto::event::{Event, SessionClosed};
-use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::section::{TicketIssuer, TraceId};
 
 use super::admission::Admission;
 use super::gate::PendingConnections;
-use crate::events::log::Log;
-use crate::events::metrics::Metrics;
-use crate::events::recent::RecentEvents;
-use crate::events::traces::TraceHandle;
+use crate::events::Events;
 use crate::fleet::FleetDirectory;
 use crate::path::estimates::{EstimateHistory, EstimateStore, ReportClients};
 use crate::path::selector::PathSelector;
 use crate::pool::Pools;
-use crate::server::upgrade::UpgradeAttempts;
 use crate::shaping::fair_share::SharedInterfaces;
+use crate::status::upgrades::UpgradeAttempts;
 use crate::tunnel::{LaneRegistry, Tunnels};
 
 /// Shared by all threads.
 #[derive(Debug)]
-pub struct Shared {
-    /// Where events are written.
-    pub log: Log,
-    /// Where events are counted.
-    pub metrics: Metrics,
-    /// What happened lately.
-    pub recent_events: RecentEvents,
+pub struct Services {
+    /// The log, the metrics, the recent events and the traces.
+    pub events: Arc<Events>,
     next_session: AtomicU64,
     /// The places for sessions and for relays that have not opened one yet.
     pub admission: Arc<Admission>,
@@ -63,28 +54,25 @@ pub struct Shared {
     pub path_selector: PathSelector,
     /// Upgrades that came to nothing.
     pub upgrades: UpgradeAttempts,
-    /// Sessions as OpenTelemetry has them.
-    pub traces: TraceHandle,
 }
 
-impl Shared {
+impl Services {
     /// Nothing has happened yet.
     #[must_use]
-    pub fn new(log: Log) -> Arc<Self> {
-        let (metrics, began) = (Metrics::new(), Instant::now());
-        let estimates = Arc::new(EstimateStore::new(began));
-        Arc::new_cyclic(|shared: &Weak<Self>| Self {
-            pools: Arc::new(Pools::new(metrics.pools.clone(), emitter(shared.clone()))),
-            fleet: FleetDirectory::new(shared.clone()),
-            traces: TraceHandle::new(metrics.traces.clone()),
-            log,
-            metrics,
-            recent_events: RecentEvents::default(),
+    pub fn new(events: Arc<Events>) -> Arc<Self> {
+        let started_at = Instant::now();
+        let estimates = Arc::new(EstimateStore::new(started_at));
+        let emitter = Arc::clone(&events);
+        let pools = Pools::new(events.metrics.pools.clone(), move |event| emitter.emit(event));
+        Arc::new(Self {
+            pools: Arc::new(pools),
+            fleet: FleetDirectory::new(Arc::clone(&events), Arc::clone(&estimates)),
+            events,
             next_session: AtomicU64::new(1),
             admission: Arc::default(),
             active_traces: Mutex::default(),
             tickets: TicketIssuer::generate(),
-            started_at: began,
+            started_at,
             shared_interfaces: Arc::default(),
             pending_connections: PendingConnections::default(),
             tunnels: Tunnels::default(),
@@ -95,22 +83,6 @@ impl Shared {
             path_selector: PathSelector::new(Arc::clone(&estimates)),
             estimates,
         })
-    }
-
-    /// Tells everyone who listens.
-    pub fn emit(&self, event: &Event) {
-        self.metrics.observe(event);
-        self.recent_events.record(event);
-        self.log.write(event);
-    }
-
-    /// Tells them how a session has ended; `sender` is the relay that had sent it.
-    pub fn emit_closed(&self, closed: SessionClosed, sender: Option<PublicKey>) {
-        let event = Event::Closed(Box::new(closed));
-        self.emit(&event);
-        if let Event::Closed(closed) = event {
-            self.traces.on_session_closed(closed, sender);
-        }
     }
 
     /// A number that no other session of this run has.
@@ -126,14 +98,5 @@ impl Shared {
     /// Forgets it.
     pub fn end_trace(&self, trace: &TraceId) {
         self.active_traces.lock().unwrap_or_else(PoisonError::into_inner).remove(trace);
-    }
-}
-
-/// For parts of what is shared: to hold it whole would keep it for ever.
-fn emitter(shared: Weak<Shared>) -> impl Fn(&Event) {
-    move |event| {
-        if let Some(shared) = shared.upgrade() {
-            shared.emit(event);
-        }
     }
 }

@@ -10,9 +10,10 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::candidates::Candidate;
 use ekiden_proto::profile::Profile;
+use selector::PathSelector;
 
 use crate::config::{Config, Hop, HopKind, Path, Route};
-use crate::ingress::services::Shared;
+use crate::events::Events;
 use crate::path::selector::{PathSelection, Prediction};
 use crate::pool::Pools;
 
@@ -31,16 +32,22 @@ pub struct PathChoice {
 
 /// The ways to `target`, the best first: those whose first hop is down come last.
 #[must_use]
-pub fn select(shared: &Shared, config: &Config, target: &Target) -> Vec<PathChoice> {
+pub fn select(
+    selector: &PathSelector,
+    pools: &Pools,
+    events: &Events,
+    config: &Config,
+    target: &Target,
+) -> Vec<PathChoice> {
     let route = route(config, &target.host, target.port);
-    let chosen = if route.auto { shared.path_selector.select(route, target) } else { None };
+    let chosen = if route.auto { selector.select(route, target) } else { None };
     let Some(PathSelection { choices: ways, change_event: changed }) = chosen else {
-        return configured_paths(route, &shared.pools);
+        return configured_paths(route, pools);
     };
     if let Some(event) = changed {
-        shared.emit(&event);
+        events.emit(&event);
     }
-    down_last(ways, &shared.pools)
+    down_last(ways, pools)
 }
 
 /// The same for what is no session, and may have no port: 0, which no pattern with a port fits. Nobody chooses for it.

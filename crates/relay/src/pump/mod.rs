@@ -11,6 +11,7 @@
 mod backlog;
 mod cipher;
 mod flow;
+mod observer;
 pub mod pause;
 mod pipes;
 mod read;
@@ -34,6 +35,7 @@ pub use cipher::RecordCipher;
 #[cfg(test)]
 pub(crate) use cipher::tests::{seals, sockets};
 pub use flow::{Endpoint, Flow, FlowError};
+pub use observer::{FlowObserver, Transfer};
 pub use pipes::{PipeCounts, PipePool};
 pub use response_timer::Response;
 pub use stats::FlowStats;

@@ -115,7 +115,7 @@ impl Relay {
         self.admin.take().into_iter().for_each(admin::AdminListener::hand_over);
         successor.release().await;
         self.successor = Some(successor);
-        self.shared.emit(&Event::Upgraded { pid, version });
+        self.shared.events.emit(&Event::Upgraded { pid, version });
     }
 
     /// Goes on. What the new process may have changed, in the kernel or of our sockets, is made as it was.
@@ -125,11 +125,11 @@ impl Relay {
             self.rules.reclaim_from(pid);
             if let Err(error) = self.apply(served).await {
                 let message = format!("after a failed upgrade: {error}: a reload (SIGHUP) tries again");
-                self.shared.emit(&Event::Warning { message });
+                self.shared.events.emit(&Event::Warning { message });
             }
         }
         self.notify_manager(|notifier| notifier.status(&format!("upgrade failed, goes on as before: {why}")));
-        self.shared.emit(&Event::UpgradeFailed { why: why.clone() });
+        self.shared.events.emit(&Event::UpgradeFailed { why: why.clone() });
         self.shared.upgrades.record_failure(why);
         None
     }

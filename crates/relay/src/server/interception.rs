@@ -11,7 +11,7 @@ use ekiden_sys::nfqueue::NfQueue;
 use super::sockets::NEEDS_NET_ADMIN;
 use super::upgrade::{Inheritance, Inherited};
 use crate::config::{Config, ConnectMode, Listener, RuleManagement};
-use crate::ingress::services::Shared;
+use crate::ingress::services::Services;
 use crate::rules::{self, Holder, Marks, Owner, RulesError, Ruleset};
 use crate::worker::GatedListener;
 
@@ -70,7 +70,7 @@ impl PacketQueues {
     ///
     /// # Errors
     /// The first that cannot be bound; then everything is as before.
-    pub fn bind(&mut self, config: &Config, shared: &Shared) -> Result<(), QueueError> {
+    pub fn bind(&mut self, config: &Config, shared: &Services) -> Result<(), QueueError> {
         let mut fresh = BTreeMap::new();
         for (number, listener) in numbered_listeners(config) {
             if self.bound.contains_key(&number) {
@@ -89,11 +89,11 @@ impl PacketQueues {
         Ok(())
     }
 
-    fn disable_hold(&mut self, config: &Config, shared: &Shared) {
+    fn disable_hold(&mut self, config: &Config, shared: &Services) {
         let holds = config.transparent_listeners().any(|listener| listener.connect == ConnectMode::Hold);
         if holds && !std::mem::replace(&mut self.told, true) {
             let message = format!("{NO_QUEUE} (CONFIG_NETFILTER_NETLINK_QUEUE)");
-            shared.emit(&Event::Warning { message });
+            shared.events.emit(&Event::Warning { message });
         }
     }
 
@@ -152,7 +152,7 @@ impl InstalledRules {
 
     /// Another process serves: its rules have taken the place of ours. Where it needs none, ours catch nothing any more,
     /// and go when we do.
-    pub fn hand_over(&mut self, shared: &Shared) {
+    pub fn hand_over(&mut self, shared: &Services) {
         let Some(instance) = self.applied.as_ref().map(Ruleset::instance) else { return };
         let ours = Holder::Running(std::process::id());
         if rules::holder(instance).is_ok_and(|holder| holder == Some(ours)) {
@@ -179,7 +179,7 @@ impl InstalledRules {
     ///
     /// # Errors
     /// What went wrong and the remedy; then everything is as before.
-    pub fn apply(&mut self, config: &Config, shared: &Shared) -> Result<bool, RulesError> {
+    pub fn apply(&mut self, config: &Config, shared: &Services) -> Result<bool, RulesError> {
         if config.transparent.rules == RuleManagement::Manual {
             self.remove(shared);
             return Ok(true);
@@ -195,12 +195,12 @@ impl InstalledRules {
         let applied = wanted.apply(self.owner)?;
         self.applied = Some(wanted);
         let rules::Queue::Missing(why) = applied.queue else { return Ok(true) };
-        shared.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
+        shared.events.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
         Ok(false)
     }
 
     /// From now on nothing new is caught; what runs keeps coming.
-    pub fn release(&self, shared: &Shared) {
+    pub fn release(&self, shared: &Services) {
         if let Some(applied) = &self.applied {
             emit_result(applied.released().apply(self.owner).map(drop), shared);
             rules::forget_ended(Marks::new(applied.instance()));
@@ -208,15 +208,15 @@ impl InstalledRules {
     }
 
     /// Takes them out.
-    pub fn remove(&mut self, shared: &Shared) {
+    pub fn remove(&mut self, shared: &Services) {
         if let Some(applied) = self.applied.take() {
             emit_result(rules::remove(applied.instance()).map(drop), shared);
         }
     }
 }
 
-fn emit_result(result: Result<(), RulesError>, shared: &Shared) {
+fn emit_result(result: Result<(), RulesError>, shared: &Services) {
     if let Err(error) = result {
-        shared.emit(&Event::Warning { message: format!("the rules stay: {error}") });
+        shared.events.emit(&Event::Warning { message: format!("the rules stay: {error}") });
     }
 }

@@ -22,20 +22,21 @@ use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
 use reload::Relay;
 use tokio::time::{Instant, sleep_until, timeout};
+use tun_devices::TunnelError;
 
 use crate::config::Config;
 use crate::config::budget::{Budget, limit_open_files};
 use crate::config::congestion::{CongestionControls, ControlProvider};
 use crate::config::read::ConfigErrors;
+use crate::events::Events;
 use crate::events::log::Log;
-use crate::ingress::services::Shared;
+use crate::ingress::services::Services;
 use crate::rules::RulesError;
 use crate::server::interception::QueueError;
 use crate::server::signals::{SignalRequest, Signals};
 use crate::server::sockets::BindError;
 use crate::server::upgrade::{Inheritance, Predecessor, UpgradeCall};
 use crate::server::workers::Workers;
-use crate::tunnel::TunnelError;
 
 /// Why the relay could not start, or go over to a new configuration.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +102,7 @@ async fn serve(means: Loaders<'_>, before: Option<&Predecessor>, legacy: Inherit
     let config = load()?;
     let budget = Budget::new(limit_open_files()?, &config);
     let (log, _writer) = Log::start(config.log)?;
-    let shared = Shared::new(log);
+    let shared = Services::new(Events::new(log));
     warn(&config, &shared);
     let config = obtain_controls(config, &CongestionControls::default(), provide, &shared);
     let mut signals = Signals::new()?;
@@ -120,9 +121,9 @@ async fn serve(means: Loaders<'_>, before: Option<&Predecessor>, legacy: Inherit
 }
 
 /// Prints the warnings of a configuration.
-fn warn(config: &Config, shared: &Shared) {
+fn warn(config: &Config, shared: &Services) {
     for warning in &config.warnings {
-        shared.emit(&Event::Warning { message: warning.to_string() });
+        shared.events.emit(&Event::Warning { message: warning.to_string() });
     }
 }
 
@@ -131,9 +132,9 @@ fn obtain_controls(
     mut config: Config,
     before: &CongestionControls,
     provide: ControlProvider<'_>,
-    shared: &Shared,
+    shared: &Services,
 ) -> Arc<Config> {
-    config.congestion = CongestionControls::obtain(&config, before, provide, |event| shared.emit(event));
+    config.congestion = CongestionControls::obtain(&config, before, provide, |event| shared.events.emit(event));
     Arc::new(config)
 }
 
@@ -174,9 +175,9 @@ impl Relay {
                     let asked = Instant::now();
                     match self.reload(means, (&config, &served)).await {
                         Ok(new) => (config, served) = new,
-                        Err(error) => self.shared.emit(&Event::ReloadRejected { mistakes: messages(&error) }),
+                        Err(error) => self.shared.events.emit(&Event::ReloadRejected { mistakes: messages(&error) }),
                     }
-                    self.shared.metrics.record_reload_duration(asked.elapsed());
+                    self.shared.events.metrics.record_reload_duration(asked.elapsed());
                     self.notify_manager(Notifier::ready);
                 }
             }

@@ -11,16 +11,16 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::interception::{InstalledRules, PacketQueues};
 use super::sockets::Sockets;
+use super::tun_devices::Devices;
 use super::upgrade::{Predecessor, Successor};
 use super::workers::Workers;
 use super::{ActiveConfig, Loaders, RunError, obtain_controls, warn};
 use crate::admin;
 use crate::config::budget::{Budget, limit_open_files};
 use crate::config::{AdminBind, AdminConfig, Config};
-use crate::ingress::services::Shared;
+use crate::ingress::services::Services;
 use crate::rules::{Owner, Ruleset};
 use crate::shaping::fair_share;
-use crate::tunnel::Devices;
 use crate::worker::Interception;
 
 /// How long the workers have for going over to something, before the others hear of it all the same.
@@ -31,7 +31,7 @@ const FLEET_BATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// The parts of a running relay.
 pub(super) struct Relay {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<Services>,
     pub workers: Workers,
     pub sockets: Sockets,
     pub queues: PacketQueues,
@@ -49,7 +49,7 @@ pub(super) struct Relay {
 
 impl Relay {
     /// One that serves nothing so far; `before` is the process whose place it is to take.
-    pub fn new(shared: Arc<Shared>, workers: Workers, before: Option<&Predecessor>) -> io::Result<Self> {
+    pub fn new(shared: Arc<Services>, workers: Workers, before: Option<&Predecessor>) -> io::Result<Self> {
         Ok(Self {
             shared,
             workers,
@@ -82,7 +82,7 @@ impl Relay {
             Ok(running) => (self.admin, self.admin_at) = (Some(running), config.admin.clone()),
             Err(error) => {
                 let message = format!("no admin listener, so `ekiden status` cannot ask: {error}");
-                self.shared.emit(&Event::Warning { message });
+                self.shared.events.emit(&Event::Warning { message });
             }
         }
     }
@@ -115,11 +115,11 @@ impl Relay {
                 // Whoever is told that we are there may be let in by any of them. One that hangs is told elsewhere.
                 let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
                 self.shared.fleet.mark_applied(change);
-                self.shared.emit(&news);
+                self.shared.events.emit(&news);
             }
             Err(error) => {
                 let message = format!("the relays of the fleet cannot be taken in, those before stay: {error}");
-                self.shared.emit(&Event::Warning { message });
+                self.shared.events.emit(&Event::Warning { message });
             }
         }
     }
@@ -131,7 +131,7 @@ impl Relay {
         self.queues.commit(config);
         self.devices.commit(config, &self.shared);
         let hints = fair_share::missing_interface_warnings(&config.interfaces).chain(config.unbound_network_warnings());
-        hints.for_each(|message| self.shared.emit(&Event::Warning { message }));
+        hints.for_each(|message| self.shared.events.emit(&Event::Warning { message }));
         Ok(())
     }
 
@@ -144,11 +144,11 @@ impl Relay {
         self.queues.bind(config, &self.shared)?;
         self.devices.bind(config)?;
         let gated = self.rules.apply(config, &self.shared)? && self.queues.are_complete(config);
-        self.shared.metrics.rules.set_instance(Ruleset::of(config).map(|rules| rules.instance()));
-        self.shared.traces.apply_config(config, &self.shared)?;
+        self.shared.events.metrics.rules.set_instance(Ruleset::of(config).map(|rules| rules.instance()));
+        self.shared.events.traces.apply_config(config, &self.shared.events)?;
         self.shared.pools.serve(config, budget.ready)?;
-        self.shared.reports.apply_config(config, &self.shared)?;
-        self.shared.history.apply_config(config.history.as_ref(), &self.shared)?;
+        self.shared.reports.apply_config(config, &self.shared.estimates, &self.shared.events)?;
+        self.shared.history.apply_config(config.history.as_ref(), &self.shared.estimates, &self.shared.events)?;
         self.shared.path_selector.apply_config(config)?;
         let gates = if gated { self.queues.duplicate(config)? } else { Vec::new() };
         self.shared.shared_interfaces.apply_config(&config.interfaces);
@@ -180,10 +180,10 @@ impl Relay {
         };
         if (new.threads, &new.admin, new.log) != (old.threads, &old.admin, old.log) {
             let message = "threads, [admin] and [log] change at the next start only".to_owned();
-            self.shared.emit(&Event::Warning { message });
+            self.shared.events.emit(&Event::Warning { message });
         }
         self.shared.upgrades.set_timeout(new.timeouts.upgrade);
-        self.shared.emit(&Event::Reloaded { listeners: new.listeners.len() });
+        self.shared.events.emit(&Event::Reloaded { listeners: new.listeners.len() });
         Ok((new, new_served))
     }
 
@@ -198,7 +198,7 @@ impl Relay {
             Ok(new) => (*config, *served) = (again, new),
             Err(error) => {
                 let message = format!("after an upgrade: {error}: a reload (SIGHUP) tries again");
-                self.shared.emit(&Event::Warning { message });
+                self.shared.events.emit(&Event::Warning { message });
             }
         }
     }

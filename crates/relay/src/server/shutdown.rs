@@ -35,7 +35,7 @@ impl Relay {
 
     /// Lets running sessions finish until the deadline or a signal to end.
     async fn wait_sessions(&mut self, deadline: Duration, signals: &mut Signals) {
-        self.shared.emit(&Event::Draining { open: self.shared.admission.sessions(), deadline });
+        self.shared.events.emit(&Event::Draining { open: self.shared.admission.sessions(), deadline });
         self.shared.reports.close();
         self.shared.pools.close();
         self.shared.path_selector.close();
@@ -60,8 +60,8 @@ impl Relay {
         self.workers.send_all(|| Command::End).await;
         self.workers.join();
         self.shared.history.close();
-        self.shared.traces.close();
+        self.shared.events.traces.close();
         self.rules.remove(&self.shared);
-        self.shared.emit(&Event::Stopped { aborted });
+        self.shared.events.emit(&Event::Stopped { aborted });
     }
 }

@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::upgrade::{Inheritance, Inherited};
 use crate::config::{Config, Listener};
-use crate::ingress::services::Shared;
+use crate::ingress::services::Services;
 
 /// Connections that wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -123,7 +123,7 @@ impl Sockets {
 
     /// Makes `config` the one in force: closes what it no longer has, and applies its profiles to what it has. Not before
     /// everything is bound, so that a configuration that is turned down leaves no trace.
-    pub fn commit(&mut self, config: &Config, shared: &Shared) {
+    pub fn commit(&mut self, config: &Config, shared: &Services) {
         self.retain(config);
         for listener in &config.listeners {
             for bound in self.bound.iter_mut().filter(|bound| bound.is_for(listener)) {
@@ -173,31 +173,31 @@ impl BoundListener {
     }
 
     /// Says once that it listens: not before the workers have it, or whoever reads that would come too early.
-    fn announce(&mut self, listener: &Listener, shared: &Shared) {
+    fn announce(&mut self, listener: &Listener, shared: &Services) {
         let address = self.for_workers.first().and_then(|socket| socket.local_addr().ok());
         if let Some(address) = address.filter(|_| !std::mem::replace(&mut self.announced, true)) {
             let (listener, kind) = (listener.name.clone(), listener.kind.as_str());
-            shared.emit(&Event::Listening { listener, kind, address });
+            shared.events.emit(&Event::Listening { listener, kind, address });
         }
     }
 
     /// Applies the listener's profile, which a reload may have changed, and reports what became of it.
-    fn apply_profile(&self, listener: &Listener, config: &Config, shared: &Shared) {
+    fn apply_profile(&self, listener: &Listener, config: &Config, shared: &Services) {
         let mut settings = Vec::new();
         for socket in &self.for_workers {
             settings = config.congestion.apply_and_report(socket.as_fd(), &listener.profile, SocketRole::Listener);
         }
         let (place, profile) = (listener.name.clone(), listener.profile.name.clone());
-        shared.emit(&Event::ProfileApplied { place, profile, settings });
+        shared.events.emit(&Event::ProfileApplied { place, profile, settings });
     }
 }
 
 /// Tries the profiles of dialled sections on sockets that are never connected, and reports what becomes of them.
-fn report_dial_profiles(config: &Config, shared: &Shared) {
+fn report_dial_profiles(config: &Config, shared: &Services) {
     let report = |place: String, profile: &Profile| {
         let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) else { return };
         let settings = config.congestion.apply_and_report(socket.as_fd(), profile, SocketRole::Dialer);
-        shared.emit(&Event::ProfileApplied { place, profile: profile.name.clone(), settings });
+        shared.events.emit(&Event::ProfileApplied { place, profile: profile.name.clone(), settings });
     };
     for (number, route) in config.routes.iter().enumerate() {
         let told = config.routes[..number].iter().any(|earlier| earlier.profile.name == route.profile.name);

@@ -16,7 +16,7 @@ use ekiden_sys::tun::create_plain;
 use super::sockets::NEEDS_NET_ADMIN;
 use super::upgrade::{Inheritance, Inherited};
 use crate::config::{Config, Listener, TunConfig};
-use crate::ingress::services::Shared;
+use crate::ingress::services::Services;
 use crate::tunnel::Device;
 
 /// The dummy address of IPv4 (RFC 7600, 4.8). Packets from elsewhere are not taken by an interface without any address.
@@ -168,7 +168,7 @@ impl Devices {
     }
 
     /// Takes away what `config` has no use for, and goes over to its networks.
-    pub fn commit(&mut self, config: &Config, shared: &Shared) {
+    pub fn commit(&mut self, config: &Config, shared: &Services) {
         let wanted = |held: &OwnedDevice| config.tunnels().map(|(_, tun)| tun).find(|tun| tun.device == held.name);
         self.devices.retain(|held| wanted(held).is_some());
         let mut results = Vec::new();
@@ -179,7 +179,7 @@ impl Devices {
             results.push(wanted(held).map_or(Ok(()), |tun| held.apply_config(tun)));
         }
         for error in results.into_iter().filter_map(Result::err) {
-            shared.emit(&Event::Warning { message: error.to_string() });
+            shared.events.emit(&Event::Warning { message: error.to_string() });
         }
     }
 }

@@ -9,13 +9,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::sockets::Sockets;
 use crate::config::Config;
 use crate::config::budget::Budget;
-use crate::ingress::services::Shared;
+use crate::ingress::services::Services;
 use crate::worker::{self, Command, Interception, WorkerService};
 
 /// The worker threads, and the way to talk to them.
 pub struct Workers {
     /// What they share.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<Services>,
     commands: Vec<mpsc::Sender<Command>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
@@ -25,7 +25,7 @@ impl Workers {
     ///
     /// # Errors
     /// The kernel's, when there are no more threads.
-    pub fn start(shared: &Arc<Shared>, count: usize, most_pipes: usize) -> io::Result<Self> {
+    pub fn start(shared: &Arc<Services>, count: usize, most_pipes: usize) -> io::Result<Self> {
         let mut workers = Self { shared: Arc::clone(shared), commands: Vec::new(), threads: Vec::new() };
         for number in 0..count {
             workers.spawn(format!("worker-{number}"), most_pipes)?;

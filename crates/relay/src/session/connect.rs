@@ -97,7 +97,7 @@ impl DialContext {
 
     /// Switches to the configuration in force; false when that configuration has no such listener.
     pub fn refresh_listener(&self) -> bool {
-        match self.context.worker.current_listener(&self.context) {
+        match self.context.thread.current_listener(&self.context) {
             Some(now) => self.in_force.replace(now),
             None => return false,
         };
@@ -183,12 +183,12 @@ impl DialContext {
         let context = self.current_listener();
         let (shared, config) = (context.shared(), &context.config);
         let Some(incoming_open) = &self.incoming_open else {
-            let ways = path::select(shared, config, target);
+            let ways = path::select(&shared.path_selector, &shared.pools, &shared.events, config, target);
             return if self.context.listener.kind == ListenerKind::Tun { path::relayed(ways) } else { Ok(ways) };
         };
         let ways = match self.requested_path(incoming_open)? {
             Some(way) => vec![way],
-            None => path::select(shared, config, target),
+            None => path::select(&shared.path_selector, &shared.pools, &shared.events, config, target),
         };
         let permitted: Vec<_> = ways.into_iter().filter(|way| incoming_open.permits(way)).collect();
         if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }

@@ -5,6 +5,7 @@
 //! the session was cut off or panicked.
 
 mod connect;
+mod flow_telemetry;
 mod record;
 mod telemetry;
 
@@ -26,6 +27,7 @@ use crate::tunnel;
 
 pub use connect::{ConnectedPath, connect_by_paths, connect_end_to_end, dial};
 pub use connect::{DialContext, PathTaken};
+pub use flow_telemetry::FlowTelemetry;
 pub use record::{Origin, Session};
 pub use telemetry::PathFeedback;
 pub use telemetry::SectionSamples;

@@ -15,6 +15,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::flow_telemetry::FlowTelemetry;
 use super::telemetry::LimitState;
 use super::{DialContext, PathFeedback, SectionSamples};
 use crate::config::users::{AuthError, Users};
@@ -24,7 +25,7 @@ use crate::ingress::gate::{FourTuple, PreDialed};
 use crate::ingress::listener::ListenerContext;
 use crate::ingress::section::IncomingOpen;
 use crate::path::estimates::{PeerId, SectionSampler};
-use crate::pump::{self, FlowStats, IdleTimeouts, RecordCipher};
+use crate::pump::{self, FlowObserver, FlowStats, IdleTimeouts, RecordCipher};
 use crate::status::{SectionView, SessionView};
 
 /// What is known of a session.
@@ -35,6 +36,7 @@ pub struct Session {
     pub client: Rc<TcpStream>,
     /// Exact counters.
     pub stats: FlowStats,
+    telemetry: Rc<FlowTelemetry>,
     /// Unique in this run of the relay.
     pub id: u64,
     /// What it wants done.
@@ -99,19 +101,21 @@ impl Session {
         permit: Option<SessionPermit>,
     ) -> Rc<Self> {
         let shared = context.shared();
-        shared.metrics.record_accepted(&context.listener.name);
+        shared.events.metrics.record_accepted(&context.listener.name);
         let (incoming_open, caught, pre_dialed) = match origin {
             Origin::Itself => (None, None, None),
             Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
             Origin::Caught { ends, pre_dialed } => (None, ends, pre_dialed),
         };
-        let (client, stats) = (Rc::new(client), FlowStats::new(context.totals()));
-        stats.set_paced_by(Direction::Down, context.worker.shaper.register(&client, context.listener.weight));
+        let (client, telemetry) = (Rc::new(client), FlowTelemetry::new(context.totals()));
+        let stats = FlowStats::new(Rc::clone(&telemetry) as Rc<dyn FlowObserver>);
+        telemetry.set_paced_by(Direction::Down, context.thread.shaper.register(&client, context.listener.weight));
         let idle = context.config.timeouts.idle;
-        stats.set_tuner(Direction::Down, context.worker.rounds.tuner(&client, &context.listener.profile, idle));
+        telemetry.set_tuner(Direction::Down, context.thread.tuning.tuner(&client, &context.listener.profile, idle));
         let session = Rc::new(Self {
             id: shared.next_session_id(),
             stats,
+            telemetry,
             client,
             dial_context: DialContext::new(
                 Rc::clone(&context),
@@ -130,7 +134,7 @@ impl Session {
             permit: Cell::new(permit),
             context,
         });
-        session.place.set(session.context.worker.register(&session));
+        session.place.set(session.context.thread.register(&session));
         session.watch_client();
         session
     }
@@ -149,10 +153,10 @@ impl Session {
 
     /// Notes the section that was dialled for it.
     pub fn on_connected(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
-        let (worker, idle) = (&self.context.worker, self.context.config.timeouts.idle);
-        self.stats.set_paced_by(Direction::Up, worker.shaper.register(&stream, self.weight()));
-        let tuner = self.dial_context.profile().and_then(|profile| worker.rounds.tuner(&stream, &profile, idle));
-        self.stats.set_tuner(Direction::Up, tuner);
+        let (worker, idle) = (&self.context.thread, self.context.config.timeouts.idle);
+        self.telemetry.set_paced_by(Direction::Up, worker.shaper.register(&stream, self.weight()));
+        let tuner = self.dial_context.profile().and_then(|profile| worker.tuning.tuner(&stream, &profile, idle));
+        self.telemetry.set_tuner(Direction::Up, tuner);
         let mut state = self.state.borrow_mut();
         state.asked.get_or_insert(asked);
         state.connect = Some(asked.elapsed());
@@ -223,8 +227,8 @@ impl Session {
     /// Notes that the server's section is no longer this session's; what the kernel knew of it is kept.
     pub fn release_upstream(&self) {
         self.sample_limits_at_end();
-        self.stats.set_paced_by(Direction::Up, None);
-        self.stats.set_tuner(Direction::Up, None);
+        self.telemetry.set_paced_by(Direction::Up, None);
+        self.telemetry.set_tuner(Direction::Up, None);
         let mut state = self.state.borrow_mut();
         if let Some(mut watch) = state.watches[1].take() {
             watch.sample(&self.stats, &self.context.shared().estimates);
@@ -273,9 +277,9 @@ impl Session {
             seconds: self.opened.elapsed().as_secs_f64(),
             bytes_up: self.stats.bytes(Direction::Up),
             bytes_down: self.stats.bytes(Direction::Down),
-            down: SectionView::from_socket(&self.client, congestion, self.stats.tuner(Direction::Down)),
+            down: SectionView::from_socket(&self.client, congestion, self.telemetry.tuner(Direction::Down)),
             up: state.stream.as_ref().and_then(|stream| {
-                SectionView::from_socket(stream.as_ref(), congestion, self.stats.tuner(Direction::Up))
+                SectionView::from_socket(stream.as_ref(), congestion, self.telemetry.tuner(Direction::Up))
             }),
             limits: self.limits(),
         }
@@ -312,7 +316,7 @@ impl Session {
             departed.map_or(AuthError::Overloaded, |()| AuthError::ClientGone)
         };
         let verified = users.verify(self.dial_context.client.0.ip(), user, password, give_up).await;
-        self.stats.set_weight(self.weight());
+        self.telemetry.set_weight(self.weight());
         verified
     }
 }
@@ -382,9 +386,9 @@ impl Drop for Session {
         if let Some(pre_dialed) = self.take_pre_dialed() {
             pre_dialed.abandon();
         }
-        self.context.worker.unregister(self.place.get());
+        self.context.thread.unregister(self.place.get());
         // The reader of the closing event finds the place free.
         drop(self.permit.take());
-        self.context.shared().emit_closed(closed, self.previous_relay());
+        self.context.shared().events.emit_closed(closed, self.previous_relay());
     }
 }

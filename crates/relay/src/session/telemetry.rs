@@ -73,7 +73,7 @@ impl Session {
         let limiting = limiting.get_or_insert_with(|| {
             Box::new(LimitState { account: LimitTracker::default(), at: self.opened, moved: 0 })
         });
-        let (now, load) = (Instant::now(), &self.context.worker.load);
+        let (now, load) = (Instant::now(), &self.context.thread.load);
         let span = now.saturating_duration_since(limiting.at);
         let state = self.state.borrow();
         let side = |direction, stream: Option<&TcpStream>| SideSample {
@@ -261,7 +261,7 @@ impl Session {
             // Another connection, of the next request.
             *before = SectionInfo::default();
         }
-        self.context.shared().metrics.sections.record_sample(section, SampleMoment::Running, before, &now, span);
+        self.context.shared().events.metrics.sections.record_sample(section, SampleMoment::Running, before, &now, span);
         *before = now;
     }
 }

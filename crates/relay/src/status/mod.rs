@@ -1,5 +1,6 @@
 //! What a running relay tells about itself: the answer of `/api/sessions`, read again by `ekiden status`.
 
+pub mod fleet;
 mod table;
 pub mod upgrades;
 

@@ -27,6 +27,7 @@ use crate::events::metrics::tunnels::PacketCounters;
 use crate::ingress::listener::ListenerContext;
 use crate::path::{self, PathChoice};
 use crate::pump::{FlowStats, wait_idle};
+use crate::session::FlowTelemetry;
 use crate::shaping::autotune::Tuner;
 
 /// How long nobody tries after the first failure; twice as long after each that follows.
@@ -63,7 +64,7 @@ struct LaneBackoff {
 impl DeviceLanes {
     /// None so far.
     pub fn new(context: Rc<ListenerContext>) -> Rc<Self> {
-        let crossing = context.shared().metrics.packet_counters(&context.listener.name);
+        let crossing = context.shared().events.metrics.packet_counters(&context.listener.name);
         Rc::new(Self { context, counters: crossing, slots: RefCell::default() })
     }
 
@@ -180,9 +181,10 @@ impl LaneTask {
         let Dialled { stream, opened, .. } = dialled;
         let OpenedSession { opening, cipher, .. } = opened.expect("invariant: a lane was opened at a relay");
         let (stream, context) = (Rc::new(stream), &self.context);
-        let stats = FlowStats::new(context.totals());
-        stats.set_paced_by(Direction::Up, context.worker.shaper.register(&stream, context.listener.weight));
-        stats.set_tuner(Direction::Up, self.tuner(&stream));
+        let telemetry = FlowTelemetry::new(context.totals());
+        telemetry.set_paced_by(Direction::Up, context.thread.shaper.register(&stream, context.listener.weight));
+        telemetry.set_tuner(Direction::Up, self.tuner(&stream));
+        let stats = FlowStats::new(telemetry);
         let carrier = LaneTransport { lane, stream: &stream, cipher: &cipher, stats: &stats };
         let receiving = async {
             opening.wait_answer(&stream, &cipher).await?;
@@ -196,7 +198,7 @@ impl LaneTask {
     /// Who tunes the section to the first hop.
     fn tuner(&self, stream: &Rc<TcpStream>) -> Option<Rc<Tuner>> {
         let hop = self.path_choice.path.hops.first().expect("invariant: a lane goes by relays");
-        self.context.worker.rounds.tuner(stream, &hop.profile, self.context.config.timeouts.idle)
+        self.context.thread.tuning.tuner(stream, &hop.profile, self.context.config.timeouts.idle)
     }
 
     fn dialler(&self) -> Dialler<'_> {

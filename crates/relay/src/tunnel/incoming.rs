@@ -14,8 +14,8 @@ use ekiden_sys::queued::set_notsent_lowat;
 use super::filter::judge;
 use super::lane::Lane;
 use super::sources::LaneRemote;
-use super::transport::{LaneError, LaneTransport, MAX_UNSENT};
-use crate::dial::{DialError, Dialled, OpenedSession};
+use super::transport::{LaneError, LaneTransport};
+use crate::dial::{DialError, Dialled, MAX_UNSENT_LANE, OpenedSession};
 use crate::ingress::Responder;
 use crate::ingress::section::IncomingOpen;
 use crate::path::PathChoice;
@@ -57,7 +57,7 @@ struct IncomingLane<'a> {
 impl<'a> IncomingLane<'a> {
     fn new(session: &'a Session, incoming_open: &'a Rc<IncomingOpen>) -> Self {
         // A lane keeps nothing back for long, and so the kernel must not. One that cannot be told has no such queue.
-        let _ = set_notsent_lowat(session.client.as_fd(), MAX_UNSENT);
+        let _ = set_notsent_lowat(session.client.as_fd(), MAX_UNSENT_LANE);
         let cipher = incoming_open.data_cipher().expect("invariant: a lane is encrypted");
         Self { session, incoming_open, cipher }
     }
@@ -65,7 +65,7 @@ impl<'a> IncomingLane<'a> {
     /// An end of the lane, as others know it.
     fn register_lane(&self, remote: LaneRemote, sends: Direction) -> Arc<Lane> {
         let (shared, listener) = (self.session.context.shared(), &self.session.context.listener.name);
-        shared.lanes.register(listener, &shared.metrics.packet_counters(listener), remote, sends)
+        shared.lanes.register(listener, &shared.events.metrics.packet_counters(listener), remote, sends)
     }
 
     /// The relay that has dialled the lane.
@@ -77,7 +77,7 @@ impl<'a> IncomingLane<'a> {
     async fn wait_end(&self) {
         tokio::select! {
             () = wait_idle(&self.session.stats, self.session.idle_timeouts().idle) => {}
-            () = self.session.context.worker.drain_state.wait_begun() => {}
+            () = self.session.context.thread.drain_state.wait_begun() => {}
         }
     }
 

@@ -18,7 +18,7 @@ use super::sources::LaneRemote;
 use crate::config::access::AccessPolicy;
 use crate::events::metrics::tunnels::DropReason;
 use crate::events::metrics::tunnels::PacketCounters;
-use crate::ingress::services::Shared;
+use crate::ingress::services::Services;
 use crate::status::LaneView;
 
 /// One end of a lane.
@@ -137,7 +137,7 @@ impl Lane {
     }
 
     /// Gives this host a packet that has come from the other side, and notes where answers to it go.
-    pub fn deliver(self: &Arc<Self>, packet: &[u8], shared: &Shared, rules: Option<AccessPolicy<'_>>) {
+    pub fn deliver(self: &Arc<Self>, packet: &[u8], shared: &Services, rules: Option<AccessPolicy<'_>>) {
         let taken = judge(packet, rules).and_then(|head| {
             let learn = || shared.lanes.addresses.record(head.source, self, Instant::now());
             shared.tunnels.deliver(packet, (&head, &self.remote), learn)

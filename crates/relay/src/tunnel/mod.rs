@@ -20,12 +20,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use ekiden_proto::wire::ip::IpHeader;
 
-pub use crate::server::tun_devices::{Devices, TunnelError};
 pub use device::Device;
 pub use incoming::serve;
 pub use lane::LaneRegistry;
 pub use reader::read_device;
-pub use transport::MAX_UNSENT;
 
 use crate::events::metrics::tunnels::DropReason;
 use sources::{LaneRemote, SourceBindings};

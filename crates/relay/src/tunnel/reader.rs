@@ -12,7 +12,7 @@ use tokio::io::unix::AsyncFd;
 use super::Device;
 use super::device_lanes::DeviceLanes;
 use crate::ingress::listener::ListenerContext;
-use crate::worker::StopSignal;
+use crate::ingress::shutdown::StopSignal;
 
 /// The longest packet there is, whatever the interface's MTU is made to be while we run.
 const MAX_PACKET: usize = 65_536;
@@ -71,7 +71,7 @@ impl DeviceReader {
             self.lanes.send(packet);
         } else if self.device.write(packet).is_err() {
             // The kernel has no memory for it, or the interface is down: a packet lost, as on any link.
-            self.context.shared().metrics.record_packet_dropped(&self.context.listener.name, "not_taken");
+            self.context.shared().events.metrics.record_packet_dropped(&self.context.listener.name, "not_taken");
         }
     }
 }

@@ -14,12 +14,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::lane::Lane;
-use crate::dial::{DialError, FailingRelay};
+use crate::dial::{DialError, FailingRelay, MAX_UNSENT_LANE};
 use crate::ingress::write_all;
 use crate::pump::{self, FlowStats, RecordCipher};
-
-/// Most bytes that are handed to the kernel at once, and that it keeps unsent: what is there cannot be dropped any more.
-pub const MAX_UNSENT: u32 = 16 * 1024;
 
 /// Records before other sessions of this thread get their turn.
 const RECORDS_PER_TURN: usize = 64;
@@ -168,7 +165,7 @@ impl LaneTransport<'_> {
             self.cipher.seal(&mut records[start..]);
             self.lane.record_sent(packet.len());
             self.stats.record_copied(self.lane.send_direction(), packet.len());
-            room = (MAX_UNSENT as usize).saturating_sub(records.len());
+            room = (MAX_UNSENT_LANE as usize).saturating_sub(records.len());
         }
         records
     }
@@ -200,6 +197,8 @@ mod tests {
     use std::future::pending;
     use std::io::Write;
 
+    use std::rc::Rc;
+
     use super::*;
     use crate::events::metrics::Metrics;
     use crate::pump::{seals, sockets};
@@ -222,12 +221,8 @@ mod tests {
         );
         lane.mark_established();
         lane.push(&[0x45; 100]);
-        let carrier = LaneTransport {
-            lane: &lane,
-            stream: &stream,
-            cipher: &ours,
-            stats: &FlowStats::new(metrics.totals("tunnel")),
-        };
+        let carrier =
+            LaneTransport { lane: &lane, stream: &stream, cipher: &ours, stats: &FlowStats::new(Rc::new(())) };
         let receiving = async {
             if reads_late {
                 tokio::task::yield_now().await;

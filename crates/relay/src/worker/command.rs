@@ -1,7 +1,6 @@
 //! What the main thread tells a worker, and what it answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ekiden_sys::nfqueue::NfQueue;
 use tokio::sync::oneshot;
@@ -9,7 +8,7 @@ use tokio::sync::oneshot;
 use super::{StatusQuery, WorkerStatus};
 use crate::config::budget::Budget;
 use crate::config::{Config, Listener};
-use crate::pump::PipeCounts;
+use crate::events::metrics::WorkerCounts;
 use crate::tunnel::Device;
 
 /// What the main thread tells a worker.
@@ -54,15 +53,4 @@ pub struct WorkerService {
     pub steering: Interception,
     /// Whether some worker has a queue for every transparent listener.
     pub gated: bool,
-}
-
-/// A worker's answer to [`Command::Count`].
-#[derive(Debug, Default)]
-pub struct WorkerCounts {
-    /// The thread's name.
-    pub name: String,
-    /// Its pipes.
-    pub pipes: PipeCounts,
-    /// Its processor time.
-    pub busy: Duration,
 }

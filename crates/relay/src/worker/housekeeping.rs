@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Worker;
+use crate::ingress::thread::ThreadContext;
 
 /// How often unneeded pipes are closed and freed memory is given back.
 pub(crate) const TIDY_INTERVAL: Duration = Duration::from_secs(1);
@@ -19,28 +19,28 @@ const LAG_SAMPLE_INTERVAL: Duration = Duration::from_millis(613);
 const MAX_SAMPLED_SESSIONS: usize = 500;
 
 /// Waits as everything on this thread does that is ready, and tells for how long.
-pub(crate) async fn measure_loop_lag(worker: Rc<Worker>) {
+pub(crate) async fn measure_loop_lag(worker: Rc<ThreadContext>) {
     let mut samples = interval(LAG_SAMPLE_INTERVAL);
     samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         samples.tick().await;
         let ready = Instant::now();
         yield_now().await;
-        worker.shared.metrics.record_event_loop_lag(ready.elapsed());
+        worker.services.events.metrics.record_event_loop_lag(ready.elapsed());
     }
 }
 
-impl Worker {
+impl ThreadContext {
     /// Looks at the sections of running sessions, from where it ended the last time.
     pub(crate) fn sample_sessions(&self) {
         self.load.sample();
         let sessions: Vec<_> = {
             let sessions = self.sessions.borrow();
-            let from = self.turn.get();
+            let from = self.next_sample.get();
             let turns = sessions.iter().filter(|(place, _)| *place >= from).take(MAX_SAMPLED_SESSIONS);
             turns.map(|(place, session)| (place, session.clone())).collect()
         };
-        self.turn.set(match sessions.last() {
+        self.next_sample.set(match sessions.last() {
             Some((place, _)) if sessions.len() == MAX_SAMPLED_SESSIONS => place + 1,
             _ => 0,
         });

@@ -5,37 +5,31 @@ mod command;
 mod housekeeping;
 mod status;
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::AsFd;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_sys::clock::thread_cpu_time;
 use ekiden_sys::nfqueue::NfQueue;
 use ekiden_sys::sockopt::{keep_urgent_data_inline, keeps_urgent_data_inline};
-use slab::Slab;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::dial::{Resolver, is_exhaustion};
+use crate::events::metrics::WorkerCounts;
 use crate::ingress::gate;
-use crate::ingress::http::UpstreamPool;
 use crate::ingress::listener::ListenerContext;
-use crate::ingress::load::Load;
-use crate::ingress::services::Shared;
-use crate::pump::{PipePool, pause};
-use crate::session::Session;
-use crate::shaping::autotune::TuneScheduler;
-use crate::shaping::fair_share::ThreadShaper;
+use crate::ingress::services::Services;
+use crate::ingress::shutdown::StopSignal;
+use crate::ingress::thread::ThreadContext;
+use crate::pump::pause;
 use crate::tunnel::{self, Device};
 
-pub use crate::ingress::shutdown::DrainState;
-pub use crate::ingress::shutdown::StopSignal;
-pub use command::{Command, GatedListener, Interception, WorkerCounts, WorkerService};
+pub use command::{Command, GatedListener, Interception, WorkerService};
 pub use status::{SessionProgress, StatusQuery, WorkerStatus};
 
 use housekeeping::{TIDY_INTERVAL, measure_loop_lag};
@@ -46,46 +40,13 @@ const MAX_LAST_ACCEPTS: usize = 4096;
 /// How long those who accept have for stopping.
 const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The state of one thread.
-pub struct Worker {
-    /// The log and the metrics.
-    pub shared: Arc<Shared>,
-    /// The pipes.
-    pub pipes: PipePool,
-    /// Shares of interfaces.
-    pub shaper: Rc<ThreadShaper>,
-    /// Tuned sections.
-    pub rounds: Rc<TuneScheduler>,
-    /// How much of a processor this thread wants.
-    pub load: Load,
-    /// Whether its end is near.
-    pub drain_state: DrainState,
-    /// Idle connections to servers and `http` hops.
-    pub upstream_pool: UpstreamPool,
-    sessions: RefCell<Slab<Weak<Session>>>,
-    /// The session whose turn it is to be measured.
-    turn: Cell<usize>,
-    contexts: RefCell<Vec<Rc<ListenerContext>>>,
-}
-
 /// Runs a worker until it is told to end.
 ///
 /// # Errors
 /// The kernel's, when the runtime cannot be made.
-pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Command>) -> io::Result<()> {
+pub fn run(shared: Arc<Services>, most_pipes: usize, commands: mpsc::Receiver<Command>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let worker = Rc::new(Worker {
-        upstream_pool: UpstreamPool::new(Arc::clone(&shared)),
-        shaper: ThreadShaper::new(Arc::clone(&shared.shared_interfaces)),
-        rounds: TuneScheduler::new(),
-        load: Load::default(),
-        shared,
-        pipes: PipePool::new(most_pipes),
-        sessions: RefCell::default(),
-        turn: Cell::new(0),
-        contexts: RefCell::default(),
-        drain_state: DrainState::new(),
-    });
+    let worker = Rc::new(ThreadContext::new(shared, most_pipes));
     // Dropping the set drops every session that is still open, and each says so in its closing event.
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, run_commands(Rc::clone(&worker), commands));
@@ -93,14 +54,14 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
     Ok(())
 }
 
-async fn run_commands(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
+async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Command>) {
     let mut stop_accepting = watch::Sender::new(());
     // Gates and readers of devices go on while the relay drains: what they let pass by then would otherwise wait.
     let mut stop_guarding = watch::Sender::new(());
     let mut tidy = interval(TIDY_INTERVAL);
     tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tokio::task::spawn_local(Rc::clone(&worker.shaper).run());
-    tokio::task::spawn_local(Rc::clone(&worker.rounds).run());
+    tokio::task::spawn_local(Rc::clone(&worker.tuning).run());
     tokio::task::spawn_local(pause::run());
     tokio::task::spawn_local(measure_loop_lag(Rc::clone(&worker)));
     let mut most_sessions_seen = 0;
@@ -146,7 +107,7 @@ async fn run_commands(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>)
         }
     }
     drop((stop_accepting, stop_guarding));
-    worker.contexts.borrow_mut().clear();
+    worker.listeners.borrow_mut().clear();
 }
 
 /// Accepts until told to stop. What the kernel had already accepted for us by then is still served.
@@ -166,7 +127,7 @@ async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut
     loop {
         if stop.stop_first(context.wait_for_place()).await.is_none() {
             // At the session limit the queue is left to the next owner of the socket: a new configuration or process.
-            if context.worker.current_listener(&context).is_some() {
+            if context.thread.current_listener(&context).is_some() {
                 return;
             }
             break;
@@ -213,7 +174,7 @@ async fn run_device_reader(context: Rc<ListenerContext>, device: Arc<Device>, st
     }
 }
 
-impl Worker {
+impl ThreadContext {
     fn apply_service(
         self: &Rc<Self>,
         service: WorkerService,
@@ -225,10 +186,10 @@ impl Worker {
         let new_context = |listener| Rc::new(ListenerContext::new(self, &config, listener, &names, budget, gated));
         self.shaper.update_interfaces();
         self.upstream_pool.apply_config(&config);
-        self.contexts.borrow_mut().clear();
+        self.listeners.borrow_mut().clear();
         for (listener, socket) in sockets {
             let context = new_context(listener);
-            self.contexts.borrow_mut().push(Rc::clone(&context));
+            self.listeners.borrow_mut().push(Rc::clone(&context));
             tokio::task::spawn_local(accept(context, socket, StopSignal::subscribe(stop)));
         }
         for (listener, number, queue) in steering.gates {
@@ -246,24 +207,6 @@ impl Worker {
                 StopSignal::subscribe(stop_guarding),
             ));
         }
-    }
-
-    /// Lists a session for `ekiden status` and returns its place.
-    pub fn register(&self, session: &Rc<Session>) -> usize {
-        self.sessions.borrow_mut().insert(Rc::downgrade(session))
-    }
-
-    /// Takes it off the list.
-    pub fn unregister(&self, place: usize) {
-        self.sessions.borrow_mut().remove(place);
-    }
-
-    /// The same way in under the configuration that is in force now; none when that configuration has no listener of this
-    /// kind at the address.
-    pub fn current_listener(&self, context: &ListenerContext) -> Option<Rc<ListenerContext>> {
-        let before = &context.listener;
-        let contexts = self.contexts.borrow();
-        contexts.iter().find(|now| now.listener.has_same_address(before) && now.listener.kind == before.kind).cloned()
     }
 
     fn counts(&self) -> WorkerCounts {

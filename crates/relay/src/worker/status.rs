@@ -9,7 +9,7 @@ use ekiden_proto::event::CongestionStatus;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::Worker;
+use crate::ingress::thread::ThreadContext;
 use crate::pump::PipeCounts;
 use crate::session::Session;
 use crate::status::SessionView;
@@ -57,7 +57,7 @@ pub struct SessionProgress {
     pub up: u64,
 }
 
-impl Worker {
+impl ThreadContext {
     /// Answers a wish.
     pub(crate) async fn describe(self: Rc<Self>, request: StatusQuery, answer: oneshot::Sender<WorkerStatus>) {
         let mut description = self.without_sessions();
@@ -73,7 +73,7 @@ impl Worker {
     }
 
     fn without_sessions(&self) -> WorkerStatus {
-        let contexts = self.contexts.borrow();
+        let contexts = self.listeners.borrow();
         let congestion = contexts.first().map(|context| context.config.congestion.describe());
         WorkerStatus {
             pipes: self.pipes.counts(),

@@ -12,6 +12,7 @@ macro_rules! label_sets {
 }
 
 mod declare;
+mod fleet;
 pub mod listeners;
 mod paths;
 pub mod pools;
@@ -29,11 +30,11 @@ use ekiden_proto::event::{Event, SessionClosed};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::fleet;
 use crate::status::InterfaceView;
-use crate::worker::WorkerCounts;
+use crate::status::fleet::FleetView;
 
-pub use declare::{Declare, SecondsCounter, set_count};
+pub use declare::{Declare, SecondsCounter};
+pub use process::WorkerCounts;
 pub use rules::RuleMetrics;
 pub use sections::{SampleMoment, SectionMetrics};
 
@@ -66,7 +67,7 @@ pub struct ScrapeData {
     /// Shared interfaces.
     pub interfaces: Vec<InterfaceView>,
     /// The fleet, where there is one.
-    pub fleet: Option<fleet::FleetView>,
+    pub fleet: Option<FleetView>,
 }
 
 impl Metrics {

@@ -14,7 +14,18 @@ use prometheus_client::registry::Registry;
 
 use super::Metrics;
 use super::declare::{Declare, SecondsCounter, duration_histogram, set_count, set_seconds};
-use crate::worker::WorkerCounts;
+use crate::pump::PipeCounts;
+
+/// Counters of one worker thread.
+#[derive(Debug, Default)]
+pub struct WorkerCounts {
+    /// The thread's name.
+    pub name: String,
+    /// Its pipes.
+    pub pipes: PipeCounts,
+    /// Its processor time.
+    pub busy: Duration,
+}
 
 label_sets! {
     ByResult { result: &'static str }

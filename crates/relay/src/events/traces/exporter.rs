@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::connection::{CollectorConnection, ExportError};
 use super::otlp::{Span, export_request};
 use super::{EndedSession, ExportSettings, TraceMetrics, spans};
-use crate::ingress::services::Shared;
+use crate::events::Events;
 
 /// Most sessions that are told at once.
 const MAX_BATCH: usize = 256;
@@ -26,13 +26,13 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 pub struct Exporter {
     settings: Arc<ExportSettings>,
     metrics: TraceMetrics,
-    shared: Weak<Shared>,
+    events: Weak<Events>,
 }
 
 impl Exporter {
     /// Nothing was told yet.
-    pub fn new(settings: Arc<ExportSettings>, metrics: TraceMetrics, shared: Weak<Shared>) -> Self {
-        Self { settings, metrics, shared }
+    pub fn new(settings: Arc<ExportSettings>, metrics: TraceMetrics, events: Weak<Events>) -> Self {
+        Self { settings, metrics, events }
     }
 
     /// Tells of all that have ended, until there will be no more.
@@ -78,13 +78,13 @@ impl Exporter {
 
     /// Once for each time that it is away.
     fn warn(&self, trouble: &ExportError) {
-        let Some(shared) = self.shared.upgrade() else { return };
+        let Some(events) = self.events.upgrade() else { return };
         let address = &self.settings.traces.collector.address;
         let message = format!(
             "traces: the collector at {address} {trouble}: sessions go on, and those it is not told of are counted in \
              ekiden_traced_sessions_total; start it, or take [traces] out and reload"
         );
-        shared.emit(&Event::Warning { message });
+        events.emit(&Event::Warning { message });
     }
 }
 

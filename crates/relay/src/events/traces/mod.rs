@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use crate::config;
-use crate::ingress::services::Shared;
+use crate::events::Events;
 
 pub use super::metrics::traces::TraceMetrics;
 
@@ -76,7 +76,7 @@ impl TraceHandle {
     ///
     /// # Errors
     /// The kernel's, when there are no more threads.
-    pub fn apply_config(&self, config: &config::Config, shared: &Arc<Shared>) -> io::Result<()> {
+    pub fn apply_config(&self, config: &config::Config, events: &Arc<Events>) -> io::Result<()> {
         let mark = config.needed_marks().map(|marks| marks.own());
         let wanted = config.traces.clone().map(|traces| ExportSettings { traces, mark });
         let mut telling = self.exporter.write().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +85,7 @@ impl TraceHandle {
         }
         // One that was there before tells what it has, and ends by itself.
         *telling = match wanted {
-            Some(settings) => Some(ExportThread::start(settings, self.metrics.clone(), Arc::downgrade(shared))?),
+            Some(settings) => Some(ExportThread::start(settings, self.metrics.clone(), Arc::downgrade(events))?),
             None => None,
         };
         Ok(())
@@ -117,11 +117,11 @@ impl TraceHandle {
 }
 
 impl ExportThread {
-    fn start(settings: ExportSettings, counts: TraceMetrics, shared: Weak<Shared>) -> io::Result<Self> {
+    fn start(settings: ExportSettings, counts: TraceMetrics, events: Weak<Events>) -> io::Result<Self> {
         let settings = Arc::new(settings);
         let (ended, waiting) = mpsc::channel(MAX_QUEUED);
         let (closing, closed) = watch::channel(());
-        let exporter = Exporter::new(Arc::clone(&settings), counts, shared);
+        let exporter = Exporter::new(Arc::clone(&settings), counts, events);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = async move {
             tokio::select! {

@@ -26,9 +26,9 @@ use super::admission::SessionPermit;
 use super::listener::ListenerContext;
 use crate::config::{ConnectMode, ListenerKind};
 use crate::dial::{DialError, Dialled};
+use crate::ingress::shutdown::StopSignal;
 use crate::rules::Marks;
 use crate::session::{ConnectedPath, DialContext, connect_end_to_end};
-use crate::worker::StopSignal;
 
 pub use pending::{FourTuple, PendingConnections, PreDialed};
 
@@ -125,7 +125,7 @@ impl Gate {
 
     /// Takes a place for a session, or says why there is none.
     fn try_admit(&self, four_tuple: &FourTuple) -> Result<SessionPermit, &'static str> {
-        if self.context.worker.drain_state.is_draining() {
+        if self.context.thread.drain_state.is_draining() {
             return Err("draining");
         }
         if self.silent.borrow().get(&four_tuple.server.0).is_some_and(|since| since.elapsed() < SILENT_TIMEOUT) {
@@ -144,7 +144,7 @@ impl Gate {
         self.let_in.borrow_mut().push_back((now, four_tuple));
         self.mark(id, self.welcome);
         if let Some(reason) = self.passing.take() {
-            self.context.shared().emit(&Event::BypassEnded { listener: self.name(), reason });
+            self.context.shared().events.emit(&Event::BypassEnded { listener: self.name(), reason });
         }
     }
 
@@ -158,10 +158,10 @@ impl Gate {
             let _ = self.destroyer.as_ref().map(|destroyer| destroyer.destroy(local, remote));
         }
         let shared = self.context.shared();
-        shared.metrics.record_passed(&self.name(), reason);
+        shared.events.metrics.record_passed(&self.name(), reason);
         // What one server is or does is nothing to tell the operator.
         if !matches!(reason, "silent" | "denied" | "reset") && self.passing.replace(Some(reason)).is_none() {
-            shared.emit(&Event::BypassBegan { listener: self.name(), reason });
+            shared.events.emit(&Event::BypassBegan { listener: self.name(), reason });
         }
         self.mark(id, self.marks.pass());
     }
@@ -225,10 +225,10 @@ impl Gate {
     /// The end of what has not become a session, with the closing event of one.
     fn emit_closed(&self, permit: SessionPermit, end: EndReason, closed: SessionClosed) {
         let shared = self.context.shared();
-        shared.metrics.record_accepted(&self.name());
+        shared.events.metrics.record_accepted(&self.name());
         // The reader of the closing event finds the place free.
         drop(permit);
-        shared.emit(&Event::Closed(Box::new(SessionClosed { end, ..closed })));
+        shared.events.emit(&Event::Closed(Box::new(SessionClosed { end, ..closed })));
     }
 
     fn closed(&self, four_tuple: &FourTuple, path: Option<Box<str>>) -> SessionClosed {

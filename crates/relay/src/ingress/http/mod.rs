@@ -112,7 +112,7 @@ pub async fn serve(
 /// Waits for the next request; a client that closes instead has simply finished.
 async fn next_request(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     let timeouts = &session.context.config.timeouts;
-    match session.context.worker.drain_state.work_first(timeout(timeouts.keep_alive, reader.first_byte())).await {
+    match session.context.thread.drain_state.work_first(timeout(timeouts.keep_alive, reader.first_byte())).await {
         Some(Ok(Ok(_))) => {}
         Some(Ok(Err(_))) | None => return Err(EndReason::Finished),
         Some(Err(_)) => return Err(EndReason::Idle),
@@ -130,5 +130,5 @@ async fn next_request(session: &Session, reader: &mut HandshakeReader<'_>) -> Re
 
 /// Whether the client's connection outlives this exchange.
 fn is_persistent(session: &Session, head: &RequestHead) -> bool {
-    rewrite::is_keep_alive(head.version, &head.headers) && !session.context.worker.drain_state.is_draining()
+    rewrite::is_keep_alive(head.version, &head.headers) && !session.context.thread.drain_state.is_draining()
 }

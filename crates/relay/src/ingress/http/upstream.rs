@@ -49,7 +49,7 @@ pub fn take_idle(session: &Session, way: &PathChoice, target: &Target) -> Option
     let dialler = session.dial_context.dialler_for(&context, 1);
     let permits = |server| dialler.permits(way, target, server);
     let (stream, server) =
-        context.worker.upstream_pool.take(&UpstreamKey::new(&context.config, way, target), permits)?;
+        context.thread.upstream_pool.take(&UpstreamKey::new(&context.config, way, target), permits)?;
     session.on_connected(server, Rc::clone(&stream), Instant::now());
     Some(Upstream { stream, server, reused: true, answer: None })
 }
@@ -93,5 +93,5 @@ pub fn release(session: &Session, way: &PathChoice, target: &Target, upstream: U
         return;
     }
     let key = UpstreamKey::new(&context.config, way, target);
-    context.worker.upstream_pool.put(key, upstream.stream, upstream.server, &context.config);
+    context.thread.upstream_pool.put(key, upstream.stream, upstream.server, &context.config);
 }

@@ -17,7 +17,7 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use crate::config::{Config, Hop, Path};
-use crate::ingress::services::Shared;
+use crate::ingress::services::Services;
 use crate::path::PathChoice;
 use crate::rules::Marks;
 
@@ -75,7 +75,7 @@ impl Hash for UpstreamKey {
 
 /// The idle connections of one thread.
 pub struct UpstreamPool {
-    shared: Arc<Shared>,
+    shared: Arc<Services>,
     by_key: RefCell<HashMap<UpstreamKey, Vec<IdleUpstream>>>,
     /// The configuration in force; none before there is one.
     config: RefCell<Option<Arc<Config>>>,
@@ -90,7 +90,7 @@ struct IdleUpstream {
 impl UpstreamPool {
     /// None yet.
     #[must_use]
-    pub fn new(shared: Arc<Shared>) -> Self {
+    pub fn new(shared: Arc<Services>) -> Self {
         Self { shared, by_key: RefCell::default(), config: RefCell::default() }
     }
 
@@ -109,11 +109,11 @@ impl UpstreamPool {
                 if is_alive(&last.stream) {
                     return Some((last.stream, last.server));
                 }
-                self.shared.metrics.record_upstream_reuse("stale");
+                self.shared.events.metrics.record_upstream_reuse("stale");
             }
             None
         });
-        self.shared.metrics.record_upstream_reuse(if found.is_some() { "hit" } else { "miss" });
+        self.shared.events.metrics.record_upstream_reuse(if found.is_some() { "hit" } else { "miss" });
         found
     }
 

@@ -22,7 +22,7 @@ use super::{EstimateStore, PeerId};
 use crate::config::{Hop, Peering};
 use crate::dial::section::{self, OpenTarget};
 use crate::dial::{OpenParams, ReadyConnection};
-use crate::ingress::services::Shared;
+use crate::events::Events;
 use crate::pump::{RecordCipher, abort};
 
 /// How often it asks.
@@ -47,18 +47,18 @@ enum ReportCallEnd {
 }
 
 /// Calls `hop` for as long as it is wanted.
-pub async fn run(hop: Arc<Hop>, means: Rc<ReportContext>, shared: Arc<Shared>) {
+pub async fn run(hop: Arc<Hop>, means: Rc<ReportContext>, estimates: Arc<EstimateStore>, events: Arc<Events>) {
     let Some(peering) = hop.peering() else { return };
     let mut has_told = false;
     loop {
-        let pause = match run_once(&hop, peering, &means, &shared).await {
+        let pause = match run_once(&hop, peering, &means, &estimates).await {
             ReportCallEnd::Broken => RETRY_DELAY,
             ReportCallEnd::Unsupported => {
                 if !has_told {
                     let message = format!(
                         "relay {hop} does not say what its sections are like: update ekiden there to have it choose well"
                     );
-                    shared.emit(&Event::Warning { message });
+                    events.emit(&Event::Warning { message });
                 }
                 has_told = true;
                 UNSUPPORTED_RETRY_DELAY
@@ -68,7 +68,12 @@ pub async fn run(hop: Arc<Hop>, means: Rc<ReportContext>, shared: Arc<Shared>) {
     }
 }
 
-async fn run_once(hop: &Arc<Hop>, peering: &Peering, means: &ReportContext, shared: &Shared) -> ReportCallEnd {
+async fn run_once(
+    hop: &Arc<Hop>,
+    peering: &Peering,
+    means: &ReportContext,
+    estimates: &EstimateStore,
+) -> ReportCallEnd {
     let Ok((stream, cipher)) = dial_and_open(hop, peering, means, Purpose::Report, true).await else {
         return ReportCallEnd::Broken;
     };
@@ -84,7 +89,7 @@ async fn run_once(hop: &Arc<Hop>, peering: &Peering, means: &ReportContext, shar
         cursor: None,
     };
     // However it ends, it begins anew.
-    let _: io::Result<()> = caller.run(&shared.estimates, hop, peering, means).await;
+    let _: io::Result<()> = caller.run(estimates, hop, peering, means).await;
     ReportCallEnd::Broken
 }
 

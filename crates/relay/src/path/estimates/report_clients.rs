@@ -5,17 +5,18 @@ use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use ekiden_proto::key::PublicKey;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle as Task, LocalSet, spawn_local};
 
+use super::EstimateStore;
 use super::report_client;
 use crate::config::{Config, Hop};
 use crate::dial::Resolver;
-use crate::ingress::services::Shared;
+use crate::events::Events;
 
 /// The configuration in force; none before there is one.
 type ReportClientsConfig = Option<Arc<Config>>;
@@ -48,24 +49,29 @@ impl ReportClients {
     ///
     /// # Errors
     /// The kernel's, when there are no more threads.
-    pub fn apply_config(&self, config: &Arc<Config>, shared: &Arc<Shared>) -> io::Result<()> {
+    pub fn apply_config(
+        &self,
+        config: &Arc<Config>,
+        estimates: &Arc<EstimateStore>,
+        events: &Arc<Events>,
+    ) -> io::Result<()> {
         self.config.send_replace(Some(Arc::clone(config)));
         let is_wanted = config.has_auto_route() || self.is_queried.load(Ordering::Relaxed);
-        if is_wanted { self.start(config, shared) } else { Ok(()) }
+        if is_wanted { self.start(config, estimates, events) } else { Ok(()) }
     }
 
     /// Notes that another relay asks.
     ///
     /// # Errors
     /// The kernel's, when there are no more threads.
-    pub fn on_query(&self, config: &Config, shared: &Arc<Shared>) -> io::Result<()> {
-        if self.is_queried.swap(true, Ordering::Relaxed) { Ok(()) } else { self.start(config, shared) }
+    pub fn on_query(&self, config: &Config, estimates: &Arc<EstimateStore>, events: &Arc<Events>) -> io::Result<()> {
+        if self.is_queried.swap(true, Ordering::Relaxed) { Ok(()) } else { self.start(config, estimates, events) }
     }
 
-    fn start(&self, config: &Config, shared: &Arc<Shared>) -> io::Result<()> {
+    fn start(&self, config: &Config, estimates: &Arc<EstimateStore>, events: &Arc<Events>) -> io::Result<()> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() && self.config.borrow().is_some() && config.relays.iter().any(|hop| hop.is_section()) {
-            *thread = Some(spawn_thread(self.config.subscribe(), Arc::downgrade(shared))?);
+            *thread = Some(spawn_thread(self.config.subscribe(), Arc::clone(estimates), Arc::clone(events))?);
         }
         Ok(())
     }
@@ -80,7 +86,11 @@ impl ReportClients {
     }
 }
 
-fn spawn_thread(mut served: watch::Receiver<ReportClientsConfig>, shared: Weak<Shared>) -> io::Result<JoinHandle<()>> {
+fn spawn_thread(
+    mut served: watch::Receiver<ReportClientsConfig>,
+    estimates: Arc<EstimateStore>,
+    events: Arc<Events>,
+) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name("reports".to_owned());
     thread.spawn(move || {
@@ -88,9 +98,8 @@ fn spawn_thread(mut served: watch::Receiver<ReportClientsConfig>, shared: Weak<S
             let mut calls = ReportTasks::default();
             loop {
                 let config = served.borrow_and_update().clone();
-                let (Some(config), Some(shared)) = (config, shared.upgrade()) else { return };
-                calls.apply_config(config, &shared);
-                drop(shared);
+                let Some(config) = config else { return };
+                calls.apply_config(config, &estimates, &events);
                 if served.changed().await.is_err() {
                     return;
                 }
@@ -110,14 +119,19 @@ struct ReportTask {
 
 impl ReportTasks {
     /// Calls the relays of `config`; who is called already in the same way is left in peace.
-    fn apply_config(&mut self, config: Arc<Config>, shared: &Arc<Shared>) {
+    fn apply_config(&mut self, config: Arc<Config>, estimates: &Arc<EstimateStore>, events: &Arc<Events>) {
         let relays: HashMap<_, _> =
             config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, Arc::clone(hop)))).collect();
         self.0.retain(|key, call| relays.get(key).is_some_and(|hop| *hop == call.hop));
         let means = Rc::new(ReportContext { names: Resolver::new(&config.dns_servers), config });
         for (key, hop) in relays {
             self.0.entry(key).or_insert_with(|| {
-                let task = spawn_local(report_client::run(Arc::clone(&hop), Rc::clone(&means), Arc::clone(shared)));
+                let task = spawn_local(report_client::run(
+                    Arc::clone(&hop),
+                    Rc::clone(&means),
+                    Arc::clone(estimates),
+                    Arc::clone(events),
+                ));
                 ReportTask { hop, task }
             });
         }

@@ -1,23 +1,19 @@
-//! Exact counters of a session, which count for its listener as well.
+//! Exact counters of a session, which pass on what they count to an observer.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::direction::Direction;
 use ekiden_proto::limiting::FlowCounters;
 
+use super::observer::{FlowObserver, Transfer};
 use super::response_timer::{Response, ResponseTimer};
-use crate::events::metrics::SecondsCounter;
-use crate::events::metrics::listeners::ListenerTotals;
-use crate::shaping::autotune::Tuner;
-use crate::shaping::fair_share::PacedSocket;
 
 /// The counters of one session. A session never leaves its thread, so they are plain cells.
 #[derive(Debug)]
 pub struct FlowStats {
-    totals: Arc<ListenerTotals>,
+    observer: Rc<dyn FlowObserver>,
     down: DirectionStats,
     up: DirectionStats,
     response_timer: ResponseTimer,
@@ -37,18 +33,14 @@ struct DirectionStats {
     squares: Cell<f64>,
     /// Bytes that waited in this host when somebody looked last.
     queued: Cell<i64>,
-    /// The section that sends these bytes, where it shares an interface with others.
-    member: RefCell<Option<Rc<PacedSocket>>>,
-    /// Who tunes that section, if somebody does.
-    tuner: RefCell<Option<Rc<Tuner>>>,
 }
 
 impl FlowStats {
-    /// Counters at zero that also count into `totals`.
+    /// Counters at zero that report to `observer`.
     #[must_use]
-    pub fn new(totals: Arc<ListenerTotals>) -> Self {
+    pub fn new(observer: Rc<dyn FlowObserver>) -> Self {
         Self {
-            totals,
+            observer,
             down: DirectionStats::default(),
             up: DirectionStats::default(),
             response_timer: ResponseTimer::default(),
@@ -62,82 +54,42 @@ impl FlowStats {
         }
     }
 
-    /// Notes who sends the bytes of a direction from now on; nobody that shares, for `None`.
-    pub fn set_paced_by(&self, direction: Direction, member: Option<Rc<PacedSocket>>) {
-        if let Some(before) = self.direction(direction).member.replace(member) {
-            before.deactivate();
-        }
-    }
-
-    /// Notes who tunes the section that sends the bytes of a direction from now on; nobody, for `None`.
-    pub fn set_tuner(&self, direction: Direction, tuner: Option<Rc<Tuner>>) {
-        self.direction(direction).tuner.replace(tuner);
-    }
-
-    /// Whether somebody tunes the section that sends the bytes of a direction.
+    /// Whether small reads of a direction gather before they are sent.
     #[must_use]
     pub fn is_tuned(&self, direction: Direction) -> bool {
-        self.direction(direction).tuner.borrow().is_some()
+        self.observer.is_tuned(direction)
     }
 
-    /// Who tunes the section that sends the bytes of a direction.
-    #[must_use]
-    pub fn tuner(&self, direction: Direction) -> Option<Rc<Tuner>> {
-        self.direction(direction).tuner.borrow().clone()
-    }
-
-    /// Notes how large the records of a direction may be now.
+    /// Sets the largest plaintext of the next records of a direction, in bytes.
     pub fn set_max_record(&self, direction: Direction, most: usize) {
-        self.direction(direction).tuner.borrow().iter().for_each(|tuner| tuner.set_max_record(most));
+        self.observer.on_record_size(direction, most);
     }
 
-    /// Bytes of either direction go through both sections: sent by one, acknowledged by the other.
-    fn wake_tuners(&self) {
-        for one_way in [&self.down, &self.up] {
-            one_way.tuner.borrow().iter().for_each(Tuner::on_bytes_moved);
-        }
-    }
-
-    /// Notes how many shares its sections have.
-    pub fn set_weight(&self, weight: u32) {
-        for one_way in [&self.down, &self.up] {
-            one_way.member.borrow().iter().for_each(|member| member.set_weight(weight));
-        }
-    }
-
-    /// Notes bytes that were written from a buffer.
+    /// Records bytes that were written from a buffer.
     pub fn record_copied(&self, direction: Direction, bytes: usize) {
-        self.record_moved(direction, bytes as u64);
-        match direction {
-            Direction::Down => self.totals.down_copied.inc_by(bytes as u64),
-            Direction::Up => self.totals.up_copied.inc_by(bytes as u64),
-        };
+        self.record_moved(direction, bytes as u64, Transfer::Copied);
     }
 
-    /// Notes bytes that were written from a pipe.
+    /// Records bytes that were written from a pipe.
     pub fn record_spliced(&self, direction: Direction, bytes: usize) {
-        self.record_moved(direction, bytes as u64);
+        self.record_moved(direction, bytes as u64, Transfer::Spliced);
         let one_way = self.direction(direction);
         one_way.spliced.set(one_way.spliced.get() + bytes as u64);
-        match direction {
-            Direction::Down => self.totals.down_spliced.inc_by(bytes as u64),
-            Direction::Up => self.totals.up_spliced.inc_by(bytes as u64),
-        };
     }
 
-    fn record_moved(&self, direction: Direction, bytes: u64) {
+    fn record_moved(&self, direction: Direction, bytes: u64, transfer: Transfer) {
         let one_way = self.direction(direction);
         one_way.moved(bytes);
         one_way.on_wait(self.response_timer.on_bytes(direction, bytes));
-        self.wake_tuners();
+        self.observer.on_moved(direction, bytes, transfer);
     }
 
     /// Notes that there are bytes and no room to send them, until what it returns is dropped.
     pub fn start_stall(&self, direction: Direction) -> StallGuard<'_> {
         let since = Instant::now();
-        let (one_way, total) = (self.direction(direction), self.totals.stalled_seconds(direction));
+        let one_way = self.direction(direction);
         one_way.blocked_since.set(Some(since));
-        StallGuard { one_way, total, since }
+        StallGuard { stats: self, direction, since }
     }
 
     /// Notes how many bytes of a direction wait in this host now.
@@ -145,7 +97,7 @@ impl FlowStats {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         let before = self.direction(direction).queued.replace(bytes);
         if bytes != before {
-            self.totals.queued_bytes(direction).inc_by(bytes - before);
+            self.observer.on_queue_change(direction, bytes - before);
         }
     }
 
@@ -234,9 +186,6 @@ impl DirectionStats {
     fn moved(&self, bytes: u64) {
         self.bytes.set(self.bytes.get() + bytes);
         self.moves.set(self.moves.get() + 1);
-        if let Some(member) = &*self.member.borrow() {
-            member.record_bytes(bytes);
-        }
     }
 
     fn blocked_for(&self) -> Duration {
@@ -255,9 +204,8 @@ impl DirectionStats {
 /// A direction that has bytes and no room to send them.
 #[must_use]
 pub struct StallGuard<'a> {
-    one_way: &'a DirectionStats,
-    /// That of all sessions.
-    total: &'a SecondsCounter,
+    stats: &'a FlowStats,
+    direction: Direction,
     since: Instant,
 }
 
@@ -271,9 +219,10 @@ impl StallGuard<'_> {
 impl Drop for StallGuard<'_> {
     fn drop(&mut self) {
         let span = self.since.elapsed();
-        self.one_way.blocked_since.set(None);
-        self.one_way.blocked.set(self.one_way.blocked.get() + span);
-        self.total.inc_by(span.as_secs_f64());
+        let one_way = self.stats.direction(self.direction);
+        one_way.blocked_since.set(None);
+        one_way.blocked.set(one_way.blocked.get() + span);
+        self.stats.observer.on_stall_end(self.direction, span);
     }
 }
 

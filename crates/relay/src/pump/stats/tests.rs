@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn what_waited_for_room_did_not_wait_for_bytes() {
-    let stats = FlowStats::new(Arc::default());
+    let stats = FlowStats::new(Rc::new(()));
     let past = |millis| Instant::now() - Duration::from_millis(millis);
     stats.response_timer.last_moved_at(Direction::Down, past(500));
     let mut stall = stats.start_stall(Direction::Down);

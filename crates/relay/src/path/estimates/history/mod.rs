@@ -8,7 +8,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,8 @@ use rusqlite::{Connection, params};
 use super::PeerId;
 use super::store::{DuplexEstimate, EstimateDirection};
 use crate::config::HistoryConfig as Kept;
-use crate::ingress::services::Shared;
+use crate::events::Events;
+use crate::path::estimates::EstimateStore;
 
 /// How often what is new is written.
 const WRITE_INTERVAL: Duration = Duration::from_secs(60);
@@ -86,14 +87,19 @@ impl EstimateHistory {
     ///
     /// # Errors
     /// The kernel's, when there are no more threads.
-    pub fn apply_config(&self, kept: Option<&Kept>, shared: &Arc<Shared>) -> std::io::Result<()> {
+    pub fn apply_config(
+        &self,
+        kept: Option<&Kept>,
+        estimates: &Arc<EstimateStore>,
+        events: &Arc<Events>,
+    ) -> std::io::Result<()> {
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if writer.as_ref().map(|writer| &writer.config) == kept {
             return Ok(());
         }
         writer.take().into_iter().for_each(HistoryThread::stop);
         if let Some(kept) = kept {
-            *writer = Some(HistoryThread::start(kept.clone(), Arc::downgrade(shared))?);
+            *writer = Some(HistoryThread::start(kept.clone(), Arc::clone(estimates), Arc::clone(events))?);
         }
         Ok(())
     }
@@ -105,13 +111,14 @@ impl EstimateHistory {
 }
 
 impl HistoryThread {
-    fn start(kept: Kept, shared: Weak<Shared>) -> std::io::Result<Self> {
+    fn start(kept: Kept, estimates: Arc<EstimateStore>, events: Arc<Events>) -> std::io::Result<Self> {
         let (running, ended) = channel();
         let of_thread = kept.clone();
         let thread = std::thread::Builder::new().name("history".to_owned()).spawn(move || {
             let mut keeping = HistoryWriter {
                 config: of_thread,
-                shared,
+                estimates,
+                events,
                 database: None,
                 written_at: Duration::ZERO,
                 has_warned: false,
@@ -135,7 +142,8 @@ impl HistoryThread {
 
 struct HistoryWriter {
     config: Kept,
-    shared: Weak<Shared>,
+    estimates: Arc<EstimateStore>,
+    events: Arc<Events>,
     /// The database, and the hour whose usual figures were read last.
     database: Option<(Connection, u32)>,
     /// By the time of the book.
@@ -146,30 +154,29 @@ struct HistoryWriter {
 impl HistoryWriter {
     /// Writes what is new, and reads what is usual when an hour begins.
     fn write_new(&mut self) {
-        let Some(shared) = self.shared.upgrade() else { return };
-        if let Err(error) = self.try_write_new(&shared) {
+        if let Err(error) = self.try_write_new() {
             self.database = None;
             if !self.has_warned {
                 let file = self.config.file.display();
                 let message = format!("no history is kept in {file}: {error}: make room or move the file away");
-                shared.emit(&Event::Warning { message });
+                self.events.emit(&Event::Warning { message });
             }
             self.has_warned = true;
         }
     }
 
-    fn try_write_new(&mut self, shared: &Shared) -> rusqlite::Result<()> {
+    fn try_write_new(&mut self) -> rusqlite::Result<()> {
         let (hour, into_it) = hour_since_epoch(SystemTime::now());
         let (database, read) = match &mut self.database {
             Some(open) => open,
             none => none.insert((open_database(&self.config.file)?, 0)),
         };
-        let now = shared.estimates.now();
-        write_samples(database, &shared.estimates.updated_since(self.written_at), hour)?;
+        let now = self.estimates.now();
+        write_samples(database, &self.estimates.updated_since(self.written_at), hour)?;
         self.written_at = now;
         if *read != hour {
             delete_old(database, hour, self.config.retention)?;
-            shared.estimates.set_baselines(read_baselines(database, hour, now.saturating_sub(into_it))?);
+            self.estimates.set_baselines(read_baselines(database, hour, now.saturating_sub(into_it))?);
             *read = hour;
         }
         Ok(())

@@ -1,0 +1,44 @@
+//! The one way out of the pump: what happens to a session's bytes, for whoever counts, paces or tunes.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use ekiden_proto::direction::Direction;
+
+/// How bytes crossed the relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transfer {
+    /// Through a buffer of this process.
+    Copied,
+    /// Through a pipe, by splice(2).
+    Spliced,
+}
+
+/// Observes the two flows of a session. Calls come from the session's thread, once for each write to a socket.
+pub trait FlowObserver: Debug {
+    /// `bytes` were written to the socket of `direction`.
+    fn on_moved(&self, direction: Direction, bytes: u64, transfer: Transfer);
+
+    /// The receiver of `direction` has room again, after `span` without.
+    fn on_stall_end(&self, direction: Direction, span: Duration);
+
+    /// The bytes of `direction` that wait in this host have changed by `change`.
+    fn on_queue_change(&self, direction: Direction, change: i64);
+
+    /// The next records of `direction` hold at most `bytes` of plaintext.
+    fn on_record_size(&self, direction: Direction, bytes: usize);
+
+    /// Whether the section that sends the bytes of `direction` is tuned: then small reads gather before they are sent.
+    fn is_tuned(&self, direction: Direction) -> bool;
+}
+
+/// Observes nothing.
+impl FlowObserver for () {
+    fn on_moved(&self, _: Direction, _: u64, _: Transfer) {}
+    fn on_stall_end(&self, _: Direction, _: Duration) {}
+    fn on_queue_change(&self, _: Direction, _: i64) {}
+    fn on_record_size(&self, _: Direction, _: usize) {}
+    fn is_tuned(&self, _: Direction) -> bool {
+        false
+    }
+}
