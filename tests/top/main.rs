@@ -147,7 +147,7 @@ fn where_nothing_can_be_drawn_it_says_what_to_use() {
     for term in ["dumb", ""] {
         let mut terminal = Terminal::start(top(&relay.admin, &[]).env("TERM", term), (200, 24));
         assert_eq!(terminal.end(), Some(1));
-        terminal.until("what to do", |screen| screen.has("cannot place text") && screen.has("ekiden status"));
+        terminal.until("what to do", |screen| screen.has("cannot position text") && screen.has("ekiden status"));
         assert_restored(&mut terminal);
     }
 
