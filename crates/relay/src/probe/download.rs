@@ -57,7 +57,7 @@ pub async fn download_once(
     let url = wanted.url.as_ref().expect("invariant: asked only where there is a file");
     let stands = connect::open(around, way, wanted).await;
     let ProbeConnection { stream, section, started_at: begun, .. } =
-        stands.map_err(|error| super::fault::describe(&error))?;
+        stands.map_err(|error| super::verdict::describe(&error))?;
     let work = DownloadTask {
         section: section.as_fd(),
         started_at: begun,

@@ -6,7 +6,6 @@
 mod candidates;
 mod connect;
 mod download;
-mod fault;
 mod findings;
 pub mod table;
 mod target;

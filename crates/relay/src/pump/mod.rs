@@ -15,6 +15,7 @@ mod observer;
 pub mod pause;
 mod pipes;
 mod read;
+pub mod read_shaper;
 mod response_timer;
 mod stats;
 mod watch;

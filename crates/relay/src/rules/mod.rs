@@ -17,7 +17,6 @@ mod error;
 pub mod marks;
 mod nft;
 mod owner;
-mod probe;
 mod queue;
 mod routing;
 mod tool;
@@ -33,8 +32,8 @@ pub use counters::{Counter, counters};
 pub use error::RulesError;
 pub use marks::Marks;
 pub use owner::{Holder, Owner, holder};
-pub use probe::{has_parts, probe};
 pub use queue::Queue;
+pub use tool::{has_parts, probe};
 
 /// Everything that one daemon needs in the kernel.
 #[derive(Debug, Clone)]

@@ -1,11 +1,19 @@
 //! A device, and the networks that are behind it.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use ekiden_proto::addr::Network;
+use ekiden_proto::wire::ip::{IpHeader, TCP};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::device_lanes::DeviceLanes;
+use crate::ingress::listener::ListenerContext;
+use crate::ingress::shutdown::StopSignal;
 
 /// A TUN device as one configuration has it.
 #[derive(Debug)]
@@ -43,5 +51,67 @@ impl Device {
     /// The kernel's, when it is out of descriptors.
     pub fn try_clone_file(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+}
+
+/// The longest packet there is, whatever the interface's MTU is made to be while we run.
+const MAX_PACKET: usize = 65_536;
+
+/// How many are read before others on this thread have their turn.
+const PACKETS_PER_TURN: usize = 64;
+
+/// A packet, or that the device has gone.
+const READABLE_OR_ERROR: Interest = Interest::READABLE.add(Interest::ERROR);
+
+/// Reads a device until told to stop.
+///
+/// # Errors
+/// The kernel's: the device has gone, or cannot be watched.
+pub async fn read_device(context: Rc<ListenerContext>, device: Arc<Device>, mut stop: StopSignal) -> io::Result<()> {
+    #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a file never does")]
+    let file = AsyncFd::with_interest(device.try_clone_file()?, READABLE_OR_ERROR)?;
+    let lanes = DeviceLanes::new(Rc::clone(&context));
+    let reader = DeviceReader { context, device, lanes };
+    let mut buffer = vec![0; MAX_PACKET];
+    loop {
+        let Some(readable) = stop.stop_first(file.ready(READABLE_OR_ERROR)).await else { return Ok(()) };
+        match readable?.try_io(|file| reader.read_batch(file.get_ref(), &mut buffer)) {
+            // Nothing is left.
+            Err(_) => {}
+            Ok(done) => done?,
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+struct DeviceReader {
+    context: Rc<ListenerContext>,
+    device: Arc<Device>,
+    lanes: Rc<DeviceLanes>,
+}
+
+impl DeviceReader {
+    /// Reads a few packets.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there were not so many, else the kernel's.
+    fn read_batch(&self, mut file: &File, buffer: &mut [u8]) -> io::Result<()> {
+        for _ in 0..PACKETS_PER_TURN {
+            match file.read(buffer) {
+                Ok(length) => self.dispatch(&buffer[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn dispatch(&self, packet: &[u8]) {
+        if !IpHeader::parse(packet).is_ok_and(|head| head.protocol == TCP) {
+            self.lanes.send(packet);
+        } else if self.device.write(packet).is_err() {
+            // The kernel has no memory for it, or the interface is down: a packet lost, as on any link.
+            self.context.shared().events.metrics.record_packet_dropped(&self.context.listener.name, "not_taken");
+        }
     }
 }

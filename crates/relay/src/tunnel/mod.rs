@@ -11,7 +11,6 @@ mod filter;
 mod incoming;
 mod lane;
 mod queue;
-mod reader;
 mod sources;
 mod transport;
 
@@ -21,9 +20,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use ekiden_proto::wire::ip::IpHeader;
 
 pub use device::Device;
+pub use device::read_device;
 pub use incoming::serve;
 pub use lane::LaneRegistry;
-pub use reader::read_device;
 
 use crate::events::metrics::tunnels::DropReason;
 use sources::{LaneRemote, SourceBindings};

@@ -7,8 +7,7 @@
 
 mod scheduler;
 mod tuner;
-mod view;
 
 pub use scheduler::TuneScheduler;
 pub use tuner::Tuner;
-pub use view::TuningView;
+pub use tuner::TuningView;

@@ -1,7 +1,6 @@
 //! The answer of `/api/sessions` for people: one table under the other.
 
 mod choices;
-mod limits;
 
 use serde_json::Value;
 
@@ -26,7 +25,7 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
     let mut out = align_columns(&rows);
     append_table(&mut out, &choices::reason_rows(&answer["sessions"]));
     append_table(&mut out, &choices::choice_rows(&answer["choices"]));
-    append_table(&mut out, &limits::limit_rows(&answer["sessions"]));
+    append_table(&mut out, &limit_rows(&answer["sessions"]));
     append_table(&mut out, &section_rows(&answer["sessions"]));
     append_table(&mut out, &tuning_rows(&answer["sessions"]));
     append_table(&mut out, &lane_rows(&answer["lanes"]));
@@ -251,6 +250,23 @@ fn format_rate(value: &Value) -> String {
 
 fn format_milliseconds(value: &Value) -> String {
     value.as_f64().map_or_else(|| "-".to_owned(), |seconds| format!("{:.1}ms", seconds * 1000.0))
+}
+
+const LIMIT_HEADINGS: [&str; 4] = ["SESSION", "BYTES GO", "LIMITED BY", "WHY"];
+
+/// A row for each direction of which something is known.
+pub(crate) fn limit_rows(sessions: &Value) -> Vec<[String; 4]> {
+    let mut rows = vec![LIMIT_HEADINGS.map(str::to_owned)];
+    for session in sessions.as_array().into_iter().flatten() {
+        for direction in ["down", "up"] {
+            let limit = &session["limits"][direction];
+            if !limit.is_null() {
+                let by = format!("{}:{}", cell_text(&limit["section"]), cell_text(&limit["by"]));
+                rows.push([cell_text(&session["session"]), direction.to_owned(), by, cell_text(&limit["why"])]);
+            }
+        }
+    }
+    rows
 }
 
 #[cfg(test)]

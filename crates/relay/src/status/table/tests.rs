@@ -1,6 +1,8 @@
 use std::time::Duration;
 
 use ekiden_proto::event::{CongestionStatus, SectionInfo};
+use ekiden_proto::limiting::{Bottleneck, Diagnoses, Diagnosis, LimitingSection};
+use serde_json::json;
 
 use super::*;
 use crate::shaping::autotune::TuningView;
@@ -131,4 +133,14 @@ fn shared_interfaces_stand_there_too() {
     assert_eq!(rows[2], INTERFACE_HEADINGS, "{table}");
     assert_eq!(rows[3].join(" "), "wan0 100.00 Mbit/s 3 33.33 Mbit/s 98.77 Mbit/s 0.988", "{table}");
     assert_eq!(rows[4].join(" "), "wan0 100.00 Mbit/s 0 - 0.00 Mbit/s -", "{table}");
+}
+
+#[test]
+fn each_direction_that_is_held_back_has_a_row() {
+    let why = "the client reads 1.00 Mbit/s".to_owned();
+    let down = Some(Diagnosis { section: LimitingSection::Down, by: Bottleneck::ClientSlow, why: why.clone() });
+    let limits = json!(Diagnoses { down, up: None });
+    assert_eq!(limits, json!({ "down": { "section": "down", "by": "client_slow", "why": why }, "up": null }));
+    let sessions = json!([{ "session": 7, "limits": limits }, { "session": 8 }]);
+    assert_eq!(limit_rows(&sessions)[1..], [["7", "down", "down:client_slow", why.as_str()].map(str::to_owned)]);
 }

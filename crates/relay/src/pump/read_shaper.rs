@@ -8,7 +8,7 @@ use ekiden_proto::tuning::{RecordSizer, WriteCoalescer};
 use ekiden_sys::queued::set_receive_lowat;
 use tokio::net::TcpStream;
 
-use crate::pump::pause::Pause;
+use super::pause::Pause;
 
 /// What has to arrive while pieces gather until the kernel wakes us for it, in bytes; of an end of stream it tells at once.
 const WAKE_BYTES: u32 = 32 * 1024;
