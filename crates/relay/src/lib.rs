@@ -1,4 +1,4 @@
-//! The relay daemon. It reads like the life of a connection:
+//! The relay daemon. Its main path, in the order in which a connection meets it:
 //!
 //! [`server::run`] → `session::run` → `ingress::accept` → `path::select` → `dial::connect` → `pump::run` →
 //! [`Event::Closed`](ekiden_proto::event::Event::Closed).

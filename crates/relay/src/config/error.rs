@@ -1,7 +1,7 @@
 //! What is wrong with a configuration: every mistake with its place, its key, what was written, and what was expected.
 //!
 //! A mistake is a value, so that `ekiden check` can show all of them at once. What was written is shown unless it may
-//! hold a secret; then it is [`Found::Hidden`], and no text of the value is kept at all.
+//! hold a secret; then it is hidden, and no text of the value is kept at all.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -78,7 +78,7 @@ pub(super) fn temporary_key() -> Arc<PrivateKey> {
     Arc::clone(TEMPORARY_KEY.get_or_init(|| Arc::new(PrivateKey::generate())))
 }
 
-/// Whether `key` is the key that [`made_at_start`] returns.
+/// Whether `key` is the key that `made_at_start` returns.
 pub(super) fn is_temporary_key(key: &Arc<PrivateKey>) -> bool {
     TEMPORARY_KEY.get().is_some_and(|made| Arc::ptr_eq(made, key))
 }

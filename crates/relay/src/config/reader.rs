@@ -1,8 +1,8 @@
 //! Typed reading of a table: each option of ekiden is declared by the one line that reads it, with its key, its type
 //! and its default.
 //!
-//! A [`Reader`] walks a `toml` table whose values know their position. A value that cannot be read becomes a
-//! [`ConfigError`] and the reading goes on, so that one run finds them all; [`Reader::finish`] reports the keys that
+//! A reader walks a `toml` table whose values know their position. A value that cannot be read becomes a
+//! [`ConfigError`] and the reading goes on, so that one run finds them all; its end reports the keys that
 //! nobody asked for.
 
 use std::cell::RefCell;

@@ -1,6 +1,6 @@
 //! The URLs of `-L` and `-F`: `SCHEME://[USER:PASS@]ADDR[/PATH][?key=value&...]`.
 //!
-//! A URL only splits and decodes. Its query becomes a table that the same [`Reader`](super::reader::Reader) reads as
+//! A URL only splits and decodes. Its query becomes a table that the reader of the configuration file reads as
 //! the tables of the file, so that no option is declared twice. Parts are percent-decoded (RFC 3986, 2.1).
 
 use std::borrow::Cow;

@@ -1,7 +1,8 @@
-//! The ways in: from a client's first bytes to what it wants.
+//! Ingress: reads a client's handshake, from its first byte to a [`ClientRequest`].
 //!
-//! Every protocol ends in a [`Membership`]: a tunnel to a target, or an HTTP request to be forwarded. How the client is told
-//! of success or failure travels with the tunnel as its [`Manner`].
+//! Every protocol ends in a tunnel to a target or in an HTTP request to forward. The tunnel carries a [`Responder`], which
+//! answers the client in its protocol. Listeners, admission and the state of a thread are here as well. Nothing in here
+//! dials.
 
 pub mod admission;
 pub mod gate;
@@ -35,38 +36,37 @@ pub use responder::{Responder, lingering_close, write_all};
 const SPEAKS_TLS: &str = "the client speaks TLS, and this listener does not: the proxy's URL has to begin with http:// or \
                           socks5://, not https://";
 
-/// What a client wants.
+/// The request of a client.
 pub enum ClientRequest {
-    /// To be connected to a target.
+    /// A connection to a target.
     Tunnel(TunnelRequest),
-    /// An HTTP request to be forwarded.
+    /// An HTTP request to forward.
     Http(Box<http::ProxyRequest>),
-    /// What was dialled while its first packet waited.
+    /// The server was dialled while the first packet of the client waited.
     Dialled(Box<PreDialed>),
-    /// To go on as the server agreed: the connection has changed to another protocol (RFC 9110, 7.8).
+    /// The server has agreed to another protocol on this connection (RFC 9110, 7.8).
     Upgraded {
         /// The server's section.
         server: Rc<TcpStream>,
-        /// What the client sent behind its request.
+        /// Bytes that the client sent after its request.
         early: Vec<u8>,
     },
 }
 
-/// A connection to be made.
+/// A request for a connection.
 pub struct TunnelRequest {
-    /// Where to.
+    /// The target.
     pub target: Target,
-    /// What the client sent behind its request.
+    /// Bytes that the client sent after its request.
     pub early: Vec<u8>,
-    /// How the client wants to hear of it.
+    /// Answers the client.
     pub responder: Responder,
 }
 
-/// Finds out what the client wants, within the handshake deadline: all reads together, so that a client that sends a
-/// byte now and then has no more time than others.
+/// Reads the request of the client. `timeouts.handshake` bounds all reads together, so that a slow sender gains no time.
 ///
 /// # Errors
-/// How the session ended instead. The client has been told, where its protocol has words for it.
+/// The end of the session. The client has its answer, if its protocol has one.
 pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     reader.set_deadline(Some(session.context.config.timeouts.handshake));
     let request = detect_protocol(session, reader).await;

@@ -1,4 +1,4 @@
-//! What a client has sent and nobody has used yet.
+//! Reads handshakes: buffers the bytes of a stream until a parser accepts them.
 
 use std::io;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::session::Session;
 
-/// How much is read at once.
+/// Largest read, in bytes.
 const STEP: usize = 4096;
 
-/// Bytes from a stream, read as far as a parser needs them.
+/// Reads a stream as far as a parser needs, before an optional deadline.
 pub struct HandshakeReader<'a> {
     stream: &'a TcpStream,
     bytes: Vec<u8>,
     deadline: Option<Instant>,
 }
 
-/// Why nothing could be read.
+/// A failed read.
 #[derive(Debug)]
 pub enum ReadError {
-    /// The stream ended (`UnexpectedEof`), or broke.
+    /// The stream ended (`UnexpectedEof`) or failed.
     Gone(io::ErrorKind),
     /// The deadline has passed.
     Late,
-    /// The bytes are no message.
+    /// The bytes are not a valid message.
     Wire(WireError),
 }
 
@@ -44,19 +44,19 @@ impl From<ReadError> for EndReason {
 }
 
 impl<'a> HandshakeReader<'a> {
-    /// The inbox of a session's client.
+    /// A reader of the client's section.
     #[must_use]
     pub fn new(session: &'a Session) -> Self {
         Self::from_stream(&session.client)
     }
 
-    /// An inbox of any stream.
+    /// A reader of any stream.
     #[must_use]
     pub fn from_stream(stream: &'a TcpStream) -> Self {
         Self { stream, bytes: Vec::new(), deadline: None }
     }
 
-    /// From here on all reads together have `span`; `None` lifts a bound.
+    /// Bounds all following reads together by `span`; `None` removes the deadline.
     pub fn set_deadline(&mut self, span: Option<Duration>) {
         self.deadline = span.map(|span| Instant::now() + span);
     }
@@ -64,7 +64,7 @@ impl<'a> HandshakeReader<'a> {
     /// Waits for the first byte and leaves it in place.
     ///
     /// # Errors
-    /// [`Trouble::Gone`].
+    /// [`ReadError::Gone`] or [`ReadError::Late`].
     pub async fn first_byte(&mut self) -> Result<u8, ReadError> {
         while self.bytes.is_empty() {
             self.read_more().await?;
@@ -72,17 +72,17 @@ impl<'a> HandshakeReader<'a> {
         Ok(self.bytes[0])
     }
 
-    /// Reads until `parse` has a value, and takes the bytes it used.
+    /// Reads until `parse` returns a value, and consumes the bytes it used.
     ///
     /// # Errors
-    /// [`Trouble`]; the bytes stay when they are no message.
+    /// [`ReadError`]; bytes that are not a valid message stay in the buffer.
     pub async fn next<T>(&mut self, parse: impl Fn(&[u8]) -> Parsed<T>) -> Result<T, ReadError> {
         loop {
             match parse(&self.bytes) {
                 Ok((value, used)) => {
                     self.bytes.drain(..used);
                     if self.bytes.is_empty() {
-                        // What comes next may be long in coming.
+                        // The next message may take minutes; an idle session holds no buffer.
                         self.bytes = Vec::new();
                     }
                     return Ok(value);
@@ -93,7 +93,7 @@ impl<'a> HandshakeReader<'a> {
         }
     }
 
-    /// Whether `parse` can decide from what is here.
+    /// Whether `parse` needs no further bytes.
     pub fn can_parse<T>(&self, parse: impl Fn(&[u8]) -> Parsed<T>) -> bool {
         !matches!(parse(&self.bytes), Err(WireError::Incomplete))
     }
@@ -120,25 +120,25 @@ impl<'a> HandshakeReader<'a> {
         readable.map_err(|error| ReadError::Gone(error.kind()))
     }
 
-    /// Takes up to `most` of the bytes that are here.
+    /// Takes up to `most` buffered bytes.
     pub fn take(&mut self, most: u64) -> Vec<u8> {
         let count = usize::try_from(most).map_or(self.bytes.len(), |most| most.min(self.bytes.len()));
         let rest = self.bytes.split_off(count);
         std::mem::replace(&mut self.bytes, rest)
     }
 
-    /// Takes all bytes that are here.
+    /// Takes all buffered bytes.
     pub fn take_all(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Whether nothing is here.
+    /// Whether the buffer is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Whether what is here looks like the beginning of an HTTP request.
+    /// Whether the buffer starts like an HTTP request.
     #[must_use]
     pub fn is_http(&self) -> bool {
         self.bytes.first().is_some_and(u8::is_ascii_alphabetic)

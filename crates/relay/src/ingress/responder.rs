@@ -1,4 +1,4 @@
-//! How a client is told whether its target was reached.
+//! Answers a client in its protocol: success, or the cause of a failure.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,18 +16,18 @@ use super::section::IncomingOpen;
 use crate::dial::DialError;
 use crate::pump;
 
-/// How long a client has to take our last words.
+/// Time that a client has to receive the last answer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most bytes that are read and thrown away meanwhile.
+/// Most bytes to read and discard in this time.
 const MAX_DISCARDED: usize = 256 * 1024;
 
-/// The client's own words for success and failure.
+/// Answers the client in its protocol.
 #[derive(Debug, Clone)]
 pub enum Responder {
-    /// It expects nothing: a failure is a reset.
+    /// The client expects no answer; a failure is a reset.
     Silent,
-    /// The same, and nothing of it goes on before the target has answered.
+    /// An intercepted client: as `Silent`, but its bytes wait until the target has answered.
     Caught,
     /// SOCKS4 and 4a.
     Socks4,
@@ -35,21 +35,21 @@ pub enum Responder {
     Socks5,
     /// HTTP CONNECT, RFC 9110, 9.3.6.
     Connect,
-    /// A relay: it gets an answer, and may have sent what follows already.
+    /// A relay: it gets an answer, and may already have sent the session's bytes.
     Section(Rc<IncomingOpen>),
 }
 
 impl Responder {
-    /// Whether nothing of the client goes on before it has been told.
+    /// Whether the client sends nothing before it has an answer.
     #[must_use]
     pub fn is_client_waiting(&self) -> bool {
         matches!(self, Self::Caught | Self::Socks4 | Self::Socks5 | Self::Connect)
     }
 
-    /// Tells the client that the path stands; `bound` is our end of it, `times` what the relays on it took.
+    /// Reports success. `bound` is the local address of the server's section, `times` the setup time of each relay.
     ///
     /// # Errors
-    /// The client's section is broken.
+    /// The client's section has failed.
     pub async fn send_success(
         &self,
         client: &TcpStream,
@@ -65,10 +65,10 @@ impl Responder {
         }
     }
 
-    /// Tells a client that waits that the path stands, before that is known: from then on a failure is a reset.
+    /// Reports success to a waiting client before the path is known to work. A later failure is a reset.
     ///
     /// # Errors
-    /// The client's section is broken.
+    /// The client's section has failed.
     pub async fn send_early_success(self, client: &TcpStream) -> Result<Self, EndReason> {
         if !self.is_client_waiting() {
             return Ok(self);
@@ -77,7 +77,7 @@ impl Responder {
         Ok(Self::Silent)
     }
 
-    /// Sends the client the cause, with the names of hops where the client may know them, and closes.
+    /// Reports the cause of a failure and closes. `names_hops`: whether the client may learn the names of hops.
     pub async fn send_failure(&self, client: &TcpStream, error: &DialError, names_hops: bool) {
         let cause = error.cause_for_client();
         match self {
@@ -92,10 +92,10 @@ impl Responder {
     }
 }
 
-/// Writes through a shared reference, as a session holds its sockets.
+/// Writes all bytes through a shared reference.
 ///
 /// # Errors
-/// The socket's.
+/// As write(2).
 pub async fn write_all(stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -109,19 +109,19 @@ pub async fn write_all(stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes an answer after which there is nothing more to say.
+/// Writes the last answer and closes the connection.
 pub async fn send_and_close(client: &TcpStream, bytes: &[u8]) {
     let goodbye = async {
         if write_all(client, bytes).await.is_ok() {
             lingering_close(client).await;
         }
     };
-    // A client that does not take them goes without.
+    // A client that does not read in time loses the answer.
     let _ = timeout(CLOSE_TIMEOUT, goodbye).await;
 }
 
-/// Closes so that what was written arrives: closing with unread bytes in the receive buffer would send a reset, and
-/// that may overtake them (RFC 9112, 9.6).
+/// Closes such that written bytes arrive: close(2) with unread bytes in the receive buffer sends a reset, which may
+/// overtake them (RFC 9112, 9.6).
 pub async fn lingering_close(client: &TcpStream) {
     let _ = SockRef::from(client).shutdown(std::net::Shutdown::Write);
     let mut discarded = 0;

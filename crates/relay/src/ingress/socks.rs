@@ -11,7 +11,7 @@ use super::{HandshakeReader, Responder, TunnelRequest};
 use crate::config::users::AuthError;
 use crate::session::Session;
 
-/// Reads a SOCKS4 or 4a request. The protocol has no passwords, so a listener with users refuses it.
+/// Reads a SOCKS4 or 4a request. The protocol has no passwords, so a listener with users refuses every request.
 pub async fn accept_socks4(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
     let request = reader.next(socks4::Socks4Request::parse).await?;
     let refusal = if session.context.listener.users.is_some() {
@@ -28,7 +28,7 @@ pub async fn accept_socks4(session: &Session, reader: &mut HandshakeReader<'_>) 
     Ok(TunnelRequest { target: request.target, early: reader.take_all(), responder: Responder::Socks4 })
 }
 
-/// Reads greeting, credentials where the listener wants them, and request.
+/// Reads the greeting, the credentials if the listener has users, and the request.
 pub async fn accept_socks5(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
     choose_method(session, reader).await?;
     let request = reader

@@ -1,7 +1,7 @@
 //! One direction of a session: read from one socket, write to the other.
 //!
-//! Order of things in [`DuplexBytes::poll`]: first write what is held, then read more. A flow holds bytes
-//! only while the receiving side has no room, so an idle session has neither buffer nor pipe.
+//! [`Flow::poll`] writes pending bytes before it reads more. A flow holds bytes only while the receiver has no room, so an
+//! idle session has neither buffer nor pipe.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -144,7 +144,7 @@ impl<'a> Flow<'a> {
     /// Runs the flow to its end and returns how many bytes it moved; fewer than its limit when the stream ended first.
     ///
     /// # Errors
-    /// [`Broken`] by the side that failed.
+    /// [`FlowError`] by the side that failed.
     pub async fn run(mut self) -> Result<u64, FlowError> {
         std::future::poll_fn(|cx| self.poll(cx)).await?;
         Ok(self.moved)
@@ -153,7 +153,7 @@ impl<'a> Flow<'a> {
     /// Moves what can be moved now. Ready once this direction is over.
     ///
     /// # Errors
-    /// [`Broken`] by the side that failed.
+    /// [`FlowError`] by the side that failed.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         if self.done {
             return Poll::Ready(Ok(()));

@@ -1,6 +1,7 @@
-//! The pump: carries bytes between two sections until both sides have said all they had.
+//! The pump: carries bytes between two sections until both directions have ended. It imports nothing else of the relay;
+//! [`FlowObserver`] is its only way out.
 //!
-//! Each direction is a [`DuplexBytes`]: it starts with a small read and a write, and changes to splice(2) through a pooled
+//! Each direction is a [`Flow`]: it starts with a small read and a write, and changes to splice(2) through a pooled
 //! pipe once it has moved enough to be worth it. The rules that the rest of the relay relies on:
 //!
 //! - a byte is in the kernel, in one pipe, or in one buffer, and order survives the change from copy to splice;

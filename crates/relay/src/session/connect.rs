@@ -1,6 +1,6 @@
-//! What a client wants done, and under which rules: all that dialling on its behalf needs to know.
+//! Dials on behalf of a client: paths in order, races between paths, and feedback to the selector.
 //!
-//! A session has one. The gate has one without a session: there the client's first packet still waits.
+//! Each session has a [`DialContext`]. The gate has one without a session, while the first packet of a client waits.
 
 use std::cell::RefCell;
 use std::os::fd::AsFd;
@@ -26,42 +26,42 @@ use crate::path::estimates::FirstHop;
 use crate::path::selector::Prediction;
 use crate::path::{self, PathChoice};
 
-/// On whose behalf something is dialled, and which way it went.
+/// The client on whose behalf the relay dials, its rules, and the path taken.
 pub struct DialContext {
-    /// Where it came in.
+    /// The listener that accepted the client.
     pub context: Rc<ListenerContext>,
-    /// The listener under the configuration for dialling: the one that was in force when the last request came.
+    /// The listener under the configuration that was in force when the last request arrived.
     in_force: RefCell<Rc<ListenerContext>>,
-    /// Who wants it.
+    /// The client.
     pub client: ClientAddr,
-    /// How it came in, where a relay has sent it.
+    /// The OPEN of the previous relay, if a relay is the client.
     pub incoming_open: Option<Rc<IncomingOpen>>,
-    /// How long all ways together may take.
+    /// The time for all paths together.
     patience: Duration,
-    /// Its name on all relays; none where this is the second time that it comes by.
+    /// The trace id, which all relays on the path share; `None` if the session passes this relay a second time.
     arrived_as: Option<TraceId>,
     taken: RefCell<PathTaken>,
 }
 
-/// The way it took, the last time.
+/// The path of the last attempt.
 #[derive(Debug, Clone, Default)]
 pub struct PathTaken {
-    /// Its name.
+    /// Name of the path.
     pub path: Option<Box<str>>,
-    /// What it begins with.
+    /// The first hop.
     pub via: Option<FirstHop>,
-    /// The TCP settings of the section that was dialled for it.
+    /// The TCP profile of the dialled section.
     pub profile: Option<Arc<Profile>>,
-    /// The name under which it went on to relays.
+    /// The trace id sent to relays.
     pub trace: Option<TraceId>,
-    /// What is expected of it, where the relay has chosen.
+    /// The prediction, if the selector has chosen the path.
     pub expected: Option<Arc<Prediction>>,
-    /// The ways that were tried before, and why they were left.
+    /// The paths that failed before, and why.
     pub left: Vec<String>,
 }
 
 impl DialContext {
-    /// Begins one.
+    /// A context without a path.
     pub fn new(
         context: Rc<ListenerContext>,
         client: ClientAddr,
@@ -77,7 +77,7 @@ impl DialContext {
         Self { client, incoming_open, patience, arrived_as, taken: RefCell::default(), in_force, context }
     }
 
-    /// The same for somebody else who dials for it, for as long as that takes.
+    /// A copy for one attempt that runs in parallel with others.
     pub fn for_attempt(&self) -> Self {
         Self {
             context: Rc::clone(&self.context),
@@ -95,7 +95,7 @@ impl DialContext {
         Rc::clone(&self.in_force.borrow())
     }
 
-    /// Switches to the configuration in force; false when that configuration has no such listener.
+    /// Switches to the configuration in force. Returns false if that configuration has no such listener.
     pub fn refresh_listener(&self) -> bool {
         match self.context.thread.current_listener(&self.context) {
             Some(now) => self.in_force.replace(now),
@@ -104,7 +104,7 @@ impl DialContext {
         true
     }
 
-    /// Notes which way it tries.
+    /// Records an attempt by `way`.
     pub fn on_attempt(&self, way: &PathChoice) {
         let mut taken = self.taken.borrow_mut();
         taken.path = Some(way.path.name.clone());
@@ -113,7 +113,7 @@ impl DialContext {
         taken.expected = way.expected.clone();
     }
 
-    /// Notes that a way came to nothing. Where a hop is to blame it is not taken for a while.
+    /// Records a failed path. If a hop is at fault, the selector avoids the path for a while.
     pub fn on_failure(&self, way: &PathChoice, error: &DialError) {
         let Some(expected) = &way.expected else { return };
         self.taken.borrow_mut().left.push(format!("{} failed: {}", way.path.name, error.cause));
@@ -122,7 +122,7 @@ impl DialContext {
         }
     }
 
-    /// Notes that a way stands, and so that it was not the target's fault where others did not.
+    /// Records an established path. Paths that failed before it did not fail because of the target.
     pub fn on_success(&self, way: &PathChoice, server: ServerAddr, target: &Target, left: &[PathChoice]) {
         let choosing = &self.context.shared().path_selector;
         let Some(expected) = &way.expected else { return };
@@ -133,52 +133,52 @@ impl DialContext {
         }
     }
 
-    /// What is expected of the way that it tried last, and what was tried before.
+    /// The prediction for the last path, and the names of the paths that failed before it.
     pub fn prediction(&self) -> Option<(Arc<Prediction>, Vec<String>)> {
         let taken = self.taken.borrow();
         taken.expected.clone().map(|expected| (expected, taken.left.clone()))
     }
 
-    /// Notes the name under which it goes on to relays.
+    /// Sets the trace id sent to relays.
     pub fn set_trace(&self, trace: Option<TraceId>) {
         self.taken.borrow_mut().trace = trace;
     }
 
-    /// Notes the way it took before: somebody else has dialled.
+    /// Sets the path that the gate has dialled.
     pub fn set_path(&self, taken: PathTaken) {
         *self.taken.borrow_mut() = taken;
     }
 
-    /// The way it took, for whoever goes on with it.
+    /// The path taken, for the session that continues.
     pub fn path_taken(&self) -> PathTaken {
         self.taken.borrow().clone()
     }
 
-    /// The name of the way it tried last.
+    /// Name of the last path.
     pub fn path_name(&self) -> Option<Box<str>> {
         self.taken.borrow().path.clone()
     }
 
-    /// What that way begins with.
+    /// First hop of the last path.
     pub fn first_hop(&self) -> Option<FirstHop> {
         self.taken.borrow().via
     }
 
-    /// The TCP settings of the section that was dialled for it.
+    /// The TCP profile of the dialled section.
     pub fn profile(&self) -> Option<Arc<Profile>> {
         self.taken.borrow().profile.clone()
     }
 
-    /// Its name on the relays.
+    /// The trace id.
     pub fn trace(&self) -> Option<TraceId> {
         self.taken.borrow().trace.or(self.arrived_as)
     }
 
-    /// The ways to `target`, the best first; at least one.
+    /// The paths to `target`, the best first; at least one.
     ///
     /// # Errors
-    /// Why there is none: this is the second time that the session comes by, whoever sent it may not do that, or what came
-    /// out of a tunnel would go back into it.
+    /// The session passes this relay a second time, the previous relay may not open it, or bytes from a tunnel would go
+    /// back into the tunnel.
     pub fn paths(&self, target: &Target) -> Result<Vec<PathChoice>, Cause> {
         let context = self.current_listener();
         let (shared, config) = (context.shared(), &context.config);
@@ -194,10 +194,10 @@ impl DialContext {
         if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
     }
 
-    /// The way that a lane goes on from here; none where it has come to its end.
+    /// The next path of a lane; `None` if the lane ends here.
     ///
     /// # Errors
-    /// Why it may not: as [`Errand::ways`].
+    /// As [`Self::paths`].
     pub fn next_lane_path(&self, incoming_open: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
         match self.requested_path(incoming_open)? {
             Some(way) if !incoming_open.permits(&way) => Err(Cause::Denied),
@@ -205,7 +205,7 @@ impl DialContext {
         }
     }
 
-    /// The way that the relay before us has chosen, if any.
+    /// The path that the previous relay has chosen, if any.
     fn requested_path(&self, incoming_open: &IncomingOpen) -> Result<Option<PathChoice>, Cause> {
         if self.arrived_as.is_none() {
             return Err(Cause::Loop);
@@ -217,7 +217,7 @@ impl DialContext {
         path::requested_path(&self.context.config, &incoming_open.open.path)
     }
 
-    /// What it takes along to the next relay.
+    /// The parameters of OPEN for the next relay.
     pub fn open_params(&self) -> OpenParams {
         match &self.incoming_open {
             Some(incoming_open) => OpenParams {
@@ -237,7 +237,7 @@ impl DialContext {
         }
     }
 
-    /// Which targets it may have.
+    /// The access rules for targets.
     pub fn access(&self) -> AccessPolicy<'_> {
         self.access_at(&self.context)
     }
@@ -247,7 +247,7 @@ impl DialContext {
         AccessPolicy { listener: &context.listener.access, peer: peer.map(|peer| &peer.access) }
     }
 
-    /// The dialler for the configuration of `entrance` ([`Errand::in_force`]), when `ways` paths share the time.
+    /// A dialler under the configuration of `context` ([`Self::current_listener`]); `ways` paths share the time.
     pub fn dialler_for<'a>(&'a self, context: &'a ListenerContext, ways: usize) -> Dialler<'a> {
         Dialler {
             marks: context.config.needed_marks(),
@@ -269,23 +269,23 @@ impl Drop for DialContext {
     }
 }
 
-/// Most ways that share the time for them.
+/// Most paths that share the time.
 const MAX_ATTEMPTS: usize = 4;
 
-/// What was reached, and by which way.
+/// An established path.
 pub struct ConnectedPath {
-    /// The section: to the target itself, or to the first hop.
+    /// The section to the target or to the first hop.
     pub dialled: Dialled,
-    /// The way.
+    /// The path.
     pub way: PathChoice,
-    /// How long each relay on it took; `None` while that is not known, because nobody has waited for the answer.
+    /// Setup time of each relay; `None` while the answer is outstanding.
     pub times: Option<Vec<Duration>>,
 }
 
-/// Dials `target` by the first way that works. What a relay answers is not awaited, unless ways have to race.
+/// Dials `target` by the first path whose first section connects. Answers of relays stay outstanding, unless paths race.
 ///
 /// # Errors
-/// What the last way failed for.
+/// The error of the last path.
 pub async fn dial(dial_context: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
     let ways = dial_context.paths(target)?;
     if path::racing_count(&ways) > 1 {
@@ -302,18 +302,18 @@ pub async fn dial(dial_context: &DialContext, target: &Target) -> Result<Connect
     .await
 }
 
-/// Dials `target` by the first way that stands from end to end.
+/// Dials `target` by the first path that is established from end to end.
 ///
 /// # Errors
-/// What the last way failed for.
+/// The error of the last path.
 pub async fn connect_end_to_end(dial_context: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
     connect_by_paths(dial_context, target, dial_context.paths(target)?).await
 }
 
-/// The same by these ways.
+/// Dials `target` by the first of `ways` that is established from end to end.
 ///
 /// # Errors
-/// What the last way failed for.
+/// The error of the last path.
 pub async fn connect_by_paths(
     dial_context: &DialContext,
     target: &Target,
@@ -325,10 +325,10 @@ pub async fn connect_by_paths(
     connect_in_order(dial_context, target, &ways).await
 }
 
-/// The same, one after the other.
+/// Dials `target` by `ways` one after the other, each until it is established from end to end.
 ///
 /// # Errors
-/// What the last way failed for.
+/// The error of the last path.
 pub(super) async fn connect_in_order(
     dial_context: &DialContext,
     target: &Target,
@@ -338,10 +338,10 @@ pub(super) async fn connect_in_order(
         .await
 }
 
-/// Dials `target` by this way, in one of so many shares of the time, until it stands from end to end.
+/// Dials `target` by `way` until the path is established from end to end, within `1 / share` of the time.
 ///
 /// # Errors
-/// What it failed for.
+/// Why the path failed.
 pub(super) async fn connect_by_path(
     dial_context: &DialContext,
     target: &Target,
@@ -353,7 +353,7 @@ pub(super) async fn connect_by_path(
     let mut dialled = dialler.connect(way, target, &open_params).await?;
     dial_context.set_trace(dialled.trace());
     let mut answer = dialled.wait_answer().await;
-    // The relay has restarted since that connection was made ready, and nothing has been delivered by it.
+    // The relay has restarted since this ready connection was made, and no byte of the session has been delivered.
     if dialled.used_ready_connection() && answer.as_ref().is_err_and(DialError::is_disconnect) {
         dialled = dialler.connect(way, target, &open_params).await?;
         answer = dialled.wait_answer().await;
@@ -371,7 +371,7 @@ async fn try_in_order(
     for (at, way) in ways.iter().enumerate() {
         dial_context.on_attempt(way);
         match go(way, ways.len().min(MAX_ATTEMPTS)).await {
-            // Nothing has been delivered yet, so another way does no harm.
+            // No byte has been delivered, so another path is safe.
             Err(error) if can_retry(way, &error) => {
                 dial_context.on_failure(way, &error);
                 failure = error;
@@ -386,26 +386,26 @@ async fn try_in_order(
     Err(failure)
 }
 
-/// Whether another way could do better: a hop is to blame, or, where the relay chooses, the network before the target.
+/// Whether another path may succeed: a hop failed or, if the selector has chosen, the network before the target.
 pub(super) fn can_retry(way: &PathChoice, error: &DialError) -> bool {
     let network = matches!(error.cause, Cause::Unreachable | Cause::TimedOut | Cause::NameServerFailed);
     error.hop.is_some() || way.expected.is_some() && network
 }
 
-/// One way that is tried, and how it came out.
+/// One attempt of a race and its result.
 struct RaceResult {
     dial_context: DialContext,
     way: PathChoice,
     result: Result<ConnectedPath, DialError>,
 }
 
-/// The rest of the time is for the ways that do not race.
+/// The race gets one of this many shares of the time; the rest is for paths outside the race.
 const RACE_TIME_SHARES: usize = 2;
 
-/// Dials `target` by as many of `ways` at once as race, and if none of them stands, by the others one after the other.
+/// Dials `target` by the racing paths of `ways` in parallel, then by the others one after the other.
 ///
 /// # Errors
-/// What the last way failed for; where the target itself has answered, what it said.
+/// The error of the last path, or the answer of the target itself if there was one.
 pub async fn race(
     dial_context: &DialContext,
     target: &Target,
@@ -423,7 +423,7 @@ pub async fn race(
     }
     let (mut failed, mut failure): (Vec<PathChoice>, Option<DialError>) = (Vec::new(), None);
     while let Some(ran) = running.join_next().await {
-        // A way whose task has panicked does not stand.
+        // A task that has panicked counts as a failed path.
         let Ok(RaceResult { dial_context: companion, way, result }) = ran else { continue };
         match result {
             Ok(reached) => {
@@ -437,7 +437,7 @@ pub async fn race(
                 dial_context.on_attempt(&way);
                 dial_context.on_failure(&way, &error);
                 failed.push(way);
-                // The target's own word says more than that a hop is down.
+                // The answer of the target says more than a failed hop.
                 if failure.as_ref().is_none_or(|before| before.hop.is_some()) {
                     failure = Some(error);
                 }
@@ -451,7 +451,7 @@ pub async fn race(
     connect_in_order(dial_context, target, &others).await
 }
 
-/// Waits for those that were too slow. A direct one tells how far the target is.
+/// Waits for the slower attempts. A direct one measures the distance of the target.
 async fn drain_losers(mut running: JoinSet<RaceResult>) {
     while let Some(ran) = running.join_next().await {
         let Ok(RaceResult { dial_context, result: Ok(reached), .. }) = ran else { continue };

@@ -1,8 +1,7 @@
 //! One client connection, from accept to its closing event.
 //!
-//! [`run`] is the life of a connection: what does the client want, which way, dial, answer, pump. Everything that is
-//! known of it gathers in [`EtcdSession`], whose drop writes the closing event, so there is always exactly one, even when
-//! the session was cut off or panicked.
+//! [`run`] is the life of a connection: read the request, select a path, dial, answer, pump. Its state gathers in
+//! [`Session`], whose drop emits the closing event, so that every session has exactly one, also after a panic.
 
 mod connect;
 mod flow_telemetry;
@@ -32,7 +31,7 @@ pub use record::{Origin, Session};
 pub use telemetry::PathFeedback;
 pub use telemetry::SectionSamples;
 
-/// Serves one client.
+/// Serves one client to the end of its session.
 pub async fn run(session: Rc<Session>) {
     let lane = session
         .dial_context
@@ -54,20 +53,20 @@ async fn stream(session: &Rc<Session>) -> EndReason {
     }
 }
 
-/// A session that has reached its target, or will have when a relay has answered.
+/// A session with a section to the server or to the first hop.
 struct Connected {
     server: Rc<TcpStream>,
-    /// The keys of the server's bytes, where those are in records.
+    /// The cipher of the server's section, if its bytes are in records.
     cipher: Option<Rc<RecordCipher>>,
-    /// None when there is nothing to wait for.
+    /// The answer of the relays, if it is outstanding.
     awaits: Option<AwaitedAnswer>,
     early: Vec<u8>,
 }
 
-/// An answer that a relay still owes, how the client is to hear of it, and since when it is awaited.
+/// An outstanding answer of a relay, the responder for the client, and when OPEN was sent.
 type AwaitedAnswer = (OpenedSession, Responder, Instant);
 
-/// Handshake, exchange and dial need much more room than the pump, which lasts longer: each gets its own, and gives it back.
+/// Futures of the handshake, HTTP and dialling are boxed: they are larger than the pump, which lives longer than they do.
 async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
     let mut reader = ingress::HandshakeReader::new(session);
     let mut request = Box::pin(ingress::accept(session, &mut reader)).await?;
@@ -86,7 +85,7 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
     Box::pin(open_tunnel(session, tunnel)).await
 }
 
-/// Goes on where the gate has dialled already.
+/// Takes over the connection that the gate has dialled.
 fn use_pre_dialed(session: &Session, pre_dialed: PreDialed) -> Result<Connected, EndReason> {
     let PreDialed { stream, server, cipher, taken, times, took } = pre_dialed;
     session.dial_context.set_path(taken);
@@ -142,7 +141,7 @@ async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> 
     session.record_dial_error(error)
 }
 
-/// Pumps, from the first byte on; where a relay still owes an answer, the client is told of it when it comes.
+/// Pumps both directions. An outstanding answer of a relay is passed to the client when it arrives.
 async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
     let Connected { server, cipher: up, awaits, early } = connected;
     let down = session.data_cipher();
@@ -152,7 +151,7 @@ async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
         Box::pin(async move {
             let times = opened.opening.wait_answer(server, &opened.cipher).await?;
             session.on_relay_answer(times, asked);
-            // A client that is gone is what the pump sees next.
+            // If the client is gone, the pump finds out on its next read.
             let _ = responder.send_success(&session.client, None, &session.hop_times()).await;
             Ok(())
         })

@@ -1,4 +1,4 @@
-//! What is known of a session, from accept to its closing event.
+//! The record of a session, from accept to its closing event.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
@@ -28,71 +28,71 @@ use crate::path::estimates::{PeerId, SectionSampler};
 use crate::pump::{self, FlowObserver, FlowStats, IdleTimeouts, RecordCipher};
 use crate::status::{SectionView, SessionView};
 
-/// What is known of a session.
+/// A session and everything that its closing event reports.
 pub struct Session {
-    /// Where it came in.
+    /// The listener that accepted it.
     pub context: Rc<ListenerContext>,
     /// The client's section.
     pub client: Rc<TcpStream>,
     /// Exact counters.
     pub stats: FlowStats,
     telemetry: Rc<FlowTelemetry>,
-    /// Unique in this run of the relay.
+    /// A number that is unique in this process.
     pub id: u64,
-    /// What it wants done.
+    /// State of dialling on behalf of the client.
     pub dial_context: DialContext,
-    /// The connection's ends, where the rules have caught it.
+    /// The four-tuple of an intercepted connection.
     pub caught: Option<FourTuple>,
-    /// What was dialled for it before it began.
+    /// The connection that the gate has dialled.
     pre_dialed: RefCell<Option<Box<PreDialed>>>,
     pub(super) opened: Instant,
     pub(super) state: RefCell<SessionState>,
-    /// What holds it back; none until something has moved.
+    /// Tracks which section limits the session; `None` until bytes have moved.
     pub(super) limiting: RefCell<Option<Box<LimitState>>>,
-    /// How it comes out, where the relay has chosen its way.
+    /// Reports to the path selector, if it has chosen the path.
     pub(super) feedback: RefCell<Option<PathFeedback>>,
-    /// What was told of its sections while it runs.
+    /// Samples of the sections of the running session.
     pub(super) samples: RefCell<SectionSamples>,
     place: Cell<usize>,
-    /// The place of this session, in total and for its client; `None` for a connection that is turned away.
+    /// The place of the session in the limits; `None` for a rejected connection.
     permit: Cell<Option<SessionPermit>>,
 }
 
-/// How a session comes in.
+/// How a session reached the listener.
 pub enum Origin {
-    /// By its own wish.
+    /// The client connected to the listener.
     Itself,
-    /// A relay has sent it.
+    /// A relay has opened it.
     ByRelay(Rc<IncomingOpen>),
-    /// The rules have caught it.
+    /// The rules have redirected it.
     Caught {
-        /// The connection's ends; none where nobody was to be caught, and the listener itself was asked.
+        /// The four-tuple; `None` if the client addressed the listener itself.
         ends: Option<FourTuple>,
-        /// What was dialled for it while its first packet waited.
+        /// The connection that the gate has dialled while the first packet waited.
         pre_dialed: Option<Box<PreDialed>>,
     },
 }
 
-/// The part of it that changes.
+/// The mutable part of a session.
 #[derive(Default)]
 pub(super) struct SessionState {
     user: Option<Box<str>>,
     target: Option<Target>,
     server: Option<ServerAddr>,
     pub(super) stream: Option<Rc<TcpStream>>,
-    /// When the client first said what it wants.
+    /// When the first request was complete.
     asked: Option<Instant>,
     connect: Option<Duration>,
     hops: Vec<Duration>,
     up: Option<SectionInfo>,
-    /// What measures the client's section, where that is a relay, and the server's.
+    /// Samplers of the client's section, if the client is a relay, and of the server's section.
     watches: [Option<SectionSampler>; 2],
     end: Option<EndReason>,
     detail: Option<String>,
 }
 
 impl Session {
-    /// A session that has just been accepted; it is listed with its worker until it is dropped.
+    /// Begins a session for an accepted connection. The thread lists the session until it is dropped.
     pub fn open(
         context: Rc<ListenerContext>,
         client: TcpStream,
@@ -139,19 +139,19 @@ impl Session {
         session
     }
 
-    /// Notes where the client wants to go.
+    /// Sets the target.
     pub fn set_target(&self, target: &Target) {
         let mut state = self.state.borrow_mut();
         state.target = Some(target.clone());
         state.asked.get_or_insert_with(Instant::now);
     }
 
-    /// What was dialled for it before it began; once.
+    /// Takes the connection that the gate has dialled.
     pub fn take_pre_dialed(&self) -> Option<PreDialed> {
         self.pre_dialed.take().map(|pre_dialed| *pre_dialed)
     }
 
-    /// Notes the section that was dialled for it.
+    /// Records the section to the server and starts to sample it.
     pub fn on_connected(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
         let (worker, idle) = (&self.context.thread, self.context.config.timeouts.idle);
         self.telemetry.set_paced_by(Direction::Up, worker.shaper.register(&stream, self.weight()));
@@ -177,18 +177,18 @@ impl Session {
         self.on_path_ready(asked.elapsed());
     }
 
-    /// A relay is a neighbour; what other clients' sections are like is nobody's choice.
+    /// Samples the client's section if the client is a relay: estimates of other clients' sections serve no decision.
     fn watch_client(&self) {
         let watch = |key| SectionSampler::start(&self.client, Direction::Down, PeerId::Relay(key), &self.stats);
         self.state.borrow_mut().watches[0] = self.previous_relay().map(watch);
     }
 
-    /// The relay that has sent it.
+    /// The key of the relay that has opened the session.
     fn previous_relay(&self) -> Option<PublicKey> {
         self.dial_context.incoming_open.as_ref().map(|incoming_open| incoming_open.previous_relay())
     }
 
-    /// Measures its sections while it runs.
+    /// Samples the sections of the running session.
     pub fn sample_sections(&self) {
         let estimates = &self.context.shared().estimates;
         self.state
@@ -202,29 +202,29 @@ impl Session {
         self.emit_samples();
     }
 
-    /// The server's section, while there is one.
+    /// The server's section, if it is connected.
     pub(super) fn server_section(&self) -> Option<Rc<TcpStream>> {
         self.state.borrow().stream.clone()
     }
 
-    /// How long each relay took.
+    /// The setup time of each relay, the nearest first.
     pub fn hop_times(&self) -> Vec<Duration> {
         self.state.borrow().hops.clone()
     }
 
-    /// Notes that the relays have answered, and how long each of them took.
+    /// Records the answer of the relays with the setup time of each.
     pub fn on_relay_answer(&self, times: Vec<Duration>, asked: Instant) {
         let mut state = self.state.borrow_mut();
         state.connect = Some(asked.elapsed());
         state.hops = times;
     }
 
-    /// The keys of the client's bytes, where those are in records.
+    /// The cipher of the client's section, if its bytes are in records.
     pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
         self.dial_context.incoming_open.as_ref().and_then(|incoming_open| incoming_open.data_cipher())
     }
 
-    /// Notes that the server's section is no longer this session's; what the kernel knew of it is kept.
+    /// Gives up the server's section, for reuse or after a failure, and keeps its `TCP_INFO`.
     pub fn release_upstream(&self) {
         self.sample_limits_at_end();
         self.telemetry.set_paced_by(Direction::Up, None);
@@ -238,29 +238,29 @@ impl Session {
         }
     }
 
-    /// Notes why the target was not reached.
+    /// Records why the target could not be reached.
     pub fn record_dial_error(&self, error: &DialError) -> EndReason {
         self.set_detail(error.detail());
         EndReason::ConnectFailed(error.cause)
     }
 
-    /// Notes more on how it ends.
+    /// Sets the detail of the closing event.
     pub fn set_detail(&self, detail: Option<String>) {
         self.state.borrow_mut().detail = detail;
     }
 
-    /// Notes how it ended.
+    /// Sets the reason for the end.
     pub fn set_end(&self, end: EndReason) {
         self.state.borrow_mut().end = Some(end);
     }
 
-    /// How long it may be silent.
+    /// The idle timeouts.
     pub fn idle_timeouts(&self) -> IdleTimeouts {
         let timeouts = &self.context.config.timeouts;
         IdleTimeouts { idle: timeouts.idle, half_closed: timeouts.half_close_idle }
     }
 
-    /// What `ekiden status` shows of it.
+    /// The session as `ekiden status` shows it.
     pub fn view(&self) -> SessionView {
         let (state, congestion) = (self.state.borrow(), &self.context.config.congestion);
         SessionView {
@@ -285,7 +285,7 @@ impl Session {
         }
     }
 
-    /// How many shares of an interface it has.
+    /// Its weight in the shares of an interface.
     fn weight(&self) -> u32 {
         let user = self.context.config.weights.weight_of(self.state.borrow().user.as_deref());
         self.context.listener.weight * user
@@ -300,15 +300,15 @@ impl Session {
     }
 }
 
-/// Interval between the checks whether a client that has sent more than its password has reset its connection.
+/// Interval of checks for a reset by a client that has sent bytes after its password.
 const CLIENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Checks the password of the client, and notes the user name. The check is slow on purpose and may wait for other
-    /// checks: at most half of `timeouts.handshake`, and only until the client closes its side.
+    /// Checks a password and records the user name. The check is slow by design and may queue behind other checks: for at
+    /// most half of `timeouts.handshake`, and until the client closes its side.
     ///
     /// # Errors
-    /// Why the client is not let in.
+    /// Why the password was not accepted.
     pub async fn authenticate(&self, users: &Users, user: &[u8], password: &[u8]) -> Result<(), AuthError> {
         self.state.borrow_mut().user = Some(String::from_utf8_lossy(user).into());
         let give_up = async {
@@ -387,7 +387,7 @@ impl Drop for Session {
             pre_dialed.abandon();
         }
         self.context.thread.unregister(self.place.get());
-        // The reader of the closing event finds the place free.
+        // Release the place first: readers of the closing event may rely on it.
         drop(self.permit.take());
         self.context.shared().events.emit_closed(closed, self.previous_relay());
     }

@@ -1,6 +1,6 @@
 //! A lane as the other threads know it: where to leave packets for it, and what has crossed it so far.
 //!
-//! The connection under it belongs to one thread, and [`LaneTransport`](super::carrier::LaneTransport) drives it there. A packet may
+//! The connection under it belongs to one thread, and [`LaneTransport`](super::transport::LaneTransport) drives it there. A packet may
 //! come from any: whoever reads the device has no other way to the lane of an answer.
 
 use std::collections::BTreeMap;

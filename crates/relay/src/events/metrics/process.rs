@@ -32,7 +32,7 @@ label_sets! {
     ByWorker { worker: String }
 }
 
-/// The words of [`ExportLabels`].
+/// Results of a reload.
 const RESULTS: [&str; 2] = ["taken", "rejected"];
 
 /// The numbers of the relay itself.

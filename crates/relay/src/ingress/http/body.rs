@@ -32,7 +32,7 @@ impl BodyFlow<'_> {
     /// Writes bytes of our own making.
     ///
     /// # Errors
-    /// [`Broken::Writing`].
+    /// [`FlowError::Writing`].
     pub async fn write(&self, bytes: &[u8]) -> Result<(), FlowError> {
         write_all(self.to, bytes).await.map_err(FlowError::Writing)?;
         self.stats.record_copied(self.direction, bytes.len());
@@ -40,11 +40,11 @@ impl BodyFlow<'_> {
     }
 
     /// Carries a whole body, whose beginning may be in `inbox`. Where only the end of the connection ends the body at the
-    /// receiver, the caller calls [`pump::abort`](crate::pump::abort) before, and [`pump::settle`](crate::pump::settle)
+    /// receiver, the caller calls [`pump::abort`](crate::pump::abort) before, and [`pump::settle`](crate::pump::cancel_abort)
     /// once it knows that the body is whole.
     ///
     /// # Errors
-    /// [`Broken`] by the side; a body that ends too early is [`Broken::Reading`].
+    /// [`FlowError`] by the side; a body that ends too early is [`FlowError::Reading`].
     pub async fn relay(
         &self,
         reader: &mut HandshakeReader<'_>,

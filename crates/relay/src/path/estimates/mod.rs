@@ -1,8 +1,7 @@
-//! What sections are like: measured on the connections of sessions, told by other relays, and looked at where nothing
-//! flows.
+//! Estimates of sections: sampled on the connections of sessions, reported by other relays, and probed where no bytes flow.
 //!
-//! [`EstimateStore`] is where it gathers, shared by all threads; [`SectionSampler`] is one connection of a session; [`answer`] and [`ReportClients`]
-//! are the two sides of the connections on which relays tell each other.
+//! [`EstimateStore`] holds the estimates for all threads; a [`SectionSampler`] samples one connection. Relays exchange reports
+//! on connections of their own: [`report_server`] answers, [`ReportClients`] ask.
 
 mod history;
 mod map;

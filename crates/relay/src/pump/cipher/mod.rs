@@ -87,7 +87,7 @@ impl RecordCipher {
     /// The same, but small records that have arrived behind each other come as one.
     ///
     /// # Errors
-    /// As [`Seal::read`].
+    /// As [`RecordCipher::read`].
     pub fn read_batch(&self, from: &TcpStream) -> io::Result<Option<OpenedRecord>> {
         let mut opener = self.opener.borrow_mut();
         receive(&mut opener, from)?;
@@ -97,7 +97,7 @@ impl RecordCipher {
     /// Waits for a record.
     ///
     /// # Errors
-    /// As [`Seal::read`].
+    /// As [`RecordCipher::read`].
     pub async fn next_record(&self, from: &TcpStream) -> io::Result<OpenedRecord> {
         loop {
             if !self.has_record() {
@@ -113,7 +113,7 @@ impl RecordCipher {
     }
 }
 
-/// Reads once, unless [`Seal::has_record`].
+/// Reads once, unless [`RecordCipher::has_record`].
 fn receive(opener: &mut RecordReader, from: &TcpStream) -> io::Result<()> {
     if opener.has_result() {
         return Ok(());

@@ -17,7 +17,7 @@ const MAX_MESSAGE: usize = 64 << 10;
 pub(crate) struct Channel(UnixDatagram);
 
 impl Channel {
-    /// This end, of those that [`along::pair`] makes.
+    /// This end, of those that `along::pair` makes.
     ///
     /// # Errors
     /// The kernel's, when it cannot be watched.

@@ -1,7 +1,7 @@
 //! Sections that leave by one interface share its rate, by pacing: whatever their congestion controls are, none sends
 //! faster than its share, so there is nothing for them to fight about (docs/decisions/0015).
 //!
-//! A section is a [`PacedSocket`] of the [`Interface`] that its packets leave by. As long as it sends, its thread's [`ThreadShaper`]
+//! A section is a [`PacedSocket`] of the [`SharedInterface`] that its packets leave by. As long as it sends, its thread's [`ThreadShaper`]
 //! looks at it ten times a second, says what it claims, and gives it a ceiling; the arithmetic is
 //! [`ekiden_proto::share`]. What threads share of an interface is claims and figures, no socket. Who sends nothing costs
 //! nothing. Bytes of other programs, and what only answers other bytes (ACKs), are nobody's claim.

@@ -34,7 +34,7 @@ pub(super) type CredentialDigest = [u8; 32];
 /// A password to be checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PasswordCheck {
-    /// Where it comes from, see [`ekiden_proto::addr::source`].
+    /// Where it comes from, see [`ekiden_proto::addr::source_prefix`].
     pub source: IpAddr,
     /// User and password.
     pub digest: CredentialDigest,

@@ -1,7 +1,7 @@
 //! The control connection to an FTP server, and the data connections it arranges.
 //!
 //! The client crate wants data connections from a function that may run anywhere, while our dialling never leaves its
-//! thread. So its function only sends the port over and waits, and [`Server::begin`] dials while the crate's own work
+//! thread. So its function only sends the port over and waits, and [`FtpConnection::start_transfer`] dials while the crate's own work
 //! stands still. The address in a passive reply is ignored, only its port counts: a server must not send us elsewhere.
 
 use std::io;
@@ -26,7 +26,7 @@ use crate::dial::{Dialled, into_owned_stream};
 use crate::path::PathChoice;
 use crate::session::{ConnectedPath, Session, dial};
 
-/// A data connection; [`Server::complete`] ends it well.
+/// A data connection; [`FtpConnection::complete`] ends it well.
 pub type Transfer = TransferStream<AsyncNoTlsStream>;
 
 /// What a data connection is for.

@@ -3,8 +3,8 @@
 //! The one idea: the protocol is a client crate's business, the bytes are ours. Control and data connections are dialled
 //! like any other, through hops, access rules and deadlines, and what goes over a data connection goes through the pump.
 //!
-//! [`location`] reads the URL, [`server`] is the control connection, [`download`], [`listing`] and [`upload`] are what
-//! can be done with it, [`answer`] is what the client sees of it.
+//! [`url`] reads the URL, [`connection`] is the control connection, [`download`], [`listing`] and [`upload`] are what
+//! can be done with it, [`response`] is what the client sees of it.
 //!
 //! A last hop that is an HTTP proxy is asked for the URL itself: few proxies let CONNECT through to port 21, and to the
 //! ports of data connections none does.

@@ -1,7 +1,7 @@
 //! An `ftp://` URL (RFC 1738, 3.2): who logs in, which file, and as what it is transferred.
 //!
 //! Paths, users and passwords are bytes in no known character set. They are kept as text whose characters are those
-//! bytes (U+0000 to U+00FF), which [`Bytes`] turns back for the server, so a name comes and goes unchanged.
+//! bytes (U+0000 to U+00FF), which [`Latin1`] turns back for the server, so a name comes and goes unchanged.
 //!
 //! What becomes part of an FTP command must not end it: a line break, however it is written, would let a web page send
 //! commands of its own choice to any server the relay can reach.
@@ -57,7 +57,7 @@ pub enum TransferForm {
     Folder,
 }
 
-/// Text whose characters are bytes, as [`Location`] keeps it.
+/// Text whose characters are bytes, as [`FtpUrl`] keeps it.
 #[derive(Debug)]
 pub struct Latin1;
 
