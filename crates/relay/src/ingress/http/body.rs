@@ -40,7 +40,7 @@ impl BodyFlow<'_> {
     }
 
     /// Carries a whole body, whose beginning may be in `inbox`. Where only the end of the connection ends the body at the
-    /// receiver, the caller calls [`pump::abort`](crate::pump::abort) before, and [`pump::settle`](crate::pump::cancel_abort)
+    /// receiver, the caller calls [`pump::abort`](crate::pump::abort) before, and [`pump::cancel_abort`](crate::pump::cancel_abort)
     /// once it knows that the body is whole.
     ///
     /// # Errors
