@@ -65,7 +65,7 @@ fn only_the_right_token_opens() {
     }
     let wrong = scene.get("/api/sessions", &["Authorization: Bearer correct-horse-battery-stapl"]);
     assert_eq!(wrong.status, 401);
-    assert!(wrong.body.contains("not the right token") && !wrong.body.contains(TOKEN), "{}", wrong.body);
+    assert!(wrong.body.contains("wrong token") && !wrong.body.contains(TOKEN), "{}", wrong.body);
     let right = scene.get("/api/sessions", &[&format!("Authorization: Bearer {TOKEN}")]);
     assert_eq!(right.status, 200);
     assert!(right.body.contains("\"sessions\":[]"), "{}", right.body);

@@ -25,7 +25,7 @@ fn who_begins_to_watch_too_late_reads_everything_again() {
     let way = Way::held_after(etcd.port, "name: osaka");
     let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
     // Home has read everything, and what happens now is forgotten before it watches.
-    way.is_held();
+    way.assert_held();
     etcd.put("/elsewhere", "one");
     etcd.put("/elsewhere", "two");
     etcd.compact();
@@ -52,7 +52,7 @@ fn what_is_forgotten_between_two_pages_is_read_again() {
     osaka.place(&etcd);
     let way = Way::held_after(etcd.port, "one of many");
     let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
-    way.is_held();
+    way.assert_held();
     etcd.put("/elsewhere", "one");
     etcd.compact();
     way.open();

@@ -111,7 +111,7 @@ fn who_may_no_longer_read_is_told() {
     let way = Way::held_after(etcd.port, "something to read");
     let mut at_home = home.run(&home.config_at(&way.url(), &settings, ""));
     // It has read, and does not watch yet.
-    way.is_held();
+    way.assert_held();
     etcd.ask(&["role", "revoke-permission", "fleet", "--prefix=true", Fleet::SHARED]);
     way.open();
     let down = etcd_is(&mut at_home, "etcd_down");

@@ -62,7 +62,7 @@ impl Way {
     }
 
     /// Waits until the words have been said.
-    pub fn is_held(&self) {
+    pub fn assert_held(&self) {
         eventually("the words", || self.state.held.lock().unwrap().waits.then_some(()));
     }
 

@@ -5,7 +5,7 @@ use crate::harness::*;
 use crate::talk::*;
 
 /// The server's answer is not one, and costs it its connection.
-fn is_no_answer(scene: &mut Scene, bytes: &[u8]) {
+fn assert_no_answer(scene: &mut Scene, bytes: &[u8]) {
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
     let mut client = scene.client();
     say(&mut client, scene.get("/"));
@@ -16,7 +16,7 @@ fn is_no_answer(scene: &mut Scene, bytes: &[u8]) {
     assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=http_protocol_error"), "{shown:?}");
     assert!(!page.contains("evil"), "{shown:?}: {page}");
     drop(client);
-    is_over(&mut server);
+    assert_closed(&mut server);
     assert_eq!(scene.request()["status"], 502, "{shown:?}");
     assert_eq!(scene.relay.closed()["end"], "bad_answer", "{shown:?}");
     scene.assert_untouched(&shown);
@@ -27,7 +27,7 @@ fn no_trick_reaches_a_client() {
     let mut scene = Scene::new();
     for trick in TRICKS {
         let evil = "5\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
-        is_no_answer(&mut scene, format!("HTTP/1.1 200 OK\r\n{trick}\r\n\r\n{evil}").as_bytes());
+        assert_no_answer(&mut scene, format!("HTTP/1.1 200 OK\r\n{trick}\r\n\r\n{evil}").as_bytes());
     }
 }
 
@@ -50,7 +50,7 @@ fn what_is_no_answer_does_not_reach_a_client() {
         &format!("HTTP/1.1 200 OK\r\n{many}\r\n"),
         &format!("HTTP/1.1 200 OK\r\nX: {long}\r\n\r\n"),
     ] {
-        is_no_answer(&mut scene, text.as_bytes());
+        assert_no_answer(&mut scene, text.as_bytes());
     }
 }
 
@@ -85,7 +85,7 @@ fn an_answer_of_bad_chunks_never_ends_well() {
         let heard = String::from_utf8_lossy(&heard);
         assert_eq!(ending, Ending::Reset, "{bad:?}: {heard:?}");
         assert!(!heard.contains("\r\n0\r\n\r\n") && !heard.contains("evil"), "{bad:?}: {heard:?}");
-        is_over(&mut server);
+        assert_closed(&mut server);
         assert_eq!(scene.request()["status"], 200, "{bad:?}");
         assert_ne!(scene.relay.closed()["end"], "finished", "{bad:?}");
         scene.assert_untouched(bad);

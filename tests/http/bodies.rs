@@ -158,7 +158,7 @@ fn an_http_1_0_client_may_stay_when_lengths_are_known() {
     say(&mut server, OK);
     let (head, _) = answer(&mut client);
     assert_eq!(head.get("Connection"), Some("close"));
-    is_over(&mut client);
+    assert_closed(&mut client);
 }
 
 /// The answers lie about a body; the connections go on behind their heads nevertheless.

@@ -9,8 +9,8 @@ fn an_idle_session_ends_at_once() {
     let mut scene = Scene::new();
     let (mut client, mut server) = scene.acquainted();
     scene.relay.signal("TERM");
-    is_over(&mut client);
-    is_over(&mut server);
+    assert_closed(&mut client);
+    assert_closed(&mut server);
     assert_eq!(scene.relay.exit_code(), Some(0));
     assert_eq!(scene.relay.closed()["end"], "finished");
     assert_eq!(scene.relay.next(|event| event["event"] == "stopped")["aborted"], 0);
@@ -32,7 +32,7 @@ fn a_session_in_the_middle_of_an_answer_finishes_it() {
     say(&mut server, &body);
     assert_eq!(read_exactly(&mut client, 5), b"begin");
     assert!(read_exactly(&mut client, body.len()) == body);
-    is_over(&mut client);
+    assert_closed(&mut client);
     assert_eq!(scene.relay.exit_code(), Some(0));
     assert_eq!(scene.relay.closed()["end"], "finished");
     assert_eq!(scene.request()["status"], 200);
@@ -50,7 +50,7 @@ fn a_session_that_waits_for_its_answer_gets_it() {
     scene.relay.next(|event| event["event"] == "draining");
     say(&mut server, OK);
     answered_ok(&mut client);
-    is_over(&mut client);
+    assert_closed(&mut client);
     assert_eq!(scene.relay.exit_code(), Some(0));
     assert_eq!(scene.relay.closed()["end"], "finished");
 }

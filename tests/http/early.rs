@@ -48,7 +48,7 @@ fn an_http_1_0_client_is_spared_interim_answers() {
     Head::read(&mut server);
     say(&mut server, format!("HTTP/1.1 100 Continue\r\n\r\n{OK}"));
     answered_ok(&mut client);
-    is_over(&mut client);
+    assert_closed(&mut client);
 }
 
 /// The client has been told no and keeps its body; the connections, on which a body may or may not follow, are closed.
@@ -63,8 +63,8 @@ fn a_refused_expectation_ends_the_exchange() {
         say(&mut server, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno");
         let (head, body) = answer(&mut client);
         assert_eq!((head.status(), body.as_slice()), (417, b"no".as_slice()));
-        is_over(&mut client);
-        is_over(&mut server);
+        assert_closed(&mut client);
+        assert_closed(&mut server);
         drop(client);
         assert_eq!(scene.request()["status"], 417);
         assert_eq!(scene.relay.closed()["end"], "finished");
@@ -82,7 +82,7 @@ fn an_early_answer_says_that_the_connection_ends() {
     say(&mut server, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno");
     let (head, _) = answer(&mut client);
     assert_eq!(head.get("Connection"), Some("close"), "{}", head.0);
-    is_over(&mut client);
+    assert_closed(&mut client);
 }
 
 /// Writes until it cannot any more.

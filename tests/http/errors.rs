@@ -123,6 +123,6 @@ fn a_server_cannot_ask_for_the_proxy_s_password() {
     say(&mut server, "HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n");
     let (head, _) = refused(&mut client, 502, "407 of a server");
     assert_eq!(head.get("Proxy-Authenticate"), None);
-    is_over(&mut server);
+    assert_closed(&mut server);
     assert_eq!(scene.request()["status"], 502);
 }

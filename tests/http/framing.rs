@@ -51,7 +51,7 @@ fn smuggled(scene: &Scene) -> String {
 }
 
 /// The relay's only answer is `status`, it closes, and no server hears a thing.
-fn is_refused(scene: &mut Scene, request: &str, status: u16) {
+fn assert_refused(scene: &mut Scene, request: &str, status: u16) {
     let mut client = scene.client();
     say(&mut client, request);
     let shown: String = request.chars().take(200).collect();
@@ -69,7 +69,7 @@ fn no_trick_reaches_a_server() {
     let mut scene = Scene::new();
     for trick in TRICKS {
         let request = scene.post(&format!("{trick}\r\n")) + &smuggled(&scene);
-        is_refused(&mut scene, &request, 400);
+        assert_refused(&mut scene, &request, 400);
     }
 }
 
@@ -115,7 +115,7 @@ fn what_is_no_request_for_a_proxy_is_refused() {
         format!("CONNECT {server} HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"),
         format!("CONNECT {server} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
     ] {
-        is_refused(&mut scene, &request, 400);
+        assert_refused(&mut scene, &request, 400);
     }
 }
 
@@ -128,12 +128,12 @@ fn heads_that_are_too_long_are_refused() {
         format!("GET http://{server}/ HTTP/1.1\r\nX: {long}"),
         format!("GET http://{server}/{long} HTTP/1.1\r\n\r\n"),
     ] {
-        is_refused(&mut scene, &request, 431);
+        assert_refused(&mut scene, &request, 431);
     }
     let mut scene = Scene::with("[limits]\nhead = \"4KiB\"\n");
     let server = scene.server;
     let long = "y".repeat(4096 - 40);
-    is_refused(&mut scene, &format!("GET http://{server}/ HTTP/1.1\r\nX: {long}\r\n\r\n"), 431);
+    assert_refused(&mut scene, &format!("GET http://{server}/ HTTP/1.1\r\nX: {long}\r\n\r\n"), 431);
 }
 
 /// A POST whose chunks the server reads with its own eyes.

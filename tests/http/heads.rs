@@ -75,7 +75,7 @@ fn slow_heads_are_told_so() {
 fn silence_is_answered_with_silence() {
     let mut scene = Scene::with(HURRIED);
     let mut client = scene.client();
-    is_over(&mut client);
+    assert_closed(&mut client);
     let closed = scene.relay.closed();
     assert_eq!(closed["end"], "handshake_timeout");
     assert!(closed["seconds"].as_f64().unwrap() >= 1.0, "{closed}");

@@ -117,7 +117,7 @@ fn nothing_is_repeated_after_a_fresh_connection() {
 fn kept_connections_expire() {
     let scene = Scene::with("[timeouts]\nkept_idle = \"100ms\"\n");
     let (mut client, mut server) = scene.acquainted();
-    is_over(&mut server);
+    assert_closed(&mut server);
     say(&mut client, scene.get("/second"));
     let mut server = scene.accept();
     Head::read(&mut server);
@@ -140,21 +140,21 @@ fn no_more_are_kept_than_configured() {
         say(server, OK);
         answered_ok(client);
     }
-    is_over(&mut pairs[1].1);
+    assert_closed(&mut pairs[1].1);
     pairs[0].1.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let still_there = pairs[0].1.peek(&mut [0]).map_err(|error| error.kind());
     assert_eq!(still_there, Err(std::io::ErrorKind::WouldBlock));
 
     let scene = Scene::with("[limits]\nkept_connections = 0\n");
     let (_client, mut server) = scene.acquainted();
-    is_over(&mut server);
+    assert_closed(&mut server);
 }
 
 #[test]
 fn an_idle_client_is_let_go() {
     let mut scene = Scene::with("[timeouts]\nkeep_alive = \"300ms\"\n");
     let (mut client, _server) = scene.acquainted();
-    is_over(&mut client);
+    assert_closed(&mut client);
     assert_eq!(scene.relay.closed()["end"], "idle");
 }
 

@@ -62,7 +62,7 @@ fn check_replaced(
     let (head, mut before) = scene.asks_anew(&mut stays);
     let then = differs(&head, &before);
     scene.reload(|address| settings(address, true));
-    is_over(&mut before);
+    assert_closed(&mut before);
     let (head, mut now) = scene.asks_anew(&mut stays);
     assert_ne!(differs(&head, &now), then, "{what}: the client that stays goes by the old configuration");
     // The one made by the new configuration is kept for others.

@@ -61,11 +61,11 @@ fn pipelined_requests_are_answered_in_order() {
     let answers: Vec<_> = (0..4).map(|_| answer(&mut client)).collect();
     assert_eq!(answers.iter().map(|(head, _)| head.status()).collect::<Vec<_>>(), [200, 200, 404, 200]);
     assert_eq!(answers.into_iter().flat_map(|(_, body)| body).collect::<Vec<_>>(), b"1234");
-    is_over(&mut client);
+    assert_closed(&mut client);
 }
 
 /// Asks twice; between the two the server did something after which its connection is of no use.
-fn is_not_reused(what: &str, last_answer: &str, closes: bool) {
+fn assert_not_reused(what: &str, last_answer: &str, closes: bool) {
     let mut scene = Scene::new();
     let mut client = scene.client();
     say(&mut client, scene.get("/first"));
@@ -78,7 +78,7 @@ fn is_not_reused(what: &str, last_answer: &str, closes: bool) {
     let (head, body) = answer(&mut client);
     assert_eq!((head.status(), body.as_slice()), (200, b"ok".as_slice()), "{what}");
     if head.get("Connection") == Some("close") {
-        is_over(&mut client);
+        assert_closed(&mut client);
         client = scene.client();
     }
     say(&mut client, scene.get("/second"));
@@ -86,7 +86,7 @@ fn is_not_reused(what: &str, last_answer: &str, closes: bool) {
     assert_eq!(Head::read(&mut second).line(), "GET /second HTTP/1.1", "{what}");
     say(&mut second, OK);
     answered_ok(&mut client);
-    is_over(&mut server);
+    assert_closed(&mut server);
     for _ in 0..2 {
         let request = scene.request();
         assert_eq!((&request["status"], &request["reused"]), (&200.into(), &false.into()), "{what}");
@@ -95,24 +95,28 @@ fn is_not_reused(what: &str, last_answer: &str, closes: bool) {
 
 #[test]
 fn connections_that_end_with_their_answer_are_not_used_again() {
-    is_not_reused("Connection: close", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", false);
-    is_not_reused("HTTP/1.0", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", false);
-    is_not_reused("a body until the end", "HTTP/1.1 200 OK\r\n\r\nok", true);
-    is_not_reused(
+    assert_not_reused(
+        "Connection: close",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
+        false,
+    );
+    assert_not_reused("HTTP/1.0", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", false);
+    assert_not_reused("a body until the end", "HTTP/1.1 200 OK\r\n\r\nok", true);
+    assert_not_reused(
         "a body until the end that says it stays",
         "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\nok",
         true,
     );
-    is_not_reused("closed afterwards", OK, true);
+    assert_not_reused("closed afterwards", OK, true);
 }
 
 /// What nobody asked for would be taken for the answer to the next request, perhaps of another client.
 #[test]
 fn connections_with_unexpected_bytes_are_not_used_again() {
     let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
-    is_not_reused("bytes behind a length", &format!("{OK}{evil}"), false);
+    assert_not_reused("bytes behind a length", &format!("{OK}{evil}"), false);
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
-    is_not_reused("bytes behind chunks", &format!("{chunked}{evil}"), false);
+    assert_not_reused("bytes behind chunks", &format!("{chunked}{evil}"), false);
 }
 
 #[test]
@@ -129,7 +133,7 @@ fn bytes_behind_an_answer_without_a_body_spoil_its_connection() {
     assert_eq!(Head::read(&mut second).line(), "GET /second HTTP/1.1");
     say(&mut second, OK);
     answered_ok(&mut client);
-    is_over(&mut server);
+    assert_closed(&mut server);
 }
 
 #[test]
@@ -156,7 +160,7 @@ fn a_client_that_says_close_is_closed_and_the_server_stays() {
         say(&mut server, OK);
         let (head, body) = answer(&mut client);
         assert_eq!((head.get("Connection"), body.as_slice()), (Some("close"), b"ok".as_slice()));
-        is_over(&mut client);
+        assert_closed(&mut client);
         drop(client);
         assert_eq!(scene.relay.closed()["end"], "finished");
         // Another client comes in by the same connection to the server.

@@ -184,7 +184,7 @@ fn read_line(stream: &mut TcpStream) -> String {
 }
 
 /// Waits until the other side has closed, in whatever way, without another byte.
-pub fn is_over(stream: &mut TcpStream) {
+pub fn assert_closed(stream: &mut TcpStream) {
     let (heard, _) = hear_out(stream);
     assert!(heard.is_empty(), "{:?}", String::from_utf8_lossy(&heard));
 }

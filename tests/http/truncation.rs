@@ -126,7 +126,7 @@ fn a_stalled_answer_gets_no_error_page_into_its_body() {
         let heard = String::from_utf8_lossy(&heard);
         assert!(heard.ends_with("begin"), "{begun:?}: {heard:?}");
         assert_eq!(ending, Ending::Reset, "{begun:?}");
-        is_over(&mut server);
+        assert_closed(&mut server);
         drop(client);
         assert_eq!(scene.request()["status"], 200, "{begun:?}");
         assert_eq!(scene.relay.closed()["end"], "idle", "{begun:?}");
@@ -149,7 +149,7 @@ fn a_server_without_an_answer_is_told_of() {
     let (mut client, mut server) = asked(&scene, &scene.get("/"));
     let (head, _) = refused(&mut client, 504, "a silent server");
     assert!(head.get("Proxy-Status").is_some_and(|status| status.starts_with("ekiden; error=connection_")));
-    is_over(&mut server);
+    assert_closed(&mut server);
     drop(client);
     assert_eq!(scene.request()["status"], 504);
     assert_eq!(scene.relay.closed()["end"], "timed_out");
@@ -173,7 +173,7 @@ fn half_a_request_does_not_look_whole() {
                 client.shutdown(Shutdown::Write).unwrap();
                 assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Reset));
             }
-            is_over(&mut server);
+            assert_closed(&mut server);
             assert_eq!(scene.request()["status"], 0);
             let end = if by_reset { "reset_by_client" } else { "client_lost" };
             assert_eq!(scene.relay.closed()["end"], end, "{framing} {begun:?}");
@@ -206,7 +206,7 @@ fn a_client_that_resets_while_the_server_thinks_ends_the_server_s_section() {
             Head::read(&mut client);
         }
         reset(client);
-        is_over(&mut server);
+        assert_closed(&mut server);
         assert_eq!(scene.relay.closed()["end"], "reset_by_client", "{begun:?}");
     }
 }
@@ -219,6 +219,6 @@ fn a_client_that_closes_its_direction_still_gets_its_answer() {
     client.shutdown(Shutdown::Write).unwrap();
     say(&mut server, OK);
     answered_ok(&mut client);
-    is_over(&mut client);
+    assert_closed(&mut client);
     assert_eq!(scene.relay.closed()["end"], "finished");
 }

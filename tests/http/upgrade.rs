@@ -67,7 +67,7 @@ fn bytes_behind_the_heads_are_not_lost() {
     Head::read(&mut client);
     assert!(read_exactly(&mut client, down.len()) == down);
     reset(client);
-    is_over(&mut server);
+    assert_closed(&mut server);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn check_not_switched(scene: &mut Scene, mut client: TcpStream, mut server: TcpS
     let (head, page) = refused(&mut client, 502, why);
     assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=http_protocol_error"), "{why}");
     assert!(!page.contains("evil"), "{why}");
-    is_over(&mut server);
+    assert_closed(&mut server);
     drop(client);
     assert_eq!(scene.request()["status"], 502, "{why}");
 }

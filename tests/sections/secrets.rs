@@ -34,7 +34,7 @@ fn try_all(home: SocketAddr, relay: SocketAddr) {
     }
 }
 
-fn has_no_secret(said: &str, sites: &[Site]) {
+fn assert_no_secret(said: &str, sites: &[Site]) {
     assert!(said.contains("closed"), "nothing was said at all");
     assert!(!said.contains(std::str::from_utf8(PAYLOAD).unwrap()), "the payload is in:\n{said}");
     for site in sites {
@@ -52,13 +52,13 @@ fn nothing_is_said_of_keys_and_payloads() {
         client.write_all(PAYLOAD).unwrap();
         assert_eq!(read_exactly(&mut server, PAYLOAD.len()), PAYLOAD);
         for relay in [&chain.home, &chain.relays[0]] {
-            has_no_secret(&format!("closed {}{}", relay.ask("/metrics"), relay.ask("/api/sessions")), &chain.sites);
+            assert_no_secret(&format!("closed {}{}", relay.ask("/metrics"), relay.ask("/api/sessions")), &chain.sites);
         }
         drop((client, server));
         for relay in [&mut chain.home, &mut chain.relays[0]] {
             relay.signal("TERM");
             let events: String = relay.rest().iter().map(ToString::to_string).collect();
-            has_no_secret(&(events + &relay.said_on_stderr()), &chain.sites);
+            assert_no_secret(&(events + &relay.said_on_stderr()), &chain.sites);
         }
     }
 }
@@ -106,6 +106,6 @@ fn nothing_is_said_to_people_either() {
     relays.into_iter().for_each(Spoken::end);
     for site in &sites {
         let said = |name: &str| std::fs::read_to_string(site.folder.0.join(name)).unwrap();
-        has_no_secret(&(said("out") + &said("err")), &sites);
+        assert_no_secret(&(said("out") + &said("err")), &sites);
     }
 }

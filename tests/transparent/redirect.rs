@@ -82,12 +82,12 @@ fn a_closed_port_resets_the_box_s_own_programs() {
     let mut near = Station::start(&row["near"], &redirecting("lo", ""));
     for family in BOTH {
         let address = SocketAddr::new(row.left("server", family), NOBODY);
-        is_turned_away(&row, "near", address);
+        assert_rejected(&row, "near", address);
         assert_eq!(near.relay.closed()["end"], "refused");
     }
 }
 
-fn is_turned_away(row: &Row, host: &str, address: SocketAddr) {
+fn assert_rejected(row: &Row, host: &str, address: SocketAddr) {
     match row[host].try_connect(address) {
         Ok(mut client) => assert!(is_reset(&mut client), "{host}"),
         // It was so quick that connect(2) has seen it.
@@ -102,7 +102,7 @@ fn who_calls_the_listener_itself_is_turned_away() {
         let mut near = Station::start(&row["near"], &redirecting(interface, ""));
         for family in BOTH {
             let address = SocketAddr::new(row.left("near", family), 7001);
-            is_turned_away(&row, host, address);
+            assert_rejected(&row, host, address);
             let closed = near.relay.closed();
             assert_eq!(closed["end"], "bad_handshake", "{host}: {closed}");
             assert!(near.relay.sessions().is_empty());

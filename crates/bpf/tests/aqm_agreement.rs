@@ -6,7 +6,7 @@ use std::io::Write;
 use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, QueueAmount};
 use ekiden_bpf::aqm::{ProgramParams, encode, object};
 use ekiden_proto::aqm::priority::{self, DynamicParams, StaticParams};
-use ekiden_proto::aqm::{Arrival, DropReason, Verdict, auto, dice, red, virtual_queue};
+use ekiden_proto::aqm::{ArrivingPacket, DropReason, Verdict, auto, dice, red, virtual_queue};
 use libbpf_rs::{Object, ProgramInput};
 
 static REPLAY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_replay.bpf.o"));
@@ -42,7 +42,7 @@ impl Law {
         }
     }
 
-    fn judge(&mut self, arrival: &Arrival) -> Verdict {
+    fn judge(&mut self, arrival: &ArrivingPacket) -> Verdict {
         match self {
             Self::Red(params, state) => red::judge_any(params, state, arrival),
             Self::Static(params, state) => priority::judge_static(params, state, arrival),
@@ -65,7 +65,7 @@ const fn verdict_code(verdict: Verdict) -> u32 {
 
 /// Arrivals that meet every state of a law: a few that send much and many that send little, in floods, at about the
 /// line's rate, and with silences of all lengths between.
-fn arrivals(seed: u64) -> impl Iterator<Item = Arrival> {
+fn arrivals(seed: u64) -> impl Iterator<Item = ArrivingPacket> {
     let mut now = 5_000_000_000;
     (0..ARRIVALS).map(move |number| {
         let bits = |place: u64| dice::random_bits(seed ^ place, number);
@@ -77,13 +77,13 @@ fn arrivals(seed: u64) -> impl Iterator<Item = Arrival> {
         };
         let flow = if bits(2) % 3 == 0 { bits(3) as u32 } else { (phase * 7 + bits(3) % 3) as u32 };
         let sizes: &[u32] = if phase == 1 { &[60, 1500, 65_000] } else { &[60, 1500, 1500] };
-        Arrival {
+        ArrivingPacket {
             now,
             flow,
             source: 0x0a00_0000 + (bits(4) % 5) as u32,
             bytes: sizes[(bits(5) % 3) as usize],
             ecn_capable: u32::from(bits(6) % 3 == 0),
-            ..Arrival::default()
+            ..ArrivingPacket::default()
         }
     })
 }
@@ -98,7 +98,7 @@ fn load(settings: &AqmSettings) -> Option<Object> {
     }
 }
 
-fn judge_in_kernel(object: &Object, arrival: &Arrival) -> u32 {
+fn judge_in_kernel(object: &Object, arrival: &ArrivingPacket) -> u32 {
     let mut data = vec![0; ETHERNET];
     data.extend(arrival.now.to_ne_bytes());
     for word in [arrival.flow, arrival.source, arrival.bytes, arrival.ecn_capable] {
@@ -110,7 +110,7 @@ fn judge_in_kernel(object: &Object, arrival: &Arrival) -> u32 {
 
 /// Arrivals that are a fifth more than the line takes, for seconds: from three that send much, or all of a quarter of the
 /// time, and from many; now and then with a silence.
-fn overload_arrivals(seed: u64) -> impl Iterator<Item = Arrival> {
+fn overload_arrivals(seed: u64) -> impl Iterator<Item = ArrivingPacket> {
     let mut now = 5_000_000_000;
     (0..ARRIVALS).map(move |number| {
         let bits = |place: u64| dice::random_bits(seed ^ place, number);
@@ -118,18 +118,18 @@ fn overload_arrivals(seed: u64) -> impl Iterator<Item = Arrival> {
         let sender = if number / 2000 % 4 == 0 { 0 } else { bits(2) % 4 };
         let flow = if sender == 3 { bits(3) as u32 % 3000 } else { sender as u32 * 100_000 };
         let capable = u32::from(sender == 1);
-        Arrival {
+        ArrivingPacket {
             now,
             flow,
             bytes: if bits(4) % 8 == 0 { 60 } else { 1500 },
             ecn_capable: capable,
-            ..Arrival::default()
+            ..ArrivingPacket::default()
         }
     })
 }
 
 /// Replays arrivals in both; how often each verdict was given.
-fn compare(settings: &AqmSettings, arrivals: impl Iterator<Item = Arrival>) -> Option<[u32; 5]> {
+fn compare(settings: &AqmSettings, arrivals: impl Iterator<Item = ArrivingPacket>) -> Option<[u32; 5]> {
     let object = load(settings)?;
     let line = virtual_queue::VirtualQueueParams::new(settings.drain_rate());
     let (mut law, mut queue) = (Law::of(settings), virtual_queue::VirtualQueueState::default());

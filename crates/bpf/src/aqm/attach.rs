@@ -91,7 +91,7 @@ pub(super) fn interface_index(name: &str) -> Result<u32, Error> {
 
 /// What of ours hangs at an interface.
 pub(super) fn find_attachment(interface: u32) -> Result<Option<Attachment>, Error> {
-    let filters = tc::egress_filters(interface).map_err(Error::from_io("asking what hangs at the interface"))?;
+    let filters = tc::egress_filters(interface).map_err(Error::from_io("listing the filters of the interface"))?;
     Ok(filters.into_iter().find_map(|filter| match filter.program {
         Some((name, program)) if filter.handle == FILTER_HANDLE && (name == PROGRAM || name == PROGRAM_WITH_CLSACT) => {
             Some(Attachment { owns_clsact: name == PROGRAM_WITH_CLSACT, program })

@@ -33,7 +33,7 @@ impl SettingsEncoder {
     }
 
     fn pad_to(&mut self, length: usize) {
-        assert!(self.0.len() <= length, "invariant: what is encoded fits");
+        assert!(self.0.len() <= length, "invariant: the encoding fits");
         self.0.resize(length, 0);
     }
 

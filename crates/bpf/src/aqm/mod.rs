@@ -72,7 +72,7 @@ pub enum Error {
     NoBtf,
     /// `--backlog` where nothing ever waits.
     #[error(
-        "--backlog: {interface} has the queueing discipline {kind}, which does not say what waits in it: put one there that \
+        "--backlog: {interface} has the queueing discipline {kind}, which does not report its backlog: replace it with one that \
          does (`tc qdisc add dev {interface} root tbf rate ... burst ... limit ...`), or leave it out"
     )]
     NoBacklog {

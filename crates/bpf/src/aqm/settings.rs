@@ -142,7 +142,7 @@ impl AqmSettings {
             return Some("--p: more than 0, and at most 1");
         }
         if !(self.wq >= 1.0 / f64::from(1 << 24) && self.wq <= 1.0) {
-            return Some("--wq: from 0.0000001 to 1 (1: what waits now, not an average)");
+            return Some("--wq: from 0.0000001 to 1 (1: the current backlog, not an average)");
         }
         (!(1.0..=10_000.0).contains(&self.n)).then_some("--n: from 1 to 10000")
     }

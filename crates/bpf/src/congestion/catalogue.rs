@@ -33,11 +33,11 @@ catalogue! {
         "Floyd, RFC 3649";
     "hybla": "makes a long round trip as fast as one of 25 ms: for satellites",
         "Caini, Firrincieli, International Journal of Satellite Communications and Networking 22(5), 2004";
-    "westwood": "Westwood+: Reno, that after a loss goes on with what the path was seen to carry: for radio links",
+    "westwood": "Westwood+: Reno that sets the window after a loss from the measured bandwidth: for radio links",
         "Grieco, Mascolo, ACM SIGCOMM Computer Communication Review 34(2), 2004";
     "vegas": "keeps two to four packets of its own waiting: leaves queues short, and yields to all that fill them",
         "Brakmo, Peterson, IEEE Journal on Selected Areas in Communications 13(8), 1995";
-    "scalable": "is back after a loss within 13 round trips, whatever its window",
+    "scalable": "recovers from a loss within 13 round trips, at any window",
         "Kelly, ACM SIGCOMM Computer Communication Review 33(2), 2003";
     "bic": "searches for the window of the last loss, first fast and then with care; cubic came after it",
         "Xu, Harfoush, Rhee, IEEE INFOCOM 2004";
@@ -46,7 +46,7 @@ catalogue! {
 /// A word on what kernels bring.
 const KERNEL_ALGORITHMS: &[(&str, &str)] = &[
     ("reno", "the standard: one packet more each round trip, half the window at a loss (RFC 5681)"),
-    ("cubic", "grows by the time since the last loss, whatever the round trip (RFC 9438)"),
+    ("cubic", "grows by the time since the last loss, independent of the round trip (RFC 9438)"),
     ("bbr", "keeps to the bandwidth and the round trip that it measures; a loss does not slow it down"),
     ("dctcp", "for data centres whose switches mark early (RFC 8257)"),
     ("htcp", "grows the faster, the longer ago the last loss"),

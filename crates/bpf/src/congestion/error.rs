@@ -37,12 +37,12 @@ pub enum CongestionError {
     },
     /// Nowhere to pin.
     #[error(
-        "no BPF file system is at /sys/fs/bpf, and what is loaded stays by a name there: \
+        "no BPF file system is at /sys/fs/bpf, and loaded programs are pinned by a name there: \
         mount -t bpf bpf /sys/fs/bpf (systemd does that at boot)"
     )]
     NotMounted,
     /// What is pinned cannot be made, read or removed.
-    #[error("{}: {cause} (it takes root, or whoever owns the directory)", .path.display())]
+    #[error("{}: {cause} (requires root or the owner of the directory)", .path.display())]
     Pin {
         /// The file.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum CongestionError {
         by: String,
     },
     /// There is nothing to unload.
-    #[error("{name} is not loaded: `ekiden cc list` shows what is")]
+    #[error("{name} is not loaded: `ekiden cc list` shows the loaded ones")]
     NotLoaded {
         /// The name.
         name: String,

@@ -134,7 +134,7 @@ pub enum UnloadOutcome {
 pub fn unload(name: &str) -> Result<UnloadOutcome, CongestionError> {
     let held = match presence::lookup(name).loaded_by {
         LoadedBy::Kernel => return Err(name_taken(name, "by the kernel's own, and stays")),
-        LoadedBy::Hidden => return Err(name_taken(name, "by somebody whom only root sees: run as root")),
+        LoadedBy::Hidden => return Err(name_taken(name, "by a process that only root can see: run as root")),
         LoadedBy::Held(processes) => {
             return Err(name_taken(name, &format!("{}: it goes when that ends", describe_processes(&processes))));
         }
@@ -217,11 +217,9 @@ fn pin_sections(algorithm: &Algorithm, loaded: &LoadedObject) -> Result<(), Cong
 
 fn name_taken_by(name: &str) -> CongestionError {
     match presence::lookup(name).loaded_by {
-        LoadedBy::Kernel => {
-            name_taken(name, "by the kernel's own, or by somebody else's program: that one is chosen by this name")
-        }
+        LoadedBy::Kernel => name_taken(name, "by the kernel's own or by another program, which the name selects"),
         LoadedBy::Pinned => {
-            name_taken(name, "by what `ekiden cc load` has loaded the other way: `ekiden cc unload` it first")
+            name_taken(name, "by a control that `ekiden cc load` has loaded the other way: `ekiden cc unload` it first")
         }
         LoadedBy::Held(processes) => {
             let by = describe_processes(&processes);
@@ -231,9 +229,9 @@ fn name_taken_by(name: &str) -> CongestionError {
             )
         }
         LoadedBy::Orphaned => {
-            name_taken(name, &format!("by what a killed process has left: `ekiden cc unload {name}` removes it"))
+            name_taken(name, &format!("by the remains of a killed process: `ekiden cc unload {name}` removes them"))
         }
-        LoadedBy::Hidden | LoadedBy::NotLoaded => name_taken(name, "by somebody whom only root sees: run as root"),
+        LoadedBy::Hidden | LoadedBy::NotLoaded => name_taken(name, "by a process that only root can see: run as root"),
     }
 }
 

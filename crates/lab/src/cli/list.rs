@@ -12,7 +12,7 @@ pub struct ListCommand {}
 
 impl ListCommand {
     pub fn execute(&self) -> anyhow::Result<ExitCode> {
-        println!("{:<22}{:>9}{:>10}   what it asks", "experiment", "quick", "full");
+        println!("{:<22}{:>9}{:>10}   question", "experiment", "quick", "full");
         for (name, _) in builtin::BUILT_IN_EXPERIMENTS {
             let experiment = super::load_experiment(name)?;
             let [quick, full] = [false, true].map(|full| estimated_time(&experiment, full));

@@ -139,7 +139,7 @@ impl RunRecorder<'_> {
             );
         }
         let planned =
-            self.plan.iter().find(|planned| planned.order == run.order).context("a run that nobody planned")?;
+            self.plan.iter().find(|planned| planned.order == run.order).context("a run that is not in the plan")?;
         self.progress.on_run_finished(&run, analyse::ratio_so_far(self.experiment, &self.store.runs, &run));
         self.store.append_run(run)?;
         Ok(!is_done(&self.store.runs, planned))

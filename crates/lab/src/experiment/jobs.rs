@@ -140,7 +140,7 @@ fn serve_in_sandbox(
     let folder = TempDir::create(sandbox::run_directory()?, "experiment")?;
     let means = RunContext { folder: folder.path().to_owned(), ..means.clone() };
     for order in BufReader::new(orders).lines() {
-        let planned = plan.get(order?.parse::<usize>()?).context("a run that nobody planned")?;
+        let planned = plan.get(order?.parse::<usize>()?).context("a run that is not in the plan")?;
         let run = serde_json::to_string(&run::execute_run(planned, &means))?;
         writeln!(answers, "{run}")?;
     }

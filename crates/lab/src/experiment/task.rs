@@ -98,7 +98,7 @@ impl TransferTask<'_> {
     /// # Errors
     /// The client's, or what arrived is not what was sent.
     pub fn fetch(&self, bytes: u64, timeout: Duration) -> anyhow::Result<Transfer> {
-        let content = self.files.by_size.get(&bytes).context("a file that nobody has made")?;
+        let content = self.files.by_size.get(&bytes).context("a file that does not exist")?;
         let cap = self.workload.cap.map(|cap| cap.0);
         let url = server::url(self.workload.protocol, self.server, content);
         let (client, agent, via) = (self.client, self.workload.agent, self.client_route);

@@ -88,7 +88,7 @@
 //! [`DropCause::Full`]: crate::ledger::DropCause::Full
 
 use ekiden_proto::aqm::auto::{self, AutoParams, AutoState, SlotSet};
-use ekiden_proto::aqm::{Arrival, Verdict};
+use ekiden_proto::aqm::{ArrivingPacket, Verdict};
 use ekiden_proto::units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 
@@ -157,7 +157,7 @@ impl AutoQueue {
 }
 
 impl DropPolicy for AutoPolicy {
-    fn decide(&mut self, arrival: &Arrival) -> Verdict {
+    fn decide(&mut self, arrival: &ArrivingPacket) -> Verdict {
         auto::judge_arrival(&self.params, &mut self.state, &mut self.table, arrival)
     }
 

@@ -3,7 +3,7 @@
 //! The policy sees the backlog without the packet on the line, and the idle time: the time since the queue was left
 //! empty or a packet arrived, the later of the two.
 
-use ekiden_proto::aqm::{self, Arrival, DropReason, Verdict};
+use ekiden_proto::aqm::{self, ArrivingPacket, DropReason, Verdict};
 use ekiden_proto::units::Rate;
 
 use crate::Nanos;
@@ -14,7 +14,7 @@ use crate::queue::{Backlog, Fifo, Queue, try_mark};
 /// Decides about packets on arrival.
 pub trait DropPolicy: Send {
     /// Returns the verdict on a packet.
-    fn decide(&mut self, arrival: &Arrival) -> Verdict;
+    fn decide(&mut self, arrival: &ArrivingPacket) -> Verdict;
 
     /// Sets the rate of the line.
     fn set_rate(&mut self, rate: Option<Rate>);
@@ -36,9 +36,9 @@ impl<L> ManagedQueue<L> {
     }
 
     /// Describes a packet and the backlog for the policy.
-    fn to_arrival(&self, packet: &Packet) -> Arrival {
+    fn to_arrival(&self, packet: &Packet) -> ArrivingPacket {
         let Backlog { packets, bytes } = self.waiting.backlog();
-        Arrival {
+        ArrivingPacket {
             now: packet.at,
             number: packet.number,
             backlog: aqm::Backlog { bytes, packets },

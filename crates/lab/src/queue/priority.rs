@@ -35,7 +35,7 @@
 
 use ekiden_proto::aqm::history::MAX_HISTORY;
 use ekiden_proto::aqm::priority::{self, DynamicParams, DynamicState, StaticParams};
-use ekiden_proto::aqm::{Arrival, Verdict, red};
+use ekiden_proto::aqm::{ArrivingPacket, Verdict, red};
 use ekiden_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
@@ -130,7 +130,7 @@ impl StaticPriorityDropQueue {
 }
 
 impl DropPolicy for StaticPriorityPolicy {
-    fn decide(&mut self, arrival: &Arrival) -> Verdict {
+    fn decide(&mut self, arrival: &ArrivingPacket) -> Verdict {
         priority::judge_static(&self.params, &mut self.state, arrival)
     }
 
@@ -224,7 +224,7 @@ impl DynamicPriorityDropQueue {
 }
 
 impl DropPolicy for DynamicPriorityPolicy {
-    fn decide(&mut self, arrival: &Arrival) -> Verdict {
+    fn decide(&mut self, arrival: &ArrivingPacket) -> Verdict {
         priority::judge_dynamic(&self.params, &mut self.state, arrival)
     }
 

@@ -53,7 +53,7 @@
 //! [`DropCause::Full`]: crate::ledger::DropCause::Full
 
 use ekiden_proto::aqm::red::{self, RedParams, RedState};
-use ekiden_proto::aqm::{self, Arrival, MAX_LEVEL, Verdict};
+use ekiden_proto::aqm::{self, ArrivingPacket, MAX_LEVEL, Verdict};
 use ekiden_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
@@ -166,7 +166,7 @@ pub(super) fn queue_room(limit: QueueLimit) -> aqm::QueueLimit {
 }
 
 impl DropPolicy for RedPolicy {
-    fn decide(&mut self, arrival: &Arrival) -> Verdict {
+    fn decide(&mut self, arrival: &ArrivingPacket) -> Verdict {
         red::judge_any(&self.params, &mut self.state, arrival)
     }
 

@@ -30,7 +30,7 @@ pub struct Backlog {
 /// A packet that arrives, and what it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Arrival {
+pub struct ArrivingPacket {
     /// When, in nanoseconds. Never earlier than the arrival before.
     pub now: u64,
     /// Which packet it is, counted from 0: chance is by this number.
@@ -94,7 +94,7 @@ impl QueueLimit {
 
     /// Whether the limit holds with the packet.
     #[must_use]
-    pub const fn fits(&self, arrival: &Arrival) -> bool {
+    pub const fn fits(&self, arrival: &ArrivingPacket) -> bool {
         let size = if self.in_bytes != 0 { arrival.bytes as u64 } else { 1 };
         self.level(arrival.backlog) + size <= self.limit
     }

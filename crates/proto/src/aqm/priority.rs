@@ -7,7 +7,7 @@
 
 use crate::aqm::history::{FlowHistory, MAX_HISTORY};
 use crate::aqm::red::{self, HEAVY, OTHERS};
-use crate::aqm::{Arrival, Verdict};
+use crate::aqm::{ArrivingPacket, Verdict};
 
 /// How many senders may be heavy.
 pub const MAX_SENDERS: usize = 16;
@@ -44,7 +44,7 @@ impl StaticParams {
 }
 
 /// What becomes of a packet under static priority drop.
-pub fn judge_static(params: &StaticParams, state: &mut red::RedState, arrival: &Arrival) -> Verdict {
+pub fn judge_static(params: &StaticParams, state: &mut red::RedState, arrival: &ArrivingPacket) -> Verdict {
     let class = if params.is_heavy(arrival.source) { HEAVY } else { OTHERS };
     red::judge(&params.red, state, arrival, class)
 }
@@ -91,7 +91,7 @@ impl DynamicParams {
 }
 
 /// What becomes of a packet under dynamic priority drop.
-pub fn judge_dynamic(params: &DynamicParams, state: &mut DynamicState, arrival: &Arrival) -> Verdict {
+pub fn judge_dynamic(params: &DynamicParams, state: &mut DynamicState, arrival: &ArrivingPacket) -> Verdict {
     update_history(params, state, arrival.flow);
     let class = if state.known != 0 && state.heavy == arrival.flow { HEAVY } else { OTHERS };
     red::judge(&params.red, &mut state.red, arrival, class)
@@ -125,9 +125,9 @@ mod tests {
         red::RedParams::new(&settings, Some(10_000_000), 3)
     }
 
-    fn arrival(number: u64, flow: u32, source: u32) -> Arrival {
+    fn arrival(number: u64, flow: u32, source: u32) -> ArrivingPacket {
         let waiting = Backlog { bytes: 15_000, packets: 10 };
-        Arrival { number, flow, source, bytes: 1500, backlog: waiting, ..Arrival::default() }
+        ArrivingPacket { number, flow, source, bytes: 1500, backlog: waiting, ..ArrivingPacket::default() }
     }
 
     #[test]

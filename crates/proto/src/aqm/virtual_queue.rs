@@ -4,7 +4,7 @@
 //! so that little waits there, and no driver or queueing discipline has to be asked. It counts bytes; settings in packets
 //! read it in packets of [`TYPICAL_PACKET`].
 
-use crate::aqm::{Arrival, Backlog};
+use crate::aqm::{ArrivingPacket, Backlog};
 
 /// The size of a packet where one has to be assumed, in bytes.
 pub const TYPICAL_PACKET: u64 = 1500;
@@ -44,7 +44,7 @@ impl VirtualQueueParams {
 }
 
 /// Brings the queue to the time of the arrival, and tells it what waits.
-pub const fn advance(params: &VirtualQueueParams, state: &mut VirtualQueueState, arrival: &mut Arrival) {
+pub const fn advance(params: &VirtualQueueParams, state: &mut VirtualQueueState, arrival: &mut ArrivingPacket) {
     let passed = arrival.now.saturating_sub(state.updated_at);
     let drained = if passed > params.max_age { u64::MAX } else { passed * params.rate };
     arrival.idle = 0;
@@ -73,7 +73,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn at(state: &mut VirtualQueueState, now: u64) -> (Backlog, u64) {
-        let mut arrival = Arrival { now, ..Arrival::default() };
+        let mut arrival = ArrivingPacket { now, ..ArrivingPacket::default() };
         advance(&LINE, state, &mut arrival);
         (arrival.backlog, arrival.idle)
     }
@@ -110,7 +110,7 @@ mod tests {
             let params = VirtualQueueParams::new(rate);
             let mut state = VirtualQueueState::default();
             for now in [0, 1, u64::MAX / 2, u64::MAX] {
-                let mut arrival = Arrival { now, ..Arrival::default() };
+                let mut arrival = ArrivingPacket { now, ..ArrivingPacket::default() };
                 advance(&params, &mut state, &mut arrival);
                 enqueue(&mut state, u32::MAX);
             }

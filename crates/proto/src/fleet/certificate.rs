@@ -160,7 +160,7 @@ impl fmt::Display for CertificateRequest {
 impl FromStr for CertificateRequest {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, &'static str> {
-        const EXPECTED: &str = "what `ekiden fleet request` prints: two keys with a dot between";
+        const EXPECTED: &str = "the output of `ekiden fleet request`: two keys with a dot between";
         let (key, signing) = text.trim().split_once('.').ok_or(EXPECTED)?;
         Ok(Self { key: key.parse().map_err(|_| EXPECTED)?, verify_key: signing.parse().map_err(|_| EXPECTED)? })
     }

@@ -16,7 +16,7 @@ mod signing;
 
 pub use certificate::{Certificate, CertificateRequest, SignedCertificate};
 pub use entry::{FleetEntry, MAX_ENTRY_BYTES, MAX_NEIGHBOURS, Neighbour, RelayState};
-pub use roster::{Member, MemberList, MembershipChange};
+pub use roster::{FleetMember, MemberList, MembershipChange};
 pub use signing::{Signature, SigningKey, SigningKeyError, VerifyKey};
 
 use std::time::Duration;

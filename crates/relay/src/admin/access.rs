@@ -116,10 +116,10 @@ impl AdminRefusal {
                 "403: a page from elsewhere asks. To see the dashboard, type its address instead of following a link.\n"
             }
             Self::MissingToken => {
-                "401: this takes a token. Send what is in the file that token_file in [admin] names, like\n    curl -H \"Authorization: Bearer $(cat FILE)\" URL\n"
+                "401: a token is required. Send the content of the file that token_file in [admin] names, like\n    curl -H \"Authorization: Bearer $(cat FILE)\" URL\n"
             }
             Self::WrongToken => {
-                "401: not the right token. It is what is in the file that token_file in [admin] names, as it was when the relay started.\n"
+                "401: wrong token. The token is the content of the file that token_file in [admin] names, as of the start of the relay.\n"
             }
         }
     }

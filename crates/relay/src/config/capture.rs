@@ -75,7 +75,7 @@ pub(super) fn read(
     let clients = reader.list("clients");
     let own_programs = interfaces.iter().any(|name| name == "lo");
     if own_programs && kind == Some(ListenerKind::Tproxy) {
-        reader.error("interfaces", "other interfaces: only redirect catches what this host's own programs send");
+        reader.error("interfaces", "other interfaces: only redirect catches connections of this host's own programs");
     }
     if let Some(bind) = bind {
         check_bind(reader, kind?, bind, interfaces.iter().all(|name| name == "lo"));

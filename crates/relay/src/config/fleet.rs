@@ -110,7 +110,7 @@ fn read_certificate(
     };
     let CertificateRequest { key, verify_key: signing } = CertificateRequest::for_relay(own);
     if (issued.certificate.key, issued.certificate.verify_key) != (key, signing) {
-        reader.error("certificate", "that of this relay: sign what `ekiden fleet request` prints for private_key");
+        reader.error("certificate", "that of this relay: sign the output of `ekiden fleet request` for private_key");
     }
     Some(issued)
 }
@@ -168,7 +168,7 @@ impl ConfigValue for EtcdEndpoint {
 struct EtcdPrefix(String);
 
 impl ConfigValue for EtcdPrefix {
-    const EXPECTED: &'static str = r#"what keys in etcd begin with, of 1 to 128 visible characters, like "/ekiden/""#;
+    const EXPECTED: &'static str = r#"a prefix of keys in etcd, of 1 to 128 visible characters, like "/ekiden/""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         let good = (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
         let slash = if text.ends_with('/') { "" } else { "/" };

@@ -194,7 +194,7 @@ fn read_listener(
 /// Reads who may use a listener for clients.
 fn read_users(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &ReadContext) -> Option<Arc<Users>> {
     let nobody = match kind {
-        Some(ListenerKind::Tcp) => "no users: a tcp listener has no way to ask who somebody is",
+        Some(ListenerKind::Tcp) => "no users: a tcp listener cannot ask for a user name",
         Some(ListenerKind::Tproxy | ListenerKind::Redirect | ListenerKind::Tun) => {
             "no users: clients do not know of this listener, and cannot be asked"
         }
@@ -247,7 +247,7 @@ fn read_section(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &R
 fn closing_hint(kind: Option<ListenerKind>) -> &'static str {
     match kind {
         Some(ListenerKind::Tcp) => {
-            "a loopback address, because everybody could use this one: bind to 127.0.0.1, or set allow_open = true"
+            "a loopback address, because every host could use this listener: bind to 127.0.0.1, or set allow_open = true"
         }
         Some(ListenerKind::Section) => {
             "a loopback address, because every relay could use this one: set peers = FILE, or fleet = true, \
@@ -262,7 +262,7 @@ fn closing_hint(kind: Option<ListenerKind>) -> &'static str {
             | ListenerKind::Tun,
         )
         | None => {
-            "a loopback address, because everybody could use this one: set users = FILE (made by htpasswd -B), \
+            "a loopback address, because every host could use this listener: set users = FILE (made by htpasswd -B), \
              or allow_open = true"
         }
     }

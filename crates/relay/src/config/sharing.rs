@@ -50,7 +50,7 @@ pub(super) fn read_weights(readers: Vec<(&str, TableReader<'_>)>, shared: &ReadC
     let mut weights = BTreeMap::new();
     for (name, reader) in readers {
         if !shared.may_have_user(name) {
-            reader.table_error("the name of somebody in a file that is some listener's users");
+            reader.table_error("a user name in the users file of a listener");
         }
         weights.insert(name.to_owned(), reader.optional_or("weight", ShareWeight(1)).0);
         reader.finish();
@@ -62,7 +62,7 @@ pub(super) fn read_weights(readers: Vec<(&str, TableReader<'_>)>, shared: &ReadC
 pub(super) struct ShareWeight(pub u32);
 
 impl ConfigValue for ShareWeight {
-    const EXPECTED: &'static str = "a whole number from 1 to 1000: how many shares there are for one of everybody else";
+    const EXPECTED: &'static str = "a whole number from 1 to 1000: the weight, where other users have 1";
     const TOML_TYPE: TomlType = TomlType::Number;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|weight| (1..=1000).contains(weight)).map(Self).ok_or(Self::EXPECTED)

@@ -89,7 +89,7 @@ pub(super) fn read(reader: &TableReader<'_>, kind: Option<ListenerKind>, others:
 /// The targets of a tunnel's listener: what is behind the device.
 pub(super) fn read_allow(reader: &TableReader<'_>, tun: Option<&TunConfig>) -> Vec<TargetPattern> {
     if reader.has("allow") {
-        reader.error("allow", "nothing: net says what is behind the device, and deny what of that is closed");
+        reader.error("allow", "nothing: net lists the networks behind the device, and deny the closed ones among them");
     }
     let nets = tun.into_iter().flat_map(|tun| &tun.nets);
     nets.map(|net| TargetPattern { hosts: HostPattern::Network(*net), port: None }).collect()

@@ -119,8 +119,7 @@ fn clock(reading: &SystemState) -> Finding {
     match &reading.clock {
         Some(Ok(clock)) => {
             let error = clock.max_error.as_secs_f64() * 1e3;
-            let found =
-                if clock.synchronised { format!("right to {error:.0} ms") } else { "nobody keeps it right".into() };
+            let found = if clock.synchronised { format!("right to {error:.0} ms") } else { "not synchronized".into() };
             let effect = "five minutes off, a fleet no longer believes this relay; times in the log are wrong";
             Finding::new("clock", "clock", found).with_hint_if(!clock.synchronised, effect, "timedatectl set-ntp true")
         }

@@ -47,7 +47,7 @@ fn forwarding(reading: &SystemState) -> Finding {
     let fix = format!("sysctl -w {}", sysctl.join(" "));
     Finding::new("forwarding", "forwarding", found).with_hint_if(
         !off.is_empty(),
-        "what is not caught goes nowhere",
+        "connections that are not caught are not forwarded",
         fix,
     )
 }

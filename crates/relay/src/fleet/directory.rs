@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use ekiden_proto::event::Event;
-use ekiden_proto::fleet::{Member, MemberList};
+use ekiden_proto::fleet::{FleetMember, MemberList};
 use ekiden_proto::key::PublicKey;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
@@ -150,7 +150,7 @@ impl FleetDirectory {
 
     /// Everybody who is known, with the last word of theirs; and the number of the change that this is by.
     #[must_use]
-    pub fn members(&self) -> (Vec<Member>, u64) {
+    pub fn members(&self) -> (Vec<FleetMember>, u64) {
         // The number first: what changes now comes again.
         let (number, _) = *self.shared.change_numbers.borrow();
         let roster = self.shared.roster();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ekiden_proto::fleet::{EntryError, MAX_CLOCK_SKEW, Member};
+use ekiden_proto::fleet::{EntryError, FleetMember, MAX_CLOCK_SKEW};
 use ekiden_proto::key::PublicKey;
 
 use super::directory::FleetShared;
@@ -48,8 +48,8 @@ impl FleetShared {
     }
 
     /// Tells the operator whose clock is far from ours. Only the validity of certificates depends on it.
-    pub fn check_clock(&self, member: Option<&Member>, unix: u64) {
-        let Some(Member { entry, .. }) = member else { return };
+    pub fn check_clock(&self, member: Option<&FleetMember>, unix: u64) {
+        let Some(FleetMember { entry, .. }) = member else { return };
         let certificate = &entry.signed_certificate.certificate;
         if certificate.is_within_clock_skew(unix) {
             self.warn_once(&certificate.key, "edge".to_owned(), || {

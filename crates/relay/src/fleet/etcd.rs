@@ -35,9 +35,9 @@ impl EtcdError {
     /// The same in words.
     pub fn into_message(self) -> EtcdErrorMessage {
         match self {
-            Self::TooLarge => {
-                EtcdErrorMessage("what stands under its prefix is too large: remove what is not ours".to_owned())
-            }
+            Self::TooLarge => EtcdErrorMessage(
+                "the entries under the prefix are too large: remove entries of other programs".to_owned(),
+            ),
             Self::Rejected(trouble) | Self::Unavailable(trouble) => trouble,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ekiden_proto::event::Event;
-use ekiden_proto::fleet::{Member, RelayState};
+use ekiden_proto::fleet::{FleetMember, RelayState};
 use ekiden_proto::key::PublicKey;
 
 use crate::config::{AccessRules, Config, FleetConfig, Hop, HopKind, Listener, Path, Peer, Peering, Peers, Route};
@@ -13,7 +13,7 @@ impl Config {
     /// The configuration that was written, with the relays of the fleet that are there. What the file says of a relay
     /// counts, whatever the fleet says of one with that name or that key.
     #[must_use]
-    pub fn with_fleet(&self, members: &[Member]) -> Self {
+    pub fn with_fleet(&self, members: &[FleetMember]) -> Self {
         let Some(fleet) = &self.fleet else { return self.clone() };
         let (own, others) = (fleet.own_key.public_key(), self.joining_members(members));
         let peers: Vec<_> =
@@ -32,17 +32,17 @@ impl Config {
     }
 
     /// The members that are neither this relay nor one of the file. Of two with one name it is the one that was certified last.
-    fn joining_members<'m>(&self, members: &'m [Member]) -> Vec<&'m Member> {
+    fn joining_members<'m>(&self, members: &'m [FleetMember]) -> Vec<&'m FleetMember> {
         let own = self.fleet.as_ref().map(|fleet| fleet.own_key.public_key());
         let ours = |key: &PublicKey, name: &str| {
             let is = |hop: &Arc<Hop>| *hop.name == *name || hop.peering().is_some_and(|peering| peering.key == *key);
             own == Some(*key) || self.relays.iter().any(is)
         };
-        let mut by_name: BTreeMap<&str, &Member> = BTreeMap::new();
+        let mut by_name: BTreeMap<&str, &FleetMember> = BTreeMap::new();
         for member in members {
             let certificate = &member.entry.signed_certificate.certificate;
             let later =
-                |known: &&Member| known.entry.signed_certificate.certificate.not_before >= certificate.not_before;
+                |known: &&FleetMember| known.entry.signed_certificate.certificate.not_before >= certificate.not_before;
             if !ours(&certificate.key, &certificate.name) && !by_name.get(&*certificate.name).is_some_and(later) {
                 by_name.insert(&certificate.name, member);
             }
@@ -79,7 +79,7 @@ fn difference(all: &[String], those: &[String]) -> Vec<String> {
     all.iter().filter(|name| !those.contains(name)).cloned().collect()
 }
 
-fn member_hop(fleet: &FleetConfig, member: &Member) -> Arc<Hop> {
+fn member_hop(fleet: &FleetConfig, member: &FleetMember) -> Arc<Hop> {
     let certificate = &member.entry.signed_certificate.certificate;
     let peering = Peering { key: certificate.key, own_key: Arc::clone(&fleet.own_key), encrypt: fleet.encrypt };
     Arc::new(Hop {
@@ -91,7 +91,7 @@ fn member_hop(fleet: &FleetConfig, member: &Member) -> Arc<Hop> {
 }
 
 /// A section listener that is open to the fleet, with all of it among its peers; the file of peers counts first.
-fn with_fleet_peers(listener: &Arc<Listener>, members: &[&Member]) -> Arc<Listener> {
+fn with_fleet_peers(listener: &Arc<Listener>, members: &[&FleetMember]) -> Arc<Listener> {
     let Some(section) = listener.section.as_ref().filter(|section| section.fleet) else { return Arc::clone(listener) };
     let mut peers = section.peers.as_deref().cloned().unwrap_or_default();
     for member in members {

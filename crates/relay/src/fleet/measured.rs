@@ -5,7 +5,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use ekiden_proto::fleet::{Member, Neighbour};
+use ekiden_proto::fleet::{FleetMember, Neighbour};
 use ekiden_proto::path::figures::EstimateSnapshot;
 use ekiden_proto::wire::section::report::{DirectionEstimate, SectionReport, Subject};
 
@@ -23,7 +23,7 @@ impl FleetShared {
     }
 
     /// Takes in what a member says of the sections to its neighbours, unless it tells us itself.
-    pub fn record_measurements(&self, member: &Member) {
+    pub fn record_measurements(&self, member: &FleetMember) {
         let teller = member.entry.signed_certificate.certificate.key;
         let entries: Vec<_> = member.entry.neighbours.iter().map(to_entry).collect();
         let mut learnt = self.learned_at.lock().unwrap_or_else(PoisonError::into_inner);

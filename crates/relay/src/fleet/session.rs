@@ -127,7 +127,7 @@ impl<'a> EtcdSession<'a> {
             return away("etcd has closed the watch");
         };
         if message.compact_revision() > 0 {
-            return away("etcd has forgotten what changed meanwhile (compaction): everything is read again");
+            return away("etcd has compacted the changes since the last read: all entries are read again");
         }
         if message.canceled() {
             return away(&format!("etcd has ended the watch: {}", message.cancel_reason()));

@@ -139,7 +139,7 @@ fn warn_of_invalid_certificate(inner: &FleetShared, fleet: &FleetConfig, told: b
             EntryError::NotYetValid(_) => "set the clock",
             _ => "have it signed again and reload (SIGHUP)",
         };
-        inner.warn(format!("fleet: nobody believes this relay: {why}: {hint}"));
+        inner.warn(format!("fleet: certificate rejected by peers: {why}: {hint}"));
     }
     true
 }

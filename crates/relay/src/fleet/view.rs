@@ -51,7 +51,7 @@ impl EtcdStatus {
 
 /// The members in `roster` and the state of etcd.
 pub(super) fn fleet_view(settings: &FleetConfig, roster: &MemberList, etcd: &EtcdStatus, now: Duration) -> FleetView {
-    let member = |(key, member): (&PublicKey, &ekiden_proto::fleet::Member)| {
+    let member = |(key, member): (&PublicKey, &ekiden_proto::fleet::FleetMember)| {
         let certificate = &member.entry.signed_certificate.certificate;
         let since = |at: Duration| now.saturating_sub(at).as_secs_f64();
         MemberView {

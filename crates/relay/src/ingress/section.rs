@@ -241,7 +241,7 @@ async fn serve_reports(
 ) {
     let shared = context.shared();
     if let Err(error) = shared.reports.on_query(&context.config, &shared.estimates, &shared.events) {
-        context.warn(format!("cannot ask other relays what their sections are like: {error}"));
+        context.warn(format!("cannot ask other relays for estimates of their sections: {error}"));
     }
     if let Some(cipher) = incoming_open.data_cipher() {
         tokio::select! {

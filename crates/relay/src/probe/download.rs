@@ -192,6 +192,6 @@ fn body_length(head: &ResponseHead) -> Result<Option<u64>, String> {
             let location = headers.get("Location").map(String::from_utf8_lossy).unwrap_or_default();
             Err(format!("the server answers {status} and sends us to {location:?}: probe that instead"))
         }
-        _ => Err(format!("the server answers {status} {reason}: name a file that is there for everybody")),
+        _ => Err(format!("the server answers {status} {reason}: name a file that is readable without a login")),
     }
 }

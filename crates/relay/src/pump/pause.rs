@@ -44,9 +44,9 @@ pub async fn run() {
 
 /// A pause that has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pause(u64);
+pub struct GatherPause(u64);
 
-impl Pause {
+impl GatherPause {
     /// Begins one, after which the task is woken. None where there are none.
     pub fn start(cx: &Context<'_>) -> Option<Self> {
         PAUSE_TIMER.with(|pauses| {

@@ -8,7 +8,7 @@ use ekiden_proto::tuning::{RecordSizer, WriteCoalescer};
 use ekiden_sys::queued::set_receive_lowat;
 use tokio::net::TcpStream;
 
-use super::pause::Pause;
+use super::pause::GatherPause;
 
 /// What has to arrive while pieces gather until the kernel wakes us for it, in bytes; of an end of stream it tells at once.
 const WAKE_BYTES: u32 = 32 * 1024;
@@ -26,12 +26,12 @@ pub struct ReadShaper<'a> {
 /// Nobody wakes us for each piece that arrives: that would cost more than the piece.
 #[derive(Debug)]
 struct GatheringPause<'a> {
-    pause: Pause,
+    pause: GatherPause,
     from: &'a TcpStream,
 }
 
 impl<'a> GatheringPause<'a> {
-    fn new(pause: Pause, from: &'a TcpStream) -> Self {
+    fn new(pause: GatherPause, from: &'a TcpStream) -> Self {
         // Fails only when the socket is dead, and then there is nothing to gather.
         let _ = set_receive_lowat(from.as_fd(), WAKE_BYTES);
         Self { pause, from }
@@ -67,7 +67,7 @@ impl<'a> ReadShaper<'a> {
             return Poll::Pending;
         }
         if self.rest.take().is_none() && self.gather.should_wait(self.began.elapsed(), answers) {
-            self.rest = Pause::start(cx).map(|pause| GatheringPause::new(pause, self.from));
+            self.rest = GatherPause::start(cx).map(|pause| GatheringPause::new(pause, self.from));
         }
         if self.rest.is_some() { Poll::Pending } else { Poll::Ready(()) }
     }
@@ -102,7 +102,7 @@ mod tests {
         let resting = async {
             let timer = spawn_local(pause::run());
             yield_now().await;
-            let pause = poll_fn(|cx| Poll::Ready(Pause::start(cx))).await.expect("the timer runs");
+            let pause = poll_fn(|cx| Poll::Ready(GatherPause::start(cx))).await.expect("the timer runs");
             let rest = GatheringPause::new(pause, &near);
             far.write_all(b"!").await.unwrap();
             drop(rest);

@@ -167,7 +167,7 @@ pub struct InterfaceView {
     pub sending: usize,
     /// What each can have for one unit of weight, in bits a second; none while nobody wants that much.
     pub level_bits_per_second: Option<u64>,
-    /// What they sent in the last second, in bits a second.
+    /// Rate sent in the last second, in bits per second, in bits a second.
     pub sent_bits_per_second: u64,
     /// How alike the rates of those were in the last second that were held back, for their weights (Jain's index: 1 is
     /// alike); none when there were fewer than two.

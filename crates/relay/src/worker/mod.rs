@@ -170,7 +170,7 @@ async fn run_gate(context: Rc<ListenerContext>, queue: NfQueue, number: usize, s
 async fn run_device_reader(context: Rc<ListenerContext>, device: Arc<Device>, stop: StopSignal) {
     let name = device.name.clone();
     if let Err(error) = tunnel::read_device(Rc::clone(&context), device, stop).await {
-        context.warn(format!("nobody reads {name} any more: {error}: a reload (SIGHUP) makes the device again"));
+        context.warn(format!("{name} is no longer read: {error}: a reload (SIGHUP) creates the device again"));
     }
 }
 

@@ -116,7 +116,7 @@ impl SequenceTracker {
     /// 3.4): which of the possible places is meant is the one near the end.
     fn on_segment(&mut self, tcp: &TcpHeader) -> (i64, bool) {
         let length = i64::from(tcp.length);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "modulo 2^32 is what is meant")]
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "modulo 2^32 is intended")]
         let expected = self.initial_sequence.wrapping_add(self.highest_offset as u32);
         let offset = self.highest_offset + i64::from(tcp.sequence.wrapping_sub(expected).cast_signed());
         let again = length > 0 && offset < self.highest_offset;

@@ -3,7 +3,7 @@
 //!
 //! The specification is the head comment of `queue/auto.rs` in the laboratory.
 
-use crate::aqm::{Arrival, DropReason, QueueLimit, Verdict};
+use crate::aqm::{ArrivingPacket, DropReason, QueueLimit, Verdict};
 
 mod fair;
 mod table;
@@ -161,7 +161,12 @@ const fn waiting_time(byte_time: u64, bytes: u64) -> u64 {
 }
 
 /// What becomes of a packet.
-pub fn judge_arrival(params: &AutoParams, state: &mut AutoState, sets: &mut [SlotSet], arrival: &Arrival) -> Verdict {
+pub fn judge_arrival(
+    params: &AutoParams,
+    state: &mut AutoState,
+    sets: &mut [SlotSet],
+    arrival: &ArrivingPacket,
+) -> Verdict {
     let waits = waiting_time(params.byte_time, arrival.backlog.bytes);
     let calm = update_averages(params, state, arrival.now, waits);
     let set = &mut sets[(table::bucket(arrival.flow) & params.mask) as usize];

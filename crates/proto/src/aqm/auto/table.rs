@@ -2,7 +2,7 @@
 //! set that was not seen for the longest time. If even that is in use, the table is too small, and the two are taken for
 //! one connection from now on.
 
-use crate::aqm::{Arrival, dice};
+use crate::aqm::{ArrivingPacket, dice};
 
 /// Slots of a set.
 pub const WAYS: usize = 8;
@@ -52,7 +52,7 @@ pub(super) const fn bucket(flow: u32) -> u64 {
 }
 
 /// The slot of a connection. A new one begins with `lead`.
-pub(super) fn find_slot<'a>(set: &'a mut SlotSet, arrival: &Arrival, lead: i64) -> &'a mut FlowSlot {
+pub(super) fn find_slot<'a>(set: &'a mut SlotSet, arrival: &ArrivingPacket, lead: i64) -> &'a mut FlowSlot {
     let tag = arrival.flow | 1;
     let mut stalest = 0;
     for way in 0..WAYS {

@@ -30,8 +30,14 @@ impl Queue {
         self.waiting = (self.waiting - after as f64 * LINE as f64 / 8e9).max(0.0);
         let waiting = Backlog { bytes: self.waiting as u64, packets: (self.waiting / 1500.0) as u64 };
         let capable = u32::from(capable);
-        let arrival =
-            Arrival { now: self.now, backlog: waiting, flow, bytes: 1500, ecn_capable: capable, ..Arrival::default() };
+        let arrival = ArrivingPacket {
+            now: self.now,
+            backlog: waiting,
+            flow,
+            bytes: 1500,
+            ecn_capable: capable,
+            ..ArrivingPacket::default()
+        };
         let verdict = judge_arrival(&self.params, &mut self.state, &mut self.sets, &arrival);
         self.waiting += if matches!(verdict, Verdict::Drop(_)) { 0.0 } else { 1500.0 };
         verdict
@@ -137,13 +143,13 @@ fn extremes_neither_overflow_nor_divide_by_zero() {
                 now = now.saturating_add(throw >> (throw & 63));
                 let waiting = Backlog { bytes: throw % (1 << 39), packets: throw % (1 << 39) };
                 let bytes = if throw & 64 == 0 { u32::MAX } else { 1500 };
-                let arrival = Arrival {
+                let arrival = ArrivingPacket {
                     now,
                     backlog: waiting,
                     flow: throw as u32 % 50,
                     bytes,
                     ecn_capable: 1,
-                    ..Arrival::default()
+                    ..ArrivingPacket::default()
                 };
                 judge_arrival(&params, &mut state, &mut sets, &arrival);
             }

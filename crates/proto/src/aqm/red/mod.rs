@@ -6,7 +6,7 @@
 
 use crate::aqm::fraction::{FRACTION_BITS, ONE, scale, to_fixed, to_probability};
 use crate::aqm::virtual_queue::TYPICAL_PACKET;
-use crate::aqm::{Arrival, DropReason, MAX_LEVEL, QueueLimit, Verdict, dice};
+use crate::aqm::{ArrivingPacket, DropReason, MAX_LEVEL, QueueLimit, Verdict, dice};
 
 /// How many powers of what is kept of the average there are: an idle time of 2^24 packets forgets all of it.
 pub const DECAY_POWERS: usize = 24;
@@ -153,12 +153,12 @@ fn decay_powers(base: f64) -> [u64; DECAY_POWERS] {
 }
 
 /// What becomes of a packet of any connection.
-pub fn judge_any(params: &RedParams, state: &mut RedState, arrival: &Arrival) -> Verdict {
+pub fn judge_any(params: &RedParams, state: &mut RedState, arrival: &ArrivingPacket) -> Verdict {
     judge(params, state, arrival, OTHERS)
 }
 
 /// What becomes of a packet of a connection of this class.
-pub fn judge(params: &RedParams, state: &mut RedState, arrival: &Arrival, class: usize) -> Verdict {
+pub fn judge(params: &RedParams, state: &mut RedState, arrival: &ArrivingPacket, class: usize) -> Verdict {
     update_average(params, state, arrival);
     let verdict = red_verdict(params, state, arrival, class);
     match verdict {
@@ -167,7 +167,7 @@ pub fn judge(params: &RedParams, state: &mut RedState, arrival: &Arrival, class:
     }
 }
 
-fn update_average(params: &RedParams, state: &mut RedState, arrival: &Arrival) {
+fn update_average(params: &RedParams, state: &mut RedState, arrival: &ArrivingPacket) {
     let level = params.queue_limit.level(arrival.backlog);
     if level > 0 {
         state.average = state.average - scale(state.average, params.weight) + level * params.weight;
@@ -193,7 +193,7 @@ fn decay(params: &RedParams, average: u64, packets: u64) -> u64 {
     average
 }
 
-fn red_verdict(params: &RedParams, state: &mut RedState, arrival: &Arrival, class: usize) -> Verdict {
+fn red_verdict(params: &RedParams, state: &mut RedState, arrival: &ArrivingPacket, class: usize) -> Verdict {
     if state.average < params.min {
         state.count = [0, 0];
         return Verdict::Pass;

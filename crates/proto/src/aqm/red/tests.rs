@@ -13,9 +13,9 @@ const SETTINGS: RedConfig = RedConfig {
 };
 
 /// A packet of 1500 bytes that finds so many of them.
-fn arrival(number: u64, packets: u64) -> Arrival {
+fn arrival(number: u64, packets: u64) -> ArrivingPacket {
     let waiting = Backlog { bytes: packets * 1500, packets };
-    Arrival { number, bytes: 1500, backlog: waiting, ..Arrival::default() }
+    ArrivingPacket { number, bytes: 1500, backlog: waiting, ..ArrivingPacket::default() }
 }
 
 /// The share of packets of a class that is hit while so many wait, if no hit is remembered.
@@ -75,7 +75,8 @@ fn extremes_do_not_overflow() {
                 let waiting = Backlog { bytes, packets: 1 };
                 let idle = if bytes == 0 { u64::MAX / 4 } else { 0 };
                 let number = number as u64;
-                let arrival = Arrival { number, backlog: waiting, idle, bytes: 1500, ..Arrival::default() };
+                let arrival =
+                    ArrivingPacket { number, backlog: waiting, idle, bytes: 1500, ..ArrivingPacket::default() };
                 judge(&params, &mut state, &arrival, HEAVY);
                 assert!(state.average <= (MAX_LEVEL << FRACTION_BITS) + (1 << FRACTION_BITS), "{settings:?}");
             }
@@ -91,7 +92,7 @@ fn idle_time_decays_the_average_as_its_formula_says() {
     for packets in [0_u32, 1, 2, 3, 100, 1000, 4095, 10_000] {
         let mut state = RedState { average: 1000 << FRACTION_BITS, ..RedState::default() };
         let idle = u64::from(packets) * 1_000_000 + 999_999;
-        judge_any(&params, &mut state, &Arrival { idle, bytes: 1500, ..Arrival::default() });
+        judge_any(&params, &mut state, &ArrivingPacket { idle, bytes: 1500, ..ArrivingPacket::default() });
         let wanted = 1000.0 * 0.998_f64.powf(f64::from(packets));
         let got = state.average as f64 / f64::from(1 << FRACTION_BITS);
         assert!((got - wanted).abs() < 1e-3, "{packets}: {got} instead of {wanted}");

@@ -15,14 +15,14 @@ pub struct MemberList {
     fleet: VerifyKey,
     /// How long a relay stays known that is no longer listed.
     missing_timeout: Duration,
-    members: BTreeMap<PublicKey, Member>,
+    members: BTreeMap<PublicKey, FleetMember>,
     /// The largest number of each relay, and until when its certificate is valid.
     sequences: BTreeMap<PublicKey, (u64, u64)>,
 }
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Member {
+pub struct FleetMember {
     /// What it says of itself.
     pub entry: FleetEntry,
     /// The same, as it was signed.
@@ -81,13 +81,13 @@ impl MemberList {
         {
             return Err(EntryError::Replayed { found: entry.sequence, known: *known });
         }
-        let same = |member: &Member| {
+        let same = |member: &FleetMember| {
             member.entry.signed_certificate == entry.signed_certificate && member.entry.state == entry.state
         };
         let change = if known.is_some_and(same) { MembershipChange::Measurements } else { MembershipChange::Members };
         self.sequences.insert(*key, (entry.sequence, certificate.not_after));
         let text = String::from_utf8_lossy(bytes).into_owned();
-        self.members.insert(*key, Member { entry, signed_text: text, received_at: now, missing_since: None });
+        self.members.insert(*key, FleetMember { entry, signed_text: text, received_at: now, missing_since: None });
         Ok(change)
     }
 
@@ -116,8 +116,8 @@ impl MemberList {
     }
 
     /// Forgets who was missing for too long, or whose certificate has ended; those who are gone by that, and why.
-    pub fn remove_expired(&mut self, now: Duration, unix: u64) -> Vec<(Member, Option<EntryError>)> {
-        let over = |member: &Member| {
+    pub fn remove_expired(&mut self, now: Duration, unix: u64) -> Vec<(FleetMember, Option<EntryError>)> {
+        let over = |member: &FleetMember| {
             let ended = member.entry.signed_certificate.certificate.check_validity(unix).err();
             let missed = member.missing_since.is_some_and(|since| now.saturating_sub(since) >= self.missing_timeout);
             (ended.is_some() || missed).then_some(ended)
@@ -130,13 +130,13 @@ impl MemberList {
     }
 
     /// All that are known, by their keys.
-    pub fn members(&self) -> impl Iterator<Item = (&PublicKey, &Member)> {
+    pub fn members(&self) -> impl Iterator<Item = (&PublicKey, &FleetMember)> {
         self.members.iter()
     }
 
     /// One of them.
     #[must_use]
-    pub fn member(&self, key: &PublicKey) -> Option<&Member> {
+    pub fn member(&self, key: &PublicKey) -> Option<&FleetMember> {
         self.members.get(key)
     }
 

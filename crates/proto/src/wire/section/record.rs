@@ -72,7 +72,7 @@ impl RecordKey {
         let length = u16::try_from(rest.len()).expect("invariant: no more plaintext than a record can have");
         *header = length.to_be_bytes();
         let (plaintext, tag) = rest.split_last_chunk_mut::<TAG_LENGTH>().expect("invariant: room for the tag");
-        let nonce = self.nonce().expect("invariant: nobody lives to send 2^64 records");
+        let nonce = self.nonce().expect("invariant: no connection sends 2^64 records");
         let sealed = self.key.seal_in_place_separate_tag(nonce, Aad::from(*header), plaintext);
         tag.copy_from_slice(sealed.expect("invariant: 64 KiB are not too much for these ciphers").as_ref());
         self.next += 1;

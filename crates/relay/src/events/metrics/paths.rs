@@ -47,11 +47,11 @@ impl PathMetrics {
         r.declare("path_choices", "Choices of a path, by why", self.choices.clone());
         let changes = "How often sessions to some targets changed to another path";
         r.declare("path_changes", changes, self.changes.clone());
-        let share = "What a session took, for one that was predicted";
+        let share = "Completion time of sessions divided by the prediction";
         r.declare("path_took_over_predicted_ratio", share, self.prediction_ratio.clone());
-        let predicted = "What was predicted, by first relay, of sessions that could be compared";
+        let predicted = "Predicted completion time of comparable sessions, by first relay";
         r.declare("path_predicted_seconds", predicted, self.predicted.clone());
-        r.declare("path_took_seconds", "What the same sessions took", self.took.clone());
+        r.declare("path_took_seconds", "Measured completion time of these sessions", self.took.clone());
     }
 
     pub(super) fn record_change(&self) {

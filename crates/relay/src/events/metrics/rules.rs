@@ -34,7 +34,7 @@ struct RuleSource {
 
 impl RuleMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
-        let packets = "First packets by what the rules did with them; of all listeners where none is named";
+        let packets = "First packets by the verdict of the rules; without a listener label, of all listeners";
         r.declare("rules_packets", packets, self.packets.clone());
     }
 

@@ -67,7 +67,7 @@ impl SessionMetrics {
         r.declare("sessions_open", "Sessions open now", self.open.clone());
         r.declare("sessions_accepted", "Sessions accepted", self.accepted.clone());
         r.declare("sessions_closed", "Sessions ended, by how", self.closed.clone());
-        r.declare("sessions_limited", "What held sessions back: section and cause", self.limited.clone());
+        r.declare("sessions_limited", "Sessions by limiting section and cause", self.limited.clone());
         r.declare("bytes", "Bytes carried, by direction and by copy or splice", self.bytes.clone());
         let stalled = "Time in which bytes were there and had no room, told when there is room again";
         r.declare("stalled_seconds", stalled, self.stalled.clone());

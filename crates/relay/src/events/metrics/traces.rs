@@ -19,11 +19,7 @@ pub struct TraceMetrics(Family<ExportLabels, Counter>);
 impl TraceMetrics {
     /// Has them told to whoever asks for the metrics.
     pub fn register(&self, r: &mut Registry) {
-        r.declare(
-            "traced_sessions",
-            "Sessions of which a collector was to be told, by what became of it",
-            self.0.clone(),
-        );
+        r.declare("traced_sessions", "Trace exports of sessions, by result", self.0.clone());
     }
 
     fn count(&self, result: &'static str, sessions: u64) {

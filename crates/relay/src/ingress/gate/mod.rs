@@ -271,7 +271,7 @@ fn pre_dialed(reached: ConnectedPath, dial_context: &DialContext, asked: Instant
     Ok(PreDialed {
         stream: stream.into_std().map_err(|_| Cause::Exhausted)?,
         server,
-        cipher: cipher.map(|cipher| Rc::into_inner(cipher).expect("invariant: nobody else has it")),
+        cipher: cipher.map(|cipher| Rc::into_inner(cipher).expect("invariant: there is no other owner")),
         taken: dial_context.path_taken(),
         times: reached.times.unwrap_or_default(),
         took: asked.elapsed(),

@@ -56,7 +56,7 @@ pub async fn run(hop: Arc<Hop>, means: Rc<ReportContext>, estimates: Arc<Estimat
             ReportCallEnd::Unsupported => {
                 if !has_told {
                     let message = format!(
-                        "relay {hop} does not say what its sections are like: update ekiden there to have it choose well"
+                        "relay {hop} reports no estimates of its sections: update ekiden there for better path choices"
                     );
                     events.emit(&Event::Warning { message });
                 }

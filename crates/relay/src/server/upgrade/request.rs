@@ -72,7 +72,7 @@ pub enum RequestError {
     #[error("process {0} has ended, and no other answers: see its log")]
     Ended(u32),
     /// Nothing became of it.
-    #[error("process {0} has not said what became of it: see its log")]
+    #[error("process {0} has not reported a result: see its log")]
     Late(u32),
 }
 

@@ -48,9 +48,7 @@ pub enum UpgradeError {
         cause: io::Error,
     },
     /// It ended before it said anything.
-    #[error(
-        "{program} ended at once ({how}): see what it wrote to the log; is it ekiden, and not older than upgrades?"
-    )]
+    #[error("{program} exited at once ({how}): see its log; is it an ekiden version that supports upgrades?")]
     Ended {
         /// Its path.
         program: String,
@@ -58,7 +56,7 @@ pub enum UpgradeError {
         how: String,
     },
     /// It ended later.
-    #[error("the new process ended before it served: see what it wrote to the log")]
+    #[error("the new process exited before it served: see its log")]
     Died,
     /// It said why it cannot.
     #[error("{0}")]
@@ -180,7 +178,7 @@ impl Successor {
     /// Who it is, and of which version.
     #[must_use]
     pub fn identity(&self) -> (u32, String) {
-        self.is.clone().expect("invariant: it has said who it is before it served")
+        self.is.clone().expect("invariant: the new process sends its identity before it serves")
     }
 
     /// From now on it is the relay. It hears of the end of this process by the channel, which is closed when this is dropped.

@@ -103,7 +103,7 @@ fn validate_packet_log(spec: &RunSpec, mistakes: &mut Vec<String>) {
         }
     }
     if !log.is_empty() && spec.lab.backend == Backend::Netem {
-        mistakes.push("workload.packet_log: with netem nobody sees packets".into());
+        mistakes.push("workload.packet_log: with netem the lab does not see packets".into());
     }
     if !log.is_empty() && spec.workload.protocol == Protocol::Share {
         mistakes.push("workload.packet_log: not where groups share a bottleneck".into());

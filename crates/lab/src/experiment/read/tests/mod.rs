@@ -177,7 +177,7 @@ fn packets_are_written_down_where_the_emulator_sees_them() {
     assert_eq!(errors_of(&logged("[\"near\", \"far\"]")), [perfect]);
     assert_eq!(errors_of(&logged("[\"wan\"]")), ["workload.packet_log: there is no link \"wan\""]);
     let netem = errors_of(&logged("[\"near\"]").replace("lab = 1", "lab = 1\nbackend = \"netem\""));
-    assert!(netem.contains(&"workload.packet_log: with netem nobody sees packets".to_owned()), "{netem:?}");
+    assert!(netem.contains(&"workload.packet_log: with netem the lab does not see packets".to_owned()), "{netem:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn with_path_choice(keys: &str) -> String {
     head.replace("program = \"dante\"", &format!("program = \"ekiden\"\nchain = [\"client\"]\n{keys}"))
 }
 
-fn is_valid_experiment(keys: &str) -> String {
+fn valid_experiment(keys: &str) -> String {
     let text = with_path_choice("relays = [\"relay\", \"server\"]\npath = \"auto\"");
     text.replace("file = \"1MB\"", keys)
 }
@@ -53,7 +53,7 @@ fn what_no_chooser_can_do_is_a_mistake() {
 
 #[test]
 fn things_happen_before_and_beside_transfers_at_times_of_the_lab() {
-    let text = is_valid_experiment(
+    let text = valid_experiment(
         "prime = { files = [\"10kB\"], time = \"3s\" }\nbegins = \"20s\"\ntime = { quick = \"5s\", full = \"9s\" }\n\
          arrivals = [{ file = \"20kB\", every = \"1s\" }]\nkill = [{ relay = \"relay\", at = \"24s\" }]",
     );
@@ -91,7 +91,7 @@ fn what_cannot_come_before_or_beside_transfers_is_a_mistake() {
         ("file = \"1kB\"\nagent = \"wget\"\ncap = \"1s\"".to_owned(), "cap: of blocks and of HTTP by curl only"),
     ];
     for (keys, wanted) in wrong {
-        let mistakes = errors_of(&is_valid_experiment(&keys));
+        let mistakes = errors_of(&valid_experiment(&keys));
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
 }

@@ -55,7 +55,7 @@ fn scan_lines(bytes: &[u8], start: Start) -> Result<Range<usize>, WireError> {
     let mut fields = 0;
     let mut in_start_line = start != Start::Nothing;
     loop {
-        let line = Line::read(&bytes[at..])?;
+        let line = FieldLine::read(&bytes[at..])?;
         match start {
             Start::RequestLine if in_start_line => line.check_request_line()?,
             Start::StatusLine if in_start_line => line.check_status_line()?,
@@ -75,12 +75,12 @@ fn scan_lines(bytes: &[u8], start: Start) -> Result<Range<usize>, WireError> {
 }
 
 /// A line without its CR LF; `complete` when that has arrived.
-struct Line<'a> {
+struct FieldLine<'a> {
     text: &'a [u8],
     complete: bool,
 }
 
-impl<'a> Line<'a> {
+impl<'a> FieldLine<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, WireError> {
         let end = bytes.iter().position(|byte| !is_text_byte(*byte)).unwrap_or(bytes.len());
         let complete = match bytes[end..] {

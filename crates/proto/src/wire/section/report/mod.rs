@@ -194,8 +194,8 @@ impl SectionReport {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, which is what is meant")]
-#[expect(clippy::cast_precision_loss, reason = "nobody sends 2^52 bytes in a second")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, as intended")]
+#[expect(clippy::cast_precision_loss, reason = "2^52 bytes in a second are out of range")]
 impl DirectionEstimate {
     fn write(&self, out: &mut Vec<u8>) {
         let EstimateSnapshot { rtt, loss, rate, at_least, window, segments } = self.snapshot;
