@@ -37,7 +37,7 @@ pub use cipher::RecordCipher;
 #[cfg(test)]
 pub(crate) use cipher::tests::{seals, sockets};
 pub use flow::{Endpoint, Flow, FlowError};
-pub use observer::{FlowObserver, Transfer};
+pub use observer::{FlowObserver, TransferMethod};
 pub use pipes::{PipeCounts, PipePool};
 pub use response_timer::Response;
 pub use stats::FlowStats;

@@ -7,7 +7,7 @@ use ekiden_proto::direction::Direction;
 
 /// How bytes crossed the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transfer {
+pub enum TransferMethod {
     /// Through a buffer of this process.
     Copied,
     /// Through a pipe, by splice(2).
@@ -17,7 +17,7 @@ pub enum Transfer {
 /// Observes the two flows of a session. Calls come from the session's thread, once for each write to a socket.
 pub trait FlowObserver: Debug {
     /// `bytes` were written to the socket of `direction`.
-    fn on_moved(&self, direction: Direction, bytes: u64, transfer: Transfer);
+    fn on_moved(&self, direction: Direction, bytes: u64, transfer: TransferMethod);
 
     /// The receiver of `direction` has room again, after `span` without.
     fn on_stall_end(&self, direction: Direction, span: Duration);
@@ -34,7 +34,7 @@ pub trait FlowObserver: Debug {
 
 /// Observes nothing.
 impl FlowObserver for () {
-    fn on_moved(&self, _: Direction, _: u64, _: Transfer) {}
+    fn on_moved(&self, _: Direction, _: u64, _: TransferMethod) {}
     fn on_stall_end(&self, _: Direction, _: Duration) {}
     fn on_queue_change(&self, _: Direction, _: i64) {}
     fn on_record_size(&self, _: Direction, _: usize) {}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ekiden_proto::direction::Direction;
 
 use crate::events::metrics::listeners::ListenerTotals;
-use crate::pump::{FlowObserver, Transfer};
+use crate::pump::{FlowObserver, TransferMethod};
 use crate::shaping::autotune::Tuner;
 use crate::shaping::fair_share::PacedSocket;
 
@@ -68,7 +68,7 @@ impl FlowTelemetry {
 }
 
 impl FlowObserver for FlowTelemetry {
-    fn on_moved(&self, direction: Direction, bytes: u64, transfer: Transfer) {
+    fn on_moved(&self, direction: Direction, bytes: u64, transfer: TransferMethod) {
         if let Some(socket) = &*self.section(direction).paced.borrow() {
             socket.record_bytes(bytes);
         }
@@ -77,10 +77,10 @@ impl FlowObserver for FlowTelemetry {
             section.tuner.borrow().iter().for_each(Tuner::on_bytes_moved);
         }
         let total = match (direction, transfer) {
-            (Direction::Down, Transfer::Copied) => &self.totals.down_copied,
-            (Direction::Down, Transfer::Spliced) => &self.totals.down_spliced,
-            (Direction::Up, Transfer::Copied) => &self.totals.up_copied,
-            (Direction::Up, Transfer::Spliced) => &self.totals.up_spliced,
+            (Direction::Down, TransferMethod::Copied) => &self.totals.down_copied,
+            (Direction::Down, TransferMethod::Spliced) => &self.totals.down_spliced,
+            (Direction::Up, TransferMethod::Copied) => &self.totals.up_copied,
+            (Direction::Up, TransferMethod::Spliced) => &self.totals.up_spliced,
         };
         total.inc_by(bytes);
     }

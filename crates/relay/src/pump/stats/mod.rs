@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ekiden_proto::direction::Direction;
 use ekiden_proto::limiting::FlowCounters;
 
-use super::observer::{FlowObserver, Transfer};
+use super::observer::{FlowObserver, TransferMethod};
 use super::response_timer::{Response, ResponseTimer};
 
 /// The counters of one session. A session never leaves its thread, so they are plain cells.
@@ -67,17 +67,17 @@ impl FlowStats {
 
     /// Records bytes that were written from a buffer.
     pub fn record_copied(&self, direction: Direction, bytes: usize) {
-        self.record_moved(direction, bytes as u64, Transfer::Copied);
+        self.record_moved(direction, bytes as u64, TransferMethod::Copied);
     }
 
     /// Records bytes that were written from a pipe.
     pub fn record_spliced(&self, direction: Direction, bytes: usize) {
-        self.record_moved(direction, bytes as u64, Transfer::Spliced);
+        self.record_moved(direction, bytes as u64, TransferMethod::Spliced);
         let one_way = self.direction(direction);
         one_way.spliced.set(one_way.spliced.get() + bytes as u64);
     }
 
-    fn record_moved(&self, direction: Direction, bytes: u64, transfer: Transfer) {
+    fn record_moved(&self, direction: Direction, bytes: u64, transfer: TransferMethod) {
         let one_way = self.direction(direction);
         one_way.moved(bytes);
         one_way.on_wait(self.response_timer.on_bytes(direction, bytes));
