@@ -1,7 +1,8 @@
-//! From an encrypted section to a plain stream: for what cannot be done on records, as asking the next hop by its own
-//! protocol, or HTTP and FTP requests.
+//! Bridges an encrypted section to a plain stream, for protocols that cannot work on records: requests to the next hop,
+//! HTTP and FTP.
 //!
-//! A pair of loopback connections and a pump between. It costs a copy; tunnels, which move most bytes, do not come here.
+//! A bridge is a pair of loopback connections with a pump in between. It costs one copy; tunnels, which move most
+//! bytes, need no bridge.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -18,30 +19,31 @@ use tokio::sync::oneshot;
 use super::{DialError, Dialled, OpenedSession};
 use crate::pump::{self, Endpoint, FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams};
 
-/// The session that uses the stream has deadlines of its own; this one is for when it has forgotten it.
+/// Bound for bridges whose session has gone; sessions have deadlines of their own.
 const BRIDGE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// The answer to OPEN: how long each relay took, or why the path does not stand.
 pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<Vec<Duration>, DialError>>>>;
 
-/// A section whose bytes are as they are, for whoever speaks a protocol on it.
+/// A section with plain bytes.
 pub struct PlainSection {
-    /// Where to speak.
+    /// The stream to use.
     pub stream: Rc<TcpStream>,
-    /// The section itself, where the stream is only a bridge to it.
+    /// The section itself, if the stream is a bridge.
     pub section: Rc<TcpStream>,
-    /// What the section is connected to.
+    /// The peer of the section.
     pub server: ServerAddr,
     /// The name of the session on the relays.
     pub trace: Option<TraceId>,
-    /// What has to be awaited before the first byte is read.
+    /// The outstanding answer to OPEN, to await before the first read.
     pub answer: Option<AnswerFuture>,
 }
 
-/// Makes the section one for bytes as they are, and does not wait for the answer.
+/// Makes a plain stream of a section, without waiting for the answer to OPEN.
 ///
 /// # Errors
-/// There are no descriptors left.
+///
+/// No descriptors are left.
 pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
     let trace = dialled.trace();
     let Dialled { stream, server, opened } = dialled;
@@ -62,10 +64,11 @@ pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
     Ok(PlainSection { stream, section, server, trace, answer })
 }
 
-/// The same for whoever wants to own the stream, and knows that the path stands when this is done.
+/// As [`into_plain`], but waits for the answer and returns an owned stream.
 ///
 /// # Errors
-/// The answer's cause; or there are no descriptors left.
+///
+/// The cause in the answer, or no descriptors are left.
 pub async fn into_owned_stream(dialled: Dialled) -> Result<(TcpStream, ServerAddr), DialError> {
     let PlainSection { stream, section, server, answer, .. } = into_plain(dialled).await?;
     drop(section);
@@ -83,7 +86,7 @@ async fn bridge(section: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(Tc
         let opening: PendingAnswer<'_, DialError> = Box::pin(async {
             let answer = opened.opening.wait_answer(&section, &opened.cipher).await;
             let stands = answer.clone().map(drop);
-            // Whoever does not wait for it any more has closed the other end, which the pump sees.
+            // A dropped receiver has closed the other end, which the pump detects.
             let _ = told.send(answer);
             stands
         });
@@ -101,13 +104,13 @@ async fn bridge(section: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(Tc
     Ok((near, Box::pin(answer)))
 }
 
-/// Two ends of one loopback connection.
+/// Both ends of one loopback connection.
 async fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let near = TcpStream::connect(listener.local_addr()?).await?;
     loop {
         let (far, address) = listener.accept().await?;
-        // Anybody on this host may have been faster.
+        // Another process of this host may have connected first.
         if address == near.local_addr()? {
             near.set_nodelay(true)?;
             far.set_nodelay(true)?;

@@ -1,4 +1,4 @@
-//! A dial that failed: why, and whose fault it is.
+//! Errors of dialling: the cause, and the hop at fault.
 
 use ekiden_proto::cause::Cause;
 use ekiden_proto::wire::section::OpenFailure;
@@ -6,15 +6,15 @@ use ekiden_proto::wire::section::OpenFailure;
 /// A dial that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DialError {
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// The hop that failed, where it was not the target itself.
+    /// The failed hop; `None` if the target failed.
     pub hop: Option<String>,
-    /// The relay that found out, where that was not this one.
+    /// The relay that detected the failure; `None` if this relay did.
     pub teller: Option<FailingRelay>,
     /// Whether the first hop of the path could not be used at all, so that nothing has gone that way.
     pub first_hop_down: bool,
-    /// More, in words.
+    /// Details for the log.
     pub remark: Option<String>,
     /// Whether only our own log may have the cause. Clients and other relays get `name_not_found`.
     pub is_concealed: bool,
@@ -23,9 +23,9 @@ pub struct DialError {
 /// A relay further along that says why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailingRelay {
-    /// 0 for the next one, 1 for the one behind it, ...
+    /// 0 for the next relay, 1 for the relay behind it, and so on.
     pub place: u8,
-    /// Its name.
+    /// Name of the relay.
     pub name: String,
 }
 
@@ -66,13 +66,13 @@ impl DialError {
         self.teller.is_none() && self.cause == Cause::Reset
     }
 
-    /// Whether it said nothing at all.
+    /// Whether the next hop did not answer in time.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         self.teller.is_none() && self.cause == Cause::TimedOut
     }
 
-    /// What a hop says of its target is the fault of `next` where that target is the next hop.
+    /// Blames `next` for a failure that a hop reports of its target, if `next` is that target.
     #[must_use]
     pub fn blame_next_hop(self, next: impl ToString) -> Self {
         let is_of_target = matches!(
@@ -88,7 +88,7 @@ impl DialError {
         Self { hop, ..self }
     }
 
-    /// What the client is told: a hop that cannot be reached must not look like a target that cannot.
+    /// The cause for the client: an unreachable hop must not look like an unreachable target.
     #[must_use]
     pub fn cause_for_client(&self) -> Cause {
         match (&self.hop, self.reported_cause()) {
@@ -100,7 +100,7 @@ impl DialError {
         }
     }
 
-    /// The same in a sentence; it says which hop failed where the client may know our hops.
+    /// The cause in a sentence, with the name of the failed hop if the client may know it.
     #[must_use]
     pub fn message(&self, names_hops: bool) -> String {
         let cause = self.reported_cause();
@@ -108,13 +108,13 @@ impl DialError {
         if !names_hops {
             return format!("A hop of this relay's path {}.", cause.hop_predicate());
         }
-        // The remark says why a relay refuses (an unknown or a wrong key), or what an HTTP proxy says.
+        // The remark has the reason of a relay's refusal (an unknown or a wrong key) or the words of an HTTP proxy.
         let has_words = matches!(cause, Cause::DeniedByHop | Cause::HopFailed);
         let words = self.remark.as_deref().filter(|_| has_words);
         format!("The hop {hop} {}.", words.unwrap_or(cause.hop_predicate()))
     }
 
-    /// What the relay before us is told.
+    /// The failure for the previous relay.
     #[must_use]
     pub fn open_failure(&self) -> OpenFailure {
         let relay = self.teller.as_ref().map_or(0, |teller| teller.place.saturating_add(1));
@@ -125,7 +125,7 @@ impl DialError {
         if self.is_concealed { Cause::NameNotFound } else { self.cause }
     }
 
-    /// Who and more, for the log.
+    /// The failing relay and the remark, for the log.
     #[must_use]
     pub fn detail(&self) -> Option<String> {
         let hop = self.hop.as_ref().map(|hop| format!("hop {hop}"));

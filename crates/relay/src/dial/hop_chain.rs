@@ -17,7 +17,7 @@ use super::{DialError, Dialled, Dialler, OpenedSession, into_owned_stream, proxy
 use crate::config::{Hop, HopKind, Peering};
 use crate::pump::RecordCipher;
 
-/// A line of hops that grows one by one.
+/// A chain of hops that grows hop by hop.
 pub(super) struct HopChain<'a> {
     dialler: &'a Dialler<'a>,
     open_params: &'a OpenParams,
@@ -29,8 +29,8 @@ impl<'a> HopChain<'a> {
         Self { dialler, open_params, deadline: dialler.deadline() }
     }
 
-    /// Opens the first hop and has it, and each one behind it, go on to the next. Relays that follow each other are one
-    /// step: the first gets the keys of the others.
+    /// Opens the first hop and extends the chain through each further hop. Consecutive relays are one step: the first
+    /// relay gets the keys of the others.
     pub(super) async fn extend(
         &self,
         hops: &[Arc<Hop>],
@@ -89,7 +89,7 @@ impl<'a> HopChain<'a> {
         Ok(Dialled { stream, server, opened: None })
     }
 
-    /// A connection on which a session can be opened: one that waits for it, or a new one.
+    /// A connection on which a session can be opened: a ready one from the pool, or a new one.
     async fn ready_connection(
         &self,
         reached: Option<Dialled>,
@@ -154,13 +154,13 @@ impl RelayRun<'_> {
         self.group.iter().map(|hop| hop.name.clone()).collect()
     }
 
-    /// Whoever wants encryption to a relay wants it on the whole way there.
+    /// Whether any relay of the run requires encryption, which then holds for all sections up to it.
     fn requires_encryption(&self) -> bool {
         self.peering.encrypt || self.peerings().any(|peering| peering.encrypt)
     }
 }
 
-/// What a hop says of the target is the target's fault; the rest is the hop's.
+/// Whether a reported cause concerns the hop itself and not its target.
 fn hop_at_fault(hop: &Hop, cause: Cause) -> Option<String> {
     let own = matches!(cause, Cause::DeniedByHop | Cause::HopProtocol | Cause::HopFailed | Cause::Reset);
     own.then(|| hop.to_string())

@@ -1,8 +1,7 @@
-//! Dialling: from a target and a path to a connected section, or to the true cause why not.
+//! Dialling: connects to a target by a path, or reports the true cause of the failure.
 //!
-//! A dialled stream is clean: everything up to the end of the last hop's answer has been read and not a byte more, so
-//! whoever gets it needs no leftover buffer. Only the answer to OPEN may be outstanding: then the session's first bytes
-//! go before it comes.
+//! A dialled stream is clean: the last hop's answer has been read to its end, and no byte after it, so no leftover
+//! buffer is needed. Only the answer to OPEN may be outstanding; the session's first bytes are sent before it arrives.
 
 mod bridge;
 mod error;
@@ -52,9 +51,9 @@ pub const MAX_UNSENT_LANE: u32 = 16 * 1024;
 pub struct Dialled {
     /// The connection.
     pub stream: TcpStream,
-    /// What it is connected to: the target itself, or the first hop.
+    /// The address of the target or of the first hop.
     pub server: ServerAddr,
-    /// The session that was opened on it, where the last hop is a relay: its answer is still to come.
+    /// The session opened on the connection, if the last hop is a relay; its answer is outstanding.
     pub opened: Option<OpenedSession>,
 }
 
@@ -63,26 +62,26 @@ pub struct Dialled {
 pub struct OpenedSession {
     /// The answer to wait for.
     pub opening: SentOpen,
-    /// The keys; they are large, and who needs them only for the answer gives them away after it.
+    /// The cipher. It is large, so it is dropped after the answer unless the session's bytes are in records.
     pub cipher: Rc<RecordCipher>,
     /// Whether the session's bytes are in records.
     pub encrypt: bool,
 }
 
 impl OpenedSession {
-    /// The keys of the session's bytes, where those are in records.
+    /// The cipher of the session's bytes, if they are in records.
     #[must_use]
     pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
         self.encrypt.then(|| Rc::clone(&self.cipher))
     }
 }
 
-/// What dialling needs from its surroundings.
+/// The resources and rules that dialling needs.
 #[derive(Clone, Copy)]
 pub struct Dialler<'a> {
     /// The marks of our packets, where rules look for them.
     pub marks: Option<Marks>,
-    /// The client whose address targets are to see, instead of ours.
+    /// The client whose address is kept as the source address.
     pub source: Option<ClientAddr>,
     /// The resolver.
     pub names: &'a Resolver,
@@ -123,7 +122,8 @@ impl Dialler<'_> {
             return Err(Cause::Unreachable.into());
         }
         let dialled = HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, &Purpose::Datagrams).await?;
-        // A lane keeps nothing back for long, and so the kernel must not. Who cannot be told has no such queue.
+        // A lane drops late packets, so the kernel must not queue many bytes. A socket without this option has no such
+        // queue.
         let _ = set_notsent_lowat(dialled.stream.as_fd(), MAX_UNSENT_LANE);
         Ok(dialled)
     }
@@ -169,7 +169,7 @@ impl Dialler<'_> {
 
     async fn open_target(&self, target: &Target, profile: &Profile) -> Result<Dialled, DialError> {
         let is_name = matches!(target.host, Host::Name(_));
-        // A name on the deny list is not even looked up; the rest is judged by the addresses it turns out to have.
+        // A name on the deny list is not looked up. Other rules apply to the addresses of the name.
         if is_name && self.rules.judge(&target.host, None, target.port) == Err(Denied::Listed) {
             return Err(Cause::Denied.into());
         }
@@ -205,13 +205,15 @@ impl Dialled {
         self.opened.as_ref().is_some_and(|opened| opened.opening.pool.is_some())
     }
 
-    /// Waits for the answer, where there is one to wait for, and says how long each relay took.
+    /// Waits for an outstanding answer and returns the setup time of each relay.
     ///
     /// # Errors
-    /// The true cause, and the relay that said so.
+    ///
+    /// The true cause, and the relay that reported it.
     pub async fn wait_answer(&self) -> Result<Vec<Duration>, DialError> {
         let Some(opened) = &self.opened else { return Ok(Vec::new()) };
-        // A relay is told when nobody waits any longer: it would go on, with the client's own address where it keeps that.
+        // A dropped dial resets the connection; otherwise the relay would continue, with the client's own address if it
+        // keeps that.
         pump::abort(&self.stream);
         let times = opened.opening.wait_answer(&self.stream, &opened.cipher).await?;
         pump::cancel_abort(&self.stream);

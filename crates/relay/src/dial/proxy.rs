@@ -1,5 +1,5 @@
-//! Asking a hop to connect onward: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT (RFC 9110, 9.3.6). Reads exactly the hop's
-//! answer, never a byte of what the target sends behind it.
+//! Requests to proxies: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT (RFC 9110, 9.3.6). Reads the proxy's answer to its
+//! end, and no byte of the target behind it.
 
 use std::io::{self, Read};
 
@@ -20,7 +20,7 @@ const MAX_HEAD: usize = 16 * 1024;
 pub struct HopRefusal {
     /// The cause that the hop gave, or the failure of the hop itself.
     pub cause: Cause,
-    /// Its own words, where it has some.
+    /// The explanation of the proxy, if there was one.
     pub remark: Option<String>,
 }
 
@@ -30,10 +30,11 @@ impl From<Cause> for HopRefusal {
     }
 }
 
-/// Asks `hop`, at the other end of `stream`, for a connection to `next`.
+/// Requests a connection to `next` from the proxy `hop` at the other end of `stream`.
 ///
 /// # Errors
-/// Why it did not.
+///
+/// Why the proxy did not connect.
 pub async fn request_connect(stream: &mut TcpStream, hop: &Hop, next: &Target) -> Result<(), HopRefusal> {
     match &hop.kind {
         HopKind::Socks5(credentials) => Ok(connect_socks5(stream, credentials.as_ref(), next).await?),
@@ -132,15 +133,15 @@ async fn connect_http(
     }
 }
 
-/// Why an HTTP proxy did not connect. Its words count where the cause says nothing.
+/// Why an HTTP proxy did not connect. The words of its answer matter where the status is not specific.
 fn http_refusal(answer: &ResponseHead) -> HopRefusal {
     let cause = connect::cause_of(answer.status, &answer.headers);
     let details = connect::refusal_details(&answer.headers).filter(|_| cause == Cause::HopFailed);
     HopRefusal { cause, remark: details.map(|details| format!("could not connect, and says: {details}")) }
 }
 
-/// Appends to `head` what has arrived, up to and with the next blank line. The bytes behind it stay in the socket:
-/// a server that speaks first is heard by whoever gets the stream.
+/// Appends to `head` the bytes up to and including the next blank line. Bytes behind it stay in the socket, for a
+/// server that speaks first.
 async fn read_head(stream: &mut TcpStream, head: &mut Vec<u8>) -> Result<(), Cause> {
     let mut seen = [0; 2048];
     let peeked = stream.peek(&mut seen).await.map_err(|error| io_cause(&error))?;

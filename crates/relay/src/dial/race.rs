@@ -1,7 +1,7 @@
-//! Happy Eyeballs, version 2 (RFC 8305): both address families are looked up at once, attempts are started one after
-//! the other without waiting for those before to fail, and the first connection wins.
+//! Happy Eyeballs, version 2 (RFC 8305): both address families are looked up in parallel, attempts start one after the
+//! other without waiting for earlier ones to fail, and the first connection wins.
 //!
-//! Generic over what is opened, so that it is tested in virtual time without a socket.
+//! The code is generic over the connection, so tests run in virtual time without a socket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -74,7 +74,7 @@ pub async fn race<T>(
 
 type ConnectAttempt<'a, T> = Pin<Box<dyn Future<Output = (SocketAddr, io::Result<T>)> + 'a>>;
 
-/// Waits for `start`; one that has come costs nothing, where the timer would round it up to the next millisecond.
+/// Waits until `start`. A past instant returns at once, where the timer would round up to the next millisecond.
 async fn wait_until(start: Instant) {
     if start > Instant::now() {
         sleep_until(start).await;
@@ -107,7 +107,7 @@ async fn next_answer(lookup: &mut Option<FamilyLookup<'_>>) -> Result<Vec<IpAddr
     }
 }
 
-/// The addresses still to be tried, and what went wrong so far.
+/// Addresses to try, and the most informative cause so far.
 #[derive(Default)]
 struct AddressQueue {
     v6: VecDeque<IpAddr>,
@@ -163,7 +163,7 @@ impl AddressQueue {
     }
 }
 
-/// How much a cause says about the target; that a name has no address of one family says the least.
+/// How informative a cause is; a missing address of one family is the least informative.
 fn cause_rank(cause: Cause) -> u8 {
     match cause {
         Cause::NameNotFound => 0,

@@ -12,15 +12,15 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::rr::{RData, RecordType};
 use tokio::time::timeout;
 
-/// A lookup under way: one future for each address family.
+/// A running lookup: one future for each address family.
 pub struct Lookup<'a> {
-    /// AAAA.
+    /// The AAAA records.
     pub v6: FamilyLookup<'a>,
-    /// A.
+    /// The A records.
     pub v4: FamilyLookup<'a>,
 }
 
-/// The addresses of one family, or why there are none.
+/// The addresses of one family, or the cause of the failure.
 pub type FamilyLookup<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, Cause>> + 'a>>;
 
 /// The resolver of one worker thread.
@@ -29,7 +29,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Asks `servers`, or those of the system when there are none.
+    /// A resolver that queries `servers`, or the system's name servers if the list is empty.
     #[must_use]
     pub fn new(servers: &[SocketAddr]) -> Self {
         let builder = if servers.is_empty() {
@@ -55,7 +55,7 @@ impl Resolver {
     }
 
     async fn query(&self, name: &str, family: RecordType) -> Result<Vec<IpAddr>, Cause> {
-        // RFC 6761, 6.3: localhost never leaves the host, whatever the hosts file says.
+        // RFC 6761, 6.3: queries for localhost never leave the host, regardless of the hosts file.
         if name == "localhost" || name.ends_with(".localhost") {
             return Ok(match family {
                 RecordType::AAAA => vec![IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])],

@@ -1,4 +1,4 @@
-//! Calling another relay: the handshake that makes a connection ready, OPEN, and the answer to it.
+//! Connections to other relays: the handshake, OPEN, and its answer.
 
 use std::cell::OnceCell;
 use std::io;
@@ -30,8 +30,8 @@ use crate::pool::Pools;
 use crate::pump::RecordCipher;
 use crate::rules::Marks;
 
-/// How much longer than our own deadline an answer may take: the relays on the path have deadlines too, began a little
-/// later, and know better why it took so long.
+/// Extra time for an answer beyond the own deadline: the relays on the path started their deadlines later and know the
+/// cause of a timeout better.
 const ANSWER_GRACE: Duration = Duration::from_secs(2);
 
 /// A connection to a relay on which both sides know each other, and no session has begun.
@@ -39,34 +39,35 @@ const ANSWER_GRACE: Duration = Duration::from_secs(2);
 pub struct ReadyConnection {
     /// The connection.
     pub stream: TcpStream,
-    /// Its address.
+    /// The peer's address.
     pub server: ServerAddr,
-    /// What the handshake has brought.
+    /// The keys of the handshake.
     pub transport: TransportKeys,
-    /// Whether it had been made before it was needed.
+    /// Whether the connection came from the pool.
     pub waited: bool,
 }
 
-/// What a session takes along from relay to relay.
+/// The parameters of a session that relays pass on.
 #[derive(Debug, Clone)]
 pub struct OpenParams {
-    /// Its name on all of them, where it has one already.
+    /// The trace id, if one was assigned.
     pub trace: Option<TraceId>,
-    /// Whose it is.
+    /// The client.
     pub client: ClientAddr,
     /// Whether the client was told "connected" already.
     pub early: bool,
-    /// Whether it has been encrypted so far, and so has to stay.
+    /// Whether the session was encrypted so far, and must stay encrypted.
     pub encrypt: bool,
-    /// Through how many relays more it may go.
+    /// Remaining hops.
     pub hops_left: u8,
 }
 
-/// Connects to a relay and shakes hands with it, the short way if it is `known` from before; `marks` are those of our
-/// packets, where rules look for them.
+/// Connects to a relay and performs the handshake, the short one if `known` has a ticket. `marks` are set on the
+/// relay's own packets for the rules.
 ///
 /// # Errors
-/// The cause, the hop, and that it is the first one that failed.
+///
+/// The cause and the hop, which is the first one that failed.
 pub async fn prepare(
     hop: &Hop,
     peering: &Peering,
@@ -86,16 +87,17 @@ pub async fn prepare(
         if let Ok(transport) = exchange_hello(&mut stream, hop, begun, deadline).await {
             return Ok(ReadyConnection { stream, server, transport, waited: false });
         }
-        // It may have restarted, and forgotten us.
+        // The relay may have restarted and lost the ticket.
         (stream, server) = connect().await?;
     }
     let transport = handshake(&mut stream, hop, peering, deadline).await.map_err(down)?;
     Ok(ReadyConnection { stream, server, transport, waited: false })
 }
 
-/// Finds out whether the other side is the relay it should be, and shows it who we are.
+/// Authenticates both sides within the deadline.
 ///
 /// # Errors
+///
 /// The cause and the hop.
 pub async fn handshake(
     stream: &mut TcpStream,
@@ -125,11 +127,11 @@ async fn exchange_hello(
 /// Why there was no handshake.
 #[derive(Debug)]
 pub enum PeerHandshakeError {
-    /// The connection broke.
+    /// The connection failed.
     Io(io::Error),
-    /// What came was no hello.
+    /// The bytes are no hello.
     Wire(WireError),
-    /// It came to nothing.
+    /// The handshake was rejected.
     Handshake(HandshakeError),
 }
 
@@ -148,10 +150,11 @@ impl PeerHandshakeError {
     }
 }
 
-/// Reads a hello. Nothing can follow it before it has been answered.
+/// Reads a hello. No byte can follow it before it is answered.
 ///
 /// # Errors
-/// The connection broke, or what came was none.
+///
+/// The connection failed, or the bytes are no hello.
 pub async fn read_hello(stream: &mut TcpStream) -> Result<Hello, PeerHandshakeError> {
     let mut bytes = Vec::with_capacity(Hello::HEADER_LENGTH + MAX_MESSAGE);
     loop {
@@ -176,31 +179,32 @@ pub struct SentOpen {
     pub trace: TraceId,
     /// The relay that was asked.
     pub hop: Arc<Hop>,
-    /// The names of the relays behind it, as far as they are known.
+    /// The names of the relays behind the next one, as far as known.
     pub beyond: Vec<Box<str>>,
-    /// Until when it has to answer.
+    /// The deadline of the answer.
     pub deadline: Instant,
-    /// Where the connection came from, if it had waited: the others there may be as dead as this one.
+    /// The pool of the connection: if the connection turns out dead, others in the pool may be dead too.
     pub pool: Option<Arc<Pools>>,
-    /// What it answered, once that has been read.
+    /// The setup times in the answer, after it was read.
     pub answered: OnceCell<Vec<Duration>>,
 }
 
-/// Where a session is to go, as OPEN says it.
+/// The destination of a session in OPEN.
 #[derive(Debug)]
 pub struct OpenTarget {
-    /// The relays behind the one that is asked.
+    /// The relays behind the next one.
     pub path: Vec<PublicKey>,
-    /// What the last of them is to do.
+    /// The task of the last relay.
     pub purpose: Purpose,
     /// Whether the session's bytes are in records.
     pub encrypt: bool,
 }
 
-/// Sends OPEN. What is written next is the session's.
+/// Sends OPEN. The session's bytes follow.
 ///
 /// # Errors
-/// The connection is broken.
+///
+/// The connection failed.
 pub async fn open(
     stream: &mut TcpStream,
     cipher: &RecordCipher,
@@ -221,20 +225,21 @@ pub async fn open(
 }
 
 impl SentOpen {
-    /// Waits for the answer, and says how long each relay took, the nearest first. It may be asked again.
+    /// Waits for the answer and returns the setup times, the nearest relay first. Later calls return them again.
     ///
     /// # Errors
-    /// The true cause and who says so.
+    ///
+    /// The true cause and the relay that reported it.
     pub async fn wait_answer(&self, stream: &TcpStream, cipher: &RecordCipher) -> Result<Vec<Duration>, DialError> {
         if let Some(times) = self.answered.get() {
             return Ok(times.clone());
         }
         let answer = self.read_answer(stream, cipher).await;
         if let Ok(times) = &answer {
-            // Nobody else waits for it.
+            // There is one reader, so the cell is empty.
             let _ = self.answered.set(times.clone());
         }
-        // A relay that has acknowledged OPEN is alive, and only waits for somebody else.
+        // A relay that has acknowledged OPEN is alive and waits for another one.
         let heard = || unacknowledged(stream.as_fd()).is_ok_and(|bytes| bytes == 0);
         if let (Some(pool), Err(error)) = (&self.pool, &answer)
             && (error.is_disconnect() || error.is_timeout() && !heard())

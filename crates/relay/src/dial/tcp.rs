@@ -1,4 +1,4 @@
-//! One TCP connection: to an address, or to whichever address of a name answers first.
+//! One TCP connection: to an address, or to the first address of a name that answers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,16 +18,16 @@ use super::{Resolver, race};
 use crate::config::congestion::CongestionControls;
 use crate::rules::Marks;
 
-/// What a socket is that is about to connect.
+/// The settings of a socket that is about to connect.
 #[derive(Debug, Clone, Copy)]
 pub struct OutgoingSocket<'a> {
-    /// Its TCP settings.
+    /// The TCP profile.
     pub profile: &'a Profile,
     /// The congestion controls that profiles ask for.
     pub congestion: &'a CongestionControls,
     /// The marks of our packets, where rules look for them.
     pub marks: Option<Marks>,
-    /// The client whose address it has, instead of ours.
+    /// The client whose address is the source address, instead of the relay's own.
     pub source: Option<ClientAddr>,
 }
 
@@ -67,11 +67,11 @@ fn half_until(deadline: Instant) -> Duration {
 
 async fn connect_one(address: SocketAddr, outgoing: OutgoingSocket<'_>) -> io::Result<TcpStream> {
     let source = outgoing.source.map(|client| client.0).filter(|client| client.is_ipv4() == address.is_ipv4());
-    // What this host's own programs answer would go to the client itself.
+    // Answers of this host's own programs would go to the client itself, so the relay's address is the source.
     let source = source.filter(|_| !is_local(address.ip()).unwrap_or(false));
     let Some(source) = source else { return connect(address, outgoing, None).await };
     match connect(address, outgoing, Some(source)).await {
-        // The client has used that port for this server a moment ago, and it is not free yet.
+        // The client used this port for this server a moment ago, and it is not yet free.
         Err(error) if matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse) => {
             connect(address, outgoing, Some(SocketAddr::new(source.ip(), 0))).await
         }
@@ -92,7 +92,7 @@ async fn connect(
     outgoing.congestion.apply(socket.as_fd(), outgoing.profile, SocketRole::Dialer);
     if let Some(source) = source {
         set_transparent(socket.as_fd())?;
-        // One client may have the same port for several servers.
+        // A client may use one port for several servers.
         socket.set_reuse_address(true)?;
         sockopt::bind_address_no_port(socket.as_fd())?;
         socket.bind(&source.into())?;

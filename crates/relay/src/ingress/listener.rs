@@ -25,7 +25,7 @@ use crate::session::{self, Origin, Session};
 /// How long accepting pauses when accept(2) has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// One way in, on one thread, under one configuration.
+/// A listener on one thread, under one configuration.
 pub struct ListenerContext {
     /// The thread that the listener accepts on.
     pub thread: Rc<ThreadContext>,
@@ -81,12 +81,12 @@ impl ListenerContext {
         &self.names
     }
 
-    /// Tells the operator.
+    /// Emits a warning to the operator.
     pub fn warn(&self, message: String) {
         self.shared().events.emit(&Event::Warning { message });
     }
 
-    /// Waits until there is a place for one more session.
+    /// Waits until the relay is below its session limit.
     pub async fn wait_for_place(&self) {
         let (admission, most) = (&self.shared().admission, self.budget.sessions);
         if !self.gated && admission.sessions() >= most {
@@ -106,7 +106,7 @@ impl ListenerContext {
         AcceptPause { context: self }
     }
 
-    /// Takes a connection: a client's is a session at once, a relay's when it opens one.
+    /// Admits a connection: a client's connection becomes a session at once, a relay's connection when OPEN arrives.
     pub fn admit(self: &Rc<Self>, client: TcpStream, address: SocketAddr) {
         let address = ClientAddr(canonical(address));
         if self.listener.kind.is_transparent() {
@@ -129,7 +129,7 @@ impl ListenerContext {
         }
     }
 
-    /// Takes a connection of a client, unless the client has all its places.
+    /// Admits the connection of a client, unless the client has used up its places.
     fn admit_client(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Origin) {
         let most = self.config.limits.sessions_per_client;
         match self.shared().admission.enter_client(Client::Address(address.0.ip()), most) {
@@ -141,7 +141,7 @@ impl ListenerContext {
         }
     }
 
-    /// Takes a connection that the rules have caught; if the gate has let it in, it has a place already.
+    /// Admits an intercepted connection. If the gate has let its first packet in, the connection already has a place.
     fn admit_intercepted(self: &Rc<Self>, client: TcpStream, address: ClientAddr) {
         let ends = transparent::four_tuple(self, &client, address);
         match ends.and_then(|ends| self.shared().pending_connections.accept(ends)) {
@@ -165,10 +165,11 @@ impl ListenerContext {
         permit.ok_or("client_limit")?.try_enter(self.budget.sessions).map_err(|_| "session_limit")
     }
 
-    /// Takes a place for a session whose connection has been accepted before. While all places are taken it waits for one.
+    /// Takes a place for a session whose connection was accepted earlier, and waits while all places are taken.
     ///
     /// # Errors
-    /// The client has all its places, or none became free within `timeouts.connect` or before the relay drains.
+    ///
+    /// The client has used up its places, or no place became free within `timeouts.connect` or before the relay drains.
     pub async fn admit_later(&self, client: Client) -> Result<SessionPermit, EndReason> {
         let most = self.config.limits.sessions_per_client;
         let permit = self.shared().admission.enter_client(client, most).ok_or(EndReason::ClientLimit)?;
@@ -179,7 +180,7 @@ impl ListenerContext {
         }
     }
 
-    /// Begins a session.
+    /// Starts a session on this thread.
     pub fn start_session(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Origin, permit: SessionPermit) {
         let session = Session::open(Rc::clone(self), client, address, came, Some(permit));
         tokio::task::spawn_local(session::run(session));
@@ -199,7 +200,7 @@ impl ListenerContext {
     }
 }
 
-/// A pause in accepting. Its end is an event, also where the wait is given up.
+/// A pause in accepting. Its end is an event, also after a cancelled wait.
 struct AcceptPause<'a> {
     context: &'a ListenerContext,
 }

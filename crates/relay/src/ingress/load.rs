@@ -1,15 +1,15 @@
-//! How much of a processor a worker's thread wants, and how much of it that it gets.
+//! The processor time that a thread uses, and the time that it waits for a processor.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use ekiden_sys::thread::{SchedStats, sched_stats};
 
-/// That of one thread, as it was between two looks.
+/// The load of one thread between the last two samples.
 #[derive(Debug, Default)]
 pub struct Load {
     before: Cell<Option<(Instant, SchedStats)>>,
-    /// Shares of the time: on a processor, and waiting for one.
+    /// Shares of the time: running, and waiting for a processor.
     ran: Cell<f64>,
     queued: Cell<f64>,
 }
@@ -32,7 +32,7 @@ impl Load {
         span.mul_f64(self.ran.get())
     }
 
-    /// The part in which it waited for a processor.
+    /// The part of `span` in which the thread waited for a processor.
     #[must_use]
     pub fn wait_time(&self, span: Duration) -> Duration {
         span.mul_f64(self.queued.get())

@@ -1,8 +1,8 @@
-//! Relays that come in: the handshake, the wait until a session is opened, and what is told to the relay before us.
+//! Connections of relays: the handshake, the wait for OPEN, and the answers to the previous relay.
 //!
-//! A connection becomes a session when OPEN arrives. Before that the connection is unproven: its hello may be a replay. An
-//! unproven connection has a place of its own kind, lives no longer than a ready connection is kept, and is evicted when
-//! there are too many.
+//! A connection becomes a session when OPEN arrives. Before that the connection is unproven: its hello may be a replay.
+//! An unproven connection has a place of its own kind, lives no longer than a ready connection is kept, and is evicted
+//! when there are too many.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,20 +29,21 @@ use crate::path::estimates::report_server;
 use crate::pump::RecordCipher;
 use crate::session::{Origin, Session};
 
-/// A session as the relay before us has opened it.
+/// An OPEN from the previous relay.
 #[derive(Debug)]
 pub struct IncomingOpen {
-    /// What it wants.
+    /// The message.
     pub open: Open,
-    /// Which relay has sent it, where the listener knows its peers.
+    /// The relay that sent the message, if the listener knows its peers.
     pub peer: Option<Arc<Peer>>,
     key: PublicKey,
-    /// Until the answer has been made; the pump holds on to it where it goes on with records.
+    /// The cipher of the section. The pump keeps it if the session's bytes are in records; otherwise it goes after the
+    /// answer.
     cipher: RefCell<Option<Rc<RecordCipher>>>,
     at: Instant,
 }
 
-/// Takes a connection from its first byte to the beginning of a session, or to its end.
+/// Serves a connection from its first byte to the start of a session, or to its end.
 pub async fn serve_connection(
     context: Rc<ListenerContext>,
     mut stream: TcpStream,
@@ -59,14 +60,15 @@ pub async fn serve_connection(
             Some(_permit) => start_session(&context, incoming_open, (stream, address)).await,
             None => context.shared().events.metrics.record_section_evicted(&context.listener.name),
         },
-        // It was closed before a session needed it.
+        // The relay closed the connection before a session needed it.
         Some(Ok(None)) => {}
         Some(Err(stopped)) => context.reject(stream, address, Origin::Itself, stopped),
         None => context.shared().events.metrics.record_section_evicted(&context.listener.name),
     }
 }
 
-/// Reads a connection up to OPEN, which proves that the relay has its private key. `None` where the connection ends before.
+/// Reads a connection up to OPEN, which proves that the relay has its private key. `None` if the connection ends
+/// before.
 async fn read_until_open(
     context: &ListenerContext,
     stream: &mut TcpStream,
@@ -97,7 +99,7 @@ async fn shake_hands(
     let (responder, key, ours) = match identify(context, &hello, now) {
         Ok(known) => known,
         Err((why, detail)) => {
-            // Whoever does not wait for it goes without.
+            // A relay that does not read the refusal loses it.
             let _ = stream.write_all(&write_refusal(Versions::SUPPORTED, why)).await;
             return Err((refusal_reason(why), detail));
         }
@@ -114,7 +116,7 @@ fn identify(
     hello: &Hello,
     now: Duration,
 ) -> Result<(NoiseResponder, PublicKey, PublicKey), (Refusal, Option<String>)> {
-    // By the rules that are in force now: it may have waited while a relay was let in.
+    // Use the rules in force now: the connection may have waited while a reload admitted the relay.
     let successor = context.thread.current_listener(context);
     let section = section_listener(successor.as_deref().unwrap_or(context));
     let read = if hello.is_resumption {
@@ -132,7 +134,7 @@ fn identify(
     if known { Ok((responder, key, section.public_key)) } else { Err((Refusal::UnknownPeer, unknown_key_hint(&key))) }
 }
 
-/// What it takes to let a stranger in.
+/// The configuration that would admit an unknown relay.
 fn unknown_key_hint(key: &PublicKey) -> Option<String> {
     Some(format!("key {key} is not among the peers"))
 }
@@ -150,7 +152,7 @@ fn refusal_reason(why: Refusal) -> EndReason {
     }
 }
 
-/// Waits for OPEN. `None` where the connection is closed before it is needed, or older than a ready connection becomes.
+/// Waits for OPEN. `None` if the connection is closed before, or older than the lifetime of a ready connection.
 async fn wait_next_open(
     context: &ListenerContext,
     stream: &TcpStream,
@@ -189,7 +191,7 @@ async fn start_session(
 ) {
     let client = match incoming_open.open.purpose {
         Purpose::Stream(_) => incoming_open.open.client,
-        // Packets of many, or none: who brings them is the relay itself.
+        // Datagrams come from many hosts and reports from none, so the relay itself is the client.
         Purpose::Datagrams | Purpose::Report => address,
     };
     let Some(context) = context.thread.current_listener(context) else { return };
@@ -216,8 +218,8 @@ async fn start_session(
     }
 }
 
-/// Ends a session for which there is no place, and tells the relay that has opened it: after a reset that relay would take
-/// this one for dead.
+/// Refuses a session for which there is no place, with an answer: after a reset the previous relay would take this
+/// relay for dead.
 async fn refuse(
     context: &Rc<ListenerContext>,
     incoming_open: Rc<IncomingOpen>,
@@ -232,7 +234,7 @@ async fn refuse(
     session.set_end(end);
 }
 
-/// Sends a relay the measurements of our sections. This is no session, but takes the place of one.
+/// Reports the estimates of this relay to another relay. The connection is no session but has the place of one.
 async fn serve_reports(
     context: Rc<ListenerContext>,
     incoming_open: IncomingOpen,
@@ -252,22 +254,22 @@ async fn serve_reports(
 }
 
 impl IncomingOpen {
-    /// The keys of the session's bytes, where those are in records.
+    /// The cipher of the session's bytes, if they are in records.
     pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
         self.cipher.borrow().clone().filter(|_| self.open.encrypt)
     }
 
-    /// The key of the relay that has sent it.
+    /// The key of the relay that sent OPEN.
     pub const fn previous_relay(&self) -> PublicKey {
         self.key
     }
 
-    /// The name of the relay that has sent it, or its key.
+    /// The name of the relay that sent OPEN, or its key.
     pub fn peer_name(&self) -> String {
         self.peer.as_ref().map_or_else(|| self.key.to_string(), |peer| peer.name.to_string())
     }
 
-    /// Whether it may go this way.
+    /// Whether the session may take `way`.
     pub fn permits(&self, way: &PathChoice) -> bool {
         let relays = self.peer.as_ref().and_then(|peer| peer.next_hops.as_ref());
         match (relays, way.path.hops.first()) {
@@ -276,12 +278,12 @@ impl IncomingOpen {
         }
     }
 
-    /// The answer when the path stands; `times` are those of the relays behind us.
+    /// The answer after success; `times` are the setup times of the relays behind this one.
     pub fn success_answer(&self, times: &[Duration]) -> Vec<u8> {
         self.answer(Ok(()), times)
     }
 
-    /// The answer when it does not.
+    /// The answer after a failure.
     pub fn failure_answer(&self, failure: OpenFailure) -> Vec<u8> {
         self.answer(Err(failure), &[])
     }

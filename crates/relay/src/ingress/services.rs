@@ -1,4 +1,4 @@
-//! What all threads of the relay share: the log, the metrics, and the counts that limits speak of.
+//! The services that all threads of the relay share.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,33 +24,33 @@ pub struct Services {
     /// The log, the metrics, the recent events and the traces.
     pub events: Arc<Events>,
     next_session: AtomicU64,
-    /// The places for sessions and for relays that have not opened one yet.
+    /// The places for sessions and for connections of relays without a session.
     pub admission: Arc<Admission>,
     /// The traces of sessions that have come from a relay and are under way.
     active_traces: Mutex<HashSet<TraceId>>,
-    /// What makes the next handshake of a relay shorter.
+    /// Tickets that shorten the next handshake of a relay.
     pub tickets: TicketIssuer,
     /// When this process began; tickets count their time from here, so that no change of the clock touches them.
     pub started_at: Instant,
     /// Ready connections to next relays.
     pub pools: Arc<Pools>,
-    /// Who else there is.
+    /// The other relays of the fleet.
     pub fleet: FleetDirectory,
-    /// Interfaces whose rate sections share.
+    /// Interfaces with a shared rate.
     pub shared_interfaces: Arc<SharedInterfaces>,
     /// Connections that the rules have caught.
     pub pending_connections: PendingConnections,
     /// The devices of tunnels.
     pub tunnels: Tunnels,
-    /// Their lanes.
+    /// The lanes of tunnels.
     pub lanes: LaneRegistry,
-    /// What sections are like.
+    /// Estimates of sections.
     pub estimates: Arc<EstimateStore>,
-    /// Connections on which other relays say what theirs are like.
+    /// Connections on which other relays report their estimates.
     pub reports: ReportClients,
-    /// What was measured, by hour.
+    /// Estimates by hour, in a database.
     pub history: EstimateHistory,
-    /// Who chooses paths.
+    /// Chooses paths for routes with `path = "auto"`.
     pub path_selector: PathSelector,
     /// Upgrades that came to nothing.
     pub upgrades: UpgradeAttempts,
@@ -90,12 +90,13 @@ impl Services {
         self.next_session.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Notes a session that goes from relay to relay; false when it is here already, and so has come back.
+    /// Registers the trace id of a session that relays pass on. Returns false if the id is already registered: the
+    /// session has come back.
     pub fn try_begin_trace(&self, trace: TraceId) -> bool {
         self.active_traces.lock().unwrap_or_else(PoisonError::into_inner).insert(trace)
     }
 
-    /// Forgets it.
+    /// Removes a trace id.
     pub fn end_trace(&self, trace: &TraceId) {
         self.active_traces.lock().unwrap_or_else(PoisonError::into_inner).remove(trace);
     }

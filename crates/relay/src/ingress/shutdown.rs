@@ -1,4 +1,4 @@
-//! How a worker stops what takes in connections.
+//! Signals that stop accept loops and end waiting tasks: on reload, upgrade and drain.
 
 use tokio::sync::watch;
 
@@ -7,14 +7,14 @@ use tokio::sync::watch;
 pub struct StopSignal(watch::Receiver<()>);
 
 impl StopSignal {
-    /// That of the tasks of one service.
+    /// A signal for the tasks of one service.
     #[must_use]
     pub fn subscribe(sender: &watch::Sender<()>) -> Self {
         Self(sender.subscribe())
     }
 
-    /// What `next` completes with, or `None` when told to stop. What is ready at the same moment is left alone: another
-    /// process may be there for it by then, and a worker that leaves would send it away.
+    /// The result of `next`, or `None` after the stop signal, which wins over a result that is ready at that moment:
+    /// another process may already serve new connections, and a draining worker would reject them.
     pub async fn stop_first<T>(&mut self, next: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
@@ -24,18 +24,18 @@ impl StopSignal {
     }
 }
 
-/// In this order.
+/// Stages in order of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DrainStage {
-    /// It is not.
+    /// The worker accepts connections.
     Stays,
-    /// Another process takes what is new.
+    /// Another process accepts new connections.
     Retires,
-    /// Nobody does.
+    /// No process accepts new connections.
     Drains,
 }
 
-/// Tells those of a worker who wait for something new when it is not worth it any more.
+/// Tells the tasks of a worker that wait for new work whether the relay drains.
 #[derive(Debug)]
 pub struct DrainState(watch::Sender<DrainStage>);
 
@@ -44,7 +44,7 @@ impl DrainState {
         Self(watch::Sender::new(DrainStage::Stays))
     }
 
-    /// Another process takes what is new.
+    /// Another process accepts new connections from now on.
     pub(crate) fn retire(&self) {
         self.0.send_replace(DrainStage::Retires);
     }
@@ -64,8 +64,8 @@ impl DrainState {
         self.wait_stage(DrainStage::Retires).await;
     }
 
-    /// What `next` completes with, or `None` when the relay is about to end. What is ready at the same moment goes
-    /// first: it has come here, so nobody else would take it.
+    /// The result of `next`, or `None` when the relay is about to end. A result that is ready at that moment wins: no
+    /// other process would serve it.
     pub async fn work_first<T>(&self, next: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

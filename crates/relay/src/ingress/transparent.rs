@@ -1,4 +1,4 @@
-//! Clients that know nothing of us: where they wanted to go is what the kernel says.
+//! Intercepted clients: the kernel knows their target.
 
 use std::os::fd::AsFd;
 
@@ -15,8 +15,8 @@ use crate::config::ListenerKind;
 use crate::pump;
 use crate::session::Session;
 
-/// The ends of a connection that the rules have caught; none for one that was made to a listener of ours itself, which
-/// would lead back here for ever.
+/// The four-tuple of an intercepted connection; `None` for a connection to the listener's own address, which would lead
+/// back to the listener for ever.
 pub fn four_tuple(context: &ListenerContext, stream: &TcpStream, client: ClientAddr) -> Option<FourTuple> {
     let server = match context.listener.kind {
         ListenerKind::Redirect => original_destination(stream.as_fd()),
@@ -28,10 +28,11 @@ pub fn four_tuple(context: &ListenerContext, stream: &TcpStream, client: ClientA
     (!is_ours).then_some(FourTuple { client, server: ServerAddr(server) })
 }
 
-/// What it wants is to reach whom it called.
+/// Accepts an intercepted client: its target is the server address of the four-tuple.
 ///
 /// # Errors
-/// It called us.
+///
+/// The client connected to the listener itself.
 pub fn accept(session: &Session) -> Result<ClientRequest, EndReason> {
     let Some(ends) = session.caught else {
         pump::abort(&session.client);

@@ -1,4 +1,4 @@
-//! Which way to a target: the route that matches first, and of its paths the first that works.
+//! Selects paths to a target: the first route that matches, and its paths in order of preference.
 
 pub mod estimates;
 pub mod selector;
@@ -26,11 +26,11 @@ pub struct PathChoice {
     pub beyond: Vec<PublicKey>,
     /// TCP settings of the section to the target itself, where there is no hop.
     pub profile: Arc<Profile>,
-    /// What the chooser expects of it, where it has chosen.
+    /// The prediction, if the selector has chosen the path.
     pub expected: Option<Arc<Prediction>>,
 }
 
-/// The ways to `target`, the best first: those whose first hop is down come last.
+/// The paths to `target`, the best first. Paths whose first hop is down come last.
 #[must_use]
 pub fn select(
     selector: &PathSelector,
@@ -50,7 +50,8 @@ pub fn select(
     down_last(ways, pools)
 }
 
-/// The same for what is no session, and may have no port: 0, which no pattern with a port fits. Nobody chooses for it.
+/// Paths for traffic without a session and possibly without a port: 0, which matches no pattern with a port. The
+/// selector takes no part.
 #[must_use]
 pub fn paths_to(config: &Config, pools: &Pools, host: &Host, port: u16) -> Vec<PathChoice> {
     configured_paths(route(config, host, port), pools)
@@ -73,7 +74,8 @@ fn down_last(ways: Vec<PathChoice>, pools: &Pools) -> Vec<PathChoice> {
     up
 }
 
-/// How many of `ways` are to be dialled at once: too little is measured to choose one.
+/// Number of paths at the front of `ways` that are dialled in parallel, because too few measurements exist to choose
+/// one.
 #[must_use]
 pub fn racing_count(ways: &[PathChoice]) -> usize {
     let racers = ways.first().and_then(|way| way.expected.as_ref()).map_or(0, |expected| expected.context.racing_count);
@@ -81,26 +83,29 @@ pub fn racing_count(ways: &[PathChoice]) -> usize {
 }
 
 impl PathChoice {
-    /// What the chooser calls it.
+    /// The selector's id of the path.
     #[must_use]
     pub fn candidate(&self) -> Option<&Candidate> {
         self.expected.as_ref()?.candidate.as_ref()
     }
 }
 
-/// Those of `ways` that do not end here: direct would lead back into the tunnel that it came from.
+/// The paths of `ways` that lead to another relay: `direct` would lead back into the tunnel.
 ///
 /// # Errors
-/// [`Cause::Unreachable`] when there is none.
+///
+/// [`Cause::Unreachable`] if no path is left.
 pub fn relayed(mut ways: Vec<PathChoice>) -> Result<Vec<PathChoice>, Cause> {
     ways.retain(|way| !way.path.is_direct());
     if ways.is_empty() { Err(Cause::Unreachable) } else { Ok(ways) }
 }
 
-/// The way that the relay before us has chosen: to the first of `keys`, which has to be a relay of ours, and on from there.
+/// The path that the previous relay has chosen: to the first of `keys`, which must be a configured relay, and on from
+/// there.
 ///
 /// # Errors
-/// [`Cause::Denied`] when it is none.
+///
+/// [`Cause::Denied`] if it is not.
 pub fn requested_path(config: &Config, keys: &[PublicKey]) -> Result<Option<PathChoice>, Cause> {
     let Some((first, beyond)) = keys.split_first() else { return Ok(None) };
     let hop = config.relays.iter().find(|hop| hop.has_key(first)).ok_or(Cause::Denied)?;
@@ -109,7 +114,7 @@ pub fn requested_path(config: &Config, keys: &[PublicKey]) -> Result<Option<Path
 }
 
 impl Route {
-    /// Whether it is for this target. A name is not resolved for that, so networks match addresses only.
+    /// Whether the pattern matches the target. Names are not resolved, so networks match only addresses.
     fn matches(&self, host: &Host, port: u16) -> bool {
         let address = match host {
             Host::Ip(ip) => Some(*ip),
@@ -120,7 +125,7 @@ impl Route {
 }
 
 impl Path {
-    /// The last hop, when it is an HTTP proxy: it is asked in absolute form.
+    /// The last hop, if it is an HTTP proxy: requests to it are in absolute form.
     #[must_use]
     pub fn http_hop(&self) -> Option<&Arc<Hop>> {
         self.hops.last().filter(|hop| matches!(hop.kind, HopKind::Http(_)))

@@ -1,8 +1,9 @@
-//! A slow receiver must not hide behind the relay: what waits for it is bounded near what is under way.
+//! Bounds the backlog of a slow receiver near the bytes that are in flight, so that the relay does not hide the
+//! receiver from the sender.
 //!
-//! Buffers grow while both sides are fast, and the kernel never takes them back. So as long as a flow spends most of its
-//! time waiting for its receiver, the sender may be ahead by what both sections hold at that rate: enough for the writing
-//! section to go on while the reading one recovers from a loss, and no more.
+//! Socket buffers grow while both sides are fast, and the kernel never shrinks them. While a flow spends most of its
+//! time waiting for its receiver, the sender may be ahead by the bytes that both sections hold at that rate: enough for
+//! the writing section to continue while the reading section recovers from a loss.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -20,53 +21,54 @@ const MIN_JUDGE_INTERVAL: Duration = Duration::from_secs(1);
 /// The least that a sender may be ahead, in bytes: a receiver that wakes up again finds something.
 const MIN_AHEAD: u32 = 256 * 1024;
 
-/// And in time: nobody waits for so little, and bounds would only make the steps of a fast flow smaller.
+/// The shortest bound, in time: tighter bounds would only make the writes of a fast flow smaller.
 const MIN_WAIT: Duration = Duration::from_millis(10);
 
 /// The least of unsent bytes that the kernel may hold, and that are read at once.
 const MIN_UNSENT: u32 = 128 * 1024;
 
-/// A receive buffer is made smaller each time so many bytes of it have been read.
+/// A receive buffer shrinks by one step each time this many bytes of it have been read.
 const SHRINK_STEP: usize = 64 * 1024;
 
-/// How slow the receiver of one flow is.
+/// Measures how slow the receiver of one flow is, and bounds the socket buffers on both sides of the relay.
 pub struct BacklogLimiter {
     since: Instant,
-    /// How long it had no room since then.
+    /// Time without room since then.
     blocked: Duration,
-    /// What had moved by then.
+    /// Bytes that the flow had moved by then.
     moved: u64,
     /// None while nothing is bounded.
     bounds: Option<BufferBounds>,
 }
 
-/// What the kernel may hold for the receiver, in bytes.
+/// Limits for bytes in the kernel that wait for the receiver.
 #[derive(Clone, Copy)]
 struct BufferBounds {
-    /// Unsent.
+    /// The former limit of unsent bytes.
     before: u32,
     now: u32,
-    /// None where the receive buffer is as small as it is to be, or is left alone.
+    /// `None` if the receive buffer has its final size or is not limited.
     excess: Option<ExcessBuffer>,
 }
 
-/// A receive buffer that is too large. It has promised its sender a window, and what comes of that into a smaller buffer is
-/// dropped, and lost for a retransmission timeout or more: so what has been read is taken away from it, and no more.
+/// A receive buffer that is too large. The kernel has advertised a window for it: bytes of that window that do not fit
+/// into a smaller buffer are dropped and cost a retransmission timeout. So the buffer shrinks only by bytes that have
+/// been read.
 #[derive(Clone, Copy)]
 struct ExcessBuffer {
-    /// What is to be left.
+    /// The final size.
     least: u32,
-    /// Bytes read since it was made smaller.
+    /// Bytes read since the buffer last shrank.
     read: usize,
 }
 
 impl BacklogLimiter {
-    /// Nothing waits.
+    /// A flow without backlog.
     pub fn new() -> Self {
         Self { since: Instant::now(), blocked: Duration::ZERO, moved: 0, bounds: None }
     }
 
-    /// The receiver had no room for `blocked`, and has some now; `moved` is what the flow has moved so far.
+    /// The receiver has room again after `blocked` without; `moved` is the total of the flow so far.
     pub fn on_unblocked(&mut self, from: &TcpStream, to: &TcpStream, blocked: Duration, moved: u64) {
         self.blocked += blocked;
         let span = self.since.elapsed();
@@ -85,7 +87,7 @@ impl BacklogLimiter {
         self.bounds.map_or(most, |bounds| most.min(bounds.now as usize))
     }
 
-    /// So much has been read from the sender.
+    /// Records `bytes` read from the sender.
     pub fn on_read(&mut self, from: &TcpStream, bytes: usize) {
         let Some(bounds) = &mut self.bounds else { return };
         let Some(excess) = &mut bounds.excess else { return };
@@ -99,14 +101,14 @@ impl BacklogLimiter {
     fn apply_bounds(&mut self, from: &TcpStream, to: &TcpStream, rate: f64) -> std::io::Result<()> {
         let (from, to) = (from.as_fd(), to.as_fd());
         if self.bounds.is_none() && is_receive_buffer_locked(from)? {
-            // Its profile says so.
+            // The profile sets the bounds itself.
             return Ok(());
         }
         let round_trips = tcp_info(from)?.min_rtt + tcp_info(to)?.min_rtt;
         let pre_dialed = (rate * round_trips.max(MIN_WAIT).as_secs_f64()) as u32;
         let before = self.bounds.map_or_else(|| notsent_lowat(to), |bounds| Ok(bounds.before))?;
         let wanted = (pre_dialed / 2).max(MIN_UNSENT);
-        // 0 is no bound of its own.
+        // 0 means no limit.
         let now = if before == 0 { wanted } else { before.min(wanted) };
         self.bounds = Some(BufferBounds { before, now, excess: None });
         set_notsent_lowat(to, now)?;
@@ -129,8 +131,8 @@ impl BacklogLimiter {
 }
 
 impl ExcessBuffer {
-    /// Makes the buffer smaller by what was read, and returns what is still to be done. The kernel counts a buffer twice, but a
-    /// byte in it at least once, so half is what can be missed.
+    /// Shrinks the buffer by the bytes read and returns the remaining excess. The kernel counts a buffer twice, and
+    /// each byte in it at least once, so half of the buffer is safe to remove.
     fn shrink(self, from: &TcpStream) -> std::io::Result<Option<Self>> {
         let from = from.as_fd();
         let read = u32::try_from(self.read / 2).unwrap_or(u32::MAX);

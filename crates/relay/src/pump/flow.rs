@@ -21,7 +21,7 @@ use super::read::{self, has_unread, read_once};
 use super::read_shaper::ReadShaper;
 use super::stats::{FlowStats, StallGuard};
 
-/// Bytes a direction has to move before a pipe is worth its system calls.
+/// Bytes that a direction moves by copying before it borrows a pipe.
 const SPLICE_AFTER: u64 = 64 * 1024;
 
 /// Rounds before other sessions of this thread get their turn.
@@ -57,19 +57,19 @@ enum FlowLimit {
 pub struct Endpoint<'a> {
     /// The socket.
     pub stream: &'a TcpStream,
-    /// The keys, where its bytes are in records.
+    /// The cipher, if the bytes of this end are in records.
     pub cipher: Option<&'a RecordCipher>,
 }
 
 impl<'a> Endpoint<'a> {
-    /// A side whose bytes are as they are.
+    /// An end without records.
     #[must_use]
     pub fn plain(stream: &'a TcpStream) -> Self {
         Self { stream, cipher: None }
     }
 }
 
-/// One direction.
+/// One direction of a session.
 pub struct Flow<'a> {
     from: Endpoint<'a>,
     to: Endpoint<'a>,
@@ -83,7 +83,7 @@ pub struct Flow<'a> {
     done: bool,
     stall: Option<StallGuard<'a>>,
     backlog: BacklogLimiter,
-    /// None as long as nobody tunes where they go.
+    /// Gathers small reads; `None` unless the receiving section is tuned.
     shape: Option<Box<ReadShaper<'a>>>,
     stats: &'a FlowStats,
     pipes: &'a PipePool,
@@ -141,19 +141,21 @@ impl<'a> Flow<'a> {
         self
     }
 
-    /// Runs the flow to its end and returns how many bytes it moved; fewer than its limit when the stream ended first.
+    /// Runs the flow to its end. Returns the number of bytes moved, which is below the limit if the stream ended first.
     ///
     /// # Errors
-    /// [`FlowError`] by the side that failed.
+    ///
+    /// [`FlowError`] with the side that failed.
     pub async fn run(mut self) -> Result<u64, FlowError> {
         std::future::poll_fn(|cx| self.poll(cx)).await?;
         Ok(self.moved)
     }
 
-    /// Moves what can be moved now. Ready once this direction is over.
+    /// Moves all bytes that can move now. Ready when this direction has ended.
     ///
     /// # Errors
-    /// [`FlowError`] by the side that failed.
+    ///
+    /// [`FlowError`] with the side that failed.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         if self.done {
             return Poll::Ready(Ok(()));
@@ -188,11 +190,11 @@ impl<'a> Flow<'a> {
 
     /// Passes the end of the stream on.
     pub fn forward_end(&self) {
-        // The other side may have gone meanwhile, which its own direction will see.
+        // If the other side has gone meanwhile, its own direction reports it.
         let _ = SockRef::from(self.to.stream).shutdown(std::net::Shutdown::Write);
     }
 
-    /// Writes what is held, until nothing is.
+    /// Writes until no pending bytes are left.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !matches!(self.pending, PendingBytes::Nothing) {
             if self.to.stream.poll_write_ready(cx)?.is_pending() {
@@ -236,7 +238,7 @@ impl<'a> Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// Reads once, and writes at once what it read by copying.
+    /// Reads once, and immediately writes bytes that were copied.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         loop {
             if !self.from.cipher.is_some_and(RecordCipher::has_record) {
@@ -255,13 +257,13 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Whether what has arrived is taken now, or waits for more.
+    /// Ready when the bytes in the socket are to be read now, pending while more of them gather.
     fn poll_shape(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let answers = self.stats.bytes(self.direction.opposite());
         self.shape.as_mut().map_or(Poll::Ready(()), |shape| shape.poll(cx, answers))
     }
 
-    /// A pipe, where bytes may go through one and it is worth it.
+    /// A pipe, if the bytes need no change and the flow has moved enough.
     fn acquire_pipe(&self) -> Option<PooledPipe<'a>> {
         let plain = self.from.cipher.is_none() && self.to.cipher.is_none();
         if plain && self.moved >= SPLICE_AFTER { self.pipes.take() } else { None }
@@ -322,8 +324,8 @@ impl<'a> Flow<'a> {
         })
     }
 
-    /// How much is read at once. Records grow with the stream: each relay has to wait for the whole of one, which costs
-    /// most while windows are small, and many small ones cost most when they are large.
+    /// Size of the next read. Records grow with the stream: every relay waits for a whole record, which costs most
+    /// while windows are small, and many small records cost most when windows are large.
     fn read_size(&mut self) -> usize {
         match (self.to.cipher, &mut self.shape) {
             (None, _) => read::MAX_PLAIN,
@@ -336,7 +338,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Takes one record, or several small ones as one; it leaves from the buffer it came in.
+    /// Opens one record, or several small ones together; the plaintext is written from the buffer of the record.
     fn open_record(&mut self, cipher: &RecordCipher) -> Result<(), FlowError> {
         let Some(OpenedRecord { mut record, plaintext: plain }) =
             cipher.read_batch(self.from.stream).map_err(FlowError::Reading)?
@@ -359,7 +361,7 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    /// Counts bytes that were written from a buffer. Records are counted by what is in them, when that is read.
+    /// Counts bytes written from a buffer. Plaintext of records was already counted when it was read.
     pub(crate) fn on_written(&self, bytes: usize) {
         if self.to.cipher.is_none() {
             self.stats.record_copied(self.direction, bytes);

@@ -49,34 +49,35 @@ use watch::{ResetWatch, half_close, has_byte_behind_end};
 pub struct IdleTimeouts {
     /// While both directions are open.
     pub idle: Duration,
-    /// After one side has closed its direction.
+    /// Timeout after one side has closed its direction.
     pub half_closed: Duration,
 }
 
-/// What is read from the server before the session's own bytes: the answer to OPEN.
+/// Reads the answer to OPEN from the server's section, before the session's own bytes.
 pub type PendingAnswer<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + 'a>>;
 
-/// Two sections, and what it takes to carry bytes between them.
+/// Two sections, and the resources to carry bytes between them.
 pub struct PumpParams<'a> {
-    /// The client's.
+    /// The client's end.
     pub client: Endpoint<'a>,
-    /// The server's.
+    /// The server's end.
     pub server: Endpoint<'a>,
-    /// What the client sent together with its handshake.
+    /// Bytes that the client sent after its handshake.
     pub early: Vec<u8>,
     /// The session's counters.
     pub stats: &'a FlowStats,
     /// The thread's pipes.
     pub pipes: &'a PipePool,
-    /// How long it may be silent.
+    /// Idle timeouts.
     pub patience: IdleTimeouts,
 }
 
-/// Carries bytes both ways. Nothing is read from the server before `opening` is done; upward bytes do not wait for it.
-/// Both sockets are left open, except that a broken session is set to answer with a reset.
+/// Carries bytes both ways. Downward bytes wait for `opening`; upward bytes do not. Both sockets stay open; after a
+/// failure their close sends a reset.
 ///
 /// # Errors
-/// That of `opening`: the client has got nothing from us, and has not been told.
+///
+/// The error of `opening`: the client has received no byte and no answer.
 pub async fn run<'a, E>(params: PumpParams<'a>, opening: Option<PendingAnswer<'a, E>>) -> Result<EndReason, E> {
     let PumpParams { client, server, early, stats, pipes, patience } = params;
     let mut pump = Pump {
@@ -88,7 +89,8 @@ pub async fn run<'a, E>(params: PumpParams<'a>, opening: Option<PendingAnswer<'a
         stuck: None,
         watch: None,
     };
-    // A relay that is killed closes its sockets, and half a stream must not look like a whole one.
+    // A killed process closes its sockets: with zero linger the close is a reset, so that half a stream does not look
+    // complete.
     abort(pump.client);
     abort(pump.server);
     let mut silence = IdleTimer { patience, last_move: Instant::now(), half_closed: false };
@@ -115,11 +117,11 @@ pub async fn run<'a, E>(params: PumpParams<'a>, opening: Option<PendingAnswer<'a
 
 /// Makes the socket's close a reset.
 pub fn abort(stream: &TcpStream) {
-    // Fails only when the socket is already dead, which is what it asks for.
+    // Fails only on a dead socket, which needs no reset.
     let _ = stream.set_zero_linger();
 }
 
-/// Makes the socket's close an orderly one again.
+/// Makes the close of the socket orderly again.
 pub fn cancel_abort(stream: &TcpStream) {
     // Fails only when the socket is already dead.
     let _ = SockRef::from(stream).set_linger(None);
@@ -133,7 +135,7 @@ struct Pump<'a, E> {
     opening: Option<PendingAnswer<'a, E>>,
     /// Why nothing more goes up while the answer to OPEN is awaited, which may say more.
     stuck: Option<EndReason>,
-    /// Once a side has closed its direction nobody reads from it any more, so a reset from it has to be watched for.
+    /// A side that has closed its direction is no longer read, so resets from it need a watch of their own.
     watch: Option<ResetWatch<'a>>,
 }
 
@@ -161,7 +163,7 @@ impl<E> Pump<'_, E> {
         if matches!(broken, FlowError::Writing(_)) {
             return Poll::Pending;
         }
-        // Nobody is there any more who could be told of an answer.
+        // The client is gone, so the answer has no receiver.
         self.opening = None;
         Poll::Ready(Ok(()))
     }
@@ -193,7 +195,7 @@ impl<E> Pump<'_, E> {
                     return Poll::Ready(EndReason::Altered(flow.direction()));
                 }
             }
-            // Both sockets are about to be closed, which passes on what end is still to be passed on.
+            // Both sockets are about to be closed, which forwards an end that is still outstanding.
             return Poll::Ready(EndReason::Finished);
         }
         self.watch.get_or_insert_with(|| half_close(if up { &self.up } else { &self.down }, up)).as_mut().poll(cx)
@@ -207,7 +209,7 @@ impl<E> Pump<'_, E> {
     }
 }
 
-/// The end of a session whose `direction` broke.
+/// The reason for the end of a session whose `direction` failed.
 pub fn end_reason(broken: &FlowError, direction: Direction) -> EndReason {
     let (error, client_side) = match (broken, direction) {
         (FlowError::Reading(e), Direction::Up) | (FlowError::Writing(e), Direction::Down) => (e, true),
@@ -225,7 +227,8 @@ pub fn end_reason(broken: &FlowError, direction: Direction) -> EndReason {
     }
 }
 
-/// Decides when silence has lasted too long. The timer is armed once, and looked at again only when it fires.
+/// Detects sessions without progress. The timer is armed once; on expiry it is compared with the last progress and
+/// armed again.
 struct IdleTimer {
     patience: IdleTimeouts,
     last_move: Instant,

@@ -1,4 +1,4 @@
-//! The one way out of the pump: what happens to a session's bytes, for whoever counts, paces or tunes.
+//! The only way out of the pump: a trait that counters, pacing and tuning implement.
 
 use std::fmt::Debug;
 use std::time::Duration;

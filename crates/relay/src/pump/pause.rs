@@ -1,4 +1,4 @@
-//! Waits of a tenth of a millisecond, for which the runtime's clock is too coarse: one timer for all flows of a thread.
+//! Pauses of 100 us, for which the runtime's clock is too coarse: one timer serves all flows of a thread.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use ekiden_sys::timer::Timer;
 use tokio::io::unix::AsyncFd;
 
-/// How long anybody waits, at most.
+/// Longest pause.
 const PAUSE_LENGTH: Duration = Duration::from_micros(100);
 
 thread_local! {
@@ -19,21 +19,21 @@ thread_local! {
 struct PauseTimer {
     /// Gone on a thread that has none.
     timer: RefCell<Weak<AsyncFd<Timer>>>,
-    /// Who waits until it rings.
+    /// Tasks that wait for the timer.
     waiting: RefCell<Vec<Waker>>,
-    /// How often it has rung.
+    /// Number of expirations.
     rung: Cell<u64>,
 }
 
-/// Ends pauses when it is time. As long as it does not run, there are none on this thread.
+/// Ends pauses on time. Without this task the thread has no pauses.
 pub async fn run() {
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a timer never does")]
     let timer = Timer::new().and_then(AsyncFd::new).map(Rc::new);
-    // Where descriptors have run out, nobody waits for anything.
+    // Without a descriptor for the timer there are no pauses.
     let Ok(timer) = timer else { return };
     PAUSE_TIMER.with(|pauses| pauses.timer.replace(Rc::downgrade(&timer)));
     while let Ok(mut ready) = timer.readable().await {
-        // What it has rung for is told again only when it is set again.
+        // The next expiration is reported only after the timer is set again.
         ready.clear_ready();
         PAUSE_TIMER.with(|pauses| {
             pauses.rung.set(pauses.rung.get() + 1);
@@ -47,12 +47,12 @@ pub async fn run() {
 pub struct GatherPause(u64);
 
 impl GatherPause {
-    /// Begins one, after which the task is woken. None where there are none.
+    /// Starts a pause, after which the task is woken; `None` if the timer does not run.
     pub fn start(cx: &Context<'_>) -> Option<Self> {
         PAUSE_TIMER.with(|pauses| {
             let timer = pauses.timer.borrow().upgrade()?;
             let mut waiting = pauses.waiting.borrow_mut();
-            // Who comes later waits for less.
+            // Later tasks share the running timer, so their pauses are shorter.
             if waiting.is_empty() {
                 timer.get_ref().set_after(PAUSE_LENGTH).ok()?;
             }
@@ -61,7 +61,7 @@ impl GatherPause {
         })
     }
 
-    /// Whether it is over.
+    /// Whether the pause has ended.
     pub fn is_over(self) -> bool {
         PAUSE_TIMER.with(|pauses| pauses.rung.get() != self.0)
     }

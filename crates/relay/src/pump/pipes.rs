@@ -1,5 +1,5 @@
-//! The pipes of one thread. A flow borrows one for as long as bytes are in it; an empty pipe comes back, a pipe that
-//! still holds bytes is closed, because nobody could tell whose they are.
+//! The pipes of one thread. A flow borrows a pipe while bytes are in it. An empty pipe returns to the pool; a pipe that
+//! still holds bytes is closed, because its bytes belong to no other session.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use ekiden_sys::splice::Pipe;
 
-/// After the kernel refused a pipe, sessions copy for this long before it is asked again.
+/// Time without pipes after the kernel has refused one; sessions copy meanwhile.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How a thread's pipes are doing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PipeCounts {
-    /// Pipes that exist.
+    /// Open pipes.
     pub open: usize,
     /// Of these, how many wait for use.
     pub idle: usize,
-    /// How often a flow had to copy because there was no pipe for it.
+    /// Flows that had to copy because no pipe was available.
     pub fallbacks: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct PipePool {
     idle: RefCell<Vec<Pipe>>,
     open: Cell<usize>,
     most: usize,
-    /// The smallest number of idle pipes since the last trim: so many nobody needed.
+    /// The smallest number of idle pipes since the last trim, that is, the pipes that were not needed.
     unneeded: Cell<usize>,
     refused_at: Cell<Option<Instant>>,
     fallbacks: Cell<u64>,
@@ -103,7 +103,7 @@ impl PooledPipe<'_> {
         self.pipe.as_ref().expect("invariant: the pipe is there until drop")
     }
 
-    /// Bytes that fit.
+    /// Capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.pipe().capacity()
     }
@@ -123,10 +123,11 @@ impl PooledPipe<'_> {
         Ok(self.pending)
     }
 
-    /// Moves what the pipe holds into `socket`, as far as there is room, and returns how much that was.
+    /// Moves bytes from the pipe into `socket` until the socket is full, and returns their number.
     ///
     /// # Errors
-    /// The socket's.
+    ///
+    /// As splice(2).
     pub fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let moved = self.pipe().drain(socket, self.pending)?;
         self.pending -= moved;

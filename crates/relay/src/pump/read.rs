@@ -39,11 +39,11 @@ pub fn read_once(from: &TcpStream, room: usize, read: impl FnOnce() -> io::Resul
     emptied.map_or(result, Ok)
 }
 
-/// Large enough that copying costs about as little as it can, small enough that what a slow reader leaves behind in a
-/// session is bounded by it: 64 KiB, or a record of about as much with all that belongs to it.
+/// The buffer holds 64 KiB of plaintext or one record of that size: large enough for cheap copying, and a bound for the
+/// bytes that a slow receiver leaves in a session.
 const SIZE: usize = HEADER_LENGTH + MAX_PLAIN + TAG_LENGTH;
 
-/// Most that is read at once where it leaves as it is, in bytes.
+/// Largest plain read, in bytes.
 pub const MAX_PLAIN: usize = 64 * 1024;
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! In what pieces the bytes of a flow go into a section that is tuned.
+//! Shapes the reads of a flow into a tuned section: the size of records, and the gathering of small pieces.
 
 use std::os::fd::AsFd;
 use std::task::{Context, Poll};
@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 
 use super::pause::GatherPause;
 
-/// What has to arrive while pieces gather until the kernel wakes us for it, in bytes; of an end of stream it tells at once.
+/// Receive low-water mark (`SO_RCVLOWAT`, socket(7)) while pieces gather, in bytes; an end of stream wakes at once.
 const WAKE_BYTES: u32 = 32 * 1024;
 
-/// What is known of them.
+/// Decides the size and the time of the next read.
 #[derive(Debug)]
 pub struct ReadShaper<'a> {
     from: &'a TcpStream,
@@ -23,7 +23,8 @@ pub struct ReadShaper<'a> {
     rest: Option<GatheringPause<'a>>,
 }
 
-/// Nobody wakes us for each piece that arrives: that would cost more than the piece.
+/// A pause in reading. The low-water mark suppresses a wakeup for each small piece, which would cost more than the
+/// piece.
 #[derive(Debug)]
 struct GatheringPause<'a> {
     pause: GatherPause,
@@ -61,7 +62,7 @@ impl<'a> ReadShaper<'a> {
         self.grain.next_size(self.began.elapsed(), most)
     }
 
-    /// Whether what has arrived is taken now, or waits for more; `answers` is what the other direction has moved.
+    /// Ready when the bytes in the socket are to be read now; `answers` is the total of the other direction.
     pub fn poll(&mut self, cx: &mut Context<'_>, answers: u64) -> Poll<()> {
         if self.rest.as_ref().is_some_and(|rest| !rest.pause.is_over()) {
             return Poll::Pending;

@@ -1,11 +1,11 @@
-//! When bytes of a session have moved, and who was waited for between.
+//! Times requests and responses of a session: when bytes moved, and which side was silent in between.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::direction::Direction;
 
-/// When bytes have moved, and who was waited for.
+/// Times requests and responses of a session.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseTimer {
     last: Cell<Option<(Direction, Instant)>>,
@@ -17,10 +17,10 @@ pub(crate) struct ResponseTimer {
     largest: Cell<Option<Response>>,
 }
 
-/// Bytes that have come from the server one behind the other, after some went there.
+/// A response: bytes from the server without a longer gap, after bytes to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response {
-    /// How many.
+    /// Size in bytes.
     pub bytes: u64,
     /// From the last bytes toward the server to the first of these.
     pub wait: Duration,
@@ -28,15 +28,15 @@ pub struct Response {
     pub span: Duration,
 }
 
-/// An answer that stops for longer than this, and than it was waited for, is over: the server has nothing to say. A segment that
-/// is lost and sent again after a timeout takes as long (`TCP_RTO_MIN`, and a round trip).
+/// A gap that is longer than this, and longer than the wait for the response, ends the response. A retransmission
+/// timeout takes as long (`TCP_RTO_MIN`, and a round trip).
 const MAX_RESPONSE_GAP: Duration = Duration::from_millis(300);
 
-/// A longer pause is somebody's who has nothing to say.
+/// A longer gap counts as idle time of the endpoints, not of the path.
 const MAX_PAUSE: Duration = Duration::from_secs(3);
 
 impl ResponseTimer {
-    /// The path stands: from now on the server is waited for, if it is the one who speaks first.
+    /// The path is established: from now on the server is awaited, in case the server speaks first.
     pub(crate) fn on_path_ready(&self) {
         self.last.set(Some((Direction::Up, Instant::now())));
         self.answer.set(None);
@@ -53,7 +53,7 @@ impl ResponseTimer {
         self.flowing.get()
     }
 
-    /// The largest answer, once there is one.
+    /// The largest response so far.
     pub(crate) fn largest_response(&self) -> Option<Response> {
         self.largest.get()
     }

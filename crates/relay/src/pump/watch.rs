@@ -1,4 +1,4 @@
-//! What is watched once a side has said its end: nobody reads from it any more, and it may still be reset.
+//! Watches a side that has closed its direction: the flow no longer reads from it, but a reset may still arrive.
 
 use std::future::Future;
 use std::io;
@@ -17,23 +17,24 @@ use tokio::time::sleep;
 
 use super::{Endpoint, Flow};
 
-/// How often a send queue is looked at that has to run empty; the kernel has no event for it.
+/// Interval of checks for an empty send queue; the kernel has no event for that.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Completes when the side that ended first is reset.
 pub type ResetWatch<'a> = Pin<Box<dyn Future<Output = EndReason> + 'a>>;
 
-/// Whether the end of stream just read from `stream`, which we have not closed ourselves, hides a reset.
+/// Whether the end of stream just read from `stream`, which the relay has not closed, hides a reset.
 ///
-/// The kernel tells of a reset once. A write may have heard of it, and splice(2) keeps it to itself when it had moved some
-/// bytes before; then the reader sees a plain end of stream, which must not be passed on as one. A reset that came behind a
-/// real end is another matter: all is here, and the kernel still holds its error, EPIPE (tcp_reset() in CLOSE_WAIT).
+/// The kernel reports a reset once. A write may already have received the report, and splice(2) suppresses it after it
+/// has moved some bytes; the next read then returns a plain end of stream, which must not be forwarded as an orderly
+/// end. A reset after a real end is different: all bytes have arrived, and the kernel still holds its error, EPIPE
+/// (tcp_reset() in CLOSE_WAIT).
 pub fn is_reset(stream: &TcpStream) -> bool {
     let behind_the_end = || matches!(stream.take_error(), Ok(Some(error)) if error.kind() == io::ErrorKind::BrokenPipe);
     is_closed(stream.as_fd()) && !behind_the_end()
 }
 
-/// Passes on the first end of a session, and from then on watches the side it came from.
+/// Forwards the first end of a session, and then watches the side from which the end came.
 pub fn half_close<'a>(ended: &Flow<'a>, by_client: bool) -> ResetWatch<'a> {
     ended.forward_end();
     let ((from, to), direction) = (ended.sides(), ended.direction());
@@ -46,23 +47,23 @@ pub fn half_close<'a>(ended: &Flow<'a>, by_client: bool) -> ResetWatch<'a> {
     })
 }
 
-/// Whether a byte has arrived behind the record that ends the stream of `side`. Only FIN may follow it.
+/// Whether a byte follows the record that ends the stream of `side`. Only FIN may follow that record.
 pub fn has_byte_behind_end(side: Endpoint<'_>) -> bool {
     side.cipher.is_some() && matches!(SockRef::from(side.stream).peek(&mut [MaybeUninit::uninit()]), Ok(1..))
 }
 
-/// Waits for what follows the record that ends a stream: true for a byte; false for FIN, or a reset.
+/// Waits for the event after the record that ends a stream: true for a byte; false for FIN or a reset.
 async fn wait_byte_behind_end(from: &TcpStream) -> bool {
     matches!(from.peek(&mut [0]).await, Ok(1..))
 }
 
-/// Completes when `from`, which has already closed its direction, is reset. All it sent before is on its way to `to`, and
-/// a reset would overtake and destroy it: so that one waits until the last byte is acknowledged.
+/// Completes when `from`, which has closed its direction, is reset. Its bytes are still on their way to `to`, and a
+/// forwarded reset would destroy them, so the reset waits until the last byte is acknowledged.
 async fn wait_late_reset(from: &TcpStream, to: &TcpStream, end: EndReason) -> EndReason {
     // [`is_cut_off`] and a read consume the error of a reset that came right behind the end, and epoll does not report a
     // consumed error.
     if !is_closed(from.as_fd()) {
-        // An error of the wait itself means that the runtime is going away, and the session with it.
+        // An error means that the runtime ends, and with it the session.
         let _ = from.ready(Interest::ERROR).await;
     }
     while unacknowledged(to.as_fd()).is_ok_and(|bytes| bytes > 0) {

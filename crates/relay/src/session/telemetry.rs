@@ -1,4 +1,4 @@
-//! What holds a session back: looks at it while it runs and at its end, and what follows from them.
+//! Telemetry of a session: limits, samples, and feedback to the path selector.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::events::metrics::SampleMoment;
 use crate::path::selector::{PathSelector, Prediction, TransferStats};
 use crate::pump::FlowStats;
 
-/// A session that moves less than this, in bytes, is not worth a look at its end.
+/// Sessions with fewer bytes are not sampled at their end.
 const MIN_SAMPLED_BYTES: u64 = 64 * 1024;
 
 /// An answer is old when nothing has moved for so long, and where there are thousands of sessions to look at.
 const MAX_SAMPLE_AGE: Duration = Duration::from_secs(10);
 
-/// What was seen so far.
+/// The limit tracker and its last sample.
 #[derive(Debug)]
 pub(super) struct LimitState {
     account: LimitTracker,
@@ -46,14 +46,14 @@ impl Session {
         }
     }
 
-    /// What holds it back now.
+    /// The current limits.
     pub(super) fn limits(&self) -> Diagnoses {
         let limiting = self.limiting.borrow();
         let fresh = limiting.as_ref().filter(|limiting| limiting.at.elapsed() < MAX_SAMPLE_AGE);
         fresh.map(|limiting| limiting.account.limits()).unwrap_or_default()
     }
 
-    /// What has held it back, all in all, in the direction in which most went.
+    /// The limit over the whole session, in the direction with more bytes.
     pub(super) fn limit(&self) -> Option<Diagnosis> {
         let is_upload = self.stats.bytes(Direction::Up) > self.stats.bytes(Direction::Down);
         let direction = if is_upload { Direction::Up } else { Direction::Down };
@@ -97,7 +97,7 @@ impl Session {
 /// How long bytes have flowed before the chooser is told of a session that goes on.
 const FEEDBACK_INTERVAL: Duration = Duration::from_secs(3);
 
-/// One chosen way, and what has come by it.
+/// Reports the outcome of a chosen path to the selector.
 #[derive(Debug)]
 pub struct PathFeedback {
     expected: Arc<Prediction>,
@@ -105,14 +105,14 @@ pub struct PathFeedback {
     left: Vec<String>,
     /// From the client's wish until bytes could go.
     connect: Duration,
-    /// What the counters said when it began,
+    /// Counters at the start.
     begun: TransferStats,
-    /// and when the chooser was told of a part of it.
+    /// Counters at the last partial report.
     told: Option<TransferStats>,
 }
 
 impl PathFeedback {
-    /// Begins now.
+    /// Starts with the current counters.
     pub fn new((expected, left): (Arc<Prediction>, Vec<String>), connect: Duration, stats: &FlowStats) -> Self {
         Self { expected, left, connect, begun: read_stats(stats), told: None }
     }
@@ -126,7 +126,7 @@ impl PathFeedback {
         }
     }
 
-    /// Tells of what has come since the last time, when that is enough to tell.
+    /// Reports the transfer since the last report, if it is large enough.
     fn report_partial(&mut self, stats: &FlowStats, choosing: &PathSelector) {
         let now = read_stats(stats);
         let part = now.since(self.told.as_ref().unwrap_or(&self.begun));
@@ -141,7 +141,7 @@ impl PathFeedback {
         self.told = Some(now);
     }
 
-    /// Tells how it came out.
+    /// Reports the final outcome.
     pub fn finish(self, stats: &FlowStats, choosing: &PathSelector) -> ChoiceRecord {
         let carried = self.transfer_stats(stats);
         choosing.record_transfer(&self.expected.context, &carried);
@@ -158,7 +158,7 @@ impl PathFeedback {
         self.expected.to_choice_record(&self.left, predicted, outcome.map(|outcome| outcome.elapsed))
     }
 
-    /// The same while it goes on.
+    /// The choice so far.
     fn choice_record(&self) -> ChoiceRecord {
         self.expected.to_choice_record(&self.left, self.expected.completion_time, None)
     }
@@ -176,7 +176,7 @@ fn read_stats(stats: &FlowStats) -> TransferStats {
 }
 
 impl Session {
-    /// Notes that bytes can go by the way that was chosen, and how the one before came out.
+    /// Starts feedback for the chosen path, and finishes that of the path before.
     pub(super) fn on_path_ready(&self, connect: Duration) {
         let next = self.dial_context.prediction().map(|chosen| PathFeedback::new(chosen, connect, &self.stats));
         let before = self.feedback.replace(next);
@@ -186,19 +186,19 @@ impl Session {
         }
     }
 
-    /// Tells the chooser how it goes.
+    /// Reports progress to the selector.
     pub(super) fn report_progress(&self) {
         if let Some(feedback) = &mut *self.feedback.borrow_mut() {
             feedback.report_partial(&self.stats, &self.context.shared().path_selector);
         }
     }
 
-    /// Why this way, and what is predicted.
+    /// The reason for the path, and the prediction.
     pub(super) fn choice(&self) -> Option<ChoiceRecord> {
         self.feedback.borrow().as_ref().map(PathFeedback::choice_record)
     }
 
-    /// The same, and what came; or, where no way stood, which one was tried last.
+    /// The reason, the prediction and the outcome; without an established path, the last path tried.
     pub(super) fn final_choice(&self) -> Option<ChoiceRecord> {
         match self.feedback.take() {
             Some(feedback) => Some(feedback.finish(&self.stats, &self.context.shared().path_selector)),
@@ -207,15 +207,15 @@ impl Session {
     }
 }
 
-/// The shortest time between two looks at what the kernel knows: less says little of a share.
+/// Shortest interval between two samples of kernel counters; shorter ones say little about a share.
 const MIN_SAMPLE_INTERVAL: Duration = Duration::from_secs(3);
 
-/// What the looks before have seen.
+/// State of the last samples.
 #[derive(Debug)]
 pub struct SectionSamples {
-    /// What had moved by the last look,
+    /// Bytes moved at the last check,
     looked: u64,
-    /// and by the last one at what the kernel knows, and when that was.
+    /// at the last sample of kernel counters, and its time.
     moved: u64,
     at: Instant,
     down: SectionInfo,
@@ -253,7 +253,7 @@ impl Session {
         }
     }
 
-    /// Notes what is new of one section.
+    /// The changes in the counters of one section.
     fn section_sample(&self, section: &'static str, stream: &TcpStream, before: &mut SectionInfo, span: Duration) {
         // Fails only when the socket is already dead.
         let Ok(now) = tcp_info(stream.as_fd()) else { return };
@@ -266,7 +266,7 @@ impl Session {
     }
 }
 
-/// Bytes that have come from one section and have not left by the other.
+/// Bytes read from one section that have not left by the other.
 fn waiting_bytes(from: &TcpStream, to: &TcpStream) -> usize {
     // A dead socket has nothing that could still go anywhere.
     unread(from.as_fd()).unwrap_or(0) + unsent(to.as_fd()).unwrap_or(0)

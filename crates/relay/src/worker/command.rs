@@ -1,4 +1,4 @@
-//! What the main thread tells a worker, and what it answers.
+//! Commands of the main thread to a worker.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::config::{Config, Listener};
 use crate::events::metrics::WorkerCounts;
 use crate::tunnel::Device;
 
-/// What the main thread tells a worker.
+/// A command of the main thread.
 pub enum Command {
     /// Serve this from now on, and nothing else.
     Serve(WorkerService),
@@ -19,37 +19,37 @@ pub enum Command {
     Answer(oneshot::Sender<()>),
     /// Describe yourself, as far as is wished.
     Describe(StatusQuery, oneshot::Sender<WorkerStatus>),
-    /// The same in a few numbers.
+    /// Report a few counters.
     Count(oneshot::Sender<WorkerCounts>),
-    /// Accept nothing more: another process does from now on. What clients and relays have open stays usable.
+    /// Accept no further connections, because another process does. Open connections of clients and relays stay usable.
     Retire,
     /// Accept nothing more; end idle HTTP connections.
     Drain,
-    /// End now, whatever is open.
+    /// End now and drop all open sessions.
     End,
 }
 
-/// A transparent listener, its number, and the queue of its first packets.
+/// A transparent listener, its index, and the queue of its first packets.
 pub type GatedListener = (Arc<Listener>, usize, NfQueue);
 
-/// What brings connections here that know nothing of us.
+/// The sources of intercepted connections.
 #[derive(Default)]
 pub struct Interception {
-    /// The queues of first packets, with the listeners they are for and the numbers of those.
+    /// The queues of first packets with their listeners.
     pub gates: Vec<GatedListener>,
     /// The devices of tunnels, with their listeners.
     pub devices: Vec<(Arc<Listener>, Arc<Device>)>,
 }
 
-/// What a worker has to serve.
+/// The configuration and the sockets that a worker serves.
 pub struct WorkerService {
     /// The configuration for new sessions.
     pub config: Arc<Config>,
     /// The bounds on connections of all threads together.
     pub budget: Budget,
-    /// The sockets to accept from, with what they are for.
+    /// The listening sockets with their listeners.
     pub sockets: Vec<(Arc<Listener>, std::net::TcpListener)>,
-    /// What it alone takes care of.
+    /// Packet queues and devices that only this worker serves.
     pub steering: Interception,
     /// Whether some worker has a queue for every transparent listener.
     pub gated: bool,

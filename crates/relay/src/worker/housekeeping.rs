@@ -1,5 +1,4 @@
-//! What a worker does now and then: it gives back what nobody needs, and measures its sessions and how long it makes them
-//! wait.
+//! Periodic work: releases unused resources, samples sessions, and measures the lag of the event loop.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -12,10 +11,10 @@ use crate::ingress::thread::ThreadContext;
 /// How often unneeded pipes are closed and freed memory is given back.
 pub(crate) const TIDY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often it is measured what this thread adds; not in step with the above, which would be measured.
+/// Interval of lag measurements; not a divisor of the other interval, whose work would be measured.
 const LAG_SAMPLE_INTERVAL: Duration = Duration::from_millis(613);
 
-/// Most sessions whose sections are measured in that time; more than these have their turns later. A look costs some 5 us.
+/// Most sessions to sample in one round; the next round continues with the others. A sample costs some 5 us.
 const MAX_SAMPLED_SESSIONS: usize = 500;
 
 /// Waits as everything on this thread does that is ready, and tells for how long.
@@ -31,7 +30,7 @@ pub(crate) async fn measure_loop_lag(worker: Rc<ThreadContext>) {
 }
 
 impl ThreadContext {
-    /// Looks at the sections of running sessions, from where it ended the last time.
+    /// Samples the sections of running sessions, continuing after the last round.
     pub(crate) fn sample_sessions(&self) {
         self.load.sample();
         let sessions: Vec<_> = {
@@ -47,7 +46,7 @@ impl ThreadContext {
         sessions.iter().filter_map(|(_, session)| session.upgrade()).for_each(|session| session.sample_sections());
     }
 
-    /// Closes what nobody used since the last time, and gives memory back after a rush.
+    /// Closes resources that were idle since the last call, and returns memory to the system after a peak.
     pub(crate) fn tidy(&self, most_sessions_seen: &mut usize) {
         self.pipes.trim();
         self.upstream_pool.expire();

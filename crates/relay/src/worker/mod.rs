@@ -1,5 +1,5 @@
-//! One worker thread: its own runtime, its own listening sockets, its own pipes. A session never leaves its thread, so
-//! nothing in here needs a lock.
+//! One worker thread with its own runtime, listening sockets and pipes. A session never leaves its thread, so nothing
+//! in here needs a lock.
 
 mod command;
 mod housekeeping;
@@ -37,17 +37,18 @@ use housekeeping::{TIDY_INTERVAL, measure_loop_lag};
 /// Most connections taken from the queue of a socket that is about to close.
 const MAX_LAST_ACCEPTS: usize = 4096;
 
-/// How long those who accept have for stopping.
+/// Time for accept loops to stop.
 const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Runs a worker until it is told to end.
+/// Runs a worker until the command to end.
 ///
 /// # Errors
-/// The kernel's, when the runtime cannot be made.
+///
+/// The runtime cannot be created.
 pub fn run(shared: Arc<Services>, most_pipes: usize, commands: mpsc::Receiver<Command>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let worker = Rc::new(ThreadContext::new(shared, most_pipes));
-    // Dropping the set drops every session that is still open, and each says so in its closing event.
+    // Dropping the set drops every open session, and each emits its closing event.
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, run_commands(Rc::clone(&worker), commands));
     drop(tasks);
@@ -56,7 +57,7 @@ pub fn run(shared: Arc<Services>, most_pipes: usize, commands: mpsc::Receiver<Co
 
 async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Command>) {
     let mut stop_accepting = watch::Sender::new(());
-    // Gates and readers of devices go on while the relay drains: what they let pass by then would otherwise wait.
+    // Gates and device readers continue while the relay drains; their packets would otherwise wait.
     let mut stop_guarding = watch::Sender::new(());
     let mut tidy = interval(TIDY_INTERVAL);
     tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -81,14 +82,14 @@ async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Co
                 worker.apply_service(service, &stop_accepting, &stop_guarding);
             }
             Some(Command::Answer(answer)) => {
-                // Whoever asked may have given up.
+                // The receiver may have given up.
                 let _ = answer.send(());
             }
             Some(Command::Describe(request, answer)) => {
                 tokio::task::spawn_local(Rc::clone(&worker).describe(request, answer));
             }
             Some(Command::Count(answer)) => {
-                // Whoever asked may have given up.
+                // The receiver may have given up.
                 let _ = answer.send(worker.counts());
             }
             Some(Command::Retire) => {
@@ -96,7 +97,8 @@ async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Co
                 stop_guarding = watch::Sender::new(());
                 worker.drain_state.retire();
                 accepting.send_replace(());
-                // When that is answered nobody comes to us any more. One that waits for a place accepts nothing either.
+                // After every accept loop has ended, no new connection can arrive. A loop that waits for a place
+                // accepts nothing either.
                 let _ = timeout(STOP_TIMEOUT, accepting.closed()).await;
             }
             Some(Command::Drain) => {
@@ -110,7 +112,7 @@ async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Co
     worker.listeners.borrow_mut().clear();
 }
 
-/// Accepts until told to stop. What the kernel had already accepted for us by then is still served.
+/// Accepts until the stop signal. Connections that the kernel has accepted by then are still served.
 async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut stop: StopSignal) {
     let inherited = keeps_urgent_data_inline(socket.as_fd()).unwrap_or(false);
     let admit = |client: TcpStream, address| {
@@ -148,7 +150,7 @@ async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut
     }
 }
 
-/// What there is no more of, by the error of accept(2).
+/// Name of the resource that is exhausted, by the error of accept(2).
 fn missing_resource(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         // ENFILE: all processes together have too many.

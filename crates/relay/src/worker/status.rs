@@ -1,5 +1,5 @@
-//! What a worker says of itself to those who look. Sessions come first: it describes a few of them, then lets them move
-//! bytes, then describes the next.
+//! Describes the sessions of a worker for status requests, a few at a time, so that sessions keep moving bytes in
+//! between.
 
 use std::collections::HashSet;
 use std::rc::{Rc, Weak};
@@ -17,10 +17,10 @@ use crate::status::SessionView;
 /// Sessions that are described between two times in which others may run; each costs some 10 us.
 const SESSIONS_PER_SLICE: usize = 32;
 
-/// Counters that are read between those; each costs some 0.1 us.
+/// Counters to read between two yields; each costs some 0.1 us.
 const COUNTERS_PER_SLICE: usize = 1024;
 
-/// How much somebody wants to know.
+/// The scope of a status request.
 #[derive(Debug, Clone)]
 pub enum StatusQuery {
     /// How far sessions have come.
@@ -31,25 +31,25 @@ pub enum StatusQuery {
     All,
 }
 
-/// A worker's answer.
+/// The answer of a worker.
 #[derive(Debug, Default)]
 pub struct WorkerStatus {
-    /// Its sessions, those that were wished.
+    /// The requested sessions.
     pub sessions: Vec<SessionView>,
-    /// How far its sessions have come, where that was wished.
+    /// The progress of all sessions, if requested.
     pub tallies: Vec<SessionProgress>,
-    /// Its pipes.
+    /// Counts of pipes.
     pub pipes: PipeCounts,
-    /// The congestion controls that its configuration asks for.
+    /// The congestion controls of the configuration.
     pub congestion: Vec<CongestionStatus>,
 }
 
 /// How far a session has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionProgress {
-    /// Its number.
+    /// Number of the session.
     pub session: u64,
-    /// Names of its hops, or `direct`; none before it has a path.
+    /// Names of the hops, or `direct`; `None` before the session has a path.
     pub path: Option<Box<str>>,
     /// Bytes toward the client so far.
     pub down: u64,
@@ -58,7 +58,7 @@ pub struct SessionProgress {
 }
 
 impl ThreadContext {
-    /// Answers a wish.
+    /// Answers a status request.
     pub(crate) async fn describe(self: Rc<Self>, request: StatusQuery, answer: oneshot::Sender<WorkerStatus>) {
         let mut description = self.without_sessions();
         let slice = if matches!(request, StatusQuery::Tallies) { COUNTERS_PER_SLICE } else { SESSIONS_PER_SLICE };
@@ -68,7 +68,7 @@ impl ThreadContext {
             }
             yield_now().await;
         }
-        // Whoever asked may have given up.
+        // The receiver may have given up.
         let _ = answer.send(description);
     }
 
@@ -109,7 +109,7 @@ impl WorkerStatus {
         self.pipes.open += pipes.open;
         self.pipes.idle += pipes.idle;
         self.pipes.fallbacks += pipes.fallbacks;
-        // All serve the same, but for the gate, which serves nothing by itself.
+        // All workers serve one configuration; the gate's thread serves none.
         if self.congestion.is_empty() {
             self.congestion = congestion;
         }

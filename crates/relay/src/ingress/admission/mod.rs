@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 pub enum Client {
     /// The source address of its connection.
     Address(IpAddr),
-    /// A relay that the listener has among its `peers`. The client addresses that it reports count for nothing.
+    /// A relay from the listener's `peers`. Client addresses that the relay reports do not count.
     Peer(PublicKey),
 }
 
@@ -36,7 +36,7 @@ pub struct Admission {
 /// Connections of relays that have not opened a session yet.
 #[derive(Debug, Default)]
 struct Pending {
-    /// Those on which a record has been authenticated.
+    /// Connections on which a record has been authenticated.
     proven: usize,
     /// All others by source address; of IPv6, by the first 64 bits.
     unproven: HashMap<IpAddr, Unproven>,
@@ -48,19 +48,19 @@ struct Pending {
 /// The unproven connections of one source address, the oldest first. A connection that is evicted is notified.
 #[derive(Debug, Default)]
 struct Unproven {
-    /// Those that may be about to open a session.
+    /// Connections that may be about to open a session.
     fresh: BTreeMap<u64, Arc<Notify>>,
-    /// Those that are kept ready for a session to come, or will never have one.
+    /// Connections that are kept ready for a later session.
     idle: BTreeMap<u64, Arc<Notify>>,
 }
 
 impl Admission {
-    /// Sessions open now.
+    /// Open sessions.
     pub fn sessions(&self) -> usize {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// Sessions, and connections of relays that have not opened one yet.
+    /// Sessions, and connections of relays without a session.
     pub fn connections(&self) -> usize {
         let pending = self.pending();
         self.sessions() + pending.proven + pending.count
@@ -166,7 +166,8 @@ impl ClientPermit {
     /// Takes a place among all sessions, unless `most` are taken.
     ///
     /// # Errors
-    /// They are; the place among those of the client is kept.
+    ///
+    /// All places are taken; the client keeps its own place.
     pub fn try_enter(self, most: usize) -> Result<SessionPermit, Self> {
         let more = |sessions| (sessions < most).then_some(sessions + 1);
         match self.admission.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
@@ -175,7 +176,7 @@ impl ClientPermit {
         }
     }
 
-    /// The same, as soon as there is one.
+    /// As `try_enter`, but waits for a place.
     pub async fn enter_below(mut self, most: usize) -> SessionPermit {
         loop {
             match self.try_enter(most) {
@@ -198,7 +199,7 @@ impl Drop for ClientPermit {
     }
 }
 
-/// A place for a session: one among all, and one among those of its client.
+/// A place for a session: in total, and for its client.
 #[derive(Debug)]
 pub struct SessionPermit {
     client: ClientPermit,
@@ -227,11 +228,11 @@ impl UnprovenPermit {
         self.evicted.notified().await;
     }
 
-    /// The connection is not about to open a session. Where its source address has more than `most` such connections, the
-    /// oldest of them is evicted.
+    /// Marks a connection that is not about to open a session. If its source address has more than `most` of them, the
+    /// oldest is evicted.
     pub fn idle(&self, most: Option<usize>) {
         let mut pending = self.admission.pending();
-        // One that has been evicted is not there any more.
+        // An evicted connection is no longer listed.
         let Some(of) = pending.unproven.get_mut(&self.source) else { return };
         let Some(evicted) = of.fresh.remove(&self.number) else { return };
         of.idle.insert(self.number, evicted);
@@ -241,8 +242,8 @@ impl UnprovenPermit {
         }
     }
 
-    /// A record has been authenticated, so the connection is no replay and cannot be evicted any more. `None` when it has
-    /// been evicted.
+    /// Marks a connection as proven: a record was authenticated, so the connection is no replay and can no longer be
+    /// evicted. `None` if it has been evicted.
     pub fn prove(self) -> Option<ProvenPermit> {
         let mut pending = self.admission.pending();
         pending.remove(self.source, self.number)?;

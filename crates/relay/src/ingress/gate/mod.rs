@@ -1,8 +1,8 @@
-//! The gate: what becomes of the first packets (SYNs) that the rules have caught.
+//! The gate: verdicts on the first packets (SYNs) of intercepted connections.
 //!
-//! Each waits in a queue of the kernel's until its verdict. Most are let in, to the listener: at once, or, where clients
-//! are to notice nothing (`connect = "hold"`), when the server has answered. What the server refuses is refused, and what
-//! we cannot serve goes on without us, as if there were no relay.
+//! Each packet waits in a kernel queue for its verdict. Most packets pass to the listener: at once or, with `connect =
+//! "hold"`, when the server has answered. A refusal by the server becomes a refusal to the client, and connections that
+//! the relay cannot serve continue without it.
 
 mod pending;
 
@@ -32,23 +32,23 @@ use crate::session::{ConnectedPath, DialContext, connect_end_to_end};
 
 pub use pending::{FourTuple, PendingConnections, PreDialed};
 
-/// How often is looked for what was let in and never came.
+/// Interval of checks for admitted connections that never arrived.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a server that said nothing is left alone.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Most servers that are remembered for it.
+/// Most silent servers to remember.
 const MAX_SILENT: usize = 4096;
 
-/// The first packets for one listener.
+/// The gate of one listener.
 pub struct Gate {
     context: Rc<ListenerContext>,
     queue: AsyncFd<NfQueue>,
     marks: Marks,
     /// The mark of packets that may go to the listener.
     welcome: u32,
-    /// Those that were let in, the oldest first.
+    /// Admitted connections, the oldest first.
     let_in: RefCell<VecDeque<(Instant, FourTuple)>>,
     /// Ends sockets in TIME_WAIT; none where the kernel has no such thing.
     destroyer: Option<SocketDestroyer>,
@@ -58,10 +58,11 @@ pub struct Gate {
     passing: Cell<Option<&'static str>>,
 }
 
-/// Serves the first packets for listener number `number` until told to stop, and after that only what has begun.
+/// Serves the first packets of listener `number` until the stop signal, then only the connections that are under way.
 ///
 /// # Errors
-/// The kernel's, when the queue cannot be watched.
+///
+/// The queue cannot be polled.
 pub async fn run(context: Rc<ListenerContext>, queue: NfQueue, number: usize, mut stop: StopSignal) -> io::Result<()> {
     let marks = context.config.marks();
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a queue never does")]
@@ -86,7 +87,7 @@ pub async fn run(context: Rc<ListenerContext>, queue: NfQueue, number: usize, mu
             _ = look.tick() => gate.expire(),
             readable = stop.stop_first(gate.queue.readable()) => {
                 let Some(readable) = readable else { break };
-                // An error is about one datagram; the next one may be better.
+                // An error concerns one datagram; the loop continues with the next.
                 let _ = readable?.try_io(|queue| queue.get_ref().receive(|packet| gate.on_packet(packet.id, packet.payload)));
             }
         }
@@ -148,10 +149,11 @@ impl Gate {
         }
     }
 
-    /// Lets a packet go on without us. Ends of ours from a session before, with the same ports, would meet its answers.
+    /// Lets a packet continue without the relay. Sockets of an earlier session with the same ports would receive its
+    /// answers, so they are closed.
     fn pass_through(&self, id: u32, four_tuple: &FourTuple, reason: &'static str) {
         let (client, server) = (four_tuple.client.0, four_tuple.server.0);
-        // Through a tunnel this host's own programs come too: at the client's end is one of their sockets then.
+        // A tunnel also carries connections of this host's own programs: then the client's end is one of their sockets.
         let theirs = (self.context.listener.kind != ListenerKind::Tun).then_some((client, server));
         for (local, remote) in [(server, client)].into_iter().chain(theirs) {
             // Nearly always there is none.
@@ -159,7 +161,7 @@ impl Gate {
         }
         let shared = self.context.shared();
         shared.events.metrics.record_passed(&self.name(), reason);
-        // What one server is or does is nothing to tell the operator.
+        // The state of a single server is no matter for the operator.
         if !matches!(reason, "silent" | "denied" | "reset") && self.passing.replace(Some(reason)).is_none() {
             shared.events.emit(&Event::BypassBegan { listener: self.name(), reason });
         }
@@ -171,7 +173,7 @@ impl Gate {
     }
 
     fn set_verdict(&self, id: u32, verdict: Verdict) {
-        // Fails only when the kernel has no memory; then the packet is dropped with the queue, and sent again by its sender.
+        // Fails only if the kernel is out of memory; then the packet is dropped and retransmitted by its sender.
         let _ = self.queue.get_ref().set_verdict(id, verdict);
     }
 
@@ -179,7 +181,7 @@ impl Gate {
         self.context.listener.name.clone()
     }
 
-    /// What the server answered, or that it did not, is what the client sees.
+    /// Passes the server's refusal, or its silence, to the client.
     fn reject(&self, id: u32, four_tuple: &FourTuple, error: &DialError) {
         self.context.shared().pending_connections.remove(four_tuple);
         match error.cause_for_client() {
@@ -192,13 +194,13 @@ impl Gate {
                 }
                 self.pass_through(id, four_tuple, "silent");
             }
-            // It has answered, and may do so again.
+            // The server has answered with a reset, and may answer the client directly.
             Cause::Reset if error.hop.is_none() => self.pass_through(id, four_tuple, "reset"),
             _ => self.pass_through(id, four_tuple, "failed"),
         }
     }
 
-    /// Gives up what was let in and did not come, and forgets silences that are over.
+    /// Removes admitted connections that never arrived, and expired entries of silent servers.
     fn expire(&self) {
         let patience = self.context.config.timeouts.handshake;
         while let Some((since, four_tuple)) = self.next_older_than(patience) {
@@ -222,7 +224,7 @@ impl Gate {
         if old { let_in.pop_front() } else { None }
     }
 
-    /// The end of what has not become a session, with the closing event of one.
+    /// Ends a connection that never became a session, with a closing event.
     fn emit_closed(&self, permit: SessionPermit, end: EndReason, closed: SessionClosed) {
         let shared = self.context.shared();
         shared.events.metrics.record_accepted(&self.name());
@@ -264,7 +266,7 @@ async fn dial_held(gate: Rc<Gate>, four_tuple: FourTuple, id: u32, permit: Sessi
     }
 }
 
-/// What was reached, for another thread.
+/// Detaches an established path from this thread, for the worker that will accept the connection.
 fn pre_dialed(reached: ConnectedPath, dial_context: &DialContext, asked: Instant) -> Result<PreDialed, DialError> {
     let Dialled { stream, server, opened } = reached.dialled;
     let cipher = opened.and_then(|opened| opened.encrypt.then_some(opened.cipher));

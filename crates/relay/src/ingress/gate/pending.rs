@@ -14,34 +14,34 @@ use crate::ingress::admission::SessionPermit;
 use crate::pump::RecordCipher;
 use crate::session::PathTaken;
 
-/// The two ends of a connection, as those see them who do not know of us.
+/// The client's and the server's address of an intercepted connection, as both ends see them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FourTuple {
-    /// Who connects.
+    /// The client's address.
     pub client: ClientAddr,
-    /// To whom.
+    /// The server's address.
     pub server: ServerAddr,
 }
 
-/// What was dialled while the client's first packet waited.
+/// A connection that was dialled while the client's first packet waited.
 #[derive(Debug)]
 pub struct PreDialed {
     /// The section: to the server itself, or to the first hop.
     pub stream: TcpStream,
-    /// What it is connected to.
+    /// The address of the server or of the first hop.
     pub server: ServerAddr,
-    /// The keys of the session's bytes, where those are in records.
+    /// The cipher of the session's bytes, if they are in records.
     pub cipher: Option<RecordCipher>,
-    /// The way it went.
+    /// The path taken.
     pub taken: PathTaken,
     /// How long each relay took.
     pub times: Vec<Duration>,
-    /// How long it all took.
+    /// Time from the first packet to the established path.
     pub took: Duration,
 }
 
 impl PreDialed {
-    /// Nobody wants it any more: the server is told as if the client had broken off.
+    /// Drops the connection. The server sees a reset, as if the client had aborted.
     pub fn abandon(self) {
         // Fails only when the socket is already dead.
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
@@ -51,31 +51,31 @@ impl PreDialed {
 /// How far a connection is.
 #[derive(Debug)]
 enum PendingStage {
-    /// Its first packet waits for an answer.
+    /// Its first packet waits for a verdict.
     Waits,
-    /// Its first packet was let in, and the session is about to begin.
+    /// Its first packet has passed, and the session is about to start.
     LetIn {
-        /// Since when; another connection may have the same ends later.
+        /// Time of the verdict; a later connection may have the same four-tuple.
         since: Instant,
         permit: SessionPermit,
         pre_dialed: Option<Box<PreDialed>>,
     },
-    /// It is a session.
+    /// The session runs.
     Runs,
 }
 
-/// What a first packet is.
+/// Classification of a first packet.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FirstPacket {
     /// That of a new connection, which is noted as waiting.
     New,
-    /// A retransmission of one that waits.
+    /// A retransmission of a waiting packet.
     Again,
-    /// A retransmission of one that was let in.
+    /// A retransmission of an admitted packet.
     LetIn,
 }
 
-/// The place of a connection that was let in, and what was dialled for it.
+/// The place of an admitted connection, and the connection dialled for it.
 type Admitted = (SessionPermit, Option<Box<PreDialed>>);
 
 /// All connections that were caught.
@@ -99,7 +99,7 @@ impl PendingConnections {
         }
     }
 
-    /// Notes that the connection is let in, its place among the sessions, and the stream that was dialled for it.
+    /// Marks a connection as admitted, with its place and the connection dialled for it.
     pub fn admit(
         &self,
         four_tuple: FourTuple,
@@ -110,12 +110,12 @@ impl PendingConnections {
         self.lock().insert(four_tuple, PendingStage::LetIn { since, permit, pre_dialed });
     }
 
-    /// Forgets it.
+    /// Removes a connection.
     pub fn remove(&self, four_tuple: &FourTuple) {
         self.lock().remove(four_tuple);
     }
 
-    /// Makes it a session: `Some` when it was let in, with its place and what was dialled for it.
+    /// Turns an admitted connection into a session. Returns its place and the connection dialled for it.
     pub fn accept(&self, four_tuple: FourTuple) -> Option<Admitted> {
         match self.lock().insert(four_tuple, PendingStage::Runs) {
             Some(PendingStage::LetIn { permit, pre_dialed, .. }) => Some((permit, pre_dialed)),
@@ -123,8 +123,8 @@ impl PendingConnections {
         }
     }
 
-    /// Forgets it if it was let in at that time and is still not a session: `Some` then, with its place and what was dialled
-    /// for it.
+    /// Removes a connection that was admitted at `then` and has no session yet. Returns its place and the connection
+    /// dialled for it.
     pub fn expire(&self, four_tuple: &FourTuple, then: Instant) -> Option<Admitted> {
         let mut stages = self.lock();
         match stages.remove(four_tuple) {

@@ -1,7 +1,7 @@
 //! The encrypted side of a section: records in, records out, in place.
 //!
-//! A record is read into a buffer of its own, opened there, and written from there: as it is to a plain section, sealed
-//! again to another encrypted one. Nothing is copied but what a full socket leaves behind.
+//! A record is read into a buffer of its own, opened there, and written from there: as plaintext to a plain section,
+//! sealed again to another encrypted section. Only bytes that a full socket does not take are copied.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,7 +18,7 @@ pub use ekiden_proto::wire::section::reader::OpenedRecord;
 
 use super::read::read_once;
 
-/// The keys of a section, and what is half read of it.
+/// The keys of a section, and the record that is being read.
 #[derive(Debug)]
 pub struct RecordCipher {
     sealer: RefCell<RecordKey>,
@@ -26,8 +26,8 @@ pub struct RecordCipher {
 }
 
 impl RecordCipher {
-    /// The keys that a handshake has brought. The first record has at most `first` bytes of plaintext, and nothing is read
-    /// behind it.
+    /// A cipher with the keys of a handshake. The first record has at most `first` bytes of plaintext; no byte after it
+    /// is read.
     #[must_use]
     pub fn new(transport: TransportKeys, first: usize) -> Self {
         let opener = RecordReader::new(transport.open, first);
@@ -39,7 +39,7 @@ impl RecordCipher {
         self.opener.borrow_mut().allow_read_ahead();
     }
 
-    /// Makes a record of what lies between header and tag.
+    /// Encrypts the plaintext between header and tag in place.
     pub fn seal(&self, record: &mut [u8]) {
         self.sealer.borrow_mut().seal(record);
     }
@@ -73,20 +73,22 @@ impl RecordCipher {
         self.opener.borrow().has_result()
     }
 
-    /// Reads once, unless a record is there already, and opens it. `None` when there is more to come.
+    /// Reads once, unless a complete record is buffered, and opens the record. `None` if the record is incomplete.
     ///
     /// # Errors
-    /// The socket's; `ConnectionReset` when the stream ends before its last record; `InvalidData` for a record that was
-    /// changed, left out, repeated or moved, and for an end of the stream with bytes behind it.
+    ///
+    /// As read(2); `ConnectionReset` if the stream ends before its last record; `InvalidData` for a record that was
+    /// altered, dropped, repeated or reordered, and for bytes after the end of the stream.
     pub fn read(&self, from: &TcpStream) -> io::Result<Option<OpenedRecord>> {
         let mut opener = self.opener.borrow_mut();
         receive(&mut opener, from)?;
         opener.next_record().map_err(invalid)
     }
 
-    /// The same, but small records that have arrived behind each other come as one.
+    /// As [`RecordCipher::read`], but opens consecutive small records together.
     ///
     /// # Errors
+    ///
     /// As [`RecordCipher::read`].
     pub fn read_batch(&self, from: &TcpStream) -> io::Result<Option<OpenedRecord>> {
         let mut opener = self.opener.borrow_mut();

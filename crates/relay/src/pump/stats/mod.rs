@@ -1,4 +1,4 @@
-//! Exact counters of a session, which pass on what they count to an observer.
+//! Exact counters of a session. They report every change to an observer.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use ekiden_proto::limiting::FlowCounters;
 use super::observer::{FlowObserver, TransferMethod};
 use super::response_timer::{Response, ResponseTimer};
 
-/// The counters of one session. A session never leaves its thread, so they are plain cells.
+/// The counters of one session. A session never leaves its thread, so the counters are plain cells.
 #[derive(Debug)]
 pub struct FlowStats {
     observer: Rc<dyn FlowObserver>,
@@ -27,11 +27,11 @@ struct DirectionStats {
     blocked: Cell<Duration>,
     /// Since when there is no room, as long as there is none.
     blocked_since: Cell<Option<Instant>>,
-    /// How long it had been blocked when bytes moved last.
+    /// Total blocked time at the last move.
     blocked_before: Cell<Duration>,
     waiting: Cell<Duration>,
     squares: Cell<f64>,
-    /// Bytes that waited in this host when somebody looked last.
+    /// Bytes queued in this host at the last sample.
     queued: Cell<i64>,
 }
 
@@ -84,7 +84,7 @@ impl FlowStats {
         self.observer.on_moved(direction, bytes, transfer);
     }
 
-    /// Notes that there are bytes and no room to send them, until what it returns is dropped.
+    /// Records that bytes wait for room, until the guard is dropped.
     pub fn start_stall(&self, direction: Direction) -> StallGuard<'_> {
         let since = Instant::now();
         let one_way = self.direction(direction);
@@ -101,31 +101,31 @@ impl FlowStats {
         }
     }
 
-    /// Whether bytes waited in this host when somebody looked last.
+    /// Whether bytes were queued in this host at the last sample.
     #[must_use]
     pub fn has_queued(&self) -> bool {
         self.down.queued.get() + self.up.queued.get() > 0
     }
 
-    /// Bytes in one direction.
+    /// Bytes moved in one direction.
     #[must_use]
     pub fn bytes(&self, direction: Direction) -> u64 {
         self.direction(direction).bytes.get()
     }
 
-    /// Time in which one direction had bytes and no room to send them, until now.
+    /// Time in which one direction had bytes but no room to send them.
     #[must_use]
     pub fn blocked_for(&self, direction: Direction) -> Duration {
         self.direction(direction).blocked_for()
     }
 
-    /// Whether one direction has bytes and no room to send them.
+    /// Whether one direction has bytes but no room to send them.
     #[must_use]
     pub fn is_blocked(&self, direction: Direction) -> bool {
         self.direction(direction).blocked_since.get().is_some()
     }
 
-    /// What there is to say of one direction, until now.
+    /// The counters of one direction, for the limit tracker.
     #[must_use]
     pub fn counters(&self, direction: Direction) -> FlowCounters {
         let one_way = self.direction(direction);
@@ -138,7 +138,7 @@ impl FlowStats {
         }
     }
 
-    /// Notes that the path stands: from now on the server is waited for, if it is the one who speaks first.
+    /// The path is established: from now on the server is awaited, in case the server speaks first.
     pub fn on_path_ready(&self) {
         self.response_timer.on_path_ready();
     }
@@ -155,7 +155,7 @@ impl FlowStats {
         self.response_timer.active_time()
     }
 
-    /// The largest answer, once there is one.
+    /// The largest response so far.
     #[must_use]
     pub fn largest_response(&self) -> Option<Response> {
         self.response_timer.largest_response()
@@ -174,7 +174,7 @@ impl FlowStats {
     }
 }
 
-/// What waits for the sections of a session is gone with them.
+/// Removes the session's queued bytes from the totals.
 impl Drop for FlowStats {
     fn drop(&mut self) {
         self.set_queued(Direction::Down, 0);
@@ -192,7 +192,7 @@ impl DirectionStats {
         self.blocked.get() + self.blocked_since.get().map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Bytes were waited for, unless it was room. Some may move before there is enough of it.
+    /// Records a wait for bytes. Time without room is not a wait; some bytes may move before there is enough room.
     fn on_wait(&self, pause: Duration) {
         let blocked = self.blocked_for();
         let wait = pause.saturating_sub(blocked.saturating_sub(self.blocked_before.replace(blocked)));
