@@ -42,7 +42,6 @@ pub struct PlainSection {
 /// Makes a plain stream of a section, without waiting for the answer to OPEN.
 ///
 /// # Errors
-///
 /// No descriptors are left.
 pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
     let trace = dialled.trace();
@@ -67,7 +66,6 @@ pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
 /// As [`into_plain`], but waits for the answer and returns an owned stream.
 ///
 /// # Errors
-///
 /// The cause in the answer, or no descriptors are left.
 pub async fn into_owned_stream(dialled: Dialled) -> Result<(TcpStream, ServerAddr), DialError> {
     let PlainSection { stream, section, server, answer, .. } = into_plain(dialled).await?;

@@ -6,7 +6,7 @@ use ekiden_proto::wire::section::OpenFailure;
 /// A dial that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DialError {
-    /// The cause.
+    /// The cause of the failure.
     pub cause: Cause,
     /// The failed hop; `None` if the target failed.
     pub hop: Option<String>,

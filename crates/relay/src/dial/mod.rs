@@ -208,7 +208,6 @@ impl Dialled {
     /// Waits for an outstanding answer and returns the setup time of each relay.
     ///
     /// # Errors
-    ///
     /// The true cause, and the relay that reported it.
     pub async fn wait_answer(&self) -> Result<Vec<Duration>, DialError> {
         let Some(opened) = &self.opened else { return Ok(Vec::new()) };

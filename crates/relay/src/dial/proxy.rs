@@ -33,7 +33,6 @@ impl From<Cause> for HopRefusal {
 /// Requests a connection to `next` from the proxy `hop` at the other end of `stream`.
 ///
 /// # Errors
-///
 /// Why the proxy did not connect.
 pub async fn request_connect(stream: &mut TcpStream, hop: &Hop, next: &Target) -> Result<(), HopRefusal> {
     match &hop.kind {

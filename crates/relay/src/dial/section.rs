@@ -39,7 +39,7 @@ const ANSWER_GRACE: Duration = Duration::from_secs(2);
 pub struct ReadyConnection {
     /// The connection.
     pub stream: TcpStream,
-    /// The peer's address.
+    /// The address of the relay.
     pub server: ServerAddr,
     /// The keys of the handshake.
     pub transport: TransportKeys,
@@ -52,13 +52,13 @@ pub struct ReadyConnection {
 pub struct OpenParams {
     /// The trace id, if one was assigned.
     pub trace: Option<TraceId>,
-    /// The client.
+    /// The client of the session.
     pub client: ClientAddr,
     /// Whether the client was told "connected" already.
     pub early: bool,
     /// Whether the session was encrypted so far, and must stay encrypted.
     pub encrypt: bool,
-    /// Remaining hops.
+    /// Number of relays that the session may still cross.
     pub hops_left: u8,
 }
 
@@ -66,7 +66,6 @@ pub struct OpenParams {
 /// relay's own packets for the rules.
 ///
 /// # Errors
-///
 /// The cause and the hop, which is the first one that failed.
 pub async fn prepare(
     hop: &Hop,
@@ -97,7 +96,6 @@ pub async fn prepare(
 /// Authenticates both sides within the deadline.
 ///
 /// # Errors
-///
 /// The cause and the hop.
 pub async fn handshake(
     stream: &mut TcpStream,
@@ -153,7 +151,6 @@ impl PeerHandshakeError {
 /// Reads a hello. No byte can follow it before it is answered.
 ///
 /// # Errors
-///
 /// The connection failed, or the bytes are no hello.
 pub async fn read_hello(stream: &mut TcpStream) -> Result<Hello, PeerHandshakeError> {
     let mut bytes = Vec::with_capacity(Hello::HEADER_LENGTH + MAX_MESSAGE);
@@ -203,7 +200,6 @@ pub struct OpenTarget {
 /// Sends OPEN. The session's bytes follow.
 ///
 /// # Errors
-///
 /// The connection failed.
 pub async fn open(
     stream: &mut TcpStream,
@@ -228,7 +224,6 @@ impl SentOpen {
     /// Waits for the answer and returns the setup times, the nearest relay first. Later calls return them again.
     ///
     /// # Errors
-    ///
     /// The true cause and the relay that reported it.
     pub async fn wait_answer(&self, stream: &TcpStream, cipher: &RecordCipher) -> Result<Vec<Duration>, DialError> {
         if let Some(times) = self.answered.get() {

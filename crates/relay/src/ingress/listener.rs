@@ -168,7 +168,6 @@ impl ListenerContext {
     /// Takes a place for a session whose connection was accepted earlier, and waits while all places are taken.
     ///
     /// # Errors
-    ///
     /// The client has used up its places, or no place became free within `timeouts.connect` or before the relay drains.
     pub async fn admit_later(&self, client: Client) -> Result<SessionPermit, EndReason> {
         let most = self.config.limits.sessions_per_client;

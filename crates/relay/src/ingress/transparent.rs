@@ -31,7 +31,6 @@ pub fn four_tuple(context: &ListenerContext, stream: &TcpStream, client: ClientA
 /// Accepts an intercepted client: its target is the server address of the four-tuple.
 ///
 /// # Errors
-///
 /// The client connected to the listener itself.
 pub fn accept(session: &Session) -> Result<ClientRequest, EndReason> {
     let Some(ends) = session.caught else {

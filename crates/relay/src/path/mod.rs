@@ -93,7 +93,6 @@ impl PathChoice {
 /// The paths of `ways` that lead to another relay: `direct` would lead back into the tunnel.
 ///
 /// # Errors
-///
 /// [`Cause::Unreachable`] if no path is left.
 pub fn relayed(mut ways: Vec<PathChoice>) -> Result<Vec<PathChoice>, Cause> {
     ways.retain(|way| !way.path.is_direct());
@@ -104,7 +103,6 @@ pub fn relayed(mut ways: Vec<PathChoice>) -> Result<Vec<PathChoice>, Cause> {
 /// there.
 ///
 /// # Errors
-///
 /// [`Cause::Denied`] if it is not.
 pub fn requested_path(config: &Config, keys: &[PublicKey]) -> Result<Option<PathChoice>, Cause> {
     let Some((first, beyond)) = keys.split_first() else { return Ok(None) };

@@ -144,7 +144,6 @@ impl<'a> Flow<'a> {
     /// Runs the flow to its end. Returns the number of bytes moved, which is below the limit if the stream ended first.
     ///
     /// # Errors
-    ///
     /// [`FlowError`] with the side that failed.
     pub async fn run(mut self) -> Result<u64, FlowError> {
         std::future::poll_fn(|cx| self.poll(cx)).await?;
@@ -154,7 +153,6 @@ impl<'a> Flow<'a> {
     /// Moves all bytes that can move now. Ready when this direction has ended.
     ///
     /// # Errors
-    ///
     /// [`FlowError`] with the side that failed.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         if self.done {

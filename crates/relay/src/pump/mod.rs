@@ -58,9 +58,9 @@ pub type PendingAnswer<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + 'a>
 
 /// Two sections, and the resources to carry bytes between them.
 pub struct PumpParams<'a> {
-    /// The client's end.
+    /// The end toward the client.
     pub client: Endpoint<'a>,
-    /// The server's end.
+    /// The end toward the server.
     pub server: Endpoint<'a>,
     /// Bytes that the client sent after its handshake.
     pub early: Vec<u8>,
@@ -68,7 +68,7 @@ pub struct PumpParams<'a> {
     pub stats: &'a FlowStats,
     /// The thread's pipes.
     pub pipes: &'a PipePool,
-    /// Idle timeouts.
+    /// The idle timeouts of the session.
     pub patience: IdleTimeouts,
 }
 
@@ -76,7 +76,6 @@ pub struct PumpParams<'a> {
 /// failure their close sends a reset.
 ///
 /// # Errors
-///
 /// The error of `opening`: the client has received no byte and no answer.
 pub async fn run<'a, E>(params: PumpParams<'a>, opening: Option<PendingAnswer<'a, E>>) -> Result<EndReason, E> {
     let PumpParams { client, server, early, stats, pipes, patience } = params;

@@ -14,7 +14,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How a thread's pipes are doing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PipeCounts {
-    /// Open pipes.
+    /// Pipes open now, idle or borrowed.
     pub open: usize,
     /// Of these, how many wait for use.
     pub idle: usize,
@@ -103,7 +103,7 @@ impl PooledPipe<'_> {
         self.pipe.as_ref().expect("invariant: the pipe is there until drop")
     }
 
-    /// Capacity in bytes.
+    /// Capacity of the pipe in bytes.
     pub fn capacity(&self) -> usize {
         self.pipe().capacity()
     }
@@ -126,7 +126,6 @@ impl PooledPipe<'_> {
     /// Moves bytes from the pipe into `socket` until the socket is full, and returns their number.
     ///
     /// # Errors
-    ///
     /// As splice(2).
     pub fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let moved = self.pipe().drain(socket, self.pending)?;

@@ -20,7 +20,7 @@ pub(crate) struct ResponseTimer {
 /// A response: bytes from the server without a longer gap, after bytes to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response {
-    /// Size in bytes.
+    /// Size of the response in bytes.
     pub bytes: u64,
     /// From the last bytes toward the server to the first of these.
     pub wait: Duration,

@@ -43,7 +43,6 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 /// Runs a worker until the command to end.
 ///
 /// # Errors
-///
 /// The runtime cannot be created.
 pub fn run(shared: Arc<Services>, most_pipes: usize, commands: mpsc::Receiver<Command>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -34,11 +34,11 @@ pub enum StatusQuery {
 /// The answer of a worker.
 #[derive(Debug, Default)]
 pub struct WorkerStatus {
-    /// The requested sessions.
+    /// The sessions in the scope of the request.
     pub sessions: Vec<SessionView>,
     /// The progress of all sessions, if requested.
     pub tallies: Vec<SessionProgress>,
-    /// Counts of pipes.
+    /// Counts of the thread's pipes.
     pub pipes: PipeCounts,
     /// The congestion controls of the configuration.
     pub congestion: Vec<CongestionStatus>,

@@ -166,7 +166,6 @@ impl ClientPermit {
     /// Takes a place among all sessions, unless `most` are taken.
     ///
     /// # Errors
-    ///
     /// All places are taken; the client keeps its own place.
     pub fn try_enter(self, most: usize) -> Result<SessionPermit, Self> {
         let more = |sessions| (sessions < most).then_some(sessions + 1);

@@ -61,7 +61,6 @@ pub struct Gate {
 /// Serves the first packets of listener `number` until the stop signal, then only the connections that are under way.
 ///
 /// # Errors
-///
 /// The queue cannot be polled.
 pub async fn run(context: Rc<ListenerContext>, queue: NfQueue, number: usize, mut stop: StopSignal) -> io::Result<()> {
     let marks = context.config.marks();

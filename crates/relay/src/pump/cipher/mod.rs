@@ -76,7 +76,6 @@ impl RecordCipher {
     /// Reads once, unless a complete record is buffered, and opens the record. `None` if the record is incomplete.
     ///
     /// # Errors
-    ///
     /// As read(2); `ConnectionReset` if the stream ends before its last record; `InvalidData` for a record that was
     /// altered, dropped, repeated or reordered, and for bytes after the end of the stream.
     pub fn read(&self, from: &TcpStream) -> io::Result<Option<OpenedRecord>> {
@@ -88,7 +87,6 @@ impl RecordCipher {
     /// As [`RecordCipher::read`], but opens consecutive small records together.
     ///
     /// # Errors
-    ///
     /// As [`RecordCipher::read`].
     pub fn read_batch(&self, from: &TcpStream) -> io::Result<Option<OpenedRecord>> {
         let mut opener = self.opener.borrow_mut();
