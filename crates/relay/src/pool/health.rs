@@ -1,5 +1,5 @@
-//! Whether a next hop can be used, and when to try again: the pauses double, and are never the same length twice, so that
-//! the relays before one that was away do not all come back at once.
+//! Whether a next hop is usable, and when to try again. The delays double and have random jitter, so that after an
+//! outage relays do not reconnect all at once.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -13,9 +13,9 @@ pub struct RetrySchedule {
 }
 
 impl RetrySchedule {
-    /// Where the keeper tries: it costs no session anything.
+    /// Schedule of the keeper, whose attempts cost no session any time.
     pub const KEEPER: Self = Self { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
-    /// Where only sessions try, and one of them waits in vain.
+    /// Schedule for hops that only sessions try: each attempt delays one session.
     pub const SESSIONS: Self = Self { first: Duration::from_secs(5), longest: Duration::from_secs(60) };
 
     /// The pause after so many failures in a row.
@@ -25,7 +25,7 @@ impl RetrySchedule {
     }
 }
 
-/// What is known of a hop.
+/// The state of a hop.
 #[derive(Debug)]
 pub struct HopHealth {
     pace: RetrySchedule,
@@ -37,7 +37,7 @@ struct Downtime {
     since: Instant,
     failures: u32,
     retry: Instant,
-    /// Whether somebody tries again at the moment.
+    /// Whether an attempt is under way.
     claimed: bool,
 }
 
@@ -54,13 +54,13 @@ impl HopHealth {
         self.down.is_some()
     }
 
-    /// When it may be tried again; nothing when it may be tried at any time.
+    /// Time of the next attempt; `None` if the hop may be tried at any time.
     #[must_use]
     pub fn retry(&self) -> Option<Instant> {
         self.down.as_ref().map(|down| down.retry)
     }
 
-    /// Whether the caller may try now. While it is down, one in each pause may.
+    /// Whether the caller may try now. While the hop is down, one attempt per delay is allowed.
     pub fn try_claim(&mut self, now: Instant) -> bool {
         let Some(down) = &mut self.down else { return true };
         let free = now >= down.retry;
@@ -71,8 +71,8 @@ impl HopHealth {
         free
     }
 
-    /// An attempt failed; whether that is news. Only one that was claimed makes the pauses longer: the others had begun
-    /// before, or had no choice.
+    /// Records a failed attempt. Returns true if the hop was up before. Only a claimed attempt extends the delay:
+    /// others began before the outage, or had no choice.
     pub fn on_failure(&mut self, now: Instant) -> bool {
         let news = self.down.is_none();
         let down = self.down.get_or_insert(Downtime { since: now, failures: 0, retry: now, claimed: true });
@@ -83,18 +83,18 @@ impl HopHealth {
         news
     }
 
-    /// An attempt that had begun at `begun` succeeded; for how long it was down, where that is news. One that had begun
-    /// before it went down says nothing of now: whoever restarts may well finish what has begun.
+    /// Records a success of an attempt that began at `begun`. Returns the length of the outage that it ended, if it
+    /// did. An attempt that began before the outage proves nothing: a restarting relay may complete what it had begun.
     pub fn on_success(&mut self, begun: Instant, now: Instant) -> Option<Duration> {
         let down = self.down.take_if(|down| begun >= down.since)?;
         Some(now.saturating_duration_since(down.since))
     }
 }
 
-/// `span` less a random part of it, up to a quarter.
+/// `span` reduced by a random part of up to a quarter.
 #[must_use]
 pub fn with_jitter(span: Duration) -> Duration {
-    // The keys of a new hash table differ from those of all others, which is all the chance that is needed here.
+    // Each hash table has random keys, which is enough randomness for jitter.
     let dice = (RandomState::new().hash_one(()) >> 32) as u32;
     span - span.mul_f64(f64::from(dice) / f64::from(u32::MAX) / 4.0)
 }

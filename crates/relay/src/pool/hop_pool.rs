@@ -1,7 +1,7 @@
-//! What is known of one next hop, and for a relay the connections that wait for sessions, the oldest first.
+//! The state of one next hop and, for a relay, its ready connections, the oldest first.
 //!
-//! The lock is held for no more than moving one connection, but once a second the keeper asks the kernel about all of
-//! them in one system call.
+//! The lock is held while one connection is moved. Once a second the keeper polls all connections under the lock, with
+//! one system call.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,10 +20,10 @@ use crate::config::Hop;
 use crate::events::metrics::pools::{PoolMetrics, RelayPoolMetrics};
 use crate::status::PoolView;
 
-/// One next hop.
+/// The pool of one next hop.
 #[derive(Debug)]
 pub struct HopPool {
-    /// The hop; it is dialled as it says.
+    /// The hop, with the parameters for dialling.
     pub hop: Arc<Hop>,
     tally: RelayPoolMetrics,
     state: Mutex<HopPoolState>,
@@ -49,14 +49,14 @@ struct PooledConnection {
 /// How many may wait, and for how long.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PoolBounds {
-    /// Most that are ready; none where the hop is no relay, or the configuration has it no more.
+    /// Most ready connections; 0 if the hop is no relay or has left the configuration.
     pub most: usize,
     /// The oldest that is still good.
     pub age: Duration,
 }
 
 impl HopPool {
-    /// Nothing is ready.
+    /// A pool without connections.
     #[must_use]
     pub fn new(hop: &Arc<Hop>, counts: &PoolMetrics) -> Self {
         let pace = if hop.is_section() { RetrySchedule::KEEPER } else { RetrySchedule::SESSIONS };
@@ -80,7 +80,7 @@ impl HopPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Other bounds from now on; what is too much is closed, the oldest first.
+    /// Sets new bounds. Connections beyond the bounds are closed, the oldest first.
     pub fn set_bounds(&self, bounds: PoolBounds) {
         let mut state = self.lock();
         state.bounds = bounds;
@@ -115,38 +115,39 @@ impl HopPool {
         made
     }
 
-    /// Whether it should be tried last. Where only sessions try, one of them may again after each pause.
+    /// Whether the hop should be tried last. For a hop that only sessions try, one session may try again after each
+    /// delay.
     pub fn is_down(&self, now: Instant) -> bool {
         let mut state = self.lock();
         if self.hop.is_section() { state.health.is_down() } else { !state.health.try_claim(now) }
     }
 
-    /// What makes the next handshake shorter, where there has been one.
+    /// The ticket for a short handshake, if an earlier handshake left one.
     pub fn ticket(&self) -> Option<ResumptionTicket> {
         self.lock().known.clone()
     }
 
-    /// There has been one.
+    /// Stores the ticket of a handshake.
     pub fn set_ticket(&self, gift: ResumptionTicket) {
         self.lock().known = Some(gift);
     }
 
-    /// Held from a change until it is told, so that what is told last is what is so.
+    /// Lock to hold from a change until its event is emitted, so that the last event matches the state.
     pub fn lock_reporting(&self) -> MutexGuard<'_, ()> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there would be news if it could be used.
+    /// Whether a success would end an outage.
     pub fn has_failed(&self) -> bool {
         self.lock().health.is_down()
     }
 
-    /// It could not be used; whether that is news.
+    /// Records that the hop was not usable. Returns true if it was usable before.
     pub fn on_failure(&self, now: Instant) -> bool {
         self.lock().health.on_failure(now)
     }
 
-    /// It could be used, as an attempt since `begun` has found out; for how long not before, where that is news.
+    /// Records that an attempt since `begun` succeeded. Returns the length of the outage that it ended, if it did.
     pub fn on_success(&self, begun: Instant, now: Instant) -> Option<Duration> {
         self.lock().health.on_success(begun, now)
     }
@@ -160,7 +161,7 @@ impl HopPool {
         drop(closed);
     }
 
-    /// Closes those that are too old, or that the relay has closed.
+    /// Closes connections that are too old or that the relay has closed.
     pub fn remove_dead(&self, now: Instant) {
         let mut state = self.lock();
         let dead = find_dead(&state.ready);
@@ -186,13 +187,13 @@ impl HopPool {
         (0..count).map(|_| PendingConnection { queue: Arc::clone(self) }).collect()
     }
 
-    /// When it is to be tried again, while it is down and nobody tries.
+    /// Time of the next attempt, while the hop is down and no attempt is under way.
     pub fn retry_at(&self) -> Option<Instant> {
         let state = self.lock();
         state.health.retry().filter(|_| state.bounds.most > 0 && state.making == 0)
     }
 
-    /// What `ekiden status` shows of it.
+    /// The pool as `ekiden status` shows it.
     pub fn view(&self) -> PoolView {
         let state = self.lock();
         PoolView {
@@ -216,15 +217,15 @@ impl HopPoolState {
     }
 }
 
-/// A connection that is being made; it is no more when this is dropped.
+/// A connection under construction. Dropping it gives up its place.
 #[derive(Debug)]
 pub struct PendingConnection {
-    /// Where it is to wait.
+    /// The pool that will hold it.
     pub queue: Arc<HopPool>,
 }
 
 impl PendingConnection {
-    /// It is ready, and has taken so long.
+    /// Adds the connection to the pool; `took` is its setup time.
     pub fn complete(self, waiting: IdleConnection, took: Duration, now: Instant) {
         let tally = &self.queue.tally;
         tally.made.inc();
@@ -238,7 +239,7 @@ impl PendingConnection {
         }
     }
 
-    /// It came to nothing.
+    /// Gives up the connection.
     pub fn cancel(self) {
         self.queue.tally.failed.inc();
     }
@@ -250,15 +251,15 @@ impl Drop for PendingConnection {
     }
 }
 
-/// Nothing may have come on a connection that no session has used, not even its end.
+/// An unused connection is alive if nothing is readable on it, not even an end of stream.
 fn is_alive(stream: &TcpStream) -> bool {
     stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// Which of them have ended, by one system call.
+/// Finds connections that have ended, with one poll(2).
 fn find_dead(ready: &VecDeque<PooledConnection>) -> Vec<bool> {
     let mut poll = Poll::new(ready.iter().map(|made| made.waiting.stream.as_fd()).collect());
-    // An error leaves all as they are: whoever takes one looks again.
+    // After an error all count as alive: `take` checks again.
     let _ = poll.wait(Some(Duration::ZERO));
     (0..ready.len()).map(|place| poll.is_ready(place)).collect()
 }

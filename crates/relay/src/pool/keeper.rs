@@ -1,5 +1,5 @@
-//! The thread that keeps the pools filled: it dials and shakes hands, so that no session's thread has to, and closes what
-//! has become too old or has died.
+//! The thread that fills the pools. It dials and performs handshakes ahead of sessions, and closes connections that are
+//! too old or dead.
 
 use std::io;
 use std::rc::Rc;
@@ -16,13 +16,13 @@ use super::{IdleConnection, PoolsShared};
 use crate::config::Config;
 use crate::dial::{DialError, Resolver, section};
 
-/// How often it looks which connections have ended.
+/// Interval of checks for ended connections.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Starts it; it ends when the pools are closed.
+/// Starts the thread, which ends when the pools are closed.
 ///
 /// # Errors
-/// The kernel's.
+/// The thread or its runtime cannot be created.
 pub fn start(inner: Arc<PoolsShared>) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name("keeper".to_owned());
@@ -31,7 +31,7 @@ pub fn start(inner: Arc<PoolsShared>) -> io::Result<JoinHandle<()>> {
 
 struct Keeper {
     inner: Arc<PoolsShared>,
-    /// The configuration in force, and its resolver.
+    /// The configuration in force with its resolver.
     served: Option<(Arc<Config>, Rc<Resolver>)>,
     look: Instant,
 }
@@ -51,7 +51,7 @@ impl Keeper {
         }
     }
 
-    /// Does what is to be done, and says when there is more.
+    /// Does the pending work. Returns the time of the next.
     fn run_once(&mut self, now: Instant) -> Instant {
         let served = self.inner.served();
         let looks = now >= self.look;
@@ -83,7 +83,7 @@ impl Keeper {
     }
 }
 
-/// Makes one connection ready.
+/// Makes one connection for a pool.
 async fn make_connection(place: PendingConnection, config: Arc<Config>, names: Rc<Resolver>, inner: Arc<PoolsShared>) {
     let queue = Arc::clone(&place.queue);
     let begun = Instant::now();

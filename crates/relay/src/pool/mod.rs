@@ -31,14 +31,14 @@ pub use crate::events::metrics::pools::PoolMetrics;
 
 use hop_pool::{HopPool, PoolBounds};
 
-/// A connection that nobody has used yet.
+/// A ready connection that no session has used.
 #[derive(Debug)]
 pub struct IdleConnection {
     /// The connection, in no runtime.
     pub stream: TcpStream,
-    /// Its address.
+    /// The address of the relay.
     pub server: ServerAddr,
-    /// What the handshake has brought.
+    /// The keys of the handshake.
     pub transport: TransportKeys,
 }
 
@@ -49,7 +49,7 @@ pub struct Pools {
     keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the keeper shares with the other threads.
+/// State that the keeper shares with the other threads.
 struct PoolsShared {
     served: RwLock<Arc<ServedHops>>,
     wake: Notify,
@@ -62,7 +62,7 @@ struct PoolsShared {
 #[derive(Debug, Default)]
 struct ServedHops {
     config: Option<Arc<Config>>,
-    /// The hops as this configuration has them, and what equal ones before had.
+    /// The hops of the configuration; equal hops keep the pool of the configuration before.
     hops: Vec<(Arc<Hop>, Arc<HopPool>)>,
 }
 
@@ -111,7 +111,7 @@ impl Pools {
         Ok(())
     }
 
-    /// A connection to `hop` that is alive, if one is ready.
+    /// A live ready connection to `hop`, if there is one.
     pub fn take(&self, hop: &Hop) -> Option<IdleConnection> {
         let (waiting, short) = self.inner.queue(hop)?.take(Instant::now());
         if short {
@@ -120,8 +120,8 @@ impl Pools {
         waiting
     }
 
-    /// Whether `hop` could not be reached the last time somebody tried. Where it has no pool, one session may try again
-    /// after each pause, and is told that it is not.
+    /// Whether the last attempt to reach `hop` failed. For a hop without ready connections one session per delay may
+    /// try again, and gets false.
     pub fn is_down(&self, hop: &Hop) -> bool {
         self.inner.queue(hop).is_some_and(|queue| queue.is_down(Instant::now()))
     }
@@ -138,7 +138,7 @@ impl Pools {
         }
     }
 
-    /// Closes what is ready for `hop`: a session has found it dead.
+    /// Closes all ready connections to `hop`, after a session found one dead.
     pub fn discard(&self, hop: &Hop) {
         if let Some(queue) = self.inner.queue(hop) {
             queue.clear();
@@ -146,7 +146,7 @@ impl Pools {
         }
     }
 
-    /// What `ekiden status` shows: the relays that are called from here.
+    /// The pools as `ekiden status` shows them.
     #[must_use]
     pub fn views(&self) -> Vec<PoolView> {
         let served = self.inner.served();
@@ -165,7 +165,7 @@ impl Pools {
         self.inner.stop();
         let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(keeper) = keeper {
-            // One that panicked has ended as well.
+            // A thread that has panicked has ended, too.
             let _ = keeper.join();
         }
         let served = self.inner.served();
@@ -175,7 +175,7 @@ impl Pools {
 
 impl Drop for Pools {
     fn drop(&mut self) {
-        // The keeper itself may be the one who drops this, so it is not waited for.
+        // The keeper itself may drop the last handle, so the drop does not wait for the keeper.
         self.inner.stop();
     }
 }
@@ -206,7 +206,7 @@ impl PoolsShared {
     fn on_failure(&self, queue: &HopPool, error: &DialError, now: Instant) {
         let _telling = queue.lock_reporting();
         if queue.on_failure(now) {
-            // What has waited so far may have ended with it.
+            // Ready connections may have failed together with this attempt.
             queue.remove_dead(now);
             let relay = queue.hop.name.to_string();
             (self.tell)(&Event::RelayDown { relay, cause: error.cause, detail: error.remark.clone() });

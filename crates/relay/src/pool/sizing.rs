@@ -7,32 +7,32 @@
 
 use std::time::{Duration, Instant};
 
-/// What is wanted however quiet it is: one to take, and one for whoever comes while that is made up for.
+/// Least number of ready connections: one to take, and one for a session that arrives while the first is replaced.
 const MIN_READY: usize = 2;
 
 /// Takes a second below which a pool is idle: an exponential never gets to zero.
 const IDLE_RATE: f64 = 1.0 / 60.0;
 
-/// How long making one takes, until that has been seen.
+/// Assumed setup time until the first measurement.
 const INITIAL_SETUP_TIME: Duration = Duration::from_millis(100);
 
 /// A burst lasts at least that long: on a short path a refill is quicker than a browser.
 const MIN_BURST_TIME: Duration = Duration::from_millis(100);
 
-/// How long a burst counts in full, and in which time it counts half after that.
+/// A burst counts in full for this time, and then halves in each `BURST_HALF_LIFE`.
 const BURST_MEMORY: Duration = Duration::from_secs(60);
 const BURST_HALF_LIFE: Duration = Duration::from_secs(30);
 
-/// Most that are made at once when nobody takes any, as after a restart of the relay.
+/// Most parallel connection attempts without demand, as after a restart of the relay.
 const MAX_PARALLEL_WHEN_IDLE: usize = 64;
 
-/// How many to have ready, of at most `most`.
+/// The number of connections to keep ready, at most `most`.
 ///
-/// `rate` is that of taking, a second; `making` the time it takes to make one; `burst` a number that was taken at once.
+/// `rate` is the demand per second, `making` the setup time, and `burst` the number taken at once.
 #[must_use]
 pub fn target_size(rate: f64, making: Duration, burst: usize, most: usize) -> usize {
     let meanwhile = rate * making.as_secs_f64();
-    // A cast from f64 stops at the ends of the range, and takes what is no number for 0.
+    // A cast from f64 saturates, and turns NaN into 0.
     let steady = (1.5 * meanwhile + 4.0 * meanwhile.sqrt()).ceil() as usize;
     steady.saturating_add(MIN_READY).max(burst).min(most)
 }
@@ -43,12 +43,12 @@ pub fn max_parallel(rate: f64, making: Duration) -> usize {
     ((1.5 * rate * making.as_secs_f64()).ceil() as usize).max(MAX_PARALLEL_WHEN_IDLE)
 }
 
-/// What one pool is asked for.
+/// The demand on one pool.
 #[derive(Debug)]
 pub struct PoolDemand {
     /// Follows a rise within a second, and forgets as fast.
     fast: EventRate,
-    /// Keeps what a pause of a few seconds would make the other forget.
+    /// Remembers demand over pauses of a few seconds, which `fast` forgets.
     slow: EventRate,
     burst: BurstPeak,
     making: Option<Duration>,
@@ -62,14 +62,14 @@ impl PoolDemand {
         Self { fast: window(1.0), slow: window(10.0), burst: BurstPeak::new(now), making: None }
     }
 
-    /// One was asked for.
+    /// Records that a connection was taken.
     pub fn on_taken(&mut self, now: Instant) {
         self.fast.add(now);
         self.slow.add(now);
         self.burst.add(now, self.setup_time().max(MIN_BURST_TIME));
     }
 
-    /// One was made, and that took so long.
+    /// Records that a connection was made in `took`.
     pub fn on_made(&mut self, took: Duration) {
         self.making = Some(self.making.map_or(took, |before| (before * 7 + took) / 8));
     }
@@ -119,7 +119,7 @@ impl EventRate {
     }
 }
 
-/// The largest number that was taken within one refill.
+/// The largest number of connections taken within one refill.
 #[derive(Debug)]
 struct BurstPeak {
     begun: Instant,

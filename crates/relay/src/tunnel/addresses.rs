@@ -16,7 +16,7 @@ use super::lane::Lane;
 /// Most addresses in each half.
 const MAX_PER_GENERATION: usize = 2048;
 
-/// How long after its last packet an address is live: as `nf_conntrack_udp_timeout`.
+/// Lifetime of an address after its last packet, as `nf_conntrack_udp_timeout`.
 const LIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The addresses of all tunnels.
@@ -37,7 +37,7 @@ struct AddressEntry {
 }
 
 impl AddressEntry {
-    /// Its lane, if that goes on.
+    /// Its lane, if the lane still exists.
     fn lane(&self) -> Option<Arc<Lane>> {
         self.lane.upgrade().filter(|lane| !lane.is_retired())
     }
@@ -67,7 +67,7 @@ impl AddressTable {
         halves.young.insert(source, AddressEntry { lane: Arc::downgrade(lane), last_seen: now });
     }
 
-    /// The lane that leads to `address`, if there is one still.
+    /// The lane that leads to `address`, if it still exists.
     pub fn lane(&self, address: IpAddr) -> Option<Arc<Lane>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&address)?.lane()
     }

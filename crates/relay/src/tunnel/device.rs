@@ -1,4 +1,4 @@
-//! A device, and the networks that are behind it.
+//! A TUN device, and the networks behind it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -15,12 +15,12 @@ use super::device_lanes::DeviceLanes;
 use crate::ingress::listener::ListenerContext;
 use crate::ingress::shutdown::StopSignal;
 
-/// A TUN device as one configuration has it.
+/// A TUN device under one configuration.
 #[derive(Debug)]
 pub struct Device {
     /// The name of the interface.
     pub name: String,
-    /// What is behind it.
+    /// The networks behind the device.
     pub nets: Vec<Network>,
     file: Arc<File>,
 }
@@ -31,30 +31,30 @@ impl Device {
         Self { name, nets, file }
     }
 
-    /// Whether `ip` is behind it.
+    /// Whether `ip` is in a network behind the device.
     #[must_use]
     pub fn has_network_of(&self, ip: IpAddr) -> bool {
         self.nets.iter().any(|net| net.contains(ip))
     }
 
-    /// Has this host receive a packet as if it came in by the interface. Never waits.
+    /// Injects a packet into this host as if it had arrived on the interface. Never blocks.
     ///
     /// # Errors
-    /// The kernel's: `EINVAL` for what is no packet, `EIO` while the interface is down, `EBADFD` when it has gone.
+    /// `EINVAL` for an invalid packet, `EIO` while the interface is down, `EBADFD` when the device is gone.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         (&*self.file).write(packet).map(drop)
     }
 
-    /// Its descriptor once more, for one who waits for packets.
+    /// A duplicate of the descriptor, for a reader.
     ///
     /// # Errors
-    /// The kernel's, when it is out of descriptors.
+    /// No descriptors are left.
     pub fn try_clone_file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 }
 
-/// The longest packet there is, whatever the interface's MTU is made to be while we run.
+/// The largest IP packet, whatever the MTU of the interface becomes.
 const MAX_PACKET: usize = 65_536;
 
 /// How many are read before others on this thread have their turn.
@@ -76,7 +76,7 @@ pub async fn read_device(context: Rc<ListenerContext>, device: Arc<Device>, mut 
     loop {
         let Some(readable) = stop.stop_first(file.ready(READABLE_OR_ERROR)).await else { return Ok(()) };
         match readable?.try_io(|file| reader.read_batch(file.get_ref(), &mut buffer)) {
-            // Nothing is left.
+            // The device is empty.
             Err(_) => {}
             Ok(done) => done?,
         }
@@ -110,7 +110,7 @@ impl DeviceReader {
         if !IpHeader::parse(packet).is_ok_and(|head| head.protocol == TCP) {
             self.lanes.send(packet);
         } else if self.device.write(packet).is_err() {
-            // The kernel has no memory for it, or the interface is down: a packet lost, as on any link.
+            // The kernel is out of memory or the interface is down: the packet is lost, as on any link.
             self.context.shared().events.metrics.record_packet_dropped(&self.context.listener.name, "not_taken");
         }
     }

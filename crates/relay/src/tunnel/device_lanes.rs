@@ -1,7 +1,7 @@
-//! The lanes that this relay dials for one device: one for each path, made when there is something to send.
+//! The lanes that this relay dials for one device: one for each path, on demand.
 //!
-//! While there is no lane packets are dropped; after a failure the next attempt waits, longer each time. The operator is
-//! told when that begins and when it ends, and not in between.
+//! Without a lane packets are dropped. After a failure the next attempt waits, longer each time. The start and the end
+//! of an outage are events.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ use crate::pump::{FlowStats, wait_idle};
 use crate::session::FlowTelemetry;
 use crate::shaping::autotune::Tuner;
 
-/// How long nobody tries after the first failure; twice as long after each that follows.
+/// The delay after the first failure; it doubles with each further failure.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 
 /// The longest of these.
@@ -39,7 +39,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// Packets of many hosts share a lane.
 const NO_CLIENT: ClientAddr = ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
 
-/// The lanes of one device, on the thread that reads it.
+/// The lanes of one device, on the thread that reads the device.
 pub struct DeviceLanes {
     context: Rc<ListenerContext>,
     counters: Arc<PacketCounters>,
@@ -47,7 +47,7 @@ pub struct DeviceLanes {
     slots: RefCell<HashMap<Box<str>, LaneSlot>>,
 }
 
-/// What is known of the lane of a path.
+/// The state of a path's lane.
 #[derive(Default)]
 struct LaneSlot {
     lane: Option<Arc<Lane>>,
@@ -62,7 +62,7 @@ struct LaneBackoff {
 }
 
 impl DeviceLanes {
-    /// None so far.
+    /// A device without lanes.
     pub fn new(context: Rc<ListenerContext>) -> Rc<Self> {
         let crossing = context.shared().events.metrics.packet_counters(&context.listener.name);
         Rc::new(Self { context, counters: crossing, slots: RefCell::default() })
@@ -90,7 +90,7 @@ impl DeviceLanes {
         }
         let (config, destination) = (&self.context.config, Host::from(head.destination));
         let ways = path::paths_to(config, &shared.pools, &destination, head.port.unwrap_or(0));
-        // Past all relays it would come back into the device.
+        // A packet to `direct` would come back into the device.
         let mut onward = ways.iter().filter(|way| !way.path.is_direct());
         onward.find_map(|way| self.lane_by_path(way)).ok_or(DropReason::NoLane)
     }
@@ -123,7 +123,7 @@ impl DeviceLanes {
         }
     }
 
-    /// Notes that it has ended, and whether something went wrong.
+    /// Records the end of a lane, with the error if there was one.
     fn on_ended(&self, path: &str, lane: &Arc<Lane>, broken: Option<&LaneError>) {
         let mut all = self.slots.borrow_mut();
         let Some(kept) = all.get_mut(path) else { return };
@@ -147,7 +147,7 @@ impl Drop for DeviceLanes {
     }
 }
 
-/// One lane from dialling to its end.
+/// One lane, from dialling to its end.
 struct LaneTask {
     lanes: Weak<DeviceLanes>,
     context: Rc<ListenerContext>,
@@ -157,7 +157,7 @@ struct LaneTask {
 impl LaneTask {
     async fn run(self, lane: Arc<Lane>) {
         let mut ended = self.dial_and_run(&lane).await;
-        // The relay has restarted since that connection was made ready, and nobody has heard of a lane yet.
+        // The relay has restarted since this ready connection was made, and no lane was announced yet.
         if let Err((broken, true)) = &ended
             && broken.is_break()
         {
@@ -195,7 +195,7 @@ impl LaneTask {
         carrier.run(receiving, wait_idle(&stats, context.config.timeouts.idle)).await
     }
 
-    /// Who tunes the section to the first hop.
+    /// The tuner of the section to the first hop.
     fn tuner(&self, stream: &Rc<TcpStream>) -> Option<Rc<Tuner>> {
         let hop = self.path_choice.path.hops.first().expect("invariant: a lane goes by relays");
         self.context.thread.tuning.tuner(stream, &hop.profile, self.context.config.timeouts.idle)

@@ -1,4 +1,4 @@
-//! Which packets may cross: what they say of themselves is not believed.
+//! Decides which packets may cross. Claims in packets are checked, never trusted.
 
 use ekiden_proto::addr::Host;
 use ekiden_proto::wire::ip::{self, IpHeader};
@@ -7,10 +7,10 @@ use ekiden_proto::wire::section::record::MAX_PLAINTEXT;
 use crate::config::access::AccessPolicy;
 use crate::events::metrics::tunnels::DropReason;
 
-/// Judges what can be judged without knowing where it came from; `rules` where there are any for destinations.
+/// Checks that need no knowledge of the sender; `rules` restrict destinations.
 ///
 /// # Errors
-/// Why it may not cross.
+/// Why the packet is dropped.
 pub fn judge(packet: &[u8], rules: Option<AccessPolicy<'_>>) -> Result<IpHeader, DropReason> {
     let head = IpHeader::parse(packet).ok().filter(|_| packet.len() <= MAX_PLAINTEXT).ok_or(DropReason::Malformed)?;
     if !ip::is_routable(head.source) {

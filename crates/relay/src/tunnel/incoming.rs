@@ -1,4 +1,5 @@
-//! Lanes that other relays have dialled: each is a session. Here it ends at the tunnels, or goes on to another relay.
+//! Lanes that other relays have dialled. Each is a session that ends at the tunnels of this host or continues to
+//! another relay.
 
 use std::os::fd::AsFd;
 use std::pin::pin;
@@ -22,7 +23,7 @@ use crate::path::PathChoice;
 use crate::pump::{self, RecordCipher, wait_idle};
 use crate::session::Session;
 
-/// What somebody has to do who wants lanes to end here.
+/// The remedy for a relay that receives lanes without a tunnel.
 const NO_TUNNEL: &str = "there is no tunnel here: give this relay a listener with kind = \"tun\" \
     whose net has the addresses of the packets that are to come";
 
@@ -50,19 +51,20 @@ pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> E
 struct IncomingLane<'a> {
     session: &'a Session,
     incoming_open: &'a Rc<IncomingOpen>,
-    /// The keys of the section that it came by.
+    /// The cipher of the section from the previous relay.
     cipher: Rc<RecordCipher>,
 }
 
 impl<'a> IncomingLane<'a> {
     fn new(session: &'a Session, incoming_open: &'a Rc<IncomingOpen>) -> Self {
-        // A lane keeps nothing back for long, and so the kernel must not. One that cannot be told has no such queue.
+        // A lane drops late packets, so the kernel must not queue many bytes. A socket without this option has no such
+        // queue.
         let _ = set_notsent_lowat(session.client.as_fd(), MAX_UNSENT_LANE);
         let cipher = incoming_open.data_cipher().expect("invariant: a lane is encrypted");
         Self { session, incoming_open, cipher }
     }
 
-    /// An end of the lane, as others know it.
+    /// Registers this end of the lane for other threads.
     fn register_lane(&self, remote: LaneRemote, sends: Direction) -> Arc<Lane> {
         let (shared, listener) = (self.session.context.shared(), &self.session.context.listener.name);
         shared.lanes.register(listener, &shared.events.metrics.packet_counters(listener), remote, sends)
@@ -98,8 +100,8 @@ impl<'a> IncomingLane<'a> {
         carrier.run(carrier.receive(take), self.wait_end()).await
     }
 
-    /// Between the relay before us and another one. What would have to wait is dropped here as anywhere, and our rules hold
-    /// for packets as they do for sessions.
+    /// Forwards packets between the previous relay and the next. Late packets are dropped, and the access rules apply
+    /// to packets as to sessions.
     async fn forward(&self, way: &PathChoice) -> Result<(), LaneError> {
         let (session, asked) = (self.session, Instant::now());
         session.dial_context.on_attempt(way);

@@ -94,8 +94,7 @@ impl Lane {
         self.send_direction.opposite()
     }
 
-    /// Leaves a packet to be sent. Never waits: what there is no room for is dropped, and so are those before it that
-    /// have waited too long.
+    /// Queues a packet. Never waits: packets without room, and older ones that have waited too long, are dropped.
     pub fn push(&self, packet: &[u8]) {
         let now = Instant::now();
         let (late, taken) = {
@@ -114,7 +113,7 @@ impl Lane {
         }
     }
 
-    /// Gives away the first packet that is not late, if it has at most `room` bytes.
+    /// Takes the first packet that is not late, if it has at most `room` bytes.
     pub fn pop(&self, room: usize) -> Option<Vec<u8>> {
         let (late, packet) = {
             let mut queue = self.queue();
@@ -124,7 +123,7 @@ impl Lane {
         packet
     }
 
-    /// Counts a packet that is on its way to the other side.
+    /// Counts a packet sent to the other side.
     pub fn record_sent(&self, bytes: usize) {
         self.sent.count(bytes);
         self.counters.record_carried(self.send_direction, bytes);
@@ -136,7 +135,7 @@ impl Lane {
         self.counters.record_carried(self.receive_direction(), bytes);
     }
 
-    /// Gives this host a packet that has come from the other side, and notes where answers to it go.
+    /// Delivers a received packet to this host, and records its source for answers.
     pub fn deliver(self: &Arc<Self>, packet: &[u8], shared: &Services, rules: Option<AccessPolicy<'_>>) {
         let taken = judge(packet, rules).and_then(|head| {
             let learn = || shared.lanes.addresses.record(head.source, self, Instant::now());
@@ -153,23 +152,23 @@ impl Lane {
         }
     }
 
-    /// Notes that both sides have agreed on it.
+    /// Marks the lane as established: both sides have agreed.
     pub fn mark_established(&self) {
         self.established.store(true, Ordering::Relaxed);
     }
 
-    /// Says goodbye as soon as what waits is sent: somebody else takes its place, or nobody.
+    /// Ends the lane after its queued packets are sent.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Release);
         self.wake.notify_one();
     }
 
-    /// Whether it is about to end.
+    /// Whether the lane is about to end.
     pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// What `ekiden status` shows of it.
+    /// The lane as `ekiden status` shows it.
     pub fn view(&self, listener: &str) -> LaneView {
         let ((sent, bytes_sent), (received, bytes_received)) = (self.sent.read(), self.received.read());
         let dropped = DropReason::ALL.map(|why| (why.as_str(), self.dropped[why as usize].load(Ordering::Relaxed)));
@@ -191,7 +190,7 @@ impl Lane {
     }
 }
 
-/// What still waits has no lane any more.
+/// Packets that are still queued have no lane any more.
 impl Drop for Lane {
     fn drop(&mut self) {
         let left = self.queue().len();
@@ -223,7 +222,7 @@ impl LaneRegistry {
         lane
     }
 
-    /// What `ekiden status` shows.
+    /// The lanes as `ekiden status` shows them.
     #[must_use]
     pub fn views(&self) -> Vec<LaneView> {
         let all = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -70,16 +70,16 @@ impl Tunnels {
         self.active().devices.is_empty()
     }
 
-    /// Whether packets from `ip` may come from `remote`, so that packets to it may go there.
+    /// Whether packets from `ip` may come from `remote`, and packets to `ip` may therefore go there.
     fn permits(&self, remote: &LaneRemote, ip: IpAddr) -> bool {
         self.active().permits(remote, ip)
     }
 
-    /// Has this host receive a packet that has come from the other side. What is to be done `before` is done when nothing
-    /// but the kernel could refuse it: the answer may come before this returns.
+    /// Delivers a received packet to this host. `before` runs when only the kernel can still refuse the packet, because
+    /// the answer may arrive before this returns.
     ///
     /// # Errors
-    /// Why it goes nowhere.
+    /// Why the packet is dropped.
     fn deliver(
         &self,
         packet: &[u8],
@@ -92,7 +92,7 @@ impl Tunnels {
             if !in_force.permits(remote, head.source) {
                 return Err(DropReason::WrongPeer);
             }
-            // It would come back at once.
+            // The packet would come back at once.
             if in_force.device_for(head.destination).is_some() {
                 return Err(DropReason::Denied);
             }

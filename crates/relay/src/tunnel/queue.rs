@@ -1,5 +1,5 @@
-//! Packets that wait for a lane: few, and not for long. Who comes too late is no use to anybody, and would keep those
-//! behind it from being in time.
+//! A short queue of packets for a lane, bounded in size and time: a late packet is useless, and would delay the packets
+//! behind it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub struct LaneQueue {
 }
 
 impl LaneQueue {
-    /// Takes one, unless there are too many already.
+    /// Queues a packet, unless the queue is full.
     pub fn push(&mut self, packet: &[u8], now: Instant) -> bool {
         let has_room = self.packets.len() < MAX_PACKETS && self.bytes + packet.len() <= MAX_BYTES;
         if has_room {
@@ -31,7 +31,7 @@ impl LaneQueue {
         has_room
     }
 
-    /// Gives away the first one, if it and what was taken before have at most `room` bytes.
+    /// Takes the first packet, if it and the packets taken before have at most `room` bytes.
     pub fn pop(&mut self, room: usize) -> Option<Vec<u8>> {
         let fits = self.packets.front().is_some_and(|(_, packet)| packet.len() <= room);
         let (_, packet) = if fits { self.packets.pop_front() } else { None }?;
@@ -39,7 +39,7 @@ impl LaneQueue {
         Some(packet)
     }
 
-    /// Drops those that have waited too long; how many that were.
+    /// Drops packets that have waited too long. Returns their number.
     pub fn expire(&mut self, now: Instant) -> usize {
         let is_late = |(since, _): &(Instant, Vec<u8>)| now.saturating_duration_since(*since) > MAX_WAIT;
         let late = self.packets.iter().take_while(|waiting| is_late(waiting)).count();
@@ -47,7 +47,7 @@ impl LaneQueue {
         late
     }
 
-    /// How many wait.
+    /// Number of packets in the queue.
     pub fn len(&self) -> usize {
         self.packets.len()
     }

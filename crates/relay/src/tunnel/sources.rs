@@ -20,26 +20,27 @@ use crate::path::PathChoice;
 /// The relay at the other end of a lane.
 #[derive(Debug)]
 pub enum LaneRemote {
-    /// A relay with this key that has dialled the lane. Relays behind it may have dialled it before, so it stands for the
-    /// networks of paths that end at it.
+    /// A relay with this key that has dialled the lane. Relays behind it may share the lane, so the relay stands for
+    /// the networks of paths that end at it.
     Dialler {
-        /// Its name in the status.
+        /// The name in the status.
         name: Box<str>,
-        /// Its key.
+        /// The key of the relay.
         key: PublicKey,
     },
-    /// The next relay of a lane that passes through. The relay before us has chosen the path, which may go on behind it.
+    /// The next relay of a lane that passes through. The previous relay has chosen the path, which may continue behind
+    /// the next one.
     Next {
-        /// Its name in the status.
+        /// The name in the status.
         name: Box<str>,
-        /// Its key.
+        /// The key of the relay.
         key: PublicKey,
     },
     /// The end of a path that this relay has chosen and dialled.
     Path {
         /// The name of the path.
         name: Box<str>,
-        /// The key of its last relay.
+        /// The key of the last relay.
         key: Option<PublicKey>,
     },
 }
@@ -57,7 +58,7 @@ impl LaneRemote {
         Some(Self::Next { name: way.path.name.clone(), key: peering.key })
     }
 
-    /// Its name in the status: of the path, or of the relay.
+    /// The name in the status: of the path, or of the relay.
     pub const fn name(&self) -> &str {
         match self {
             Self::Dialler { name, .. } | Self::Next { name, .. } | Self::Path { name, .. } => name,
@@ -126,7 +127,7 @@ impl SourceBindings {
         }
     }
 
-    /// Whether a peer has the address in its `from=`.
+    /// Whether the `from=` of any peer contains the address.
     fn is_bound(&self, source: IpAddr) -> bool {
         self.networks.values().any(|nets| contains_address(nets, source))
     }

@@ -1,4 +1,4 @@
-//! Carries packets between a lane and the connection under it: each is one record.
+//! Carries packets between a lane and its connection, one packet in each record.
 
 use std::fmt;
 use std::io;
@@ -34,7 +34,7 @@ pub enum LaneError {
 }
 
 impl LaneError {
-    /// Whether the next relay broke off before it has agreed.
+    /// Whether the next relay disconnected before the lane was established.
     pub fn is_break(&self) -> bool {
         matches!(self, Self::Refused(error) if error.is_disconnect())
     }
@@ -72,13 +72,13 @@ impl From<DialError> for LaneError {
 
 /// The connection of a lane.
 pub struct LaneTransport<'a> {
-    /// Where packets wait.
+    /// The queue of packets to send.
     pub lane: &'a Lane,
-    /// The section.
+    /// The section of the lane.
     pub stream: &'a TcpStream,
-    /// Its keys.
+    /// The cipher of the section.
     pub cipher: &'a RecordCipher,
-    /// Who counts its bytes.
+    /// The counters of the section.
     pub stats: &'a FlowStats,
 }
 

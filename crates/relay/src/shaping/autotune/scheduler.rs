@@ -1,4 +1,4 @@
-//! What one thread does for its tuned sections.
+//! The scheduler of one thread's tuned sections.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -19,10 +19,10 @@ const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 /// Most sections that are looked at in a round; more than these have their turns in later ones. A look costs some 2 us.
 const MAX_TUNED_PER_ROUND: usize = 1000;
 
-/// The tuned sections of a thread whose bytes move.
+/// The tuned sections with recent traffic.
 #[derive(Debug)]
 pub struct TuneScheduler {
-    /// Whose turn it is comes first.
+    /// The next section to tune comes first.
     queue: RefCell<VecDeque<Rc<Tuner>>>,
     routes: OnceCell<Option<Routes>>,
     started_at: Instant,
@@ -30,7 +30,7 @@ pub struct TuneScheduler {
 }
 
 impl TuneScheduler {
-    /// Nothing moves.
+    /// A scheduler without sections.
     pub fn new() -> Rc<Self> {
         Rc::new(Self {
             queue: RefCell::default(),
@@ -40,7 +40,7 @@ impl TuneScheduler {
         })
     }
 
-    /// Has a section tuned, if its profile says so. A session ends after `idle` without a byte.
+    /// A tuner for a section, if its profile asks for one. The session ends after `idle` without a byte.
     pub fn tuner(self: &Rc<Self>, stream: &Rc<TcpStream>, profile: &Profile, idle: Duration) -> Option<Rc<Tuner>> {
         profile.is_tuned().then(|| Tuner::new(stream, self, profile, idle))
     }
@@ -67,7 +67,7 @@ impl TuneScheduler {
         }
     }
 
-    /// Looks at those whose turn it is. Each has to move again to be looked at again.
+    /// Tunes the sections that are due. Each is scheduled again when it moves bytes.
     pub fn run_round(&self, now: Duration) {
         let turns = self.queue.borrow().len().min(MAX_TUNED_PER_ROUND);
         for _ in 0..turns {

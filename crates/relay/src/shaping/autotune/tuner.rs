@@ -1,4 +1,4 @@
-//! One section whose TCP is tuned.
+//! The tuner of one section.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,26 +16,26 @@ use tokio::net::TcpStream;
 
 use super::TuneScheduler;
 
-/// A section that is tuned. It belongs to a session; its thread's rounds know it while bytes move.
+/// A tuned section. It belongs to a session; the scheduler holds it while bytes move.
 #[derive(Debug)]
 pub struct Tuner {
     /// Gone when the section is.
     stream: Weak<TcpStream>,
     scheduler: Weak<TuneScheduler>,
-    /// What the profile says itself.
+    /// Settings that the profile fixes.
     overrides: ProfileOverrides,
-    /// How long its session may be silent.
+    /// Idle timeout of the session.
     idle_timeout: Duration,
-    /// Whether the next round looks at it.
+    /// Whether the section is scheduled for the next round.
     is_queued: Cell<bool>,
     section: RefCell<SectionTuner>,
-    /// Options that the kernel has refused here, and what it said.
+    /// Options that the kernel has refused, with its errors.
     refused: RefCell<Vec<(&'static str, String)>>,
-    /// Most plaintext of the newest record, where its bytes are in records.
+    /// Largest plaintext of the newest record, if the bytes are in records.
     max_record: Cell<Option<usize>>,
 }
 
-/// What a profile says itself, which is left alone.
+/// Settings that the profile fixes, which tuning leaves alone.
 #[derive(Debug, Clone, Copy)]
 struct ProfileOverrides {
     rto_min: bool,
@@ -48,8 +48,8 @@ struct ProfileOverrides {
 impl ProfileOverrides {
     fn from_profile(profile: &Profile) -> Self {
         let user_timeout = profile.has_setting("user_timeout");
-        // With the number of probes, or their distance, the profile has said when a peer is dead. It is not heard any more
-        // where there is a user timeout (tcp(7)), which `rto_max` has to bring with it.
+        // With the number or the interval of probes, the profile defines when a peer is dead. A user timeout (tcp(7)),
+        // which `rto_max` needs, would override it.
         let probes = profile.has_setting("keepalive_interval") || profile.has_setting("keepalive_count");
         Self {
             rto_min: profile.has_setting("rto_min"),
@@ -73,7 +73,7 @@ impl ProfileOverrides {
 }
 
 impl Tuner {
-    /// One of a section that has just begun.
+    /// A tuner for a section that has just begun.
     pub fn new(stream: &Rc<TcpStream>, rounds: &Rc<TuneScheduler>, profile: &Profile, idle: Duration) -> Rc<Self> {
         Rc::new(Self {
             stream: Rc::downgrade(stream),
@@ -87,7 +87,7 @@ impl Tuner {
         })
     }
 
-    /// Bytes have moved into it, or out of it.
+    /// Schedules the section after bytes have moved into or out of it.
     pub fn on_bytes_moved(self: &Rc<Self>) {
         if !self.is_queued.replace(true)
             && let Some(rounds) = self.scheduler.upgrade()
@@ -96,12 +96,12 @@ impl Tuner {
         }
     }
 
-    /// Notes how large its records are now.
+    /// Sets the current size of records.
     pub fn set_max_record(&self, most: usize) {
         self.max_record.set(Some(most));
     }
 
-    /// Looks how the section is doing, and sets what has to change.
+    /// Samples the section and applies changed settings.
     pub fn tune(&self, now: Duration) {
         self.is_queued.set(false);
         let Some(stream) = self.stream.upgrade() else { return };
@@ -119,8 +119,8 @@ impl Tuner {
         if self.overrides.has(setting) || refused {
             return;
         }
-        // The kernel counts retries by it, fifteen of them (`tcp_retries2`): the sooner they come, the shorter an outage
-        // would end the connection. With a time of its own it lasts as long as its session may be silent.
+        // The kernel counts fifteen retransmissions (`tcp_retries2`), so shorter intervals would end the connection
+        // after a shorter outage. A user timeout keeps the connection for the idle timeout of its session.
         if matches!(setting, Setting::RtoMax(_)) {
             self.set(stream, &Setting::UserTimeout(Span(self.idle_timeout)));
         }
@@ -129,7 +129,7 @@ impl Tuner {
         }
     }
 
-    /// What `ekiden status` shows of it; nothing when the section is gone.
+    /// The settings in force, as `ekiden status` shows them; `None` if the section has closed.
     pub fn view(&self) -> Option<TuningView> {
         let stream = self.stream.upgrade()?;
         let rounds = self.scheduler.upgrade()?;

@@ -1,4 +1,4 @@
-//! One interface: what the members at all desks claim of its rate, and how it is divided.
+//! One interface: the claims of all threads on its rate, and the allocation.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use ekiden_proto::share::{Allocation, Claim, allocate, jain_index};
 
 use crate::status::InterfaceView;
 
-/// An interface whose rate is shared.
+/// An interface whose rate sections share.
 #[derive(Debug)]
 pub struct SharedInterface {
     name: String,
@@ -20,36 +20,36 @@ struct InterfaceState {
     /// By the numbers of the desks.
     reports: Vec<ShareReport>,
     division: Allocation,
-    /// The weight of those who have come since then.
+    /// Total weight of the sections that started since then.
     new_weight: u64,
-    /// All claims; kept for its room.
+    /// All claims; kept to reuse the allocation.
     claims: Vec<Claim>,
 }
 
-/// What one desk says.
+/// The report of one thread.
 #[derive(Debug, Clone, Default)]
 pub struct ShareReport {
     /// Of the members that send.
     pub claims: Vec<Claim>,
-    /// What they have sent.
+    /// The rates of the thread's sections.
     pub stats: FairnessStats,
 }
 
-/// What members have sent in the last second.
+/// Rates of sections over the last second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FairnessStats {
     /// Bytes a second of all.
     pub rate: f64,
     /// How many were held back most of the time, so that their shares can be compared.
     pub limited: usize,
-    /// What they got for each unit of weight, in bytes a second.
+    /// Sum of rates per unit of weight, in bytes per second.
     pub rate_sum: f64,
     /// The squares of that.
     pub rate_square_sum: f64,
 }
 
 impl SharedInterface {
-    /// Nobody sends.
+    /// An interface without active sections.
     pub fn new(name: &str, rate: u64) -> Self {
         let books = InterfaceState {
             rate,
@@ -61,7 +61,7 @@ impl SharedInterface {
         Self { name: name.to_owned(), state: Mutex::new(books) }
     }
 
-    /// Its name.
+    /// The interface's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -73,7 +73,7 @@ impl SharedInterface {
         books.divide();
     }
 
-    /// Takes what a desk says in exchange for what it said before, and divides anew.
+    /// Replaces the report of a thread and allocates the rate anew.
     pub fn exchange_report(&self, shaper: usize, post: &mut ShareReport) -> Allocation {
         let mut books = self.lock();
         if books.reports.len() <= shaper {
@@ -83,7 +83,7 @@ impl SharedInterface {
         books.divide()
     }
 
-    /// Up to what somebody may send who has just begun: less for each who begins before all is divided anew.
+    /// The ceiling of a section that has just started; it falls with each start until the next allocation.
     pub fn initial_ceiling(&self, weight: u32) -> u64 {
         let mut books = self.lock();
         books.new_weight += u64::from(weight);
@@ -91,7 +91,7 @@ impl SharedInterface {
         (u128::from(alone) * u128::from(weight) / u128::from(books.new_weight)) as u64
     }
 
-    /// What `ekiden status` shows of it.
+    /// The interface as `ekiden status` shows it.
     pub fn view(&self) -> InterfaceView {
         let books = self.lock();
         let all = || books.reports.iter().map(|post| post.stats);

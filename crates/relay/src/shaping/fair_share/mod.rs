@@ -23,7 +23,7 @@ pub use interface::SharedInterface;
 pub use shaper::ThreadShaper;
 pub use socket::PacedSocket;
 
-/// Every interface whose rate is shared.
+/// All interfaces with a shared rate.
 #[derive(Debug, Default)]
 pub struct SharedInterfaces {
     interfaces: Mutex<Vec<Arc<SharedInterface>>>,
@@ -31,8 +31,8 @@ pub struct SharedInterfaces {
 }
 
 impl SharedInterfaces {
-    /// Goes over to these interfaces. The members of those that stay feel a new rate at once; those that go are told by
-    /// their desks ([`ThreadShaper::update_interfaces`]).
+    /// Switches to these interfaces. Sections on remaining interfaces get a new rate at once; their threads release
+    /// those on removed interfaces ([`ThreadShaper::update_interfaces`]).
     pub fn apply_config(&self, wanted: &[config::InterfaceConfig]) {
         let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
         let keep = |one: &config::InterfaceConfig| {
@@ -48,7 +48,7 @@ impl SharedInterfaces {
         *interfaces = wanted.iter().map(keep).collect();
     }
 
-    /// What `ekiden status` shows of them.
+    /// The interfaces as `ekiden status` shows them.
     pub fn views(&self) -> Vec<InterfaceView> {
         self.all().iter().map(|interface| interface.view()).collect()
     }
@@ -62,7 +62,7 @@ impl SharedInterfaces {
     }
 }
 
-/// What to tell the operator about interfaces that are not there: they may come, so that is no mistake.
+/// Warnings about interfaces that do not exist. They may appear later, so this is no error.
 pub fn missing_interface_warnings(interfaces: &[config::InterfaceConfig]) -> impl Iterator<Item = String> {
     let missing = interfaces.iter().filter(|interface| !has_interface(&interface.name));
     missing.map(|interface| {

@@ -1,4 +1,4 @@
-//! A section while it sends: what it was seen to send, and the ceiling it has for that.
+//! The pacing of an active section: its measured rate, and its ceiling.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use ekiden_proto::share::{DemandEstimator, SendSample};
 use ekiden_sys::pacing::{SendCounters, max_pacing_rate, send_counters, set_max_pacing_rate};
 
-/// A link's header, as tc(8) counts it, in bytes. What Ethernet adds beyond that is the operator's to leave room for.
+/// Bytes of a link header as tc(8) counts them. The preamble and the gap of Ethernet are the operator's to leave room
+/// for.
 const LINK_HEADER: u64 = 14;
 
 /// Looks in which nothing was sent, until a section is idle.
@@ -16,17 +17,17 @@ const IDLE_SAMPLES: u32 = 3;
 /// The shortest time that says something of a rate.
 const MIN_SAMPLE_SPAN: Duration = Duration::from_millis(50);
 
-/// The lowest ceiling, in bytes a second: below it a connection might be taken for dead.
+/// The lowest ceiling, in bytes per second; below it a connection might look dead.
 const MIN_CEILING: u64 = 1500;
 
-/// What is known of it. Rates are of whole packets, in bytes a second, where nothing else is said.
+/// The state of an active section. Rates are of whole packets in bytes per second, unless stated otherwise.
 #[derive(Debug)]
 pub struct PacingState {
-    /// The ceiling that it had before, and gets back; of payload.
+    /// The ceiling before activation, of payload, to restore later.
     original_ceiling: u64,
-    /// The one it has now; of payload.
+    /// The ceiling in force, of payload.
     applied_ceiling: u64,
-    /// The same, of whole packets.
+    /// The ceiling in force, of whole packets.
     packet_ceiling: u64,
     last_sent: SendCounters,
     sampled_at: Instant,
@@ -36,7 +37,7 @@ pub struct PacingState {
     window: RateWindow,
 }
 
-/// What was seen since the last figures.
+/// Measurements since the last figures.
 #[derive(Debug)]
 struct RateWindow {
     started_at: Instant,
@@ -45,12 +46,12 @@ struct RateWindow {
     limited: u32,
 }
 
-/// What a section got of late, in bytes a second.
+/// The recent rate of a section, in bytes per second.
 #[derive(Debug, Clone, Copy)]
 pub struct AchievedRate {
-    /// The rate.
+    /// The rate, in bytes per second.
     pub rate: f64,
-    /// Whether it was watched for long enough, and held back for most of that.
+    /// Whether the window was long enough, and the section limited for most of it.
     pub is_limited: bool,
 }
 
@@ -74,15 +75,15 @@ impl PacingState {
         })
     }
 
-    /// What it could use.
+    /// The rate that the section could use.
     pub fn demand(&self) -> u64 {
         self.demand
     }
 
-    /// Looks what it has sent; false when it has become idle.
+    /// Samples the bytes sent. Returns false if the section has become idle.
     ///
     /// # Errors
-    /// The kernel's.
+    /// As getsockopt(2).
     pub fn sample(&mut self, socket: BorrowedFd<'_>, now: Instant) -> io::Result<bool> {
         let span = now.saturating_duration_since(self.sampled_at);
         if span < MIN_SAMPLE_SPAN.max(DemandEstimator::min_interval(self.packet_ceiling, self.packet_size())) {
@@ -95,16 +96,16 @@ impl PacingState {
         (self.last_sent, self.sampled_at) = (sent, now);
         let wants = self.pace.judge(seen, self.packet_ceiling);
         self.window.record(bytes, wants == u64::MAX);
-        // Its own profile may allow less than its share: what it does not use is the others'.
+        // The section's own profile may allow less than its share; the rest goes to other sections.
         self.demand = wants.min(self.wire_bytes(self.original_ceiling));
         self.idle_samples = if bytes == 0 { self.idle_samples + 1 } else { 0 };
         Ok(self.idle_samples < IDLE_SAMPLES)
     }
 
-    /// Gives it a ceiling of whole packets.
+    /// Sets a ceiling of whole packets.
     ///
     /// # Errors
-    /// The kernel's.
+    /// As setsockopt(2).
     pub fn apply_ceiling(&mut self, socket: BorrowedFd<'_>, ceiling: u64) -> io::Result<()> {
         let ceiling = ceiling.max(MIN_CEILING);
         let payload = (u128::from(ceiling) * u128::from(self.last_sent.mss) / u128::from(self.packet_size())) as u64;
@@ -116,7 +117,7 @@ impl PacingState {
         Ok(())
     }
 
-    /// Gives back the ceiling that it had before.
+    /// Restores the ceiling from before activation.
     pub fn restore_ceiling(&self, socket: BorrowedFd<'_>) {
         if self.applied_ceiling != self.original_ceiling {
             // Fails only when the socket is already dead.
@@ -124,17 +125,17 @@ impl PacingState {
         }
     }
 
-    /// What it got since this was asked last, which should be a second ago.
+    /// The rate since the last call, which should be a second ago.
     pub fn take_rate(&mut self, now: Instant) -> AchievedRate {
         std::mem::replace(&mut self.window, RateWindow::new(now)).rate(now)
     }
 
-    /// A full packet.
+    /// Size of a full packet, in bytes.
     fn packet_size(&self) -> u64 {
         self.last_sent.mss + self.last_sent.headers + LINK_HEADER
     }
 
-    /// Payload with the headers it has in full packets.
+    /// Bytes of payload plus the headers of full packets.
     fn wire_bytes(&self, payload: u64) -> u64 {
         let whole = u128::from(payload) * u128::from(self.packet_size()) / u128::from(self.last_sent.mss);
         u64::try_from(whole).unwrap_or(u64::MAX)

@@ -1,5 +1,5 @@
-//! What one thread does for its sections: finds the interfaces they leave by, looks at those that send, and gives them their
-//! ceilings. No socket is known beyond its thread.
+//! The shaper of one thread: finds the interface of each section, samples active sections, and sets their ceilings.
+//! Sockets never leave their thread.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -33,24 +33,24 @@ pub struct ThreadShaper {
     shared_interfaces: Arc<SharedInterfaces>,
     interfaces: RefCell<Vec<ShapedInterface>>,
     routes: OnceCell<Option<Routes>>,
-    /// The members that send; whose turn it is comes first.
+    /// Active sections; the next one to sample comes first.
     sending: RefCell<VecDeque<Rc<PacedSocket>>>,
-    /// Since when somebody has been sending, or when there were figures last.
+    /// Time of the last figures, or of the first activation.
     stats_at: RefCell<Option<Instant>>,
     wake: Notify,
 }
 
-/// An interface, and what this desk says of it.
+/// An interface and the report of this thread.
 #[derive(Debug)]
 struct ShapedInterface {
     interface: Arc<SharedInterface>,
     stats: FairnessStats,
-    /// Kept for its room.
+    /// Kept to reuse the allocation.
     report: ShareReport,
 }
 
 impl ThreadShaper {
-    /// Nobody sends.
+    /// A shaper without sections.
     pub fn new(shares: Arc<SharedInterfaces>) -> Rc<Self> {
         Rc::new(Self {
             index: shares.next_shaper_index(),
@@ -63,7 +63,7 @@ impl ThreadShaper {
         })
     }
 
-    /// Follows a change of the interfaces: the members of those that are gone are free.
+    /// Follows a change of the interfaces. Sections on removed interfaces are released.
     pub fn update_interfaces(&self) {
         let interfaces = self.shared_interfaces.all();
         self.sending.borrow_mut().retain(|member| {
@@ -78,7 +78,7 @@ impl ThreadShaper {
         *self.interfaces.borrow_mut() = interfaces.into_iter().map(served).collect();
     }
 
-    /// Makes a section a member, where the interface that it leaves by is shared.
+    /// Registers a section if its interface is shared.
     pub fn register(self: &Rc<Self>, stream: &Rc<TcpStream>, weight: u32) -> Option<Rc<PacedSocket>> {
         let interfaces = self.interfaces.borrow();
         if interfaces.is_empty() || is_multipath(stream.as_fd()) {
@@ -101,7 +101,7 @@ impl ThreadShaper {
         self.wake.notify_one();
     }
 
-    /// Makes rounds for as long as somebody sends.
+    /// Runs rounds while sections are active.
     pub async fn run(self: Rc<Self>) {
         loop {
             self.wake.notified().await;
@@ -117,7 +117,7 @@ impl ThreadShaper {
         }
     }
 
-    /// Looks, says what is claimed, and gives out what there is.
+    /// Samples sections, reports claims, and sets ceilings.
     pub fn run_round(&self, now: Instant) {
         let mut sending = self.sending.borrow_mut();
         let looks = self.sample_due(&mut sending, now);
@@ -129,13 +129,13 @@ impl ThreadShaper {
             served.report.stats = served.stats;
             let division = served.interface.exchange_report(self.index, &mut served.report);
             for member in sending.iter().rev().take(looks).filter(|member| member.is_on(&served.interface)) {
-                // One that is gone is found out by the next look.
+                // The next sample detects a closed socket.
                 let _ = member.apply_share(&division);
             }
         }
     }
 
-    /// Looks at those whose turn it is, which are the last then; how many they are.
+    /// Samples the sections that are due and moves them to the end. Returns their number.
     fn sample_due(&self, sending: &mut VecDeque<Rc<PacedSocket>>, now: Instant) -> usize {
         let mut stay = 0;
         for _ in 0..sending.len().min(MAX_SAMPLES_PER_ROUND) {
@@ -150,7 +150,7 @@ impl ThreadShaper {
         stay
     }
 
-    /// What members got in the last second, once a second; nothing when nobody sends.
+    /// Updates the rates of the last second, once a second; nothing while no section is active.
     fn update_stats(&self, sending: &VecDeque<Rc<PacedSocket>>, now: Instant) {
         let since = *self.stats_at.borrow_mut().get_or_insert(now);
         if sending.is_empty() {

@@ -1,4 +1,4 @@
-//! A section among those that leave by one interface.
+//! A section on a shared interface.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
@@ -12,11 +12,11 @@ use tokio::net::TcpStream;
 use super::pacing::{AchievedRate, PacingState};
 use super::{SharedInterface, ThreadShaper};
 
-/// Bytes that an idle section moves before it counts as one that sends: short messages now and then are not worth a look,
-/// and hold nobody up.
+/// Bytes that an idle section moves before it counts as active: occasional short messages are not worth sampling and
+/// delay no other section.
 const ACTIVE_BYTES: u64 = 16 * 1024;
 
-/// One of them. It belongs to a session, whose meter tells it what moves; its desk knows it while it sends.
+/// A section on a shared interface. The session's telemetry reports its bytes; the shaper holds it while it is active.
 #[derive(Debug)]
 pub struct PacedSocket {
     /// Gone when the section is.
@@ -24,13 +24,13 @@ pub struct PacedSocket {
     interface: Arc<SharedInterface>,
     shaper: Weak<ThreadShaper>,
     weight: Cell<u32>,
-    /// What it has moved while it is idle; `None` while it is not.
+    /// Bytes moved while idle; `None` while active.
     idle_bytes: Cell<Option<u64>>,
     active: RefCell<Option<Box<PacingState>>>,
 }
 
 impl PacedSocket {
-    /// One that is idle.
+    /// An idle section.
     pub fn new(
         stream: &Rc<TcpStream>,
         interface: &Arc<SharedInterface>,
@@ -47,17 +47,17 @@ impl PacedSocket {
         })
     }
 
-    /// Says how many shares it has.
+    /// Sets the weight.
     pub fn set_weight(&self, weight: u32) {
         self.weight.set(weight);
     }
 
-    /// Whether it is a member of this interface.
+    /// Whether the section is on `interface`.
     pub fn is_on(&self, interface: &Arc<SharedInterface>) -> bool {
         Arc::ptr_eq(&self.interface, interface)
     }
 
-    /// Bytes have moved into it.
+    /// Records bytes written to the section.
     pub fn record_bytes(self: &Rc<Self>, bytes: u64) {
         let Some(before) = self.idle_bytes.get() else { return };
         if before + bytes < ACTIVE_BYTES {
@@ -67,7 +67,7 @@ impl PacedSocket {
         self.activate(Instant::now());
     }
 
-    /// Gets its share at once, and is looked at from now on. Where the kernel refuses, it stays as it is.
+    /// Gives the section its share at once, and samples it from now on. If the kernel refuses, the section stays idle.
     fn activate(self: &Rc<Self>, now: Instant) {
         let (Some(stream), Some(shaper)) = (self.stream.upgrade(), self.shaper.upgrade()) else { return };
         if !shaper.is_shaping(self) {
@@ -84,30 +84,30 @@ impl PacedSocket {
         }
     }
 
-    /// What it asks for.
+    /// The section's claim on the rate.
     pub fn claim(&self) -> Claim {
         let wants = self.active.borrow().as_ref().map_or(0, |active| active.demand());
         Claim { weight: self.weight.get(), demand: wants }
     }
 
-    /// Looks what it has sent; false when it is gone or has become idle.
+    /// Samples the bytes sent. Returns false if the section has closed or become idle.
     pub fn sample(&self, now: Instant) -> bool {
         self.with_active(|active, stream| active.sample(stream.as_fd(), now).unwrap_or(false))
     }
 
-    /// Gives it what `division` says; false when it is gone.
+    /// Applies the section's part of `division`. Returns false if the section has closed.
     pub fn apply_share(&self, division: &Allocation) -> bool {
         let ceiling = division.ceiling(self.claim());
         self.with_active(|active, stream| active.apply_ceiling(stream.as_fd(), ceiling).is_ok())
     }
 
-    /// What it got since this was asked last, for each of its shares; and how many those are.
+    /// The rate per unit of weight since the last call, and the weight.
     pub fn take_rate(&self, now: Instant) -> Option<(AchievedRate, f64)> {
         let got = self.active.borrow_mut().as_mut().map(|active| active.take_rate(now));
         got.map(|got| (got, f64::from(self.weight.get())))
     }
 
-    /// It is idle, or not this interface's any more: it gets back the ceiling that it had before.
+    /// Makes the section idle, also after its interface is no longer shared, and restores its ceiling.
     pub fn deactivate(&self) {
         if let Some(active) = self.active.take()
             && let Some(stream) = self.stream.upgrade()
