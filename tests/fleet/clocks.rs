@@ -93,7 +93,7 @@ fn a_relay_whose_own_certificate_is_not_valid_says_so_and_runs_on() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let home = fleet.site("home");
     for (window, words) in [
-        ((2 * DAY, 365 * DAY), "nobody believes this relay: its certificate begins in"),
+        ((2 * DAY, 365 * DAY), "certificate rejected by peers: its certificate begins in"),
         ((-365 * DAY, -2 * DAY), "have it signed again and reload"),
     ] {
         fs::write(&home.certificate, home.certified(&fleet, window).to_string()).unwrap();
@@ -105,6 +105,6 @@ fn a_relay_whose_own_certificate_is_not_valid_says_so_and_runs_on() {
         at_home.signal("HUP");
         eventually("home", || member(&at_home, "home"));
         at_home.signal("TERM");
-        assert_eq!(warnings(&mut at_home, "nobody believes this relay"), 0, "said again");
+        assert_eq!(warnings(&mut at_home, "certificate rejected by peers"), 0, "said again");
     }
 }

@@ -31,7 +31,7 @@ fn who_begins_to_watch_too_late_reads_everything_again() {
     etcd.compact();
     way.open();
     let down = etcd_is(&mut at_home, "etcd_down");
-    assert!(down["detail"].as_str().unwrap().contains("(compaction): everything is read again"), "{down}");
+    assert!(down["detail"].as_str().unwrap().contains("since the last read: all entries are read again"), "{down}");
     etcd_is(&mut at_home, "etcd_up");
     let _at_kobe = kobe.start(&etcd, "");
     hears(&mut at_home, "joined", "kobe");

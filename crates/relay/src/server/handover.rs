@@ -1,4 +1,4 @@
-//! Both sides of an upgrade: taking the place of the process before, and handing over to a new one.
+//! Both sides of an upgrade: taking over from the old process, and handing over to a new one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use crate::config::{AdminBind, Config};
 use crate::worker::Command;
 
 impl Relay {
-    /// Serves with what `before` hands over, and takes its place.
+    /// Takes over from `before` and serves.
     pub async fn take_over(
         &mut self,
         before: &Predecessor,
@@ -28,7 +28,7 @@ impl Relay {
         let admin = self.inherit(legacy);
         self.shared.fleet.observe();
         self.shared.fleet.apply_config(config.fleet.as_ref())?;
-        // Its relays are to be known to the first session.
+        // The first session may need the relays of the fleet.
         self.shared.fleet.wait_synced().await;
         let served = self.apply_with_fleet(config).await?;
         before.send_serving().await?;
@@ -38,7 +38,8 @@ impl Relay {
         Ok(served)
     }
 
-    /// Takes what is known to this version; the rest is closed. Returns the admin listener, which comes last.
+    /// Adopts the inherited descriptors that this version knows and closes the rest. Returns the admin listener, which
+    /// starts last.
     fn inherit(&mut self, legacy: Inheritance) -> Option<(String, OwnedFd)> {
         let mut admin = None;
         for (thing, descriptor) in legacy {
@@ -60,14 +61,14 @@ impl Relay {
         let (same, other): (Vec<_>, Vec<_>) = admin.into_iter().partition(|(at, _)| *at == config.admin.to_string());
         for (at, _) in other {
             if let Some(path) = at.strip_prefix("unix:") {
-                // Nobody answers there any more.
+                // No process answers on this socket any more.
                 let _ = std::fs::remove_file(path);
             }
         }
         self.start_admin(config, same.into_iter().next().map(|(_, descriptor)| descriptor));
     }
 
-    /// Starts the program again, and hands over to it. Goes on if that comes to nothing.
+    /// Starts the program again and hands over to it. If that fails, this process continues to serve.
     pub async fn upgrade(&mut self, served: &Arc<Config>, signals: &mut Signals) -> Option<Shutdown> {
         let legacy = match self.inheritance() {
             Ok(legacy) => legacy,
@@ -88,7 +89,7 @@ impl Relay {
         }
     }
 
-    /// All that a new process needs to go on where this one is.
+    /// All descriptors that a new process needs to continue.
     fn inheritance(&self) -> io::Result<Inheritance> {
         let mut legacy = self.sockets.inheritance()?;
         legacy.extend(self.queues.inheritance()?);
@@ -102,12 +103,12 @@ impl Relay {
     async fn hand_over(&mut self, mut successor: Successor) {
         let (pid, version) = successor.identity();
         self.workers.send_all(|| Command::Retire).await;
-        // Whoever comes when that is done comes to the other process. One that hangs does not accept either.
+        // After the workers' answers, new connections go to the other process. A hung worker does not accept either.
         let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
         // Two that write our entry would take each other's away.
         self.shared.fleet.stop().await;
         self.notify_manager(|notifier| notifier.set_main_pid(pid));
-        // From now on the manager hears only the other one.
+        // From now on the service manager gets its notifications from the new process.
         self.notifier = Notifier::default();
         self.rules.hand_over(&self.shared);
         self.queues = PacketQueues::default();
@@ -118,7 +119,7 @@ impl Relay {
         self.shared.events.emit(&Event::Upgraded { pid, version });
     }
 
-    /// Goes on. What the new process may have changed, in the kernel or of our sockets, is made as it was.
+    /// Continues to serve, and restores kernel state and sockets that the new process may have changed.
     async fn resume(&mut self, served: &Arc<Config>, failure: Failure) -> Option<Shutdown> {
         let why = failure.why.to_string();
         if let Some(pid) = failure.pid {

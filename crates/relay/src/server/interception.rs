@@ -15,10 +15,10 @@ use crate::ingress::services::Services;
 use crate::rules::{self, Holder, Marks, Owner, RulesError, Ruleset};
 use crate::worker::GatedListener;
 
-/// Most first packets that wait in a queue; what comes when it is full is let in without a verdict.
+/// Most first packets in a queue; when it is full, packets pass without a verdict.
 const MAX_QUEUED: u32 = 8192;
 
-/// What it means where the kernel has none.
+/// The consequence of a kernel without queues.
 const NO_QUEUE: &str = "no queue for clients' first packets, so none can be held: connect = \"hold\" is as \"strict\" here, and \
                         nothing goes by without us at limits.sessions";
 
@@ -28,7 +28,7 @@ const NO_QUEUE: &str = "no queue for clients' first packets, so none can be held
 pub struct QueueError {
     name: String,
     number: u16,
-    /// Part of the message, so that nobody says it twice.
+    /// The cause, which the message already contains.
     cause: io::Error,
 }
 
@@ -45,7 +45,7 @@ fn hint(error: &io::Error) -> &'static str {
 #[derive(Debug, Default)]
 pub struct PacketQueues {
     bound: BTreeMap<u16, NfQueue>,
-    /// Whether it was said that there are none.
+    /// Whether the warning about missing queues was emitted.
     told: bool,
 }
 
@@ -55,10 +55,10 @@ impl PacketQueues {
         self.bound.insert(number, NfQueue::from_fd(descriptor, number));
     }
 
-    /// What another process takes over.
+    /// The descriptors for another process.
     ///
     /// # Errors
-    /// The kernel's, when it is out of descriptors.
+    /// No descriptors are left.
     pub fn inheritance(&self) -> io::Result<Inheritance> {
         let thing = |(number, queue): (&u16, &NfQueue)| {
             Ok((Inherited::Queue { number: *number }, queue.as_fd().try_clone_to_owned()?))
@@ -66,10 +66,10 @@ impl PacketQueues {
         self.bound.iter().map(thing).collect()
     }
 
-    /// Binds what `config` needs and we have not. A kernel without queues is no error: then nothing is held.
+    /// Binds the missing queues of `config`. A kernel without queues is no error: then no packet is held.
     ///
     /// # Errors
-    /// The first that cannot be bound; then everything is as before.
+    /// The first queue that cannot be bound; then nothing has changed.
     pub fn bind(&mut self, config: &Config, shared: &Services) -> Result<(), QueueError> {
         let mut fresh = BTreeMap::new();
         for (number, listener) in numbered_listeners(config) {
@@ -97,16 +97,16 @@ impl PacketQueues {
         }
     }
 
-    /// Whether there is one for every transparent listener.
+    /// Whether every transparent listener has a queue.
     #[must_use]
     pub fn are_complete(&self, config: &Config) -> bool {
         numbered_listeners(config).all(|(number, _)| self.bound.contains_key(&number))
     }
 
-    /// Duplicates for the gates, with the listeners they are for and the numbers of those.
+    /// Duplicates of the queues for the gates, with listeners and indices.
     ///
     /// # Errors
-    /// The kernel's, when it is out of descriptors.
+    /// No descriptors are left.
     pub fn duplicate(&self, config: &Config) -> io::Result<Vec<GatedListener>> {
         let lend = |(place, (number, listener)): (usize, (u16, &Arc<Listener>))| {
             let queue = self.bound.get(&number)?;
@@ -115,8 +115,8 @@ impl PacketQueues {
         numbered_listeners(config).enumerate().filter_map(lend).collect()
     }
 
-    /// Closes what `config` has no use for. Where the rules are ours, nothing comes to a queue whose listener is gone, and
-    /// it stays: the listener's gate still has it for a while, and one that comes back can have no other.
+    /// Closes queues that `config` does not need. With managed rules no packet reaches the queue of a removed listener,
+    /// so it stays: the listener's gate still uses it for a while, and a listener that returns can have no other.
     pub fn commit(&mut self, config: &Config) {
         let (marks, managed) = (config.marks(), config.transparent.rules == RuleManagement::Managed);
         let ours = |bound| (0..Marks::MOST_LISTENERS).any(|place| marks.queue(place) == bound);
@@ -145,13 +145,13 @@ impl InstalledRules {
         Self { applied: None, owner }
     }
 
-    /// They may be those of process `pid` meanwhile.
+    /// Declares the rules to be those of process `pid`.
     pub const fn reclaim_from(&mut self, pid: u32) {
         self.owner = Owner::Successor(pid);
     }
 
-    /// Another process serves: its rules have taken the place of ours. Where it needs none, ours catch nothing any more,
-    /// and go when we do.
+    /// Another process serves and has replaced the rules. If its configuration needs none, the old rules catch nothing
+    /// and are removed when this process ends.
     pub fn hand_over(&mut self, shared: &Services) {
         let Some(instance) = self.applied.as_ref().map(Ruleset::instance) else { return };
         let ours = Holder::Running(std::process::id());
@@ -162,10 +162,10 @@ impl InstalledRules {
         }
     }
 
-    /// Makes sure that no other daemon has the instance that `config` wants.
+    /// Checks that no other daemon owns the instance that `config` needs.
     ///
     /// # Errors
-    /// One that runs has it, or nft could not say.
+    /// A running daemon owns the instance, or nft failed.
     pub fn claim(&self, config: &Config) -> Result<(), RulesError> {
         let instance = config.transparent.instance;
         let ours = self.applied.as_ref().is_some_and(|applied| applied.instance() == instance);
@@ -175,10 +175,10 @@ impl InstalledRules {
         rules::claim(instance, self.owner).map(drop)
     }
 
-    /// Puts in those of `config`, instead of those that are there. Says whether first packets get to the gate.
+    /// Replaces the installed rules by those of `config`. Returns whether first packets reach the gate.
     ///
     /// # Errors
-    /// What went wrong and the remedy; then everything is as before.
+    /// The error and its remedy; then nothing has changed.
     pub fn apply(&mut self, config: &Config, shared: &Services) -> Result<bool, RulesError> {
         if config.transparent.rules == RuleManagement::Manual {
             self.remove(shared);
@@ -199,7 +199,7 @@ impl InstalledRules {
         Ok(false)
     }
 
-    /// From now on nothing new is caught; what runs keeps coming.
+    /// Stops catching new connections; running ones continue.
     pub fn release(&self, shared: &Services) {
         if let Some(applied) = &self.applied {
             emit_result(applied.released().apply(self.owner).map(drop), shared);
@@ -207,7 +207,7 @@ impl InstalledRules {
         }
     }
 
-    /// Takes them out.
+    /// Removes the rules.
     pub fn remove(&mut self, shared: &Services) {
         if let Some(applied) = self.applied.take() {
             emit_result(rules::remove(applied.instance()).map(drop), shared);

@@ -61,18 +61,18 @@ pub enum RunError {
     System(#[from] io::Error),
 }
 
-/// Reads the configuration.
+/// Loads the configuration.
 type ConfigLoader<'a> = &'a dyn Fn() -> Result<Config, ConfigErrors>;
 
-/// Where a configuration, and what it asks for, come from.
+/// Loaders of the configuration and of congestion controls.
 type Loaders<'a> = (ConfigLoader<'a>, ControlProvider<'a>);
 
-/// The configuration that was written, and what it is with the relays of the fleet.
+/// The configuration as written, and with the relays of the fleet.
 type ActiveConfig = (Arc<Config>, Arc<Config>);
 
 /// How a relay ends, and the configuration then in force.
 enum Shutdown {
-    /// It was told to.
+    /// A signal asked for the end.
     Drains(Arc<Config>),
     /// Another process goes on.
     Retires(Arc<Config>),
@@ -127,7 +127,7 @@ fn warn(config: &Config, shared: &Services) {
     }
 }
 
-/// Sees to the congestion controls that `config` asks for; without one there is another in its place.
+/// Loads the congestion controls of `config`; a missing control is replaced, with a warning.
 fn obtain_controls(
     mut config: Config,
     before: &CongestionControls,
@@ -184,19 +184,19 @@ impl Relay {
         }
     }
 
-    /// Tells whoever started us (sd_notify(3)).
+    /// Notifies the service manager (sd_notify(3)).
     fn notify_manager(&self, tell: impl Fn(&Notifier) -> io::Result<()>) {
         // A manager that does not listen is no reason to stop.
         let _ = tell(&self.notifier);
     }
 
-    /// Tells whoever started us that no thread hangs, as often as that is wanted.
+    /// Notifies the service manager's watchdog while no thread hangs.
     async fn keep_watchdog_alive<T>(&self) -> T {
         let Some(span) = self.notifier.watchdog_timeout().map(|span| span / 2) else {
             return std::future::pending().await;
         };
         loop {
-            // Whoever waits for other things as well begins to wait for this again and again.
+            // `select!` recreates this future on each turn, so the deadline is kept in `self.alive`.
             sleep_until(self.alive.get() + span / 2).await;
             let answered = timeout(span, self.workers.wait_answers()).await.is_ok();
             self.alive.set(Instant::now());
@@ -207,14 +207,14 @@ impl Relay {
     }
 }
 
-/// Completes when the process before us has ended, if there is one: whether congestion controls have gone with it.
+/// Completes when the old process has ended. Returns whether congestion controls ended with it.
 async fn lost_controls(before: Option<&Predecessor>, config: &Config) -> bool {
     let Some(before) = before else { return std::future::pending().await };
     before.wait_ended().await;
     config.congestion.wait_removed().await
 }
 
-/// Each by itself.
+/// One message for each error.
 fn messages(error: &RunError) -> Vec<String> {
     match error {
         RunError::Config(mistakes) => mistakes.0.iter().map(ToString::to_string).collect(),

@@ -1,4 +1,4 @@
-//! The parts of a running relay, and how it goes over from one configuration to the next.
+//! The parts of a running relay, and the switch from one configuration to the next.
 
 use std::cell::Cell;
 use std::io;
@@ -23,7 +23,7 @@ use crate::rules::{Owner, Ruleset};
 use crate::shaping::fair_share;
 use crate::worker::Interception;
 
-/// How long the workers have for going over to something, before the others hear of it all the same.
+/// Time for the workers to switch before other parties are told regardless.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long changes of the fleet are gathered before they are taken in.
@@ -38,17 +38,17 @@ pub(super) struct Relay {
     pub rules: InstalledRules,
     pub devices: Devices,
     pub notifier: Notifier,
-    /// When it was last looked whether no thread hangs.
+    /// When all threads last answered.
     pub alive: Cell<Instant>,
     pub admin: Option<admin::AdminListener>,
-    /// Where it answers.
+    /// The address of the admin listener.
     pub admin_at: AdminConfig,
-    /// The process that has taken its place.
+    /// The process that has taken over.
     pub successor: Option<Successor>,
 }
 
 impl Relay {
-    /// One that serves nothing so far; `before` is the process whose place it is to take.
+    /// A relay that serves nothing yet; `before` is the process that it replaces.
     pub fn new(shared: Arc<Services>, workers: Workers, before: Option<&Predecessor>) -> io::Result<Self> {
         Ok(Self {
             shared,
@@ -65,14 +65,14 @@ impl Relay {
         })
     }
 
-    /// Begins to serve, with nobody before it.
+    /// Begins to serve, without an old process.
     pub async fn begin(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
-        // Before the listeners, so that whoever sees "listening" can ask for the status as well.
+        // Started before the listeners: a client that sees "listening" may ask for the status.
         self.start_admin(config, None);
         self.apply_with_discovery(config).await
     }
 
-    /// Answers `ekiden status`, by the listener of another process where that is for the same address.
+    /// Starts the admin listener, on the inherited socket if the address matches.
     pub fn start_admin(&mut self, config: &Config, inherited: Option<std::os::fd::OwnedFd>) {
         self.shared.upgrades.set_timeout(config.timeouts.upgrade);
         if config.admin.bind == AdminBind::Off {
@@ -87,13 +87,13 @@ impl Relay {
         }
     }
 
-    /// Goes over to `config` with the relays of its fleet, as far as they are known; returns what is in force by that.
+    /// Applies `config` with the known relays of its fleet. Returns the configuration in force.
     pub async fn apply_with_discovery(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
         self.shared.fleet.apply_config(config.fleet.as_ref())?;
         self.apply_with_fleet(config).await
     }
 
-    /// The same, where the fleet has been told.
+    /// As above, after the fleet has its settings.
     pub async fn apply_with_fleet(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
         let (members, change) = self.shared.fleet.members();
         let served = Arc::new(config.with_fleet(&members));
@@ -102,7 +102,7 @@ impl Relay {
         Ok(served)
     }
 
-    /// Relays of the fleet have come or gone: goes over to what `written` is by that. Listeners stay as they are bound.
+    /// Applies `written` with the changed relays of the fleet. Listeners stay bound.
     pub async fn follow_fleet(&mut self, written: &Config, served: &mut Arc<Config>) {
         // Many may come at once.
         sleep(FLEET_BATCH_DELAY).await;
@@ -112,7 +112,7 @@ impl Relay {
         match self.apply_in_place(&new).await {
             Ok(()) => {
                 *served = new;
-                // Whoever is told that we are there may be let in by any of them. One that hangs is told elsewhere.
+                // Members of the fleet may admit this relay from now on. A hung worker is reported elsewhere.
                 let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
                 self.shared.fleet.mark_applied(change);
                 self.shared.events.emit(&news);
@@ -124,7 +124,7 @@ impl Relay {
         }
     }
 
-    /// Goes over to `config`. What can fail comes first, so that a configuration that is turned down leaves no trace.
+    /// Applies `config`. Fallible steps come first, so that a rejected configuration leaves no trace.
     pub async fn apply(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
         self.apply_in_place(config).await?;
         self.sockets.commit(config, &self.shared);
@@ -135,11 +135,11 @@ impl Relay {
         Ok(())
     }
 
-    /// The same, where all that was there before stays: nothing of it is let go.
+    /// Applies `config` while all parts of the configuration before stay in place.
     async fn apply_in_place(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
         let budget = Budget::new(limit_open_files()?, config);
         self.sockets.bind(config)?;
-        // Whose it is says more than that a queue is taken.
+        // The owner of the rules explains more than a busy queue.
         self.rules.claim(config)?;
         self.queues.bind(config, &self.shared)?;
         self.devices.bind(config)?;
@@ -158,7 +158,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Reads the configuration again and goes over to it.
+    /// Reads the configuration again and applies it.
     pub async fn reload(
         &mut self,
         (load, provide): Loaders<'_>,

@@ -11,11 +11,11 @@ use super::signals::Signals;
 use crate::config::Config;
 use crate::worker::Command;
 
-/// How often a draining relay looks whether it is empty.
+/// Interval of checks for the end of all sessions.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Relay {
-    /// Accepts nothing more, and nobody else does.
+    /// Drains while no other process accepts.
     pub async fn drain(&mut self, config: &Config, signals: &mut Signals) {
         self.notify_manager(Notifier::stopping);
         // Others stop choosing us before we stop accepting.
@@ -27,7 +27,7 @@ impl Relay {
         self.stop().await;
     }
 
-    /// Another process accepts what is new.
+    /// Drains while another process accepts new connections.
     pub async fn retire(&mut self, config: &Config, signals: &mut Signals) {
         self.wait_sessions(config.timeouts.upgrade_drain, signals).await;
         self.stop().await;

@@ -1,4 +1,4 @@
-//! What an operator asks for by signals (signal(7)).
+//! Signals of the operator (signal(7)).
 
 use std::io;
 
@@ -26,7 +26,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one. Of several that have come an end goes first: what is to end begins nothing else.
+    /// Waits for the next signal. A pending request to end comes first.
     pub async fn next(&mut self) -> SignalRequest {
         tokio::select! {
             biased;
@@ -46,13 +46,13 @@ impl Signals {
     }
 }
 
-/// What a signal asks for.
+/// The request of a signal.
 #[derive(PartialEq, Eq)]
 pub enum SignalRequest {
     /// Read the configuration again.
     Reload,
-    /// Start the program again, and hand over to it: SIGUSR2, as for nginx.
+    /// Start the program again and hand over to it: SIGUSR2, as for nginx.
     Upgrade,
-    /// End.
+    /// End the process.
     End,
 }

@@ -20,7 +20,7 @@ use crate::ingress::services::Services;
 /// Connections that wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// What marks and foreign addresses need, and how we get it.
+/// The capability for marks and foreign addresses, and the ways to get it.
 pub const NEEDS_NET_ADMIN: &str =
     " (it needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit)";
 
@@ -30,7 +30,7 @@ pub const NEEDS_NET_ADMIN: &str =
 pub struct BindError {
     name: String,
     address: SocketAddr,
-    /// Part of the message, so that nobody says it twice.
+    /// The cause, which the message already contains.
     cause: io::Error,
 }
 
@@ -58,7 +58,7 @@ struct BoundListener {
     /// Tells listeners apart that leave the port to the kernel.
     name: String,
     for_workers: Vec<TcpListener>,
-    /// Whether it was said that it listens.
+    /// Whether the "listening" event was emitted.
     announced: bool,
 }
 
@@ -72,17 +72,17 @@ impl Sockets {
         }
     }
 
-    /// What another process takes over.
+    /// The descriptors for another process.
     ///
     /// # Errors
-    /// The kernel's, when it is out of descriptors.
+    /// No descriptors are left.
     pub fn inheritance(&self) -> io::Result<Inheritance> {
         let thing = |bound: &BoundListener| Inherited::Socket { listener: bound.name.clone(), asked: bound.asked };
         let sockets = self.bound.iter().flat_map(|bound| bound.for_workers.iter().map(move |socket| (bound, socket)));
         sockets.map(|(bound, socket)| Ok((thing(bound), socket.try_clone()?.into()))).collect()
     }
 
-    /// Binds what `config` has and we have not; on failure everything is as before.
+    /// Binds the missing sockets of `config`; after a failure nothing has changed.
     ///
     /// # Errors
     /// The first listener that cannot be bound.
@@ -101,10 +101,10 @@ impl Sockets {
         Ok(())
     }
 
-    /// The sockets of one of so many workers, with the listeners they are for.
+    /// The sockets of one of `workers` workers, with their listeners.
     ///
     /// # Errors
-    /// The kernel's, when it is out of descriptors.
+    /// No descriptors are left.
     pub fn for_worker(
         &self,
         config: &Config,
@@ -121,8 +121,8 @@ impl Sockets {
         Ok(its)
     }
 
-    /// Makes `config` the one in force: closes what it no longer has, and applies its profiles to what it has. Not before
-    /// everything is bound, so that a configuration that is turned down leaves no trace.
+    /// Puts `config` in force: closes sockets that it does not have, and applies its profiles to the others. Called
+    /// after every bind has succeeded, so that a rejected configuration leaves no trace.
     pub fn commit(&mut self, config: &Config, shared: &Services) {
         self.retain(config);
         for listener in &config.listeners {
@@ -134,12 +134,12 @@ impl Sockets {
         report_dial_profiles(config, shared);
     }
 
-    /// Closes what `config` does not have.
+    /// Closes sockets that `config` does not have.
     pub fn retain(&mut self, config: &Config) {
         self.bound.retain(|bound| config.listeners.iter().any(|listener| bound.is_for(listener)));
     }
 
-    /// Closes all.
+    /// Closes all sockets.
     pub fn close(&mut self) {
         self.bound.clear();
     }
@@ -148,7 +148,7 @@ impl Sockets {
 impl BoundListener {
     fn new(listener: &Listener, config: &Config) -> io::Result<Self> {
         if listener.bind.port() != 0 {
-            // Without SO_REUSEPORT the kernel tells us when somebody else, a second ekiden for example, listens here.
+            // Without SO_REUSEPORT, bind(2) detects another process on this address, such as a second ekiden.
             new_socket(listener, false)?.bind(&listener.bind.into())?;
         }
         let (asked, name) = (listener.bind, listener.name.clone());
@@ -157,7 +157,7 @@ impl BoundListener {
         Ok(bound)
     }
 
-    /// Sees to it that there is one for each worker. What joins the others takes nothing from their queues.
+    /// Adds sockets until each worker has one. A new socket takes nothing from the queues of others.
     fn fill(&mut self, listener: &Listener, config: &Config) -> io::Result<()> {
         let mut address = self.for_workers.first().map_or(Ok(listener.bind), TcpListener::local_addr)?;
         while self.for_workers.len() < config.threads {
@@ -172,7 +172,7 @@ impl BoundListener {
         self.asked == listener.bind && (self.asked.port() != 0 || self.name == listener.name)
     }
 
-    /// Says once that it listens: not before the workers have it, or whoever reads that would come too early.
+    /// Emits "listening" once, after the workers have the sockets: clients may connect as soon as they see it.
     fn announce(&mut self, listener: &Listener, shared: &Services) {
         let address = self.for_workers.first().and_then(|socket| socket.local_addr().ok());
         if let Some(address) = address.filter(|_| !std::mem::replace(&mut self.announced, true)) {
@@ -181,7 +181,7 @@ impl BoundListener {
         }
     }
 
-    /// Applies the listener's profile, which a reload may have changed, and reports what became of it.
+    /// Applies the listener's profile, which a reload may have changed, and reports the outcome.
     fn apply_profile(&self, listener: &Listener, config: &Config, shared: &Services) {
         let mut settings = Vec::new();
         for socket in &self.for_workers {
@@ -192,7 +192,7 @@ impl BoundListener {
     }
 }
 
-/// Tries the profiles of dialled sections on sockets that are never connected, and reports what becomes of them.
+/// Tries the profiles of dialled sections on sockets that are never connected, and reports the outcome.
 fn report_dial_profiles(config: &Config, shared: &Services) {
     let report = |place: String, profile: &Profile| {
         let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) else { return };
@@ -211,7 +211,7 @@ fn report_dial_profiles(config: &Config, shared: &Services) {
 fn listen(listener: &Listener, config: &Config, address: SocketAddr) -> io::Result<TcpListener> {
     let socket = new_socket(listener, true)?;
     if let Some(marks) = config.needed_marks() {
-        // Those that are accepted by TPROXY have their servers' addresses.
+        // Connections accepted by TPROXY have their servers' addresses.
         let foreign = listener.kind.uses_tproxy();
         set_mark(socket.as_fd(), if foreign { marks.kept() } else { marks.own() })?;
     }

@@ -1,5 +1,5 @@
-//! The devices that this process has made, and the routes into them. Both are gone when it is, whatever ends it: the
-//! kernel takes a device away with the last descriptor of it, and routes with their device.
+//! The TUN devices of this process and the routes into them. Both end with the process: the kernel removes a device
+//! with its last descriptor, and routes with their device.
 
 use std::fs::File;
 use std::io;
@@ -25,12 +25,12 @@ const DUMMY_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 /// A tunnel that cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
-    /// There is no device for it.
+    /// The device cannot be created.
     #[error("tunnel {device}: no such device can be made: {cause}{}", hint(cause))]
     Device {
-        /// Its name.
+        /// The device's name.
         device: String,
-        /// Part of the message, so that nobody says it twice.
+        /// The cause, which the message already contains.
         cause: io::Error,
     },
     /// Packets go another way.
@@ -40,7 +40,7 @@ pub enum TunnelError {
         device: String,
         /// The network behind it.
         net: Network,
-        /// The interface.
+        /// The interface in the way.
         by: String,
     },
     /// The network is here.
@@ -50,9 +50,9 @@ pub enum TunnelError {
         device: String,
         /// The network behind it.
         net: Network,
-        /// Ours.
+        /// The network of this relay.
         own: Network,
-        /// The interface.
+        /// The interface in the way.
         by: String,
     },
     /// A route cannot be made.
@@ -62,7 +62,7 @@ pub enum TunnelError {
         device: String,
         /// The network behind it.
         net: Network,
-        /// Part of the message, so that nobody says it twice.
+        /// The cause, which the message already contains.
         cause: io::Error,
     },
 }
@@ -78,25 +78,25 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// All of them.
+/// All devices of this process.
 #[derive(Debug, Default)]
 pub struct Devices {
     devices: Vec<OwnedDevice>,
 }
 
 impl Devices {
-    /// Takes over the device of another process, which keeps it until we are the only one.
+    /// Adopts the device of another process, which keeps it until this process is the only one.
     pub fn adopt(&mut self, name: String, mtu: u32, routed: Vec<(Network, Option<IpAddr>)>, descriptor: OwnedFd) {
-        // One that was deleted meanwhile is made anew.
+        // A device that was deleted meanwhile is created again.
         let Some(index) = index(&name) else { return };
         let file = Arc::new(File::from(descriptor));
         self.devices.push(OwnedDevice { name, index, file, mtu, routed, is_shared: true });
     }
 
-    /// What another process takes over.
+    /// The descriptors for another process.
     ///
     /// # Errors
-    /// The kernel's, when it is out of descriptors.
+    /// No descriptors are left.
     pub fn inheritable(&self) -> io::Result<Inheritance> {
         let thing = |held: &OwnedDevice| {
             let routed = held.routed.iter().map(|(net, source)| (net.to_string(), *source)).collect();
@@ -106,17 +106,17 @@ impl Devices {
         self.devices.iter().map(thing).collect()
     }
 
-    /// Whether another process has the same ones: then they stay when ours are dropped.
+    /// Sets whether another process has the devices, too: then they survive the end of this one.
     pub fn set_shared(&mut self, shared: bool) {
         self.devices.iter_mut().for_each(|held| held.is_shared = shared);
     }
 
-    /// Makes what `config` has and we have not. If that is turned down, [`Devices::commit`] takes away what was made.
+    /// Creates the missing devices of `config`. If the configuration is rejected, [`Devices::commit`] removes them.
     ///
     /// # Errors
-    /// The first tunnel that cannot be had.
+    /// The first tunnel that cannot be created.
     pub fn bind(&mut self, config: &Config) -> Result<(), TunnelError> {
-        // Somebody may have deleted one.
+        // An administrator may have deleted a device.
         self.devices.retain(OwnedDevice::exists);
         config.tunnels().try_for_each(|(_, tun)| self.ensure(tun))
     }
@@ -131,7 +131,7 @@ impl Devices {
         }
         let place = place.unwrap_or(self.devices.len() - 1);
         for net in &tun.nets {
-            // What another device of ours gives away comes here when that is settled.
+            // A route that moves between devices of this process is added after its removal.
             if !self.devices.iter().any(|held| held.has_route(net)) {
                 self.devices[place].add_route(net, tun.source)?;
             }
@@ -167,7 +167,7 @@ impl Devices {
         config.tunnels().filter_map(lend).collect()
     }
 
-    /// Takes away what `config` has no use for, and goes over to its networks.
+    /// Removes devices that `config` does not need, and applies its networks.
     pub fn commit(&mut self, config: &Config, shared: &Services) {
         let wanted = |held: &OwnedDevice| config.tunnels().map(|(_, tun)| tun).find(|tun| tun.device == held.name);
         self.devices.retain(|held| wanted(held).is_some());
@@ -191,9 +191,9 @@ struct OwnedDevice {
     index: u32,
     file: Arc<File>,
     mtu: u32,
-    /// The networks whose routes lead into it, with the address that our own programs have there.
+    /// The networks routed into the device, with the source address of this host's own programs there.
     routed: Vec<(Network, Option<IpAddr>)>,
-    /// Whether another process has it as well.
+    /// Whether another process has the device, too.
     is_shared: bool,
 }
 
@@ -237,7 +237,7 @@ impl OwnedDevice {
         Ok(())
     }
 
-    /// Adds what it has and we have not. An MTU that somebody else has changed stays until ours does.
+    /// Adds missing networks. An MTU changed by an administrator stays until the configured one changes.
     fn apply_config(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
         for net in &tun.nets {
             if !self.has_route(net) {
@@ -252,13 +252,13 @@ impl OwnedDevice {
     }
 }
 
-/// At once, also while somebody who has stopped reading still has the descriptor.
+/// Removes the device at once, even if a stopped reader still has the descriptor.
 impl Drop for OwnedDevice {
     fn drop(&mut self) {
         if self.is_shared {
             return;
         }
-        // Fails when it has gone before.
+        // Fails if the device is gone.
         let _ = Links::open().and_then(|links| links.delete(self.index));
     }
 }

@@ -14,23 +14,23 @@ use crate::worker::{self, Command, Interception, WorkerService};
 
 /// The worker threads, and the way to talk to them.
 pub struct Workers {
-    /// What they share.
+    /// The services of all threads.
     pub shared: Arc<Services>,
     commands: Vec<mpsc::Sender<Command>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 impl Workers {
-    /// Starts so many, and one for the gates.
+    /// Starts `count` workers, and one thread for the gates.
     ///
     /// # Errors
-    /// The kernel's, when there are no more threads.
+    /// A thread cannot be created.
     pub fn start(shared: &Arc<Services>, count: usize, most_pipes: usize) -> io::Result<Self> {
         let mut workers = Self { shared: Arc::clone(shared), commands: Vec::new(), threads: Vec::new() };
         for number in 0..count {
             workers.spawn(format!("worker-{number}"), most_pipes)?;
         }
-        // Of its own, so that no first packet waits for somebody else's bytes.
+        // The gates have a thread of their own, so that first packets do not wait for the bytes of sessions.
         workers.spawn("gate".to_owned(), most_pipes)?;
         Ok(workers)
     }
@@ -44,7 +44,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Tells every worker.
+    /// Sends a command to every worker.
     pub async fn send_all(&self, command: impl Fn() -> Command) {
         for worker in &self.commands {
             // A worker that is gone has nothing left to do.
@@ -52,10 +52,10 @@ impl Workers {
         }
     }
 
-    /// Has them serve what `config` says from now on.
+    /// Applies `config` to all workers.
     ///
     /// # Errors
-    /// The kernel's, when it is out of descriptors.
+    /// No descriptors are left.
     pub async fn apply_config(
         &self,
         config: &Arc<Config>,
@@ -71,7 +71,7 @@ impl Workers {
             parts[place % gate].devices.push(device);
         }
         for ((number, worker), steering) in self.commands.iter().enumerate().zip(parts) {
-            // The gate has a thread of its own, and none of the sockets.
+            // The gate's thread gets no listening sockets.
             let sockets = if number < gate { sockets.for_worker(config, (number, gate))? } else { Vec::new() };
             let service = WorkerService { config: Arc::clone(config), budget, sockets, steering, gated };
             let _ = worker.send(Command::Serve(service)).await;
@@ -79,18 +79,18 @@ impl Workers {
         Ok(())
     }
 
-    /// Completes when every one of them has answered: none hangs.
+    /// Completes when every worker has answered, so none hangs.
     pub async fn wait_answers(&self) {
         for worker in &self.commands {
             let (answer, answered) = oneshot::channel();
             if worker.send(Command::Answer(answer)).await.is_ok() {
-                // An error means that it is gone, and so does not hang.
+                // An error means that the worker has ended, so it does not hang.
                 let _ = answered.await;
             }
         }
     }
 
-    /// Where the admin listener sends its questions.
+    /// Senders for the admin listener's requests.
     #[must_use]
     pub fn commands(&self) -> Vec<mpsc::Sender<Command>> {
         self.commands.clone()
@@ -99,7 +99,7 @@ impl Workers {
     /// Waits until all have ended.
     pub fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // A worker that failed to start its runtime was useless from the start; the others went on.
+            // A worker without a runtime has ended at its start; the others continue.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! Bodies. One of known length goes through the same splice pump as everything else; chunks are read one by one, and
-//! the data of each goes through the pump as well.
+//! Bodies. A body of known length goes through the pump like any other bytes; chunks are parsed one by one, and their
+//! data goes through the pump as well.
 
 use std::io;
 
@@ -14,11 +14,11 @@ use crate::ingress::reader::{HandshakeReader, ReadError};
 use crate::ingress::responder::write_all;
 use crate::pump::{Endpoint, Flow, FlowError, FlowStats, PipePool};
 
-/// One way through which bodies go.
+/// The path of bodies in one direction.
 pub struct BodyFlow<'a> {
     /// Where the bytes come from.
     pub from: &'a TcpStream,
-    /// Where they go.
+    /// The receiver.
     pub to: &'a TcpStream,
     /// Which way that is.
     pub direction: Direction,
@@ -95,7 +95,7 @@ impl BodyFlow<'_> {
         self.write(&chunks.output).await
     }
 
-    /// Reads the next piece of framing; before it waits for the sender, it sends what it has.
+    /// Reads the next framing of a chunk, and sends buffered output before it waits for the sender.
     async fn next_framing(
         &self,
         reader: &mut HandshakeReader<'_>,

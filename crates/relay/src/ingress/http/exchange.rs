@@ -1,4 +1,4 @@
-//! One request on one connection: what is sent, and what comes back.
+//! One request and its response on one connection.
 
 use std::io;
 use std::pin::pin;
@@ -20,11 +20,11 @@ use crate::ingress::reader::ReadError;
 use crate::pump::{self, FlowError};
 use crate::session::Session;
 
-/// What is left when an answer has been delivered.
+/// The state of both connections after a response.
 pub struct DeliveredResponse {
     /// The server's connection can carry another request.
     pub server_stays: bool,
-    /// The client's can.
+    /// The client's connection can carry another request.
     pub client_stays: bool,
     /// Both speak another protocol now.
     pub upgraded: bool,
@@ -102,7 +102,7 @@ pub async fn exchange(
     })
 }
 
-/// Sends the client an answer: the head, and the body as the server sends it.
+/// Sends the client a response: the head, and the body as the server sends it.
 async fn deliver(
     session: &Session,
     down: &BodyFlow<'_>,
@@ -116,7 +116,7 @@ async fn deliver(
     }
     down.write(&answer.head).await?;
     if answer.upgraded {
-        // Bytes of the new protocol that the server has sent behind its head.
+        // Bytes of the new protocol that the server sent after its head.
         return down.write(&answers.take_all()).await;
     }
     down.relay(answers, answer.body, answer.coding).await
@@ -129,7 +129,7 @@ fn lane<'a>(session: &'a Session, from: &'a TcpStream, to: &'a TcpStream, direct
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SendOutcome {
     Whole,
-    /// The server does not want the rest; its answer may still come.
+    /// The server does not read the rest; its response may still arrive.
     Partly,
 }
 
@@ -177,7 +177,7 @@ async fn final_head(
     }
 }
 
-/// Whoever answered is to blame: the `http` hop, where one was asked, or the server.
+/// Blames the server, or the `http` hop if the request went to one.
 fn blame(outgoing: &OutgoingRequest, hops: Cause, servers: Cause) -> ExchangeError {
     match &outgoing.hop {
         Some(hop) => ExchangeError::Told(DialError::at_hop(hops, hop)),

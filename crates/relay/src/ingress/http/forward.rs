@@ -27,16 +27,16 @@ use crate::path::{self, PathChoice};
 use crate::pump;
 use crate::session::{Session, connect_by_paths};
 
-/// How often a client that has sent more than it was asked for is looked at.
+/// Interval of checks for a closed connection while unread bytes of the client hide its end.
 const CLIENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is left of the client's connection after an exchange.
+/// The state of the client's connection after an exchange.
 pub enum ClientConnection {
-    /// It may ask again.
+    /// The client may send another request.
     Next,
-    /// It is to be closed.
+    /// The connection is to be closed.
     Close,
-    /// It speaks another protocol now, with this server.
+    /// The connection has changed to another protocol, with this server.
     Upgraded(Rc<TcpStream>),
 }
 
@@ -62,10 +62,10 @@ impl From<EndReason> for ExchangeError {
     }
 }
 
-/// Forwards one request and its answer.
+/// Forwards one request and its response.
 ///
 /// # Errors
-/// How the session ended.
+/// The end of the session.
 pub async fn run(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -90,10 +90,10 @@ pub async fn run(
     }
 }
 
-/// Forwards a request to a server, or to a hop that does with its URL whatever the scheme says.
+/// Forwards a request to a server, or to a hop that handles any scheme.
 ///
 /// # Errors
-/// How the session ended.
+/// The end of the session.
 pub async fn forward(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -118,7 +118,7 @@ pub async fn forward(
     }
 }
 
-/// By the first way whose first hop is there.
+/// Tries paths in order until a first hop accepts the connection.
 async fn try_paths(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -148,7 +148,7 @@ async fn try_paths(
     result
 }
 
-/// By the first of several ways that stands: nobody knows yet which is the best.
+/// Races several paths, because too few measurements exist to choose one.
 async fn race(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -180,7 +180,7 @@ pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<
     session.record_dial_error(error)
 }
 
-/// On an idle connection first, where the request may be repeated, and then on a fresh one.
+/// Uses an idle connection if the request is repeatable, and then a fresh one.
 async fn try_idle_then_fresh(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -212,9 +212,9 @@ async fn send_on(
     let finished = tokio::select! {
         biased;
         finished = exchange(session, reader, outgoing, &mut upstream, log) => finished?,
-        // Nobody reads from a client whose request is complete, so its end has to be watched for.
+        // A client with a complete request is not read, so its end needs a watch.
         end = wait_client_gone(session) => return Err(end.into()),
-        // Before the answer has begun there is a status for it; afterwards it can only be broken off.
+        // Before the response has begun a status can report the timeout; afterwards the connection is aborted.
         () = pump::wait_idle(&session.stats, idle) => {
             return Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() });
         }
@@ -231,15 +231,15 @@ async fn send_on(
     }
 }
 
-/// Completes when the client is gone: reset, or closed and nothing has moved for the half-close time since. A client that has
-/// closed may have left for good, or may still want the answer; it looks the same.
+/// Completes when the client is gone: after a reset, or after an end of stream and the half-close timeout without
+/// progress. A half-closed client may have left or may wait for the response; both look alike.
 async fn wait_client_gone(session: &Session) -> EndReason {
     loop {
         match session.client.peek(&mut [0]).await {
             Ok(0) => break,
-            // It belongs to the body, or to the next request; the end comes behind it.
+            // Unread bytes belong to the body or to the next request; the end is behind them.
             Ok(_) => sleep(CLIENT_POLL_INTERVAL).await,
-            // The kernel tells of a reset once, so it has to be taken for one here.
+            // The kernel reports a reset once, so this error counts as one.
             Err(_) => return EndReason::ResetByClient,
         }
     }

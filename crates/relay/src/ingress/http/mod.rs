@@ -32,15 +32,15 @@ pub use upstream_pool::UpstreamPool;
 
 use forward::ClientConnection;
 
-/// A request to be forwarded: its target is in absolute form.
+/// A request to forward; its target is in absolute form.
 pub struct ProxyRequest {
     head: RequestHead,
 }
 
-/// Reads the head of one request and decides what it is.
+/// Reads and classifies the head of one request.
 ///
 /// # Errors
-/// How the session ended; the client has been told.
+/// The end of the session; the client has an answer.
 pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     let limit = session.context.config.limits.head;
     let head = match reader.next(|bytes| RequestHead::parse(bytes, limit)).await {
@@ -90,10 +90,10 @@ async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndRe
     verdict.map_err(EndReason::from)
 }
 
-/// Forwards a request, and returns what the client wants next.
+/// Forwards a request, and returns the next one.
 ///
 /// # Errors
-/// How the session ended.
+/// The end of the session.
 pub async fn serve(
     session: &Session,
     reader: &mut HandshakeReader<'_>,

@@ -9,7 +9,7 @@ use ekiden_proto::wire::http::RequestHead;
 use super::rewriting;
 use crate::session::Session;
 
-/// Writes the request's event when the exchange is over, however it ends.
+/// Emits the event of a request when the exchange ends.
 pub struct RequestLog<'a> {
     session: &'a Session,
     /// The request's method.
@@ -17,19 +17,19 @@ pub struct RequestLog<'a> {
     url: String,
     began: Instant,
     bytes_before: (u64, u64),
-    /// The status the client saw; 0 when it saw none.
+    /// The status that the client received; 0 if none.
     pub status: u16,
     /// Whether an idle connection was used.
     pub reused: bool,
 }
 
 impl<'a> RequestLog<'a> {
-    /// A request begins.
+    /// Begins the record of a request.
     pub fn new(session: &'a Session, head: &RequestHead) -> Self {
         Self::of(session, head.method.clone(), rewriting::url_for_the_log(head))
     }
 
-    /// A request begins, described by its parts.
+    /// Begins the record of a request with this method and URL.
     pub fn of(session: &'a Session, method: String, url: String) -> Self {
         let bytes_before = (session.stats.bytes(Direction::Up), session.stats.bytes(Direction::Down));
         Self { session, method, url, began: Instant::now(), bytes_before, status: 0, reused: false }

@@ -9,7 +9,7 @@ use crate::ingress::responder::send_and_close;
 /// The name in `FirstHop` and `Proxy-Status`.
 pub const NAME: &str = "ekiden";
 
-/// For people who open the relay's address in a browser.
+/// Text for users who open the relay's address in a browser.
 pub const NOT_A_SERVER: &str = "This is ekiden, a proxy. Set it as the HTTP or SOCKS proxy of your program.";
 
 /// Answers with a status of our own and hangs up.
@@ -17,7 +17,7 @@ pub async fn send_error(client: &TcpStream, status: u16, reason: &str) {
     send_and_close(client, &page(status, reason, reason)).await;
 }
 
-/// The answer for a failed dial; it names hops where the client may know them.
+/// The response to a failed dial; it names hops if the client may know them.
 pub fn dial_error_response(error: &DialError, names_hops: bool) -> Vec<u8> {
     let (cause, sentence) = (error.cause_for_client(), error.message(names_hops));
     let mut headers = plain_text(&sentence);
@@ -45,13 +45,13 @@ fn quoted(text: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-/// What HEAD gets of an answer of ours (RFC 9110, 9.3.2).
+/// The part of a response that answers HEAD (RFC 9110, 9.3.2).
 pub fn head_only(answer: &[u8]) -> &[u8] {
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
     &answer[..end]
 }
 
-/// An answer with one sentence as its body.
+/// A response with one sentence as its body.
 pub fn page(status: u16, reason: &str, sentence: &str) -> Vec<u8> {
     with_body(status, reason, &plain_text(sentence), sentence)
 }

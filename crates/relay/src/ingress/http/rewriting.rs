@@ -12,15 +12,15 @@ use crate::session::Session;
 /// Methods that a server may be asked twice without harm (RFC 9110, 9.2.1).
 const SAFE_METHODS: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 
-/// A request as it goes to the server.
+/// A request as sent to the server.
 pub struct OutgoingRequest {
-    /// The method.
+    /// The request's method.
     pub method: String,
     /// The head, ready to be written.
     pub head: Vec<u8>,
-    /// The body behind it.
+    /// The body of the request.
     pub body: BodyFraming,
-    /// The client's version.
+    /// The HTTP version of the client.
     pub version: Version,
     /// The protocol the client would like to change to.
     pub upgrade: Option<String>,
@@ -35,11 +35,11 @@ pub struct OutgoingRequest {
     vouches: bool,
 }
 
-/// An answer as it goes to the client.
+/// A response as sent to the client.
 pub struct OutgoingResponse {
     /// The head, ready to be written.
     pub head: Vec<u8>,
-    /// The body behind it, as the server sends it.
+    /// The body of the response, as the server sends it.
     pub body: BodyFraming,
     /// How the client finds the end of the body.
     pub framing: BodyFraming,
@@ -96,7 +96,7 @@ const fn scheme_word(scheme: Scheme) -> &'static str {
     }
 }
 
-/// The URL of a request in absolute form as the log shows it: scheme, host and path, without user and query.
+/// The URL for the log: scheme, host and path, without user and query.
 pub fn url_for_the_log(head: &RequestHead) -> String {
     let RequestTarget::Absolute { scheme, authority_text, path_and_query, .. } = &head.target else {
         unreachable!("invariant: only requests in absolute form are forwarded")
@@ -121,13 +121,14 @@ pub fn decrement_max_forwards(head: &mut RequestHead) -> bool {
     }
 }
 
-/// NTLM and Negotiate (RFC 4559) authenticate a connection, not a request: nobody else may have it afterwards.
+/// NTLM and Negotiate (RFC 4559) authenticate a connection, not a request, so no other client may use the connection
+/// afterwards.
 fn authenticates_connection(headers: &Headers, field: &str) -> bool {
     let named = |scheme: &[u8]| scheme.eq_ignore_ascii_case(b"NTLM") || scheme.eq_ignore_ascii_case(b"Negotiate");
     headers.list(field).any(|value| named(value.split(|byte| *byte == b' ').next().unwrap_or_default()))
 }
 
-/// Rewrites the answer for the client; one to half a request ends its connection (RFC 9112, 9.6).
+/// Rewrites the response for the client. A response to an incomplete request ends the connection (RFC 9112, 9.6).
 pub fn rewrite_response(outgoing: &OutgoingRequest, head: ResponseHead, request_sent: bool) -> OutgoingResponse {
     let shared = !outgoing.vouches && !authenticates_connection(&head.headers, "WWW-Authenticate");
     let server_stays =
@@ -137,7 +138,7 @@ pub fn rewrite_response(outgoing: &OutgoingRequest, head: ResponseHead, request_
     let protocol = headers.get("Upgrade").map(<[u8]>::to_vec);
     rewrite::strip_hop_by_hop(&mut headers);
     rewrite::add_via(&mut headers, version, responses::NAME);
-    // An HTTP/1.0 client knows no chunks: it gets the bare data, and its end is the connection's.
+    // An HTTP/1.0 client does not understand chunks: it gets the bare data, ended by the close of the connection.
     let plain = body == BodyFraming::Chunked && outgoing.version == Version::Http10;
     let (framing, coding) =
         if plain { (BodyFraming::UntilClose, BodyCoding::Plain) } else { (body, BodyCoding::Chunks) };

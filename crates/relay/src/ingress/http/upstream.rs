@@ -1,4 +1,4 @@
-//! The server's side of an exchange: which way requests for a target go, and a connection that goes it.
+//! The server's side of an exchange: the request line for a hop or a server, and the connection.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::session::Session;
 
 /// A connection to a server, or to an `http` hop that is asked in absolute form.
 pub struct Upstream {
-    /// The connection.
+    /// The section to the server or to the `http` hop.
     pub stream: Rc<TcpStream>,
-    /// What it is connected to.
+    /// The peer of the section.
     pub server: ServerAddr,
-    /// Whether it carried a request before.
+    /// Whether the connection has carried a request before.
     pub reused: bool,
-    /// What a relay on the way has still to say, and since when.
+    /// The outstanding answer of a relay, and when OPEN was sent.
     pub answer: Option<(AnswerFuture, Instant)>,
 }
 
-/// What stands in the request line: the path for a server; for an `http` hop everything, from `origin` with scheme and
-/// user on, and it also gets its credentials.
+/// The target of the request line: the path for a server; for an `http` hop the absolute form, starting at `origin`
+/// with scheme and user, and the hop's credentials in `headers`.
 pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, headers: &mut Headers) -> String {
     let Some(hop) = hop else { return path_and_query.to_owned() };
     if let HopKind::Http(Some(credentials)) = &hop.kind {
@@ -39,7 +39,7 @@ pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, hea
     format!("{origin}{path}")
 }
 
-/// An idle connection that goes this way, where there is one.
+/// An idle connection on the path, if there is one.
 pub fn take_idle(session: &Session, way: &PathChoice, target: &Target) -> Option<Upstream> {
     let context = session.dial_context.current_listener();
     if context.listener.keep_client_address {
@@ -54,7 +54,7 @@ pub fn take_idle(session: &Session, way: &PathChoice, target: &Target) -> Option
     Some(Upstream { stream, server, reused: true, answer: None })
 }
 
-/// A new connection, by one of so many `ways` that may have to be tried.
+/// A new connection by one of `ways` candidate paths.
 pub async fn dial(session: &Session, way: &PathChoice, ways: usize, target: &Target) -> Result<Upstream, DialError> {
     let asked = Instant::now();
     let (context, open_params) = (session.dial_context.current_listener(), session.dial_context.open_params());

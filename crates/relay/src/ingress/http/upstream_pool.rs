@@ -1,4 +1,4 @@
-//! Idle connections to servers and `http` hops, kept for the next request that goes the same way.
+//! Idle connections to servers and `http` hops, kept for later requests on the same path.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,15 +21,15 @@ use crate::ingress::services::Services;
 use crate::path::PathChoice;
 use crate::rules::Marks;
 
-/// Everything that dialling depends on: two connections with equal keys are interchangeable.
+/// All parameters of dialling: two connections with equal keys are interchangeable.
 ///
-/// Hops are compared as the pools compare them: protocol, address, keys, encryption, credentials and profile. The name of
-/// the path is left out, because it may mean other hops after a reload.
+/// Hops are compared as in the pools: protocol, address, keys, encryption, credentials and profile. The name of the
+/// path is left out, because it may mean other hops after a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamKey {
     hops: Vec<Arc<Hop>>,
     beyond: Vec<PublicKey>,
-    /// `None` for an `http` hop: one connection to it serves all targets.
+    /// `None` for an `http` hop, where one connection serves all targets.
     target: Option<Target>,
     /// The profile of the section to the target; `None` for a path with hops, which have profiles of their own.
     profile: Option<Arc<Profile>>,
@@ -77,7 +77,7 @@ impl Hash for UpstreamKey {
 pub struct UpstreamPool {
     shared: Arc<Services>,
     by_key: RefCell<HashMap<UpstreamKey, Vec<IdleUpstream>>>,
-    /// The configuration in force; none before there is one.
+    /// The configuration in force; `None` before the first.
     config: RefCell<Option<Arc<Config>>>,
 }
 
@@ -88,7 +88,7 @@ struct IdleUpstream {
 }
 
 impl UpstreamPool {
-    /// None yet.
+    /// An empty pool.
     #[must_use]
     pub fn new(shared: Arc<Services>) -> Self {
         Self { shared, by_key: RefCell::default(), config: RefCell::default() }
@@ -100,7 +100,7 @@ impl UpstreamPool {
         self.config.replace(Some(Arc::clone(config)));
     }
 
-    /// A connection with this key to a server that is permitted and is still alive, the one used last.
+    /// The most recently used live connection with this key to a permitted server.
     pub fn take(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<(Rc<TcpStream>, ServerAddr)> {
         let mut by_key = self.by_key.borrow_mut();
         let found = by_key.get_mut(key).and_then(|idle| {
@@ -131,7 +131,7 @@ impl UpstreamPool {
         }
     }
 
-    /// Closes what nobody asked for in time, and what the server has closed.
+    /// Closes connections that were idle for too long or that the server has closed.
     pub fn expire(&self) {
         let now = Instant::now();
         self.by_key.borrow_mut().retain(|_, idle| {
@@ -141,7 +141,7 @@ impl UpstreamPool {
     }
 }
 
-/// An idle connection is alive while there is nothing to read: bytes nobody asked for are as bad as its end.
+/// An idle connection is alive while nothing is readable: unexpected bytes count as an end.
 fn is_alive(stream: &TcpStream) -> bool {
     let mut byte = [MaybeUninit::uninit()];
     matches!(SockRef::from(stream).peek(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)

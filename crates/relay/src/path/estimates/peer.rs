@@ -10,30 +10,30 @@ use ekiden_proto::path::prefix::Prefix;
 
 use crate::config::Path;
 
-/// What is at the other end of a section.
+/// The peer at the other end of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PeerId {
-    /// Another relay.
+    /// A relay.
     Relay(PublicKey),
-    /// A proxy of somebody else.
+    /// A proxy that is no relay.
     Proxy(SocketAddr),
     /// Targets that lie together.
     Targets(Prefix),
 }
 
-/// What a way begins with.
+/// The first hop of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstHop {
-    /// The target itself.
+    /// No hop: the target itself.
     Direct,
-    /// Another relay.
+    /// A relay.
     Relay(PublicKey),
-    /// A proxy of somebody else.
+    /// A proxy that is no relay.
     Proxy,
 }
 
 impl FirstHop {
-    /// That of `path`.
+    /// The first hop of `path`.
     #[must_use]
     pub fn from_path(path: &Path) -> Self {
         match path.hops.first() {
@@ -42,7 +42,7 @@ impl FirstHop {
         }
     }
 
-    /// What is at the other end when `server` was dialled.
+    /// The peer when `server` was dialled.
     #[must_use]
     pub fn peer_id(self, ServerAddr(server): ServerAddr) -> PeerId {
         match self {

@@ -1,4 +1,4 @@
-//! One connection of a session, looked at from time to time and at its end.
+//! Samples one connection of a session, at intervals and at its end.
 
 use std::os::fd::AsFd;
 use std::rc::Weak;
@@ -16,14 +16,14 @@ use crate::pump::FlowStats;
 /// The shortest time between two looks: less says little of a rate.
 const MIN_INTERVAL: Duration = Duration::from_secs(3);
 
-/// A connection whose section is measured.
+/// A sampled connection.
 #[derive(Debug)]
 pub struct SectionSampler {
     stream: Weak<TcpStream>,
     /// `Down` for the client's section.
     side: Direction,
     peer: PeerId,
-    /// The relay whose session it is.
+    /// The relay that opened the session.
     origin_relay: Option<PublicKey>,
     last_reading: TcpCounters,
     sampled_at: Instant,
@@ -36,7 +36,7 @@ pub struct SectionSampler {
 }
 
 impl SectionSampler {
-    /// Begins with what the counters say now: the connection may have been somebody else's before.
+    /// Starts with the current counters: an earlier session may have used the connection.
     #[must_use]
     pub fn start(stream: &std::rc::Rc<TcpStream>, side: Direction, peer: PeerId, stats: &FlowStats) -> Self {
         Self {
@@ -53,20 +53,20 @@ impl SectionSampler {
         }
     }
 
-    /// Notes the relay whose session it is.
+    /// Sets the relay that opened the session.
     #[must_use]
     pub fn with_origin_relay(self, user: Option<PublicKey>) -> Self {
         Self { origin_relay: user, ..self }
     }
 
-    /// Looks, unless it has just been looked at or nothing has moved since.
+    /// Samples, unless the last sample is recent or no bytes have moved since.
     pub fn sample_if_due(&mut self, stats: &FlowStats, estimates: &EstimateStore) {
         if self.sampled_at.elapsed() >= MIN_INTERVAL && stats.moved() != self.bytes_moved {
             self.sample(stats, estimates);
         }
     }
 
-    /// Writes down what was seen since the last time.
+    /// Records the changes since the last sample.
     pub fn sample(&mut self, stats: &FlowStats, estimates: &EstimateStore) {
         // Fails only when the socket is already dead.
         let Some(stream) = self.stream.upgrade() else { return };

@@ -1,4 +1,4 @@
-//! What was chosen for a session, and how it came out.
+//! The choice for a session, and its outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,33 +16,33 @@ use crate::pump::Response;
 /// A session of so many bytes or more tells of a path's rate.
 const BULK_BYTES: u64 = 256 << 10;
 
-/// The answer for one session.
+/// The answer of the selector for one session.
 #[derive(Debug)]
 pub struct SelectionContext {
-    /// Where it wants to go.
+    /// The target of the session.
     pub target: Target,
-    /// Where that lies.
+    /// The prefix of the target.
     pub prefix: Prefix,
-    /// What it will probably carry.
+    /// The likely size of the transfer.
     pub likely: TransferSize,
-    /// So many of its ways are dialled at once, because too little is measured; 0 where the first is the best.
+    /// Number of paths to dial in parallel for want of measurements; 0 if the first path is the best.
     pub racing_count: usize,
-    /// Why.
+    /// The reason for the choice.
     pub reason: ChoiceReason,
 }
 
-/// One way of a [`SelectionContext`], and what is expected of it.
+/// One path of a [`SelectionContext`], and its prediction.
 #[derive(Debug)]
 pub struct Prediction {
-    /// The whole answer.
+    /// The answer that the path belongs to.
     pub context: Arc<SelectionContext>,
-    /// The path; none where there are hops on it that are no relays.
+    /// The path; `None` if a hop is no relay.
     pub candidate: Option<Candidate>,
     /// From the client's wish to the last byte; none where too little is measured.
     pub completion_time: Option<Duration>,
 }
 
-/// What a session, or a part of it, has carried, and how long that took.
+/// Bytes and times of a session or of a part of it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TransferStats {
     /// Bytes toward the client.

@@ -1,39 +1,39 @@
-//! What two processes of one relay say to each other. They may be of different versions: what one does not know it
-//! passes over, and names stay.
+//! Messages between two processes of one relay. The versions may differ: unknown messages are ignored, and names never
+//! change.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
-/// One message.
+/// A message of the handover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Message {
     /// The new process has begun.
     Here {
-        /// Its pid.
+        /// The sender's pid.
         pid: u32,
-        /// The version of its program.
+        /// The sender's version.
         version: String,
     },
-    /// Something that is handed over; its descriptor comes along.
+    /// An inherited object; its descriptor comes along.
     Thing {
-        /// What it is.
+        /// The kind of object.
         thing: Inherited,
     },
-    /// That was everything.
+    /// All objects were sent.
     All,
     /// The new process serves.
     Serves,
-    /// It cannot.
+    /// The new process cannot serve.
     Failed {
-        /// Why, in words.
+        /// The reason, in words.
         why: String,
     },
-    /// It is the relay from now on.
+    /// The new process is the relay from now on.
     Go,
-    /// One of another version.
+    /// A message of another version.
     #[serde(other)]
     Unknown,
 }
@@ -42,30 +42,30 @@ pub enum Message {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum Inherited {
-    /// A listening socket, one of several for the same listener.
+    /// A listening socket; a listener may have several.
     Socket {
-        /// The listener's name.
+        /// The name of the listener.
         listener: String,
-        /// Where the configuration wants it, perhaps with port 0.
+        /// The configured address, possibly with port 0.
         asked: SocketAddr,
     },
     /// The admin listener.
     Admin {
-        /// Where it answers.
+        /// Its configured address.
         at: String,
     },
     /// A queue of first packets.
     Queue {
-        /// Its number.
+        /// Number of the queue.
         number: u16,
     },
     /// The device of a tunnel.
     Device {
-        /// Its name.
+        /// The device's name.
         name: String,
-        /// Its MTU as it was configured, in bytes.
+        /// The configured MTU, in bytes.
         mtu: u32,
-        /// The networks whose routes lead into it, with the address that this host's own programs have there.
+        /// The networks routed into the device, with the source address of this host's own programs there.
         routed: Vec<(String, Option<IpAddr>)>,
     },
     /// Something of another version.

@@ -29,5 +29,6 @@ pub use predecessor::{Predecessor, UpgradeCall};
 pub use request::{RequestError, request};
 pub use successor::{Failure, Successor, UpgradeError};
 
-/// In the environment of the new process: the pid of the one before, so that it means nobody else.
+/// Environment variable of the new process: the pid of the old one, so that no other process takes the variable for its
+/// own.
 const VARIABLE: &str = "EKIDEN_UPGRADE";

@@ -1,4 +1,4 @@
-//! The process before, as the new one sees it.
+//! The old process, as seen by the new one.
 
 use std::env;
 use std::io;
@@ -13,10 +13,10 @@ use super::VARIABLE;
 use super::channel::Channel;
 use super::message::{Inheritance, Message};
 
-/// How long it may take to say something that it has ready.
+/// Timeout for messages that the old process has ready.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether it is gone, once it has said its last.
+/// Interval of checks for the end of the old process after its last message.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process before us that wants to hand over.
@@ -26,23 +26,23 @@ pub struct UpgradeCall {
     end: OwnedFd,
 }
 
-/// The same, once we have answered.
+/// The old process, after it was answered.
 #[derive(Debug)]
 pub struct Predecessor {
-    /// Its pid.
+    /// The pid of the old process.
     pub pid: u32,
     channel: Channel,
 }
 
 impl UpgradeCall {
-    /// Whether this process was started by the one before. Then it goes on as nobody's child, so that its manager is told
-    /// when it ends, and not the one before. To be called while there is one thread.
+    /// Detects whether the old process started this one. If so, this process becomes an orphan, so that the service
+    /// manager is told of its end. Call while the process has one thread.
     ///
     /// # Errors
-    /// The kernel's.
+    /// As fork(2).
     pub fn from_environment() -> io::Result<Option<Self>> {
         let named = env::var(VARIABLE).ok().and_then(|text| text.parse::<u32>().ok());
-        // Whoever has the variable by inheritance has another parent.
+        // A process that merely inherited the variable has another parent.
         let Some(pid) = named.filter(|pid| *pid == parent_id()) else { return Ok(None) };
         let end = io::stdin().as_fd().try_clone_to_owned()?;
         process::replace_stdin_with_null()?;
@@ -52,10 +52,10 @@ impl UpgradeCall {
         Ok(Some(Self { pid, end }))
     }
 
-    /// Says that we are here, and takes what is handed over.
+    /// Announces this process and receives the inherited objects.
     ///
     /// # Errors
-    /// The kernel's, or that the process before ended or said nothing.
+    /// The old process ended or did not answer.
     pub async fn answer(self) -> io::Result<(Predecessor, Inheritance)> {
         let predecessor = Predecessor { pid: self.pid, channel: Channel::new(self.end)? };
         let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -80,13 +80,13 @@ impl Predecessor {
         }
     }
 
-    /// Says that we serve, and waits for our turn.
+    /// Announces that this process serves, and waits for its turn.
     ///
     /// # Errors
-    /// The kernel's, or that it says nothing.
+    /// The old process did not answer.
     pub async fn send_serving(&self) -> io::Result<()> {
         match self.channel.send(&Message::Serves, None).await {
-            // It is gone, and nobody else is there.
+            // The old process is gone, so this process is the relay.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             sent => sent?,
         }
@@ -103,11 +103,11 @@ impl Predecessor {
 
     /// Says why we cannot.
     pub async fn send_failure(&self, why: String) {
-        // It notices as well when we are gone.
+        // The old process also notices the end of this one.
         let _ = timeout(REPLY_TIMEOUT, self.channel.send(&Message::Failed { why }, None)).await;
     }
 
-    /// Completes when it has ended, and the kernel has taken away what was its own.
+    /// Completes when the old process has ended and the kernel has removed its objects.
     pub async fn wait_ended(&self) {
         while let Ok(Some(_)) = self.channel.receive().await {}
         while process::start_time(self.pid).is_some() {

@@ -13,27 +13,27 @@ use crate::admin;
 use crate::config::{AdminBind, AdminConfig};
 use crate::status::upgrades::UpgradeView;
 
-/// How often it is looked what became of it.
+/// Interval of checks for a result.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much longer than the relay itself we wait: it has to stop, and to say so.
+/// Time beyond the relay's own timeout: the relay has to give up, and to report it.
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
 
 /// Why there was no upgrade.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// Nobody answers.
+    /// No process answers.
     #[error("no relay answers at {at}: {cause} (is `ekiden run` up, and not older than upgrades?)")]
     NoAnswer {
-        /// Where it was asked.
+        /// The address of the admin listener.
         at: String,
-        /// Part of the message, so that nobody says it twice.
+        /// The cause, which the message already contains.
         cause: io::Error,
     },
-    /// It answers from where its processes have other numbers.
+    /// The relay is in another pid namespace.
     #[error("the relay is not process {0} here: ask where it runs, for example inside of its container")]
     Elsewhere(u32),
     /// The pid in the answer is not the pid that the kernel reports.
@@ -41,7 +41,7 @@ pub enum RequestError {
     Contradicts {
         /// The process that listens.
         listens: u32,
-        /// The process that it says it is.
+        /// The pid in the answer.
         told: u32,
     },
     /// The process has no socket that listens at the address of the request.
@@ -49,38 +49,37 @@ pub enum RequestError {
     NoListener {
         /// The process that the answer names.
         pid: u32,
-        /// Where it was asked.
+        /// The address of the admin listener.
         address: SocketAddr,
     },
-    /// It cannot be asked.
+    /// The relay cannot be signalled.
     #[error("process {pid} cannot be asked: {cause} (as root, or as the relay's user)")]
     Refused {
-        /// Which.
+        /// The pid of the relay.
         pid: u32,
-        /// Part of the message, so that nobody says it twice.
+        /// The cause, which the message already contains.
         cause: io::Error,
     },
     /// The new process did not come to serve.
     #[error("process {pid} goes on as before: {why}")]
     Failed {
-        /// The process before.
+        /// The pid of the old process.
         pid: u32,
-        /// Why.
+        /// The reason of the failure.
         why: String,
     },
-    /// It ended.
+    /// The relay ended.
     #[error("process {0} has ended, and no other answers: see its log")]
     Ended(u32),
-    /// Nothing became of it.
+    /// The upgrade did not complete in time.
     #[error("process {0} has not reported a result: see its log")]
     Late(u32),
 }
 
-/// Has the relay that answers at `admin` start its program anew and hand over. Returns the process before, and the one
-/// that serves now.
+/// Upgrades the relay that answers at `admin`. Returns the old process and the one that serves now.
 ///
 /// # Errors
-/// Why that did not happen.
+/// Why the upgrade failed.
 pub async fn request(admin: &AdminConfig) -> Result<(UpgradeView, UpgradeView), RequestError> {
     let no_answer = |cause| RequestError::NoAnswer { at: admin.to_string(), cause };
     let (before, listener) = fetch_status(admin).await.map_err(no_answer)?;
@@ -100,7 +99,7 @@ pub async fn request(admin: &AdminConfig) -> Result<(UpgradeView, UpgradeView), 
     }
 }
 
-/// The process that gets the signal: the process that has the listening socket, even if the answer names another one.
+/// The process to signal: the owner of the listening socket, even if the answer names another process.
 fn identify(admin: &AdminConfig, told: &UpgradeView, listener: Option<u32>) -> Result<u32, RequestError> {
     let pid = match (&admin.bind, listener) {
         (AdminBind::Tcp(address), _) => {

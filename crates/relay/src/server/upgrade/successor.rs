@@ -1,4 +1,4 @@
-//! The new process, as the one before sees it.
+//! The new process, as seen by the old one.
 
 use std::env;
 use std::io;
@@ -19,22 +19,22 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The environment of a process that a manager started may be about that process only (sd_watchdog_enabled(3)).
 const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
-/// A process that serves, and waits for its turn. It is killed if this is dropped before.
+/// A new process that serves and waits for its turn. Dropping this before kills the process.
 #[derive(Debug)]
 pub struct Successor {
-    /// The program itself, until it has let go of us.
+    /// The started program, until it becomes an orphan.
     child: Child,
     channel: Channel,
-    /// Who it is, and of which version.
+    /// The pid and the version of the new process.
     is: Option<(u32, String)>,
-    /// Whether it has gone its own way, or is gone.
+    /// Whether the process was released or has ended.
     is_done: bool,
 }
 
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
 pub enum UpgradeError {
-    /// As the first process of a container, whose end would be the end of all.
+    /// Process 1 of a container cannot be replaced: its end would end the container.
     #[error(
         "process 1 cannot hand over, its container would end with it: start a container of the new version instead"
     )]
@@ -42,29 +42,29 @@ pub enum UpgradeError {
     /// The program cannot be started.
     #[error("{program} cannot be started: {cause}: put the program back")]
     Start {
-        /// Its path.
+        /// The path of the program.
         program: String,
-        /// Part of the message, so that nobody says it twice.
+        /// The cause, which the message already contains.
         cause: io::Error,
     },
-    /// It ended before it said anything.
+    /// The program exited before its first message.
     #[error("{program} exited at once ({how}): see its log; is it an ekiden version that supports upgrades?")]
     Ended {
-        /// Its path.
+        /// The path of the program.
         program: String,
-        /// How, in words.
+        /// The exit status, in words.
         how: String,
     },
-    /// It ended later.
+    /// The process exited later.
     #[error("the new process exited before it served: see its log")]
     Died,
-    /// It said why it cannot.
+    /// The process reported why it cannot serve.
     #[error("{0}")]
     Told(String),
-    /// It took too long.
+    /// The process did not serve in time.
     #[error("the new process does not serve after {}s and was ended: is timeouts.upgrade too short?", .0.as_secs_f64())]
     Late(Duration),
-    /// We could not talk with it.
+    /// The channel failed.
     #[error("cannot hand over: {0}")]
     System(#[from] io::Error),
 }
@@ -72,18 +72,18 @@ pub enum UpgradeError {
 /// An upgrade that came to nothing.
 #[derive(Debug)]
 pub struct Failure {
-    /// Why.
+    /// The cause of the failure.
     pub why: UpgradeError,
     /// The process that may have begun to change things.
     pub pid: Option<u32>,
 }
 
 impl Successor {
-    /// Starts the program of this process once more, with the same arguments, and hands it `legacy`. It serves when this
-    /// returns.
+    /// Starts the program of this process again, with the same arguments, and hands over `legacy`. On return the new
+    /// process serves.
     ///
     /// # Errors
-    /// Why it does not; then it is gone.
+    /// Why the new process does not serve; then it has been ended.
     pub async fn start(legacy: &Inheritance, patience: Duration) -> Result<Self, Failure> {
         let mut successor = Self::spawn().map_err(|why| Failure { why, pid: None })?;
         let brought_up = timeout(patience, successor.hand_over(legacy)).await;
@@ -97,11 +97,11 @@ impl Successor {
         }
     }
 
-    /// Kills it, and waits until it changes nothing any more.
+    /// Kills the process and waits for its end.
     async fn end(mut self) {
         self.kill();
         let gone = async { while let Ok(Some(_)) = self.channel.receive().await {} };
-        // What a killed process still waits for is in the kernel's hands.
+        // A killed process may still wait in the kernel, beyond any control.
         let _ = timeout(KILL_TIMEOUT, gone).await;
     }
 
@@ -112,7 +112,7 @@ impl Successor {
         let (ours, its) = along::seqpacket_pair()?;
         let channel = Channel::new(ours)?;
         let mut arguments = env::args_os();
-        // As it was called, so that a link or a search path leads to the new program.
+        // Use the name of the original call, so that a link or a search path leads to the new program.
         let program = arguments.next().unwrap_or_default();
         let mut command = Command::new(&program);
         command.args(arguments).env(VARIABLE, std::process::id().to_string()).env_remove(WATCHDOG_PID);
@@ -126,7 +126,7 @@ impl Successor {
             Some((Message::Here { pid, version }, _)) => self.is = Some((pid, version)),
             _ => return Err(self.exit_error()?),
         }
-        // It has said that as nobody's child, and what we have started ends with that.
+        // The orphan has sent that message; the process started here ends with it.
         self.child.wait()?;
         let gone = |error: io::Error| match error.kind() {
             io::ErrorKind::BrokenPipe => UpgradeError::Died,
@@ -147,12 +147,12 @@ impl Successor {
         }
     }
 
-    /// Why a program did not begin to speak; one that goes on all the same is ended.
+    /// Why a program sent no message; a running one is killed.
     fn exit_error(&mut self) -> io::Result<UpgradeError> {
-        // One that has ended keeps its status.
+        // A process that has exited keeps its status.
         self.child.kill()?;
         let how = self.child.wait()?;
-        // That is what it does when another process goes on for it.
+        // The started process exits with success when its orphan continues.
         let has_begun = how.success();
         Ok(if has_begun {
             UpgradeError::Died
@@ -161,30 +161,31 @@ impl Successor {
         })
     }
 
-    /// Its pid, once it has begun.
+    /// The pid of the new process, after its first message.
     fn pid(&self) -> Option<u32> {
         self.is.as_ref().map(|(pid, _)| *pid)
     }
 
     fn kill(&mut self) {
         if !std::mem::replace(&mut self.is_done, true) {
-            // Whatever has ended already cannot be ended again.
+            // A process that has ended cannot be killed again.
             let _ = self.child.kill();
             let _ = self.child.wait();
             let _ = self.pid().map(signal::send_kill);
         }
     }
 
-    /// Who it is, and of which version.
+    /// The pid and the version of the new process.
     #[must_use]
     pub fn identity(&self) -> (u32, String) {
         self.is.clone().expect("invariant: the new process sends its identity before it serves")
     }
 
-    /// From now on it is the relay. It hears of the end of this process by the channel, which is closed when this is dropped.
+    /// Releases the new process: it is the relay from now on. It learns of the end of this process when the channel
+    /// closes on drop.
     pub async fn release(&mut self) {
         self.is_done = true;
-        // One that has died since is its manager's business, as any relay is that dies.
+        // If it has died since, that is a matter of its service manager.
         let _ = self.channel.send(&Message::Go, None).await;
     }
 }

@@ -26,15 +26,15 @@ use crate::dial::{Dialled, into_owned_stream};
 use crate::path::PathChoice;
 use crate::session::{ConnectedPath, Session, dial};
 
-/// A data connection; [`FtpConnection::complete`] ends it well.
+/// A data connection, ended by [`FtpConnection::complete`].
 pub type Transfer = TransferStream<AsyncNoTlsStream>;
 
-/// What a data connection is for.
+/// The command that uses a data connection.
 #[derive(Clone, Copy)]
 pub enum TransferCommand<'a> {
-    /// `RETR`.
+    /// `RETR`: download a file.
     Retrieve(&'a str),
-    /// `STOR`.
+    /// `STOR`: upload a file.
     Store(&'a str),
     /// `LIST` of the working directory.
     List,
@@ -59,10 +59,10 @@ struct DialRequest {
 /// How to get to the server again.
 struct ServerPath<'a> {
     session: &'a Session,
-    /// The way that worked: the server knows the client by where it comes from.
+    /// The path that worked: the server knows the client by its source address.
     way: PathChoice,
     host: Host,
-    /// The address that answered, where we know it: a hop does not tell.
+    /// The address of the server, if known; hops do not report it.
     address: Option<IpAddr>,
 }
 
@@ -75,18 +75,19 @@ impl<'a> FtpConnection<'a> {
         let attempt = ServerPath { session, way, host: target.host.clone(), address };
         let control = attempt.adopt(dialled, asked).await?;
         let ftp = with_timeout(attempt.reply_timeout(), AsyncFtpStream::connect_with_stream(control)).await?;
-        // There is one data connection at a time.
+        // FTP uses one data connection at a time.
         let (requests, dials) = mpsc::channel(1);
         let mut ftp =
             ftp.passive_stream_builder(move |address| Box::pin(request_dial(requests.clone(), address.port())));
-        // It has no address in its reply, so it works through address translation and for IPv6 (RFC 2428, 3).
+        // Extended passive mode (RFC 2428, 3) has no address in its reply, so it works through address translation and
+        // for IPv6.
         ftp.set_mode(Mode::ExtendedPassive);
         ftp.set_encoding(Latin1).await;
         with_timeout(attempt.reply_timeout(), ftp.login(&login.user, &login.password)).await?;
         Ok(Self { ftp, dials, attempt })
     }
 
-    /// `TYPE`.
+    /// Sends `TYPE`.
     pub async fn set_form(&mut self, form: TransferForm) -> Result<(), FtpFailure> {
         let file_type = match form {
             TransferForm::Text => FileType::Ascii(FormatControl::Default),
@@ -109,7 +110,7 @@ impl<'a> FtpConnection<'a> {
         }
     }
 
-    /// `CWD`.
+    /// Sends `CWD`.
     pub async fn enter(&mut self, path: &str) -> Result<(), FtpFailure> {
         with_timeout(self.attempt.reply_timeout(), self.ftp.cwd(path)).await
     }
@@ -139,7 +140,7 @@ impl<'a> FtpConnection<'a> {
                     transfer = &mut begun => return transfer.map_err(FtpFailure::from),
                     Some(DialRequest { port, answer }) = dials.recv() => {
                         *dialled = true;
-                        // Nobody waits for it only when `begun` has failed, which the next turn sees.
+                        // The receiver is gone only if `begun` has failed, which the next turn detects.
                         let _ = answer.send(attempt.dial(port).await?);
                     }
                 }
@@ -148,9 +149,9 @@ impl<'a> FtpConnection<'a> {
         timeout(attempt.reply_timeout(), beginning).await.unwrap_or_else(|_| Err(Cause::TimedOut.into()))
     }
 
-    /// Closes a data connection and hears what became of the transfer.
+    /// Closes a data connection and reads the reply to the transfer.
     pub async fn complete(&self, transfer: Transfer, patience: Duration) -> Result<(), FtpFailure> {
-        // As long as the session holds its twin, nothing is closed.
+        // The socket closes only after the session has dropped its duplicate.
         self.attempt.session.release_upstream();
         with_timeout(patience, transfer.finish()).await
     }
@@ -189,8 +190,8 @@ impl ServerPath<'_> {
         self.session.context.config.timeouts.connect
     }
 
-    /// A name may have several addresses, and only the server at the one that answered waits for us. So that one is
-    /// dialled, where the access rules allow it both under its name and without.
+    /// A name may have several addresses, and only the server at the known address expects the data connection. That
+    /// address is dialled if the access rules allow it both as a name and as an address.
     fn host(&self, port: u16) -> Host {
         let context = self.session.dial_context.current_listener();
         let rules = self.session.dial_context.dialler_for(&context, 1).rules;
@@ -212,7 +213,7 @@ impl ServerPath<'_> {
         self.adopt(dialled.map_err(FtpFailure::Dial)?, asked).await
     }
 
-    /// The client crate owns its sockets, so the session looks at them through descriptors of its own.
+    /// The client crate owns its sockets, so the session samples duplicates.
     async fn adopt(&self, dialled: Dialled, asked: Instant) -> Result<TcpStream, FtpFailure> {
         let twin = duplicate(&dialled.stream).map_err(|_| FtpFailure::from(Cause::Exhausted))?;
         let (stream, server) = into_owned_stream(dialled).await.map_err(FtpFailure::Dial)?;

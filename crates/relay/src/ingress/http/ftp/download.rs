@@ -58,20 +58,20 @@ const CONTENT_TYPES: [(&str, &str); 32] = [
     ("zip", "application/zip"),
 ];
 
-/// What the server tells of a file before it sends it.
+/// Properties of a file, from the server.
 struct FileInfo {
     size: Option<u64>,
     modified: Option<String>,
 }
 
-/// Sends the file, or a redirect where it turns out to be a directory.
+/// Sends the file, or a redirect if it is a directory.
 pub async fn fetch(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<ClientConnection, FtpFailure> {
     let found = if asked.method == Method::Head { head(asked, server).await } else { send(asked, server).await };
     match found {
         Err(FtpFailure::Said(response)) if response.status == Status::FileUnavailable => {
             match server.enter(&asked.location.path).await {
                 Ok(()) => asked.redirect().await,
-                // Not a directory either, so what the server said of the file stands.
+                // The path is no directory either, so the reply about the file counts.
                 Err(FtpFailure::Said(_)) => Err(FtpFailure::Said(response)),
                 Err(trouble) => Err(trouble),
             }
@@ -84,7 +84,7 @@ async fn send(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Result<
     let form = asked.location.form;
     server.set_form(form).await?;
     let facts = match file_info(asked, server).await {
-        // A server may refuse to tell the size of what it is willing to send.
+        // A server may refuse SIZE for a file that it sends.
         Err(FtpFailure::Said(_) | FtpFailure::Refused(..)) => FileInfo { size: None, modified: None },
         other => other?,
     };
@@ -110,7 +110,7 @@ async fn carry(
         })
         .await?;
     match body {
-        // All bytes are there, whatever the server thinks of them now.
+        // All bytes have arrived, so the last reply does not matter.
         BodyFraming::Length(_) => drop(server.complete(transfer, COMPLETION_TIMEOUT).await),
         _ => server.complete(transfer, asked.session.context.config.timeouts.connect).await?,
     }

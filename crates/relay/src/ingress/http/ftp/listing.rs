@@ -25,10 +25,10 @@ use crate::ingress::reader::ReadError as Ending;
 /// Longest line of a list, in bytes.
 const MAX_LINE: usize = 8 * 1024;
 
-/// How much of the page is gathered before it is written.
+/// Bytes of the page to gather before a write.
 const PAGE_CHUNK: usize = 16 * 1024;
 
-/// What is encoded in the path segment of a link.
+/// Characters to encode in the path segment of a link.
 const IN_LINKS: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Sends the page, or a redirect where relative links would not lead into the directory.
@@ -42,7 +42,7 @@ pub async fn list(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Res
     if asked.method == Method::Head {
         return asked.with_idle_timeout(asked.begin(response(asked))).await;
     }
-    // Lines are what a server sends unless told otherwise (RFC 959, 5.1).
+    // A server sends lines in text mode by default (RFC 959, 5.1).
     let transfer = server.start_transfer(TransferCommand::List).await?;
     let (after, mut page) = asked
         .with_idle_timeout(async {
@@ -51,7 +51,7 @@ pub async fn list(asked: &FtpRequest<'_>, server: &mut FtpConnection<'_>) -> Res
             Ok((after, page))
         })
         .await?;
-    // The list's end is the connection's; whether it is whole, only the server knows.
+    // The connection's end is the list's end; only the server's reply tells whether the list is complete.
     server.complete(transfer, asked.session.context.config.timeouts.connect).await?;
     page.push_str("</table>\n</body>\n</html>\n");
     asked
@@ -113,7 +113,7 @@ fn page_head(asked: &FtpRequest<'_>) -> String {
     )
 }
 
-/// One line of the list.
+/// Parses one line of the list.
 fn line(bytes: &[u8]) -> Parsed<Vec<u8>> {
     match bytes.iter().position(|byte| *byte == b'\n') {
         Some(end) => Ok((bytes[..end].to_vec(), end + 1)),

@@ -55,7 +55,7 @@ struct FtpRequest<'a> {
     stays: bool,
 }
 
-/// What can be done with a file.
+/// A method that applies to files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     Get,
@@ -75,9 +75,9 @@ impl Method {
     }
 }
 
-/// Why it was not done.
+/// Why a request failed.
 enum FtpFailure {
-    /// The server, or its data connection, was not reached, or fell silent.
+    /// The server or its data connection could not be reached or did not answer in time.
     Dial(DialError),
     /// The server said no.
     Said(suppaftp::types::Response),
@@ -93,10 +93,10 @@ impl From<Cause> for FtpFailure {
     }
 }
 
-/// Does what an HTTP client wants with an `ftp://` URL.
+/// Serves a request for an `ftp://` URL.
 ///
 /// # Errors
-/// How the session ended.
+/// The end of the session.
 pub async fn run(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
@@ -118,11 +118,11 @@ pub async fn run(
     let stays = is_persistent(session, &head);
     let RequestHead { method, version, headers, body, .. } = head;
     let method = Method::read(&method);
-    // The body of anything but a PUT has no meaning (RFC 9110, 9.3.1), so nobody reads it.
+    // Only PUT has a meaningful body (RFC 9110, 9.3.1); other bodies are not read.
     let stays = stays && (method == Method::Put || body == BodyFraming::Empty);
     let asked = FtpRequest { session, log: RefCell::new(log), target, location, method, version, headers, body, stays };
     let served = serve(&asked, reader).await;
-    // What the session holds of the server's section would keep it open until the client is gone, too.
+    // The session's duplicate would keep the server's section open until the client is gone.
     session.release_upstream();
     match served {
         Ok(after) => {
@@ -149,7 +149,7 @@ async fn serve(asked: &FtpRequest<'_>, reader: &mut HandshakeReader<'_>) -> Resu
     Ok(after)
 }
 
-/// Tells the client, as long as it can still be told.
+/// Reports the failure, unless the response has already begun.
 async fn fail(asked: FtpRequest<'_>, trouble: FtpFailure) -> Result<ClientConnection, EndReason> {
     let session = asked.session;
     let answer_has_begun = asked.log.borrow().status != 0;
@@ -163,7 +163,7 @@ async fn fail(asked: FtpRequest<'_>, trouble: FtpFailure) -> Result<ClientConnec
     match told {
         Ok(after) => Ok(after),
         Err(trouble) => {
-            // Half an answer must not look like a whole one, nor be followed by another.
+            // An incomplete response must not look complete, nor be followed by another.
             pump::abort(&session.client);
             let FtpFailure::Ended(end) = trouble else { return Err(EndReason::ServerLost) };
             Err(end)
@@ -176,7 +176,7 @@ impl FtpRequest<'_> {
         BodyFlow { from, to, direction, stats: &self.session.stats, pipes: self.session.context.pipes() }
     }
 
-    /// Runs what moves bytes, until nothing has moved for too long.
+    /// Runs a transfer with the session's idle timeout.
     async fn with_idle_timeout<T>(&self, moving: impl Future<Output = Result<T, FtpFailure>>) -> Result<T, FtpFailure> {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! What the client sees: heads, short pages for people, and which HTTP status an FTP reply means.
+//! HTTP responses: heads, short pages for people, and the HTTP status for an FTP reply.
 
 use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::http::{BodyFraming, Headers, Version, rewrite};
@@ -14,18 +14,18 @@ const MAX_QUOTE: usize = 500;
 
 /// The head of an answer.
 pub struct FtpResponse {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
-    /// Fields, without those of framing and connection.
+    /// Header fields, without framing and connection.
     pub headers: Headers,
-    /// What follows, unless only the head was wanted.
+    /// The body, unless only the head was requested.
     pub body: BodyFraming,
     /// Whether the client's connection may stay as far as the request is concerned.
     pub stays: bool,
 }
 
 impl FtpRequest<'_> {
-    /// Writes the head of an answer, and says what is left of the client's connection once the body is written, too.
+    /// Writes the head of a response. Returns the state of the client's connection after the body.
     pub async fn begin(&self, answer: FtpResponse) -> Result<ClientConnection, FtpFailure> {
         let FtpResponse { status, mut headers, body, stays } = answer;
         rewrite::set_framing(&mut headers, body);
@@ -44,7 +44,7 @@ impl FtpRequest<'_> {
         Ok(if stays { ClientConnection::Next } else { ClientConnection::Close })
     }
 
-    /// The body is whole: from now on the end of the client's connection is an orderly one.
+    /// Marks the body as complete: from now on the connection closes in order.
     pub fn finish(&self) {
         pump::cancel_abort(&self.session.client);
     }
@@ -56,7 +56,7 @@ impl FtpRequest<'_> {
         written.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))
     }
 
-    /// Answers with one sentence.
+    /// Responds with one sentence.
     pub async fn send_page(
         &self,
         status: u16,
@@ -67,7 +67,7 @@ impl FtpRequest<'_> {
         headers.push("Content-Type", "text/plain; charset=utf-8");
         headers.push("X-Content-Type-Options", "nosniff");
         headers.push("Cache-Control", "no-store");
-        // Nobody knows how much of an upload that fails is still to come.
+        // The rest of a failed upload has an unknown size.
         let stays = self.stays && self.method != Method::Put;
         let body = BodyFraming::Length(text.len() as u64);
         self.with_idle_timeout(async {
@@ -80,7 +80,7 @@ impl FtpRequest<'_> {
         .await
     }
 
-    /// Answers with what an FTP reply means.
+    /// Responds with the meaning of an FTP reply.
     pub async fn explain(&self, response: &Response) -> Result<ClientConnection, FtpFailure> {
         let status = http_status(response.status, self.method);
         let mut headers = Headers::new();
@@ -93,14 +93,14 @@ impl FtpRequest<'_> {
         self.send_page(status, &format!("The FTP server says: {quote}"), headers).await
     }
 
-    /// Sends the client to the same path with a slash, so that relative links lead into the directory.
+    /// Redirects to the path with a slash, so that relative links lead into the directory.
     pub async fn redirect(&self) -> Result<ClientConnection, FtpFailure> {
         let mut headers = Headers::new();
         headers.push("Location", self.location.with_slash());
         self.send_page(301, "This is a directory.", headers).await
     }
 
-    /// Answers methods that nobody needs for files.
+    /// Responds to methods that do not apply to files.
     pub async fn method_not_allowed(&self) -> Result<ClientConnection, FtpFailure> {
         let mut headers = Headers::new();
         headers.push("Allow", "GET, HEAD, PUT");
@@ -112,7 +112,7 @@ impl FtpRequest<'_> {
 fn http_status(status: Status, method: Method) -> u16 {
     match status {
         Status::NotLoggedIn | Status::InvalidCredentials | Status::LoginNeedAccount | Status::StoringNeedAccount => 401,
-        // What is to be put need not be there: "550" must mean that it may not be put.
+        // A file to upload need not exist, so "550" means that the upload is forbidden.
         Status::FileUnavailable if method == Method::Put => 403,
         Status::FileUnavailable => 404,
         Status::BadFilename => 403,

@@ -18,7 +18,7 @@ use crate::ingress::http::body::BodyCoding;
 use crate::ingress::http::forward::ClientConnection;
 use crate::pump::{self, FlowError};
 
-/// Refuses what no FTP server needs to be asked for.
+/// Rejects requests that need no FTP server for the answer.
 pub fn check(asked: &FtpRequest<'_>) -> Result<(), FtpFailure> {
     if asked.location.is_folder() {
         return Err(FtpFailure::Refused(409, "A directory cannot be uploaded."));
@@ -59,13 +59,13 @@ pub async fn store(
     }
     // If this fails the upload ends in a reset, and the server will say so.
     let _ = SockRef::from(data).set_linger(None);
-    // What is still on its way to the server must arrive before it can reply, so this may take as long as the upload.
+    // Bytes in flight must arrive before the server replies, so the reply may take as long as the upload.
     server.complete(transfer, timeouts.idle).await?;
     let answer = FtpResponse { status: 201, headers: Headers::new(), body: BodyFraming::Length(0), stays: asked.stays };
     asked.with_idle_timeout(asked.begin(answer)).await
 }
 
-/// Tells a client that waits for it that its body is welcome (RFC 9110, 10.1.1).
+/// Sends 100 Continue to a client that waits for it (RFC 9110, 10.1.1).
 async fn send_continue(asked: &FtpRequest<'_>) -> Result<(), FtpFailure> {
     let waits = asked.version == Version::Http11 && asked.body != BodyFraming::Empty;
     if waits && rewrite::expects_continue(&asked.headers) {

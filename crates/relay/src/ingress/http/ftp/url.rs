@@ -15,28 +15,28 @@ use suppaftp::Encoding;
 /// The password of `anonymous`, by custom an e-mail address (RFC 1635).
 const ANONYMOUS_PASSWORD: &str = "ekiden@";
 
-/// What a URL names.
+/// The parts of a URL.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FtpUrl {
-    /// Who logs in.
+    /// The login.
     pub login: Login,
     /// From the login directory, or from the root with `/` at the beginning; empty for the login directory itself.
     pub path: String,
-    /// How it is transferred.
+    /// The transfer type.
     pub form: TransferForm,
-    /// The path as the client wrote it, without `;type=`.
+    /// The path as written by the client, without `;type=`.
     written: String,
     /// Scheme, user, host and port as the client wrote them.
     origin: String,
     authority: String,
 }
 
-/// User and password.
+/// User name and password.
 #[derive(PartialEq, Eq)]
 pub struct Login {
-    /// `USER`.
+    /// Argument of `USER`.
     pub user: String,
-    /// `PASS`.
+    /// Argument of `PASS`.
     pub password: String,
 }
 
@@ -49,15 +49,15 @@ impl std::fmt::Debug for Login {
 /// `;type=` (RFC 1738, 3.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransferForm {
-    /// `i`, or nothing.
+    /// `i`, or no type.
     Binary,
-    /// `a`: line ends are changed on the way, so nobody knows the length beforehand.
+    /// `a`: line ends change in transit, so the length is unknown beforehand.
     Text,
     /// `d`: a list of names.
     Folder,
 }
 
-/// Text whose characters are bytes, as [`FtpUrl`] keeps it.
+/// Text with one character for each byte, as in [`FtpUrl`].
 #[derive(Debug)]
 pub struct Latin1;
 
@@ -77,13 +77,13 @@ pub fn bytes_of(text: &str) -> Vec<u8> {
 }
 
 impl FtpUrl {
-    /// Reads a URL; nothing when a part of it cannot be part of an FTP command.
+    /// Parses a URL; `None` if a part of it cannot be part of an FTP command.
     pub fn read(form: &RequestTarget, headers: &Headers) -> Option<Self> {
         let RequestTarget::Absolute { authority_text, userinfo, path_and_query, .. } = form else { return None };
         let login = Login::read(userinfo.as_deref(), headers)?;
         let user = userinfo.as_ref().map(|userinfo| format!("{userinfo}@")).unwrap_or_default();
         let (written, form) = split_type(path_and_query);
-        // One slash separates host and path. A second one, or %2F, is the beginning of an absolute path.
+        // One slash separates host and path. A second slash, or %2F, begins an absolute path.
         let path = decode(written.strip_prefix('/').unwrap_or_default())?;
         Some(Self {
             login,
@@ -95,22 +95,22 @@ impl FtpUrl {
         })
     }
 
-    /// Whether it can only be a directory.
+    /// Whether the path can only be a directory.
     pub fn is_folder(&self) -> bool {
         self.form == TransferForm::Folder || self.has_slash()
     }
 
-    /// Whether relative links from it lead into it.
+    /// Whether relative links lead into the directory.
     pub fn has_slash(&self) -> bool {
         self.path.is_empty() || self.path.ends_with('/')
     }
 
-    /// Whether there is a directory above it that a URL can name.
+    /// Whether a URL can name the parent directory.
     pub fn has_parent(&self) -> bool {
         !self.path.trim_matches('/').is_empty()
     }
 
-    /// The same as a directory.
+    /// The path with a trailing slash.
     pub fn with_slash(&self) -> String {
         format!("{}{}/", self.origin, self.written)
     }
@@ -120,7 +120,7 @@ impl FtpUrl {
         format!("ftp://{}", self.authority)
     }
 
-    /// Without user, password and whatever stands behind `?`.
+    /// The URL without user, password and query.
     pub fn redacted(&self) -> String {
         let path = self.written.split('?').next().unwrap_or_default();
         format!("ftp://{}{path}", self.authority)
@@ -128,8 +128,8 @@ impl FtpUrl {
 }
 
 impl Login {
-    /// From the URL, else from `Authorization`, else anonymous. A user without a password in the URL is one whose
-    /// password a browser has asked for: it is in the field, together with the user.
+    /// The login in the URL, else in `Authorization`, else anonymous. For a user without password in the URL the
+    /// browser has asked for the password: the field has both.
     fn read(userinfo: Option<&str>, headers: &Headers) -> Option<Self> {
         let in_url = userinfo.filter(|userinfo| !userinfo.is_empty());
         let in_field = headers.get("Authorization").and_then(auth::parse_basic);
@@ -162,7 +162,7 @@ fn decode(text: &str) -> Option<String> {
     decode_checked(&percent_decode_str(text).collect::<Vec<u8>>())
 }
 
-/// A line break ends a command, and NUL ends the string that a server makes of it.
+/// A line break would end a command, and NUL the server's string.
 fn decode_checked(bytes: &[u8]) -> Option<String> {
     let ends_a_command = bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
     (!ends_a_command).then(|| Latin1.decode(bytes))
