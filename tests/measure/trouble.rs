@@ -45,7 +45,7 @@ fn a_relay_without_reports_is_told_of_once_and_carries_sessions() {
     let address = crate::budget::without_reports(&far);
     let mut home = Chooser::calling(&far, address, target);
     let warning = home.relay.next(|event| event["event"] == "warning");
-    assert!(warning["message"].as_str().unwrap().contains("does not say what its sections are like"), "{warning}");
+    assert!(warning["message"].as_str().unwrap().contains("reports no estimates of its sections"), "{warning}");
     // By its name, since an OPEN for an address is as long as one for reports, by which the wire knows them.
     assert_eq!(take_all_by_name(&home.relay, target), 500_000);
     assert_eq!(home.relay.next(|event| event["event"] == "closed")["end"], "finished");

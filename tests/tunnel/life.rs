@@ -189,7 +189,7 @@ fn a_device_that_was_deleted_comes_back_with_a_reload() {
     let Sites { row, mut left, right: _right, texts } = sites;
     row["left"].ip(&format!("link del {DEVICE}\n"));
     let told = left.relay.next(|event| event["event"] == "warning");
-    assert!(told["message"].as_str().unwrap().contains("a reload (SIGHUP) makes the device again"), "{told}");
+    assert!(told["message"].as_str().unwrap().contains("a reload (SIGHUP) creates the device again"), "{told}");
     left.reload(&texts.left);
     let (listener, address) = row.server(Family::V4);
     let mut client = row["client"].connect(address);

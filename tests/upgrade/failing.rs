@@ -26,7 +26,7 @@ fn fails_then_works(service: &mut Service, words: &[&str], put_right: impl FnOnc
 fn a_program_that_ends_at_once() {
     let mut service = Service::start(&to(greeter(), ""));
     service.replace_program("#!/bin/sh\nexit 3\n");
-    fails_then_works(&mut service, &["ended at once", "exit status: 3"], Service::restore_program);
+    fails_then_works(&mut service, &["exited at once", "exit status: 3"], Service::restore_program);
 }
 
 #[test]

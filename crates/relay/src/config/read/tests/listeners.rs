@@ -70,7 +70,7 @@ fn users_are_loaded_once_and_their_mistakes_told_by_line() {
 #[test]
 fn a_tcp_listener_cannot_have_users() {
     let seen = flag_mistake(&listen(&["tcp://:1/h:1?users=/nonexistent"]));
-    assert!(seen.contains("no way to ask who somebody is"), "{seen}");
+    assert!(seen.contains("cannot ask for a user name"), "{seen}");
 }
 
 /// `bind = ":1080"` is an address in the file, so it is one in `-L`.

@@ -64,7 +64,7 @@ fn what_is_wrong_with_a_tunnel_is_told() {
         (format!("{net}&bind=[::1]:7"), "-L[1].bind = \"[::1]:7\": expected an address of the networks' family"),
         ("tun://t?net=fd00::/8,10.1.0.0/16&bind=[::1]:7".to_owned(), "expected an address of the networks' family"),
         (format!("{net}&bind=:0"), "expected a port that does not change"),
-        (format!("{net}&allow=10.1.0.0/24"), "-L[1].allow = \"10.1.0.0/24\": expected nothing: net says"),
+        (format!("{net}&allow=10.1.0.0/24"), "-L[1].allow = \"10.1.0.0/24\": expected nothing: net lists"),
         (format!("{net}&interfaces=lan0"), "-L[1].interfaces = \"lan0\": expected nothing: a tunnel's"),
         (format!("{net}&users=x"), "expected no users"),
         (format!("{net}&source=here"), "-L[1].source = \"here\": expected an address of this host"),
