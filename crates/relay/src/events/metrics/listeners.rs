@@ -25,12 +25,12 @@ pub(super) struct AdmissionMetrics {
 
 impl AdmissionMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
-        r.declare("accept_pauses", "How often accepting paused, by why", self.pauses.clone());
-        let passed = "Caught connections that went on without us, by why";
+        r.declare("accept_pauses", "Pauses of accept by reason", self.pauses.clone());
+        let passed = "Intercepted connections passed through without relaying, by reason";
         r.declare("connections_passed", passed, self.passed.clone());
-        let waiting = "Relays' connections that no session uses yet";
+        let waiting = "Connections from relays that carry no session yet";
         r.declare("sections_waiting", waiting, self.waiting.clone());
-        let evicted = "Relays' connections closed because too many waited for a session";
+        let evicted = "Connections from relays closed because too many were idle";
         r.declare("sections_evicted", evicted, self.evicted.clone());
     }
 

@@ -43,15 +43,19 @@ impl Default for PathMetrics {
 
 impl PathMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
-        r.declare("paths_chosen", "Sessions by the first relay of the path chosen for them", self.chosen.clone());
-        r.declare("path_choices", "Choices of a path, by why", self.choices.clone());
-        let changes = "How often sessions to some targets changed to another path";
+        r.declare("paths_chosen", "Sessions by first relay of the chosen path", self.chosen.clone());
+        r.declare("path_choices", "Path choices by reason", self.choices.clone());
+        let changes = "Path changes of groups of targets";
         r.declare("path_changes", changes, self.changes.clone());
-        let share = "Completion time of sessions divided by the prediction";
+        let share = "Measured time of a session divided by the predicted time";
         r.declare("path_took_over_predicted_ratio", share, self.prediction_ratio.clone());
-        let predicted = "Predicted completion time of comparable sessions, by first relay";
+        let predicted = "Predicted time of sessions with a comparable outcome, by first relay";
         r.declare("path_predicted_seconds", predicted, self.predicted.clone());
-        r.declare("path_took_seconds", "Measured completion time of these sessions", self.took.clone());
+        r.declare(
+            "path_took_seconds",
+            "Measured time of sessions with a prediction, by first relay",
+            self.took.clone(),
+        );
     }
 
     pub(super) fn record_change(&self) {

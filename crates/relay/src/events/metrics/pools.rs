@@ -62,10 +62,10 @@ impl PoolMetrics {
 
     /// Has them told to whoever asks for the metrics.
     pub fn register(&self, r: &mut Registry) {
-        r.declare("ready_connections", "Ready connections to relays asked for", self.taken.clone());
-        r.declare("ready_dials", "Connections to relays made ahead of need", self.dials.clone());
-        r.declare("ready", "Connections to relays that are ready now", self.ready.clone());
-        r.declare("ready_dial_seconds", "From dialling a relay to a ready connection", self.seconds.clone());
+        r.declare("ready_connections", "Lookups of ready connections to relays by result", self.taken.clone());
+        r.declare("ready_dials", "Connections dialled to relays in advance by result", self.dials.clone());
+        r.declare("ready", "Idle ready connections to relays", self.ready.clone());
+        r.declare("ready_dial_seconds", "Time from dialling a relay to a ready connection", self.seconds.clone());
     }
 
     /// Those of the pool of `relay`.

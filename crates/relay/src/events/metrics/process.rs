@@ -75,20 +75,20 @@ impl RelayMetrics {
         self.process.register(registry);
         let r = registry.sub_registry_with_prefix("ekiden");
         r.declare("build", "The running version", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
-        r.declare("reloads", "Configuration reloads", self.reloads.clone());
-        let taken = "Whether the newest configuration is in force: 1, or 0 when it was rejected";
+        r.declare("reloads", "Configuration reloads by result", self.reloads.clone());
+        let taken = "Whether the last reload succeeded: 1 if applied, 0 if rejected";
         r.declare("reload_taken", taken, self.reload_taken.clone());
         r.declare(
             "reload_seconds",
-            "How long reloads took, from the signal to the answer",
+            "Duration of configuration reloads, from the signal to the result",
             self.reload_duration.clone(),
         );
-        r.declare("worker_busy_seconds", "Processor time of each worker", self.busy.clone());
+        r.declare("worker_busy_seconds", "Processor time of the worker", self.busy.clone());
         let lag = "Time from an event being ready to its worker handling it, sampled";
         r.declare("event_loop_lag_seconds", lag, self.event_loop_lag.clone());
-        r.declare("pipes_open", "Pipes that exist", self.pipes_open.clone());
-        r.declare("pipes_idle", "Pipes waiting for use", self.pipes_idle.clone());
-        r.declare("pipe_fallbacks", "Times a flow copied for want of a pipe", self.pipe_fallbacks.clone());
+        r.declare("pipes_open", "Open pipes", self.pipes_open.clone());
+        r.declare("pipes_idle", "Idle pipes", self.pipes_idle.clone());
+        r.declare("pipe_fallbacks", "Times a flow copied because no pipe was available", self.pipe_fallbacks.clone());
     }
 
     pub(super) fn record_reload(&self, taken: bool) {
@@ -154,12 +154,12 @@ impl Default for ProcessMetrics {
 
 impl ProcessMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
-        r.declare("process_start_time_seconds", "When the process started, since 1970", self.start.clone());
+        r.declare("process_start_time_seconds", "Start time of the process since the Unix epoch", self.start.clone());
         r.declare("process_cpu_seconds", "Processor time of the process, user and system", self.cpu_time.clone());
-        r.declare("process_resident_memory_bytes", "Memory that is in RAM", self.resident.clone());
-        r.declare("process_virtual_memory_bytes", "Memory that is mapped", self.virtual_memory.clone());
-        r.declare("process_open_fds", "Open descriptors", self.open_descriptors.clone());
-        r.declare("process_max_fds", "Most descriptors that may be open", self.max_descriptors.clone());
+        r.declare("process_resident_memory_bytes", "Resident memory", self.resident.clone());
+        r.declare("process_virtual_memory_bytes", "Virtual memory", self.virtual_memory.clone());
+        r.declare("process_open_fds", "Open file descriptors", self.open_descriptors.clone());
+        r.declare("process_max_fds", "Limit on open file descriptors", self.max_descriptors.clone());
         r.declare("process_threads", "Threads", self.threads.clone());
     }
 

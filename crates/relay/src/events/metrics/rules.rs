@@ -34,7 +34,7 @@ struct RuleSource {
 
 impl RuleMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
-        let packets = "First packets by the verdict of the rules; without a listener label, of all listeners";
+        let packets = "First packets by action of the rules; all listeners if the label is empty";
         r.declare("rules_packets", packets, self.packets.clone());
     }
 

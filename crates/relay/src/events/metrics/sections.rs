@@ -90,15 +90,19 @@ impl SectionMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
         r.declare("section_rtt_seconds", "Smoothed round-trip time", self.rtt.clone());
         r.declare("section_min_rtt_seconds", "Smallest round-trip time", self.min_rtt.clone());
-        r.declare("section_retransmitted_ratio", "Segments sent again, of those sent", self.retransmitted.clone());
+        r.declare(
+            "section_retransmitted_ratio",
+            "Share of sent segments that were retransmissions",
+            self.retransmitted.clone(),
+        );
         r.declare("section_window_segments", "Congestion window", self.window.clone());
-        r.declare("section_delivery_rate_bytes_per_second", "Delivery rate, in bytes a second", self.rate.clone());
-        r.declare("section_busy_ratio", "Time with bytes to send, of all time", self.busy.clone());
-        let rwnd = "Time held back by the receiver's window, of the time with bytes to send";
+        r.declare("section_delivery_rate_bytes_per_second", "Delivery rate in bytes per second", self.rate.clone());
+        r.declare("section_busy_ratio", "Share of time with bytes to send", self.busy.clone());
+        let rwnd = "Share of busy time limited by the receiver's window";
         r.declare("section_rwnd_limited_ratio", rwnd, self.rwnd_limited.clone());
-        let sndbuf = "Time held back by our send buffer, of the time with bytes to send";
+        let sndbuf = "Share of busy time limited by the send buffer";
         r.declare("section_sndbuf_limited_ratio", sndbuf, self.sndbuf_limited.clone());
-        let again = "Segments sent again by sessions that have ended";
+        let again = "Segments retransmitted by closed sessions";
         r.declare("section_retransmitted_segments", again, self.segments_retransmitted.clone());
     }
 

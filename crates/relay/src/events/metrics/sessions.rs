@@ -66,17 +66,17 @@ impl SessionMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
         r.declare("sessions_open", "Sessions open now", self.open.clone());
         r.declare("sessions_accepted", "Sessions accepted", self.accepted.clone());
-        r.declare("sessions_closed", "Sessions ended, by how", self.closed.clone());
-        r.declare("sessions_limited", "Sessions by limiting section and cause", self.limited.clone());
-        r.declare("bytes", "Bytes carried, by direction and by copy or splice", self.bytes.clone());
-        let stalled = "Time in which bytes were there and had no room, told when there is room again";
+        r.declare("sessions_closed", "Closed sessions by reason", self.closed.clone());
+        r.declare("sessions_limited", "Closed sessions by limiting section and cause", self.limited.clone());
+        r.declare("bytes", "Bytes forwarded by direction and by copy or splice", self.bytes.clone());
+        let stalled = "Time with bytes to send and no room in the socket, added when the stall ends";
         r.declare("stalled_seconds", stalled, self.stalled.clone());
-        r.declare("queued_bytes", "Bytes that wait in this host for their receiver", self.queued.clone());
-        r.declare("connect_seconds", "From the client's request to a standing path", self.connect.clone());
-        let first_byte = "From the client's request to the first byte for the client";
+        r.declare("queued_bytes", "Bytes queued in this host for the receiver", self.queued.clone());
+        r.declare("connect_seconds", "Time from the client's request to an established path", self.connect.clone());
+        let first_byte = "Time from the client's request to the first byte for the client";
         r.declare("first_byte_seconds", first_byte, self.first_byte.clone());
         r.declare("http_requests", "Requests through the forward proxy, by status class", self.requests.clone());
-        r.declare("kept_connections", "Idle server connections asked for", self.upstream_reuse.clone());
+        r.declare("kept_connections", "Lookups of idle server connections by result", self.upstream_reuse.clone());
     }
 
     pub(super) fn record_request(&self, status: u16) {

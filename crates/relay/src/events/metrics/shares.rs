@@ -30,11 +30,27 @@ pub struct ShareMetrics {
 impl ShareMetrics {
     fn all(&self) -> [(&'static str, &'static str, &InterfaceGauges); 5] {
         [
-            ("share_rate_bits_per_second", "Rate that sections share, in bits per second", &self.rate),
-            ("share_sections_sending", "Sections that send now", &self.sending),
-            ("share_level_bits_per_second", "Fair rate for a weight of 1, in bits per second", &self.level),
-            ("share_sent_bits_per_second", "Rate sent in the last second, in bits per second", &self.sent),
-            ("share_fairness_ratio", "Jain's index of those that were held back in the last second", &self.fairness),
+            (
+                "share_rate_bits_per_second",
+                "Rate shared by the sections of the interface, in bits per second",
+                &self.rate,
+            ),
+            ("share_sections_sending", "Sections sending now", &self.sending),
+            (
+                "share_level_bits_per_second",
+                "Rate available to a section per unit of weight, in bits per second",
+                &self.level,
+            ),
+            (
+                "share_sent_bits_per_second",
+                "Rate sent by the sections in the last second, in bits per second",
+                &self.sent,
+            ),
+            (
+                "share_fairness_ratio",
+                "Jain's fairness index of the limited sections in the last second",
+                &self.fairness,
+            ),
         ]
     }
 

@@ -19,7 +19,7 @@ pub struct TraceMetrics(Family<ExportLabels, Counter>);
 impl TraceMetrics {
     /// Has them told to whoever asks for the metrics.
     pub fn register(&self, r: &mut Registry) {
-        r.declare("traced_sessions", "Trace exports of sessions, by result", self.0.clone());
+        r.declare("traced_sessions", "Sessions exported to the trace collector by result", self.0.clone());
     }
 
     fn count(&self, result: &'static str, sessions: u64) {

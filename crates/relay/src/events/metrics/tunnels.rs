@@ -28,9 +28,9 @@ pub(super) struct TunnelMetrics {
 
 impl TunnelMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
-        r.declare("tunnel_packets", "Packets through lanes, by direction", self.packets.clone());
-        r.declare("tunnel_packet_bytes", "Bytes of these, IP headers included", self.bytes.clone());
-        let dropped = "Packets of tunnels that went nowhere, by why";
+        r.declare("tunnel_packets", "Packets through lanes by direction", self.packets.clone());
+        r.declare("tunnel_packet_bytes", "Bytes of packets through lanes, IP headers included", self.bytes.clone());
+        let dropped = "Tunnel packets dropped by reason";
         r.declare("tunnel_packets_dropped", dropped, self.dropped.clone());
     }
 
