@@ -52,7 +52,10 @@ fn what_packets_cannot_have_is_told() {
     for (url, says) in [
         ("tproxy://0.0.0.0:1".to_owned(), "-L[1].interfaces is missing: expected at least one"),
         ("tproxy://0.0.0.0:0?interfaces=lan0".to_owned(), "expected a port that does not change"),
-        ("tproxy://0.0.0.0:1?interfaces=lo".to_owned(), "only redirect catches connections of this host's own programs"),
+        (
+            "tproxy://0.0.0.0:1?interfaces=lo".to_owned(),
+            "only redirect catches connections of this host's own programs",
+        ),
         ("tproxy://0.0.0.0:1?interfaces=lan%20".to_owned(), "expected the name of a network interface"),
         ("redirect://127.0.0.1:1?interfaces=lan0".to_owned(), "redirected connections do not come to loopback"),
         ("redirect://127.0.0.1:1?interfaces=lan0&interfaces=lo".to_owned(), "do not come to loopback"),
