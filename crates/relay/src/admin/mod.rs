@@ -1,8 +1,8 @@
-//! The relay about itself: the dashboard for browsers, `/metrics` for Prometheus, and JSON for everything else; on a loopback
-//! address or a unix socket, or with a token on any other address.
+//! The admin listener: the dashboard for browsers, `/metrics` for Prometheus, and JSON; on a loopback address or a unix
+//! socket, or with a token on any other address. Read-only.
 //!
-//! Read-only. `listening` accepts, `crowd` bounds how many come, `access` says who may ask what, `answering` has the answers, `stream` is
-//! the one that goes on, of what `snapshot` finds once a second, and `page` is what a browser gets. `asking` is the other side.
+//! `listener` accepts, `connections` bounds the number of clients, `access` checks requests, `handler` answers them, `stream`
+//! sends the snapshots that `snapshot` takes once a second, `responses` has headers and pages. `client` is the other side.
 
 mod access;
 mod client;

@@ -1,5 +1,5 @@
-//! What is meant: the configuration after reading, checking and filling in defaults. Nothing in here can be wrong any
-//! more; what was written, and every mistake in it, is the business of [`read`].
+//! The configuration after reading, validation and defaults. Values in here are valid; [`read`] parses the file and reports every
+//! error in it.
 
 pub mod access;
 mod admin;

@@ -1,9 +1,8 @@
-//! Is this machine fit for it? Reads ceilings and limits, holds them against a path that is wanted, tries every profile on
-//! a socket of its own, and says what is missing, what that costs in figures, and which command mends it. It changes
-//! nothing.
+//! `ekiden doctor`: compares this machine with a workload. Reads limits and settings, tries every profile on a socket of its own,
+//! and reports problems, their cost in figures and the command that solves them. Changes nothing.
 //!
-//! [`SystemState`] is what the machine shows, [`Workload`] what it is to be fit for; most checks are functions of both and of
-//! nothing else. The last ones try things out: rules, devices and sockets that are thrown away.
+//! [`SystemState`] is the state of the machine, [`Workload`] the requirement; most checks are pure functions of both. The last
+//! checks create and remove rules, devices and sockets.
 
 mod finding;
 mod kernel;

@@ -1,10 +1,10 @@
-//! The fleet: who else there is, learnt from etcd, and who we are, told there.
+//! The fleet: the other relays, as listed in etcd, and the entry of this relay.
 //!
-//! A thread of its own talks to etcd; nobody else waits for it. What it has learnt stays when etcd is away, in memory and
-//! in a file. Relays that come and go reach the sessions as a reload does: [`Config::with_fleet`](crate::config::Config)
-//! makes a configuration of the one that was written and of those that are there, for new sessions.
+//! One thread talks to etcd, and no other thread waits for it. Its knowledge survives an outage of etcd, in memory and in a file.
+//! Changes of the fleet reach sessions as a reload does: [`Config::with_fleet`](crate::config::Config) adds the relays of the
+//! fleet to the written configuration, for new sessions.
 //!
-//! It trusts nothing that it reads: [`ekiden_proto::fleet`] says who is believed.
+//! Entries are not trusted: [`ekiden_proto::fleet`] verifies them.
 
 mod author;
 mod directory;

@@ -1,8 +1,8 @@
 //! Ready connections to next relays: dialled and authenticated ahead of need, so that a session costs no handshake.
 //!
-//! Shared by all threads: a thread takes one under a short lock, and another thread, the `keeper`, makes up for it. How
-//! many are ready follows what was taken (`sizing`); a relay that cannot be reached is tried again by the keeper, in
-//! growing pauses, so that sessions need not (`health`). Other next hops have no pool, but their health is known too.
+//! All threads share the pools: a thread takes a connection under a short lock, and the `keeper` thread replaces it. The number of
+//! ready connections follows the demand (`sizing`). The keeper tries an unreachable relay again with growing delays, so that
+//! sessions need not (`health`). Other next hops have no ready connections, but their health is tracked.
 
 mod health;
 mod hop_pool;

@@ -1,7 +1,7 @@
-//! Trying a target out: direct and through each relay, one after the other in turns, so that all meet the same conditions.
+//! `ekiden probe`: measures a target, direct and through each relay, in turns, so that all paths meet the same conditions.
 //!
-//! It dials as a session does, with the same profiles and keys, and makes real traffic. [`run`] fills a [`ProbeReport`] as it
-//! goes, so that whoever interrupts it has what is known so far.
+//! The probe dials as a session does, with the same profiles and keys, and sends real traffic. [`run`] fills a [`ProbeReport`]
+//! step by step, so that an interrupted probe has results, too.
 
 mod candidates;
 mod connect;

@@ -1,15 +1,16 @@
-//! What the kernel has to be told so that packets of other hosts come to us: nftables, policy routing, and a queue in
-//! which first packets wait for the gate.
+//! Kernel rules that intercept connections of other hosts: nftables, policy routing, and a queue in which first packets
+//! wait for the gate.
 //!
 //! The way of a first packet (a SYN) through prerouting, all of it before conntrack:
 //!
 //! `catch` marks it CAUGHT → the queue, where the gate gives a verdict → `steer`: to the listener (TPROXY), on as if
 //! there were no relay, or back to the client as a reset or an ICMP error.
 //!
-//! Every other packet comes to us only if a transparent socket of ours is at its other end; whatever began without us
-//! goes on without us. When the daemon is gone the queue lets go, TPROXY finds no listener, and packets are forwarded.
+//! Any other packet is delivered locally only if a transparent socket of this relay matches it, so connections that began
+//! without the relay continue without it. Without the daemon the queue passes packets, TPROXY finds no listener, and packets
+//! are forwarded.
 //!
-//! What came out of a tunnel's device and is not ours would be forwarded into it again; it is rejected instead.
+//! Packets from a tunnel's device without a local socket would be forwarded into the tunnel again; they are rejected instead.
 
 mod apply;
 mod counters;

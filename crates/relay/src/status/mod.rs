@@ -1,4 +1,4 @@
-//! What a running relay tells about itself: the answer of `/api/sessions`, read again by `ekiden status`.
+//! The views of a running relay: the answer of `/api/sessions`, which `ekiden status` reads.
 
 pub mod fleet;
 mod table;

@@ -1,8 +1,8 @@
-//! Tunnels: whole networks behind another relay, by a TUN device that the routes to them lead into.
+//! Tunnels: networks behind another relay, reached through a TUN device.
 //!
-//! TCP goes back into the device as it came, so that it comes in by an interface of ours; there the rules of transparent
-//! listeners catch its first packets, and the kernel ends it. What crosses are its bytes, never its segments. Everything
-//! else crosses as packets, by lanes beside the sessions.
+//! TCP packets are written back into the device, so that they arrive on a local interface; there the rules of transparent
+//! listeners catch first packets, and the kernel terminates the connections. Their bytes cross as sessions, never their
+//! segments. All other packets cross on lanes beside the sessions.
 
 mod addresses;
 mod device;
