@@ -14,40 +14,40 @@ use crate::config::{AdminBind, AdminConfig, AdminToken};
 /// Delay of the answer to a wrong token. A connection that waits for this answer yields to new connections.
 const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
 
-/// Who may ask, and by which names.
+/// The credentials and the names by which clients may ask.
 pub(super) struct AdminAuth {
     token: Option<AdminToken>,
     hosts: Vec<String>,
 }
 
-/// Whether there is a token, and nothing of it.
+/// Serializes whether there is a token, never the token itself.
 impl Serialize for AdminAuth {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map([("token", self.token.is_some())])
     }
 }
 
-/// Why somebody may not.
+/// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AdminRefusal {
-    /// Our name is another one.
+    /// The request names another host.
     UnknownHost,
     /// A page from elsewhere asks.
     CrossOrigin,
-    /// It takes a token.
+    /// A token is required.
     MissingToken,
-    /// It takes another one.
+    /// The token is wrong.
     WrongToken,
 }
 
 impl AdminAuth {
-    /// As `admin` has it. Who can open a unix socket needs no token.
+    /// Access as configured in `admin`. Clients of a unix socket need no token.
     pub fn new(admin: &AdminConfig) -> Self {
         let token = admin.token.clone().filter(|_| matches!(admin.bind, AdminBind::Tcp(_)));
         Self { token, hosts: admin.hosts.clone() }
     }
 
-    /// Whether somebody may have the page, which says nothing of this relay.
+    /// Checks a request for the page, which contains nothing of this relay.
     pub fn check_page(&self, head: &HeaderMap) -> Result<(), AdminRefusal> {
         if !self.is_own_host(head) {
             return Err(AdminRefusal::UnknownHost);
@@ -55,7 +55,7 @@ impl AdminAuth {
         if is_same_origin(head) { Ok(()) } else { Err(AdminRefusal::CrossOrigin) }
     }
 
-    /// Whether somebody may know more; the answer to a wrong token takes its time.
+    /// Checks a request for data. The answer to a wrong token is delayed.
     pub async fn authorize(&self, head: &HeaderMap) -> Result<(), AdminRefusal> {
         self.check_page(head)?;
         let Some(token) = &self.token else { return Ok(()) };
@@ -67,7 +67,7 @@ impl AdminAuth {
         Err(AdminRefusal::WrongToken)
     }
 
-    /// A page has the name of its own server. No name leads to an address that is written as such.
+    /// A page carries the name of its own server. A literal address needs no name.
     fn is_own_host(&self, head: &HeaderMap) -> bool {
         let mut names = head.get_all(HOST).iter();
         let (Some(name), None) = (names.next(), names.next()) else { return !head.contains_key(HOST) };
@@ -79,8 +79,8 @@ impl AdminAuth {
     }
 }
 
-/// What browsers say of the page that asks (Fetch, section 3.2; Fetch Metadata): this one, or none, where a user has typed
-/// the address. Other programs say nothing.
+/// The origin of the page that asks, as sent by browsers (Fetch, section 3.2; Fetch Metadata): the own page, or none
+/// after a typed address. Other programs send nothing.
 fn is_same_origin(head: &HeaderMap) -> bool {
     let site = head.get("sec-fetch-site").map(|site| site.as_bytes());
     let origin = head.get(ORIGIN).map(|origin| origin.as_bytes());
@@ -106,7 +106,7 @@ impl AdminRefusal {
         }
     }
 
-    /// Why, and what to do.
+    /// The refusal and its remedy.
     pub const fn message(self) -> &'static str {
         match self {
             Self::UnknownHost => {

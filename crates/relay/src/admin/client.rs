@@ -41,7 +41,7 @@ pub async fn fetch_and_identify(admin: &AdminConfig, path: &str) -> io::Result<(
     }
 }
 
-/// The process that listens, if it belongs to this user or to root. Root may ask any relay.
+/// The pid of the listening process, if it belongs to this user or to root. Root may ask any relay.
 fn trusted_peer_pid(stream: &UnixStream, socket: &Path) -> io::Result<Option<u32>> {
     let (peer, own) = (stream.peer_cred()?, process::effective_uid());
     let user = peer.uid();

@@ -31,17 +31,17 @@ pub(super) struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Completes when the connection has to yield; never once it has proven itself.
+/// Completes when the connection has to yield its place; never after it was proven.
 pub(super) struct EvictionSignal(oneshot::Receiver<()>);
 
 impl ConnectionSlots {
-    /// So many places.
+    /// `places` free places.
     pub fn new(places: usize) -> Self {
         Self { permits: Arc::new(Semaphore::new(places)), unproven: Arc::default() }
     }
 
-    /// Takes a place for a connection from `source`. When all are taken, a connection that has not proven itself loses
-    /// its place; when there is none, this waits until an answer is complete.
+    /// Takes a place for a connection from `source`. If all are taken, an unproven connection loses its place; if there
+    /// is none, this waits for the end of an answer.
     pub async fn admit(&self, source: Option<IpAddr>) -> (ConnectionSlot, EvictionSignal) {
         let taken = Arc::clone(&self.permits).try_acquire_owned();
         let permit = match taken {
@@ -61,7 +61,7 @@ impl ConnectionSlots {
         (ConnectionSlot { number, slots: self.clone(), _permit: permit }, EvictionSignal(receiver))
     }
 
-    /// Makes one connection yield that has not proven itself; false when there is none.
+    /// Evicts one unproven connection. Returns false if there is none.
     pub fn evict(&self) -> bool {
         let mut unproven = self.lock_unproven();
         let Some(number) = unproven.eviction_candidate() else { return false };
@@ -88,7 +88,7 @@ impl UnprovenConnections {
 }
 
 impl ConnectionSlot {
-    /// The connection has sent a request that may be answered: it keeps its place until it ends.
+    /// Marks the connection as proven: it keeps its place until it ends.
     pub fn mark_proven(&self) {
         self.slots.lock_unproven().connections.remove(&self.number);
     }
@@ -104,7 +104,7 @@ impl EvictionSignal {
     /// Completes when the connection has to yield.
     pub async fn wait(self) {
         if self.0.await.is_err() {
-            // It has proven itself.
+            // The connection was proven.
             std::future::pending().await
         }
     }

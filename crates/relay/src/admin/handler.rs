@@ -28,10 +28,10 @@ const NOT_FOUND_TEXT: &str =
 const TOO_MANY_READERS_TEXT: &str =
     "503: as many readers as may have this have it already; ask /api/sessions instead, or later\n";
 
-/// Whether it takes a token to ask for the others, so that the page need not try.
+/// Whether other paths require a token, so that the page need not try.
 const ACCESS_PATH: &str = "/api/access";
 
-/// What it takes to answer.
+/// The state that answers are made from.
 pub(super) struct AdminHandler {
     pub shared: Arc<Services>,
     pub workers: WorkerHandles,

@@ -39,26 +39,26 @@ use crate::worker::Command;
 /// Most connections at once. When a new one comes, one that has not sent a valid request yields.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How long a client may take for the head of its request.
+/// Timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Most bytes of a head; and an answer is asked for more as long as fewer wait to be sent.
 const READ_BUFFER: usize = 16 << 10;
 
-/// What the kernel keeps for a client that does not read, in bytes. Without a bound it grows to megabytes (tcp(7), `tcp_wmem`),
-/// and a slow reader gets what is long past.
+/// Send buffer of each connection, in bytes. Without a bound it grows to megabytes (tcp(7), `tcp_wmem`), and a slow
+/// reader receives outdated snapshots.
 const SEND_BUFFER: usize = 64 << 10;
 
 /// Connections that wait to be accepted at a unix socket.
 const BACKLOG: i32 = 128;
 
-/// The error of accept(2) when the process has all descriptors that it may have.
+/// The error of accept(2) at the limit of open descriptors.
 const EMFILE: i32 = 24;
 
 /// Pause after a failed accept: without descriptors, also of the reserve, accept(2) would fail again at once.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A running admin listener; it ends, and its socket file goes, when this is dropped.
+/// A running admin listener. Dropping it ends the listener and removes its socket file.
 pub struct AdminListener {
     tasks: [JoinHandle<()>; 2],
     socket_file: Option<PathBuf>,
@@ -66,10 +66,10 @@ pub struct AdminListener {
 }
 
 impl AdminListener {
-    /// The same listener, for another process.
+    /// A duplicate of the listening socket, for another process.
     ///
     /// # Errors
-    /// The kernel's, when it is out of descriptors.
+    /// No descriptors are left.
     pub fn try_clone_descriptor(&self) -> io::Result<OwnedFd> {
         self.descriptor.try_clone()
     }
@@ -84,16 +84,16 @@ impl Drop for AdminListener {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
         if let Some(path) = &self.socket_file {
-            // Somebody may have removed it already.
+            // An administrator may have removed the file already.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Starts listening, on a socket of another process where there is one for this address.
+/// Starts listening, on an inherited socket if there is one for this address.
 ///
 /// # Errors
-/// The system's, when the address is taken or the socket file cannot be made.
+/// The address is taken, or the socket file cannot be created.
 pub fn start(
     admin: &AdminConfig,
     inherited: Option<OwnedFd>,
@@ -127,14 +127,14 @@ pub fn start(
 /// Says which port the kernel has chosen.
 fn listen_tcp(socket: std::net::TcpListener, shared: &Services) -> io::Result<AdminSocket> {
     socket.set_nonblocking(true)?;
-    // Connections have what their listener has (tcp(7)).
+    // Connections inherit the options of their listener (tcp(7)).
     SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER)?;
     let (listener, address) = ("admin".to_owned(), socket.local_addr()?);
     shared.events.emit(&Event::Listening { listener, kind: "admin", address });
     Ok(AdminSocket::Tcp(TcpListener::from_std(socket)?))
 }
 
-/// Binds a socket file that only its owner can use. One left behind by a relay that is gone is replaced.
+/// Binds a socket file that only its owner can use, and replaces one left by a relay that is gone.
 fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     let folder = private_folder();
     if path.parent() == Some(&folder) {
@@ -154,8 +154,8 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     Ok(listener)
 }
 
-/// Makes a folder that only this user can enter, or makes sure that the folder is one: in the temporary folder another
-/// user may have made it first.
+/// Creates a directory that only this user can enter, or verifies that it is one: in /tmp another user may have created
+/// it first.
 fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -171,21 +171,21 @@ fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     )))
 }
 
-/// What connections come in by.
+/// The listening socket.
 enum AdminSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// A connection.
+/// An accepted connection.
 trait AdminStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> AdminStream for T {}
 
-/// A connection, and its source address where it has one.
+/// An accepted connection, with its source address if it has one.
 type AcceptedStream = (Box<dyn AdminStream>, Option<IpAddr>);
 
 impl AdminSocket {
-    /// The next connection.
+    /// Accepts the next connection.
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<AcceptedStream>> {
         match self {
             Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(stream, source)| {
@@ -238,10 +238,10 @@ async fn serve_connection(
         async move { Ok::<_, Infallible>(answering.handle(&request, &place).await) }
     });
     let mut server = http1::Builder::new();
-    // One request for each connection: a connection that has proven itself ends with its answer.
+    // One request per connection: a proven connection ends with its answer.
     server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(READ_BUFFER).keep_alive(false);
     tokio::select! {
-        // An error of the connection concerns only its client.
+        // An error concerns only this client.
         _ = server.serve_connection(TokioIo::new(WriteTimeoutStream::new(connection)), service) => {}
         () = yields.wait() => {}
     }

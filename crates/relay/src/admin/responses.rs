@@ -1,4 +1,4 @@
-//! What a browser gets: the dashboard, from inside the binary, and headers that keep everything else away from it.
+//! Responses for browsers: the dashboard from inside the binary, and security headers.
 
 use http_body_util::{Either, Full};
 use hyper::body::Bytes;
@@ -10,7 +10,7 @@ use hyper::{Response, StatusCode};
 
 use super::stream::SnapshotReader;
 
-/// An answer: all of it, or one that goes on.
+/// A response: complete, or a stream.
 pub(super) type AdminResponse = Response<Either<Full<Bytes>, SnapshotReader>>;
 
 macro_rules! files {
@@ -52,12 +52,12 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// An answer of one piece.
+/// A complete response.
 pub(super) fn full_response(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> AdminResponse {
     with_headers(status, kind, Either::Left(Full::new(body.into())))
 }
 
-/// One that goes on, as server-sent events (HTML, section 9.2).
+/// A stream of server-sent events (HTML, section 9.2).
 pub(super) fn stream_response(reader: SnapshotReader) -> AdminResponse {
     with_headers(StatusCode::OK, "text/event-stream", Either::Right(reader))
 }

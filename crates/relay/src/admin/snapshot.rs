@@ -1,5 +1,5 @@
-//! What the dashboard shows of a second: sums of everything, and whole accounts of the sessions that move most. The counters
-//! of all sessions are cheap to read; what the kernel knows of their sections is not.
+//! Snapshots for the dashboard: totals, and details of the busiest sessions. Counters of all sessions are cheap to
+//! read; kernel data of their sections is not.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -27,10 +27,10 @@ const MAX_SESSIONS: usize = 100;
 /// Most of everything else there may be many of.
 const MAX_ITEMS: usize = 50;
 
-/// How often what seldom changes is looked up.
+/// Interval for data that seldom changes.
 const SLOW_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Finds what is to be shown; remembers the last time, because rates are differences.
+/// Takes snapshots, and keeps the last counters because rates are differences.
 pub(super) struct SnapshotSource {
     shared: Arc<Services>,
     workers: WorkerHandles,
@@ -39,12 +39,12 @@ pub(super) struct SnapshotSource {
     slow: Option<(Instant, SlowSnapshot)>,
 }
 
-/// What was there the last time.
+/// Counters of the last snapshot.
 struct CounterSample {
     sampled_at: Instant,
     /// Of the whole relay.
     bytes_moved: DuplexBytes,
-    /// By session.
+    /// Bytes by session.
     tallies: HashMap<u64, DuplexBytes>,
 }
 
@@ -55,12 +55,12 @@ struct DuplexBytes {
     up: u64,
 }
 
-/// A snapshot.
+/// One snapshot.
 #[derive(Serialize)]
 struct Snapshot<'a> {
     /// How many there have been.
     number: u64,
-    /// Seconds since 1970.
+    /// Unix time in seconds.
     time: f64,
     version: &'static str,
     uptime_seconds: f64,
@@ -68,7 +68,7 @@ struct Snapshot<'a> {
     open: usize,
     /// Bytes since the start.
     moved: DuplexBytes,
-    /// Bytes per second.
+    /// Rates in bytes per second.
     rate: DuplexBytes,
     pipes_open: usize,
     pipes_idle: usize,
@@ -86,7 +86,7 @@ struct Snapshot<'a> {
     slow: &'a SlowSnapshot,
 }
 
-/// What the sessions of one path do together.
+/// Totals of the sessions on one path.
 #[derive(Debug, Default, Clone, Serialize)]
 struct PathTotals {
     path: Box<str>,
@@ -94,16 +94,16 @@ struct PathTotals {
     rate: DuplexBytes,
 }
 
-/// A session, and what it moves.
+/// A session and its rates.
 #[derive(Serialize)]
 struct SessionRateView {
     #[serde(flatten)]
     view: SessionView,
-    /// Bytes per second.
+    /// Rates in bytes per second.
     rate: DuplexBytes,
 }
 
-/// What seldom changes.
+/// Data that seldom changes.
 #[derive(Serialize)]
 struct SlowSnapshot {
     /// The relays of paths that have names, in order.
@@ -120,12 +120,12 @@ impl SnapshotSource {
         Self { shared, workers, snapshot_count: 0, previous: None, slow: None }
     }
 
-    /// Nobody looks for a while.
+    /// Forgets the last counters, when no reader is left.
     pub fn reset(&mut self) {
         (self.previous, self.slow) = (None, None);
     }
 
-    /// What there is now, as a server-sent event.
+    /// The current snapshot as a server-sent event.
     pub async fn next_event(&mut self) -> Bytes {
         let WorkerStatus { tallies, pipes, congestion, .. } = self.workers.describe(StatusQuery::Tallies).await;
         let now = CounterSample::take(&self.shared, &tallies);
@@ -161,7 +161,7 @@ impl SnapshotSource {
         event
     }
 
-    /// The sessions that move most, and of those that move nothing the newest.
+    /// The sessions with the highest rates, then the newest idle ones.
     async fn busiest_sessions(&self, tallies: &[SessionProgress], rates: &[DuplexBytes]) -> Vec<SessionRateView> {
         let mut order: Vec<_> = tallies.iter().zip(rates).map(|(tally, rate)| (tally.session, *rate)).collect();
         order.sort_unstable_by_key(|(session, rate)| Reverse((rate.down + rate.up, *session)));
@@ -193,7 +193,7 @@ impl CounterSample {
         let Some(before) = before else { return (DuplexBytes::default(), vec![DuplexBytes::default(); tallies.len()]) };
         let span = self.sampled_at.saturating_duration_since(before.sampled_at);
         let of_each = tallies.iter().map(|tally| {
-            // One that is new has moved all it has moved since then.
+            // All bytes of a new session count for this interval.
             let then = before.tallies.get(&tally.session).copied().unwrap_or_default();
             DuplexBytes { down: tally.down, up: tally.up }.per_second(then, span)
         });
@@ -226,7 +226,7 @@ fn path_hops(config: &Config) -> BTreeMap<Box<str>, Vec<Box<str>>> {
     config.paths().into_iter().take(MAX_ITEMS).map(|path| (path.name.clone(), names(path))).collect()
 }
 
-/// The paths, those first that move most.
+/// Totals by path, the highest rate first.
 fn path_totals(tallies: &[SessionProgress], rates: &[DuplexBytes]) -> Vec<PathTotals> {
     let mut sums: HashMap<&str, PathTotals> = HashMap::new();
     for (tally, rate) in tallies.iter().zip(rates) {

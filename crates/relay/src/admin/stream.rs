@@ -21,32 +21,32 @@ const MAX_READERS: usize = 16;
 /// Time between two snapshots.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The newest snapshot, and who reads it.
+/// The newest snapshot and its readers.
 pub(super) struct SnapshotStream {
-    /// Empty while nobody reads.
+    /// Empty without readers.
     latest: watch::Sender<Bytes>,
     permits: Arc<Semaphore>,
     reader_arrived: Notify,
 }
 
 impl SnapshotStream {
-    /// Nobody reads yet.
+    /// A stream without readers.
     pub fn new() -> Self {
         let (latest, _) = watch::channel(Bytes::new());
         Self { latest, permits: Arc::new(Semaphore::new(MAX_READERS)), reader_arrived: Notify::new() }
     }
 
-    /// One more reader; none when there are as many as may be.
+    /// Adds a reader; `None` at the limit of readers.
     pub fn subscribe(&self) -> Option<SnapshotReader> {
         let place = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let mut newest = self.latest.subscribe();
-        // Whoever comes later begins with what the others have.
+        // A later reader starts with the current snapshot.
         newest.mark_changed();
         self.reader_arrived.notify_one();
         Some(SnapshotReader { next: Box::pin(next_snapshot(newest)), _permit: place })
     }
 
-    /// Makes snapshots for as long as somebody reads.
+    /// Publishes snapshots while there are readers.
     pub async fn publish(self: Arc<Self>, mut source: SnapshotSource) {
         let mut tick = interval(SNAPSHOT_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -64,10 +64,10 @@ impl SnapshotStream {
     }
 }
 
-/// A snapshot, and where the one after it comes.
+/// A snapshot, and the channel of the next.
 type NextSnapshot = (Bytes, watch::Receiver<Bytes>);
 
-/// A reader's place, and what it waits for.
+/// A reader's place, and its pending snapshot.
 pub(super) struct SnapshotReader {
     next: Pin<Box<dyn Future<Output = Option<NextSnapshot>> + Send>>,
     _permit: OwnedSemaphorePermit,

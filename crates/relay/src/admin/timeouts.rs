@@ -1,4 +1,4 @@
-//! A connection whose writes may stand still for a while only: a client that stops reading gives its place back.
+//! A connection with a write timeout: a client that stops reading loses its place.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::time::{Sleep, sleep};
 /// How long nothing may be read at the other end.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Such a connection.
+/// A stream with a write timeout.
 pub(super) struct WriteTimeoutStream<S> {
     connection: S,
     /// Since a write has had to wait.
@@ -24,7 +24,7 @@ impl<S> WriteTimeoutStream<S> {
         Self { connection, timer: None }
     }
 
-    /// Goes on with the outcome of a write, or counts the time until there is one.
+    /// Passes on the outcome of a write, or measures the time without one.
     fn poll_outcome<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.timer = None;

@@ -1,5 +1,5 @@
-//! What happened lately, for those who come to look: the newest events as lines of the log, and what the kernel granted
-//! to each profile. Sessions and requests are left out: there are too many, and the log has them.
+//! Recent events for the dashboard: the newest events as log lines, and the outcome of each profile. Sessions and
+//! requests are left out: there are too many, and the log has them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ const MAX_EVENTS: usize = 200;
 /// Most listeners and hops whose profiles are remembered.
 const MAX_PROFILES: usize = 256;
 
-/// What happened lately; shared by all threads behind a short lock.
+/// Recent events, shared by all threads behind a short lock.
 #[derive(Debug, Default)]
 pub struct RecentEvents(Mutex<RecentState>);
 
@@ -35,18 +35,18 @@ pub struct EventView {
     pub number: u64,
     /// Its line in the log: the time, a space, and the words.
     pub line: String,
-    /// Whether somebody should see to it.
+    /// Whether the event needs attention.
     pub trouble: bool,
 }
 
-/// What became of a profile.
+/// The outcome of a profile.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProfileView {
     /// The listener or hop.
     pub place: String,
     /// The profile's name.
     pub profile: String,
-    /// Setting by setting, and what the kernel did.
+    /// Each setting with its outcome.
     pub settings: Vec<AppliedSetting>,
 }
 
@@ -85,7 +85,7 @@ impl RecentEvents {
         self.lock().events.iter().take(most).cloned().collect()
     }
 
-    /// What became of each profile, by listener and hop.
+    /// The outcome of each profile, by listener and hop.
     #[must_use]
     pub fn profiles(&self) -> Vec<ProfileView> {
         self.lock().profiles.values().cloned().collect()

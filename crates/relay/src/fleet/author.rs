@@ -1,4 +1,4 @@
-//! Our own entry: what is in it, and when it is worth writing again.
+//! The entry of this relay: its content, and when to write it again.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use ekiden_proto::fleet::{FleetEntry, MAX_NEIGHBOURS, Neighbour, RelayState, Sig
 use super::directory::{FleetShared, Membership, unix_seconds, unix_time};
 use crate::config::FleetConfig;
 
-/// What has to change of a measurement before it is told again: this share of it.
+/// Relative change of a measurement that is worth a new entry.
 const MIN_CHANGE: f64 = 0.1;
 
-/// So many numbers we may have used before that no file has kept, for it is written once a second, and at the end only
-/// where the disk is quick.
+/// Sequence numbers that a former process may have used beyond the file, which is written once a second and at the end
+/// only if the disk is fast.
 const RESTART_SEQUENCE_GAP: u64 = 1000;
 
-/// Writes what we say of ourselves. It outlives connections to etcd, so that numbers only grow.
+/// Writes the entries of this relay. It outlives connections to etcd, so that sequence numbers only grow.
 #[derive(Debug)]
 pub struct EntryWriter {
     signing_key: SigningKey,
@@ -36,12 +36,12 @@ impl EntryWriter {
         }
     }
 
-    /// The next entry; none where nobody has certified us.
+    /// The next entry; `None` without a certificate.
     pub fn next_entry(&mut self, fleet: &FleetConfig, inner: &FleetShared, request: Membership) -> Option<String> {
         let issued = fleet.certificate.clone()?;
         let used = inner.roster().as_ref().and_then(|roster| roster.sequence(&issued.certificate.key));
-        // A clock makes numbers that grow over restarts even where no file has kept the last one; in milliseconds, for a
-        // restart may take less than a second.
+        // The clock makes numbers grow over restarts even without a file; in milliseconds, because a restart may take
+        // less than a second.
         let least = u64::try_from(unix_time().as_millis()).unwrap_or(u64::MAX);
         let step = if self.sequence == 0 { RESTART_SEQUENCE_GAP } else { 1 };
         self.sequence = least.max(self.sequence + 1).max(used.map_or(0, |used| used.saturating_add(step)));

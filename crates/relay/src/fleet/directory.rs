@@ -1,4 +1,4 @@
-//! What all threads know of the fleet, and what the thread that talks to etcd is asked to do.
+//! The directory of the fleet, which all threads share, and the requests to the thread that talks to etcd.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,43 +24,43 @@ use crate::status::fleet::FleetView;
 /// How long etcd has for taking the word that we drain.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the others have for hearing it, before we accept nothing more.
+/// Time for other relays to learn of a drain before this relay stops accepting.
 const DRAIN_PROPAGATION: Duration = Duration::from_millis(500);
 
-/// How long it may take until those who are known may come in.
+/// Timeout for applying a change of the fleet.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long etcd has for taking our entry away.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is known of the fleet.
+/// The directory of the fleet.
 #[derive(Debug)]
 pub struct FleetDirectory {
     pub(super) shared: Arc<FleetShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the thread shares with the others.
+/// State that the thread shares with the others.
 pub struct FleetShared {
     /// The settings in force; none where there is no fleet.
     pub settings: watch::Sender<Option<Arc<FleetConfig>>>,
-    /// What we are to be there.
+    /// The requested membership of this relay.
     pub target: watch::Sender<Membership>,
-    /// What we are there, as far as etcd has said.
+    /// The membership that etcd has confirmed.
     pub confirmed: watch::Sender<Membership>,
     /// Whether everything that stands there has been read.
     pub synced: watch::Sender<bool>,
-    /// How etcd does.
+    /// The state of etcd.
     pub etcd: Mutex<EtcdStatus>,
-    /// Wakes whoever serves the members.
+    /// Wakes the task that applies changes of the fleet.
     pub changed: Notify,
-    /// How often who is there has changed, and up to which change that is served.
+    /// Number of changes of the roster, and the last change that was applied.
     pub change_numbers: watch::Sender<(u64, u64)>,
     roster: Mutex<Option<MemberList>>,
     started_at: Instant,
-    /// Who is not believed.
+    /// Entries that were rejected.
     pub rejections: Rejections,
-    /// When we have last learnt from an entry what its relay has measured, by the clock of the book.
+    /// Time of the last measurements taken from each relay's entry, by the clock of the estimates.
     pub learned_at: Mutex<BTreeMap<PublicKey, Duration>>,
     /// The measurements of this relay and of others.
     pub estimates: Arc<EstimateStore>,
@@ -68,23 +68,23 @@ pub struct FleetShared {
     pub events: Arc<Events>,
 }
 
-/// What we are to be in the fleet, in this order.
+/// The membership of this relay, in order of its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Membership {
-    /// Nobody yet, who hears of the others: another process of this relay is still one of them.
+    /// Not listed, but reading: another process of this relay is still listed.
     Observe,
-    /// One of those that take sessions.
+    /// Listed and accepting sessions.
     Serve,
-    /// One that takes no more.
+    /// Listed, but accepting no new sessions.
     Drain,
-    /// None of them.
+    /// No longer listed.
     Leave,
     /// Nothing more is wanted of the thread.
     Stop,
 }
 
 impl FleetDirectory {
-    /// Nobody is known.
+    /// An empty directory.
     #[must_use]
     pub fn new(events: Arc<Events>, estimates: Arc<EstimateStore>) -> Self {
         let inner = FleetShared {
@@ -105,10 +105,10 @@ impl FleetDirectory {
         Self { shared: Arc::new(inner), thread: Mutex::default() }
     }
 
-    /// Belongs to this fleet from now on, or to none. What was kept in its file is known when this returns.
+    /// Joins this fleet, or none. The members in its file are known on return.
     ///
     /// # Errors
-    /// The kernel's, when no thread can be started.
+    /// The thread cannot be created.
     pub fn apply_config(&self, fleet: Option<&Arc<FleetConfig>>) -> io::Result<()> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(fleet) = fleet else {
@@ -124,8 +124,8 @@ impl FleetDirectory {
         Ok(())
     }
 
-    /// Only hears of the others until [`FleetDirectory::join`]: another process of this relay is still one of them. To be said
-    /// before [`FleetDirectory::apply_config`].
+    /// Only reads until [`FleetDirectory::join`], because another process of this relay is still listed. Call before
+    /// [`FleetDirectory::apply_config`].
     pub fn observe(&self) {
         self.shared.target.send_replace(Membership::Observe);
     }
@@ -133,12 +133,12 @@ impl FleetDirectory {
     /// Waits until everything that stands in etcd is known, within reason; not where there is no fleet.
     pub async fn wait_synced(&self) {
         if self.shared.settings.borrow().is_some() {
-            // Without etcd it is what the file knows.
+            // Without etcd the members come from the file.
             let _ = timeout(APPLY_TIMEOUT, self.shared.synced.subscribe().wait_for(|read| *read)).await;
         }
     }
 
-    /// Says who we are, from now on: the other process has stopped.
+    /// Lists this relay from now on: the other process has stopped.
     pub fn join(&self) {
         self.shared.target.send_replace(Membership::Serve);
     }
@@ -148,10 +148,10 @@ impl FleetDirectory {
         self.shared.changed.notified().await;
     }
 
-    /// Everybody who is known, with the last word of theirs; and the number of the change that this is by.
+    /// All known members with their last entries, and the number of the change that they belong to.
     #[must_use]
     pub fn members(&self) -> (Vec<FleetMember>, u64) {
-        // The number first: what changes now comes again.
+        // Read the number first: a change from now on will be applied again.
         let (number, _) = *self.shared.change_numbers.borrow();
         let roster = self.shared.roster();
         (roster.iter().flat_map(|roster| roster.members().map(|(_, member)| member.clone())).collect(), number)
@@ -162,31 +162,31 @@ impl FleetDirectory {
         self.shared.change_numbers.send_modify(|(_, served)| *served = number.max(*served));
     }
 
-    /// Tells the fleet that this relay takes no more sessions, and waits until the others have had time to hear it.
+    /// Marks this relay as draining, and waits until other relays have had time to learn of it.
     pub async fn drain(&self) {
         if self.request(Membership::Drain, DRAIN_TIMEOUT).await {
             sleep(DRAIN_PROPAGATION).await;
         }
     }
 
-    /// Takes our entry away, and ends the thread, which keeps what is known in the file.
+    /// Removes the entry of this relay and ends the thread, which saves the members.
     pub async fn leave(&self) {
         self.request(Membership::Leave, LEAVE_TIMEOUT).await;
         self.stop().await;
     }
 
-    /// Ends the thread, which keeps what is known in the file. Our entry stays, for another process of this relay.
+    /// Ends the thread, which saves the members. The entry stays for another process of this relay.
     pub async fn stop(&self) {
         let runs = self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         self.shared.target.send_replace(Membership::Stop);
         let mut done = self.shared.confirmed.subscribe();
         if runs {
-            // A disk that hangs holds up nobody either.
+            // A disk that hangs delays no other task either.
             let _ = timeout(LEAVE_TIMEOUT, done.wait_for(|done| *done == Membership::Stop)).await;
         }
     }
 
-    /// Whether etcd has taken it within `patience`; not when we are nobody there.
+    /// Whether etcd has confirmed `request` within `patience`; false without an entry.
     async fn request(&self, request: Membership, patience: Duration) -> bool {
         if !self.shared.is_published() {
             return false;
@@ -196,7 +196,7 @@ impl FleetDirectory {
         timeout(patience, done.wait_for(|done| *done >= request)).await.is_ok()
     }
 
-    /// What `ekiden status` and `ekiden fleet list` show; none where there is no fleet.
+    /// The view for `ekiden status` and `ekiden fleet list`; `None` without a fleet.
     #[must_use]
     pub fn view(&self) -> Option<FleetView> {
         let settings = self.shared.settings.borrow().clone()?;
@@ -213,37 +213,37 @@ impl Drop for FleetDirectory {
 }
 
 impl FleetShared {
-    /// What is known; none where there is no fleet. Held for no longer than a look.
+    /// The members; `None` without a fleet. Hold the lock only to read.
     pub fn roster(&self) -> MutexGuard<'_, Option<MemberList>> {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How etcd does.
+    /// The state of etcd.
     pub fn etcd(&self) -> MutexGuard<'_, EtcdStatus> {
         self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that who is there has changed.
+    /// Announces a change of the members.
     pub fn notify_changed(&self) {
         self.etcd().version += 1;
         self.change_numbers.send_modify(|(number, _)| *number += 1);
         self.changed.notify_one();
     }
 
-    /// Waits until who is known may come in, within reason. Whoever hears of us after that is not turned away.
+    /// Waits, with a timeout, until the members are admitted, so that none is rejected after it learns of this relay.
     pub async fn wait_applied(&self) {
         let mut changes = self.change_numbers.subscribe();
         let (wanted, _) = *changes.borrow();
-        // One that cannot be served is told elsewhere.
+        // A change that cannot be applied is reported elsewhere.
         let _ = timeout(APPLY_TIMEOUT, changes.wait_for(|(_, served)| *served >= wanted)).await;
     }
 
-    /// The time, as the roster counts it.
+    /// The clock of the roster.
     pub fn now(&self) -> Duration {
         self.started_at.elapsed()
     }
 
-    /// Tells the operator.
+    /// Emits an event.
     pub fn emit(&self, event: &Event) {
         self.events.emit(event);
     }
@@ -253,7 +253,7 @@ impl FleetShared {
         self.emit(&Event::Warning { message });
     }
 
-    /// Whether what stands at the place of `relay` is the newest that is known of it.
+    /// Whether `value` is the newest known entry of `relay`.
     pub fn is_newest(&self, relay: &PublicKey, value: &[u8]) -> bool {
         let roster = self.roster();
         let member = roster.as_ref().and_then(|roster| roster.member(relay));
@@ -266,7 +266,7 @@ impl FleetShared {
         certified && self.etcd().up
     }
 
-    /// Begins with what the file knows, unless this fleet is known already.
+    /// Loads the file, unless this fleet is already known.
     fn load_state(&self, fleet: &FleetConfig) {
         let mut roster = self.roster();
         let same = self.settings.borrow().as_ref().is_some_and(|before| before.key == fleet.key);
@@ -288,7 +288,7 @@ pub fn unix_time() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Seconds since 1970.
+/// Unix time in seconds.
 pub fn unix_seconds() -> u64 {
     unix_time().as_secs()
 }

@@ -1,4 +1,4 @@
-//! Who is not believed, and whose clock is off: told once for each reason, and looked at again where a clock is the reason.
+//! Rejected entries and clock skew: each reason is reported once, and entries rejected for clock skew are rechecked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,20 +8,20 @@ use ekiden_proto::key::PublicKey;
 
 use super::directory::FleetShared;
 
-/// Most relays of whom anything is noted here: whoever writes to etcd can claim to be many.
+/// Most relays with notes: a writer to etcd can claim to be many relays.
 const MAX_RELAYS: usize = 1000;
 
-/// What has been told, and who may be believed later.
+/// Reported rejections, and relays to recheck.
 #[derive(Debug, Default)]
 pub struct Rejections {
-    /// What was told of whom.
+    /// Reasons reported for each relay.
     reported: Mutex<BTreeMap<PublicKey, BTreeSet<String>>>,
-    /// Whose certificate is not valid now. Clocks go on, and are set right.
+    /// Relays whose certificate is not valid at the moment. Clocks advance and are corrected.
     rechecks: Mutex<BTreeSet<PublicKey>>,
 }
 
 impl FleetShared {
-    /// Notes that what stands at the place of `relay` is not believed, and tells the operator, once for each reason.
+    /// Records that the entry of `relay` is rejected, and reports each reason once.
     pub fn reject(&self, relay: &PublicKey, why: EntryError) {
         if matches!(why, EntryError::NotYetValid(_) | EntryError::Expired(_)) {
             self.schedule_recheck(*relay);
@@ -30,7 +30,7 @@ impl FleetShared {
         self.warn_once(relay, word, || format!("fleet: the entry of {relay} is not believed: {why}"));
     }
 
-    /// Notes that it depends on a clock whether `relay` is believed.
+    /// Schedules a recheck of `relay`, which depends on a clock.
     pub fn schedule_recheck(&self, relay: PublicKey) {
         let mut waiting = self.rechecks();
         if waiting.len() < MAX_RELAYS {
@@ -38,7 +38,7 @@ impl FleetShared {
         }
     }
 
-    /// Those for whom it does. They are noted again if nothing has changed.
+    /// Takes the relays to recheck. They are scheduled again if nothing has changed.
     pub fn take_rechecks(&self) -> BTreeSet<PublicKey> {
         std::mem::take(&mut *self.rechecks())
     }
@@ -47,7 +47,7 @@ impl FleetShared {
         self.rejections.rechecks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the operator whose clock is far from ours. Only the validity of certificates depends on it.
+    /// Warns of members whose clock differs. Only the validity of certificates depends on clocks.
     pub fn check_clock(&self, member: Option<&FleetMember>, unix: u64) {
         let Some(FleetMember { entry, .. }) = member else { return };
         let certificate = &entry.signed_certificate.certificate;

@@ -1,4 +1,4 @@
-//! Questions to one server of etcd, each with a deadline: a server that is stopped accepts connections, and says nothing.
+//! Requests to one etcd server, each with a deadline: a stopped server accepts connections but does not answer.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use etcd_client::{Client, ConnectOptions, Error, KvClient, WatchClient};
 use super::EtcdErrorMessage;
 use crate::config::FleetConfig;
 
-/// How long one answer may take.
+/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Most bytes of one answer. Whoever writes to etcd may have put up to 1.5 MiB at each key.
+/// Largest response, in bytes. Any writer to etcd may store up to 1.5 MiB at each key.
 const MAX_RESPONSE: usize = 32 << 20;
 
-/// What gRPC says of an answer that is too large, and etcd of a revision that it has no more.
+/// The gRPC status for a response that is too large, and for a compacted revision.
 const OUT_OF_RANGE: i32 = 11;
 
-/// What it says of a store that is full (`RESOURCE_EXHAUSTED`).
+/// The gRPC status for a full store (`RESOURCE_EXHAUSTED`).
 const RESOURCE_EXHAUSTED: i32 = 8;
 
 /// Why a question has no good answer.
@@ -27,12 +27,12 @@ pub enum EtcdError {
     TooLarge,
     /// The server is there, and says no.
     Rejected(EtcdErrorMessage),
-    /// The server is away, or behaves as if it were.
+    /// The server is down or does not answer.
     Unavailable(EtcdErrorMessage),
 }
 
 impl EtcdError {
-    /// The same in words.
+    /// The error as a message.
     pub fn into_message(self) -> EtcdErrorMessage {
         match self {
             Self::TooLarge => EtcdErrorMessage(
@@ -43,13 +43,13 @@ impl EtcdError {
     }
 }
 
-/// A connection to a server, with what is asked there.
+/// A connection to a server, with its clients.
 pub struct EtcdConnection {
-    /// Leases.
+    /// The lease client.
     pub client: Client,
-    /// Keys and values.
+    /// The key-value client.
     pub kv: KvClient,
-    /// What changes.
+    /// The watch client.
     pub watch: WatchClient,
 }
 
@@ -62,7 +62,7 @@ impl EtcdConnection {
             .with_keep_alive(keep_alive.0, keep_alive.1)
             .with_keep_alive_while_idle(true);
         if let Some(user) = &fleet.credentials {
-            // etcd forgets who we are after minutes of silence (--auth-token-ttl), and when a password is set.
+            // etcd tokens expire after minutes of silence (--auth-token-ttl) and when a password is set.
             options = options.with_user(&user.user, &user.password).with_auto_token_refresh(true);
         }
         let client = with_timeout(Client::connect([url], Some(options))).await?;
@@ -82,7 +82,7 @@ pub async fn with_timeout<T>(question: impl Future<Output = Result<T, Error>>) -
     }
 }
 
-/// What an error means.
+/// Classifies an error.
 pub fn classify_error(error: Error) -> EtcdError {
     let Error::GRpcStatus(status) = &error else { return EtcdError::Unavailable(EtcdErrorMessage(error.to_string())) };
     let (code, said) = (status.code() as i32, status.message());
@@ -91,13 +91,13 @@ pub fn classify_error(error: Error) -> EtcdError {
     match code {
         OUT_OF_RANGE if said.contains("compacted") => EtcdError::Unavailable(trouble),
         OUT_OF_RANGE => EtcdError::TooLarge,
-        // Permission, arguments: asked again at once, it would say the same.
+        // Permission and argument errors would repeat at once.
         3 | 7 | 8 | 9 | 16 => EtcdError::Rejected(trouble),
         _ => EtcdError::Unavailable(trouble),
     }
 }
 
-/// What the operator can do about it, as far as etcd's words tell.
+/// The operator's remedy, as far as the message tells.
 fn remedy(code: i32, said: &str) -> Option<&'static str> {
     [
         (RESOURCE_EXHAUSTED, "space", "etcd is full: compact, defragment, and disarm its alarm (etcdctl alarm disarm)"),

@@ -10,8 +10,8 @@ use ekiden_proto::key::PublicKey;
 use crate::config::{AccessRules, Config, FleetConfig, Hop, HopKind, Listener, Path, Peer, Peering, Peers, Route};
 
 impl Config {
-    /// The configuration that was written, with the relays of the fleet that are there. What the file says of a relay
-    /// counts, whatever the fleet says of one with that name or that key.
+    /// The written configuration with the relays of the fleet added. A relay in the file takes precedence over a member
+    /// with its name or key.
     #[must_use]
     pub fn with_fleet(&self, members: &[FleetMember]) -> Self {
         let Some(fleet) = &self.fleet else { return self.clone() };
@@ -31,7 +31,8 @@ impl Config {
         }
     }
 
-    /// The members that are neither this relay nor one of the file. Of two with one name it is the one that was certified last.
+    /// Members that are neither this relay nor in the file. Of two members with one name the most recently certified
+    /// counts.
     fn joining_members<'m>(&self, members: &'m [FleetMember]) -> Vec<&'m FleetMember> {
         let own = self.fleet.as_ref().map(|fleet| fleet.own_key.public_key());
         let ours = |key: &PublicKey, name: &str| {
@@ -50,7 +51,7 @@ impl Config {
         by_name.into_values().collect()
     }
 
-    /// What has become different since `before`, for the operator; none where nothing has.
+    /// The change since `before`, for the operator; `None` if there is none.
     #[must_use]
     pub fn fleet_change(&self, before: &Self) -> Option<Event> {
         let same = (&self.relays, &self.draining) == (&before.relays, &before.draining);
@@ -68,7 +69,7 @@ impl Config {
         self.listeners.iter().filter_map(|listener| listener.section.as_ref()).map(|section| section.peers.as_ref())
     }
 
-    /// The relays that drain, or those that do not.
+    /// Names of the relays that drain, or of those that do not.
     fn relay_names(&self, draining: bool) -> Vec<String> {
         let rests = |hop: &Hop| hop.peering().is_some_and(|peering| self.draining.contains(&peering.key));
         self.relays.iter().filter(|hop| rests(hop) == draining).map(ToString::to_string).collect()
@@ -90,7 +91,7 @@ fn member_hop(fleet: &FleetConfig, member: &FleetMember) -> Arc<Hop> {
     })
 }
 
-/// A section listener that is open to the fleet, with all of it among its peers; the file of peers counts first.
+/// A section listener that admits the fleet: all members become peers, after those of the file.
 fn with_fleet_peers(listener: &Arc<Listener>, members: &[&FleetMember]) -> Arc<Listener> {
     let Some(section) = listener.section.as_ref().filter(|section| section.fleet) else { return Arc::clone(listener) };
     let mut peers = section.peers.as_deref().cloned().unwrap_or_default();
@@ -104,8 +105,7 @@ fn with_fleet_peers(listener: &Arc<Listener>, members: &[&FleetMember]) -> Arc<L
     Arc::new(Listener { section: Some(section), ..Listener::clone(listener) })
 }
 
-/// A route whose paths lead over those who are there. A path over somebody who is not, or who drains, stays only where
-/// there is no other.
+/// A route over present members. A path over an absent or draining member stays only if there is no other.
 fn resolve_route(route: &Route, hops: &[(Arc<Hop>, RelayState)]) -> Route {
     let paths: Vec<_> = route.paths.iter().map(|path| resolve_path(path, hops)).collect();
     let rank = |(_, rank): &(Arc<Path>, PathAvailability)| *rank;
@@ -114,7 +114,7 @@ fn resolve_route(route: &Route, hops: &[(Arc<Hop>, RelayState)]) -> Route {
     Route { paths, ..route.clone() }
 }
 
-/// What a path is good for, the best first.
+/// The availability of a path, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PathAvailability {
     Available,

@@ -1,4 +1,4 @@
-//! Everything under the prefix at one moment, page by page, and how keys in etcd are named.
+//! Reads all entries under the prefix at one revision, page by page; and the names of keys in etcd.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::directory::{FleetShared, unix_seconds};
 use super::etcd::{EtcdConnection, EtcdError, with_timeout};
 use crate::config::FleetConfig;
 
-/// Entries of a page; and where somebody has put huge values there, of a small page.
+/// Entries in a page, and in a small page for huge values.
 const PAGE_SIZES: [i64; 2] = [128, 8];
 
 /// Most keys that are looked at.
@@ -22,7 +22,7 @@ pub fn entry_key(prefix: &str, relay: &PublicKey) -> String {
     relay.0.iter().fold(prefix.to_owned(), |key, byte| format!("{key}{byte:02x}"))
 }
 
-/// The relay whose entry stands at `key`.
+/// The relay of an entry's key.
 pub fn parse_entry_key(prefix: &str, key: &[u8]) -> Option<PublicKey> {
     let digits = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
     let good = digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
@@ -64,7 +64,7 @@ pub async fn read_all(
 /// The first key that does not begin with `prefix`.
 fn range_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
-    // It ends with a slash, and there is a byte behind that.
+    // The prefix ends with a slash, which has a successor byte.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
@@ -73,7 +73,7 @@ fn range_end(prefix: &str) -> Vec<u8> {
 
 type EntryPage = (i64, Vec<(Vec<u8>, Vec<u8>)>, bool);
 
-/// One page: its revision, the entries, and whether there are more.
+/// Reads one page: its revision, its entries, and whether more follow.
 async fn read_page(
     connection: &mut EtcdConnection,
     (begin, end): (&[u8], &[u8]),
@@ -96,8 +96,8 @@ async fn read_page(
 }
 
 impl FleetShared {
-    /// Takes what stands at the place of `relay`; whether somebody has come, moved or begun to drain by it, and whether
-    /// it counts as being listed.
+    /// Processes the entry of `relay`. Returns whether a member has joined, moved or begun to drain, and whether the
+    /// entry counts as listed.
     pub fn on_entry(&self, relay: &PublicKey, value: &[u8]) -> (bool, bool) {
         let (now, unix) = (self.now(), unix_seconds());
         let mut roster = self.roster();
@@ -115,13 +115,13 @@ impl FleetShared {
             Err(why) => {
                 self.etcd().refused += 1;
                 self.reject(relay, why);
-                // An old one, after etcd was restored from a copy: whoever it is of will write a new one.
+                // An old entry, after etcd was restored from a copy: its relay will write a new one.
                 (false, matches!(why, EntryError::Replayed { .. }))
             }
         }
     }
 
-    /// Notes that nothing stands there any more; whether somebody is gone by it.
+    /// Processes the removal of an entry. Returns whether a member has left.
     pub fn on_entry_removed(&self, relay: &PublicKey) -> bool {
         let now = self.now();
         self.roster().as_mut().is_some_and(|roster| roster.mark_missing(relay, now))

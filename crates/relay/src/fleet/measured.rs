@@ -1,6 +1,6 @@
-//! Measurements, from the book into our entry, and from others' entries into the book.
+//! Measurements from the estimates into the entry of this relay, and from other entries into the estimates.
 //!
-//! Relays that call each other tell each other more, and sooner: what stands in an entry is for those that have not met.
+//! Relays with a connection exchange more, and sooner: entries serve relays that have none.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::directory::FleetShared;
 
 const MILLION: f64 = 1e6;
 
-/// How many segments a told loss counts as: some, for it was worth telling.
+/// Segments that a reported loss rate counts as: some, because it was worth reporting.
 const REPORTED_SEGMENTS: f64 = 100.0;
 
 impl FleetShared {
-    /// What this relay knows of the sections to its neighbours.
+    /// Measurements of the sections to other relays.
     pub fn neighbours(&self) -> Vec<Neighbour> {
         self.estimates.neighbours().iter().filter_map(to_neighbour).collect()
     }
 
-    /// Takes in what a member says of the sections to its neighbours, unless it tells us itself.
+    /// Records the measurements of a member, unless it reports them on a connection.
     pub fn record_measurements(&self, member: &FleetMember) {
         let teller = member.entry.signed_certificate.certificate.key;
         let entries: Vec<_> = member.entry.neighbours.iter().map(to_entry).collect();

@@ -15,7 +15,7 @@ use super::etcd::{EtcdConnection, EtcdError, with_timeout};
 use super::listing::{entry_key, parse_entry_key, read_all};
 use crate::config::FleetConfig;
 
-/// How often it is looked whether measurements are worth telling.
+/// Interval of checks for measurements worth publishing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pause after etcd has refused to be written to, and the longest.
@@ -27,22 +27,22 @@ pub struct EtcdSession<'a> {
     fleet: &'a FleetConfig,
     connection: EtcdConnection,
     watch: WatchStream,
-    /// The newest revision that an answer was of; what the watch says may be older.
+    /// The newest revision of any response; watch messages may be older.
     revision: i64,
     lease: Option<EtcdLease>,
-    /// When our entry is to be written; none when it stands.
+    /// When to write the entry; `None` while it is current.
     write_at: Option<Instant>,
     /// When something has to be heard from etcd again.
     keep_alive_at: Instant,
-    /// When those are looked at again who are not believed because of a clock.
+    /// When to recheck entries that were rejected because of a clock.
     recheck_at: Instant,
-    /// What we are there.
+    /// The published membership.
     published: Membership,
     write_retry_delay: Duration,
     last_rejection: Option<EtcdErrorMessage>,
 }
 
-/// What our entry lives by.
+/// The lease of the entry.
 struct EtcdLease {
     id: i64,
     keeper: LeaseKeeper,
@@ -88,7 +88,8 @@ impl<'a> EtcdSession<'a> {
         let mut wishes = self.shared.target.subscribe();
         let request = *wishes.borrow_and_update();
         if request == Membership::Stop {
-            // Whoever has left has said so before. Else another process of this relay may have our entry by now.
+            // A relay that has left announced it before. Otherwise another process of this relay may own the entry by
+            // now.
             return std::future::pending().await;
         }
         if request > self.published && self.write_at.is_none() && self.fleet.certificate.is_some() {
@@ -120,7 +121,7 @@ impl<'a> EtcdSession<'a> {
         Ok(())
     }
 
-    /// Takes what has changed.
+    /// Processes a watch message.
     fn on_watch(&mut self, message: Result<Option<WatchResponse>, etcd_client::Error>) -> Result<(), EtcdError> {
         let away = |why: &str| Err(EtcdError::Unavailable(EtcdErrorMessage(why.to_owned())));
         let Some(message) = message.map_err(super::etcd::classify_error)? else {
@@ -148,7 +149,7 @@ impl<'a> EtcdSession<'a> {
                 }
             };
             if !known && self.is_own_key(&relay) && (Membership::Serve..Membership::Leave).contains(&self.published) {
-                // Somebody has taken our entry away, or put another in its place.
+                // The entry was removed or replaced by another writer.
                 self.write_at.get_or_insert(Instant::now() + self.fleet.publish_interval.min(RETRY_DELAYS.1));
             }
         }
@@ -158,7 +159,7 @@ impl<'a> EtcdSession<'a> {
         Ok(())
     }
 
-    /// Reads again what was not believed because of a clock: nobody writes only because time goes on.
+    /// Reads entries again that were rejected because of a clock: no writer updates them merely because time passes.
     async fn recheck(&mut self) -> Result<(), EtcdError> {
         self.recheck_at = Instant::now() + self.fleet.publish_interval.max(CHECK_INTERVAL);
         let mut changed = false;
@@ -172,7 +173,7 @@ impl<'a> EtcdSession<'a> {
         Ok(())
     }
 
-    /// Writes our entry, or takes it away.
+    /// Writes or removes the entry.
     async fn write(&mut self, author: &mut EntryWriter, request: Membership) -> Result<(), EtcdError> {
         let written = if request >= Membership::Leave { self.revoke().await } else { self.put(author, request).await };
         match written {
@@ -221,7 +222,7 @@ impl<'a> EtcdSession<'a> {
         with_timeout(self.connection.client.lease_revoke(id)).await.map(|_| ())
     }
 
-    /// Keeps our entry where it is, and shows that etcd still answers.
+    /// Keeps the lease alive, and checks that etcd answers.
     async fn keep_alive(&mut self) -> Result<(), EtcdError> {
         self.keep_alive_at = Instant::now() + self.fleet.lease / 3;
         let revision = match &mut self.lease {
@@ -229,7 +230,7 @@ impl<'a> EtcdSession<'a> {
                 with_timeout(keeper.keep_alive()).await?;
                 let answer = with_timeout(answers.message()).await?;
                 let Some(answer) = answer.filter(|answer| answer.ttl() > 0) else {
-                    // It has run out while etcd, or we, slept.
+                    // The lease expired while etcd or this process was suspended.
                     self.lease = None;
                     self.write_at = Some(Instant::now());
                     return Ok(());
@@ -245,7 +246,7 @@ impl<'a> EtcdSession<'a> {
         self.check_revision(revision)
     }
 
-    /// Notes how far etcd is; it never goes back, unless it was restored from an old copy.
+    /// Checks the revision of etcd; it only decreases after a restore from an old copy.
     fn check_revision(&mut self, revision: Option<i64>) -> Result<(), EtcdError> {
         let Some(revision) = revision else { return Ok(()) };
         if revision < self.revision {

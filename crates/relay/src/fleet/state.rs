@@ -12,7 +12,7 @@ use ekiden_proto::fleet::{MemberList, VerifyKey};
 use ekiden_proto::key::PublicKey;
 use serde_json::{Value, json};
 
-/// What is known, as the file has it.
+/// The content of the file.
 pub fn serialize(fleet: &VerifyKey, roster: &MemberList, now: Duration, unix: u64) -> String {
     let members = roster.members().map(
         |(key, member)| json!({ "key": key, "age": now.saturating_sub(member.received_at).as_secs(), "entry": member.signed_text }),
@@ -27,16 +27,16 @@ pub fn serialize(fleet: &VerifyKey, roster: &MemberList, now: Duration, unix: u6
     format!("{state:#}\n")
 }
 
-/// Writes it.
+/// Writes the file.
 ///
 /// # Errors
-/// The system's: no such folder, a full disk. The old file stays.
+/// The directory is missing or the disk is full. The old file stays.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let written = write_synced(beside.as_ref(), text).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // Half a file is of no use, and where the disk is full somebody needs the room.
+        // Half a file is useless, and on a full disk its space is needed.
         let _ = fs::remove_file(&beside);
     }
     written
@@ -48,10 +48,10 @@ fn write_synced(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Reads it into an empty roster. No file is no error: there was nothing to keep.
+/// Reads the file into an empty roster. A missing file is no error.
 ///
 /// # Errors
-/// Why it is not used, or what of it.
+/// Why the file, or a part of it, is not used.
 pub fn read(path: &Path, roster: &mut MemberList, now: Duration, unix: u64) -> Result<(), String> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,

@@ -1,4 +1,4 @@
-//! The thread that talks to etcd: it connects, follows, and when that ends tries again in growing pauses.
+//! The thread that talks to etcd: it connects, follows changes, and reconnects with growing delays.
 
 use std::hash::BuildHasher;
 use std::io;
@@ -20,13 +20,13 @@ use crate::config::FleetConfig;
 /// The first pause, and the longest.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 
-/// How often it is looked who has been away for too long, and whether there is something to keep.
+/// Interval of checks for missing members and for changes to save.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Starts it.
+/// Starts the thread.
 ///
 /// # Errors
-/// The kernel's.
+/// The thread or its runtime cannot be created.
 pub fn start(inner: Arc<FleetShared>) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("fleet".to_owned()).spawn(move || runtime.block_on(run(&inner)))
@@ -45,7 +45,7 @@ async fn run(inner: &FleetShared) {
     }
     let fleet = settings.borrow().clone();
     if let Some((fleet, path)) = fleet.as_ref().and_then(|fleet| Some((fleet, fleet.state_file.as_ref()?))) {
-        // Whoever could be told has gone already.
+        // No reader for the error is left at the end.
         let _ = save(inner, fleet, path);
     }
     inner.confirmed.send_replace(Membership::Stop);
@@ -59,7 +59,7 @@ async fn run_fleet(inner: &FleetShared, fleet: Option<Arc<FleetConfig>>) {
     }
 }
 
-/// Follows etcd for as long as it is there, again and again.
+/// Follows etcd and reconnects after each failure.
 async fn follow_etcd(inner: &FleetShared, fleet: &FleetConfig) {
     let mut author = EntryWriter::new(fleet);
     let mut failures = 0;
@@ -73,7 +73,7 @@ async fn follow_etcd(inner: &FleetShared, fleet: &FleetConfig) {
             }
             Err(trouble) => trouble,
         };
-        // One that stood for some time was no failure to connect.
+        // A connection that lasted for some time was no failure to connect.
         failures = if stood.is_some_and(|since| since.elapsed() > CHECK_INTERVAL) { 0 } else { failures + 1 };
         inner.on_etcd_down(url, trouble.0);
         sleep(retry_delay(failures, fleet.etcd.len())).await;
@@ -89,7 +89,7 @@ fn retry_delay(failures: u32, servers: usize) -> Duration {
     span - span / 4 * u32::try_from(dice).unwrap_or(0) / 256
 }
 
-/// Forgets who has been away for too long, and keeps in the file what is known.
+/// Removes members that were missing for too long, and saves the others.
 async fn maintain(inner: &FleetShared, fleet: &FleetConfig) {
     let (mut kept, mut trouble, mut ended) = (None, None, false);
     loop {
@@ -130,7 +130,7 @@ fn forget_missing(inner: &FleetShared) {
     }
 }
 
-/// Says once that our own certificate has ended, or is not valid yet: nobody believes us then.
+/// Warns once if this relay's own certificate is not valid at this time: its peers will reject it.
 fn warn_of_invalid_certificate(inner: &FleetShared, fleet: &FleetConfig, told: bool) -> bool {
     let valid = fleet.certificate.as_ref().map(|issued| issued.certificate.check_validity(unix_seconds()));
     let Some(Err(why)) = valid else { return false };

@@ -8,12 +8,12 @@ use ekiden_proto::key::PublicKey;
 use crate::config::FleetConfig;
 use crate::status::fleet::{FleetView, MemberView};
 
-/// How etcd does, as its thread sees it.
+/// The state of etcd, as seen by its thread.
 #[derive(Debug, Default)]
 pub struct EtcdStatus {
-    /// Whether it answers.
+    /// Whether etcd answers.
     pub up: bool,
-    /// Which server of it.
+    /// The server in use.
     pub server: String,
     /// Entries that we have written.
     pub written: u64,
@@ -21,7 +21,7 @@ pub struct EtcdStatus {
     pub refused: u64,
     /// Grows with everything that is learnt.
     pub version: u64,
-    /// Since when it is as it is; none before it was ever asked.
+    /// Time of the last change of state; `None` before the first request.
     since: Option<Instant>,
     last_error: Option<String>,
 }

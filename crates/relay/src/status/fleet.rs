@@ -5,51 +5,51 @@ use ekiden_proto::key::PublicKey;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What is known of a fleet.
+/// The fleet in `/api/fleet`.
 #[derive(Debug, Clone, Serialize)]
 pub struct FleetView {
-    /// Whose signature counts.
+    /// The key that signs certificates.
     pub fleet: VerifyKey,
-    /// Our own name in it.
+    /// The name of this relay in the fleet.
     pub name: Option<String>,
     /// Whether etcd answers.
     pub etcd_up: bool,
     /// Since when that is so.
     pub etcd_seconds: Option<f64>,
-    /// Which server of it.
+    /// The server in use.
     pub etcd_server: String,
-    /// Why it does not.
+    /// The last error of etcd.
     pub etcd_trouble: Option<String>,
     /// Entries that we have written.
     pub written: u64,
     /// Entries that were not believed.
     pub refused: u64,
-    /// Everybody who is known, ourselves among them.
+    /// All known members, this relay included.
     pub members: Vec<MemberView>,
 }
 
-/// One relay of a fleet.
+/// One member of a fleet.
 #[derive(Debug, Clone, Serialize)]
 pub struct MemberView {
-    /// Its name.
+    /// The member's name.
     pub name: String,
-    /// Who it is.
+    /// The member's key.
     pub key: PublicKey,
-    /// Where it listens.
+    /// The address of its section listener.
     pub address: String,
-    /// Whether it takes sessions.
+    /// Whether it accepts sessions.
     pub state: RelayState,
-    /// How old its last word is.
+    /// Age of its last entry.
     pub age_seconds: f64,
-    /// Since when it is not listed any more.
+    /// Time since etcd last listed it.
     pub missing_seconds: Option<f64>,
     /// Until when its certificate is valid, in seconds since 1970.
     pub not_after: u64,
-    /// To how many relays it has measured.
+    /// Number of relays that it has measured.
     pub neighbours: usize,
 }
 
-/// The same in a few numbers.
+/// Counts of the fleet in `/api/sessions`.
 #[derive(Debug, Clone, Serialize)]
 pub struct FleetSummary {
     /// The name of this relay in the fleet.
@@ -67,7 +67,7 @@ pub struct FleetSummary {
 }
 
 impl FleetView {
-    /// The same in a few numbers.
+    /// Counts of the members.
     #[must_use]
     pub fn summary(&self) -> FleetSummary {
         let count = |is: fn(&&MemberView) -> bool| self.members.iter().filter(is).count();
@@ -82,7 +82,7 @@ impl FleetView {
     }
 }
 
-/// The answer of `/api/fleet` for people; none where there is no fleet in it.
+/// The answer of `/api/fleet` as a table for people; `None` without a fleet.
 #[must_use]
 pub fn table(json: &str) -> Option<String> {
     let fleet: Value = serde_json::from_str(json).ok()?;

@@ -21,28 +21,28 @@ use crate::shaping::autotune::{Tuner, TuningView};
 
 pub use table::table;
 
-/// One session that is open now.
+/// An open session.
 #[derive(Debug, Clone, Serialize)]
 pub struct SessionView {
     /// Number of the session.
     pub session: u64,
-    /// The listener it came in by.
+    /// The listener that accepted it.
     pub listener: String,
-    /// Who connected.
+    /// The client's address.
     pub client: ClientAddr,
-    /// The user name, where the listener asks for one.
+    /// The user name, if the listener asks for one.
     pub user: Option<String>,
-    /// The relay that has sent it, by its name or its key.
+    /// The relay that opened it, by name or key.
     pub peer: Option<String>,
-    /// Its name on all relays it goes through.
+    /// The trace id, which all relays on the path share.
     pub trace: Option<TraceId>,
     /// Where the client wants to go.
     pub target: Option<Target>,
-    /// What was dialled for it.
+    /// The dialled address.
     pub server: Option<ServerAddr>,
     /// Names of the hops, or `direct`.
     pub path: String,
-    /// Why that path, where the relay has chosen it.
+    /// The reason for the path, if the selector has chosen it.
     pub chosen: Option<ChoiceRecord>,
     /// Age.
     pub seconds: f64,
@@ -54,32 +54,32 @@ pub struct SessionView {
     pub down: Option<SectionView>,
     /// The server's section.
     pub up: Option<SectionView>,
-    /// What has held it back in the last seconds.
+    /// Limits of the last seconds.
     pub limits: Diagnoses,
 }
 
-/// One section that is open now.
+/// An open section.
 #[derive(Debug, Clone, Serialize)]
 pub struct SectionView {
-    /// What the kernel knows of every connection.
+    /// `TCP_INFO` of the section.
     #[serde(flatten)]
     pub info: SectionInfo,
-    /// Its congestion control.
+    /// The congestion control in force.
     pub congestion: String,
     /// Congestion window, packets.
     pub window: u32,
     /// The round trip without queues.
     pub base_rtt_seconds: f64,
-    /// Its packets in the path's queues, as estimated.
+    /// Estimate of its packets in queues on the path.
     pub queued: u32,
-    /// What its congestion control says, where that is one of ours.
+    /// Telemetry of the congestion control, if it is one of ekiden's.
     pub told: Option<Telemetry>,
-    /// What is chosen for it as it goes on, where it is tuned.
+    /// The settings chosen by tuning, if the section is tuned.
     pub tuning: Option<TuningView>,
 }
 
 impl SectionView {
-    /// That of `socket`; none when the kernel knows nothing of it.
+    /// The view of `socket`; `None` if the kernel has no `TCP_INFO`.
     pub fn from_socket(
         socket: impl AsFd + Copy,
         controls: &CongestionControls,
@@ -97,8 +97,8 @@ impl SectionView {
     }
 }
 
-/// Packets in queues, of a connection that uses its window: what the window has beyond one round trip without queues
-/// (Brakmo, Peterson: TCP Vegas, 1995).
+/// Packets of a connection in queues: the part of a fully used window beyond one round trip without queues (Brakmo,
+/// Peterson: TCP Vegas, 1995).
 fn queued_packets(info: &SectionInfo) -> u32 {
     let (rtt, base) = (info.rtt.as_micros(), info.min_rtt.as_micros());
     if base == 0 {
@@ -113,13 +113,13 @@ fn queued_packets(info: &SectionInfo) -> u32 {
 pub struct PoolView {
     /// The relay's name.
     pub relay: String,
-    /// Whether it could be reached the last time somebody tried.
+    /// Whether the last attempt to reach the relay succeeded.
     pub up: bool,
     /// Connections that are ready.
     pub ready: usize,
     /// How many there should be.
     pub wanted: usize,
-    /// Sessions that got one.
+    /// Sessions that got a ready connection.
     pub hits: u64,
     /// Sessions that had to dial.
     pub misses: u64,
@@ -127,16 +127,16 @@ pub struct PoolView {
     pub stale: u64,
 }
 
-/// One end of a lane: packets that are not TCP, through a tunnel.
+/// One end of a lane, which carries the packets of a tunnel that are not TCP.
 #[derive(Debug, Clone, Serialize)]
 pub struct LaneView {
-    /// The listener that it belongs to.
+    /// The listener that owns the lane.
     pub listener: String,
-    /// The path it was dialled by, or the relay that has dialled it.
+    /// The path by which the lane was dialled, or the relay that dialled it.
     pub by: String,
-    /// Whether we have dialled it.
+    /// Whether this relay dialled the lane.
     pub dialled: bool,
-    /// Whether both sides have agreed on it.
+    /// Whether both sides have agreed on the lane.
     pub stands: bool,
     /// Age.
     pub seconds: f64,
@@ -146,9 +146,9 @@ pub struct LaneView {
     pub packets_sent: u64,
     /// Packets from the other side so far.
     pub packets_received: u64,
-    /// Bytes of those that were sent.
+    /// Bytes of sent packets.
     pub bytes_sent: u64,
-    /// Bytes of those that were received.
+    /// Bytes of received packets.
     pub bytes_received: u64,
     /// Packets that went nowhere, in either direction.
     pub packets_dropped: u64,
@@ -156,21 +156,21 @@ pub struct LaneView {
     pub dropped_for: BTreeMap<&'static str, u64>,
 }
 
-/// An interface whose rate sections share.
+/// An interface with a shared rate.
 #[derive(Debug, Clone, Serialize)]
 pub struct InterfaceView {
-    /// Its name.
+    /// The interface's name.
     pub interface: String,
-    /// What is shared, in bits a second, with the headers of all packets.
+    /// The shared rate in bits per second, headers of all packets included.
     pub rate_bits_per_second: u64,
     /// Sections that send now.
     pub sending: usize,
-    /// What each can have for one unit of weight, in bits a second; none while nobody wants that much.
+    /// The rate available per unit of weight, in bits per second; `None` while no section wants that much.
     pub level_bits_per_second: Option<u64>,
     /// Rate sent in the last second, in bits per second, in bits a second.
     pub sent_bits_per_second: u64,
-    /// How alike the rates of those were in the last second that were held back, for their weights (Jain's index: 1 is
-    /// alike); none when there were fewer than two.
+    /// Jain's index of the weighted rates of limited sections over the last second (1 is equal); `None` with fewer than
+    /// two.
     pub fairness: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! What whoever asks for an upgrade has to know of a relay: `/api/upgrade`.
+//! The state of upgrades, for `/api/upgrade`.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -17,14 +17,14 @@ struct LastFailure {
     patience: Duration,
 }
 
-/// Who a relay is, and what became of its upgrades.
+/// The identity of a relay, and the outcome of its upgrades.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UpgradeView {
-    /// Its process.
+    /// The pid of the relay.
     pub pid: u32,
-    /// When that was started, in clock ticks after boot: with it a pid means one process only.
+    /// Start time in clock ticks after boot: together with the pid it identifies one process.
     pub started: Option<u64>,
-    /// The version of its program.
+    /// The version of the program.
     pub version: String,
     /// How many upgrades have failed.
     pub failed: u64,
@@ -35,19 +35,19 @@ pub struct UpgradeView {
 }
 
 impl UpgradeAttempts {
-    /// Notes how long the next one may take.
+    /// Sets the timeout of the next upgrade.
     pub fn set_timeout(&self, patience: Duration) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).patience = patience;
     }
 
-    /// Notes that one came to nothing.
+    /// Records a failed upgrade.
     pub fn record_failure(&self, why: String) {
         let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         failed.count += 1;
         failed.why = Some(why);
     }
 
-    /// All of it.
+    /// The current view.
     #[must_use]
     pub fn view(&self) -> UpgradeView {
         let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);

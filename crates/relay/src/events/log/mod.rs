@@ -309,7 +309,7 @@ fn milliseconds(span: Duration) -> String {
     format!("{:.2}ms", span.as_secs_f64() * 1000.0)
 }
 
-/// What a client chose may hold anything, line breaks and escape sequences among it.
+/// Text chosen by a client may contain line breaks and escape sequences.
 fn quoted(text: &str) -> String {
     format!("{text:?}")
 }

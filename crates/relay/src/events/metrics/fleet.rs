@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use super::declare::{Declare, set_count};
 use crate::status::fleet::FleetView;
 
-/// A fleet as numbers for Prometheus, made when somebody asks.
+/// Metrics of a fleet, updated on each scrape.
 #[derive(Debug, Default)]
 pub struct FleetMetrics {
     members: Gauge,
@@ -19,7 +19,7 @@ pub struct FleetMetrics {
 }
 
 impl FleetMetrics {
-    /// Makes them known.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         for (name, help, gauge) in [
             ("fleet_members", "Relays of the fleet that are known, this one among them", &self.members),

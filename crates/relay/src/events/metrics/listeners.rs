@@ -1,4 +1,4 @@
-//! Who did not get in, or not yet.
+//! Connections that were not admitted, and totals of listeners.
 
 use ekiden_proto::direction::Direction;
 use prometheus_client::metrics::counter::Counter;
@@ -47,7 +47,7 @@ impl Metrics {
         WaitingGuard(waiting)
     }
 
-    /// Counts a connection of a relay that had no place, or lost it to a newer one, before a session used it.
+    /// Counts a relay's connection that found no place, or lost it to a newer one, before a session used it.
     pub fn record_section_evicted(&self, listener: &str) {
         self.admission.evicted.get_or_create(&ByListener { listener: listener.to_owned() }).inc();
     }
@@ -69,7 +69,7 @@ impl Drop for WaitingGuard {
     }
 }
 
-/// Its counters, which are told to whoever asks for the metrics.
+/// Byte counters of one listener.
 #[derive(Debug, Clone, Default)]
 pub struct ListenerTotals {
     /// Toward the client, copied.
@@ -106,7 +106,7 @@ impl ListenerTotals {
         }
     }
 
-    /// That of what waits in a direction.
+    /// The gauge of queued bytes in a direction.
     #[must_use]
     pub fn queued_bytes(&self, direction: Direction) -> &Gauge {
         match direction {

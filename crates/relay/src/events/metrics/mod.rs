@@ -43,35 +43,35 @@ pub use sections::{SampleMoment, SectionMetrics};
 pub struct Metrics {
     registry: Mutex<Registry>,
     sessions: sessions::SessionMetrics,
-    /// What the kernel knows of sections.
+    /// Metrics from `TCP_INFO`.
     pub sections: SectionMetrics,
     paths: paths::PathMetrics,
     admission: listeners::AdmissionMetrics,
     tunnels: tunnels::TunnelMetrics,
-    /// What the rules in the kernel have counted.
+    /// Counters of the kernel rules.
     pub rules: RuleMetrics,
     relay: process::RelayMetrics,
     /// Ready connections to relays; the pools count by themselves.
     pub pools: pools::PoolMetrics,
-    /// What became of traces; the exporter counts by itself.
+    /// Trace exports, counted by the exporter.
     pub traces: traces::TraceMetrics,
     fleet: fleet::FleetMetrics,
     shares: shares::ShareMetrics,
 }
 
-/// What is known only when somebody asks.
+/// Values that are read only for a scrape.
 #[derive(Debug, Default)]
 pub struct ScrapeData {
     /// Each worker by itself.
     pub workers: Vec<WorkerCounts>,
-    /// Shared interfaces.
+    /// The shared interfaces.
     pub interfaces: Vec<InterfaceView>,
-    /// The fleet, where there is one.
+    /// The fleet, if there is one.
     pub fleet: Option<FleetView>,
 }
 
 impl Metrics {
-    /// All at zero.
+    /// All metrics at zero.
     #[must_use]
     pub fn new() -> Self {
         let metrics = Self {

@@ -1,4 +1,4 @@
-//! Which paths were chosen, and how they came out beside what was predicted.
+//! Chosen paths, and their outcome compared with the prediction.
 
 use ekiden_proto::event::{ChoiceRecord, SessionClosed};
 use prometheus_client::metrics::counter::Counter;
@@ -14,7 +14,7 @@ label_sets! {
     ByReason { reason: &'static str }
 }
 
-/// From a quarter of what was predicted to four times as much; in between lie 10 % and 25 %.
+/// From a quarter of the prediction to four times as much, with bounds at 10 % and 25 %.
 const PREDICTION_BUCKETS: [f64; 11] = [0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0];
 
 /// The numbers of choices.

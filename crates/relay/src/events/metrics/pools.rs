@@ -29,10 +29,10 @@ pub struct PoolMetrics {
     seconds: Family<RelayLabel, Histogram, fn() -> Histogram>,
 }
 
-/// Those of one pool.
+/// Metrics of one pool.
 #[derive(Debug)]
 pub struct RelayPoolMetrics {
-    /// Times that one was ready.
+    /// Requests that found a ready connection.
     pub hits: Counter,
     /// Times that none was.
     pub misses: Counter,
@@ -44,7 +44,7 @@ pub struct RelayPoolMetrics {
     pub failed: Counter,
     /// How many are ready now.
     pub ready: Gauge,
-    /// How long making one took.
+    /// Setup time of connections.
     pub seconds: Histogram,
 }
 
@@ -60,7 +60,7 @@ impl PoolMetrics {
         }
     }
 
-    /// Has them told to whoever asks for the metrics.
+    /// Registers the metrics.
     pub fn register(&self, r: &mut Registry) {
         r.declare("ready_connections", "Lookups of ready connections to relays by result", self.taken.clone());
         r.declare("ready_dials", "Connections dialled to relays in advance by result", self.dials.clone());
@@ -68,7 +68,7 @@ impl PoolMetrics {
         r.declare("ready_dial_seconds", "Time from dialling a relay to a ready connection", self.seconds.clone());
     }
 
-    /// Those of the pool of `relay`.
+    /// The metrics of the pool of `relay`.
     #[must_use]
     pub fn for_relay(&self, relay: &str) -> RelayPoolMetrics {
         let relay = relay.to_owned();

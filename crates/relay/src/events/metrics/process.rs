@@ -1,4 +1,4 @@
-//! The relay as a program: which one, since when, its threads and pipes, its configuration.
+//! Metrics of the process: version, start, threads, pipes and configuration.
 
 use std::fs;
 use std::sync::atomic::AtomicU64;
@@ -21,7 +21,7 @@ use crate::pump::PipeCounts;
 pub struct WorkerCounts {
     /// The thread's name.
     pub name: String,
-    /// Its pipes.
+    /// Counts of its pipes.
     pub pipes: PipeCounts,
     /// Its processor time.
     pub busy: Duration,
@@ -62,7 +62,7 @@ impl Default for RelayMetrics {
             pipe_fallbacks: Counter::default(),
             process: ProcessMetrics::default(),
         };
-        // What the relay has started with is in force.
+        // The first configuration is in force.
         itself.reload_taken.set(1);
         // An alarm on a counter that is not there yet would never go off.
         RESULTS.into_iter().for_each(|result| drop(itself.reloads.get_or_create(&ByResult { result })));
@@ -96,7 +96,7 @@ impl RelayMetrics {
         self.reload_taken.set(i64::from(taken));
     }
 
-    /// Shows what is known only when somebody asks.
+    /// Updates values that are read only for a scrape.
     pub(super) fn update(&self, workers: &[WorkerCounts]) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let pipes = || workers.iter().map(|worker| worker.pipes);
@@ -112,12 +112,12 @@ impl RelayMetrics {
 }
 
 impl Metrics {
-    /// Notes how long a reload took, whatever came of it.
+    /// Records the duration of a reload, also of a rejected one.
     pub fn record_reload_duration(&self, span: Duration) {
         self.relay.reload_duration.observe(span.as_secs_f64());
     }
 
-    /// Notes how long something that was ready has waited for its worker.
+    /// Records how long a ready task waited for its worker.
     pub fn record_event_loop_lag(&self, span: Duration) {
         self.relay.event_loop_lag.observe(span.as_secs_f64());
     }
@@ -163,7 +163,7 @@ impl ProcessMetrics {
         r.declare("process_threads", "Threads", self.threads.clone());
     }
 
-    /// Asks the kernel. What it does not say stays as it was.
+    /// Reads kernel values. A failed read keeps the old value.
     pub(super) fn update(&self) {
         set_seconds(&self.cpu_time, clock::process_cpu_time().as_secs_f64());
         let tell = |gauge: &Gauge, number: Option<u64>| {

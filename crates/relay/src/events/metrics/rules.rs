@@ -1,5 +1,4 @@
-//! What the rules in the kernel have counted (nft(8), counters), asked for when somebody asks us, and not too often: it
-//! takes a program.
+//! Counters of the kernel rules (nft(8)), read for a scrape, but not too often: each read runs a program.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -54,7 +53,7 @@ impl RuleMetrics {
         Some(instance)
     }
 
-    /// Asks the kernel, if it is time again. What it cannot say is left out.
+    /// Reads the counters again if they are old. Counters that cannot be read are left out.
     pub async fn refresh(&self) {
         let Some(instance) = self.take_due() else { return };
         let answer = tokio::task::spawn_blocking(move || counters(instance)).await;

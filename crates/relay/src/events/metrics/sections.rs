@@ -1,5 +1,5 @@
-//! What the kernel knows of sections (`TCP_INFO`): of running ones every few seconds while their bytes move, and of each
-//! at its end.
+//! Kernel data of sections (`TCP_INFO`): of running sections every few seconds while bytes move, and of each section at
+//! its end.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ type HistogramFamily = Family<ByMoment, Histogram, fn() -> Histogram>;
 /// When a section was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleMoment {
-    /// While its bytes moved; shares are those of the last seconds.
+    /// While bytes move; shares cover the last seconds.
     Running,
-    /// At the end of its session; shares are those of its whole life.
+    /// At the end of the session; shares cover its whole life.
     End,
 }
 
@@ -50,7 +50,7 @@ pub struct SectionMetrics {
     segments_retransmitted: Family<BySection, Counter>,
 }
 
-/// Shares of segments sent again: CUBIC fills a 50 ms path at 10 Mbit/s up to one in two hundred.
+/// Shares of retransmitted segments: CUBIC fills a 50 ms path at 10 Mbit/s up to one in two hundred.
 fn loss_histogram() -> Histogram {
     Histogram::new([0.0, 0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2])
 }
@@ -65,7 +65,7 @@ fn window_histogram() -> Histogram {
     Histogram::new((1..16).map(|power| f64::from(1 << power)))
 }
 
-/// From 16 KiB to 4 GiB a second, each four times the one before.
+/// From 16 KiB/s to 4 GiB/s, each four times the one before.
 fn rate_histogram() -> Histogram {
     Histogram::new((0..10).map(|power| 16_384.0 * 4_f64.powi(power)))
 }
@@ -115,7 +115,7 @@ impl SectionMetrics {
         }
     }
 
-    /// Notes what a section is like, and what has come since `before`, which was `span` ago.
+    /// Records a sample of a section, with the changes since `before`, which was `span` ago.
     pub fn record_sample(
         &self,
         section: &'static str,

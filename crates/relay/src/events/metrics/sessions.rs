@@ -1,4 +1,4 @@
-//! Sessions: how many, what they carried, how they began and ended.
+//! Sessions: number, bytes, start and end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Shared interfaces as numbers for Prometheus, made when somebody asks.
+//! Metrics of shared interfaces, updated on each scrape.
 
 use std::sync::atomic::AtomicU64;
 
@@ -17,7 +17,7 @@ struct InterfaceLabels {
 
 type InterfaceGauges = Family<InterfaceLabels, Gauge<f64, AtomicU64>>;
 
-/// One number of each interface.
+/// One value per interface.
 #[derive(Debug, Default)]
 pub struct ShareMetrics {
     rate: InterfaceGauges,
@@ -54,14 +54,14 @@ impl ShareMetrics {
         ]
     }
 
-    /// Makes them known.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         for (name, help, numbers) in self.all() {
             registry.declare(name, help, numbers.clone());
         }
     }
 
-    /// Shows these interfaces and no others; what is not known of one is left out.
+    /// Updates the metrics to these interfaces; unknown values are left out.
     pub fn update(&self, interfaces: Vec<InterfaceView>) {
         self.all().iter().for_each(|(_, _, numbers)| numbers.clear());
         for InterfaceView {

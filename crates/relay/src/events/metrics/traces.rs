@@ -1,4 +1,4 @@
-//! What became of traces, as numbers for Prometheus.
+//! Trace exports by result.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -17,7 +17,7 @@ struct ExportLabels {
 pub struct TraceMetrics(Family<ExportLabels, Counter>);
 
 impl TraceMetrics {
-    /// Has them told to whoever asks for the metrics.
+    /// Registers the metrics.
     pub fn register(&self, r: &mut Registry) {
         r.declare("traced_sessions", "Sessions exported to the trace collector by result", self.0.clone());
     }
@@ -26,27 +26,27 @@ impl TraceMetrics {
         self.0.get_or_create(&ExportLabels { result }).inc_by(sessions);
     }
 
-    /// It was told.
+    /// Counts sessions that were exported.
     pub fn record_sent(&self, sessions: u64) {
         self.count("sent", sessions);
     }
 
-    /// Too many waited.
+    /// Counts a session dropped because the queue was full.
     pub fn record_queue_full(&self) {
         self.count("queue_full", 1);
     }
 
-    /// Nobody was there, or answered in time.
+    /// Counts sessions whose collector did not answer.
     pub fn record_unreachable(&self, sessions: u64) {
         self.count("unreachable", sessions);
     }
 
-    /// It would not take them.
+    /// Counts sessions that the collector refused.
     pub fn record_refused(&self, sessions: u64) {
         self.count("refused", sessions);
     }
 
-    /// What was counted of this result.
+    /// The counter of one result.
     #[cfg(test)]
     pub fn get(&self, result: &'static str) -> u64 {
         self.0.get_or_create(&ExportLabels { result }).get()

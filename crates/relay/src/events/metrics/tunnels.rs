@@ -46,7 +46,7 @@ impl TunnelMetrics {
 }
 
 impl Metrics {
-    /// The packet counters of a listener, for its lanes to count into as they go.
+    /// The packet counters of a listener, shared by its lanes.
     #[must_use]
     pub fn packet_counters(&self, listener: &str) -> Arc<PacketCounters> {
         let mut crossings = self.tunnels.counters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,24 +66,24 @@ impl Metrics {
 pub enum DropReason {
     /// Too many wait for the lane already.
     Full,
-    /// It has waited too long.
+    /// The packet has waited too long.
     Late,
-    /// There is no lane to where it wants to go.
+    /// There is no lane to the destination.
     NoLane,
-    /// The rules forbid its destination, or no router may pass it on, or it is TCP.
+    /// The rules forbid the destination, routers may not forward the packet, or it is TCP.
     Denied,
-    /// It is no packet, or one that is longer than a record can be.
+    /// The packet is malformed, or longer than a record.
     Malformed,
-    /// No tunnel leads to its source.
+    /// No tunnel leads to the source.
     Spoofed,
     /// The relay that sent the packet may not send from its source address.
     WrongPeer,
-    /// This host has no room for it, or the interface is down.
+    /// This host is out of memory, or the interface is down.
     NotTaken,
 }
 
 impl DropReason {
-    /// All of them, each at the place of its number.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::Full,
         Self::Late,
@@ -95,7 +95,7 @@ impl DropReason {
         Self::NotTaken,
     ];
 
-    /// Its word in metrics.
+    /// The value of the metric's label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -117,11 +117,11 @@ pub struct PacketCounters {
     pub down: DirectionCounters,
     /// Toward the server.
     pub up: DirectionCounters,
-    /// Those that went nowhere, in the order of [`DropReason::ALL`].
+    /// Dropped packets, in the order of [`DropReason::ALL`].
     dropped: [Counter; DropReason::ALL.len()],
 }
 
-/// Those of a direction.
+/// Counters of one direction.
 #[derive(Debug, Default, Clone)]
 pub struct DirectionCounters {
     /// Packets.

@@ -21,7 +21,7 @@ use super::ExportSettings;
 use super::otlp::rejected_spans;
 use crate::config::Collector;
 
-/// How long one batch may take; OpenTelemetry's own default.
+/// Timeout of one batch, which is OpenTelemetry's default.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Most of an answer that is read, in bytes.
@@ -30,10 +30,10 @@ const MAX_RESPONSE: usize = 64 * 1024;
 /// Why a batch was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// Nobody is there, or says nothing that could be understood.
+    /// The collector did not answer, or not intelligibly.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
-    /// It says no.
+    /// The collector rejected the batch.
     #[error("answers {0}")]
     Rejected(hyper::StatusCode),
 }
@@ -53,20 +53,20 @@ impl From<hyper::Error> for ExportError {
 /// The way to the collector.
 pub struct CollectorConnection {
     settings: Arc<ExportSettings>,
-    /// The one that was used last.
+    /// The connection of the last batch.
     idle: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl CollectorConnection {
-    /// Connects when it is used.
+    /// A connection that is opened on demand.
     pub fn new(settings: Arc<ExportSettings>) -> Self {
         Self { settings, idle: None }
     }
 
-    /// Sends a batch, and says how many spans of it were not taken.
+    /// Sends a batch and returns the number of rejected spans.
     ///
     /// # Errors
-    /// Nothing of it was taken, as far as is known.
+    /// No span was accepted, as far as known.
     pub async fn post(&mut self, body: Vec<u8>) -> Result<u64, ExportError> {
         match timeout(EXPORT_TIMEOUT, self.exchange(body.into())).await {
             Ok(done) => done,
@@ -82,7 +82,7 @@ impl CollectorConnection {
         let status = response.status();
         let answer = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
         if answer.is_err() {
-            // What is left of it would be taken for the next answer.
+            // The rest would be read as the next response.
             self.idle = None;
         }
         if !status.is_success() {
@@ -99,7 +99,7 @@ impl CollectorConnection {
             self.idle = Some(kept);
             return Ok(response);
         }
-        // The collector may close what is idle at any time.
+        // The collector may close an idle connection at any time.
         let (mut fresh, driving) = handshake(TokioIo::new(self.connect().await?)).await?;
         tokio::spawn(driving);
         let response = fresh.send_request(self.request(body)?).await?;

@@ -1,5 +1,5 @@
-//! Tells a collector of sessions, many at a time. What it does not take is dropped: it would be wanted by nobody when it
-//! came at last, and what waits must have a bound.
+//! Exports sessions to a collector in batches. Rejected sessions are dropped: late exports are worthless, and the queue
+//! must have a bound.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,7 +22,7 @@ const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// The first pause after a failure, and the longest.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Who tells.
+/// Exports closed sessions.
 pub struct Exporter {
     settings: Arc<ExportSettings>,
     metrics: TraceMetrics,
@@ -65,7 +65,7 @@ impl Exporter {
         let answer = connection.post(body).await;
         match &answer {
             Ok(rejected) => {
-                // It counts spans; a session with one that was not taken is not whole.
+                // The collector counts spans; a session with any rejected span counts as refused.
                 let refused = (*rejected).min(sessions);
                 self.metrics.record_sent(sessions - refused);
                 self.metrics.record_refused(refused);
@@ -76,7 +76,7 @@ impl Exporter {
         answer.map(drop)
     }
 
-    /// Once for each time that it is away.
+    /// Warns once per outage.
     fn warn(&self, trouble: &ExportError) {
         let Some(events) = self.events.upgrade() else { return };
         let address = &self.settings.traces.collector.address;

@@ -15,21 +15,21 @@ use crate::config::SampleRatio;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanId([u8; 8]);
 
-/// The spans of one session in one relay.
+/// The span ids of one session in one relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionSpanIds {
-    /// All of it.
+    /// The whole session.
     pub session: SpanId,
     /// Up to the client's request.
     pub ingress: SpanId,
     /// Until the path stands.
     pub dial: SpanId,
-    /// Until the end.
+    /// From the first byte to the end.
     pub transfer: SpanId,
 }
 
 impl SessionSpanIds {
-    /// Those in the relay that calls others with `key`.
+    /// The ids in the relay that calls others with `key`.
     #[must_use]
     pub fn derive(trace: TraceId, key: &PublicKey) -> Self {
         let digest = Sha256::new().chain_update(trace.0).chain_update(key.0).finalize();
@@ -45,8 +45,8 @@ impl fmt::Display for SpanId {
 }
 
 impl SampleRatio {
-    /// Whether a trace is in it. It is the last seven bytes of the name that have to be random (W3C Trace Context, Level 2,
-    /// "Random Trace ID Flag"), so all who go by these tell of the same traces.
+    /// Whether a trace is sampled. The last seven bytes of a trace id are random (W3C Trace Context, Level 2, "Random
+    /// Trace ID Flag"), so all relays that use them sample the same traces.
     #[must_use]
     pub fn is_sampled(self, trace: TraceId) -> bool {
         const BITS: u32 = 56;

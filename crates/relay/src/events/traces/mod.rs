@@ -33,17 +33,17 @@ const MAX_QUEUED: usize = 4096;
 /// How long is tried to tell of the last ones when the relay ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The way to the thread, where there is one.
+/// A handle to the exporter, which may not run.
 pub struct TraceHandle {
     metrics: TraceMetrics,
     exporter: RwLock<Option<ExportThread>>,
 }
 
-/// What to tell, and how to get there.
+/// The settings of the exporter.
 #[derive(Debug, Clone, PartialEq)]
 struct ExportSettings {
     traces: config::TracesConfig,
-    /// The mark of our packets, where rules look for it: what we send is not to be caught by ourselves.
+    /// The mark of the relay's own packets, so that its rules do not catch the export.
     mark: Option<u32>,
 }
 
@@ -51,7 +51,7 @@ struct ExportSettings {
 #[derive(Debug)]
 struct EndedSession {
     trace: TraceId,
-    /// The relay that had sent it.
+    /// The relay that opened the session.
     sender: Option<PublicKey>,
     closed: Box<SessionClosed>,
     ended_at: SystemTime,
@@ -66,7 +66,7 @@ struct ExportThread {
 }
 
 impl TraceHandle {
-    /// Nobody is told yet.
+    /// A handle without an exporter.
     #[must_use]
     pub fn new(metrics: TraceMetrics) -> Self {
         Self { metrics, exporter: RwLock::default() }
@@ -83,7 +83,7 @@ impl TraceHandle {
         if telling.as_ref().map(|telling| &*telling.settings) == wanted.as_ref() {
             return Ok(());
         }
-        // One that was there before tells what it has, and ends by itself.
+        // The exporter before exports its queue and ends by itself.
         *telling = match wanted {
             Some(settings) => Some(ExportThread::start(settings, self.metrics.clone(), Arc::downgrade(events))?),
             None => None,
@@ -91,7 +91,7 @@ impl TraceHandle {
         Ok(())
     }
 
-    /// Has it told that a session has ended, if that is among those that are told.
+    /// Queues a closed session for export, if its trace is sampled.
     pub fn on_session_closed(&self, closed: Box<SessionClosed>, sender: Option<PublicKey>) {
         let telling = self.exporter.read().unwrap_or_else(PoisonError::into_inner);
         let Some(telling) = &*telling else { return };
@@ -105,12 +105,12 @@ impl TraceHandle {
         }
     }
 
-    /// Tells of those that wait, as far as that is quickly done, and of none after that.
+    /// Exports the queue within a short time, and ends the exporter.
     pub fn close(&self) {
         let telling = self.exporter.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ExportThread { queue: ended, shutdown: closing, thread, .. }) = telling {
             drop((ended, closing));
-            // One that panicked has ended as well.
+            // A thread that has panicked has ended, too.
             let _ = thread.join();
         }
     }
@@ -136,7 +136,7 @@ impl ExportThread {
 
 /// Completes some time after the end was asked for.
 async fn flush_deadline(mut closing: watch::Receiver<()>) {
-    // The sender is never used: the change is that it is gone.
+    // The sender sends nothing: its drop is the signal.
     let _ = closing.changed().await;
     sleep(FLUSH_TIMEOUT).await;
 }

@@ -4,14 +4,14 @@
 use serde::Serialize;
 use serde_json::Value as Json;
 
-/// What kind of work a span is (opentelemetry.proto.trace.v1, `Span.SpanKind`).
+/// The kind of a span (opentelemetry.proto.trace.v1, `Span.SpanKind`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Our own.
+    /// Work inside this relay.
     Internal,
-    /// For somebody who has asked.
+    /// Work on request of a client.
     Server,
-    /// Asking somebody else.
+    /// A request to another process.
     Client,
 }
 
@@ -29,7 +29,7 @@ pub enum AttributeValue {
     Double(f64),
 }
 
-/// A name and what it is.
+/// A key with its value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Attribute {
     key: &'static str,
@@ -37,23 +37,23 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// A text.
+    /// A text attribute.
     pub fn text(key: &'static str, value: impl ToString) -> Self {
         Self { key, value: AttributeValue::Text(value.to_string()) }
     }
 
-    /// A whole number.
+    /// An integer attribute.
     pub fn number(key: &'static str, value: impl Into<u64>) -> Self {
         Self { key, value: AttributeValue::Integer(value.into().to_string()) }
     }
 
-    /// A time.
+    /// A duration in seconds.
     pub fn seconds(key: &'static str, value: std::time::Duration) -> Self {
         Self { key, value: AttributeValue::Double(value.as_secs_f64()) }
     }
 }
 
-/// A piece of work and when it was done. Times are nanoseconds since 1970.
+/// A span with its times in nanoseconds of Unix time.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Span {
@@ -87,7 +87,7 @@ struct SpanStatus {
 }
 
 impl Span {
-    /// One that began and ended then, in a trace, under a parent where there is one.
+    /// A span of a trace, with a parent if there is one.
     pub fn new(
         name: &'static str,
         kind: SpanKind,
@@ -112,21 +112,21 @@ impl Span {
         }
     }
 
-    /// More on it.
+    /// Adds attributes to the span.
     #[must_use]
     pub fn with_attributes(mut self, attributes: impl IntoIterator<Item = Attribute>) -> Self {
         self.attributes.extend(attributes);
         self
     }
 
-    /// Something that happened during it.
+    /// Adds an event to the span.
     #[must_use]
     pub fn with_event(mut self, name: &'static str, at: u64, attributes: Vec<Attribute>) -> Self {
         self.events.push(SpanEvent { time_unix_nano: at.to_string(), name, attributes });
         self
     }
 
-    /// It came to nothing.
+    /// Marks the span as failed.
     #[must_use]
     pub fn with_error(mut self, message: String) -> Self {
         const STATUS_CODE_ERROR: u8 = 2;
@@ -177,7 +177,7 @@ pub fn export_request(name: &str, spans: &[Span]) -> serde_json::Result<Vec<u8>>
     })
 }
 
-/// How many spans the collector has not taken, by its answer (`ExportTracePartialSuccess`).
+/// Number of spans that the collector rejected, by its answer (`ExportTracePartialSuccess`).
 #[must_use]
 pub fn rejected_spans(answer: &[u8]) -> u64 {
     let answer: Json = serde_json::from_slice(answer).unwrap_or_default();

@@ -11,10 +11,10 @@ use super::ids::SessionSpanIds;
 use super::otlp::{Attribute, Span, SpanKind};
 use crate::config::TracesConfig;
 
-/// When it was what, in nanoseconds since 1970.
+/// Times of a session's phases, in nanoseconds of Unix time.
 struct SpanTimes {
     started: u64,
-    /// None where the client never said what it wants.
+    /// `None` if the client sent no complete request.
     requested: Option<u64>,
     /// None where no path stood.
     connected: Option<u64>,
@@ -45,7 +45,7 @@ fn nanoseconds(since_epoch: Duration) -> u64 {
     u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// All spans of it: the session, and in it ingress, dial and transfer, as far as it came.
+/// All spans of a session: the session itself, and its ingress, dial and transfer.
 pub fn session_spans(ended: &EndedSession, traces: &TracesConfig) -> Vec<Span> {
     let EndedSession { trace, sender, closed, ended_at: at } = ended;
     let (ids, times) = (SessionSpanIds::derive(*trace, &traces.key), SpanTimes::from_closed(closed, *at));
@@ -97,7 +97,7 @@ fn session_span(span: Span, closed: &SessionClosed, client_address: bool) -> Spa
     if is_failure(closed.end) { failed_span(span, closed) } else { span }
 }
 
-/// What to look into; the others are ends that somebody wanted, or that nobody did anything about.
+/// Ends worth an investigation; other ends were intended or expected.
 fn is_failure(end: EndReason) -> bool {
     !matches!(
         end,
@@ -111,7 +111,7 @@ fn failed_span(span: Span, closed: &SessionClosed) -> Span {
     span.with_attributes([Attribute::text("error.type", word)]).with_error(message)
 }
 
-/// Each relay on the way says how long it took from OPEN to its answer.
+/// Each relay reports its time from OPEN to its answer.
 fn dial_span(span: Span, closed: &SessionClosed, asked: u64) -> Span {
     let mut more = vec![Attribute::text("ekiden.path", &closed.path)];
     if let Some(server) = closed.server {
@@ -141,7 +141,7 @@ fn transfer_span(span: Span, closed: &SessionClosed, first_byte: Option<u64>) ->
     }
 }
 
-/// Round-trip time, the smallest one, segments sent and segments sent again.
+/// Round-trip time, minimum round-trip time, segments sent and retransmitted.
 const DOWN_ATTRIBUTES: [&str; 4] =
     ["ekiden.down.rtt_seconds", "ekiden.down.min_rtt_seconds", "ekiden.down.segments_out", "ekiden.down.retransmitted"];
 const UP_ATTRIBUTES: [&str; 4] =

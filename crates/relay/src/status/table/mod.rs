@@ -103,7 +103,7 @@ fn tuning_rows(sessions: &Value) -> Vec<[String; 10]> {
     rows
 }
 
-/// What stands in the way: options that the kernel lacks, and a route that wins over the socket.
+/// Settings that are not in force: options that the kernel lacks, and routes that override the socket.
 fn not_in_force(tuning: &Value) -> String {
     let route = &tuning["route_rto_min_seconds"];
     let route = (!route.is_null()).then(|| format!("the route has rto_min {}", format_milliseconds(route)));
@@ -114,7 +114,7 @@ fn not_in_force(tuning: &Value) -> String {
 
 const FLEET_HEADINGS: [&str; 5] = ["FLEET", "RELAYS", "DRAINING", "MISSING", "ETCD"];
 
-/// The fleet, where there is one; `ekiden fleet list` says more.
+/// The fleet, if there is one; `ekiden fleet list` shows more.
 fn fleet_rows(fleet: &Value) -> Vec<[String; 5]> {
     let mut rows = vec![FLEET_HEADINGS.map(str::to_owned)];
     if !fleet.is_null() {
@@ -133,7 +133,7 @@ fn fleet_rows(fleet: &Value) -> Vec<[String; 5]> {
 
 const CONGESTION_HEADINGS: [&str; 4] = ["ASKED FOR", "IN USE", "FROM", "WHY"];
 
-/// What became of the congestion controls that profiles ask for.
+/// The state of the congestion controls that profiles ask for.
 fn congestion_rows(all: &Value) -> Vec<[String; 4]> {
     let mut rows = vec![CONGESTION_HEADINGS.map(str::to_owned)];
     for one in all.as_array().into_iter().flatten() {
@@ -142,7 +142,7 @@ fn congestion_rows(all: &Value) -> Vec<[String; 4]> {
     rows
 }
 
-/// A table under another, where it has any rows.
+/// Appends a table if it has rows.
 fn append_table<const N: usize>(out: &mut String, rows: &[[String; N]]) {
     if rows.len() > 1 {
         out.push('\n');
