@@ -1,13 +1,13 @@
-//! Why a client did not get where it wanted: one list, so that a SOCKS code, an HTTP status, a log line and a metric
-//! label can never tell different stories.
+//! Causes of failed dials: one list for SOCKS codes, HTTP statuses, log lines and metric labels, so that they cannot
+//! disagree.
 
 use std::fmt;
 
-/// The true cause of a failed dial, as far as anyone on the path knows it. The numbers are those of the section protocol:
-/// they never change, and a number that was once given away is not given again.
+/// The true cause of a failed dial, as far as any relay on the path knows it. The numbers belong to the section
+/// protocol: they never change and are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
-    /// The target answered with RST: nobody listens on that port.
+    /// The target answered with RST: no process listens on the port.
     Refused = 1,
     /// No route, or an ICMP message said that the host or network cannot be reached.
     Unreachable = 2,
@@ -21,17 +21,17 @@ pub enum Cause {
     Denied = 6,
     /// A next hop refused our credentials or forbade the target.
     DeniedByHop = 7,
-    /// A next hop does not speak the protocol it was configured with.
+    /// A next hop does not speak its configured protocol.
     HopProtocol = 8,
-    /// A next hop could not do it and did not say why.
+    /// A next hop failed without a reason.
     HopFailed = 9,
-    /// The connection was made and reset before it could be used.
+    /// The connection was reset before its first use.
     Reset = 10,
-    /// The server answered, and not in the protocol it was asked in.
+    /// The server answered in another protocol.
     BadAnswer = 11,
     /// This relay is out of descriptors, ports or memory.
     Exhausted = 12,
-    /// The path leads back to a relay that it has passed, or through too many.
+    /// The path returns to a relay that it has passed, or has too many relays.
     Loop = 13,
 }
 
@@ -53,7 +53,7 @@ impl Cause {
         Self::Loop,
     ];
 
-    /// The number that stands for it in an answer of the section protocol; never 0, which is success.
+    /// The number of the cause in the section protocol; never 0, which means success.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
@@ -148,7 +148,7 @@ impl Cause {
         }
     }
 
-    /// One sentence for the person who sees the error page.
+    /// A sentence for error pages.
     #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {

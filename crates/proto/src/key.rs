@@ -1,4 +1,4 @@
-//! The keys of relays: Curve25519 key pairs, written in base64 like WireGuard's. A peer *is* its public key.
+//! The keys of relays: Curve25519 key pairs in base64, as in WireGuard. A peer *is* its public key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,11 +14,11 @@ use zeroize::Zeroizing;
 /// Bytes of a key.
 pub const KEY_LENGTH: usize = 32;
 
-/// Who a relay is.
+/// The public key of a relay, which identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey(pub [u8; KEY_LENGTH]);
 
-/// What proves it. Never printed; wiped when it is dropped.
+/// A private key. Never printed; zeroized on drop.
 #[derive(Clone)]
 pub struct PrivateKey(Zeroizing<[u8; KEY_LENGTH]>);
 
@@ -28,10 +28,10 @@ pub struct PrivateKey(Zeroizing<[u8; KEY_LENGTH]>);
 pub struct KeyError;
 
 impl PrivateKey {
-    /// A new one, from the system's randomness.
+    /// Generates a key.
     ///
     /// # Panics
-    /// The system has no randomness: nothing that needs a key could be trusted then.
+    /// The system has no randomness.
     #[must_use]
     pub fn generate() -> Self {
         let mut curve = curve();
@@ -40,10 +40,10 @@ impl PrivateKey {
         Self(Zeroizing::new(to_array(curve.privkey())))
     }
 
-    /// Reads the private key in the text of a key file: what `ekiden keygen` prints, or the key alone.
+    /// Parses a key file: the output of `ekiden keygen`, or a key alone.
     ///
     /// # Errors
-    /// There is none in it, or more than one, or a public key that is not its other half.
+    /// The text has no private key, several, or a public key that does not match.
     pub fn from_file(text: &str) -> Result<Self, KeyError> {
         let mut private = None;
         let mut public = None;
@@ -65,7 +65,7 @@ impl PrivateKey {
         }
     }
 
-    /// Its other half.
+    /// The public half of the key.
     #[must_use]
     pub fn public_key(&self) -> PublicKey {
         let mut curve = curve();
@@ -73,20 +73,20 @@ impl PrivateKey {
         PublicKey(to_array(curve.pubkey()))
     }
 
-    /// The key as a key file holds it.
+    /// The key in base64, as in a key file.
     #[must_use]
     pub fn to_base64(&self) -> Zeroizing<String> {
         Zeroizing::new(STANDARD.encode(self.as_bytes()))
     }
 
-    /// The bytes.
+    /// The raw bytes of the key.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; KEY_LENGTH] {
         &self.0
     }
 }
 
-/// X25519 (RFC 7748), as the handshake has it.
+/// X25519 (RFC 7748), as used by the handshake.
 fn curve() -> Box<dyn Dh> {
     DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("invariant: snow was built with this curve")
 }
@@ -95,7 +95,7 @@ fn to_array(key: &[u8]) -> [u8; KEY_LENGTH] {
     key.try_into().expect("invariant: keys of this curve are 32 bytes long")
 }
 
-/// Exactly one key, in the one way to write it.
+/// Decodes exactly one key in canonical base64.
 fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LENGTH]>, KeyError> {
     // The decoder wants room for whole groups of three bytes.
     let mut bytes = Zeroizing::new([0; KEY_LENGTH.next_multiple_of(3)]);
@@ -112,8 +112,8 @@ impl FromStr for PublicKey {
 }
 
 impl PublicKey {
-    /// Whether it takes a private key to be this one. With a point of small order, 32 zeros among them, every exchange
-    /// gives zeros (RFC 7748, 6.1): a placeholder in a list of peers would let everybody in.
+    /// Whether only the owner of the private key can use this key. With a point of small order, such as 32 zeros, every
+    /// exchange yields zeros (RFC 7748, 6.1): a placeholder in a list of peers would admit every client.
     fn is_contributory(&self) -> bool {
         let mut curve = curve();
         curve.set(&[1; KEY_LENGTH]);

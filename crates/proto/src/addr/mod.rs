@@ -36,7 +36,7 @@ pub enum Host {
 /// Where a client wants to go: host and port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Name or address.
+    /// The host, as a name or an address.
     pub host: Host,
     /// TCP port; never 0.
     pub port: u16,
@@ -57,10 +57,10 @@ pub enum AddrError {
 }
 
 impl Host {
-    /// Reads a name or an address, IPv6 with or without brackets.
+    /// Parses a name or an address, IPv6 with or without brackets.
     ///
     /// # Errors
-    /// [`AddrError::Host`] when it is neither.
+    /// [`AddrError::Host`] for other text.
     pub fn parse(text: &str) -> Result<Self, AddrError> {
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
         if let Some(v6) = bare {

@@ -48,13 +48,13 @@ impl Network {
         self.covers(other) || other.covers(self)
     }
 
-    /// Its first address.
+    /// The first address of the network.
     #[must_use]
     pub const fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How many leading bits its addresses have in common.
+    /// Length of the prefix in bits.
     #[must_use]
     pub const fn prefix_len(&self) -> u8 {
         self.prefix
@@ -71,8 +71,8 @@ fn masked_v6(ip: Ipv6Addr, prefix: u8) -> Ipv6Addr {
     Ipv6Addr::from_bits(ip.to_bits() & mask)
 }
 
-/// The part of a client's address that it cannot choose: all of an IPv4 address, and the first 64 bits of an IPv6 address,
-/// whose other bits the host sets itself (RFC 4291, 2.5.1). Counts and bounds for strangers go by this part.
+/// The part of an address that its owner cannot choose: a whole IPv4 address, and the first 64 bits of an IPv6 address,
+/// whose other bits the host sets itself (RFC 4291, 2.5.1). Limits for unknown clients count by this part.
 #[must_use]
 pub fn source_prefix(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
@@ -81,7 +81,7 @@ pub fn source_prefix(client: IpAddr) -> IpAddr {
     }
 }
 
-/// The network of one address.
+/// The network of a single address.
 impl From<IpAddr> for Network {
     fn from(address: IpAddr) -> Self {
         Self { address, prefix: if address.is_ipv4() { 32 } else { 128 } }

@@ -110,7 +110,7 @@ fn is_private_v4(ip: Ipv4Addr) -> bool {
         || a >= 224
 }
 
-/// By the address itself, whatever IPv4 address it contains.
+/// Checks the address itself, regardless of an embedded IPv4 address.
 fn is_private_v6(ip: Ipv6Addr) -> bool {
     let [a, b, c, ..] = ip.segments();
     // RFC 8215.

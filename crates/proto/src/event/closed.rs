@@ -1,4 +1,4 @@
-//! The end of a session: how it ended, and everything that is known of it by then.
+//! The end of a session: the reason, and all figures of the session.
 
 use std::time::Duration;
 
@@ -18,30 +18,30 @@ pub enum EndReason {
     Finished,
     /// The client reset its section.
     ResetByClient,
-    /// The server, or the next hop, reset its section.
+    /// The server or the next hop reset its section.
     ResetByServer,
     /// The client's section died in another way: keep-alive or user timeout, route gone.
     ClientLost,
     /// The server's section died in another way.
     ServerLost,
-    /// A record of an encrypted section did not open: somebody has changed, left out, repeated or moved one. The direction
-    /// is that of its bytes.
+    /// A record of an encrypted section was altered, dropped, repeated or reordered. The direction is that of its
+    /// bytes.
     Altered(Direction),
     /// Nothing moved for the idle time.
     Idle,
-    /// One side had closed, and the other said nothing for the half-close time.
+    /// One side had closed, and the other was silent for the half-close timeout.
     HalfCloseIdle,
-    /// The client did not finish its handshake in time.
+    /// The client did not complete its handshake in time.
     HandshakeTimeout,
-    /// The client spoke no protocol of this listener, or spoke it wrongly.
+    /// The client spoke no protocol of the listener, or violated it.
     BadHandshake(&'static str),
-    /// The client left before it said where it wanted to go.
+    /// The client disconnected before its request was complete.
     LeftEarly,
     /// Wrong or missing credentials.
     Unauthenticated,
     /// Too many other passwords had to be checked first.
     Overloaded,
-    /// One client had too many sessions.
+    /// The client had too many sessions.
     ClientLimit,
     /// The target could not be reached.
     ConnectFailed(Cause),
@@ -89,7 +89,7 @@ impl EndReason {
     }
 }
 
-/// What the kernel knows of a section (`TCP_INFO`).
+/// Kernel data of a section (`TCP_INFO`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct SectionInfo {
     /// Smoothed round-trip time.
@@ -98,9 +98,9 @@ pub struct SectionInfo {
     /// Smallest round-trip time seen.
     #[serde(rename = "min_rtt_seconds", serialize_with = "seconds")]
     pub min_rtt: Duration,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmitted: u32,
-    /// Segments sent, those sent again included.
+    /// Sent segments, retransmissions included.
     pub segments_out: u32,
     /// Delivery rate of the newest sample, in bytes per second.
     pub delivery_rate: u64,
@@ -117,21 +117,21 @@ pub struct SectionInfo {
     pub sndbuf_limited: Duration,
 }
 
-/// Why a session took the path that it took, what was predicted, and what came.
+/// The reason for a path, the prediction and the outcome.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChoiceRecord {
     /// A word: `unmeasured`, `only`, `best`, `kept`, `explores` or `retreats`.
     pub reason: &'static str,
-    /// The same in words, with the figures and what was tried before.
+    /// The reason in words, with figures and the paths tried before.
     pub why: String,
-    /// What it was taken to carry.
+    /// The expected size of the transfer.
     pub likely_bytes: u64,
     /// And where: `down` or `up`.
     pub likely_direction: &'static str,
-    /// From the client's wish to the last byte that counts; for what it has carried, once that is known.
+    /// Predicted time from the request to the last byte; for the actual size, once that is known.
     #[serde(rename = "predicted_seconds", serialize_with = "optional_seconds")]
     pub predicted: Option<Duration>,
-    /// What came.
+    /// Measured time from the request to the last byte.
     #[serde(rename = "took_seconds", serialize_with = "optional_seconds")]
     pub took: Option<Duration>,
 }
@@ -139,35 +139,35 @@ pub struct ChoiceRecord {
 /// The closing event of a session: its access-log line.
 #[derive(Debug, Clone, Serialize)]
 pub struct SessionClosed {
-    /// Number of the session, unique in one run of the relay.
+    /// Number of the session, unique in one process.
     pub session: u64,
-    /// The listener it came in by.
+    /// The listener that accepted it.
     pub listener: String,
-    /// Who connected; none where the log leaves it out.
+    /// The client's address; `None` if the log omits addresses.
     pub client: Option<ClientAddr>,
-    /// The user name, where the listener asks for one.
+    /// The user name, if the listener asks for one.
     pub user: Option<String>,
-    /// The relay that has sent it, by its name or its key.
+    /// The relay that opened it, by name or key.
     pub peer: Option<String>,
-    /// Its name on all relays it went through.
+    /// The trace id, which all relays on the path share.
     pub trace: Option<TraceId>,
-    /// Where the client wanted to go; the last one, for HTTP requests.
+    /// The target; for HTTP, that of the last request.
     pub target: Option<Target>,
-    /// What was dialled for it: the target itself, or the next hop.
+    /// The dialled address: the target or the next hop.
     pub server: Option<ServerAddr>,
     /// Names of the hops, or `direct`.
     pub path: String,
-    /// Why that path, where the relay has chosen it.
+    /// The reason for the path, if the selector has chosen it.
     pub chosen: Option<Box<ChoiceRecord>>,
-    /// How it ended.
+    /// The reason for the end.
     #[serde(serialize_with = "end_word")]
     pub end: EndReason,
-    /// More on the end: what was wrong with a handshake, or which hop failed.
+    /// Details of the end: the error of a handshake, or the failed hop.
     pub detail: Option<String>,
     /// From accept to the end.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub duration: Duration,
-    /// From accept to the client's request; the first one, for HTTP.
+    /// Time from accept to the client's first request.
     #[serde(rename = "handshake_seconds", serialize_with = "optional_seconds")]
     pub handshake: Option<Duration>,
     /// From the client's request to the first byte for the client.
@@ -176,7 +176,7 @@ pub struct SessionClosed {
     /// From the client's request to the server's section being ready.
     #[serde(rename = "connect_seconds", serialize_with = "optional_seconds")]
     pub connect: Option<Duration>,
-    /// From OPEN to answer at each relay behind this one, the nearest first.
+    /// Time from OPEN to the answer at each further relay, the nearest first.
     #[serde(rename = "hops_seconds", serialize_with = "all_seconds")]
     pub hops: Vec<Duration>,
     /// Bytes toward the server.
@@ -189,14 +189,14 @@ pub struct SessionClosed {
     pub down: Option<SectionInfo>,
     /// The server's section.
     pub up: Option<SectionInfo>,
-    /// What kept it from going faster, in the direction in which most went.
+    /// The limit in the direction with more bytes.
     pub limited: Option<LimitingFactor>,
     /// Why that, in plain words with figures.
     pub limited_why: Option<String>,
 }
 
 impl SessionClosed {
-    /// A session of which nothing is known but who came and where.
+    /// A record with a client and a listener only.
     #[must_use]
     pub fn new(session: u64, listener: String, client: ClientAddr) -> Self {
         Self {

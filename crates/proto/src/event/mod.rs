@@ -1,5 +1,5 @@
-//! Everything a relay has to tell. The log, the metrics, `ekiden status` and the tests all read these events, so they
-//! cannot disagree. Every session ends in exactly one [`Event::Closed`].
+//! The events of a relay. The log, the metrics, `ekiden status` and the tests read the same events, so they cannot
+//! disagree. Every session ends in exactly one [`Event::Closed`].
 
 mod closed;
 
@@ -33,10 +33,10 @@ pub enum Event {
         place: String,
         /// The profile's name.
         profile: String,
-        /// Setting by setting.
+        /// The settings with their outcomes.
         settings: Vec<AppliedSetting>,
     },
-    /// A congestion control that a profile asks for came from outside the kernel, or another one is in its place.
+    /// A congestion control of a profile was loaded by ekiden, or replaced by another one.
     Congestion(CongestionStatus),
     /// One request through the HTTP forward proxy was answered.
     Request(Box<RequestCompleted>),
@@ -68,46 +68,46 @@ pub enum Event {
         /// Why they were not.
         reason: &'static str,
     },
-    /// A next hop cannot be used; it is tried again in growing pauses.
+    /// A next hop is unreachable; it is tried again with growing delays.
     RelayDown {
-        /// Its name.
+        /// The hop's name.
         relay: String,
-        /// Why.
+        /// The cause of the failure.
         cause: Cause,
-        /// More, in words.
+        /// Details in words.
         detail: Option<String>,
     },
-    /// It can be used again.
+    /// A next hop is reachable again.
     RelayUp {
-        /// Its name.
+        /// The hop's name.
         relay: String,
-        /// For how long it could not.
+        /// Length of the outage.
         #[serde(rename = "seconds", serialize_with = "seconds")]
         duration: Duration,
     },
     /// Relays of the fleet have come, begun to drain, or gone.
     FleetChanged {
-        /// How many relays take sessions now, those of the file among them.
+        /// Number of relays that accept sessions, those of the file included.
         relays: usize,
-        /// Who has come, or come back.
+        /// Relays that joined or returned.
         joined: Vec<String>,
-        /// Who takes no new sessions any more.
+        /// Relays that accept no further sessions.
         draining: Vec<String>,
-        /// Who is gone.
+        /// Relays that left.
         left: Vec<String>,
     },
     /// No server of etcd answers; the last known fleet stays.
     EtcdDown {
         /// The server that was asked last.
         server: String,
-        /// Why.
+        /// The error of etcd.
         detail: String,
         /// How many relays are known.
         known: usize,
     },
     /// Etcd answers again.
     EtcdUp {
-        /// Which server of it.
+        /// The server that answers.
         server: String,
         /// For how long none did.
         #[serde(rename = "seconds", serialize_with = "seconds")]
@@ -115,15 +115,15 @@ pub enum Event {
     },
     /// Sessions to a network of targets take another path from now on.
     PathChanged {
-        /// The network; none where the log leaves it out.
+        /// The network; `None` if the log omits networks.
         prefix: Option<Prefix>,
         /// The size of the sessions that this is about, in bytes.
         likely_bytes: u64,
         /// Where most of these go: `down` or `up`.
         likely_direction: &'static str,
-        /// The path before.
+        /// The former path.
         from: String,
-        /// The path now.
+        /// The new path.
         to: String,
         /// Why, with the figures.
         why: String,
@@ -133,21 +133,21 @@ pub enum Event {
         /// How many listeners there are now.
         listeners: usize,
     },
-    /// A new configuration was not taken; the old one stays.
+    /// A new configuration was rejected; the old one stays.
     ReloadRejected {
-        /// Every mistake in it.
+        /// Every error in the configuration.
         mistakes: Vec<String>,
     },
-    /// A new process serves from now on; this one lets its sessions finish.
+    /// A new process serves; this process lets its sessions finish.
     Upgraded {
-        /// The new process.
+        /// The pid of the new process.
         pid: u32,
-        /// The version of its program.
+        /// The version of the new process.
         version: String,
     },
-    /// The new process of an upgrade did not come to serve; this one goes on.
+    /// An upgrade failed; this process continues.
     UpgradeFailed {
-        /// Why, in words.
+        /// The reason, in words.
         why: String,
     },
     /// No new sessions; running ones may finish.
@@ -165,39 +165,39 @@ pub enum Event {
     },
     /// Lines that the log left out, because an unauthenticated peer can cause any number of them.
     Suppressed {
-        /// What the lines would have told: the word of an end, or an event.
+        /// The reason of the suppressed lines: an end, or an event.
         reason: &'static str,
-        /// How many.
+        /// Number of suppressed lines.
         lines: u64,
-        /// In which time.
+        /// The time span of the suppressed lines.
         #[serde(rename = "seconds", serialize_with = "seconds")]
         duration: Duration,
     },
     /// Something an operator should know, in words.
     Warning {
-        /// One sentence, and the remedy where there is one.
+        /// A sentence, with the remedy if there is one.
         message: String,
     },
 }
 
-/// What became of a congestion control that a profile asks for.
+/// The state of a congestion control that a profile asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CongestionStatus {
-    /// Its name.
+    /// The requested name.
     pub name: String,
-    /// What sections really have.
+    /// The control that sections actually use.
     pub in_use: String,
-    /// Who has put it into the kernel, in words; nothing when nobody could.
+    /// The origin of the control, in words; `None` if it could not be loaded.
     pub from: Option<String>,
-    /// Why it is not there, and the remedy.
+    /// Why the control is not loaded, and the remedy.
     pub why: Option<String>,
 }
 
 impl CongestionStatus {
-    /// Who comes with the kernel, as [`CongestionStatus::from`] has it.
+    /// The value of [`CongestionStatus::from`] for controls of the kernel.
     pub const KERNEL: &str = "kernel";
 
-    /// Whether there is something to say: it is another one, or not the kernel's.
+    /// Whether the state is worth a log line: another control is in use, or one from outside the kernel.
     #[must_use]
     pub fn is_worth_logging(&self) -> bool {
         self.name != self.in_use || self.from.as_deref() != Some(Self::KERNEL)
@@ -207,7 +207,7 @@ impl CongestionStatus {
 /// A request that went through the HTTP forward proxy. Query strings and credentials are left out.
 #[derive(Debug, Clone, Serialize)]
 pub struct RequestCompleted {
-    /// The session it came in.
+    /// The session of the request.
     pub session: u64,
     /// GET, POST, ...
     pub method: String,

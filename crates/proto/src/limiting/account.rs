@@ -1,4 +1,4 @@
-//! The account of one session: looks go in, answers come out.
+//! The limit tracker of one session: samples in, diagnoses out.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::{Diagnoses, Diagnosis};
 use crate::direction::Direction;
 use crate::path::reading::TcpCounters;
 
-/// What was seen so long ago counts a third (1/e) of what is seen now, in seconds: an answer is about the last few of them.
+/// Age at which a sample's weight has fallen to a third (1/e), in seconds: a diagnosis covers the last few of them.
 const DECAY_SECONDS: f64 = 3.0;
 
-/// What the pump knows of one direction of bytes, since the session began.
+/// The pump's counters of one direction, since the start of the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FlowCounters {
     /// Bytes that have moved.
@@ -20,35 +20,35 @@ pub struct FlowCounters {
     pub moves: u64,
     /// Time in which there were bytes and no room to send them.
     pub blocked: Duration,
-    /// Time in which there were none, and it was not the client's turn to ask for any.
+    /// Time without bytes while the client was not the one to send.
     pub waiting: Duration,
     /// The square of each of these waits, added up, in s².
     pub wait_squares: f64,
 }
 
-/// One side of a session at a look.
+/// A sample of one side of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SideSample {
-    /// The kernel's counters of its section; none where it has none, or has ended.
+    /// The kernel's counters of the section; `None` if it has none or has ended.
     pub counters: Option<TcpCounters>,
-    /// Whether bytes have come that nobody has read.
+    /// Whether unread bytes have arrived.
     pub has_unread: bool,
-    /// Whether there are bytes for it and no room in its send buffer,
+    /// Whether bytes wait for the section and its send buffer is full,
     pub send_buffer_full: bool,
     /// and all that this buffer holds is under way.
     pub all_in_flight: bool,
-    /// What the pump has sent into it.
+    /// The pump's counters toward the section.
     pub flow: FlowCounters,
 }
 
-/// One look at a session.
+/// A sample of a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SessionSample {
     /// Since the look before, or since the session began.
     pub span: Duration,
-    /// The part of it in which the relay's thread was on a processor.
+    /// The time in which the relay's thread ran.
     pub run_time: Duration,
-    /// The part of it in which it was not, and wanted to be.
+    /// The time in which the relay's thread waited for a processor.
     pub runqueue_wait: Duration,
     /// The client's side.
     pub down: SideSample,
@@ -56,15 +56,15 @@ pub struct SessionSample {
     pub up: SideSample,
 }
 
-/// What is known of a section as it is now.
+/// The current state of a section.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct SectionState {
     pub(super) counters: TcpCounters,
-    /// The widest window that its peer has offered, in bytes: one that is full of unread bytes says little of its size.
+    /// The widest window that the peer has offered, in bytes: a window full of unread bytes understates it.
     pub(super) widest_window: u32,
 }
 
-/// What is known of a session.
+/// Tracks the limits of a session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LimitTracker {
     total: SessionSums,
@@ -74,7 +74,7 @@ pub struct LimitTracker {
 }
 
 impl LimitTracker {
-    /// Takes what was seen at a look.
+    /// Records a sample.
     pub fn record(&mut self, look: &SessionSample) {
         let span = look.span.as_secs_f64();
         let mut seen = SessionSums::with_thread(Thread {
@@ -96,14 +96,14 @@ impl LimitTracker {
         self.recent.add(&seen);
     }
 
-    /// What holds it back now.
+    /// The current limits.
     #[must_use]
     pub fn limits(&self) -> Diagnoses {
         let limit = |direction| judge::diagnose(&self.evidence(&self.recent, direction));
         Diagnoses { down: limit(Direction::Down), up: limit(Direction::Up) }
     }
 
-    /// What has held a direction back, all in all.
+    /// The limit of a direction over the whole session.
     #[must_use]
     pub fn overall_limit(&self, direction: Direction) -> Option<Diagnosis> {
         judge::diagnose(&self.evidence(&self.total, direction))
@@ -131,7 +131,7 @@ fn flow_since(before: &FlowCounters, now: &FlowCounters) -> Flow {
     }
 }
 
-/// Counters of another connection, which a session may have after its first, begin anew: then they say nothing this time.
+/// Counters of a later connection of the session start anew; then this sample has no difference.
 fn section_since(before: &TcpCounters, now: &TcpCounters, look: &SideSample) -> Section {
     let since = |now: u32, before: u32| f64::from(now.saturating_sub(before));
     let span = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64();

@@ -1,4 +1,4 @@
-//! The decision: whose turn was it to be waited for?
+//! The diagnosis of one direction: which side was waited for.
 
 use super::account::SectionState;
 use super::figures::Percent;
@@ -9,13 +9,13 @@ use crate::direction::Direction;
 /// Less than this says nothing, in bytes, unless something waited to be sent.
 const MIN_BYTES: f64 = 64.0 * 1024.0;
 
-/// From this share of the time on, a thread that wants a processor all that time is one that has too little of it.
+/// A thread that runs or waits for a processor for this share of the time lacks processor time.
 const CPU_STARVED: f64 = 0.85;
 
-/// Pieces of at least so many bytes have gathered while nobody took them.
+/// Unread bytes that count as a backlog.
 const BACKLOG_BYTES: f64 = 32.0 * 1024.0;
 
-/// All there is to judge one direction of bytes by.
+/// The evidence for one direction.
 pub(super) struct Evidence<'a> {
     pub(super) direction: Direction,
     pub(super) thread: &'a Thread,
@@ -35,13 +35,13 @@ impl Evidence<'_> {
         ratio(self.flow.bytes, self.active())
     }
 
-    /// Whether most of the time there was something to send and no room, and that was not because nobody looked.
+    /// Whether bytes waited for room most of the time, although the receiving side was read.
     fn is_send_blocked(&self) -> bool {
         let unseen = if self.is_cpu_starved() { self.thread.queued } else { 0.0 };
         (self.flow.blocked - unseen) * 2.0 > self.active() || self.is_kernel_limited()
     }
 
-    /// Whether the kernel knows a reason why it does not send. That is so whether we run or not.
+    /// Whether the kernel knows a reason for not sending, which holds whether the relay's thread runs or not.
     fn is_kernel_limited(&self) -> bool {
         let section = self.sending.0;
         (section.rwnd_limited + section.sndbuf_limited) * 2.0 > self.active()
@@ -58,7 +58,7 @@ impl Evidence<'_> {
     }
 }
 
-/// What held it back; none when too little moved to tell.
+/// The limit; `None` if too few bytes moved.
 pub(super) fn diagnose(case: &Evidence<'_>) -> Option<Diagnosis> {
     let waited = case.flow.blocked * 2.0 > case.active();
     if case.active() <= 0.0 || case.flow.bytes < MIN_BYTES && !waited {

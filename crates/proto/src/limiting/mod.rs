@@ -19,13 +19,13 @@ use crate::direction::Direction;
 
 pub use account::{FlowCounters, LimitTracker, SessionSample, SideSample};
 
-/// Where it was held back.
+/// The section or host that limits a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitingSection {
-    /// The client's section, and who is at its other end.
+    /// The client's section, or the client.
     Down,
-    /// The same of the server's, or the next hop's.
+    /// The server's or the next hop's section, or the host behind it.
     Up,
     /// This relay.
     Relay,
@@ -41,13 +41,13 @@ impl From<Direction> for LimitingSection {
     }
 }
 
-/// What held it back.
+/// The kind of limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
     /// The program at the client reads, or writes, slowly.
     ClientSlow,
-    /// The same at the server, or whoever is behind the next hop.
+    /// The server, or the host behind the next hop, is slow.
     ServerSlow,
     /// A receive window is full in every round trip.
     Window,
@@ -59,7 +59,7 @@ pub enum Bottleneck {
     PathRate,
     /// This relay has too little of a processor.
     RelayCpu,
-    /// We pace the section ourselves: its share of an interface, or its profile's `pacing`.
+    /// The relay paces the section: by its share of an interface, or by the profile's `pacing`.
     Share,
 }
 
@@ -88,12 +88,12 @@ impl Bottleneck {
     }
 }
 
-/// What held a direction of bytes back, and where.
+/// The limit of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitingFactor {
-    /// Where.
+    /// The limiting section.
     pub section: LimitingSection,
-    /// By what.
+    /// The kind of limit.
     pub by: Bottleneck,
 }
 
@@ -110,26 +110,26 @@ impl fmt::Display for LimitingFactor {
 
 serialize_as_text!(LimitingFactor);
 
-/// The same with the reason.
+/// A limit with its reason in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// Where.
+    /// The limiting section.
     pub section: LimitingSection,
-    /// By what.
+    /// The kind of limit.
     pub by: Bottleneck,
     /// In plain words, with figures.
     pub why: String,
 }
 
 impl Diagnosis {
-    /// Without the reason.
+    /// The limit without its reason.
     #[must_use]
     pub const fn factor(&self) -> LimitingFactor {
         LimitingFactor { section: self.section, by: self.by }
     }
 }
 
-/// What holds a session back, for each direction of bytes; nothing where too little has moved to tell.
+/// The limits of a session in both directions; `None` where too few bytes have moved.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Diagnoses {
     /// Bytes toward the client.

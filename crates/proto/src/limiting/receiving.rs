@@ -10,10 +10,10 @@ use super::judge::{Evidence, peer_name};
 use super::seen::{Section, ratio};
 use crate::path::reading::{TcpCounters, estimate_losses};
 
-/// Loss is to blame from one segment in two thousand: it is an estimate from the order in which segments come.
+/// A receiving section is lossy from one segment in two thousand: an estimate from the order of arrival.
 const RECEIVE_LOSSY: f64 = 0.0005;
 
-/// Our window is what limits when so much of it is under way in every round trip.
+/// The own window is the limit if this share of it is in flight in every round trip.
 const RECEIVE_WINDOW_USED: f64 = 0.7;
 
 /// A queue makes the answers to acknowledgements later by this part of the round trip, and by at least so many seconds: the
@@ -28,10 +28,10 @@ const MIN_PAUSE: f64 = 0.002;
 /// Segments are no larger than this on their way through any path that has a rate worth naming, in bytes.
 const MAX_SEGMENT: f64 = 1500.0;
 
-/// Who always has more sends full segments; less than this part of one on average is the work of many small writes.
+/// A sender with enough data sends full segments; a smaller mean share comes from many small writes.
 const FULL_SEGMENT_SHARE: f64 = 0.95;
 
-/// In fewer round trips nobody has found out what the path carries.
+/// In fewer round trips no sender has found the rate of the path.
 const MIN_ROUND_TRIPS: f64 = 20.0;
 
 pub(super) fn diagnose_receiving(case: &Evidence<'_>) -> (Bottleneck, String) {

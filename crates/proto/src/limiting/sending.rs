@@ -1,4 +1,5 @@
-//! Bytes waited for room in the section they were to be sent into: the kernel is its sender, and knows why.
+//! Diagnosis of bytes that waited for room in the section they were to be sent into: the kernel is the sender and knows
+//! the reason.
 
 use super::Bottleneck;
 use super::figures::{BitRate, Percent, Seconds, Size};
@@ -6,30 +7,30 @@ use super::judge::{Evidence, peer_name};
 use super::seen::{Section, ratio};
 use crate::path::reading::TcpCounters;
 
-/// A window that is used up by so much in every round trip is what limits; one that is not has a slow reader behind it.
+/// The peer's window is the limit if this share of it is used in every round trip; otherwise the receiver reads slowly.
 const PEER_WINDOW_USED: f64 = 0.4;
 
-/// Our send buffer is what limits from this share of the time on: the congestion window, which grows only when it is full, is
-/// about as large then, and has its part of the time.
+/// The send buffer is the limit from this share of the time on: the congestion window grows only while it is full, so
+/// by then it is about as large and accounts for its own share.
 const SEND_BUFFER_SHARE: f64 = 0.25;
 
 /// Or when in this part of the looks nothing was left to be sent of a full buffer. The kernel's own clock stands still while
 /// its congestion window has been used up once in the round trip, however wide it has become since (tcp_cwnd_validate()).
 const ALL_IN_FLIGHT: f64 = 0.5;
 
-/// Loss is to blame from one segment in a thousand, where no queue stands on the way.
+/// A sending section is lossy from one segment in a thousand, if no queue delays the path.
 const SEND_LOSSY: f64 = 0.001;
 
-/// A ceiling of ours that is reached by so much is what limits.
+/// A pacing ceiling is the limit if this share of it is reached.
 const PACING_USED: f64 = 0.75;
 
-/// A queue makes the round trip longer by this part, and by at least so many seconds: less is what happens anyway.
+/// A queue extends the round trip by this share and by at least so many seconds; smaller changes are noise.
 const SEND_QUEUE_SHARE: f64 = 0.25;
 const SEND_MIN_QUEUE: f64 = 0.002;
 
 pub(super) fn diagnose_sending(case: &Evidence<'_>) -> (Bottleneck, String) {
     let (section, standing) = case.sending;
-    // Both clocks agree, but for one that has just begun to send.
+    // Both clocks agree, except just after the start of sending.
     let busy = section.busy.max(f64::MIN_POSITIVE);
     if section.rwnd_limited * 2.0 > busy {
         return receiver_limit(case, busy);
@@ -45,7 +46,8 @@ pub(super) fn diagnose_sending(case: &Evidence<'_>) -> (Bottleneck, String) {
     path_limit(section, &standing.counters)
 }
 
-/// The receiver closes its window. It is small if each round trip fills it; else it was full of bytes that nobody read.
+/// The receiver closes its window. If each round trip fills the window, it is small; otherwise the receiver does not
+/// read.
 fn receiver_limit(case: &Evidence<'_>, busy: f64) -> (Bottleneck, String) {
     let (section, standing) = case.sending;
     let (rate, rtt) = (ratio(section.acknowledged, busy), section.mean(section.rtt));
@@ -61,7 +63,7 @@ fn receiver_limit(case: &Evidence<'_>, busy: f64) -> (Bottleneck, String) {
     (Bottleneck::slow_peer(case.direction), why)
 }
 
-/// The part of the looks at a full send buffer, from 0 to 1, that found all of it under way.
+/// The share of samples with a full send buffer, from 0 to 1, in which all of it was in flight.
 fn all_in_flight_share(section: &Section) -> f64 {
     ratio(section.all_sent, section.no_room)
 }
@@ -72,7 +74,8 @@ fn describe_send_buffer(section: &Section, busy: f64) -> String {
     format!("all of our send buffer was under way {held} of the time: it lets {rate} through at {rtt}")
 }
 
-/// Who slows down for losses is slowed down by them, unless it has filled the path all the same: then there is a queue.
+/// Loss limits a sender that backs off for losses, unless the sender fills the path nevertheless: then there is a
+/// queue.
 fn path_limit(section: &Section, now: &TcpCounters) -> (Bottleneck, String) {
     let (rtt, base) = (section.mean(section.rtt), now.min_rtt.as_secs_f64());
     let (lost, queue) = (ratio(section.lost, section.sent), (rtt - base).max(0.0));
