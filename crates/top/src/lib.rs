@@ -1,7 +1,7 @@
 //! `ekiden top`: a live view of a relay's sessions in the terminal.
 //!
 //! The crate requests `/api/sessions` once per interval and computes rates from the difference of two answers. An
-//! answer passes through these steps: [`run`] fetches it, `SessionsResponse::parse` parses it, `LiveSessions::update`
+//! answer passes through these steps: [`run`](fn@run) fetches it, `SessionsResponse::parse` parses it, `LiveSessions::update`
 //! computes rates, `SessionList::filter_and_sort` filters and sorts, and `draw` draws the visible part.
 //!
 //! This is a package of its own so that the daemon does not depend on terminal libraries. It does not depend on the

@@ -92,7 +92,7 @@ impl RedModel {
         }
     }
 
-    /// How far the average is from `from`, in the unit of [`length`].
+    /// How far the average is from `from`, in the unit of [`scaled_distance`].
     fn progress_from(&self, from: u128, to: u128) -> u128 {
         (self.avg - from) / step_divisor(from, to)
     }

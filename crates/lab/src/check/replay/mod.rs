@@ -1,5 +1,5 @@
-//! Whether the emulator decided right: what it recorded is replayed, through the slow models of [`reference`] and through
-//! its own pipeline once more.
+//! Whether the emulator decided right: what it recorded is replayed, through the slow models of
+//! [`reference`](mod@crate::reference) and through its own pipeline once more.
 //!
 //! The records are the emulator's own. They are believed only as far as the receiver confirms them: what is missing
 //! there must be what they say was dropped, packet by packet.

@@ -312,7 +312,7 @@ impl PathChooser {
     }
 }
 
-/// The time in seconds of which this is the [`log`].
+/// The time in seconds, from its natural logarithm.
 fn from_log(log: f64) -> f64 {
     (log.exp() - HOST_NOISE).max(1e-5)
 }

@@ -1,7 +1,7 @@
 //! SOCKS5, the client's side: what a relay says to a hop and hears from it (RFC 1928, 3 to 6).
 //!
 //! The first byte behind a reply belongs to the session, so a client must never read too far: the answers before it
-//! are two bytes each, and [`reply_missing`] says how many bytes of the reply are still safe to read.
+//! are two bytes each, and [`reply_bytes_missing`] says how many bytes of the reply are still safe to read.
 
 use super::{Method, Reply, VERSION};
 use crate::addr::Target;
