@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "nobody lives to send")]
+    #[should_panic(expected = "no connection sends 2^64")]
     fn a_used_up_key_seals_nothing() {
         seal(&mut RecordKey { next: u64::MAX, ..RecordKey::new(Cipher::AesGcm, &KEY) }, b"one too many");
     }
