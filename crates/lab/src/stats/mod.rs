@@ -3,14 +3,33 @@
 //! What runs are compared by is here: medians and their order-statistic confidence intervals, which suppose no
 //! distribution. [`fit`] tells whether a sample follows a law, [`special`] has the functions both stand on.
 
-use crate::experiment::results::Summary;
-
 pub mod fairness;
 pub mod fit;
 pub mod special;
 
+use serde::{Deserialize, Serialize};
+
 pub use fit::{chi_square, kolmogorov_smirnov, lag1_correlation, wilson};
 pub use special::{normal_cdf, normal_quantile};
+
+/// Summary of a sample: size, median, interval and range.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// Number of values.
+    pub n: u32,
+    /// Median of the values.
+    pub median: f64,
+    /// Lower end of the 95 % confidence interval of the median; with few values, the smallest value.
+    pub low: f64,
+    /// Upper end of the interval; with few values, the largest value.
+    pub high: f64,
+    /// Smallest value.
+    pub min: f64,
+    /// Largest value.
+    pub max: f64,
+    /// Actual confidence of the interval: below 0.95 with too few values.
+    pub confidence: f64,
+}
 
 /// The standard normal quantile of a two-sided 95 % interval.
 pub const Z_95: f64 = 1.959_963_984_540_054;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::stats::Summary;
 pub use run::{GroupRun, Run, SessionRun};
 
 /// Under what circumstances the runs were made: `manifest.json`.
@@ -154,25 +155,6 @@ impl GainRow {
     pub fn is_judged_by_limit(&self) -> bool {
         self.base.n > 0 && self.base.median > self.published[0]
     }
-}
-
-/// A sample in a few numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Summary {
-    /// How many values.
-    pub n: u32,
-    /// Their median.
-    pub median: f64,
-    /// The lower end of the 95 % confidence interval of the median; for few values the smallest of them.
-    pub low: f64,
-    /// The upper end.
-    pub high: f64,
-    /// The smallest.
-    pub min: f64,
-    /// The largest.
-    pub max: f64,
-    /// The confidence that the interval really has: below 0.95 if there are too few values.
-    pub confidence: f64,
 }
 
 /// An expectation of the experiment file, and what came of it.
