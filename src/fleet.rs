@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use ekiden_proto::addr::Target;
 use ekiden_proto::fleet::{Certificate, CertificateRequest, SignedCertificate, SigningKey};
 use ekiden_proto::key::PrivateKey;
-use ekiden_relay::{admin, fleet};
+use ekiden_relay::{admin, status};
 
 use crate::status::AdminArgs;
 
@@ -118,7 +118,8 @@ impl ListRelays {
         } else {
             print!(
                 "{}",
-                fleet::table(&answer).context("this relay is not in a fleet: its configuration has no [fleet]")?
+                status::fleet::table(&answer)
+                    .context("this relay is not in a fleet: its configuration has no [fleet]")?
             );
         }
         Ok(())

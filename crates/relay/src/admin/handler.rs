@@ -33,7 +33,7 @@ const ACCESS_PATH: &str = "/api/access";
 
 /// The state that answers are made from.
 pub(super) struct AdminHandler {
-    pub shared: Arc<Services>,
+    pub services: Arc<Services>,
     pub workers: WorkerHandles,
     pub auth: AdminAuth,
     pub stream: Arc<SnapshotStream>,
@@ -81,11 +81,11 @@ impl AdminHandler {
         match path {
             "/metrics" => self.metrics().await,
             "/api/sessions" => self.sessions().await,
-            "/api/paths" => json_response(&self.shared.estimates.views()),
-            "/api/fleet" => json_response(&self.shared.fleet.view()),
-            "/api/upgrade" => json_response(&self.shared.upgrades.view()),
+            "/api/paths" => json_response(&self.services.estimates.views()),
+            "/api/fleet" => json_response(&self.services.fleet.view()),
+            "/api/upgrade" => json_response(&self.services.upgrades.view()),
             ACCESS_PATH => json_response(&self.auth),
-            "/api/events" => json_response(&self.shared.events.recent.events(usize::MAX)),
+            "/api/events" => json_response(&self.services.events.recent.events(usize::MAX)),
             "/api/stream" => match self.stream.subscribe() {
                 Some(reader) => stream_response(reader),
                 None => with_header(
@@ -99,7 +99,7 @@ impl AdminHandler {
     }
 
     async fn metrics(&self) -> AdminResponse {
-        let Services { events, shared_interfaces: shares, fleet, .. } = &*self.shared;
+        let Services { events, shared_interfaces: shares, fleet, .. } = &*self.services;
         let metrics = &events.metrics;
         metrics.rules.refresh().await;
         let now = ScrapeData { workers: self.workers.counts().await, interfaces: shares.views(), fleet: fleet.view() };
@@ -110,8 +110,8 @@ impl AdminHandler {
         let WorkerStatus { mut sessions, pipes, congestion, .. } = self.workers.describe(StatusQuery::All).await;
         sessions.sort_by_key(|session| session.session);
         let PipeCounts { open: pipes_open, idle: pipes_idle, fallbacks: pipe_fallbacks } = pipes;
-        let (pools, interfaces) = (self.shared.pools.views(), self.shared.shared_interfaces.views());
-        let (version, lanes) = (env!("CARGO_PKG_VERSION"), self.shared.lanes.views());
+        let (pools, interfaces) = (self.services.pools.views(), self.services.shared_interfaces.views());
+        let (version, lanes) = (env!("CARGO_PKG_VERSION"), self.services.lanes.views());
         let answer = SessionsResponse {
             version,
             pipes_open,
@@ -122,8 +122,8 @@ impl AdminHandler {
             interfaces,
             lanes,
             congestion,
-            fleet: self.shared.fleet.view().map(|view| view.summary()),
-            choices: self.shared.path_selector.views(),
+            fleet: self.services.fleet.view().map(|view| view.summary()),
+            choices: self.services.path_selector.views(),
         };
         json_response(&answer)
     }

@@ -97,7 +97,7 @@ impl Drop for AdminListener {
 pub fn start(
     admin: &AdminConfig,
     inherited: Option<OwnedFd>,
-    shared: Arc<Services>,
+    services: Arc<Services>,
     workers: Vec<mpsc::Sender<Command>>,
 ) -> io::Result<AdminListener> {
     let (door, descriptor, socket_file) = match &admin.bind {
@@ -105,7 +105,7 @@ pub fn start(
         AdminBind::Tcp(address) => {
             let socket = inherited.map_or_else(|| std::net::TcpListener::bind(address), |it| Ok(it.into()))?;
             let descriptor = socket.try_clone()?.into();
-            (listen_tcp(socket, &shared)?, descriptor, None)
+            (listen_tcp(socket, &services)?, descriptor, None)
         }
         AdminBind::Unix(path) => {
             let socket = inherited.map_or_else(|| bind_unix(path), |it| Ok(it.into()))?;
@@ -117,20 +117,20 @@ pub fn start(
         }
     };
     let (workers, stream) = (WorkerHandles(workers), Arc::new(SnapshotStream::new()));
-    let source = SnapshotSource::new(Arc::clone(&shared), workers.clone());
+    let source = SnapshotSource::new(Arc::clone(&services), workers.clone());
     let publishing = tokio::spawn(Arc::clone(&stream).publish(source));
-    let answering = AdminHandler { shared, workers, auth: AdminAuth::new(admin), stream };
+    let answering = AdminHandler { services, workers, auth: AdminAuth::new(admin), stream };
     let accepting = tokio::spawn(accept_loop(door, Arc::new(answering)));
     Ok(AdminListener { tasks: [publishing, accepting], socket_file, descriptor })
 }
 
 /// Says which port the kernel has chosen.
-fn listen_tcp(socket: std::net::TcpListener, shared: &Services) -> io::Result<AdminSocket> {
+fn listen_tcp(socket: std::net::TcpListener, services: &Services) -> io::Result<AdminSocket> {
     socket.set_nonblocking(true)?;
     // Connections inherit the options of their listener (tcp(7)).
     SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER)?;
     let (listener, address) = ("admin".to_owned(), socket.local_addr()?);
-    shared.events.emit(&Event::Listening { listener, kind: "admin", address });
+    services.events.emit(&Event::Listening { listener, kind: "admin", address });
     Ok(AdminSocket::Tcp(TcpListener::from_std(socket)?))
 }
 

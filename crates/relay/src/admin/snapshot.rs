@@ -32,7 +32,7 @@ const SLOW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Takes snapshots, and keeps the last counters because rates are differences.
 pub(super) struct SnapshotSource {
-    shared: Arc<Services>,
+    services: Arc<Services>,
     workers: WorkerHandles,
     snapshot_count: u64,
     previous: Option<CounterSample>,
@@ -116,8 +116,8 @@ struct SlowSnapshot {
 
 impl SnapshotSource {
     /// Nothing is known yet.
-    pub fn new(shared: Arc<Services>, workers: WorkerHandles) -> Self {
-        Self { shared, workers, snapshot_count: 0, previous: None, slow: None }
+    pub fn new(services: Arc<Services>, workers: WorkerHandles) -> Self {
+        Self { services, workers, snapshot_count: 0, previous: None, slow: None }
     }
 
     /// Forgets the last counters, when no reader is left.
@@ -128,19 +128,19 @@ impl SnapshotSource {
     /// The current snapshot as a server-sent event.
     pub async fn next_event(&mut self) -> Bytes {
         let WorkerStatus { tallies, pipes, congestion, .. } = self.workers.describe(StatusQuery::Tallies).await;
-        let now = CounterSample::take(&self.shared, &tallies);
+        let now = CounterSample::take(&self.services, &tallies);
         let (rate, rates) = now.rates_since(self.previous.as_ref(), &tallies);
         let sessions = self.busiest_sessions(&tallies, &rates).await;
         let standing = match self.slow.take() {
             Some((at, standing)) if at.elapsed() < SLOW_INTERVAL => (at, standing),
-            _ => (Instant::now(), SlowSnapshot::take(&self.shared)),
+            _ => (Instant::now(), SlowSnapshot::take(&self.services)),
         };
         self.snapshot_count += 1;
         let snapshot = Snapshot {
             number: self.snapshot_count,
             time: SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64(),
             version: env!("CARGO_PKG_VERSION"),
-            uptime_seconds: self.shared.started_at.elapsed().as_secs_f64(),
+            uptime_seconds: self.services.started_at.elapsed().as_secs_f64(),
             open: tallies.len(),
             moved: now.bytes_moved,
             rate,
@@ -149,10 +149,10 @@ impl SnapshotSource {
             pipe_fallbacks: pipes.fallbacks,
             paths: path_totals(&tallies, &rates),
             sessions,
-            pools: truncated(self.shared.pools.views()),
-            interfaces: truncated(self.shared.shared_interfaces.views()),
-            lanes: truncated(self.shared.lanes.views()),
-            events: self.shared.events.recent.events(MAX_ITEMS),
+            pools: truncated(self.services.pools.views()),
+            interfaces: truncated(self.services.shared_interfaces.views()),
+            lanes: truncated(self.services.lanes.views()),
+            events: self.services.events.recent.events(MAX_ITEMS),
             congestion,
             slow: &standing.1,
         };
@@ -178,8 +178,8 @@ impl SnapshotSource {
 }
 
 impl CounterSample {
-    fn take(shared: &Services, tallies: &[SessionProgress]) -> Self {
-        let (down, up) = shared.events.metrics.bytes_moved();
+    fn take(services: &Services, tallies: &[SessionProgress]) -> Self {
+        let (down, up) = services.events.metrics.bytes_moved();
         let flow = |tally: &SessionProgress| (tally.session, DuplexBytes { down: tally.down, up: tally.up });
         Self {
             sampled_at: Instant::now(),
@@ -209,14 +209,14 @@ impl DuplexBytes {
 }
 
 impl SlowSnapshot {
-    fn take(shared: &Services) -> Self {
-        let config = shared.pools.config();
+    fn take(services: &Services) -> Self {
+        let config = services.pools.config();
         Self {
             hops: config.as_ref().map(|config| path_hops(config)).unwrap_or_default(),
-            sections: config.as_ref().map(|config| shared.estimates.relay_sections(config)).unwrap_or_default(),
-            choices: truncated(shared.path_selector.views()),
-            profiles: truncated(shared.events.recent.profiles()),
-            fleet: shared.fleet.view().map(|view| view.summary()),
+            sections: config.as_ref().map(|config| services.estimates.relay_sections(config)).unwrap_or_default(),
+            choices: truncated(services.path_selector.views()),
+            profiles: truncated(services.events.recent.profiles()),
+            fleet: services.fleet.view().map(|view| view.summary()),
         }
     }
 }

@@ -310,11 +310,7 @@ fn split_nets((key, value): (String, String)) -> Vec<(String, String)> {
     value.split(',').map(|net| (key.clone(), net.to_owned())).collect()
 }
 
-pub(crate) fn read_target(
-    reader: &TableReader<'_>,
-    kind: Option<ListenerKind>,
-    bind: Option<SocketAddr>,
-) -> Option<Target> {
+fn read_target(reader: &TableReader<'_>, kind: Option<ListenerKind>, bind: Option<SocketAddr>) -> Option<Target> {
     match kind? {
         ListenerKind::Tcp => {
             let target = reader.required("target")?;
@@ -339,7 +335,7 @@ pub(crate) fn read_target(
 }
 
 /// A fixed target that the listener itself forbids could only ever fail. A name is judged when it is resolved.
-pub(crate) fn check_target(reader: &TableReader<'_>, target: &Target, access: &AccessRules) {
+fn check_target(reader: &TableReader<'_>, target: &Target, access: &AccessRules) {
     if matches!(target.host, Host::Name(_)) {
         return;
     }

@@ -18,7 +18,6 @@ mod state;
 mod thread;
 mod view;
 
-pub use crate::status::fleet::table;
 pub(crate) use directory::FleetDirectory;
 
 /// Why nothing came of asking etcd, in words for the operator.

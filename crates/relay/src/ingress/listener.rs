@@ -62,7 +62,7 @@ impl ListenerContext {
     }
 
     /// The log and the metrics.
-    pub fn shared(&self) -> &Arc<Services> {
+    pub fn services(&self) -> &Arc<Services> {
         &self.thread.services
     }
 
@@ -83,12 +83,12 @@ impl ListenerContext {
 
     /// Emits a warning to the operator.
     pub fn warn(&self, message: String) {
-        self.shared().events.emit(&Event::Warning { message });
+        self.services().events.emit(&Event::Warning { message });
     }
 
     /// Waits until the relay is below its session limit.
     pub async fn wait_for_place(&self) {
-        let (admission, most) = (&self.shared().admission, self.budget.sessions);
+        let (admission, most) = (&self.services().admission, self.budget.sessions);
         if !self.gated && admission.sessions() >= most {
             let _paused = self.paused("session_limit");
             admission.wait_below(most).await;
@@ -102,7 +102,7 @@ impl ListenerContext {
     }
 
     fn paused(&self, reason: &'static str) -> AcceptPause<'_> {
-        self.shared().events.emit(&Event::AcceptPaused { listener: self.listener.name.clone(), reason });
+        self.services().events.emit(&Event::AcceptPaused { listener: self.listener.name.clone(), reason });
         AcceptPause { context: self }
     }
 
@@ -121,18 +121,18 @@ impl ListenerContext {
 
     /// Takes a connection of a relay, which has no session yet.
     fn admit_relay(self: &Rc<Self>, relay: TcpStream, address: ClientAddr) {
-        match self.shared().admission.enter_pending(address.0.ip(), self.budget.pending) {
+        match self.services().admission.enter_pending(address.0.ip(), self.budget.pending) {
             Some(permit) => {
                 tokio::task::spawn_local(section::serve_connection(Rc::clone(self), relay, address, permit));
             }
-            None => self.shared().events.metrics.record_section_evicted(&self.listener.name),
+            None => self.services().events.metrics.record_section_evicted(&self.listener.name),
         }
     }
 
     /// Admits the connection of a client, unless the client has used up its places.
     fn admit_client(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Origin) {
         let most = self.config.limits.sessions_per_client;
-        match self.shared().admission.enter_client(Client::Address(address.0.ip()), most) {
+        match self.services().admission.enter_client(Client::Address(address.0.ip()), most) {
             Some(permit) => self.start_session(client, address, came, permit.enter()),
             None => {
                 abort(&client);
@@ -144,7 +144,7 @@ impl ListenerContext {
     /// Admits an intercepted connection. If the gate has let its first packet in, the connection already has a place.
     fn admit_intercepted(self: &Rc<Self>, client: TcpStream, address: ClientAddr) {
         let ends = transparent::four_tuple(self, &client, address);
-        match ends.and_then(|ends| self.shared().pending_connections.accept(ends)) {
+        match ends.and_then(|ends| self.services().pending_connections.accept(ends)) {
             Some((permit, pre_dialed)) => {
                 self.start_session(client, address, Origin::Caught { ends, pre_dialed }, permit)
             }
@@ -157,7 +157,7 @@ impl ListenerContext {
     /// # Errors
     /// Why there is none.
     pub fn try_admit(&self, client: IpAddr) -> Result<SessionPermit, &'static str> {
-        let admission = &self.shared().admission;
+        let admission = &self.services().admission;
         if admission.sessions() >= self.budget.sessions {
             return Err("session_limit");
         }
@@ -171,7 +171,7 @@ impl ListenerContext {
     /// The client has used up its places, or no place became free within `timeouts.connect` or before the relay drains.
     pub async fn admit_later(&self, client: Client) -> Result<SessionPermit, EndReason> {
         let most = self.config.limits.sessions_per_client;
-        let permit = self.shared().admission.enter_client(client, most).ok_or(EndReason::ClientLimit)?;
+        let permit = self.services().admission.enter_client(client, most).ok_or(EndReason::ClientLimit)?;
         let entering = timeout(self.config.timeouts.connect, permit.enter_below(self.budget.sessions));
         match self.thread.drain_state.work_first(entering).await {
             Some(Ok(permit)) => Ok(permit),
@@ -206,7 +206,7 @@ struct AcceptPause<'a> {
 
 impl Drop for AcceptPause<'_> {
     fn drop(&mut self) {
-        self.context.shared().events.emit(&Event::AcceptResumed { listener: self.context.listener.name.clone() });
+        self.context.services().events.emit(&Event::AcceptResumed { listener: self.context.listener.name.clone() });
     }
 }
 

@@ -58,12 +58,12 @@ pub async fn serve_connection(
     match opened {
         Some(Ok(Some(incoming_open))) => match permit.prove() {
             Some(_permit) => start_session(&context, incoming_open, (stream, address)).await,
-            None => context.shared().events.metrics.record_section_evicted(&context.listener.name),
+            None => context.services().events.metrics.record_section_evicted(&context.listener.name),
         },
         // The relay closed the connection before a session needed it.
         Some(Ok(None)) => {}
         Some(Err(stopped)) => context.reject(stream, address, Origin::Itself, stopped),
-        None => context.shared().events.metrics.record_section_evicted(&context.listener.name),
+        None => context.services().events.metrics.record_section_evicted(&context.listener.name),
     }
 }
 
@@ -76,7 +76,7 @@ async fn read_until_open(
 ) -> Result<Option<IncomingOpen>, HandshakeEnd> {
     let shaken = timeout(context.config.timeouts.handshake, shake_hands(context, stream)).await;
     let (cipher, key) = shaken.unwrap_or(Err((EndReason::HandshakeTimeout, None)))?;
-    let _waiting = context.shared().events.metrics.track_waiting_section(&context.listener.name);
+    let _waiting = context.services().events.metrics.track_waiting_section(&context.listener.name);
     let open =
         wait_next_open(context, stream, &cipher, permit).await.map_err(|why| (EndReason::BadHandshake(why), None))?;
     let incoming_open =
@@ -95,7 +95,7 @@ async fn shake_hands(
         PeerHandshakeError::Io(_) => (EndReason::LeftEarly, None),
         _ => (EndReason::BadHandshake("not the section protocol"), None),
     })?;
-    let now = context.shared().started_at.elapsed();
+    let now = context.services().started_at.elapsed();
     let (responder, key, ours) = match identify(context, &hello, now) {
         Ok(known) => known,
         Err((why, detail)) => {
@@ -104,7 +104,7 @@ async fn shake_hands(
             return Err((refusal_reason(why), detail));
         }
     };
-    let gift = (!hello.is_resumption).then(|| context.shared().tickets.issue(&ours, &key, now));
+    let gift = (!hello.is_resumption).then(|| context.services().tickets.issue(&ours, &key, now));
     let (transport, answer) = responder.accept(gift.as_ref());
     stream.write_all(&answer).await.map_err(|_| (EndReason::LeftEarly, None))?;
     Ok((RecordCipher::new(transport, Open::MAX_LENGTH), key))
@@ -121,7 +121,7 @@ fn identify(
     let section = section_listener(successor.as_deref().unwrap_or(context));
     let read = if hello.is_resumption {
         NoiseResponder::read_resumption(
-            (&context.shared().tickets, &section.public_key),
+            (&context.services().tickets, &section.public_key),
             hello,
             Versions::SUPPORTED,
             now,
@@ -241,13 +241,13 @@ async fn serve_reports(
     stream: TcpStream,
     _permit: SessionPermit,
 ) {
-    let shared = context.shared();
-    if let Err(error) = shared.reports.on_query(&context.config, &shared.estimates, &shared.events) {
+    let services = context.services();
+    if let Err(error) = services.reports.on_query(&context.config, &services.estimates, &services.events) {
         context.warn(format!("cannot ask other relays for estimates of their sections: {error}"));
     }
     if let Some(cipher) = incoming_open.data_cipher() {
         tokio::select! {
-            () = report_server::serve(&shared.estimates, stream, &cipher, incoming_open.key, incoming_open.at) => {}
+            () = report_server::serve(&services.estimates, stream, &cipher, incoming_open.key, incoming_open.at) => {}
             () = context.thread.drain_state.wait_begun() => {}
         }
     }

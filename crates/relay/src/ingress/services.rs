@@ -18,7 +18,7 @@ use crate::shaping::fair_share::SharedInterfaces;
 use crate::status::upgrades::UpgradeAttempts;
 use crate::tunnel::{LaneRegistry, Tunnels};
 
-/// Shared by all threads.
+/// The services, created once for the process.
 #[derive(Debug)]
 pub struct Services {
     /// The log, the metrics, the recent events and the traces.
@@ -26,7 +26,7 @@ pub struct Services {
     next_session: AtomicU64,
     /// The places for sessions and for connections of relays without a session.
     pub admission: Arc<Admission>,
-    /// The traces of sessions that have come from a relay and are under way.
+    /// The trace ids of running sessions that a relay has opened.
     active_traces: Mutex<HashSet<TraceId>>,
     /// Tickets that shorten the next handshake of a relay.
     pub tickets: TicketIssuer,
@@ -38,7 +38,7 @@ pub struct Services {
     pub fleet: FleetDirectory,
     /// Interfaces with a shared rate.
     pub shared_interfaces: Arc<SharedInterfaces>,
-    /// Connections that the rules have caught.
+    /// Intercepted connections that are no session yet.
     pub pending_connections: PendingConnections,
     /// The devices of tunnels.
     pub tunnels: Tunnels,
@@ -52,12 +52,12 @@ pub struct Services {
     pub history: EstimateHistory,
     /// Chooses paths for routes with `path = "auto"`.
     pub path_selector: PathSelector,
-    /// Upgrades that came to nothing.
+    /// Failed upgrades, reported to `ekiden upgrade`.
     pub upgrades: UpgradeAttempts,
 }
 
 impl Services {
-    /// Nothing has happened yet.
+    /// Services without sessions, relays and listeners.
     #[must_use]
     pub fn new(events: Arc<Events>) -> Arc<Self> {
         let started_at = Instant::now();

@@ -40,17 +40,17 @@ enum DrainStage {
 pub struct DrainState(watch::Sender<DrainStage>);
 
 impl DrainState {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self(watch::Sender::new(DrainStage::Stays))
     }
 
     /// Another process accepts new connections from now on.
-    pub(crate) fn retire(&self) {
+    pub fn retire(&self) {
         self.0.send_replace(DrainStage::Retires);
     }
 
     /// The relay is about to end.
-    pub(crate) fn drain(&self) {
+    pub fn drain(&self) {
         self.0.send_replace(DrainStage::Drains);
     }
 

@@ -237,7 +237,7 @@ impl<'a> Flow<'a> {
 
 impl<'a> Flow<'a> {
     /// Reads once, and immediately writes bytes that were copied.
-    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         loop {
             if !self.from.cipher.is_some_and(RecordCipher::has_record) {
                 ready!(self.from.stream.poll_read_ready(cx)).map_err(FlowError::Reading)?;
@@ -360,7 +360,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Counts bytes written from a buffer. Plaintext of records was already counted when it was read.
-    pub(crate) fn on_written(&self, bytes: usize) {
+    fn on_written(&self, bytes: usize) {
         if self.to.cipher.is_none() {
             self.stats.record_copied(self.direction, bytes);
         }

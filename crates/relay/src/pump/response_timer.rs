@@ -7,7 +7,7 @@ use ekiden_proto::direction::Direction;
 
 /// Times requests and responses of a session.
 #[derive(Debug, Default)]
-pub(crate) struct ResponseTimer {
+pub(super) struct ResponseTimer {
     last: Cell<Option<(Direction, Instant)>>,
     flowing: Cell<Duration>,
     /// When the first byte for the client moved.
@@ -37,35 +37,35 @@ const MAX_PAUSE: Duration = Duration::from_secs(3);
 
 impl ResponseTimer {
     /// The path is established: from now on the server is awaited, in case the server speaks first.
-    pub(crate) fn on_path_ready(&self) {
+    pub(super) fn on_path_ready(&self) {
         self.last.set(Some((Direction::Up, Instant::now())));
         self.answer.set(None);
         self.largest.set(None);
     }
 
     /// When the first byte for the client moved.
-    pub(crate) fn first_byte_at(&self) -> Option<Instant> {
+    pub(super) fn first_byte_at(&self) -> Option<Instant> {
         self.first.get()
     }
 
     /// Time in which bytes moved, or were waited for and not by the client.
-    pub(crate) fn active_time(&self) -> Duration {
+    pub(super) fn active_time(&self) -> Duration {
         self.flowing.get()
     }
 
     /// The largest response so far.
-    pub(crate) fn largest_response(&self) -> Option<Response> {
+    pub(super) fn largest_response(&self) -> Option<Response> {
         self.largest.get()
     }
 
     #[cfg(test)]
-    pub(crate) fn last_moved_at(&self, direction: Direction, at: Instant) {
+    pub(super) fn last_moved_at(&self, direction: Direction, at: Instant) {
         self.last.set(Some((direction, at)));
     }
 
     /// Bytes have moved. Between an answer and the next question the client is waited for; all other time is the path's, or
     /// the server's, and that is returned.
-    pub(crate) fn on_bytes(&self, direction: Direction, bytes: u64) -> Duration {
+    pub(super) fn on_bytes(&self, direction: Direction, bytes: u64) -> Duration {
         self.on_bytes_at(Instant::now(), direction, bytes)
     }
 

@@ -26,14 +26,14 @@ impl Relay {
         config: &Arc<Config>,
     ) -> Result<Arc<Config>, RunError> {
         let admin = self.inherit(legacy);
-        self.shared.fleet.observe();
-        self.shared.fleet.apply_config(config.fleet.as_ref())?;
+        self.services.fleet.observe();
+        self.services.fleet.apply_config(config.fleet.as_ref())?;
         // The first session may need the relays of the fleet.
-        self.shared.fleet.wait_synced().await;
+        self.services.fleet.wait_synced().await;
         let served = self.apply_with_fleet(config).await?;
         before.send_serving().await?;
         self.devices.set_shared(false);
-        self.shared.fleet.join();
+        self.services.fleet.join();
         self.inherit_admin(config, admin);
         Ok(served)
     }
@@ -106,17 +106,17 @@ impl Relay {
         // After the workers' answers, new connections go to the other process. A hung worker does not accept either.
         let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
         // Two that write our entry would take each other's away.
-        self.shared.fleet.stop().await;
+        self.services.fleet.stop().await;
         self.notify_manager(|notifier| notifier.set_main_pid(pid));
         // From now on the service manager gets its notifications from the new process.
         self.notifier = Notifier::default();
-        self.rules.hand_over(&self.shared);
+        self.rules.hand_over(&self.services);
         self.queues = PacketQueues::default();
         self.devices.set_shared(true);
         self.admin.take().into_iter().for_each(admin::AdminListener::hand_over);
         successor.release().await;
         self.successor = Some(successor);
-        self.shared.events.emit(&Event::Upgraded { pid, version });
+        self.services.events.emit(&Event::Upgraded { pid, version });
     }
 
     /// Continues to serve, and restores kernel state and sockets that the new process may have changed.
@@ -126,12 +126,12 @@ impl Relay {
             self.rules.reclaim_from(pid);
             if let Err(error) = self.apply(served).await {
                 let message = format!("after a failed upgrade: {error}: a reload (SIGHUP) tries again");
-                self.shared.events.emit(&Event::Warning { message });
+                self.services.events.emit(&Event::Warning { message });
             }
         }
         self.notify_manager(|notifier| notifier.status(&format!("upgrade failed, goes on as before: {why}")));
-        self.shared.events.emit(&Event::UpgradeFailed { why: why.clone() });
-        self.shared.upgrades.record_failure(why);
+        self.services.events.emit(&Event::UpgradeFailed { why: why.clone() });
+        self.services.upgrades.record_failure(why);
         None
     }
 }

@@ -70,7 +70,7 @@ impl PacketQueues {
     ///
     /// # Errors
     /// The first queue that cannot be bound; then nothing has changed.
-    pub fn bind(&mut self, config: &Config, shared: &Services) -> Result<(), QueueError> {
+    pub fn bind(&mut self, config: &Config, services: &Services) -> Result<(), QueueError> {
         let mut fresh = BTreeMap::new();
         for (number, listener) in numbered_listeners(config) {
             if self.bound.contains_key(&number) {
@@ -79,7 +79,7 @@ impl PacketQueues {
             match NfQueue::bind(number, MAX_QUEUED) {
                 Ok(queue) => drop(fresh.insert(number, queue)),
                 Err(cause) if NfQueue::is_unsupported(&cause) => {
-                    self.disable_hold(config, shared);
+                    self.disable_hold(config, services);
                     return Ok(());
                 }
                 Err(cause) => return Err(QueueError { name: listener.name.clone(), number, cause }),
@@ -89,11 +89,11 @@ impl PacketQueues {
         Ok(())
     }
 
-    fn disable_hold(&mut self, config: &Config, shared: &Services) {
+    fn disable_hold(&mut self, config: &Config, services: &Services) {
         let holds = config.transparent_listeners().any(|listener| listener.connect == ConnectMode::Hold);
         if holds && !std::mem::replace(&mut self.told, true) {
             let message = format!("{NO_QUEUE} (CONFIG_NETFILTER_NETLINK_QUEUE)");
-            shared.events.emit(&Event::Warning { message });
+            services.events.emit(&Event::Warning { message });
         }
     }
 
@@ -152,11 +152,11 @@ impl InstalledRules {
 
     /// Another process serves and has replaced the rules. If its configuration needs none, the old rules catch nothing
     /// and are removed when this process ends.
-    pub fn hand_over(&mut self, shared: &Services) {
+    pub fn hand_over(&mut self, services: &Services) {
         let Some(instance) = self.applied.as_ref().map(Ruleset::instance) else { return };
         let ours = Holder::Running(std::process::id());
         if rules::holder(instance).is_ok_and(|holder| holder == Some(ours)) {
-            self.release(shared);
+            self.release(services);
         } else {
             self.applied = None;
         }
@@ -179,44 +179,44 @@ impl InstalledRules {
     ///
     /// # Errors
     /// The error and its remedy; then nothing has changed.
-    pub fn apply(&mut self, config: &Config, shared: &Services) -> Result<bool, RulesError> {
+    pub fn apply(&mut self, config: &Config, services: &Services) -> Result<bool, RulesError> {
         if config.transparent.rules == RuleManagement::Manual {
-            self.remove(shared);
+            self.remove(services);
             return Ok(true);
         }
         let Some(wanted) = Ruleset::of(config) else {
             // Sessions of listeners that are gone may still run.
-            self.release(shared);
+            self.release(services);
             return Ok(true);
         };
         if self.applied.as_ref().is_some_and(|before| before.instance() != wanted.instance()) {
-            self.remove(shared);
+            self.remove(services);
         }
         let applied = wanted.apply(self.owner)?;
         self.applied = Some(wanted);
         let rules::Queue::Missing(why) = applied.queue else { return Ok(true) };
-        shared.events.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
+        services.events.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
         Ok(false)
     }
 
     /// Stops catching new connections; running ones continue.
-    pub fn release(&self, shared: &Services) {
+    pub fn release(&self, services: &Services) {
         if let Some(applied) = &self.applied {
-            emit_result(applied.released().apply(self.owner).map(drop), shared);
+            emit_result(applied.released().apply(self.owner).map(drop), services);
             rules::forget_ended(Marks::new(applied.instance()));
         }
     }
 
     /// Removes the rules.
-    pub fn remove(&mut self, shared: &Services) {
+    pub fn remove(&mut self, services: &Services) {
         if let Some(applied) = self.applied.take() {
-            emit_result(rules::remove(applied.instance()).map(drop), shared);
+            emit_result(rules::remove(applied.instance()).map(drop), services);
         }
     }
 }
 
-fn emit_result(result: Result<(), RulesError>, shared: &Services) {
+fn emit_result(result: Result<(), RulesError>, services: &Services) {
     if let Err(error) = result {
-        shared.events.emit(&Event::Warning { message: format!("the rules stay: {error}") });
+        services.events.emit(&Event::Warning { message: format!("the rules stay: {error}") });
     }
 }

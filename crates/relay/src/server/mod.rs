@@ -102,12 +102,12 @@ async fn serve(means: Loaders<'_>, before: Option<&Predecessor>, legacy: Inherit
     let config = load()?;
     let budget = Budget::new(limit_open_files()?, &config);
     let (log, _writer) = Log::start(config.log)?;
-    let shared = Services::new(Events::new(log));
-    warn(&config, &shared);
-    let config = obtain_controls(config, &CongestionControls::default(), provide, &shared);
+    let services = Services::new(Events::new(log));
+    warn(&config, &services);
+    let config = obtain_controls(config, &CongestionControls::default(), provide, &services);
     let mut signals = Signals::new()?;
-    let workers = Workers::start(&shared, config.threads, budget.pipes)?;
-    let mut relay = Relay::new(shared, workers, before)?;
+    let workers = Workers::start(&services, config.threads, budget.pipes)?;
+    let mut relay = Relay::new(services, workers, before)?;
     let served = match before {
         None => relay.begin(&config).await?,
         Some(before) => relay.take_over(before, legacy, &config).await?,
@@ -121,9 +121,9 @@ async fn serve(means: Loaders<'_>, before: Option<&Predecessor>, legacy: Inherit
 }
 
 /// Prints the warnings of a configuration.
-fn warn(config: &Config, shared: &Services) {
+fn warn(config: &Config, services: &Services) {
     for warning in &config.warnings {
-        shared.events.emit(&Event::Warning { message: warning.to_string() });
+        services.events.emit(&Event::Warning { message: warning.to_string() });
     }
 }
 
@@ -132,9 +132,9 @@ fn obtain_controls(
     mut config: Config,
     before: &CongestionControls,
     provide: ControlProvider<'_>,
-    shared: &Services,
+    services: &Services,
 ) -> Arc<Config> {
-    config.congestion = CongestionControls::obtain(&config, before, provide, |event| shared.events.emit(event));
+    config.congestion = CongestionControls::obtain(&config, before, provide, |event| services.events.emit(event));
     Arc::new(config)
 }
 
@@ -150,7 +150,7 @@ impl Relay {
         loop {
             let wanted = tokio::select! {
                 wanted = signals.next() => wanted,
-                () = self.shared.fleet.wait_changed() => {
+                () = self.services.fleet.wait_changed() => {
                     self.follow_fleet(&config, &mut served).await;
                     continue;
                 }
@@ -175,9 +175,9 @@ impl Relay {
                     let asked = Instant::now();
                     match self.reload(means, (&config, &served)).await {
                         Ok(new) => (config, served) = new,
-                        Err(error) => self.shared.events.emit(&Event::ReloadRejected { mistakes: messages(&error) }),
+                        Err(error) => self.services.events.emit(&Event::ReloadRejected { mistakes: messages(&error) }),
                     }
-                    self.shared.events.metrics.record_reload_duration(asked.elapsed());
+                    self.services.events.metrics.record_reload_duration(asked.elapsed());
                     self.notify_manager(Notifier::ready);
                 }
             }

@@ -31,7 +31,7 @@ const FLEET_BATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// The parts of a running relay.
 pub(super) struct Relay {
-    pub shared: Arc<Services>,
+    pub services: Arc<Services>,
     pub workers: Workers,
     pub sockets: Sockets,
     pub queues: PacketQueues,
@@ -49,9 +49,9 @@ pub(super) struct Relay {
 
 impl Relay {
     /// A relay that serves nothing yet; `before` is the process that it replaces.
-    pub fn new(shared: Arc<Services>, workers: Workers, before: Option<&Predecessor>) -> io::Result<Self> {
+    pub fn new(services: Arc<Services>, workers: Workers, before: Option<&Predecessor>) -> io::Result<Self> {
         Ok(Self {
-            shared,
+            services,
             workers,
             sockets: Sockets::default(),
             queues: PacketQueues::default(),
@@ -74,31 +74,31 @@ impl Relay {
 
     /// Starts the admin listener, on the inherited socket if the address matches.
     pub fn start_admin(&mut self, config: &Config, inherited: Option<std::os::fd::OwnedFd>) {
-        self.shared.upgrades.set_timeout(config.timeouts.upgrade);
+        self.services.upgrades.set_timeout(config.timeouts.upgrade);
         if config.admin.bind == AdminBind::Off {
             return;
         }
-        match admin::start(&config.admin, inherited, Arc::clone(&self.shared), self.workers.commands()) {
+        match admin::start(&config.admin, inherited, Arc::clone(&self.services), self.workers.commands()) {
             Ok(running) => (self.admin, self.admin_at) = (Some(running), config.admin.clone()),
             Err(error) => {
                 let message = format!("no admin listener, so `ekiden status` cannot ask: {error}");
-                self.shared.events.emit(&Event::Warning { message });
+                self.services.events.emit(&Event::Warning { message });
             }
         }
     }
 
     /// Applies `config` with the known relays of its fleet. Returns the configuration in force.
     pub async fn apply_with_discovery(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
-        self.shared.fleet.apply_config(config.fleet.as_ref())?;
+        self.services.fleet.apply_config(config.fleet.as_ref())?;
         self.apply_with_fleet(config).await
     }
 
     /// As above, after the fleet has its settings.
     pub async fn apply_with_fleet(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
-        let (members, change) = self.shared.fleet.members();
+        let (members, change) = self.services.fleet.members();
         let served = Arc::new(config.with_fleet(&members));
         self.apply(&served).await?;
-        self.shared.fleet.mark_applied(change);
+        self.services.fleet.mark_applied(change);
         Ok(served)
     }
 
@@ -106,20 +106,20 @@ impl Relay {
     pub async fn follow_fleet(&mut self, written: &Config, served: &mut Arc<Config>) {
         // Many may come at once.
         sleep(FLEET_BATCH_DELAY).await;
-        let (members, change) = self.shared.fleet.members();
+        let (members, change) = self.services.fleet.members();
         let new = Arc::new(written.with_fleet(&members));
-        let Some(news) = new.fleet_change(served) else { return self.shared.fleet.mark_applied(change) };
+        let Some(news) = new.fleet_change(served) else { return self.services.fleet.mark_applied(change) };
         match self.apply_in_place(&new).await {
             Ok(()) => {
                 *served = new;
                 // Members of the fleet may admit this relay from now on. A hung worker is reported elsewhere.
                 let _ = timeout(SETTLE_TIMEOUT, self.workers.wait_answers()).await;
-                self.shared.fleet.mark_applied(change);
-                self.shared.events.emit(&news);
+                self.services.fleet.mark_applied(change);
+                self.services.events.emit(&news);
             }
             Err(error) => {
                 let message = format!("the relays of the fleet cannot be taken in, those before stay: {error}");
-                self.shared.events.emit(&Event::Warning { message });
+                self.services.events.emit(&Event::Warning { message });
             }
         }
     }
@@ -127,11 +127,11 @@ impl Relay {
     /// Applies `config`. Fallible steps come first, so that a rejected configuration leaves no trace.
     pub async fn apply(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
         self.apply_in_place(config).await?;
-        self.sockets.commit(config, &self.shared);
+        self.sockets.commit(config, &self.services);
         self.queues.commit(config);
-        self.devices.commit(config, &self.shared);
+        self.devices.commit(config, &self.services);
         let hints = fair_share::missing_interface_warnings(&config.interfaces).chain(config.unbound_network_warnings());
-        hints.for_each(|message| self.shared.events.emit(&Event::Warning { message }));
+        hints.for_each(|message| self.services.events.emit(&Event::Warning { message }));
         Ok(())
     }
 
@@ -141,19 +141,19 @@ impl Relay {
         self.sockets.bind(config)?;
         // The owner of the rules explains more than a busy queue.
         self.rules.claim(config)?;
-        self.queues.bind(config, &self.shared)?;
+        self.queues.bind(config, &self.services)?;
         self.devices.bind(config)?;
-        let gated = self.rules.apply(config, &self.shared)? && self.queues.are_complete(config);
-        self.shared.events.metrics.rules.set_instance(Ruleset::of(config).map(|rules| rules.instance()));
-        self.shared.events.traces.apply_config(config, &self.shared.events)?;
-        self.shared.pools.serve(config, budget.ready)?;
-        self.shared.reports.apply_config(config, &self.shared.estimates, &self.shared.events)?;
-        self.shared.history.apply_config(config.history.as_ref(), &self.shared.estimates, &self.shared.events)?;
-        self.shared.path_selector.apply_config(config)?;
+        let gated = self.rules.apply(config, &self.services)? && self.queues.are_complete(config);
+        self.services.events.metrics.rules.set_instance(Ruleset::of(config).map(|rules| rules.instance()));
+        self.services.events.traces.apply_config(config, &self.services.events)?;
+        self.services.pools.serve(config, budget.ready)?;
+        self.services.reports.apply_config(config, &self.services.estimates, &self.services.events)?;
+        self.services.history.apply_config(config.history.as_ref(), &self.services.estimates, &self.services.events)?;
+        self.services.path_selector.apply_config(config)?;
         let gates = if gated { self.queues.duplicate(config)? } else { Vec::new() };
-        self.shared.shared_interfaces.apply_config(&config.interfaces);
+        self.services.shared_interfaces.apply_config(&config.interfaces);
         let devices = self.devices.devices_for(config);
-        self.shared.tunnels.apply_config(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
+        self.services.tunnels.apply_config(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
         self.workers.apply_config(config, &self.sockets, Interception { gates, devices }, budget).await?;
         Ok(())
     }
@@ -165,25 +165,25 @@ impl Relay {
         (old, served): (&Arc<Config>, &Config),
     ) -> Result<ActiveConfig, RunError> {
         let new = load()?;
-        warn(&new, &self.shared);
-        let new = obtain_controls(new, &old.congestion, provide, &self.shared);
+        warn(&new, &self.services);
+        let new = obtain_controls(new, &old.congestion, provide, &self.services);
         let taken = self.apply_with_discovery(&new).await;
         let new_served = match taken {
             Ok(new_served) => new_served,
             Err(error) => {
                 self.sockets.retain(served);
                 self.queues.commit(served);
-                self.devices.commit(served, &self.shared);
-                self.shared.fleet.apply_config(old.fleet.as_ref())?;
+                self.devices.commit(served, &self.services);
+                self.services.fleet.apply_config(old.fleet.as_ref())?;
                 return Err(error);
             }
         };
         if (new.threads, &new.admin, new.log) != (old.threads, &old.admin, old.log) {
             let message = "threads, [admin] and [log] change at the next start only".to_owned();
-            self.shared.events.emit(&Event::Warning { message });
+            self.services.events.emit(&Event::Warning { message });
         }
-        self.shared.upgrades.set_timeout(new.timeouts.upgrade);
-        self.shared.events.emit(&Event::Reloaded { listeners: new.listeners.len() });
+        self.services.upgrades.set_timeout(new.timeouts.upgrade);
+        self.services.events.emit(&Event::Reloaded { listeners: new.listeners.len() });
         Ok((new, new_served))
     }
 
@@ -193,12 +193,12 @@ impl Relay {
         (_, provide): Loaders<'_>,
         (config, served): (&mut Arc<Config>, &mut Arc<Config>),
     ) {
-        let again = obtain_controls(Config::clone(config), &config.congestion, provide, &self.shared);
+        let again = obtain_controls(Config::clone(config), &config.congestion, provide, &self.services);
         match self.apply_with_discovery(&again).await {
             Ok(new) => (*config, *served) = (again, new),
             Err(error) => {
                 let message = format!("after an upgrade: {error}: a reload (SIGHUP) tries again");
-                self.shared.events.emit(&Event::Warning { message });
+                self.services.events.emit(&Event::Warning { message });
             }
         }
     }

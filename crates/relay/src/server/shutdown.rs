@@ -19,11 +19,11 @@ impl Relay {
     pub async fn drain(&mut self, config: &Config, signals: &mut Signals) {
         self.notify_manager(Notifier::stopping);
         // Others stop choosing us before we stop accepting.
-        self.shared.fleet.drain().await;
-        self.rules.release(&self.shared);
+        self.services.fleet.drain().await;
+        self.rules.release(&self.services);
         self.workers.send_all(|| Command::Drain).await;
         self.wait_sessions(config.timeouts.drain, signals).await;
-        self.shared.fleet.leave().await;
+        self.services.fleet.leave().await;
         self.stop().await;
     }
 
@@ -35,10 +35,10 @@ impl Relay {
 
     /// Lets running sessions finish until the deadline or a signal to end.
     async fn wait_sessions(&mut self, deadline: Duration, signals: &mut Signals) {
-        self.shared.events.emit(&Event::Draining { open: self.shared.admission.sessions(), deadline });
-        self.shared.reports.close();
-        self.shared.pools.close();
-        self.shared.path_selector.close();
+        self.services.events.emit(&Event::Draining { open: self.services.admission.sessions(), deadline });
+        self.services.reports.close();
+        self.services.pools.close();
+        self.services.path_selector.close();
         self.sockets.close();
         tokio::select! {
             () = self.wait_empty(deadline) => {}
@@ -50,18 +50,18 @@ impl Relay {
     async fn wait_empty(&self, deadline: Duration) {
         let until = Instant::now() + deadline;
         // Connections that relays have ready here stay usable after an upgrade.
-        while self.shared.admission.connections() > 0 && Instant::now() < until {
+        while self.services.admission.connections() > 0 && Instant::now() < until {
             sleep(POLL_INTERVAL).await;
         }
     }
 
     async fn stop(&mut self) {
-        let aborted = self.shared.admission.sessions();
+        let aborted = self.services.admission.sessions();
         self.workers.send_all(|| Command::End).await;
         self.workers.join();
-        self.shared.history.close();
-        self.shared.events.traces.close();
-        self.rules.remove(&self.shared);
-        self.shared.events.emit(&Event::Stopped { aborted });
+        self.services.history.close();
+        self.services.events.traces.close();
+        self.rules.remove(&self.services);
+        self.services.events.emit(&Event::Stopped { aborted });
     }
 }

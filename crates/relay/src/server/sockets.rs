@@ -123,15 +123,15 @@ impl Sockets {
 
     /// Puts `config` in force: closes sockets that it does not have, and applies its profiles to the others. Called
     /// after every bind has succeeded, so that a rejected configuration leaves no trace.
-    pub fn commit(&mut self, config: &Config, shared: &Services) {
+    pub fn commit(&mut self, config: &Config, services: &Services) {
         self.retain(config);
         for listener in &config.listeners {
             for bound in self.bound.iter_mut().filter(|bound| bound.is_for(listener)) {
-                bound.announce(listener, shared);
-                bound.apply_profile(listener, config, shared);
+                bound.announce(listener, services);
+                bound.apply_profile(listener, config, services);
             }
         }
-        report_dial_profiles(config, shared);
+        report_dial_profiles(config, services);
     }
 
     /// Closes sockets that `config` does not have.
@@ -173,31 +173,31 @@ impl BoundListener {
     }
 
     /// Emits "listening" once, after the workers have the sockets: clients may connect as soon as they see it.
-    fn announce(&mut self, listener: &Listener, shared: &Services) {
+    fn announce(&mut self, listener: &Listener, services: &Services) {
         let address = self.for_workers.first().and_then(|socket| socket.local_addr().ok());
         if let Some(address) = address.filter(|_| !std::mem::replace(&mut self.announced, true)) {
             let (listener, kind) = (listener.name.clone(), listener.kind.as_str());
-            shared.events.emit(&Event::Listening { listener, kind, address });
+            services.events.emit(&Event::Listening { listener, kind, address });
         }
     }
 
     /// Applies the listener's profile, which a reload may have changed, and reports the outcome.
-    fn apply_profile(&self, listener: &Listener, config: &Config, shared: &Services) {
+    fn apply_profile(&self, listener: &Listener, config: &Config, services: &Services) {
         let mut settings = Vec::new();
         for socket in &self.for_workers {
             settings = config.congestion.apply_and_report(socket.as_fd(), &listener.profile, SocketRole::Listener);
         }
         let (place, profile) = (listener.name.clone(), listener.profile.name.clone());
-        shared.events.emit(&Event::ProfileApplied { place, profile, settings });
+        services.events.emit(&Event::ProfileApplied { place, profile, settings });
     }
 }
 
 /// Tries the profiles of dialled sections on sockets that are never connected, and reports the outcome.
-fn report_dial_profiles(config: &Config, shared: &Services) {
+fn report_dial_profiles(config: &Config, services: &Services) {
     let report = |place: String, profile: &Profile| {
         let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) else { return };
         let settings = config.congestion.apply_and_report(socket.as_fd(), profile, SocketRole::Dialer);
-        shared.events.emit(&Event::ProfileApplied { place, profile: profile.name.clone(), settings });
+        services.events.emit(&Event::ProfileApplied { place, profile: profile.name.clone(), settings });
     };
     for (number, route) in config.routes.iter().enumerate() {
         let told = config.routes[..number].iter().any(|earlier| earlier.profile.name == route.profile.name);

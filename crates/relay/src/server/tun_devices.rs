@@ -168,7 +168,7 @@ impl Devices {
     }
 
     /// Removes devices that `config` does not need, and applies its networks.
-    pub fn commit(&mut self, config: &Config, shared: &Services) {
+    pub fn commit(&mut self, config: &Config, services: &Services) {
         let wanted = |held: &OwnedDevice| config.tunnels().map(|(_, tun)| tun).find(|tun| tun.device == held.name);
         self.devices.retain(|held| wanted(held).is_some());
         let mut results = Vec::new();
@@ -179,7 +179,7 @@ impl Devices {
             results.push(wanted(held).map_or(Ok(()), |tun| held.apply_config(tun)));
         }
         for error in results.into_iter().filter_map(Result::err) {
-            shared.events.emit(&Event::Warning { message: error.to_string() });
+            services.events.emit(&Event::Warning { message: error.to_string() });
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::worker::{self, Command, Interception, WorkerService};
 /// The worker threads, and the way to talk to them.
 pub struct Workers {
     /// The services of all threads.
-    pub shared: Arc<Services>,
+    pub services: Arc<Services>,
     commands: Vec<mpsc::Sender<Command>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
@@ -25,8 +25,8 @@ impl Workers {
     ///
     /// # Errors
     /// A thread cannot be created.
-    pub fn start(shared: &Arc<Services>, count: usize, most_pipes: usize) -> io::Result<Self> {
-        let mut workers = Self { shared: Arc::clone(shared), commands: Vec::new(), threads: Vec::new() };
+    pub fn start(services: &Arc<Services>, count: usize, most_pipes: usize) -> io::Result<Self> {
+        let mut workers = Self { services: Arc::clone(services), commands: Vec::new(), threads: Vec::new() };
         for number in 0..count {
             workers.spawn(format!("worker-{number}"), most_pipes)?;
         }
@@ -37,9 +37,9 @@ impl Workers {
 
     fn spawn(&mut self, name: String, most_pipes: usize) -> io::Result<()> {
         let (sender, receiver) = mpsc::channel(16);
-        let shared = Arc::clone(&self.shared);
+        let services = Arc::clone(&self.services);
         let thread = std::thread::Builder::new().name(name);
-        self.threads.push(thread.spawn(move || worker::run(shared, most_pipes, receiver))?);
+        self.threads.push(thread.spawn(move || worker::run(services, most_pipes, receiver))?);
         self.commands.push(sender);
         Ok(())
     }

@@ -68,11 +68,11 @@ impl DialContext {
         incoming_open: Option<Rc<IncomingOpen>>,
         patience: Duration,
     ) -> Self {
-        let shared = context.shared();
+        let services = context.services();
         let arrived_as = incoming_open
             .as_ref()
             .map(|incoming_open| incoming_open.open.trace)
-            .filter(|trace| shared.try_begin_trace(*trace));
+            .filter(|trace| services.try_begin_trace(*trace));
         let in_force = RefCell::new(Rc::clone(&context));
         Self { client, incoming_open, patience, arrived_as, taken: RefCell::default(), in_force, context }
     }
@@ -118,13 +118,13 @@ impl DialContext {
         let Some(expected) = &way.expected else { return };
         self.taken.borrow_mut().left.push(format!("{} failed: {}", way.path.name, error.cause));
         if error.hop.is_some() {
-            self.context.shared().path_selector.on_failure(expected);
+            self.context.services().path_selector.on_failure(expected);
         }
     }
 
     /// Records an established path. Paths that failed before it did not fail because of the target.
     pub fn on_success(&self, way: &PathChoice, server: ServerAddr, target: &Target, left: &[PathChoice]) {
-        let choosing = &self.context.shared().path_selector;
+        let choosing = &self.context.services().path_selector;
         let Some(expected) = &way.expected else { return };
         left.iter().filter_map(|way| way.expected.as_ref()).for_each(|expected| choosing.on_failure(expected));
         choosing.on_connected(expected);
@@ -181,14 +181,14 @@ impl DialContext {
     /// back into the tunnel.
     pub fn paths(&self, target: &Target) -> Result<Vec<PathChoice>, Cause> {
         let context = self.current_listener();
-        let (shared, config) = (context.shared(), &context.config);
+        let (services, config) = (context.services(), &context.config);
         let Some(incoming_open) = &self.incoming_open else {
-            let ways = path::select(&shared.path_selector, &shared.pools, &shared.events, config, target);
+            let ways = path::select(&services.path_selector, &services.pools, &services.events, config, target);
             return if self.context.listener.kind == ListenerKind::Tun { path::relayed(ways) } else { Ok(ways) };
         };
         let ways = match self.requested_path(incoming_open)? {
             Some(way) => vec![way],
-            None => path::select(&shared.path_selector, &shared.pools, &shared.events, config, target),
+            None => path::select(&services.path_selector, &services.pools, &services.events, config, target),
         };
         let permitted: Vec<_> = ways.into_iter().filter(|way| incoming_open.permits(way)).collect();
         if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
@@ -254,7 +254,7 @@ impl DialContext {
             source: context.listener.keep_client_address.then_some(self.client),
             names: context.resolver(),
             congestion: &context.config.congestion,
-            pools: &context.shared().pools,
+            pools: &context.services().pools,
             rules: self.access_at(context),
             patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
         }
@@ -264,7 +264,7 @@ impl DialContext {
 impl Drop for DialContext {
     fn drop(&mut self) {
         if let Some(trace) = self.arrived_as {
-            self.context.shared().end_trace(&trace);
+            self.context.services().end_trace(&trace);
         }
     }
 }
@@ -461,6 +461,6 @@ async fn drain_losers(mut running: JoinSet<RaceResult>) {
         let Ok(info) = tcp_info(reached.dialled.stream.as_fd()) else { continue };
         let seen = SectionSample { rtt: Some(info.min_rtt), ..SectionSample::default() };
         let place = FirstHop::Direct.peer_id(reached.dialled.server);
-        dial_context.context.shared().estimates.record_session(place, None, (&seen, &seen), 0);
+        dial_context.context.services().estimates.record_session(place, None, (&seen, &seen), 0);
     }
 }

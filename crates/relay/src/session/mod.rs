@@ -24,12 +24,9 @@ use crate::ingress::{self, ClientRequest, Responder, TunnelRequest};
 use crate::pump::{self, Endpoint, PendingAnswer, PumpParams, RecordCipher};
 use crate::tunnel;
 
-pub use connect::{ConnectedPath, connect_by_paths, connect_end_to_end, dial};
-pub use connect::{DialContext, PathTaken};
+pub use connect::{ConnectedPath, DialContext, PathTaken, connect_by_paths, connect_end_to_end, dial};
 pub use flow_telemetry::FlowTelemetry;
 pub use record::{Origin, Session};
-pub use telemetry::PathFeedback;
-pub use telemetry::SectionSamples;
 
 /// Serves one client to the end of its session.
 pub async fn run(session: Rc<Session>) {

@@ -15,9 +15,9 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::DialContext;
 use super::flow_telemetry::FlowTelemetry;
-use super::telemetry::LimitState;
-use super::{DialContext, PathFeedback, SectionSamples};
+use super::telemetry::{LimitState, PathFeedback, SectionSamples};
 use crate::config::users::{AuthError, Users};
 use crate::dial::DialError;
 use crate::ingress::admission::SessionPermit;
@@ -25,7 +25,7 @@ use crate::ingress::gate::{FourTuple, PreDialed};
 use crate::ingress::listener::ListenerContext;
 use crate::ingress::section::IncomingOpen;
 use crate::path::estimates::{PeerId, SectionSampler};
-use crate::pump::{self, FlowObserver, FlowStats, IdleTimeouts, RecordCipher};
+use crate::pump::{self, FlowStats, IdleTimeouts, RecordCipher};
 use crate::status::{SectionView, SessionView};
 
 /// A session and everything that its closing event reports.
@@ -100,20 +100,20 @@ impl Session {
         origin: Origin,
         permit: Option<SessionPermit>,
     ) -> Rc<Self> {
-        let shared = context.shared();
-        shared.events.metrics.record_accepted(&context.listener.name);
+        let services = context.services();
+        services.events.metrics.record_accepted(&context.listener.name);
         let (incoming_open, caught, pre_dialed) = match origin {
             Origin::Itself => (None, None, None),
             Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
             Origin::Caught { ends, pre_dialed } => (None, ends, pre_dialed),
         };
         let (client, telemetry) = (Rc::new(client), FlowTelemetry::new(context.totals()));
-        let stats = FlowStats::new(Rc::clone(&telemetry) as Rc<dyn FlowObserver>);
+        let stats = FlowStats::new(Rc::<FlowTelemetry>::clone(&telemetry));
         telemetry.set_paced_by(Direction::Down, context.thread.shaper.register(&client, context.listener.weight));
         let idle = context.config.timeouts.idle;
         telemetry.set_tuner(Direction::Down, context.thread.tuning.tuner(&client, &context.listener.profile, idle));
         let session = Rc::new(Self {
-            id: shared.next_session_id(),
+            id: services.next_session_id(),
             stats,
             telemetry,
             client,
@@ -170,7 +170,7 @@ impl Session {
             SectionSampler::start(&stream, Direction::Up, place, &self.stats).with_origin_relay(self.previous_relay())
         });
         if let Some(mut before) = std::mem::replace(&mut state.watches[1], watch) {
-            before.sample(&self.stats, &self.context.shared().estimates);
+            before.sample(&self.stats, &self.context.services().estimates);
         }
         state.stream = Some(stream);
         drop(state);
@@ -190,7 +190,7 @@ impl Session {
 
     /// Samples the sections of the running session.
     pub fn sample_sections(&self) {
-        let estimates = &self.context.shared().estimates;
+        let estimates = &self.context.services().estimates;
         self.state
             .borrow_mut()
             .watches
@@ -231,7 +231,7 @@ impl Session {
         self.telemetry.set_tuner(Direction::Up, None);
         let mut state = self.state.borrow_mut();
         if let Some(mut watch) = state.watches[1].take() {
-            watch.sample(&self.stats, &self.context.shared().estimates);
+            watch.sample(&self.stats, &self.context.services().estimates);
         }
         if let Some(stream) = state.stream.take() {
             state.up = tcp_info(stream.as_fd()).ok();
@@ -336,7 +336,7 @@ impl Session {
         self.sample_limits_at_end();
         let limit = self.limit();
         let mut state = self.state.take();
-        let estimates = &self.context.shared().estimates;
+        let estimates = &self.context.services().estimates;
         state.watches.iter_mut().flatten().for_each(|watch| watch.sample(&self.stats, estimates));
         let duration = self.opened.elapsed();
         let down = tcp_info(self.client.as_fd()).ok();
@@ -381,7 +381,7 @@ impl Drop for Session {
             pump::abort(&self.client);
         }
         if let Some(ends) = &self.caught {
-            self.context.shared().pending_connections.remove(ends);
+            self.context.services().pending_connections.remove(ends);
         }
         if let Some(pre_dialed) = self.take_pre_dialed() {
             pre_dialed.abandon();
@@ -389,6 +389,6 @@ impl Drop for Session {
         self.context.thread.unregister(self.place.get());
         // Release the place first: readers of the closing event may rely on it.
         drop(self.permit.take());
-        self.context.shared().events.emit_closed(closed, self.previous_relay());
+        self.context.services().events.emit_closed(closed, self.previous_relay());
     }
 }

@@ -182,14 +182,14 @@ impl Session {
         let before = self.feedback.replace(next);
         self.stats.on_path_ready();
         if let Some(before) = before {
-            before.finish(&self.stats, &self.context.shared().path_selector);
+            before.finish(&self.stats, &self.context.services().path_selector);
         }
     }
 
     /// Reports progress to the selector.
     pub(super) fn report_progress(&self) {
         if let Some(feedback) = &mut *self.feedback.borrow_mut() {
-            feedback.report_partial(&self.stats, &self.context.shared().path_selector);
+            feedback.report_partial(&self.stats, &self.context.services().path_selector);
         }
     }
 
@@ -201,7 +201,7 @@ impl Session {
     /// The reason, the prediction and the outcome; without an established path, the last path tried.
     pub(super) fn final_choice(&self) -> Option<ChoiceRecord> {
         match self.feedback.take() {
-            Some(feedback) => Some(feedback.finish(&self.stats, &self.context.shared().path_selector)),
+            Some(feedback) => Some(feedback.finish(&self.stats, &self.context.services().path_selector)),
             None => self.dial_context.prediction().map(|(expected, left)| expected.to_choice_record(&left, None, None)),
         }
     }
@@ -261,7 +261,13 @@ impl Session {
             // Another connection, of the next request.
             *before = SectionInfo::default();
         }
-        self.context.shared().events.metrics.sections.record_sample(section, SampleMoment::Running, before, &now, span);
+        self.context.services().events.metrics.sections.record_sample(
+            section,
+            SampleMoment::Running,
+            before,
+            &now,
+            span,
+        );
         *before = now;
     }
 }

@@ -111,7 +111,7 @@ impl DeviceReader {
             self.lanes.send(packet);
         } else if self.device.write(packet).is_err() {
             // The kernel is out of memory or the interface is down: the packet is lost, as on any link.
-            self.context.shared().events.metrics.record_packet_dropped(&self.context.listener.name, "not_taken");
+            self.context.services().events.metrics.record_packet_dropped(&self.context.listener.name, "not_taken");
         }
     }
 }

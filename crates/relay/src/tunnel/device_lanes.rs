@@ -64,7 +64,7 @@ struct LaneBackoff {
 impl DeviceLanes {
     /// A device without lanes.
     pub fn new(context: Rc<ListenerContext>) -> Rc<Self> {
-        let crossing = context.shared().events.metrics.packet_counters(&context.listener.name);
+        let crossing = context.services().events.metrics.packet_counters(&context.listener.name);
         Rc::new(Self { context, counters: crossing, slots: RefCell::default() })
     }
 
@@ -83,13 +83,13 @@ impl DeviceLanes {
     /// The lane in which the destination was last seen as a source, if the relay there may still send from that address; else the
     /// lane of the best path that has not failed.
     fn lane_to(self: &Rc<Self>, head: &IpHeader) -> Result<Arc<Lane>, DropReason> {
-        let shared = self.context.shared();
-        let seen = shared.lanes.addresses.lane(head.destination);
-        if let Some(lane) = seen.filter(|lane| shared.tunnels.permits(lane.remote(), head.destination)) {
+        let services = self.context.services();
+        let seen = services.lanes.addresses.lane(head.destination);
+        if let Some(lane) = seen.filter(|lane| services.tunnels.permits(lane.remote(), head.destination)) {
             return Ok(lane);
         }
         let (config, destination) = (&self.context.config, Host::from(head.destination));
-        let ways = path::paths_to(config, &shared.pools, &destination, head.port.unwrap_or(0));
+        let ways = path::paths_to(config, &services.pools, &destination, head.port.unwrap_or(0));
         // A packet to `direct` would come back into the device.
         let mut onward = ways.iter().filter(|way| !way.path.is_direct());
         onward.find_map(|way| self.lane_by_path(way)).ok_or(DropReason::NoLane)
@@ -107,7 +107,7 @@ impl DeviceLanes {
         }
         let listener = &self.context.listener.name;
         let remote = LaneRemote::from_path(&way.path);
-        let lane = self.context.shared().lanes.register(listener, &self.counters, remote, Direction::Up);
+        let lane = self.context.services().lanes.register(listener, &self.counters, remote, Direction::Up);
         kept.lane = Some(Arc::clone(&lane));
         let trip = LaneTask { lanes: Rc::downgrade(self), context: Rc::clone(&self.context), path_choice: way.clone() };
         tokio::task::spawn_local(trip.run(Arc::clone(&lane)));
@@ -190,7 +190,7 @@ impl LaneTask {
             opening.wait_answer(&stream, &cipher).await?;
             lane.mark_established();
             self.lanes.upgrade().iter().for_each(|lanes| lanes.on_established(&self.path_choice.path.name));
-            carrier.receive(|packet| lane.deliver(packet, context.shared(), None)).await
+            carrier.receive(|packet| lane.deliver(packet, context.services(), None)).await
         };
         carrier.run(receiving, wait_idle(&stats, context.config.timeouts.idle)).await
     }
@@ -208,7 +208,7 @@ impl LaneTask {
             source: None,
             names: context.resolver(),
             congestion: &context.config.congestion,
-            pools: &context.shared().pools,
+            pools: &context.services().pools,
             rules: AccessPolicy { listener: &context.listener.access, peer: None },
             patience: context.config.timeouts.connect,
         }

@@ -30,7 +30,7 @@ const NO_TUNNEL: &str = "there is no tunnel here: give this relay a listener wit
 /// Serves a lane from OPEN to its end.
 pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> EndReason {
     let served = match session.dial_context.next_lane_path(incoming_open) {
-        Ok(None) if session.context.shared().tunnels.is_empty() => {
+        Ok(None) if session.context.services().tunnels.is_empty() => {
             let remark = Some(NO_TUNNEL.to_owned());
             Err(LaneError::Refused(DialError { remark, ..Cause::Unreachable.into() }))
         }
@@ -66,8 +66,8 @@ impl<'a> IncomingLane<'a> {
 
     /// Registers this end of the lane for other threads.
     fn register_lane(&self, remote: LaneRemote, sends: Direction) -> Arc<Lane> {
-        let (shared, listener) = (self.session.context.shared(), &self.session.context.listener.name);
-        shared.lanes.register(listener, &shared.events.metrics.packet_counters(listener), remote, sends)
+        let (services, listener) = (self.session.context.services(), &self.session.context.listener.name);
+        services.lanes.register(listener, &services.events.metrics.packet_counters(listener), remote, sends)
     }
 
     /// The relay that has dialled the lane.
@@ -95,8 +95,8 @@ impl<'a> IncomingLane<'a> {
         let lane = self.register_lane(self.remote_dialler(), Direction::Down);
         lane.mark_established();
         let carrier = self.client_transport(&lane);
-        let shared = self.session.context.shared();
-        let take = |packet: &[u8]| lane.deliver(packet, shared, Some(self.session.dial_context.access()));
+        let services = self.session.context.services();
+        let take = |packet: &[u8]| lane.deliver(packet, services, Some(self.session.dial_context.access()));
         carrier.run(carrier.receive(take), self.wait_end()).await
     }
 
@@ -124,7 +124,7 @@ impl<'a> IncomingLane<'a> {
         down.mark_established();
         let near = self.client_transport(&down);
         let far = LaneTransport { lane: &up, stream: &stream, cipher: &cipher, stats: &session.stats };
-        let tunnels = &session.context.shared().tunnels;
+        let tunnels = &session.context.services().tunnels;
         let passes = |packet: &[u8], rules, (from, to): (&Lane, &Lane)| match judge(packet, rules)
             .and_then(|head| tunnels.check_forward(&head, from.remote()))
         {

@@ -136,10 +136,10 @@ impl Lane {
     }
 
     /// Delivers a received packet to this host, and records its source for answers.
-    pub fn deliver(self: &Arc<Self>, packet: &[u8], shared: &Services, rules: Option<AccessPolicy<'_>>) {
+    pub fn deliver(self: &Arc<Self>, packet: &[u8], services: &Services, rules: Option<AccessPolicy<'_>>) {
         let taken = judge(packet, rules).and_then(|head| {
-            let learn = || shared.lanes.addresses.record(head.source, self, Instant::now());
-            shared.tunnels.deliver(packet, (&head, &self.remote), learn)
+            let learn = || services.lanes.addresses.record(head.source, self, Instant::now());
+            services.tunnels.deliver(packet, (&head, &self.remote), learn)
         });
         taken.unwrap_or_else(|why| self.record_dropped(why, 1));
     }
@@ -203,12 +203,12 @@ impl Drop for Lane {
 pub struct LaneRegistry {
     lanes: Mutex<Vec<(Box<str>, Weak<Lane>)>>,
     /// Where addresses were last seen.
-    pub(crate) addresses: AddressTable,
+    pub(super) addresses: AddressTable,
 }
 
 impl LaneRegistry {
     /// Enters a new lane of a listener.
-    pub(crate) fn register(
+    pub(super) fn register(
         &self,
         listener: &str,
         crossing: &Arc<PacketCounters>,

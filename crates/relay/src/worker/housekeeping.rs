@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::ingress::thread::ThreadContext;
 
 /// How often unneeded pipes are closed and freed memory is given back.
-pub(crate) const TIDY_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const TIDY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of lag measurements; not a divisor of the other interval, whose work would be measured.
 const LAG_SAMPLE_INTERVAL: Duration = Duration::from_millis(613);
@@ -18,7 +18,7 @@ const LAG_SAMPLE_INTERVAL: Duration = Duration::from_millis(613);
 const MAX_SAMPLED_SESSIONS: usize = 500;
 
 /// Waits as everything on this thread does that is ready, and tells for how long.
-pub(crate) async fn measure_loop_lag(worker: Rc<ThreadContext>) {
+pub(super) async fn measure_loop_lag(worker: Rc<ThreadContext>) {
     let mut samples = interval(LAG_SAMPLE_INTERVAL);
     samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -31,7 +31,7 @@ pub(crate) async fn measure_loop_lag(worker: Rc<ThreadContext>) {
 
 impl ThreadContext {
     /// Samples the sections of running sessions, continuing after the last round.
-    pub(crate) fn sample_sessions(&self) {
+    pub(super) fn sample_sessions(&self) {
         self.load.sample();
         let sessions: Vec<_> = {
             let sessions = self.sessions.borrow();
@@ -47,7 +47,7 @@ impl ThreadContext {
     }
 
     /// Closes resources that were idle since the last call, and returns memory to the system after a peak.
-    pub(crate) fn tidy(&self, most_sessions_seen: &mut usize) {
+    pub(super) fn tidy(&self, most_sessions_seen: &mut usize) {
         self.pipes.trim();
         self.upstream_pool.expire();
         let open = self.sessions.borrow().len();

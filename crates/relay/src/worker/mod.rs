@@ -44,9 +44,9 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// The runtime cannot be created.
-pub fn run(shared: Arc<Services>, most_pipes: usize, commands: mpsc::Receiver<Command>) -> io::Result<()> {
+pub fn run(services: Arc<Services>, most_pipes: usize, commands: mpsc::Receiver<Command>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let worker = Rc::new(ThreadContext::new(shared, most_pipes));
+    let worker = Rc::new(ThreadContext::new(services, most_pipes));
     // Dropping the set drops every open session, and each emits its closing event.
     let tasks = LocalSet::new();
     tasks.block_on(&runtime, run_commands(Rc::clone(&worker), commands));

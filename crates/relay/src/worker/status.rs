@@ -59,7 +59,7 @@ pub struct SessionProgress {
 
 impl ThreadContext {
     /// Answers a status request.
-    pub(crate) async fn describe(self: Rc<Self>, request: StatusQuery, answer: oneshot::Sender<WorkerStatus>) {
+    pub(super) async fn describe(self: Rc<Self>, request: StatusQuery, answer: oneshot::Sender<WorkerStatus>) {
         let mut description = self.without_sessions();
         let slice = if matches!(request, StatusQuery::Tallies) { COUNTERS_PER_SLICE } else { SESSIONS_PER_SLICE };
         for sessions in self.listed().chunks(slice) {

@@ -103,7 +103,7 @@ impl Gate {
         // The rules catch nothing else.
         let Ok(syn) = Syn::parse(packet) else { return self.mark(id, self.marks.pass()) };
         let four_tuple = FourTuple { client: syn.client, server: syn.server };
-        let pending = &self.context.shared().pending_connections;
+        let pending = &self.context.services().pending_connections;
         match pending.on_first_packet(four_tuple) {
             pending::FirstPacket::New => {}
             pending::FirstPacket::Again => return self.set_verdict(id, Verdict::Drop),
@@ -140,11 +140,11 @@ impl Gate {
 
     fn admit(&self, id: u32, four_tuple: FourTuple, permit: SessionPermit, pre_dialed: Option<Box<PreDialed>>) {
         let now = Instant::now();
-        self.context.shared().pending_connections.admit(four_tuple, now, permit, pre_dialed);
+        self.context.services().pending_connections.admit(four_tuple, now, permit, pre_dialed);
         self.let_in.borrow_mut().push_back((now, four_tuple));
         self.mark(id, self.welcome);
         if let Some(reason) = self.passing.take() {
-            self.context.shared().events.emit(&Event::BypassEnded { listener: self.name(), reason });
+            self.context.services().events.emit(&Event::BypassEnded { listener: self.name(), reason });
         }
     }
 
@@ -158,11 +158,11 @@ impl Gate {
             // Nearly always there is none.
             let _ = self.destroyer.as_ref().map(|destroyer| destroyer.destroy(local, remote));
         }
-        let shared = self.context.shared();
-        shared.events.metrics.record_passed(&self.name(), reason);
+        let services = self.context.services();
+        services.events.metrics.record_passed(&self.name(), reason);
         // The state of a single server is no matter for the operator.
         if !matches!(reason, "silent" | "denied" | "reset") && self.passing.replace(Some(reason)).is_none() {
-            shared.events.emit(&Event::BypassBegan { listener: self.name(), reason });
+            services.events.emit(&Event::BypassBegan { listener: self.name(), reason });
         }
         self.mark(id, self.marks.pass());
     }
@@ -182,7 +182,7 @@ impl Gate {
 
     /// Passes the server's refusal, or its silence, to the client.
     fn reject(&self, id: u32, four_tuple: &FourTuple, error: &DialError) {
-        self.context.shared().pending_connections.remove(four_tuple);
+        self.context.services().pending_connections.remove(four_tuple);
         match error.cause_for_client() {
             Cause::Refused => self.mark(id, self.marks.refused()),
             Cause::Unreachable => self.mark(id, self.marks.unreachable()),
@@ -203,7 +203,7 @@ impl Gate {
     fn expire(&self) {
         let patience = self.context.config.timeouts.handshake;
         while let Some((since, four_tuple)) = self.next_older_than(patience) {
-            if let Some((permit, pre_dialed)) = self.context.shared().pending_connections.expire(&four_tuple, since) {
+            if let Some((permit, pre_dialed)) = self.context.services().pending_connections.expire(&four_tuple, since) {
                 let (server, path) =
                     pre_dialed.as_ref().map_or((None, None), |a| (Some(a.server), a.taken.path.clone()));
                 pre_dialed.into_iter().for_each(|pre_dialed| pre_dialed.abandon());
@@ -225,16 +225,16 @@ impl Gate {
 
     /// Ends a connection that never became a session, with a closing event.
     fn emit_closed(&self, permit: SessionPermit, end: EndReason, closed: SessionClosed) {
-        let shared = self.context.shared();
-        shared.events.metrics.record_accepted(&self.name());
+        let services = self.context.services();
+        services.events.metrics.record_accepted(&self.name());
         // The reader of the closing event finds the place free.
         drop(permit);
-        shared.events.emit(&Event::Closed(Box::new(SessionClosed { end, ..closed })));
+        services.events.emit(&Event::Closed(Box::new(SessionClosed { end, ..closed })));
     }
 
     fn closed(&self, four_tuple: &FourTuple, path: Option<Box<str>>) -> SessionClosed {
         let target = Some(Target::from(four_tuple.server.0));
-        let session = self.context.shared().next_session_id();
+        let session = self.context.services().next_session_id();
         let path = path.map_or_else(|| "-".to_owned(), String::from);
         SessionClosed { target, path, ..SessionClosed::new(session, self.name(), four_tuple.client) }
     }

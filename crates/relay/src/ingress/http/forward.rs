@@ -191,7 +191,7 @@ async fn try_idle_then_fresh(
     let Attempt { target, way, ways } = attempt;
     if let Some(idle) = outgoing.repeatable.then(|| upstream::take_idle(session, way, target)).flatten() {
         match send_on(session, reader, attempt, outgoing, idle, log).await {
-            Err(ExchangeError::NoAnswer(_)) => session.context.shared().events.metrics.record_upstream_reuse("stale"),
+            Err(ExchangeError::NoAnswer(_)) => session.context.services().events.metrics.record_upstream_reuse("stale"),
             decided => return decided,
         }
     }

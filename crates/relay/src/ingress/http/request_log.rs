@@ -49,6 +49,6 @@ impl Drop for RequestLog<'_> {
             bytes_down: stats.bytes(Direction::Down) - self.bytes_before.1,
             duration: self.began.elapsed(),
         };
-        self.session.context.shared().events.emit(&Event::Request(Box::new(request)));
+        self.session.context.services().events.emit(&Event::Request(Box::new(request)));
     }
 }

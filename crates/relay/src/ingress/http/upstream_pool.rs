@@ -75,7 +75,7 @@ impl Hash for UpstreamKey {
 
 /// The idle connections of one thread.
 pub struct UpstreamPool {
-    shared: Arc<Services>,
+    services: Arc<Services>,
     by_key: RefCell<HashMap<UpstreamKey, Vec<IdleUpstream>>>,
     /// The configuration in force; `None` before the first.
     config: RefCell<Option<Arc<Config>>>,
@@ -90,8 +90,8 @@ struct IdleUpstream {
 impl UpstreamPool {
     /// An empty pool.
     #[must_use]
-    pub fn new(shared: Arc<Services>) -> Self {
-        Self { shared, by_key: RefCell::default(), config: RefCell::default() }
+    pub fn new(services: Arc<Services>) -> Self {
+        Self { services, by_key: RefCell::default(), config: RefCell::default() }
     }
 
     /// Closes the connections that no session under `config` can ask for.
@@ -109,11 +109,11 @@ impl UpstreamPool {
                 if is_alive(&last.stream) {
                     return Some((last.stream, last.server));
                 }
-                self.shared.events.metrics.record_upstream_reuse("stale");
+                self.services.events.metrics.record_upstream_reuse("stale");
             }
             None
         });
-        self.shared.events.metrics.record_upstream_reuse(if found.is_some() { "hit" } else { "miss" });
+        self.services.events.metrics.record_upstream_reuse(if found.is_some() { "hit" } else { "miss" });
         found
     }
 

@@ -280,14 +280,14 @@ pub struct CompletionTime {
 
 impl Download {
     /// Its second half, when it has found its pace: how much, in how long.
-    pub(crate) fn second_half(&self) -> Option<(u64, Duration)> {
+    fn second_half(&self) -> Option<(u64, Duration)> {
         let (bytes, end) = *self.progress.last()?;
         let took = end.saturating_sub(self.time_at(bytes / 2)?);
         (bytes >= MIN_RATE_BYTES && !took.is_zero()).then_some((bytes - bytes / 2, took))
     }
 
     /// When so many bytes had come, or would have at this `rate` if it had not been stopped.
-    pub(crate) fn completion_time(&self, size: u64, rate: Option<f64>) -> Option<CompletionTime> {
+    fn completion_time(&self, size: u64, rate: Option<f64>) -> Option<CompletionTime> {
         if let Some(time) = self.time_at(size) {
             return Some(CompletionTime { time, is_extrapolated: false });
         }
@@ -297,7 +297,7 @@ impl Download {
     }
 
     /// When so many bytes had come, evenly between two looks.
-    pub(crate) fn time_at(&self, size: u64) -> Option<Duration> {
+    fn time_at(&self, size: u64) -> Option<Duration> {
         let at = self.progress.iter().position(|(bytes, _)| *bytes >= size)?;
         let (bytes, time) = self.progress[at];
         let (before, then) = at.checked_sub(1).map_or((0, self.first_byte), |before| self.progress[before]);

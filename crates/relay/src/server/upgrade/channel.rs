@@ -14,7 +14,7 @@ const MAX_MESSAGE: usize = 64 << 10;
 
 /// One end of the channel.
 #[derive(Debug)]
-pub(crate) struct Channel(UnixDatagram);
+pub(super) struct Channel(UnixDatagram);
 
 impl Channel {
     /// The end that `along::pair` created.

@@ -255,7 +255,7 @@ fn format_milliseconds(value: &Value) -> String {
 const LIMIT_HEADINGS: [&str; 4] = ["SESSION", "BYTES GO", "LIMITED BY", "WHY"];
 
 /// A row for each direction of which something is known.
-pub(crate) fn limit_rows(sessions: &Value) -> Vec<[String; 4]> {
+fn limit_rows(sessions: &Value) -> Vec<[String; 4]> {
     let mut rows = vec![LIMIT_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten() {
         for direction in ["down", "up"] {
