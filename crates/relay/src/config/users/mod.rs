@@ -92,7 +92,8 @@ impl Users {
         Self::from_text(&text, random_key().map_err(whole)?)
     }
 
-    /// Reads the text of an htpasswd file; `key` is for this process only and keys the cache of checked passwords.
+    /// Reads the text of an htpasswd file. `key` must be unique to this file: checks with equal keyed digests of user and
+    /// password share one result.
     ///
     /// # Errors
     /// Line numbers, and what was expected there.
