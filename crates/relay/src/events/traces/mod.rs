@@ -148,4 +148,113 @@ impl fmt::Debug for TraceHandle {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! The queue before the collector, and what is told of sessions that did not go well.
+
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    use ekiden_proto::addr::{ClientAddr, Target};
+    use ekiden_proto::cause::Cause;
+    use ekiden_proto::event::EndReason;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::config::read::from_text;
+
+    fn settings(lines: &str) -> config::TracesConfig {
+        let text = format!("version = 1\n[traces]\n{lines}\n[[listener]]\nbind = \"127.0.0.1:1080\"\n");
+        from_text(&text).unwrap_or_else(|mistakes| panic!("{mistakes}")).traces.expect("there is a collector")
+    }
+
+    fn closed() -> SessionClosed {
+        SessionClosed::new(7, "door".to_owned(), ClientAddr("192.0.2.1:4000".parse().unwrap()))
+    }
+
+    /// Connections to it stand, and nobody ever answers.
+    fn silent() -> (TcpListener, TraceHandle) {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let traces = settings(&format!("endpoint = \"http://{}\"", silent.local_addr().unwrap()));
+        let counts = TraceMetrics::default();
+        let telling = ExportThread::start(ExportSettings { traces, mark: None }, counts.clone(), Weak::new()).unwrap();
+        (silent, TraceHandle { metrics: counts, exporter: RwLock::new(Some(telling)) })
+    }
+
+    #[test]
+    fn what_finds_the_queue_full_is_dropped_and_counted_and_nobody_waits() {
+        let (_silent, traces) = silent();
+        let began = Instant::now();
+        let many = 2 * MAX_QUEUED;
+        (0..many).for_each(|_| traces.on_session_closed(Box::new(closed()), None));
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        let dropped = traces.metrics.get("queue_full");
+        // One batch may be on its way.
+        assert!((many - MAX_QUEUED - 256..=many - MAX_QUEUED).contains(&(dropped as usize)), "{dropped}");
+        let asked = Instant::now();
+        traces.close();
+        assert!(asked.elapsed() < 5 * FLUSH_TIMEOUT, "{:?}", asked.elapsed());
+        traces.on_session_closed(Box::new(closed()), None);
+        assert_eq!(traces.metrics.get("queue_full"), dropped, "nobody is told any more");
+    }
+
+    /// All spans of a session that has just ended.
+    fn spans(closed: SessionClosed) -> Vec<Value> {
+        let ended = EndedSession {
+            trace: TraceId([7; 16]),
+            sender: None,
+            closed: Box::new(closed),
+            ended_at: SystemTime::now(),
+        };
+        let spans = spans::session_spans(&ended, &settings("endpoint = \"http://c\""));
+        spans.iter().map(|span| serde_json::to_value(span).unwrap()).collect()
+    }
+
+    fn names(spans: &[Value]) -> Vec<&str> {
+        spans.iter().map(|span| span["name"].as_str().unwrap()).collect()
+    }
+
+    fn span_of(span: &Value) -> (u64, u64) {
+        let time = |key: &str| span[key].as_str().unwrap().parse().unwrap();
+        (time("startTimeUnixNano"), time("endTimeUnixNano"))
+    }
+
+    #[test]
+    fn a_session_has_the_parts_that_it_got_to() {
+        let millis = |count| Some(Duration::from_millis(count));
+        let duration = Duration::from_millis(100);
+        let target: Option<Target> = Some("[2001:db8::1]:443".parse().unwrap());
+        let asked = SessionClosed { duration, handshake: millis(10), target, ..closed() };
+        let early = SessionClosed { duration, end: EndReason::HandshakeTimeout, ..closed() };
+        assert_eq!(names(&spans(early)), ["session", "ingress"]);
+
+        let refused =
+            SessionClosed { end: EndReason::ConnectFailed(Cause::Refused), connect: millis(5), ..asked.clone() };
+        let refused = spans(refused);
+        assert_eq!(names(&refused), ["session", "ingress", "dial"], "OPEN had gone, and was not granted");
+        assert_eq!((span_of(&refused[2]).1, &refused[2]["status"]["code"]), (span_of(&refused[0]).1, &2.into()));
+
+        let finished = SessionClosed { end: EndReason::Finished, connect: millis(20), first_byte: millis(50), ..asked };
+        let finished = spans(finished);
+        assert_eq!(names(&finished), ["session", "ingress", "dial", "transfer"]);
+        let begin = span_of(&finished[0]).0;
+        let since: Vec<_> =
+            finished.iter().map(span_of).map(|(a, b)| ((a - begin) / 1_000_000, (b - begin) / 1_000_000)).collect();
+        assert_eq!(since, [(0, 100), (0, 10), (10, 30), (30, 100)]);
+        let first: u64 = finished[3]["events"][0]["timeUnixNano"].as_str().unwrap().parse().unwrap();
+        assert_eq!((first - begin) / 1_000_000, 60);
+        let address = finished[0]["attributes"].as_array().unwrap().iter().find(|it| it["key"] == "server.address");
+        assert_eq!(address.unwrap()["value"]["stringValue"], "2001:db8::1");
+    }
+
+    /// Times that cannot be, of a clock or a counter that went wrong, end no span before it begins.
+    #[test]
+    fn no_span_ends_before_it_begins() {
+        let long = Some(Duration::from_secs(1 << 40));
+        let strange =
+            SessionClosed { end: EndReason::Finished, handshake: long, connect: long, first_byte: long, ..closed() };
+        for span in spans(strange) {
+            let (begin, end) = span_of(&span);
+            assert!(begin <= end, "{span}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Whether the emulator decided right: what it recorded is replayed, through the slow models of
+//! [`reference`](mod@crate::reference) and through its own pipeline once more.
+//!
+//! The records are the emulator's own. They are believed only as far as the receiver confirms them: what is missing
+//! there must be what they say was dropped, packet by packet.
+
+use super::probe::{ProbeSend, ProbeSeries};
+use super::row::Finding;
+use crate::Nanos;
+use crate::conditions::{Conditions, QueueKind, QueueLimit, TailDropSettings};
+use crate::dice::SeededRng;
+use crate::emulator::{PacketOutcome, PacketRecord};
+use crate::ledger::DropCause;
+use crate::nanos;
+use crate::packet::Packet;
+use crate::pipeline::Pipeline;
+use crate::reference::{self, ReferenceOutcome};
+
+/// Load of successive quarters of a second, in per cent of the rate: queues fill, stand, drain and run empty.
+const LOAD_PERCENTS: [u64; 6] = [130, 90, 180, 110, 60, 140];
+const PHASE_DURATION: Nanos = 250_000_000;
+
+/// No more calls a second than a small machine makes punctually.
+const MAX_CALLS_PER_SECOND: u64 = 4000;
+
+/// Traffic that leaves no queue at rest: eight flows, packets of three sizes, superpackets, and a load that changes.
+pub fn replay_traffic(rate: u64, mtu: u32, lasts: Nanos, dice: SeededRng) -> Vec<ProbeSend> {
+    let sizes = [100, 576, mtu];
+    let mean = u64::from(sizes.iter().sum::<u32>()) / 3;
+    let least = (rate / 8 / mean / MAX_CALLS_PER_SECOND + 1).min(20);
+    let mut at = 0;
+    let shot = |number: u64| {
+        let pick = |what: &str, of: u64| dice.derive(what).bits(number) % of;
+        let bytes = sizes[pick("size", 3) as usize];
+        let packets = least + pick("packets", 4);
+        let load = LOAD_PERCENTS[(at / PHASE_DURATION) as usize % LOAD_PERCENTS.len()];
+        let shot = ProbeSend { at, bytes, packets: packets as u16, sender: pick("flow", 8) as u16 };
+        at += u64::from(bytes) * packets * 8_000_000_000 / rate * 100 / load;
+        shot
+    };
+    (0..).map(shot).take_while(|shot| shot.at < lasts).collect()
+}
+
+/// The records of those packets that reached the queue.
+fn records_at_queue(records: &[PacketRecord]) -> Vec<&PacketRecord> {
+    let before = |record: &&PacketRecord| {
+        !matches!(record.outcome, PacketOutcome::Dropped(DropCause::IngressLoss | DropCause::Down, _))
+    };
+    records.iter().filter(before).collect()
+}
+
+/// Replays everything recorded of a direction through the reference model of the queue, and compares drops, causes,
+/// marks and departures; and with both what the receiver saw of the last series. `before` records are older than that.
+/// `dice` are those of the direction.
+pub fn check_queue_decisions(
+    records: &[PacketRecord],
+    before: usize,
+    series: &ProbeSeries,
+    conditions: &Conditions,
+    dice: SeededRng,
+) -> Option<Finding> {
+    let (rate, queue) = (conditions.rate?, conditions.queue.as_ref()?);
+    let queued = records_at_queue(records);
+    let arrivals: Vec<Packet> = queued.iter().map(|record| record.packet).collect();
+    let outcomes = reference::simulate_line(&arrivals, rate, queue, dice.derive("queue"));
+    let delay = has_exact_departures(conditions).then(|| conditions.delay.map_or(0, nanos));
+    let same =
+        |(record, outcome): (&&PacketRecord, &ReferenceOutcome)| is_same_decision(&record.outcome, outcome, delay);
+    let differ = outcomes.len().abs_diff(queued.len())
+        + queued.iter().zip(&outcomes).filter(|(record, outcome)| !same((record, outcome))).count();
+    let unconfirmed = count_unconfirmed(&records[before..], series, conditions.count.overhead());
+    let dropped = outcomes.iter().filter(|outcome| matches!(outcome, ReferenceOutcome::Dropped { .. })).count();
+    let marked =
+        outcomes.iter().filter(|outcome| matches!(outcome, ReferenceOutcome::Sent { marked: true, .. })).count();
+    Some(Finding {
+        wanted: "recorded arrivals through the reference: 0 decisions differ, 0 unlike at the receiver".to_owned(),
+        measured: format!("{differ} and {unconfirmed} of {} ({dropped} dropped, {marked} marked)", arrivals.len()),
+        pass: differ == 0 && unconfirmed == 0 && !arrivals.is_empty() && series.overflow == 0,
+    })
+}
+
+/// Whether the ideal time of a packet tells when it left the line.
+const fn has_exact_departures(conditions: &Conditions) -> bool {
+    conditions.jitter.is_none() && conditions.reorder.is_none() && conditions.access_rate.is_none()
+}
+
+/// Whether the emulator and the model decided the same. With a `delay`, departures are compared too.
+fn is_same_decision(fate: &PacketOutcome, outcome: &ReferenceOutcome, delay: Option<Nanos>) -> bool {
+    match (*fate, *outcome) {
+        (PacketOutcome::Dropped(DropCause::WireLoss, _), ReferenceOutcome::Sent { .. }) => true,
+        (PacketOutcome::Dropped(cause, at), ReferenceOutcome::Dropped { at: wanted_at, cause: wanted }) => {
+            cause == wanted && (delay.is_none() || at == wanted_at)
+        }
+        (PacketOutcome::Delivered { ideal, marked, .. }, ReferenceOutcome::Sent { at, marked: wanted }) => {
+            marked == wanted && delay.is_none_or(|delay| ideal == at + delay)
+        }
+        _ => false,
+    }
+}
+
+/// How many packets the receiver saw otherwise than recorded. Packets were recorded in the order in which they were sent.
+fn count_unconfirmed(records: &[PacketRecord], series: &ProbeSeries, overhead: u32) -> usize {
+    let mut seen = vec![None; series.sent.len()];
+    for got in &series.received {
+        seen[got.number] = Some(got.marked);
+    }
+    let alike = |((record, sent), seen): &((&PacketRecord, &super::probe::SentProbe), &Option<bool>)| {
+        let fate = match record.outcome {
+            PacketOutcome::Delivered { marked, .. } => Some(marked),
+            PacketOutcome::Dropped(..) | PacketOutcome::InFlight => None,
+        };
+        record.packet.bytes == sent.bytes + overhead && record.segment == sent.segment && fate == **seen
+    };
+    let pairs = records.iter().zip(&series.sent).zip(&seen);
+    records.len().abs_diff(series.sent.len()) + pairs.filter(|pair| !alike(pair)).count()
+}
+
+/// How much waited at most in a queue that only drops from its tail, by the recorded times: as much as the limit allows,
+/// and no more.
+pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Option<Finding> {
+    let (rate, Some(QueueKind::TailDrop(TailDropSettings { limit }))) = (conditions.rate?, conditions.queue.as_ref())
+    else {
+        return None;
+    };
+    if !has_exact_departures(conditions) {
+        return None;
+    }
+    let delay = conditions.delay.map_or(0, nanos);
+    let amount = |packet: &Packet| match limit {
+        QueueLimit::Packets(_) => 1,
+        QueueLimit::Bytes(_) => u64::from(packet.bytes),
+    };
+    let passed = records_at_queue(records).into_iter().filter_map(|record| {
+        let left = match record.outcome {
+            PacketOutcome::Delivered { ideal, .. } => ideal,
+            PacketOutcome::Dropped(DropCause::WireLoss, at) => at,
+            _ => return None,
+        };
+        let began = left - delay - reference::transmission_time(record.packet.bytes, rate);
+        Some((record.packet.at, began, amount(&record.packet)))
+    });
+    // What leaves at the instant of an arrival leaves before it.
+    let mut steps: Vec<(Nanos, bool, u64)> = passed
+        .filter(|(came, began, _)| began > came)
+        .flat_map(|(came, began, n)| [(came, true, n), (began, false, n)])
+        .collect();
+    steps.sort_unstable();
+    let (mut held, mut most) = (0, 0);
+    for (_, comes, n) in steps {
+        held = if comes { held + n } else { held - n };
+        most = most.max(held);
+    }
+    let full = records.iter().filter(|record| matches!(record.outcome, PacketOutcome::Dropped(DropCause::Full, _)));
+    // A packet was dropped because it did not fit: the largest of them tells how much room was left at most.
+    let room = full.clone().map(|record| amount(&record.packet)).max();
+    let allowed = match limit {
+        QueueLimit::Packets(allowed) | QueueLimit::Bytes(allowed) => allowed,
+    };
+    let least = room.map_or(0, |room| (allowed + 1).saturating_sub(room));
+    Some(Finding {
+        wanted: format!("most that waits: {least} … {limit}"),
+        measured: format!("{most}; {} dropped", full.count()),
+        pass: most <= *allowed && most >= least,
+    })
+}
+
+/// Replays everything recorded of a direction through a fresh pipeline of the same seed: it must drop the same packets
+/// for the same reasons at the same times. None if nothing was dropped.
+pub fn check_repeatability(records: &[PacketRecord], conditions: &Conditions, dice: SeededRng) -> Option<Finding> {
+    let recorded: Vec<(u64, DropCause, Nanos)> = records
+        .iter()
+        .filter_map(|record| match record.outcome {
+            PacketOutcome::Dropped(cause, at) => Some((record.packet.number, cause, at)),
+            _ => None,
+        })
+        .collect();
+    let last = records.iter().map(|record| record.packet.at).max()?;
+    let mut pipeline = Pipeline::new(&[conditions], dice);
+    for record in records {
+        pipeline.push(record.packet);
+        while pipeline.pop(record.packet.at).is_some() {}
+    }
+    while let Some(at) = pipeline.next_wakeup() {
+        while pipeline.pop(at.max(last)).is_some() {}
+    }
+    let mut again: Vec<(u64, DropCause, Nanos)> =
+        pipeline.events.dropped.iter().map(|drop| (drop.packet.number, drop.cause, drop.packet.at)).collect();
+    again.sort_unstable();
+    let alike = recorded == again;
+    (!recorded.is_empty() || !alike).then(|| Finding {
+        wanted: "same seed, same arrivals: identical drop list".to_owned(),
+        measured: format!(
+            "{} dropped, then {}{}",
+            recorded.len(),
+            again.len(),
+            if alike { "" } else { "; they differ" }
+        ),
+        pass: alike,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::probe::{ReceivedProbe, SentProbe};
+    use super::*;
+    use crate::packet::Ecn;
+
+    const TAIL_DROP: &str = "rate = '8Mbit/s'\ndelay = '3ms'\nqueue = { kind = 'tail-drop', limit = '5pkt' }";
+    const RED: &str = "rate = '8Mbit/s'\nqueue = { kind = 'red', limit = '60pkt', min = '5pkt', max = '15pkt', p = 0.1, \
+                   wq = 0.02, ecn = true }\nloss = { model = 'bernoulli', p = 0.05, at = 'ingress' }";
+
+    fn conditions(text: &str) -> Conditions {
+        toml::from_str(text).unwrap()
+    }
+
+    fn test_rng() -> SeededRng {
+        SeededRng::new(4).derive("wan").derive("forward")
+    }
+
+    /// What the emulator would record of our traffic, and the receiver see.
+    fn emulate(conditions: &Conditions) -> (Vec<PacketRecord>, ProbeSeries) {
+        let shots = replay_traffic(8_000_000, 1500, 2_000_000_000, SeededRng::new(2));
+        let mut pipeline = Pipeline::new(&[conditions], test_rng());
+        let (mut records, mut series) = (Vec::<PacketRecord>::new(), ProbeSeries::default());
+        for shot in shots {
+            let ecn = if shot.sender % 2 == 1 { Ecn::Capable } else { Ecn::NotCapable };
+            for i in 0..shot.packets {
+                let number = records.len() as u64;
+                let packet = Packet {
+                    number,
+                    at: shot.at,
+                    bytes: shot.bytes,
+                    flow: u32::from(shot.sender),
+                    source: 0,
+                    ecn,
+                    tag: 0,
+                };
+                let segment = (i, shot.packets);
+                records.push(PacketRecord { packet, segment, tcp: None, outcome: PacketOutcome::InFlight });
+                series.sent.push(SentProbe { at: shot.at, call_time: 1, bytes: shot.bytes, segment });
+                pipeline.push(packet);
+            }
+        }
+        while let Some(packet) = pipeline.pop(Nanos::MAX - 1) {
+            let marked = packet.ecn == Ecn::Marked;
+            records[packet.number as usize].outcome =
+                PacketOutcome::Delivered { ideal: packet.at, actual: packet.at, marked };
+            series.received.push(ReceivedProbe { number: packet.number as usize, at: packet.at, marked });
+        }
+        for drop in &pipeline.events.dropped {
+            records[drop.packet.number as usize].outcome = PacketOutcome::Dropped(drop.cause, drop.packet.at);
+        }
+        (records, series)
+    }
+
+    fn first_dropped(records: &[PacketRecord], cause: DropCause) -> usize {
+        records
+            .iter()
+            .position(|record| matches!(record.outcome, PacketOutcome::Dropped(why, _) if why == cause))
+            .unwrap()
+    }
+
+    #[test]
+    fn the_traffic_exceeds_the_rate_in_the_mean_but_not_always() {
+        let shots = replay_traffic(8_000_000, 1500, 3_000_000_000, SeededRng::new(2));
+        let bytes = |shot: &ProbeSend| u64::from(shot.bytes) * u64::from(shot.packets);
+        let load = |from: Nanos, to: Nanos| {
+            let sum: u64 = shots.iter().filter(|shot| (from..to).contains(&shot.at)).map(bytes).sum();
+            sum * 8_000 / (to - from) * 100 / 8
+        };
+        assert!((105..130).contains(&load(0, 3_000_000_000)), "{} %", load(0, 3_000_000_000));
+        assert!(load(1_000_000_000, 1_250_000_000) < 80);
+        assert!(shots.iter().any(|shot| shot.packets > 1) && shots.iter().any(|shot| shot.sender == 7));
+    }
+
+    #[test]
+    fn true_decisions_pass_and_one_wrong_one_fails() {
+        for text in [TAIL_DROP, RED] {
+            let conditions = conditions(text);
+            let (records, series) = emulate(&conditions);
+            let finding = check_queue_decisions(&records, 0, &series, &conditions, test_rng()).unwrap();
+            assert!(finding.pass, "{finding:?}");
+            assert!(!finding.measured.contains("(0 dropped"), "{finding:?}");
+
+            let mut wrong = records.clone();
+            let other = first_dropped(&records, if text == RED { DropCause::Early } else { DropCause::Full });
+            wrong[other].outcome = PacketOutcome::Delivered { ideal: 0, actual: 0, marked: false };
+            assert!(!check_queue_decisions(&wrong, 0, &series, &conditions, test_rng()).unwrap().pass);
+        }
+    }
+
+    #[test]
+    fn other_dice_decide_otherwise() {
+        let conditions = conditions(RED);
+        let (records, series) = emulate(&conditions);
+        assert!(!check_queue_decisions(&records, 0, &series, &conditions, SeededRng::new(5)).unwrap().pass);
+        assert!(check_repeatability(&records, &conditions, test_rng()).unwrap().pass);
+        assert!(!check_repeatability(&records, &conditions, SeededRng::new(5)).unwrap().pass);
+    }
+
+    #[test]
+    fn a_departure_that_is_late_and_a_drop_that_the_receiver_knows_nothing_of_fail() {
+        let conditions = conditions(TAIL_DROP);
+        let (records, series) = emulate(&conditions);
+        let mut late = records.clone();
+        if let PacketOutcome::Delivered { ideal, .. } = &mut late[0].outcome {
+            *ideal += 1;
+        }
+        assert!(!check_queue_decisions(&late, 0, &series, &conditions, test_rng()).unwrap().pass);
+        let mut unseen = series.clone();
+        unseen.received.pop();
+        assert!(!check_queue_decisions(&records, 0, &unseen, &conditions, test_rng()).unwrap().pass);
+        let mut unmarked = series;
+        unmarked.received[3].marked ^= true;
+        assert!(!check_queue_decisions(&records, 0, &unmarked, &conditions, test_rng()).unwrap().pass);
+    }
+
+    #[test]
+    fn a_queue_that_holds_less_or_more_than_its_limit_is_found() {
+        let (records, _) = emulate(&conditions(TAIL_DROP));
+        let with =
+            |limit: &str| check_occupancy(&records, &conditions(&TAIL_DROP.replace("5pkt", limit))).unwrap().pass;
+        assert_eq!([with("4pkt"), with("5pkt"), with("6pkt")], [false, true, false]);
+        let bytes = |limit: &str| conditions(&TAIL_DROP.replace("5pkt", limit));
+        let (records, _) = emulate(&bytes("9000B"));
+        assert!(check_occupancy(&records, &bytes("9000B")).unwrap().pass);
+        assert!(!check_occupancy(&records, &bytes("8000B")).unwrap().pass);
+        assert!(!check_occupancy(&records, &bytes("11000B")).unwrap().pass);
+        assert!(check_occupancy(&records, &conditions(RED)).is_none());
+    }
+
+    #[test]
+    fn a_repetition_that_drops_something_else_is_found() {
+        let conditions = conditions(TAIL_DROP);
+        let (mut records, _) = emulate(&conditions);
+        assert!(check_repeatability(&records, &conditions, test_rng()).unwrap().pass);
+        let dropped = first_dropped(&records, DropCause::Full);
+        records[dropped].outcome = PacketOutcome::Dropped(DropCause::Early, records[dropped].packet.at);
+        assert!(!check_repeatability(&records, &conditions, test_rng()).unwrap().pass);
+        assert!(check_repeatability(&[], &conditions, test_rng()).is_none());
+    }
+}

@@ -1,0 +1,439 @@
+//! The paths that may be chosen: direct, and those of up to three relays that no other beats at everything.
+//!
+//! From this relay to every other, a few paths are kept: the *front* of those where none is both sooner there and faster,
+//! with transfers of any size. It grows by one section a round, three rounds, so it takes about as long as there are
+//! sections (a Bellman-Ford of three rounds, with several measures as in Martins, "On a multicriteria shortest path
+//! problem", 1984). What lies behind, the last section to a target, is added per prefix when somebody goes there.
+
+use std::fmt;
+
+use crate::direction::Direction;
+
+use super::known::Throughput;
+use super::map::{NetworkMap, THIS_RELAY};
+use super::model::RelayCosts;
+use super::trust::Trust;
+
+/// Most relays of a path.
+pub const MAX_RELAYS: usize = 3;
+
+/// Paths kept to each relay, for each number of sections.
+const FRONT_SIZE: usize = 4;
+
+/// A path that is faster by less than this is not worth a longer delay.
+const THROUGHPUT_TOLERANCE: f32 = 1.02;
+
+/// A path that may be chosen, by the numbers of its relays in the [`NetworkMap`], in the order in which they are dialled; none:
+/// direct.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Candidate {
+    /// At most [`MAX_RELAYS`].
+    pub relays: Vec<u32>,
+}
+
+impl Candidate {
+    /// The path without relays.
+    #[must_use]
+    pub const fn direct() -> Self {
+        Self { relays: Vec::new() }
+    }
+
+    /// Whether it is the path without relays.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.relays.is_empty()
+    }
+
+    /// Its name: `direct`, `osaka`, `fukuoka > osaka`.
+    #[must_use]
+    pub fn name(&self, map: &NetworkMap) -> String {
+        if self.is_direct() {
+            return "direct".to_owned();
+        }
+        self.relays.iter().map(|relay| map.name(*relay)).collect::<Vec<_>>().join(" > ")
+    }
+}
+
+/// The relays of a candidate in eight bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct Hops {
+    nodes: [u16; MAX_RELAYS],
+    count: u16,
+}
+
+impl Hops {
+    pub const DIRECT: Self = Self { nodes: [0; MAX_RELAYS], count: 0 };
+
+    /// Those of a candidate; none when it has too many relays, or ones that no map has.
+    pub fn from_candidate(candidate: &Candidate) -> Option<Self> {
+        let mut hops = Self::DIRECT;
+        for relay in &candidate.relays {
+            hops = hops.push(u16::try_from(*relay).ok()?)?;
+        }
+        Some(hops)
+    }
+
+    fn push(mut self, node: u16) -> Option<Self> {
+        *self.nodes.get_mut(usize::from(self.count))? = node;
+        self.count += 1;
+        Some(self)
+    }
+
+    pub fn nodes(&self) -> &[u16] {
+        &self.nodes[..usize::from(self.count)]
+    }
+
+    pub const fn is_direct(self) -> bool {
+        self.count == 0
+    }
+
+    pub fn to_candidate(self) -> Candidate {
+        Candidate { relays: self.nodes().iter().map(|node| u32::from(*node)).collect() }
+    }
+}
+
+impl fmt::Debug for Hops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.nodes().fmt(f)
+    }
+}
+
+/// A path to a relay: how soon one is there, and how fast it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Label {
+    pub hops: Hops,
+    /// Seconds.
+    pub delay: f32,
+    pub throughput: Throughput,
+}
+
+impl Label {
+    const START: Self = Self { hops: Hops::DIRECT, delay: 0.0, throughput: Throughput::UNLIMITED };
+
+    /// None.
+    const NONE: Self = Self { hops: Hops::DIRECT, delay: f32::INFINITY, throughput: Throughput::NONE };
+
+    /// With one section more.
+    fn extend(&self, delay: f32, speed: Throughput) -> Self {
+        Self { hops: self.hops, delay: self.delay + delay, throughput: self.throughput.min(speed) }
+    }
+}
+
+/// Labels of which none beats another. Places without one have an endless delay: so all are always compared, and at once.
+#[derive(Debug, Clone, Copy)]
+struct Front {
+    delay: [f32; FRONT_SIZE],
+    medium: [f32; FRONT_SIZE],
+    large: [f32; FRONT_SIZE],
+    hops: [Hops; FRONT_SIZE],
+}
+
+impl Front {
+    const EMPTY: Self = Self {
+        delay: [f32::INFINITY; FRONT_SIZE],
+        medium: [0.0; FRONT_SIZE],
+        large: [0.0; FRONT_SIZE],
+        hops: [Hops::DIRECT; FRONT_SIZE],
+    };
+
+    fn label(&self, at: usize) -> Label {
+        let speed = Throughput { medium: self.medium[at], large: self.large[at] };
+        Label { hops: self.hops[at], delay: self.delay[at], throughput: speed }
+    }
+
+    fn set(&mut self, at: usize, label: &Label) {
+        (self.delay[at], self.hops[at]) = (label.delay, label.hops);
+        (self.medium[at], self.large[at]) = (label.throughput.medium, label.throughput.large);
+    }
+
+    fn labels(&self) -> impl Iterator<Item = Label> {
+        (0..FRONT_SIZE).filter(|at| self.delay[*at].is_finite()).map(|at| self.label(at))
+    }
+
+    /// Whether a label here is as good at everything, or so nearly that it does not matter.
+    fn dominates(&self, label: &Label) -> bool {
+        let (medium, large) =
+            (label.throughput.medium / THROUGHPUT_TOLERANCE, label.throughput.large / THROUGHPUT_TOLERANCE);
+        let beats =
+            |at: usize| (self.delay[at] <= label.delay) & (self.medium[at] >= medium) & (self.large[at] >= large);
+        (0..FRONT_SIZE).fold(false, |any, at| any | beats(at))
+    }
+
+    /// What a path would be that were as good as the best here at everything: nothing here goes where it is beaten.
+    fn ideal(&self) -> Label {
+        let best = |one: Label, other: Label| Label {
+            hops: one.hops,
+            delay: one.delay.min(other.delay),
+            throughput: one.throughput.max(other.throughput),
+        };
+        self.labels().fold(Label::NONE, best)
+    }
+
+    /// Puts a label in that none here beats; those that it beats go.
+    fn insert(&mut self, label: &Label) {
+        let mut alone = Self::EMPTY;
+        alone.set(0, label);
+        for at in 0..FRONT_SIZE {
+            if alone.dominates(&self.label(at)) {
+                self.set(at, &Label::NONE);
+            }
+        }
+        let free = self.delay.iter().position(|delay| delay.is_infinite());
+        self.set(free.unwrap_or_else(|| self.least_useful()), label);
+    }
+
+    /// Of a full front, the one that is the best at nothing.
+    fn least_useful(&self) -> usize {
+        let best = |of: &[f32; FRONT_SIZE]| {
+            let places = of.iter().enumerate();
+            places.max_by(|one, other| one.1.total_cmp(other.1)).map_or(0, |(at, _)| at)
+        };
+        let best = [best(&self.delay.map(|delay| -delay)), best(&self.medium), best(&self.large)];
+        (0..FRONT_SIZE).find(|at| !best.contains(at)).unwrap_or(0)
+    }
+}
+
+/// The paths from this relay to every other that may be part of a candidate, for data in one direction.
+#[derive(Debug, Clone, Default)]
+struct RelayFronts {
+    /// For each number of sections, by relay.
+    rounds: Vec<Vec<Front>>,
+}
+
+impl RelayFronts {
+    fn compute(map: &NetworkMap, costs: &RelayCosts, trust: &Trust, direction: Direction) -> Self {
+        let mut start = vec![Front::EMPTY; map.node_count()];
+        start[THIS_RELAY as usize].insert(&Label::START);
+        let mut reached = Self { rounds: vec![start] };
+        for _ in 0..MAX_RELAYS {
+            let further = reached.relax(map, costs, trust, direction);
+            reached.rounds.push(further);
+        }
+        reached.rounds.remove(0);
+        reached
+    }
+
+    /// One section more.
+    fn relax(&self, map: &NetworkMap, costs: &RelayCosts, trust: &Trust, direction: Direction) -> Vec<Front> {
+        let mut fronts = vec![Front::EMPTY; map.node_count()];
+        let hop = costs.hop_delay.as_secs_f32();
+        let before = self.rounds.last().map_or(&[][..], Vec::as_slice);
+        for (from, front) in (0..).zip(before) {
+            let labels: Vec<Label> = front.labels().collect();
+            if labels.is_empty() {
+                continue;
+            }
+            let (ideal, reporter) = (front.ideal(), trust.factor(from) as f32);
+            for to in map.sections_from(from) {
+                let section = to.both.get(direction);
+                if !section.is_known() || to.node == THIS_RELAY {
+                    continue;
+                }
+                let believed = if section.is_own() { 1.0 } else { reporter };
+                let (delay, speed) = (section.delay() / believed + hop, section.throughput().scaled(believed));
+                let there = &mut fronts[to.node as usize];
+                if self.is_dominated(&ideal.extend(delay, speed), to.node, there) {
+                    continue;
+                }
+                for label in labels.iter().map(|label| label.extend(delay, speed)) {
+                    if !self.is_dominated(&label, to.node, there)
+                        && let Some(hops) = label.hops.push_unvisited(to.node as u16)
+                    {
+                        there.insert(&Label { hops, ..label });
+                    }
+                }
+            }
+        }
+        fronts
+    }
+
+    /// Whether a path to `node` is as good that is in `front`, or shorter.
+    fn is_dominated(&self, label: &Label, node: u32, front: &Front) -> bool {
+        front.dominates(label) || self.rounds[1..].iter().any(|round| round[node as usize].dominates(label))
+    }
+
+    fn labels_to(&self, node: u32) -> impl Iterator<Item = Label> {
+        self.rounds.iter().filter_map(move |round| round.get(node as usize)).flat_map(Front::labels)
+    }
+}
+
+impl Hops {
+    /// With one more, where it does not come by a second time.
+    fn push_unvisited(self, node: u16) -> Option<Self> {
+        if self.nodes().contains(&node) { None } else { self.push(node) }
+    }
+}
+
+/// What a [`NetworkMap`] comes to: all paths to relays worth a thought. The work of a recomputation is here, and needs no
+/// [`super::select::PathChooser`]: it may be done beside the sessions, which go on with the former.
+#[derive(Debug, Clone, Default)]
+pub struct ParetoFronts {
+    down: RelayFronts,
+    up: RelayFronts,
+}
+
+impl ParetoFronts {
+    /// Works them out.
+    #[must_use]
+    pub fn compute(map: &NetworkMap, costs: &RelayCosts, trust: &Trust) -> Self {
+        Self {
+            down: RelayFronts::compute(map, costs, trust, Direction::Down),
+            up: RelayFronts::compute(map, costs, trust, Direction::Up),
+        }
+    }
+
+    /// The paths to `node`, for data in one direction.
+    pub(super) fn labels_to(&self, node: u32, direction: Direction) -> impl Iterator<Item = Label> {
+        match direction {
+            Direction::Down => self.down.labels_to(node),
+            Direction::Up => self.up.labels_to(node),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aqm::dice;
+    use crate::key::PublicKey;
+    use crate::path::map::MapEntry;
+    use crate::path::model::{CongestionControl, SectionModel};
+    use std::time::Duration;
+
+    fn key(number: u32) -> PublicKey {
+        let mut key = [7; 32];
+        key[..4].copy_from_slice(&number.to_be_bytes());
+        PublicKey(key)
+    }
+
+    /// A map of `nodes` relays, of which each knows about two thirds of the sections to others, alike by `seed`.
+    fn random(nodes: u32, seed: u64) -> NetworkMap {
+        let mut map = NetworkMap::new(key(0), "here");
+        for node in 1..nodes {
+            map.add_node(key(node), &format!("r{node}"));
+        }
+        let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+        for (number, (from, to)) in (0..).zip(pairs) {
+            let dice = dice::random_bits(seed, number);
+            if dice.is_multiple_of(3) {
+                continue;
+            }
+            let section = SectionModel {
+                rtt: Duration::from_millis(1 + dice % 97),
+                loss: (dice >> 16 & 0xff) as f64 * 1e-5,
+                window: Some(1 << 20),
+                line_rate: Some(1e6 + (dice >> 32 & 0xffff) as f64 * 1e3),
+                congestion: CongestionControl::Cubic,
+                mss: 1448,
+                is_warm: dice & 1 << 20 == 0,
+            };
+            map.set_section(
+                from,
+                to,
+                Direction::Down,
+                &MapEntry { section, confidence: 1.0, is_own: from == THIS_RELAY },
+            );
+        }
+        map
+    }
+
+    /// Every simple path of one to three relays: its relays, delay and rate, counted the slow way.
+    fn all(map: &NetworkMap, costs: &RelayCosts) -> Vec<Label> {
+        let nodes = u16::try_from(map.node_count()).unwrap();
+        let mut found: Vec<Label> = Vec::new();
+        let mut begun = vec![Label::START];
+        for _ in 0..MAX_RELAYS {
+            let longer = |label: &Label| {
+                let label = *label;
+                let from = label.hops.nodes().last().map_or(THIS_RELAY, |node| u32::from(*node));
+                (1..nodes).filter(move |to| !label.hops.nodes().contains(to)).filter_map(move |to| {
+                    let known = map.section(from, to.into(), Direction::Down)?;
+                    let round_trips = if known.section.is_warm { 1.0 } else { 2.0 };
+                    let delay = known.section.rtt.as_secs_f32() * round_trips + costs.hop_delay.as_secs_f32();
+                    let speed = label.throughput.min(
+                        map.sections_from(from).iter().find(|row| row.node == u32::from(to))?.both.down.throughput(),
+                    );
+                    Some(Label { hops: label.hops.push(to)?, delay: label.delay + delay, throughput: speed })
+                })
+            };
+            begun = begun.iter().flat_map(longer).collect();
+            found.extend(&begun);
+        }
+        found
+    }
+
+    #[test]
+    fn the_soonest_and_the_fastest_path_to_each_relay_are_kept() {
+        let costs = RelayCosts::default();
+        for seed in 0..60 {
+            let map = random(4 + u32::try_from(seed % 5).unwrap(), seed);
+            let fronts = ParetoFronts::compute(&map, &costs, &Trust::default());
+            let all = all(&map, &costs);
+            for node in 1..u32::try_from(map.node_count()).unwrap() {
+                let to = |label: &&Label| label.hops.nodes().last().is_some_and(|last| u32::from(*last) == node);
+                let kept: Vec<Label> = fronts.labels_to(node, Direction::Down).collect();
+                let measures: [fn(&Label) -> f32; 3] = [|l| -l.delay, |l| l.throughput.medium, |l| l.throughput.large];
+                for measure in measures {
+                    let best = all.iter().filter(to).map(measure).max_by(f32::total_cmp);
+                    let found = kept.iter().map(measure).max_by(f32::total_cmp);
+                    assert!(near(best, found), "seed {seed}, to {node}: {best:?} and {found:?}, {kept:?}");
+                }
+            }
+        }
+    }
+
+    /// Three rounds may each lose what does not matter.
+    fn near(one: Option<f32>, other: Option<f32>) -> bool {
+        match (one, other) {
+            (Some(one), Some(other)) => (one - other).abs() <= 0.07 * one.abs(),
+            (one, other) => one == other,
+        }
+    }
+
+    #[test]
+    fn kept_paths_are_simple_and_end_where_they_should() {
+        let map = random(9, 3);
+        let fronts = ParetoFronts::compute(&map, &RelayCosts::default(), &Trust::default());
+        for node in 0..9 {
+            for label in fronts.labels_to(node, Direction::Down) {
+                let mut nodes = label.hops.nodes().to_vec();
+                assert_eq!(nodes.last().copied().map(u32::from), Some(node), "{label:?}");
+                nodes.sort_unstable();
+                nodes.dedup();
+                assert_eq!(nodes.len(), label.hops.nodes().len(), "a relay twice: {label:?}");
+                assert!(!nodes.contains(&0), "through this relay: {label:?}");
+            }
+            assert_eq!(fronts.labels_to(node, Direction::Up).count(), 0, "nothing is known of that direction");
+        }
+        assert_eq!(fronts.labels_to(0, Direction::Down).count() + fronts.labels_to(99, Direction::Down).count(), 0);
+    }
+
+    #[test]
+    fn who_is_not_trusted_is_no_short_way() {
+        let map = random(8, 5);
+        let costs = RelayCosts::default();
+        let mut trust = Trust::default();
+        let through = |trust: &Trust| {
+            let fronts = ParetoFronts::compute(&map, &costs, trust);
+            let labels: Vec<Label> =
+                (1..8).flat_map(|node| fronts.labels_to(node, Direction::Down).collect::<Vec<_>>()).collect();
+            labels.iter().filter(|label| label.hops.nodes().len() > 1 && label.hops.nodes()[0] == 2).count()
+        };
+        let before = through(&trust);
+        for _ in 0..50 {
+            trust.record(&[2], 1, 3.0);
+        }
+        assert!(through(&trust) < before, "{} of {before}", through(&trust));
+    }
+
+    #[test]
+    fn a_candidate_has_a_name_and_comes_back_from_its_short_form() {
+        let map = random(4, 1);
+        let candidate = Candidate { relays: vec![3, 1, 2] };
+        assert_eq!(candidate.name(&map), "r3 > r1 > r2");
+        assert_eq!(Candidate::direct().name(&map), "direct");
+        assert_eq!(Hops::from_candidate(&candidate).map(Hops::to_candidate), Some(candidate));
+        assert_eq!(Hops::from_candidate(&Candidate { relays: vec![1, 2, 3, 4] }), None, "too many");
+        assert_eq!(Hops::from_candidate(&Candidate { relays: vec![u32::MAX] }), None, "no such relay");
+    }
+}

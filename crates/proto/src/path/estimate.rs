@@ -1,0 +1,366 @@
+//! What is known of one direction of one section, from samples of the connections that have used it.
+//!
+//! Loss is a share of segments, so samples count by their segments, and all of them fade: half is forgotten after
+//! [`HALF_LIFE`]. A section that changes does not wait for that: a sample that the memory calls nearly impossible cuts the
+//! memory down to the sample's own weight. A rate is what the section can carry only where the section was what limited;
+//! any other rate is a lower bound.
+//!
+//! Round-trip times are the smallest that a connection has seen (`tcpi_min_rtt`): what a bulk transfer adds in its own
+//! queue is not the section's.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::figures::EstimateSnapshot;
+
+/// After this long a sample counts half.
+pub const HALF_LIFE: Duration = Duration::from_secs(120);
+
+/// After this long without a sample confidence has halved once more.
+const STALE_HALF_LIFE: Duration = Duration::from_secs(600);
+
+/// So many segments make us half sure: three lost of them or none is one section or another.
+const HALF_SURE_SEGMENTS: f64 = 50.0;
+
+/// Older segments count as these at most, so that the newest sample always tells.
+const MAX_SEGMENTS: f64 = 20_000.0;
+
+/// Rates remembered at most, in samples.
+const MAX_RATE_SAMPLES: f64 = 4.0;
+
+/// One look at one connection, or what one has seen since the last look.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SectionSample {
+    /// Smallest round-trip time.
+    pub rtt: Option<Duration>,
+    /// Segments sent, those sent again included.
+    pub segments: u64,
+    /// Segments sent again.
+    pub lost: u64,
+    /// Bytes per second.
+    pub rate: Option<f64>,
+    /// Whether the section was what limited; else `rate` is a lower bound.
+    pub rate_is_limit: bool,
+    /// Bytes that may be under way: the smaller of the two buffers.
+    pub window: Option<u64>,
+}
+
+/// What is known of one direction of one section; smoothed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    rtt: Option<f64>,
+    segments: f64,
+    lost: f64,
+    rate: Option<f64>,
+    rates: f64,
+    at_least: Option<f64>,
+    window: Option<u64>,
+    at: Duration,
+}
+
+impl Estimate {
+    /// What somebody else has told, `age` ago.
+    #[must_use]
+    pub fn from_snapshot(figures: &EstimateSnapshot, age: Duration, now: Duration) -> Self {
+        let segments = figures.segments.clamp(0.0, MAX_SEGMENTS);
+        Self {
+            rtt: figures.rtt.map(|rtt| rtt.as_secs_f64()),
+            segments,
+            lost: figures.loss.unwrap_or(0.0).clamp(0.0, 1.0) * segments,
+            rate: figures.rate,
+            rates: if figures.rate.is_some() { 1.0 } else { 0.0 },
+            at_least: figures.at_least,
+            window: figures.window,
+            at: now.saturating_sub(age),
+        }
+    }
+
+    /// Takes a sample in. One that says nothing changes nothing.
+    pub fn record(&mut self, sample: &SectionSample, now: Duration) {
+        if *sample == SectionSample::default() {
+            return;
+        }
+        self.decay(now);
+        self.record_loss(sample);
+        self.record_rtt(sample);
+        self.record_rate(sample);
+        self.window = sample.window.or(self.window);
+    }
+
+    /// Forgets what time has passed over.
+    fn decay(&mut self, now: Duration) {
+        let left = decay_factor(now.saturating_sub(self.at), HALF_LIFE);
+        self.segments *= left;
+        self.lost *= left;
+        self.rates *= left;
+        self.at_least = self.at_least.map(|rate| rate * left);
+        self.at = self.at.max(now);
+    }
+
+    fn record_loss(&mut self, sample: &SectionSample) {
+        #[expect(clippy::cast_precision_loss, reason = "counts of one connection are far below 2^52")]
+        let (segments, lost) = (sample.segments as f64, sample.lost.min(sample.segments) as f64);
+        if self.is_outlier(segments, lost) {
+            if lost * self.segments > self.lost * segments {
+                // What it carried before is no promise any more.
+                (self.rate, self.rates, self.at_least) = (None, 0.0, None);
+            }
+            self.cap_segments(segments);
+        }
+        self.segments += segments;
+        self.lost += lost;
+        self.cap_segments(MAX_SEGMENTS);
+    }
+
+    /// Whether so many losses are more than three standard deviations (Poisson) from what is remembered, and a few more:
+    /// the losses of one full queue come together.
+    fn is_outlier(&self, segments: f64, lost: f64) -> bool {
+        let share = if self.segments > 0.0 { self.lost / self.segments } else { return false };
+        let expected = share * segments;
+        (lost - expected).abs() > 3.0 * expected.sqrt() + 3.0
+    }
+
+    /// Lets what is remembered of loss count as `segments` at most.
+    fn cap_segments(&mut self, segments: f64) {
+        if self.segments > segments {
+            self.lost *= segments / self.segments;
+            self.segments = segments;
+        }
+    }
+
+    /// The newest connection counts a quarter, and more while there are few. One that says half or double is a road that
+    /// has changed.
+    fn record_rtt(&mut self, sample: &SectionSample) {
+        let Some(rtt) = sample.rtt.map(|rtt| rtt.as_secs_f64()) else { return };
+        self.rtt = Some(match self.rtt {
+            Some(before) if rtt < 2.0 * before && before < 2.0 * rtt => before + (rtt - before) / 4.0,
+            _ => rtt,
+        });
+    }
+
+    fn record_rate(&mut self, sample: &SectionSample) {
+        let Some(rate) = sample.rate.filter(|rate| rate.is_finite() && *rate > 0.0) else { return };
+        self.at_least = Some(self.at_least.map_or(rate, |before| before.max(rate)));
+        if sample.rate_is_limit {
+            self.rates = (self.rates + 1.0).min(MAX_RATE_SAMPLES);
+            self.rate = Some(self.rate.map_or(rate, |before| before + (rate - before) / self.rates));
+            self.at_least = Some(rate);
+        }
+    }
+
+    /// Round-trip time, without the queue of a bulk transfer of our own.
+    #[must_use]
+    pub fn rtt(&self) -> Option<Duration> {
+        self.rtt.and_then(|rtt| Duration::try_from_secs_f64(rtt).ok())
+    }
+
+    /// Share of segments lost, of those sent in this direction; nothing before any was sent.
+    #[must_use]
+    pub fn loss(&self) -> Option<f64> {
+        (self.segments > 0.0).then(|| self.lost / self.segments)
+    }
+
+    /// Bytes per second that the section carries, where it was what limited; more, if more has come since.
+    #[must_use]
+    pub fn rate(&self) -> Option<f64> {
+        self.rate.map(|rate| self.at_least.map_or(rate, |least| rate.max(least)))
+    }
+
+    /// Bytes per second that it carries at least.
+    #[must_use]
+    pub const fn at_least(&self) -> Option<f64> {
+        self.at_least
+    }
+
+    /// Bytes that may be under way: the smaller of the two buffers.
+    #[must_use]
+    pub const fn window(&self) -> Option<u64> {
+        self.window
+    }
+
+    /// The time of the newest sample; zero before there is one.
+    #[must_use]
+    pub const fn updated_at(&self) -> Duration {
+        self.at
+    }
+
+    /// Time since the newest sample.
+    #[must_use]
+    pub fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.at)
+    }
+
+    /// How sure we are, 0 to 1: the more the more segments, the less the longer ago.
+    #[must_use]
+    pub fn confidence(&self, now: Duration) -> f64 {
+        let age = self.age(now);
+        let segments = self.segments * decay_factor(age, HALF_LIFE).max(0.25);
+        segments / (segments + HALF_SURE_SEGMENTS) * decay_factor(age, STALE_HALF_LIFE)
+    }
+
+    /// All of it, to be told to others together with [`Estimate::age`].
+    #[must_use]
+    pub fn snapshot(&self) -> EstimateSnapshot {
+        EstimateSnapshot {
+            rtt: self.rtt(),
+            loss: self.loss(),
+            rate: self.rate(),
+            at_least: self.at_least,
+            window: self.window,
+            segments: self.segments,
+        }
+    }
+}
+
+/// How many segments make somebody so sure, 0 to 1.
+pub(super) fn segments_for_confidence(confidence: f64) -> f64 {
+    let confidence = confidence.clamp(0.0, 0.999);
+    HALF_SURE_SEGMENTS * confidence / (1.0 - confidence)
+}
+
+/// What is left of one after `age`, if half of it goes in `life`.
+fn decay_factor(age: Duration, life: Duration) -> f64 {
+    (-age.as_secs_f64() / life.as_secs_f64()).exp2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn losing(segments: u64, lost: u64) -> SectionSample {
+        SectionSample { rtt: Some(Duration::from_millis(20)), segments, lost, ..SectionSample::default() }
+    }
+
+    fn carrying(rate: f64, rate_is_limit: bool) -> SectionSample {
+        SectionSample { rate: Some(rate), rate_is_limit, ..SectionSample::default() }
+    }
+
+    fn of(samples: &[(u64, SectionSample)]) -> Estimate {
+        let mut estimate = Estimate::default();
+        samples.iter().for_each(|(seconds, sample)| estimate.record(sample, at(*seconds)));
+        estimate
+    }
+
+    fn near(value: Option<f64>, expected: f64) -> bool {
+        value.is_some_and(|value| (value - expected).abs() <= expected * 0.02)
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_section_that_nobody_has_used() {
+        let estimate = Estimate::default();
+        assert_eq!((estimate.rtt(), estimate.loss(), estimate.rate(), estimate.window()), (None, None, None, None));
+        assert!(estimate.confidence(at(0)) < f64::EPSILON);
+    }
+
+    #[test]
+    fn samples_count_by_their_segments() {
+        let estimate = of(&[(0, losing(10_000, 10)), (0, losing(100, 1))]);
+        assert!(near(estimate.loss(), 11.0 / 10_100.0), "{estimate:?}");
+    }
+
+    #[test]
+    fn more_losses_than_segments_are_all_of_them() {
+        assert!(near(of(&[(0, losing(10, 90))]).loss(), 1.0));
+    }
+
+    #[test]
+    fn a_section_that_begins_to_lose_is_believed_at_once() {
+        let estimate = of(&[(0, losing(20_000, 2)), (10, losing(1_000, 20))]);
+        assert!(estimate.loss().is_some_and(|loss| loss > 0.009), "{estimate:?}");
+    }
+
+    /// Else what came before would be taken for what it carries, and the losses for fewer than they are.
+    #[test]
+    fn and_what_it_carried_before_is_forgotten() {
+        let fast = SectionSample { rate: Some(1e7), rate_is_limit: true, ..losing(20_000, 2) };
+        let slow = SectionSample { rate: Some(5e5), ..losing(200, 8) };
+        let estimate = of(&[(0, fast), (10, slow)]);
+        assert_eq!((estimate.rate(), estimate.at_least()), (None, Some(5e5)));
+        assert_eq!(of(&[(0, fast), (10, SectionSample { rate: Some(5e5), ..losing(200, 0) })]).rate(), Some(1e7));
+    }
+
+    #[test]
+    fn and_one_that_stops_to_lose_as_well() {
+        let estimate = of(&[(0, losing(20_000, 400)), (10, losing(5_000, 0))]);
+        assert!(estimate.loss().is_some_and(|loss| loss < 0.011), "{estimate:?}");
+    }
+
+    #[test]
+    fn what_chance_explains_changes_little() {
+        let estimate = of(&[(0, losing(20_000, 200)), (1, losing(1_000, 14))]);
+        assert!(estimate.loss().is_some_and(|loss| (0.0100..0.0103).contains(&loss)), "{estimate:?}");
+    }
+
+    #[test]
+    fn what_is_old_counts_half_after_half_its_life() {
+        let estimate = of(&[(0, losing(1_000, 4)), (HALF_LIFE.as_secs(), losing(1_000, 10))]);
+        assert!(near(estimate.loss(), 12.0 / 1_500.0), "{estimate:?}");
+    }
+
+    #[test]
+    fn a_rate_that_was_not_the_limit_is_a_lower_bound_only() {
+        let estimate = of(&[(0, carrying(1e6, false))]);
+        assert_eq!((estimate.rate(), estimate.at_least()), (None, Some(1e6)));
+    }
+
+    #[test]
+    fn a_limit_is_believed_until_more_has_come() {
+        let mut estimate = of(&[(0, carrying(1e6, true)), (0, carrying(5e5, false))]);
+        assert_eq!(estimate.rate(), Some(1e6), "less than the limit says nothing");
+        estimate.record(&carrying(3e6, false), at(0));
+        assert_eq!(estimate.rate(), Some(3e6), "more says that it is not one");
+    }
+
+    #[test]
+    fn a_lower_limit_lowers_the_rate() {
+        let estimate = of(&[(0, carrying(4e6, true)), (5, carrying(1e6, true)), (10, carrying(1e6, true))]);
+        assert!(estimate.rate().is_some_and(|rate| rate < 2.1e6), "{estimate:?}");
+    }
+
+    #[test]
+    fn a_rate_that_is_no_number_is_none() {
+        assert_eq!(of(&[(0, carrying(f64::NAN, true)), (0, carrying(-1.0, true))]).rate(), None);
+    }
+
+    #[test]
+    fn round_trips_are_smoothed_until_the_road_changes() {
+        let rtt = |millis| SectionSample { rtt: Some(Duration::from_millis(millis)), ..SectionSample::default() };
+        assert_eq!(of(&[(0, rtt(20)), (1, rtt(24))]).rtt(), Some(Duration::from_millis(21)));
+        assert_eq!(of(&[(0, rtt(20)), (1, rtt(60))]).rtt(), Some(Duration::from_millis(60)));
+    }
+
+    #[test]
+    fn confidence_grows_with_segments_and_falls_with_age() {
+        let (few, many) = (of(&[(0, losing(20, 0))]), of(&[(0, losing(2_000, 0))]));
+        assert!(few.confidence(at(0)) < 0.3 && many.confidence(at(0)) > 0.9);
+        assert!(many.confidence(at(600)) < 0.5 * many.confidence(at(0)));
+        assert!(many.confidence(at(7_200)) < 0.01);
+        assert_eq!(many.age(at(600)), at(600));
+    }
+
+    #[test]
+    fn time_that_runs_backwards_does_no_harm() {
+        let estimate = of(&[(50, losing(100, 1)), (10, losing(100, 1))]);
+        assert!(near(estimate.loss(), 0.01) && estimate.age(at(20)) == Duration::ZERO);
+    }
+
+    #[test]
+    fn what_is_told_is_known() {
+        let own = of(&[(0, losing(1_000, 10)), (0, carrying(2e6, true))]);
+        let told = Estimate::from_snapshot(&own.snapshot(), own.age(at(30)), at(1_000));
+        assert_eq!((told.snapshot().rtt, told.rate(), told.age(at(1_000))), (own.rtt(), own.rate(), at(30)));
+        assert!(near(told.loss(), 0.01));
+    }
+
+    #[test]
+    fn a_liar_cannot_make_us_sure_for_ever() {
+        let lie = EstimateSnapshot { loss: Some(-5.0), segments: 1e300, ..EstimateSnapshot::default() };
+        let told = Estimate::from_snapshot(&lie, Duration::ZERO, at(0));
+        assert!(told.loss() == Some(0.0) && told.confidence(at(0)) <= 1.0);
+    }
+}

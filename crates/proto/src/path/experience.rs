@@ -1,0 +1,406 @@
+//! What this relay has experienced itself with one path to one prefix: how long sessions took, by their size, and for how
+//! long a path that failed is out. It beats whatever others say.
+
+use std::time::Duration;
+
+/// After this long what came counts half.
+const HALF_LIFE: Duration = Duration::from_secs(300);
+
+/// What others say weighs as much as so many sessions.
+const REPORT_WEIGHT: f64 = 0.5;
+
+/// Sessions remembered at most.
+const MAX_WEIGHT: f64 = 8.0;
+
+/// So much slower than expected disappoints,
+const SLOW_FACTOR: f64 = 1.5;
+
+/// and so many in a row are no chance.
+const SLOW_STREAK: u8 = 3;
+
+/// Before there are so many, what is slower than this may be bad luck, and counts half.
+const OUTLIER_FACTOR: f64 = 1.4;
+
+/// So much faster after a pause is no luck: nothing comes faster than the path carries it.
+const FAST_FACTOR: f64 = 1.5;
+
+/// Sessions of a class tell so much less of the next one, and so on.
+const NEIGHBOUR_WEIGHT: f64 = 0.7;
+
+/// Sizes that are taken for alike: those that have the same power of two next to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct SizeClass(u8);
+
+/// Smaller and larger sizes are taken for these: 1 KiB and 1 TiB.
+const MIN_LOG2_BYTES: f64 = 10.0;
+const MAX_LOG2_BYTES: f64 = 40.0;
+
+impl SizeClass {
+    pub fn for_bytes(bytes: u64) -> Self {
+        Self((bytes as f64).log2().round().clamp(MIN_LOG2_BYTES, MAX_LOG2_BYTES) as u8)
+    }
+
+    /// The size that stands for it, in bytes.
+    pub const fn bytes(self) -> u64 {
+        1 << self.0
+    }
+}
+
+/// How sessions of one class came by one path to one prefix. All times are logarithms of seconds, for the size that stands
+/// for the class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct PathAverages {
+    class: SizeClass,
+    /// Mean of what they took.
+    mean_log: f64,
+    /// Mean of what they took over what the map had promised.
+    log_excess: f64,
+    /// Sessions behind it, the older ones counted less.
+    weight: f64,
+    /// Sessions in a row that disappointed, and the mean of these.
+    slow_streak: u8,
+    streak_mean_log: f64,
+    updated_at: Duration,
+}
+
+/// Experiences with one path to one prefix, by class.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PathHistory(Vec<PathAverages>);
+
+impl PathHistory {
+    /// That of the class.
+    pub fn entry(&mut self, class: SizeClass) -> &mut PathAverages {
+        let at = self.0.iter().position(|it| it.class == class).unwrap_or_else(|| {
+            self.0.push(PathAverages::new(class));
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+
+    /// That of the class, or of the one next to it of which there is one, and how much of its weight it has there.
+    pub fn nearest(&self, class: SizeClass) -> Option<(&PathAverages, f64)> {
+        let distance = |it: &PathAverages| it.class.0.abs_diff(class.0);
+        let near = self.0.iter().filter(|it| it.weight > 0.0).min_by_key(|it| distance(it))?;
+        Some((near, NEIGHBOUR_WEIGHT.powi(distance(near).into())))
+    }
+
+    /// By how much sessions came slower than promised, as a logarithm: of those of the class or next to it.
+    pub fn log_excess(&self, class: SizeClass, now: Duration) -> f64 {
+        self.nearest(class).map_or(0.0, |(near, share)| {
+            let weight = near.weight(now) * share;
+            near.log_excess * weight / (weight + REPORT_WEIGHT)
+        })
+    }
+}
+
+impl PathAverages {
+    const fn new(class: SizeClass) -> Self {
+        Self {
+            class,
+            mean_log: 0.0,
+            log_excess: 0.0,
+            weight: 0.0,
+            slow_streak: 0,
+            streak_mean_log: 0.0,
+            updated_at: Duration::ZERO,
+        }
+    }
+
+    pub const fn class(&self) -> SizeClass {
+        self.class
+    }
+
+    /// Sessions behind it.
+    pub fn weight(&self, now: Duration) -> f64 {
+        self.weight * decay_factor(now.saturating_sub(self.updated_at), HALF_LIFE)
+    }
+
+    /// What a session will take where others' word alone would make it `hearsay`, and the experience counts as `share` of
+    /// what it is.
+    pub fn predict(&self, hearsay: f64, share: f64, now: Duration) -> f64 {
+        let weight = self.weight(now) * share;
+        (weight * self.mean_log + REPORT_WEIGHT * hearsay) / (weight + REPORT_WEIGHT)
+    }
+
+    /// A session took `log`, while `promised` was what the map said and `expected` what was made of that. Says whether
+    /// sessions disappoint.
+    pub fn record(&mut self, log: f64, promised: f64, expected: f64, now: Duration) -> bool {
+        if !(log - promised).is_finite() {
+            return false;
+        }
+        self.weight = self.weight(now);
+        self.updated_at = self.updated_at.max(now);
+        self.weight = (self.weight + 1.0).min(MAX_WEIGHT);
+        let luck = (log - expected - OUTLIER_FACTOR.ln()).max(0.0) / 2.0;
+        let believed = log - luck;
+        self.mean_log += (believed - self.mean_log) / self.weight;
+        self.log_excess += (believed - promised - self.log_excess) / self.weight;
+        self.update_streak(log, promised, expected)
+    }
+
+    /// The same of a session after a pause: when that has passed for which there was one, all before is forgotten.
+    pub fn record_trial(&mut self, log: f64, promised: f64, expected: f64, now: Duration) -> bool {
+        if log < expected - FAST_FACTOR.ln() {
+            *self = Self {
+                mean_log: log,
+                log_excess: log - promised,
+                weight: MAX_WEIGHT,
+                updated_at: now,
+                ..Self::new(self.class)
+            };
+        }
+        self.record(log, promised, expected, now)
+    }
+
+    /// Sessions that disappoint in a row: when there are enough, they are what is believed.
+    fn update_streak(&mut self, log: f64, promised: f64, expected: f64) -> bool {
+        if log < expected + SLOW_FACTOR.ln() {
+            (self.slow_streak, self.streak_mean_log) = (0, 0.0);
+            return false;
+        }
+        self.slow_streak = self.slow_streak.saturating_add(1);
+        self.streak_mean_log += (log - self.streak_mean_log) / f64::from(self.slow_streak);
+        if self.slow_streak < SLOW_STREAK {
+            return false;
+        }
+        (self.mean_log, self.log_excess) = (self.streak_mean_log, self.streak_mean_log - promised);
+        (self.weight, self.slow_streak) = (MAX_WEIGHT, 0);
+        true
+    }
+}
+
+/// What is left of one after `age`, if half of it goes in `life`.
+fn decay_factor(age: Duration, life: Duration) -> f64 {
+    (-age.as_secs_f64() / life.as_secs_f64()).exp2()
+}
+
+/// A path to a prefix that was found wanting: it is out for a pause, which is longer each time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct CircuitBreaker {
+    open_duration: Duration,
+    open_until: Duration,
+    /// Nobody takes it after the pause before one session has shown that it works.
+    needs_trial: bool,
+    /// A session tries.
+    is_trial_running: bool,
+    /// It works again; how long it was out is remembered.
+    is_closed: bool,
+}
+
+/// Whether a path may be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BreakerState {
+    /// It may.
+    Closed,
+    /// One session may try.
+    HalfOpen,
+    /// It may not.
+    Open,
+}
+
+/// The first pause, and the longest.
+const MIN_OPEN: Duration = Duration::from_secs(10);
+const MAX_OPEN: Duration = Duration::from_secs(600);
+
+impl CircuitBreaker {
+    /// It is out from `now` on. What goes wrong during a pause was under way before, and makes it no longer.
+    pub fn trip(&mut self, needs_trial: bool, now: Duration) {
+        if self.state(now) == BreakerState::Open {
+            self.needs_trial |= needs_trial;
+            return;
+        }
+        let is_forgotten = now > self.open_until.saturating_add(MAX_OPEN);
+        let before = if is_forgotten { Duration::ZERO } else { self.open_duration };
+        let length = (before * 2).clamp(MIN_OPEN, MAX_OPEN);
+        *self = Self {
+            open_duration: length,
+            open_until: now.saturating_add(length),
+            needs_trial,
+            is_trial_running: false,
+            is_closed: false,
+        };
+    }
+
+    /// Whether the path may be taken.
+    pub fn state(&self, now: Duration) -> BreakerState {
+        match self {
+            Self { is_closed: true, .. } => BreakerState::Closed,
+            Self { open_until: until, .. } if now < *until => BreakerState::Open,
+            Self { needs_trial, .. } => {
+                if *needs_trial {
+                    BreakerState::HalfOpen
+                } else {
+                    BreakerState::Closed
+                }
+            }
+        }
+    }
+
+    /// One session tries, and the others wait for a longer pause, unless it comes.
+    pub fn begin_trial(&mut self, now: Duration) {
+        self.open_duration = (self.open_duration * 2).clamp(MIN_OPEN, MAX_OPEN);
+        self.open_until = now.saturating_add(self.open_duration);
+        self.is_trial_running = true;
+    }
+
+    /// A session has come. One that was under way before the pause proves nothing.
+    pub fn record_success(&mut self) {
+        self.is_closed |= self.is_trial_running;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1000);
+
+    /// What the map promises, in logarithms of seconds.
+    const PROMISED: f64 = 0.5;
+
+    const CLASS: SizeClass = SizeClass(11);
+
+    /// By how much `experience` says that sessions will be slower than promised, where others' word alone would make it
+    /// `hearsay`.
+    fn slower(experience: &PathAverages, hearsay: f64, now: Duration) -> f64 {
+        (experience.predict(PROMISED + hearsay, 1.0, now) - PROMISED).exp()
+    }
+
+    fn comes(experience: &mut PathAverages, factor: f64) -> bool {
+        let expected = experience.predict(PROMISED, 1.0, NOW);
+        experience.record(PROMISED + factor.ln(), PROMISED, expected, NOW)
+    }
+
+    /// An experience of so many sessions that each came by `factor` slower.
+    fn after(sessions: u32, factor: f64) -> PathAverages {
+        let mut experience = PathAverages::new(CLASS);
+        for _ in 0..sessions {
+            comes(&mut experience, factor);
+        }
+        experience
+    }
+
+    #[test]
+    fn what_came_beats_what_others_say() {
+        let correction = slower(&after(3, 3.0), (1.0_f64 / 8.0).ln(), NOW);
+        assert!((2.0..3.0).contains(&correction), "{correction}");
+        assert_eq!(PathAverages::new(CLASS).predict(7.0, 1.0, NOW), 7.0, "nothing came yet");
+    }
+
+    #[test]
+    fn a_map_that_says_something_else_now_has_to_show_it() {
+        let experience = after(8, 1.0);
+        for other in [-3.0, 3.0] {
+            let expected = experience.predict(PROMISED + other, 1.0, NOW);
+            assert!((expected - PROMISED).abs() < 0.2, "as it came: {expected}");
+        }
+        let mut confirmed = experience;
+        for _ in 0..16 {
+            confirmed.record(PROMISED - 3.0, PROMISED - 3.0, confirmed.predict(PROMISED - 3.0, 1.0, NOW), NOW);
+        }
+        let now = confirmed.predict(PROMISED - 3.0, 1.0, NOW);
+        assert!(now < PROMISED - 2.5, "it has shown it: {now}");
+    }
+
+    #[test]
+    fn sessions_of_another_size_tell_the_less_the_farther_it_is() {
+        let mut past = PathHistory::default();
+        *past.entry(CLASS) = after(8, 4.0);
+        let share =
+            |past: &PathHistory, class| past.nearest(SizeClass(class)).map(|(near, share)| (near.class(), share));
+        assert_eq!(
+            [11, 12, 9].map(|class| share(&past, class)),
+            [1.0, 0.7, 0.7 * 0.7].map(|share| Some((CLASS, share)))
+        );
+        past.entry(SizeClass(9));
+        assert_eq!(share(&past, 9), Some((CLASS, 0.7 * 0.7)), "there nothing came yet");
+        *past.entry(SizeClass(9)) = PathAverages { class: SizeClass(9), ..after(1, 1.0) };
+        assert_eq!(share(&past, 9), Some((SizeClass(9), 1.0)));
+        assert!(
+            past.log_excess(CLASS, NOW) > past.log_excess(SizeClass(12), NOW)
+                && past.log_excess(SizeClass(9), NOW).abs() < 0.01
+        );
+    }
+
+    #[test]
+    fn sizes_are_alike_that_have_the_same_power_of_two_next_to_them() {
+        let class = |bytes: u64| SizeClass::for_bytes(bytes).bytes();
+        assert_eq!([0, 1000, 100_000, 90_000, u64::MAX].map(class), [1 << 10, 1 << 10, 1 << 17, 1 << 16, 1 << 40]);
+    }
+
+    #[test]
+    fn what_came_long_ago_counts_little() {
+        let experience = after(8, 4.0);
+        let later = |halves: u32| slower(&experience, 0.0, NOW + HALF_LIFE * halves);
+        assert!(later(0) > 3.5 && later(12) < 1.02, "{} and {}", later(0), later(12));
+        assert!(experience.weight(NOW + HALF_LIFE) < 4.1);
+    }
+
+    #[test]
+    fn three_in_a_row_disappoint_and_one_is_chance() {
+        let mut experience = after(8, 1.0);
+        assert_eq!([3.0, 3.0, 1.0].map(|factor| comes(&mut experience, factor)), [false, false, false]);
+        assert_eq!([3.0, 3.0, 3.0].map(|factor| comes(&mut experience, factor)), [false, false, true]);
+        assert!(slower(&experience, 0.0, NOW) > 2.5, "believed at once: {experience:?}");
+    }
+
+    #[test]
+    fn a_bit_slower_is_no_disappointment_and_nothing_is_infinite() {
+        let mut experience = PathAverages::new(CLASS);
+        for _ in 0..20 {
+            assert!(!experience.record(PROMISED + 1.3_f64.ln(), PROMISED, PROMISED, NOW));
+        }
+        experience.record(f64::INFINITY, PROMISED, PROMISED, Duration::ZERO);
+        experience.record(f64::NEG_INFINITY, PROMISED, PROMISED, Duration::MAX);
+        assert!(experience.predict(0.0, 1.0, NOW).is_finite(), "{experience:?}");
+    }
+
+    #[test]
+    fn one_session_with_bad_luck_counts_little_and_a_fast_one_after_a_pause_much() {
+        let mut experience = PathAverages::new(CLASS);
+        comes(&mut experience, 20.0);
+        assert!(slower(&experience, 0.0, NOW) < 4.0, "{experience:?}");
+        let mut bad = after(8, 8.0);
+        comes(&mut bad, 1.0);
+        assert!(slower(&bad, 0.0, NOW) > 4.0, "{bad:?}");
+        bad.record_trial(PROMISED, PROMISED, bad.predict(PROMISED, 1.0, NOW), NOW);
+        assert!(slower(&bad, 0.0, NOW) < 1.1, "{bad:?}");
+    }
+
+    const fn second(second: u64) -> Duration {
+        Duration::from_secs(1000 + second)
+    }
+
+    #[test]
+    fn pauses_grow_and_what_was_under_way_does_not_make_them_longer() {
+        let mut pause = CircuitBreaker { is_closed: true, ..CircuitBreaker::default() };
+        let mut at = 0;
+        for wanted in [10, 20, 40, 80, 160, 320, 600, 600] {
+            assert_eq!(pause.state(second(at)), BreakerState::Closed);
+            pause.trip(false, second(at));
+            pause.trip(false, second(at + 5));
+            assert_eq!(pause.state(second(at + wanted - 1)), BreakerState::Open, "{wanted}: {pause:?}");
+            at += wanted;
+        }
+        pause.trip(false, second(at + 601));
+        assert_eq!(pause.state(second(at + 611)), BreakerState::Closed, "forgotten: {pause:?}");
+    }
+
+    #[test]
+    fn one_session_tries_and_the_others_wait() {
+        let mut pause = CircuitBreaker::default();
+        pause.trip(true, second(0));
+        pause.record_success();
+        assert_eq!([9, 10].map(|at| pause.state(second(at))), [BreakerState::Open, BreakerState::HalfOpen]);
+        pause.begin_trial(second(10));
+        assert_eq!([29, 30].map(|at| pause.state(second(at))), [BreakerState::Open, BreakerState::HalfOpen]);
+        pause.record_success();
+        assert_eq!(pause.state(second(11)), BreakerState::Closed);
+        pause.trip(true, second(11));
+        assert_eq!(
+            [50, 51].map(|at| pause.state(second(at))),
+            [BreakerState::Open, BreakerState::HalfOpen],
+            "it is remembered"
+        );
+    }
+}

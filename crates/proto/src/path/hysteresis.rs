@@ -1,0 +1,247 @@
+//! When to change: a better path has to be better by a margin and for some time, and longer the more often it went to and
+//! fro. A path that has become much worse than it was is left at once, and so is one that sessions show to be worse than
+//! direct.
+
+use std::time::Duration;
+
+use super::candidates::Hops;
+
+/// A gain below this is no reason to change,
+const MARGIN: f64 = 1.04;
+
+/// but a small loss against direct is: relays cost others something, too.
+const MARGIN_TO_DIRECT: f64 = 1.02;
+
+/// A path that nobody has taken yet is predicted by what is said of it: of many such the best is the one of which too much is
+/// said.
+const UNTRIED_MARGIN: f64 = 1.3;
+
+/// So long the gain has to last, if it did not change of late.
+const DWELL: f64 = 3.0;
+
+/// And so long at most, in seconds as well.
+const MAX_DWELL: f64 = 300.0;
+
+/// After so many seconds a change counts half.
+const CHANGE_HALF_LIFE: f64 = 300.0;
+
+/// Nobody went there for so long: the choice is made anew.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// So much worse than it was of late, and than the best, is a path that has degraded.
+const DEGRADED_FACTOR: f64 = 1.5;
+const BEATEN_FACTOR: f64 = 1.25;
+
+/// What was of late: so many seconds.
+const RECENT_SECONDS: f64 = 60.0;
+
+/// A choice that is none of so many before it is a new one: who learns does not flap.
+const MAX_PREVIOUS: usize = 3;
+
+/// A path that may be taken, and how many seconds are predicted for it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct AvailablePath {
+    pub hops: Hops,
+    pub predicted: f64,
+    /// Whether this relay knows that from sessions of its own.
+    pub is_experienced: bool,
+}
+
+/// What became of the standing choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StandingDecision {
+    /// The best is taken, or was already.
+    Best,
+    /// Another is better, but not by enough or not for long enough.
+    Kept,
+    /// It has become much worse than it was.
+    Degraded,
+    /// It is not open any more.
+    Unavailable,
+}
+
+/// The standing choice of one prefix and size.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StandingChoice {
+    current: Option<Hops>,
+    /// What was predicted for it of late, in seconds.
+    recent_prediction: f64,
+    /// When somebody last asked.
+    last_asked: Duration,
+    /// Since when another one is better.
+    beaten_since: Option<Duration>,
+    /// Changes, the older ones counted less.
+    changes: f64,
+    /// The choices before it.
+    previous: [Option<Hops>; MAX_PREVIOUS],
+}
+
+impl StandingChoice {
+    /// The standing choice.
+    pub const fn current(&self) -> Option<Hops> {
+        self.current
+    }
+
+    /// Decides which of `open` to take, which is sorted, the best first, and not empty: its place, and why.
+    pub fn decide(&mut self, open: &[AvailablePath], now: Duration) -> (usize, StandingDecision) {
+        let quiet = now.saturating_sub(std::mem::replace(&mut self.last_asked, now));
+        self.changes *= (-quiet.as_secs_f64() / CHANGE_HALF_LIFE).exp2();
+        let Some(kept) = self.current else { return self.switch_to_best(open, StandingDecision::Best) };
+        let Some(at) = open.iter().position(|open| open.hops == kept) else {
+            return self.switch_to_best(open, StandingDecision::Unavailable);
+        };
+        let verdict = self.evaluate(open, at, quiet, now);
+        if at > 0 && verdict != StandingDecision::Kept {
+            if self.previous.contains(&Some(open[0].hops)) {
+                self.changes += 1.0;
+            }
+            self.previous.rotate_right(1);
+            self.previous[0] = self.current;
+            return self.switch_to_best(open, verdict);
+        }
+        self.recent_prediction +=
+            (open[at].predicted - self.recent_prediction) * (quiet.as_secs_f64() / RECENT_SECONDS).min(1.0);
+        (at, verdict)
+    }
+
+    fn evaluate(&mut self, open: &[AvailablePath], at: usize, quiet: Duration, now: Duration) -> StandingDecision {
+        let (best, kept) = (&open[0], &open[at]);
+        let gain = kept.predicted / best.predicted;
+        let margin = match best {
+            AvailablePath { is_experienced: false, .. } if kept.is_experienced => UNTRIED_MARGIN,
+            best if best.hops.is_direct() => MARGIN_TO_DIRECT,
+            _ => MARGIN,
+        };
+        if at == 0 || gain < margin {
+            self.beaten_since = None;
+            return if at == 0 { StandingDecision::Best } else { StandingDecision::Kept };
+        }
+        if gain >= BEATEN_FACTOR && kept.predicted >= DEGRADED_FACTOR * self.recent_prediction {
+            return StandingDecision::Degraded;
+        }
+        let is_beaten = |by: &AvailablePath| {
+            kept.predicted > by.predicted * MARGIN_TO_DIRECT && by.is_experienced && kept.is_experienced
+        };
+        let worse_than_direct = open.iter().find(|open| open.hops.is_direct()).is_some_and(is_beaten);
+        let since = *self.beaten_since.get_or_insert(now);
+        let dwell = (DWELL * self.changes.exp2()).min(MAX_DWELL);
+        let lasts = now.saturating_sub(since).as_secs_f64() >= dwell;
+        if worse_than_direct || lasts || quiet >= IDLE { StandingDecision::Best } else { StandingDecision::Kept }
+    }
+
+    fn switch_to_best(&mut self, open: &[AvailablePath], verdict: StandingDecision) -> (usize, StandingDecision) {
+        self.current = Some(open[0].hops);
+        self.recent_prediction = open[0].predicted;
+        self.beaten_since = None;
+        (0, verdict)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::candidates::Candidate;
+
+    fn at(seconds: f64) -> Duration {
+        Duration::from_secs_f64(1000.0 + seconds)
+    }
+
+    fn hops(relays: &[u32]) -> Hops {
+        Hops::from_candidate(&Candidate { relays: relays.to_vec() }).unwrap()
+    }
+
+    /// Open paths with these predictions: direct, and through relay 1 and relay 2; the best first.
+    fn open(direct: f64, one: f64, two: f64, experienced: bool) -> Vec<AvailablePath> {
+        let open =
+            |relays: &[u32], predicted| AvailablePath { hops: hops(relays), predicted, is_experienced: experienced };
+        let mut all = vec![open(&[], direct), open(&[1], one), open(&[2], two)];
+        all.sort_by(|one, other| one.predicted.total_cmp(&other.predicted));
+        all
+    }
+
+    /// A stand that has kept relay 1 since long.
+    fn settled() -> StandingChoice {
+        let mut stand = StandingChoice::default();
+        for second in 0..10 {
+            stand.decide(&open(3.0, 1.0, 1.5, false), at(f64::from(second) - 10.0));
+        }
+        assert_eq!(stand.current(), Some(hops(&[1])));
+        stand
+    }
+
+    #[test]
+    fn a_small_gain_is_no_reason_to_change() {
+        let mut stand = settled();
+        for second in 0..100 {
+            let (_, verdict) = stand.decide(&open(3.0, 1.0, 0.97, false), at(second.into()));
+            assert_eq!((verdict, stand.current()), (StandingDecision::Kept, Some(hops(&[1]))));
+        }
+    }
+
+    #[test]
+    fn a_gain_has_to_last() {
+        let mut stand = settled();
+        for (second, predicted) in [(0.0, 0.8), (2.9, 0.8), (3.0, 1.2), (4.0, 0.8), (6.9, 0.8)] {
+            stand.decide(&open(3.0, 1.0, predicted, false), at(second));
+            assert_eq!(stand.current(), Some(hops(&[1])), "after {second} s");
+        }
+        let (place, verdict) = stand.decide(&open(3.0, 1.0, 0.8, false), at(7.0));
+        assert_eq!((place, verdict, stand.current()), (0, StandingDecision::Best, Some(hops(&[2]))));
+    }
+
+    #[test]
+    fn who_goes_to_and_fro_has_to_wait_longer() {
+        let mut stand = settled();
+        let mut changes = Vec::new();
+        for tenth in 0..18_000 {
+            let now = f64::from(tenth) / 10.0;
+            // The better one changes every 20 s, as if a crowd ran after it.
+            let (one, two) = if ((now / 20.0) as u64).is_multiple_of(2) { (1.0, 0.8) } else { (0.8, 1.0) };
+            let before = stand.current();
+            stand.decide(&open(3.0, one, two, false), at(now));
+            if stand.current() != before {
+                changes.push(now);
+            }
+        }
+        assert!((2..=18).contains(&changes.len()), "{changes:?}");
+    }
+
+    #[test]
+    fn a_path_that_has_become_much_worse_is_left_at_once() {
+        let mut stand = settled();
+        let (place, verdict) = stand.decide(&open(3.0, 1.9, 1.5, false), at(0.1));
+        assert_eq!((place, verdict, stand.current()), (0, StandingDecision::Degraded, Some(hops(&[2]))));
+    }
+
+    #[test]
+    fn what_all_paths_suffer_changes_nothing() {
+        let mut stand = settled();
+        let (_, verdict) = stand.decide(&open(9.0, 3.0, 4.5, false), at(0.1));
+        assert_eq!((verdict, stand.current()), (StandingDecision::Best, Some(hops(&[1]))));
+    }
+
+    #[test]
+    fn nobody_stays_on_what_sessions_show_to_be_worse_than_direct() {
+        let mut stand = settled();
+        let (_, verdict) = stand.decide(&open(1.0, 1.2, 1.5, false), at(0.1));
+        assert_eq!(verdict, StandingDecision::Kept, "hearsay has to last");
+        stand.decide(&open(1.0, 1.2, 1.5, true), at(0.2));
+        assert_eq!(stand.current(), Some(hops(&[])));
+    }
+
+    #[test]
+    fn after_a_long_pause_the_choice_is_made_anew() {
+        let mut stand = settled();
+        stand.decide(&open(3.0, 1.0, 0.8, false), at(60.0));
+        assert_eq!(stand.current(), Some(hops(&[2])));
+    }
+
+    #[test]
+    fn what_is_not_open_any_more_is_replaced() {
+        let mut stand = settled();
+        let without: Vec<AvailablePath> =
+            open(3.0, 1.0, 1.5, false).into_iter().filter(|open| open.hops != hops(&[1])).collect();
+        let (place, verdict) = stand.decide(&without, at(0.1));
+        assert_eq!((place, verdict, stand.current()), (0, StandingDecision::Unavailable, Some(hops(&[2]))));
+    }
+}

@@ -1,0 +1,318 @@
+//! Who is there, and what is known of the sections between: relays by number, targets by prefix.
+//!
+//! A map is a picture of one moment. It is made apart, from what a relay has measured and what others have told, and
+//! handed to the [`super::select::PathChooser`] as a whole. Everything in it is bounded, whoever fills it.
+
+use std::collections::HashMap;
+
+use crate::direction::Direction;
+use crate::key::PublicKey;
+
+use super::bounded::BoundedMap;
+use super::known::{BothDirections, PackedEntry};
+use super::prefix::Prefix;
+
+pub use super::known::MapEntry;
+
+/// This relay's number.
+pub const THIS_RELAY: u32 = 0;
+
+/// Most relays of a map, and so about a million sections between them.
+pub const MAX_NODES: usize = 1024;
+
+/// Most prefixes of a map: what was set longest ago goes.
+pub const MAX_PREFIXES: usize = 1 << 17;
+
+/// Most last sections to one prefix: the relays nearest to it, and this one.
+pub const MAX_LAST_SECTIONS: usize = 16;
+
+/// The relays that one knows of, and what is known of the sections between them and to the targets.
+///
+/// Numbers of relays are given once and stay: a newer map of the same relay is made from a clone of the older one, or
+/// with [`NetworkMap::empty_like`] it. Where they do not stay a chooser forgets what it has experienced.
+#[derive(Debug, Clone)]
+pub struct NetworkMap {
+    nodes: Vec<Node>,
+    numbers: HashMap<PublicKey, u32>,
+    /// By who dials, in the order of who is dialled.
+    sections: Vec<Vec<Edge>>,
+    last_sections: BoundedMap<Prefix, Vec<Edge>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Node {
+    key: PublicKey,
+    name: Box<str>,
+}
+
+/// A section to or, where it is a last one, from this relay.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Edge {
+    pub node: u32,
+    pub both: BothDirections,
+}
+
+impl BothDirections {
+    pub(super) const fn get(&self, direction: Direction) -> &PackedEntry {
+        match direction {
+            Direction::Down => &self.down,
+            Direction::Up => &self.up,
+        }
+    }
+
+    const fn get_mut(&mut self, direction: Direction) -> &mut PackedEntry {
+        match direction {
+            Direction::Down => &mut self.down,
+            Direction::Up => &mut self.up,
+        }
+    }
+}
+
+impl NetworkMap {
+    /// A map of this relay only, which is number [`THIS_RELAY`].
+    #[must_use]
+    pub fn new(key: PublicKey, name: &str) -> Self {
+        let node = Node { key, name: name.into() };
+        Self {
+            nodes: vec![node],
+            numbers: HashMap::from([(key, THIS_RELAY)]),
+            sections: vec![Vec::new()],
+            last_sections: BoundedMap::new(MAX_PREFIXES),
+        }
+    }
+
+    /// A map with the relays of `other`, by the same numbers, and nothing known.
+    #[must_use]
+    pub fn empty_like(other: &Self) -> Self {
+        Self {
+            nodes: other.nodes.clone(),
+            numbers: other.numbers.clone(),
+            sections: vec![Vec::new(); other.nodes.len()],
+            last_sections: BoundedMap::new(MAX_PREFIXES),
+        }
+    }
+
+    /// The number of a relay, which is added when it is new and takes this name. None when there are [`MAX_NODES`].
+    pub fn add_node(&mut self, key: PublicKey, name: &str) -> Option<u32> {
+        if let Some(number) = self.find(&key) {
+            if self.name(number) != name {
+                self.nodes[number as usize].name = name.into();
+            }
+            return Some(number);
+        }
+        if self.nodes.len() >= MAX_NODES {
+            return None;
+        }
+        let number = u32::try_from(self.nodes.len()).ok()?;
+        self.nodes.push(Node { key, name: name.into() });
+        self.numbers.insert(key, number);
+        self.sections.push(Vec::new());
+        Some(number)
+    }
+
+    /// The number of a relay.
+    #[must_use]
+    pub fn find(&self, key: &PublicKey) -> Option<u32> {
+        self.numbers.get(key).copied()
+    }
+
+    /// The key of a relay.
+    #[must_use]
+    pub fn key(&self, node: u32) -> Option<PublicKey> {
+        self.nodes.get(node as usize).map(|node| node.key)
+    }
+
+    /// The name of a relay; `?` for one that is not there.
+    #[must_use]
+    pub fn name(&self, node: u32) -> &str {
+        self.nodes.get(node as usize).map_or("?", |node| &node.name)
+    }
+
+    /// How many relays there are, this one included.
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// How many sections between relays something is known of.
+    #[must_use]
+    pub fn section_count(&self) -> usize {
+        self.sections.iter().map(Vec::len).sum()
+    }
+
+    /// What is known of the section that `from` dials to `to`, for data in one direction.
+    #[must_use]
+    pub fn section(&self, from: u32, to: u32, direction: Direction) -> Option<MapEntry> {
+        let row = self.sections.get(from as usize)?;
+        let at = row.binary_search_by_key(&to, |to| to.node).ok()?;
+        row[at].both.get(direction).unpack()
+    }
+
+    /// Sets it. Relays that are not there have no section, and nobody has one to itself.
+    pub fn set_section(&mut self, from: u32, to: u32, direction: Direction, known: &MapEntry) {
+        let there = (to as usize) < self.nodes.len() && from != to;
+        let Some(row) = self.sections.get_mut(from as usize).filter(|_| there) else { return };
+        let at = row.binary_search_by_key(&to, |to| to.node).unwrap_or_else(|at| {
+            row.insert(at, Edge { node: to, both: BothDirections::UNKNOWN });
+            at
+        });
+        *row[at].both.get_mut(direction) = known.into();
+    }
+
+    /// What is known of the last section from `node` to the targets of `prefix`, for data in one direction.
+    #[must_use]
+    pub fn last_section(&self, node: u32, prefix: Prefix, direction: Direction) -> Option<MapEntry> {
+        let last = self.last_sections(prefix).iter().find(|last| last.node == node)?;
+        last.both.get(direction).unpack()
+    }
+
+    /// Sets it. Of more than [`MAX_LAST_SECTIONS`] the farthest goes, never this relay's own.
+    pub fn set_last_section(&mut self, node: u32, prefix: Prefix, direction: Direction, known: &MapEntry) {
+        if node as usize >= self.nodes.len() {
+            return;
+        }
+        let lasts = self.last_sections.get_or_insert_with(prefix, Vec::new);
+        match lasts.iter_mut().find(|last| last.node == node) {
+            Some(last) => *last.both.get_mut(direction) = known.into(),
+            None => {
+                let mut both = BothDirections::UNKNOWN;
+                *both.get_mut(direction) = known.into();
+                lasts.reserve_exact(1);
+                lasts.push(Edge { node, both });
+            }
+        }
+        if lasts.len() > MAX_LAST_SECTIONS {
+            drop_farthest(lasts);
+        }
+    }
+
+    /// Whether `other` has the same relays by the same numbers, and perhaps others besides.
+    pub(super) fn is_prefix_of(&self, other: &Self) -> bool {
+        let keys = |map: &Self| map.nodes.iter().map(|node| node.key).collect::<Vec<_>>();
+        keys(other).starts_with(&keys(self))
+    }
+
+    pub(super) fn sections_from(&self, from: u32) -> &[Edge] {
+        self.sections.get(from as usize).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn last_sections(&self, prefix: Prefix) -> &[Edge] {
+        self.last_sections.peek(&prefix).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn drop_farthest(lasts: &mut Vec<Edge>) {
+    let delay = |last: &Edge| last.both.down.delay().max(last.both.up.delay());
+    let others = lasts.iter().enumerate().filter(|(_, last)| last.node != THIS_RELAY);
+    let farthest = others.max_by(|(_, one), (_, other)| delay(one).total_cmp(&delay(other))).map(|(at, _)| at);
+    if let Some(at) = farthest {
+        lasts.swap_remove(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::path::model::{CongestionControl, SectionModel};
+
+    fn key(number: usize) -> PublicKey {
+        let mut key = [5; 32];
+        key[..8].copy_from_slice(&number.to_be_bytes());
+        PublicKey(key)
+    }
+
+    fn prefix(number: usize) -> Prefix {
+        let number = u32::try_from(number).unwrap() << 8;
+        Prefix::from(IpAddr::from(number.to_be_bytes()))
+    }
+
+    fn known(millis: u64) -> MapEntry {
+        let section = SectionModel {
+            rtt: Duration::from_millis(millis),
+            loss: 0.0,
+            window: None,
+            line_rate: None,
+            congestion: CongestionControl::Cubic,
+            mss: 1448,
+            is_warm: true,
+        };
+        MapEntry { section, confidence: 1.0, is_own: false }
+    }
+
+    fn millis(known: Option<MapEntry>) -> Option<u128> {
+        known.map(|known| known.section.rtt.as_millis())
+    }
+
+    fn map(nodes: usize) -> NetworkMap {
+        let mut map = NetworkMap::new(key(0), "here");
+        for number in 1..nodes {
+            map.add_node(key(number), "there");
+        }
+        map
+    }
+
+    #[test]
+    fn relays_keep_their_numbers() {
+        let mut map = map(4);
+        assert_eq!(map.add_node(key(2), "osaka"), Some(2));
+        assert_eq!((map.name(2), map.key(2), map.find(&key(2))), ("osaka", Some(key(2)), Some(2)));
+        assert_eq!((map.name(9), map.key(9), map.find(&key(9))), ("?", None, None));
+        let mut newer = NetworkMap::empty_like(&map);
+        newer.add_node(key(4), "new");
+        assert!(map.is_prefix_of(&newer) && !newer.is_prefix_of(&map));
+        assert!(!map.is_prefix_of(&NetworkMap::new(key(1), "another")));
+    }
+
+    #[test]
+    fn each_direction_of_a_section_is_known_by_itself() {
+        let mut map = map(3);
+        map.set_section(0, 1, Direction::Down, &known(10));
+        map.set_section(0, 1, Direction::Up, &known(20));
+        map.set_section(1, 0, Direction::Down, &known(30));
+        assert_eq!(millis(map.section(0, 1, Direction::Down)), Some(10));
+        assert_eq!(millis(map.section(0, 1, Direction::Up)), Some(20));
+        assert_eq!(millis(map.section(1, 0, Direction::Down)), Some(30));
+        assert_eq!(map.section(1, 0, Direction::Up), None);
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_set() {
+        let mut map = map(2);
+        map.set_section(1, 1, Direction::Down, &known(1));
+        map.set_section(0, 2, Direction::Down, &known(1));
+        map.set_section(7, 0, Direction::Down, &known(1));
+        map.set_last_section(2, prefix(1), Direction::Down, &known(1));
+        assert!(
+            map.sections_from(0).is_empty()
+                && map.sections_from(1).is_empty()
+                && map.last_sections(prefix(1)).is_empty()
+        );
+    }
+
+    #[test]
+    fn the_nearest_relays_to_a_prefix_are_kept_and_this_one() {
+        let mut map = map(40);
+        map.set_last_section(0, prefix(1), Direction::Down, &known(500));
+        for node in (1..40).rev() {
+            map.set_last_section(node, prefix(1), Direction::Down, &known(node.into()));
+        }
+        assert_eq!(map.last_sections(prefix(1)).len(), MAX_LAST_SECTIONS);
+        assert_eq!(millis(map.last_section(0, prefix(1), Direction::Down)), Some(500));
+        assert_eq!(millis(map.last_section(1, prefix(1), Direction::Down)), Some(1));
+        assert_eq!(map.last_section(39, prefix(1), Direction::Down), None);
+    }
+
+    #[test]
+    fn it_is_bounded_whoever_fills_it() {
+        let mut map = map(MAX_NODES + 10);
+        assert_eq!((map.node_count(), map.add_node(key(MAX_NODES + 1), "one more")), (MAX_NODES, None));
+        for number in 0..MAX_PREFIXES + 1000 {
+            map.set_last_section(0, prefix(number), Direction::Down, &known(1));
+        }
+        assert!(map.last_sections.len() <= MAX_PREFIXES, "{}", map.last_sections.len());
+        assert!(map.last_section(0, prefix(MAX_PREFIXES + 999), Direction::Down).is_some(), "the newest");
+    }
+}

@@ -1,0 +1,330 @@
+//! What is known of a section's path, and what follows from it.
+
+use std::time::Duration;
+
+use super::{Tuning, TuningSample};
+
+/// The least `rto_min`: above the longest delay of a peer that is tuned as well, with a tick of its kernel's clock for
+/// each side.
+const MIN_RTO_MIN: Duration = Duration::from_millis(28);
+
+/// The most that a socket may have (`TCP_RTO_MIN_US`): the kernel's own.
+const MAX_RTO_MIN: Duration = Duration::from_millis(200);
+
+/// What comes on top: the probe's own timer adds two ticks of 4 ms and rounds up (tcp_schedule_loss_probe()), and the rest is
+/// for whoever has to be scheduled.
+const RTO_SLACK: Duration = Duration::from_millis(24);
+
+/// Round trips in `rto_min`. The tail is probed two round trips after it was sent, and the answer takes a third (RFC 8985,
+/// 7.2): a timeout before that would shrink the window to one segment where a probe would not, and undo it too late
+/// when only the acknowledgement was lost.
+const ROUND_TRIPS: u32 = 2;
+
+/// So many timeouts are the longest one: enough that what is sent into an outage is next to nothing.
+const RTO_MAX_FACTOR: u32 = 8;
+
+/// The least that a socket may have (`TCP_RTO_MAX_MS`), and the most that somebody wants to wait after an outage.
+const MIN_RTO_MAX: Duration = Duration::from_secs(1);
+const MAX_RTO_MAX: Duration = Duration::from_secs(10);
+
+/// Longest delay of acknowledgements where few segments come at once, or some get lost: the least that a socket may
+/// have, because the sender cannot go on, or not tell what was lost, before it has heard of them.
+const PROMPT_DELACK: Duration = Duration::from_millis(8);
+
+/// And where many come on a clean path: then each second one is acknowledged at once, and the delay is only for the last.
+const RELAXED_DELACK: Duration = Duration::from_millis(20);
+
+/// Segments in a round trip that are many.
+const MANY_SEGMENTS: f64 = 32.0;
+
+/// A loss of so much makes a path lossy, and so little makes it clean again.
+const LOSSY: f64 = 0.003;
+const CLEAN: f64 = 0.001;
+
+/// Losses that prove nothing.
+const CHANCE_LOSSES: f64 = 2.0;
+
+/// Time in which what was seen loses half its weight.
+const HALF_LIFE: Duration = Duration::from_secs(10);
+
+/// And time in which half of the caution goes, when no timeout was spurious.
+const CAUTION_HALF_LIFE: Duration = Duration::from_secs(60);
+
+/// A value that differs by less than this factor stays,
+const NOTABLE: f64 = 1.25;
+
+/// but for a lower bound that has become too short: that does harm.
+const TOO_SHORT: f64 = 1.05;
+
+/// A section that is looked at from time to time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SectionTuner {
+    before: TuningSample,
+    sending: LossShare,
+    receiving: LossShare,
+    /// By what `rto_min` is multiplied: 1 unless timeouts were spurious.
+    caution: f64,
+    current: Tuning,
+}
+
+/// How much of what is sent gets lost; what is long ago counts little.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct LossShare {
+    segments: f64,
+    lost: f64,
+    lossy: bool,
+}
+
+impl Default for SectionTuner {
+    fn default() -> Self {
+        Self {
+            before: TuningSample::default(),
+            sending: LossShare::default(),
+            receiving: LossShare::default(),
+            caution: 1.0,
+            current: Tuning::INITIAL,
+        }
+    }
+}
+
+impl SectionTuner {
+    /// What was decided last.
+    #[must_use]
+    pub fn tuning(&self) -> Tuning {
+        self.current
+    }
+
+    /// Decides again, from what has happened since it was looked at before.
+    pub fn update(&mut self, now: TuningSample) -> Tuning {
+        let before = std::mem::replace(&mut self.before, now);
+        if now.rtt.is_zero() {
+            return self.current;
+        }
+        let span = now.taken_at.saturating_sub(before.taken_at);
+        let since = |count: fn(&TuningSample) -> u32| f64::from(count(&now).wrapping_sub(count(&before)));
+        let (retransmitted, spurious) = (since(|s| s.retransmitted), since(|s| s.spurious));
+        let received = since(|s| s.segments_received);
+        self.sending.record(since(|s| s.segments_sent), (retransmitted - spurious).max(0.0), span);
+        self.receiving.record(received, since(|s| s.out_of_order), span);
+        self.update_caution(retransmitted, spurious, span);
+        let round_trips = (span.as_secs_f64() / now.rtt.as_secs_f64()).max(1.0);
+        let many = received / round_trips >= MANY_SEGMENTS;
+        let wanted = self.decide(&now, many);
+        self.current = notable_changes(self.current, wanted);
+        self.current
+    }
+
+    /// Timeouts that turn out spurious are put off. A few are chance: answers get lost, too, and a probe of the tail may
+    /// cross with one.
+    fn update_caution(&mut self, retransmitted: f64, spurious: f64, span: Duration) {
+        let most = MAX_RTO_MIN.as_secs_f64() / MIN_RTO_MIN.as_secs_f64();
+        if spurious > 0.0 && spurious * 4.0 >= retransmitted {
+            self.caution = (self.caution * 2.0).min(most);
+        } else {
+            self.caution = (self.caution * decay_factor(span, CAUTION_HALF_LIFE)).max(1.0);
+        }
+    }
+
+    fn decide(&self, now: &TuningSample, many: bool) -> Tuning {
+        let usual = MIN_RTO_MIN.max(now.rtt * ROUND_TRIPS + RTO_SLACK).as_secs_f64() * self.caution;
+        let rto_min = Duration::from_secs_f64(usual).min(MAX_RTO_MIN);
+        let timeout = now.rtt + rto_min.max(now.rttvar * 4);
+        Tuning {
+            rto_min,
+            rto_max: (timeout * RTO_MAX_FACTOR).clamp(MIN_RTO_MAX, MAX_RTO_MAX),
+            delack_max: if many && !self.receiving.lossy { RELAXED_DELACK } else { PROMPT_DELACK },
+            thin_linear_timeouts: self.sending.lossy,
+        }
+    }
+}
+
+impl LossShare {
+    fn record(&mut self, all: f64, lost: f64, span: Duration) {
+        let fading = decay_factor(span, HALF_LIFE);
+        (self.segments, self.lost) = (self.segments * fading + all, self.lost * fading + lost);
+        let bound = self.segments * if self.lossy { CLEAN } else { LOSSY };
+        self.lossy = self.lost > bound && (self.lossy || self.lost >= CHANCE_LOSSES);
+    }
+}
+
+/// What is left of a weight after `span`, when half of it goes in `half_life`.
+fn decay_factor(span: Duration, half_life: Duration) -> f64 {
+    (-span.as_secs_f64() / half_life.as_secs_f64()).exp2()
+}
+
+/// What is `wanted`, where it is worth a system call.
+fn notable_changes(in_force: Tuning, wanted: Tuning) -> Tuning {
+    let choose = |old: Duration, new: Duration, too_short: f64| {
+        let (old_seconds, new_seconds) = (old.as_secs_f64(), new.as_secs_f64());
+        let differs = new_seconds > old_seconds * too_short || old_seconds > new_seconds * NOTABLE;
+        if differs { new } else { old }
+    };
+    Tuning {
+        rto_min: choose(in_force.rto_min, wanted.rto_min, TOO_SHORT),
+        rto_max: choose(in_force.rto_max, wanted.rto_max, NOTABLE),
+        delack_max: wanted.delack_max,
+        thin_linear_timeouts: wanted.thin_linear_timeouts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Setting;
+
+    /// A connection on a simulated path; what happens is counted as the kernel does.
+    struct Path {
+        sample: TuningSample,
+        section: SectionTuner,
+    }
+
+    impl Path {
+        fn of(rtt: u64) -> Self {
+            let rtt = Duration::from_millis(rtt);
+            let sample = TuningSample { rtt, rttvar: rtt / 50, ..TuningSample::default() };
+            Self { sample, section: SectionTuner::default() }
+        }
+
+        /// A tenth of a second in which so many segments were sent, and so many of them again.
+        fn sends(&mut self, sent: u32, retransmitted: u32, spurious: u32) -> Tuning {
+            self.sample.taken_at += Duration::from_millis(100);
+            self.sample.segments_sent += sent;
+            self.sample.retransmitted += retransmitted;
+            self.sample.spurious += spurious;
+            self.section.update(self.sample)
+        }
+
+        fn receives(&mut self, received: u32, out_of_order: u32) -> Tuning {
+            self.sample.taken_at += Duration::from_millis(100);
+            self.sample.segments_received += received;
+            self.sample.out_of_order += out_of_order;
+            self.section.update(self.sample)
+        }
+    }
+
+    /// Numbers that look random and are the same in each run (Marsaglia: Xorshift RNGs, 2003).
+    fn numbers(mut seed: u64) -> impl Iterator<Item = u32> {
+        std::iter::repeat_with(move || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            (seed >> 32) as u32
+        })
+    }
+
+    #[test]
+    fn whatever_a_kernel_says_the_values_are_ones_that_it_takes() {
+        let mut numbers = numbers(7);
+        for _ in 0..200 {
+            let mut section = SectionTuner::default();
+            let mut at = Duration::ZERO;
+            for _ in 0..50 {
+                let mut next = |most: u32| numbers.next().unwrap_or(0) % most;
+                at += Duration::from_millis(u64::from(next(5000)));
+                let micros = |value: u32| Duration::from_micros(u64::from(value));
+                let sample = TuningSample {
+                    taken_at: at,
+                    rtt: micros(next(5_000_000)),
+                    rttvar: micros(next(5_000_000)),
+                    segments_sent: next(u32::MAX),
+                    retransmitted: next(u32::MAX),
+                    spurious: next(u32::MAX),
+                    segments_received: next(u32::MAX),
+                    out_of_order: next(u32::MAX),
+                };
+                let tuning = section.update(sample);
+                assert!((MIN_RTO_MIN..=MAX_RTO_MIN).contains(&tuning.rto_min), "{sample:?} {tuning:?}");
+                let opening = Tuning::INITIAL.rto_max;
+                assert!((MIN_RTO_MAX..=MAX_RTO_MAX.max(opening)).contains(&tuning.rto_max), "{sample:?} {tuning:?}");
+                assert!(tuning.rto_max >= tuning.rto_min && tuning.delack_max < tuning.rto_min, "{tuning:?}");
+                assert!(tuning.delack_max >= Duration::from_millis(8), "{tuning:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_decided_before_there_is_a_round_trip() {
+        let mut section = SectionTuner::default();
+        let sample = TuningSample {
+            taken_at: Duration::from_secs(1),
+            segments_sent: 3,
+            retransmitted: 3,
+            ..TuningSample::default()
+        };
+        assert_eq!(section.update(sample), Tuning::INITIAL);
+    }
+
+    #[test]
+    fn longer_round_trips_never_mean_shorter_timeouts() {
+        let tuning = |rtt| {
+            let mut path = Path::of(rtt);
+            (0..20).map(|_| path.sends(100, 0, 0)).last().unwrap()
+        };
+        let all: Vec<Tuning> = [1, 5, 10, 40, 80, 150, 300, 600, 1200, 3000].map(tuning).to_vec();
+        assert!(all.is_sorted_by_key(|tuning| tuning.rto_min), "{all:?}");
+        assert!(all.is_sorted_by_key(|tuning| tuning.rto_max), "{all:?}");
+        assert_eq!((all[2].rto_min, all[2].rto_max), (Duration::from_millis(44), MIN_RTO_MAX), "10 ms");
+        assert_eq!(all[9].rto_max, MAX_RTO_MAX, "3 s");
+    }
+
+    /// The tail's probe leaves after two round trips, and its answer is there after three.
+    #[test]
+    fn a_probe_of_the_tail_has_time_for_its_answer() {
+        for rtt in [1, 10, 40, 80] {
+            let mut path = Path::of(rtt);
+            let tuning = path.sends(100, 5, 0);
+            let timeout = path.sample.rtt + tuning.rto_min;
+            assert!(timeout >= path.sample.rtt * 3 + Duration::from_millis(20), "{rtt} ms: {timeout:?}");
+            assert!(tuning.rto_min < MAX_RTO_MIN, "{rtt} ms: {tuning:?}");
+        }
+        assert_eq!(Path::of(150).sends(100, 5, 0).rto_min, MAX_RTO_MIN, "the kernel takes no more");
+    }
+
+    #[test]
+    fn losses_make_timeouts_linear_and_acknowledgements_prompt() {
+        let mut path = Path::of(40);
+        assert!(!path.sends(100, 1, 0).thin_linear_timeouts, "one loss is chance");
+        assert!(path.sends(1000, 10, 0).thin_linear_timeouts);
+        assert!(path.sends(1000, 0, 0).thin_linear_timeouts, "half a percent so far");
+        let clean = (0..600).map(|_| path.sends(1000, 0, 0)).last().unwrap();
+        assert!(!clean.thin_linear_timeouts, "after a minute without loss");
+
+        assert_eq!(path.receives(1000, 0).delack_max, RELAXED_DELACK, "bulk on a clean path");
+        assert_eq!(path.receives(10, 0).delack_max, PROMPT_DELACK, "few at once");
+        assert_eq!(path.receives(1000, 30).delack_max, PROMPT_DELACK, "some get lost");
+    }
+
+    #[test]
+    fn spurious_timeouts_are_put_off_until_they_stop_and_for_a_while() {
+        let mut path = Path::of(2);
+        let usual = path.sends(100, 3, 0).rto_min;
+        assert_eq!(usual, MIN_RTO_MIN);
+        let values: Vec<Duration> = (0..6).map(|_| path.sends(100, 2, 2).rto_min).collect();
+        assert!(values[0] > usual && values.is_sorted() && values[5] == MAX_RTO_MIN, "{values:?}");
+        let soon = path.sends(100, 0, 0).rto_min;
+        assert_eq!(soon, MAX_RTO_MIN, "not at once");
+        let later = (0..6000).map(|_| path.sends(100, 0, 0).rto_min).last().unwrap();
+        assert!(later < MIN_RTO_MIN.mul_f64(NOTABLE), "{later:?}");
+    }
+
+    #[test]
+    fn a_stray_duplicate_among_many_losses_puts_nothing_off() {
+        let mut path = Path::of(2);
+        assert_eq!(path.sends(1000, 50, 2).rto_min, MIN_RTO_MIN);
+    }
+
+    #[test]
+    fn what_changes_little_is_not_set_again() {
+        let mut path = Path::of(600);
+        let before = path.sends(100, 0, 0);
+        for wobble in [610, 560, 640, 600] {
+            path.sample.rtt = Duration::from_millis(wobble);
+            let now = path.sends(100, 0, 0);
+            assert_eq!(now.changes_from(before).collect::<Vec<Setting>>(), [], "{wobble} ms");
+        }
+        path.sample.rtt = Duration::from_millis(1000);
+        let now = path.sends(100, 0, 0);
+        let keys: Vec<&str> = now.changes_from(before).map(|setting| setting.key()).collect();
+        assert_eq!(keys, ["rto_max"]);
+    }
+}

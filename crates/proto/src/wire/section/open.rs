@@ -1,0 +1,468 @@
+//! OPEN and its answer: the plaintext of the first record each way.
+//!
+//! Every value has one form, and any other is refused: what reads writes back to the same bytes. (A cause of a later
+//! version is the exception, since we do not know it.)
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::addr::{ClientAddr, Host, MAX_NAME, Target};
+use crate::cause::Cause;
+use crate::key::{self, PublicKey};
+use crate::wire::WireError;
+use crate::wire::address::{self, WireAddress};
+use crate::wire::cursor::Cursor;
+
+/// Most relays that a path may still have.
+pub const MAX_HOPS: u8 = 16;
+
+/// Most times in an answer: of the relay that answers, and of those behind it.
+const MAX_TIMES: usize = MAX_HOPS as usize + 1;
+
+/// Longest time of one relay.
+const MAX_TIME: Duration = Duration::from_secs(60 * 60);
+
+const EARLY: u8 = 1;
+const ENCRYPT: u8 = 2;
+const DATAGRAMS: u8 = 4;
+const REPORT: u8 = 8;
+
+/// What stands in place of a target where there is none.
+const NO_TARGET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+const UNKNOWN_ADDRESS: WireError = WireError::Invalid("unknown address type");
+
+/// Names one session on all relays it goes through.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TraceId(pub [u8; 16]);
+
+/// The beginning of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    /// Whether the client was told "connected" already.
+    pub early: bool,
+    /// Whether the session's bytes are in records, here and on the sections that follow.
+    pub encrypt: bool,
+    /// Through how many relays more it may go.
+    pub hops_left: u8,
+    /// Its name on all relays.
+    pub trace: TraceId,
+    /// Whose session it is.
+    pub client: ClientAddr,
+    /// The relays that follow, in order.
+    pub path: Vec<PublicKey>,
+    /// What the last of them is to do.
+    pub purpose: Purpose,
+}
+
+/// What a session is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purpose {
+    /// The bytes of one connection to this target.
+    Stream(Target),
+    /// A lane: packets for the tunnel of the last relay, and packets from there, each of them a record.
+    Datagrams,
+    /// What relays tell each other of their sections, between the two that have a connection ([`super::report`]).
+    Report,
+}
+
+impl Purpose {
+    /// The target, where there is one.
+    #[must_use]
+    pub const fn target(&self) -> Option<&Target> {
+        match self {
+            Self::Stream(target) => Some(target),
+            Self::Datagrams | Self::Report => None,
+        }
+    }
+
+    fn read(cursor: &mut Cursor, flags: u8) -> Result<Self, WireError> {
+        let address = WireAddress::read(cursor)?.ok_or(UNKNOWN_ADDRESS)?;
+        match (flags & (DATAGRAMS | REPORT), address.to_socket_addr()) {
+            (0, _) => address.to_target().map(Self::Stream),
+            (DATAGRAMS, Some(NO_TARGET)) => Ok(Self::Datagrams),
+            (REPORT, Some(NO_TARGET)) => Ok(Self::Report),
+            _ => Err(WireError::Invalid("datagrams or reports with a target")),
+        }
+    }
+
+    const fn flag(&self) -> u8 {
+        match self {
+            Self::Stream(_) => 0,
+            Self::Datagrams => DATAGRAMS,
+            Self::Report => REPORT,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenAnswer {
+    /// The way to the target stands, or why not.
+    pub outcome: Result<(), OpenFailure>,
+    /// From OPEN to answer at each relay, the nearest first; whole microseconds, at most an hour.
+    pub relay_times: Vec<Duration>,
+}
+
+/// Why not, and who says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFailure {
+    /// The true cause.
+    pub cause: Cause,
+    /// The relay that found out: 0 for the one that answers, 1 for the next, ...
+    pub relay: u8,
+    /// Whether it speaks of the next hop rather than of the target.
+    pub is_about_hop: bool,
+}
+
+impl Open {
+    /// Most bytes it takes.
+    pub const MAX_LENGTH: usize = 1 + 1 + 16 + 19 + 1 + MAX_HOPS as usize * key::KEY_LENGTH + 4 + MAX_NAME;
+
+    /// The plaintext.
+    ///
+    /// # Panics
+    /// The path has more than 255 relays; the other side refuses more than [`MAX_HOPS`].
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
+        let flag = |set, bit| if set { bit } else { 0 };
+        let flags = flag(self.early, EARLY) | flag(self.encrypt, ENCRYPT) | self.purpose.flag();
+        let relays = u8::try_from(self.path.len()).expect("invariant: a path has at most 16 relays");
+        let mut out = vec![flags, self.hops_left];
+        out.extend(self.trace.0);
+        address::write(&Host::from(self.client.0.ip()), self.client.0.port(), &mut out);
+        out.push(relays);
+        out.extend(self.path.iter().flat_map(|key| key.0));
+        match &self.purpose {
+            Purpose::Stream(target) => address::write(&target.host, target.port, &mut out),
+            Purpose::Datagrams | Purpose::Report => {
+                address::write(&Host::from(NO_TARGET.ip()), NO_TARGET.port(), &mut out)
+            }
+        }
+        out
+    }
+
+    /// Reads the plaintext.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
+        let open = read_all(plaintext, Self::parse_fields)?;
+        // So nothing is left to judge of unknown flags, capital letters, IPv4 within IPv6 and the like.
+        if open.write() == plaintext {
+            Ok(open)
+        } else {
+            Err(WireError::Invalid("an OPEN in another form than its own"))
+        }
+    }
+
+    fn parse_fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+        let flags = cursor.byte()?;
+        if flags & (DATAGRAMS | REPORT) != 0 && flags & ENCRYPT == 0 {
+            return Err(WireError::Invalid("datagrams or reports that are not in records"));
+        }
+        let open = Self {
+            early: flags & EARLY != 0,
+            encrypt: flags & ENCRYPT != 0,
+            hops_left: check_max(cursor.byte()?, MAX_HOPS)?,
+            trace: TraceId(cursor.array()?),
+            client: WireAddress::read(cursor)?
+                .and_then(|client| client.to_socket_addr())
+                .map(ClientAddr)
+                .ok_or(UNKNOWN_ADDRESS)?,
+            path: (0..check_max(cursor.byte()?, MAX_HOPS)?)
+                .map(|_| cursor.array().map(PublicKey))
+                .collect::<Result<_, _>>()?,
+            purpose: Purpose::read(cursor, flags)?,
+        };
+        if open.purpose == Purpose::Report && !open.path.is_empty() {
+            return Err(WireError::Invalid("reports that go on to other relays"));
+        }
+        Ok(open)
+    }
+}
+
+impl OpenAnswer {
+    /// Most bytes it takes.
+    pub const MAX_LENGTH: usize = 4 + 4 * MAX_TIMES;
+
+    /// The plaintext. Times beyond the seventeenth are left out, and none is written as more than an hour.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
+        let times = &self.relay_times[..self.relay_times.len().min(MAX_TIMES)];
+        let mut out = match self.outcome {
+            Ok(()) => vec![0, 0, 0],
+            Err(failure) => vec![failure.cause.code(), failure.relay.min(MAX_HOPS), u8::from(failure.is_about_hop)],
+        };
+        out.push(times.len() as u8);
+        // An hour is fewer than 2^32 microseconds.
+        out.extend(times.iter().flat_map(|time| ((*time).min(MAX_TIME).as_micros() as u32).to_be_bytes()));
+        out
+    }
+
+    /// Reads the plaintext. A cause of a later version is [`Cause::HopFailed`].
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
+        read_all(plaintext, Self::parse_fields)
+    }
+
+    fn parse_fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+        let outcome = match cursor.array()? {
+            [0, 0, 0] => Ok(()),
+            [0, ..] => return Err(WireError::Invalid("a success with a cause")),
+            [code, relay, of_hop] => Err(OpenFailure {
+                cause: Cause::from_code(code),
+                relay: check_max(relay, MAX_HOPS)?,
+                is_about_hop: check_max(of_hop, 1)? == 1,
+            }),
+        };
+        let times = (0..check_max(cursor.byte()?, MAX_TIMES as u8)?)
+            .map(|_| {
+                let time = Duration::from_micros(u32::from_be_bytes(cursor.array()?).into());
+                if time <= MAX_TIME { Ok(time) } else { Err(WireError::Invalid("a time of more than an hour")) }
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { outcome, relay_times: times })
+    }
+}
+
+/// Reads a plaintext to its end. Nothing can follow it, so what is missing will never come.
+pub(super) fn read_all<T>(
+    plaintext: &[u8],
+    read: impl FnOnce(&mut Cursor) -> Result<T, WireError>,
+) -> Result<T, WireError> {
+    let mut cursor = Cursor::new(plaintext);
+    match read(&mut cursor) {
+        Ok(value) if cursor.position() == plaintext.len() => Ok(value),
+        Ok(_) => Err(WireError::Invalid("bytes behind the last field")),
+        Err(WireError::Incomplete) => Err(WireError::Invalid("cut short")),
+        Err(error) => Err(error),
+    }
+}
+
+fn check_max(number: u8, most: u8) -> Result<u8, WireError> {
+    if number <= most { Ok(number) } else { Err(WireError::Invalid("a number above its bound")) }
+}
+
+impl TraceId {
+    /// A new one, by chance.
+    ///
+    /// # Panics
+    /// The system has no randomness.
+    #[must_use]
+    pub fn generate() -> Self {
+        let mut id = [0; 16];
+        SystemRandom::new().fill(&mut id).expect("the system has no randomness");
+        Self(id)
+    }
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+serialize_as_text!(TraceId);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing in it but what must be.
+    fn smallest() -> Open {
+        Open {
+            early: false,
+            encrypt: false,
+            hops_left: 0,
+            trace: TraceId([9; 16]),
+            client: ClientAddr("192.0.2.7:4000".parse().unwrap()),
+            path: vec![],
+            purpose: Purpose::Stream("a:1".parse().unwrap()),
+        }
+    }
+
+    /// A lane, and nothing in it but what must be.
+    fn lane() -> Open {
+        Open { encrypt: true, purpose: Purpose::Datagrams, ..smallest() }
+    }
+
+    fn largest() -> Open {
+        let name = ["a"; 127].join(".");
+        Open {
+            early: true,
+            encrypt: true,
+            hops_left: MAX_HOPS,
+            client: ClientAddr("[2001:db8::7]:65535".parse().unwrap()),
+            path: (0..MAX_HOPS).map(|n| PublicKey([n; key::KEY_LENGTH])).collect(),
+            purpose: Purpose::Stream(Target::new(Host::parse(&name).unwrap(), 65_535).unwrap()),
+            ..smallest()
+        }
+    }
+
+    fn failed(cause: Cause, relay: u8, of_hop: bool) -> OpenAnswer {
+        OpenAnswer {
+            outcome: Err(OpenFailure { cause, relay, is_about_hop: of_hop }),
+            relay_times: vec![Duration::from_micros(7)],
+        }
+    }
+
+    #[test]
+    fn opens_round_trip() {
+        let to = |target: &str| Open { purpose: Purpose::Stream(target.parse().unwrap()), ..smallest() };
+        for open in [
+            smallest(),
+            largest(),
+            to("192.0.2.1:443"),
+            to("[2001:db8::1]:443"),
+            Open { early: true, ..smallest() },
+            Open { encrypt: true, ..smallest() },
+            lane(),
+            Open { early: true, path: vec![PublicKey([1; 32])], ..lane() },
+            Open { client: ClientAddr("[fe80::1]:0".parse().unwrap()), ..smallest() },
+        ] {
+            assert_eq!(Open::read(&open.write()), Ok(open));
+        }
+        assert_eq!(largest().write().len(), Open::MAX_LENGTH);
+        let mapped = Open { client: ClientAddr("[::ffff:192.0.2.7]:4000".parse().unwrap()), ..smallest() };
+        assert_eq!(mapped.write(), smallest().write());
+    }
+
+    #[test]
+    fn an_open_looks_like_this() {
+        let open = Open { early: true, hops_left: 3, path: vec![PublicKey([0xab; 32])], ..smallest() };
+        let expected = [
+            b"\x01\x03".as_slice(),
+            &[9; 16],
+            b"\x01\xc0\x00\x02\x07\x0f\xa0",
+            b"\x01",
+            &[0xab; 32],
+            b"\x03\x01a\x00\x01",
+        ];
+        assert_eq!(open.write(), expected.concat());
+        let expected = [b"\x06\0".as_slice(), &[9; 16], b"\x01\xc0\x00\x02\x07\x0f\xa0", b"\0", b"\x01\0\0\0\0\0\0"];
+        assert_eq!(lane().write(), expected.concat());
+    }
+
+    #[test]
+    fn whatever_is_cut_short_or_goes_on_is_refused() {
+        for whole in [smallest().write(), largest().write(), lane().write()] {
+            for end in 0..whole.len() {
+                assert!(matches!(Open::read(&whole[..end]), Err(WireError::Invalid(_))), "{end} bytes");
+            }
+            assert!(matches!(Open::read(&[whole.as_slice(), b"\0"].concat()), Err(WireError::Invalid(_))));
+        }
+        for whole in
+            [OpenAnswer { outcome: Ok(()), relay_times: vec![] }.write(), failed(Cause::Refused, 1, true).write()]
+        {
+            for end in 0..whole.len() {
+                assert!(matches!(OpenAnswer::read(&whole[..end]), Err(WireError::Invalid(_))), "{end} bytes");
+            }
+            assert!(matches!(OpenAnswer::read(&[whole.as_slice(), b"\0"].concat()), Err(WireError::Invalid(_))));
+        }
+    }
+
+    #[test]
+    fn opens_out_of_bounds_or_in_another_form_are_refused() {
+        // Everything up to the place of the client, the path and the target.
+        let head = [b"\0\0".as_slice(), &[9; 16]].concat();
+        let client = b"\x01\xc0\x00\x02\x07\x0f\xa0".as_slice();
+        let no_path = b"\0".as_slice();
+        for (what, bytes) in [
+            ("an unknown flag", [b"\x08\0", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
+            ("a lane with a target", [b"\x06\0", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
+            ("a lane with a port", [b"\x06\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\x01"].concat()),
+            ("a lane to a host", [b"\x06\0", &head[2..], client, no_path, b"\x01\xc0\0\x02\x01\0\0"].concat()),
+            ("a lane of the other family", [b"\x06\0", &head[2..], client, no_path, b"\x04", &[0; 18]].concat()),
+            ("a lane without records", [b"\x04\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
+            ("no lane, and no target", [&head, client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
+            ("17 hops left", [b"\0\x11", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
+            ("a client by name", [&head, b"\x03\x01a\x0f\xa0".as_slice(), no_path, b"\x03\x01a\0\x01"].concat()),
+            ("an unknown client", [&head, b"\x02".as_slice(), no_path, b"\x03\x01a\0\x01"].concat()),
+            ("17 relays", [&head, client, b"\x11", &[1; 17 * 32], b"\x03\x01a\0\x01"].concat()),
+            ("an unknown target", [&head, client, no_path, b"\x02a\0\x01"].concat()),
+            ("port 0", [&head, client, no_path, b"\x03\x01a\0\0"].concat()),
+            ("an empty name", [&head, client, no_path, b"\x03\x00\0\x01"].concat()),
+            ("capital letters", [&head, client, no_path, b"\x03\x01A\0\x01"].concat()),
+            ("a dot at the end", [&head, client, no_path, b"\x03\x02a.\0\x01"].concat()),
+            ("an address as a name", [&head, client, no_path, b"\x03\x07192.0.2\0\x01"].concat()),
+            ("an address as a name", [&head, client, no_path, b"\x03\x09192.0.2.1\0\x01"].concat()),
+            (
+                "IPv4 in IPv6",
+                [&head, client, no_path, b"\x04\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01\0\x01"].concat(),
+            ),
+        ] {
+            assert!(matches!(Open::read(&bytes), Err(WireError::Invalid(_))), "{what}");
+        }
+        let good = [&head, client, no_path, b"\x03\x01a\0\x01"].concat();
+        assert_eq!(Open::read(&good), Ok(smallest()));
+    }
+
+    #[test]
+    fn answers_round_trip() {
+        let times = vec![Duration::from_micros(1_500), Duration::ZERO, MAX_TIME];
+        let success = OpenAnswer { outcome: Ok(()), relay_times: times };
+        assert_eq!(success.write(), b"\0\0\0\x03\0\0\x05\xdc\0\0\0\0\xd6\x93\xa4\0");
+        assert_eq!(OpenAnswer::read(&success.write()), Ok(success));
+        for cause in Cause::ALL {
+            for (relay, of_hop) in [(0, false), (MAX_HOPS, true)] {
+                let answer = failed(cause, relay, of_hop);
+                assert_eq!(OpenAnswer::read(&answer.write()), Ok(answer));
+            }
+        }
+    }
+
+    #[test]
+    fn answers_are_written_within_their_bounds() {
+        let endless = OpenAnswer {
+            outcome: Err(OpenFailure { cause: Cause::Loop, relay: 200, is_about_hop: false }),
+            relay_times: vec![Duration::MAX; 300],
+        };
+        let bounded = OpenAnswer {
+            outcome: Err(OpenFailure { cause: Cause::Loop, relay: MAX_HOPS, is_about_hop: false }),
+            relay_times: vec![MAX_TIME; MAX_TIMES],
+        };
+        assert_eq!(endless.write().len(), OpenAnswer::MAX_LENGTH);
+        assert_eq!(OpenAnswer::read(&endless.write()), Ok(bounded));
+    }
+
+    #[test]
+    fn a_cause_of_the_future_is_a_hop_that_failed() {
+        for of_hop in [false, true] {
+            let mut bytes = failed(Cause::Refused, 2, of_hop).write();
+            bytes[0] = 200;
+            assert_eq!(OpenAnswer::read(&bytes), Ok(failed(Cause::HopFailed, 2, of_hop)));
+        }
+    }
+
+    #[test]
+    fn answers_out_of_bounds_are_refused() {
+        for bytes in [
+            b"\x00\x01\x00\x00".as_slice(),
+            b"\x00\x00\x01\x00",
+            b"\x01\x11\x00\x00",
+            b"\x01\x00\x02\x00",
+            b"\x00\x00\x00\x01\xd6\x93\xa4\x01",
+            &[b"\x00\x00\x00\x12".as_slice(), &[0; 18 * 4]].concat(),
+        ] {
+            assert!(matches!(OpenAnswer::read(bytes), Err(WireError::Invalid(_))), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn trace_ids_differ_and_show_as_hex() {
+        assert_ne!(TraceId::generate(), TraceId::generate());
+        assert_eq!(TraceId([0x0a; 16]).to_string(), "0a".repeat(16));
+    }
+}

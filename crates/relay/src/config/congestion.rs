@@ -1,0 +1,310 @@
+//! Congestion controls, by name: which ones profiles ask for, who brings those that the kernel lacks, and what is in use
+//! where nobody does. Where they come from is not known in here.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::event::{CongestionStatus, Event};
+use ekiden_proto::profile::{Algorithm, AppliedSetting, CompoundTcp, Outcome, Profile, Setting};
+use ekiden_sys::congestion;
+use ekiden_sys::sockopt::{self, SocketRole};
+use serde::Serialize;
+use socket2::{Domain, Socket, Type};
+use tokio::time::{Instant, sleep};
+
+use super::Config;
+
+/// How long the kernel may take until a congestion control is gone whose owner has ended.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often that is looked for.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Sees to it that the kernel has the congestion control of a name, or says why it cannot.
+pub type ControlProvider<'a> = &'a dyn Fn(&str) -> Result<ProvidedControl, String>;
+
+/// A congestion control that the kernel has.
+#[derive(Debug)]
+pub struct ProvidedControl {
+    /// Who has put it there, in words.
+    pub from: String,
+    /// It is there for as long as this is; nothing where that is not in our hands.
+    pub control: Option<Box<dyn CongestionHandle>>,
+}
+
+/// A congestion control that can be talked with.
+pub trait CongestionHandle: Debug + Send + Sync {
+    /// What it says of one connection, where it says anything.
+    fn telemetry(&self, socket: BorrowedFd<'_>) -> Option<Telemetry>;
+
+    /// Asks it for something, for one connection or for all that a listener accepts.
+    ///
+    /// # Errors
+    /// Why it cannot be asked, in words.
+    fn set_options(&self, socket: BorrowedFd<'_>, request: CompoundTcp) -> Result<(), String>;
+}
+
+/// What a congestion control says of a connection, once a round trip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Telemetry {
+    /// Congestion window, packets.
+    pub window: u32,
+    /// The part of it that losses govern, packets.
+    pub loss_window: u32,
+    /// The part of it that delay governs, packets.
+    pub delay_window: u32,
+    /// The round trip without queues.
+    #[serde(skip)]
+    pub base_rtt: Duration,
+    /// Packets of the connection in the path's queues.
+    pub queued: u32,
+    /// As many of them are congestion; packets.
+    pub gamma: u32,
+    /// Round trips so far.
+    pub rounds: u32,
+    /// Reductions for loss or a mark.
+    pub losses: u32,
+    /// Retransmission timeouts.
+    pub timeouts: u32,
+}
+
+/// Those that one configuration asks for; they stay in the kernel while sessions of it are open.
+#[derive(Debug, Clone, Default)]
+pub struct CongestionControls {
+    by_name: BTreeMap<String, Arc<RequestedControl>>,
+}
+
+/// One that a profile asks for.
+#[derive(Debug)]
+struct RequestedControl {
+    congestion: CongestionStatus,
+    control: Option<Box<dyn CongestionHandle>>,
+}
+
+impl CongestionControls {
+    /// Has the kernel have what `config` asks for, and says what became of it. What `before` has stays as it is.
+    pub fn obtain(config: &Config, before: &Self, provide: ControlProvider<'_>, tell: impl Fn(&Event)) -> Self {
+        let mut by_name = BTreeMap::new();
+        for Algorithm(name) in config.profiles().filter_map(|profile| profile.congestion()) {
+            if by_name.contains_key(name) {
+                continue;
+            }
+            let asked = RequestedControl::obtain(name, before.by_name.get(name), provide);
+            if asked.congestion.is_worth_logging() {
+                tell(&Event::Congestion(asked.congestion.clone()));
+            }
+            by_name.insert(name.clone(), asked);
+        }
+        Self { by_name }
+    }
+
+    /// [`sockopt::apply`], and what is no socket option.
+    pub fn apply(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) {
+        sockopt::apply(socket, profile, role);
+        // Already reported the first time.
+        let _ = self.set_control_options(socket, profile);
+    }
+
+    /// [`sockopt::apply_and_report`], and what is no socket option.
+    #[must_use]
+    pub fn apply_and_report(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) -> Vec<AppliedSetting> {
+        let mut report = sockopt::apply_and_report(socket, profile, role);
+        if let Some(result) = self.set_control_options(socket, profile) {
+            let outcome = result.map_or_else(Outcome::Unsupported, |()| Outcome::Applied);
+            let asked = |applied: &&mut AppliedSetting| {
+                matches!(applied.setting, Setting::CtcpGamma(_) | Setting::CtcpAutoGamma(_))
+            };
+            report.iter_mut().filter(asked).for_each(|applied| applied.outcome = outcome.clone());
+        }
+        report
+    }
+
+    /// What a profile asks of the congestion control itself; none when it asks nothing.
+    fn set_control_options(&self, socket: BorrowedFd<'_>, profile: &Profile) -> Option<Result<(), String>> {
+        let request = profile.compound_tcp()?;
+        let asked = self.by_name.get(&profile.congestion()?.0)?;
+        Some(match &asked.control {
+            Some(control) => control.set_options(socket, request),
+            None => Err("it takes the ctcp of ekiden, loaded by this relay or by `ekiden cc load ctcp`".to_owned()),
+        })
+    }
+
+    /// What the congestion control of a connection says of it.
+    #[must_use]
+    pub fn telemetry(&self, name: &str, socket: BorrowedFd<'_>) -> Option<Telemetry> {
+        self.by_name.get(name)?.control.as_ref()?.telemetry(socket)
+    }
+
+    /// Waits whether one goes out of the kernel that was there, because whoever had loaded it has ended. That takes the
+    /// kernel some time.
+    pub async fn wait_removed(&self) -> bool {
+        let foreign = |asked: &&Arc<RequestedControl>| asked.congestion.is_worth_logging() && asked.is_in_use();
+        let names: Vec<_> = self.by_name.values().filter(foreign).map(|asked| &asked.congestion.name).collect();
+        let until = Instant::now() + REMOVAL_TIMEOUT;
+        while !names.is_empty() && Instant::now() < until {
+            if names.iter().any(|name| congestion::check_available(name).is_err()) {
+                return true;
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        false
+    }
+
+    /// What became of each.
+    #[must_use]
+    pub fn describe(&self) -> Vec<CongestionStatus> {
+        self.by_name.values().map(|asked| asked.congestion.clone()).collect()
+    }
+}
+
+impl RequestedControl {
+    /// Whether sections have what was asked for.
+    fn is_in_use(&self) -> bool {
+        self.congestion.in_use == self.congestion.name
+    }
+
+    fn obtain(name: &str, before: Option<&Arc<Self>>, provide: ControlProvider<'_>) -> Arc<Self> {
+        let choice = congestion::check_available(name);
+        if let (Ok(()), Some(before)) = (&choice, before.filter(|before| before.is_in_use())) {
+            return Arc::clone(before);
+        }
+        let provided = match choice {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(RESTRICTED.to_owned()),
+            _ => provide(name),
+        };
+        let (from, control, why) = match provided {
+            Ok(ProvidedControl { from, control }) => (Some(from), control, None),
+            Err(why) => (None, None, Some(why)),
+        };
+        let congestion = CongestionStatus { name: name.to_owned(), in_use: in_use(name), from, why };
+        Arc::new(Self { congestion, control })
+    }
+}
+
+const RESTRICTED: &str =
+    "choosing it takes CAP_NET_ADMIN, or its name in sysctl net.ipv4.tcp_allowed_congestion_control";
+
+/// What a socket has after it was asked to have `name`.
+fn in_use(name: &str) -> String {
+    let mut profile = Profile::default();
+    profile.set(Setting::Congestion(Algorithm(name.to_owned())));
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
+    let chosen = socket.and_then(|socket| {
+        sockopt::apply(socket.as_fd(), &profile, SocketRole::Dialer);
+        congestion::of_socket(&socket)
+    });
+    chosen.unwrap_or_else(|error| format!("unknown: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::config::read;
+
+    /// Nobody has this one; bbr or cubic come nearest to it.
+    const ABSENT: &str = "hybla";
+
+    fn config(congestion: &str) -> Config {
+        let url = "tcp://127.0.0.1:0/127.0.0.1:9?profile=test";
+        let text = format!("version = 1\n[profile.test]\n{congestion}\n");
+        let file = std::env::temp_dir().join(format!("ekiden-congestion-{}-{:p}.toml", std::process::id(), &text));
+        std::fs::write(&file, text).unwrap();
+        let flags = read::Flags { listen: vec![url.to_owned()], ..read::Flags::default() };
+        let config = read::load(Some(&file), &flags);
+        std::fs::remove_file(file).unwrap();
+        config.unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    }
+
+    fn obtain(
+        config: &Config,
+        before: &CongestionControls,
+        provide: ControlProvider<'_>,
+    ) -> (CongestionControls, Vec<CongestionStatus>) {
+        let told = RefCell::new(Vec::new());
+        let controls = CongestionControls::obtain(config, before, provide, |event| match event {
+            Event::Congestion(congestion) => told.borrow_mut().push(congestion.clone()),
+            other => panic!("{other:?}"),
+        });
+        (controls, told.into_inner())
+    }
+
+    fn from_kernel(_: &str) -> Result<ProvidedControl, String> {
+        Ok(ProvidedControl { from: CongestionStatus::KERNEL.to_owned(), control: None })
+    }
+
+    /// Keeps what it was asked.
+    #[derive(Debug, Default, Clone)]
+    struct Willing(Arc<Mutex<Vec<CompoundTcp>>>);
+
+    impl CongestionHandle for Willing {
+        fn telemetry(&self, _: BorrowedFd<'_>) -> Option<Telemetry> {
+            None
+        }
+
+        fn set_options(&self, _: BorrowedFd<'_>, request: CompoundTcp) -> Result<(), String> {
+            self.0.lock().unwrap().push(request);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_comes_with_the_kernel_is_not_worth_a_line() {
+        let (controls, told) = obtain(&config(r#"congestion = "reno""#), &CongestionControls::default(), &from_kernel);
+        assert_eq!(told, []);
+        assert_eq!(controls.describe()[0].in_use, "reno");
+    }
+
+    #[test]
+    fn what_nobody_brings_is_replaced_and_told_with_the_reason() {
+        let refuse = |_: &str| Err("no clang in sight".to_owned());
+        let (controls, told) =
+            obtain(&config(&format!("congestion = {ABSENT:?}")), &CongestionControls::default(), &refuse);
+        let [told] = told.as_slice() else { panic!("{told:?}") };
+        assert_eq!((told.name.as_str(), told.why.as_deref()), (ABSENT, Some("no clang in sight")));
+        assert!(["bbr", "cubic"].contains(&told.in_use.as_str()), "{told:?}");
+        assert_eq!(controls.describe().as_slice(), std::slice::from_ref(told));
+    }
+
+    /// It is held, and so must not be let go and loaded again while connections come in.
+    #[test]
+    fn what_is_there_stays_over_a_reload() {
+        let config = config(r#"congestion = "reno""#);
+        let willing =
+            |_: &str| Ok(ProvidedControl { from: "us".to_owned(), control: Some(Box::new(Willing::default())) });
+        let (before, told) = obtain(&config, &CongestionControls::default(), &willing);
+        assert_eq!(told.len(), 1);
+        let (after, told) = obtain(&config, &before, &|_| panic!("asked again"));
+        assert_eq!(after.describe(), before.describe());
+        assert_eq!(told.len(), 1, "after a reload it is told again what is in force");
+    }
+
+    #[test]
+    fn wishes_reach_the_control_and_are_reported() {
+        let mut profile = Profile::named("test");
+        for (key, value) in [("congestion", "ctcp"), ("ctcp_gamma", "12"), ("ctcp_auto_gamma", "true")] {
+            profile.set(Setting::read(key, value).unwrap());
+        }
+        let willing = Willing::default();
+        let congestion = CongestionStatus { name: "ctcp".into(), in_use: "ctcp".into(), from: None, why: None };
+        let with = |control| {
+            let asked = RequestedControl { congestion: congestion.clone(), control };
+            CongestionControls { by_name: BTreeMap::from([("ctcp".to_owned(), Arc::new(asked))]) }
+        };
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let outcomes = |controls: CongestionControls| -> Vec<Outcome> {
+            let report = controls.apply_and_report(socket.as_fd(), &profile, SocketRole::Dialer);
+            report.into_iter().skip(1).map(|applied| applied.outcome).collect()
+        };
+        assert_eq!(outcomes(with(Some(Box::new(willing.clone())))), [Outcome::Applied, Outcome::Applied]);
+        assert_eq!(*willing.0.lock().unwrap(), [CompoundTcp { gamma: 12, auto_gamma: true }]);
+        for outcome in outcomes(with(None)) {
+            assert!(matches!(&outcome, Outcome::Unsupported(why) if why.contains("ekiden cc load ctcp")), "{outcome}");
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The queue of password checks.
+//!
+//! A check takes a processor for 50 to 100 ms, so few run at once, and wrong passwords can arrive faster than they are
+//! checked. The order of the checks is then:
+//!
+//! 1. A password that was right before, however long ago: only a client that knows the password gets here.
+//! 2. The client address with the fewest attempts that have not turned out right. From its second attempt on, an address
+//!    that guesses waits behind every address that comes for the first time.
+//! 3. User names in turn (start-time fair queueing): many attempts for one name delay those for another one by one check.
+//! 4. Arrival.
+//!
+//! No rule depends on whether a user exists. Each address has at most one check under way, and clients with the same user
+//! and password share one check.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ekiden_proto::path::bounded::BoundedMap;
+use tokio::sync::oneshot;
+
+/// Most checks that wait. Beyond that, the last one in the order is given up.
+const MAX_WAITING: usize = 1024;
+
+/// Most addresses whose attempts are remembered.
+const MAX_SOURCES: usize = 1 << 16;
+
+/// An address without an attempt for this long counts as new.
+const ATTEMPTS_TTL: Duration = Duration::from_secs(10 * 60);
+
+/// A digest that stands for user and password, and reveals neither.
+pub(super) type CredentialDigest = [u8; 32];
+
+/// A password to be checked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PasswordCheck {
+    /// Where it comes from, see [`ekiden_proto::addr::source_prefix`].
+    pub source: IpAddr,
+    /// User and password.
+    pub digest: CredentialDigest,
+    /// The user's name, as a digest.
+    pub name: CredentialDigest,
+    /// Whether this password was right before.
+    pub was_verified: bool,
+}
+
+/// The checks of all listeners.
+pub(super) struct CheckQueue {
+    max_running: usize,
+    state: Mutex<CheckQueueState>,
+}
+
+struct CheckQueueState {
+    waiting: Vec<QueuedCheck>,
+    running: Vec<PasswordCheck>,
+    attempts: BoundedMap<IpAddr, SourceAttempts>,
+    /// Number of the next request.
+    next: u64,
+    /// The tag of the check that began last.
+    virtual_time: u64,
+}
+
+struct QueuedCheck {
+    number: u64,
+    /// Its turn among the names.
+    tag: u64,
+    request: PasswordCheck,
+    notice: oneshot::Sender<CheckNotice>,
+}
+
+/// The message to a waiting request.
+#[derive(Debug)]
+enum CheckNotice {
+    Begin,
+    /// The same user and password were checked meanwhile.
+    Result(bool),
+}
+
+#[derive(Clone, Copy)]
+struct SourceAttempts {
+    count: u32,
+    last: Instant,
+}
+
+/// A request that waits. Dropping it takes it out of the queue.
+pub(super) struct CheckWaiter {
+    checks: Arc<CheckQueue>,
+    number: u64,
+    request: PasswordCheck,
+    notice: oneshot::Receiver<CheckNotice>,
+}
+
+/// The end of a wait.
+pub(super) enum CheckTurn {
+    /// The check may run now.
+    Run(RunningCheck),
+    /// The result is known.
+    Result(bool),
+}
+
+/// The right to run one check; given back when it is dropped.
+pub(super) struct RunningCheck {
+    checks: Arc<CheckQueue>,
+    request: PasswordCheck,
+    result: Option<bool>,
+}
+
+impl CheckQueue {
+    /// At most `most_running` checks at once.
+    pub fn new(max_running: usize) -> Self {
+        let state = CheckQueueState {
+            waiting: Vec::new(),
+            running: Vec::new(),
+            attempts: BoundedMap::new(MAX_SOURCES),
+            next: 0,
+            virtual_time: 0,
+        };
+        Self { max_running, state: Mutex::new(state) }
+    }
+
+    /// Puts a request into the queue.
+    pub fn enqueue(self: &Arc<Self>, request: PasswordCheck) -> CheckWaiter {
+        let (sender, answer) = oneshot::channel();
+        let mut state = self.lock();
+        let number = state.push(request, sender);
+        state.begin_checks(self.max_running);
+        state.drop_excess();
+        drop(state);
+        CheckWaiter { checks: Arc::clone(self), number, request, notice: answer }
+    }
+
+    fn finish(&self, request: &PasswordCheck, result: Option<bool>) {
+        let mut state = self.lock();
+        state.running.retain(|running| running.digest != request.digest);
+        if let Some(right) = result {
+            state.notify_result(request, right);
+        }
+        state.begin_checks(self.max_running);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CheckQueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CheckQueueState {
+    fn push(&mut self, request: PasswordCheck, answer: oneshot::Sender<CheckNotice>) -> u64 {
+        let same = |other: &PasswordCheck| other.source == request.source && other.digest == request.digest;
+        // The connections of one page show the same password, and are one attempt.
+        if !self.waiting.iter().map(|waiting| &waiting.request).chain(&self.running).any(same) {
+            self.count_attempt(request.source);
+        }
+        let of_name = self.waiting.iter().filter(|waiting| waiting.request.name == request.name);
+        let tag = of_name.map(|waiting| waiting.tag + 1).max().unwrap_or(0).max(self.virtual_time);
+        let number = self.next;
+        self.next += 1;
+        self.waiting.push(QueuedCheck { number, tag, request, notice: answer });
+        number
+    }
+
+    fn count_attempt(&mut self, source: IpAddr) {
+        let now = Instant::now();
+        let attempts = self.attempts.get_or_insert_with(source, || SourceAttempts { count: 0, last: now });
+        let before = if now.duration_since(attempts.last) < ATTEMPTS_TTL { attempts.count } else { 0 };
+        *attempts = SourceAttempts { count: before.saturating_add(1), last: now };
+    }
+
+    /// Its place in the order; the least comes first.
+    fn rank(&self, waiting: &QueuedCheck) -> (bool, u32, u64, u64) {
+        let QueuedCheck { number, tag, request, .. } = waiting;
+        (!request.was_verified, self.attempts.peek(&request.source).map_or(0, |seen| seen.count), *tag, *number)
+    }
+
+    fn begin_checks(&mut self, most_running: usize) {
+        while self.running.len() < most_running {
+            let may_begin = |waiting: &&QueuedCheck| {
+                let clashes = |other: &PasswordCheck| {
+                    other.source == waiting.request.source || other.digest == waiting.request.digest
+                };
+                !self.running.iter().any(clashes)
+            };
+            let first = self.waiting.iter().filter(may_begin).min_by_key(|waiting| self.rank(waiting));
+            let Some(number) = first.map(|first| first.number) else { return };
+            let Some(first) = self.remove(number) else { return };
+            // A request that is being dropped does not begin any more.
+            if first.notice.send(CheckNotice::Begin).is_ok() {
+                self.virtual_time = first.tag;
+                self.running.push(first.request);
+            }
+        }
+    }
+
+    /// Takes a request out.
+    fn remove(&mut self, number: u64) -> Option<QueuedCheck> {
+        let at = self.waiting.iter().position(|waiting| waiting.number == number)?;
+        Some(self.waiting.swap_remove(at))
+    }
+
+    /// Gives up the last one in the order when there are too many.
+    fn drop_excess(&mut self) {
+        if self.waiting.len() > MAX_WAITING {
+            let last = self.waiting.iter().max_by_key(|waiting| self.rank(waiting));
+            let number = last.map(|last| last.number);
+            drop(number.and_then(|number| self.remove(number)));
+        }
+    }
+
+    /// Tells all requests with the same user and password the result.
+    fn notify_result(&mut self, checked: &PasswordCheck, right: bool) {
+        if right {
+            self.attempts.remove(&checked.source);
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let (same, others) = waiting.into_iter().partition(|waiting| waiting.request.digest == checked.digest);
+        self.waiting = others;
+        for QueuedCheck { request, notice: answer, .. } in same {
+            if right {
+                self.attempts.remove(&request.source);
+            }
+            // A client that is gone need not know.
+            let _ = answer.send(CheckNotice::Result(right));
+        }
+    }
+}
+
+impl CheckWaiter {
+    /// Waits. `None` when too many others wait.
+    pub async fn wait_turn(mut self) -> Option<CheckTurn> {
+        match (&mut self.notice).await.ok()? {
+            CheckNotice::Result(right) => Some(CheckTurn::Result(right)),
+            CheckNotice::Begin => Some(CheckTurn::Run(RunningCheck {
+                checks: Arc::clone(&self.checks),
+                request: self.request,
+                result: None,
+            })),
+        }
+    }
+}
+
+impl Drop for CheckWaiter {
+    fn drop(&mut self) {
+        self.notice.close();
+        let began = matches!(self.notice.try_recv(), Ok(CheckNotice::Begin));
+        if began {
+            // The request got the right to begin and did not use it.
+            self.checks.finish(&self.request, None);
+        } else {
+            self.checks.lock().remove(self.number);
+        }
+    }
+}
+
+impl RunningCheck {
+    /// Returns the right, and gives the result to all requests with the same user and password.
+    pub fn finish(mut self, right: bool) {
+        self.result = Some(right);
+    }
+}
+
+impl Drop for RunningCheck {
+    fn drop(&mut self) {
+        self.checks.finish(&self.request, self.result);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The order of checks, without bcrypt: a check ends when the test says so.
+
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    type Waits = Pin<Box<dyn Future<Output = Option<CheckTurn>>>>;
+
+    /// Client number `client` shows this password for this name.
+    fn request(client: u8, name: u8, password: u8) -> PasswordCheck {
+        let mut digest = [password; 32];
+        digest[0] = name;
+        PasswordCheck { source: [192, 0, 2, client].into(), digest, name: [name; 32], was_verified: false }
+    }
+
+    fn enter(checks: &Arc<CheckQueue>, request: PasswordCheck) -> Waits {
+        Box::pin(checks.enqueue(request).wait_turn())
+    }
+
+    fn look(waits: &mut Waits) -> Option<CheckTurn> {
+        match waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(turn) => Some(turn.expect("not given up")),
+            Poll::Pending => None,
+        }
+    }
+
+    fn begun(waits: &mut Waits) -> Option<RunningCheck> {
+        look(waits).map(|turn| match turn {
+            CheckTurn::Run(running) => running,
+            CheckTurn::Result(right) => panic!("told {right}"),
+        })
+    }
+
+    /// Ends `running` with a wrong password, and so on until all are checked; the order in which they were.
+    fn order(mut running: RunningCheck, mut waiting: Vec<(u8, Waits)>) -> Vec<u8> {
+        let mut order = Vec::new();
+        while !waiting.is_empty() {
+            running.finish(false);
+            let mut next = waiting.iter_mut().enumerate().filter_map(|(at, (_, waits))| Some((at, begun(waits)?)));
+            let (at, began) = next.next().expect("one begins");
+            assert!(next.next().is_none(), "two began");
+            running = began;
+            order.push(waiting.remove(at).0);
+        }
+        order
+    }
+
+    #[test]
+    fn few_run_at_once_and_one_of_each_address() {
+        let checks = Arc::new(CheckQueue::new(2));
+        let mut first = enter(&checks, request(1, 1, 1));
+        let mut again = enter(&checks, request(1, 1, 2));
+        let mut second = enter(&checks, request(2, 1, 3));
+        let mut third = enter(&checks, request(3, 1, 4));
+        let (first, second) = (begun(&mut first).unwrap(), begun(&mut second).unwrap());
+        assert!(begun(&mut again).is_none() && begun(&mut third).is_none());
+        second.finish(false);
+        let third = begun(&mut third).unwrap();
+        third.finish(false);
+        assert!(begun(&mut again).is_none(), "its address has one under way");
+        first.finish(false);
+        assert!(begun(&mut again).is_some());
+    }
+
+    #[test]
+    fn addresses_that_guess_wait_behind_new_ones() {
+        let checks = Arc::new(CheckQueue::new(1));
+        let first = begun(&mut enter(&checks, request(1, 1, 1))).unwrap();
+        let guesses = [(2, 21), (3, 31), (2, 22), (3, 32), (1, 12)];
+        let mut waiting: Vec<_> =
+            guesses.iter().map(|(at, word)| (*word, enter(&checks, request(*at, 1, *word)))).collect();
+        waiting.push((40, enter(&checks, request(4, 1, 40))));
+        assert_eq!(order(first, waiting), [40, 21, 31, 22, 32, 12]);
+        // They are remembered; and a right password makes an address a new one again.
+        let first = begun(&mut enter(&checks, request(5, 1, 50))).unwrap();
+        let waiting = [(2, 23), (4, 41), (6, 60)].map(|(at, word)| (word, enter(&checks, request(at, 1, word))));
+        assert_eq!(order(first, waiting.into()), [60, 41, 23]);
+        begun(&mut enter(&checks, request(2, 1, 99))).unwrap().finish(true);
+        let first = begun(&mut enter(&checks, request(7, 1, 70))).unwrap();
+        let waiting = [(4, 42), (2, 24)].map(|(at, word)| (word, enter(&checks, request(at, 1, word))));
+        assert_eq!(order(first, waiting.into()), [24, 42]);
+    }
+
+    /// All addresses are new: then many attempts for one name do not hold up another name.
+    #[test]
+    fn names_take_turns() {
+        let checks = Arc::new(CheckQueue::new(1));
+        let first = begun(&mut enter(&checks, request(1, 1, 1))).unwrap();
+        let mut waiting: Vec<_> = (2..7).map(|at| (at, enter(&checks, request(at, 1, at)))).collect();
+        waiting.extend([(10, 2), (11, 2), (12, 3)].map(|(at, name)| (at, enter(&checks, request(at, name, at)))));
+        assert_eq!(order(first, waiting), [2, 10, 12, 3, 11, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_password_that_was_right_before_comes_first() {
+        let checks = Arc::new(CheckQueue::new(1));
+        let first = begun(&mut enter(&checks, request(1, 1, 1))).unwrap();
+        let waiting = [
+            (2, enter(&checks, request(2, 1, 2))),
+            (3, enter(&checks, PasswordCheck { was_verified: true, ..request(1, 1, 3) })),
+        ];
+        assert_eq!(order(first, waiting.into()), [3, 2]);
+    }
+
+    #[test]
+    fn the_same_user_and_password_is_checked_once() {
+        let checks = Arc::new(CheckQueue::new(2));
+        for right in [true, false] {
+            let running = begun(&mut enter(&checks, request(1, 1, 1))).unwrap();
+            let mut same: Vec<_> = [1, 1, 2].map(|at| enter(&checks, request(at, 1, 1))).into();
+            assert!(same.iter_mut().all(|waits| look(waits).is_none()), "a place is free, but not for the same");
+            running.finish(right);
+            assert!(
+                same.iter_mut().all(|waits| matches!(look(waits), Some(CheckTurn::Result(known)) if known == right))
+            );
+        }
+    }
+
+    #[test]
+    fn requests_that_are_dropped_leave_no_trace() {
+        let checks = Arc::new(CheckQueue::new(1));
+        let mut first = enter(&checks, request(1, 1, 1));
+        let mut second = enter(&checks, request(2, 1, 2));
+        let third = enter(&checks, request(3, 1, 3));
+        let mut fourth = enter(&checks, request(4, 1, 4));
+        drop(third);
+        assert!(begun(&mut second).is_none());
+        // The request got the right to begin, and was dropped before it read that.
+        drop(first);
+        let running = begun(&mut second).unwrap();
+        // A check that panics has no result.
+        drop(running);
+        begun(&mut fourth).unwrap().finish(false);
+        first = enter(&checks, request(1, 1, 5));
+        assert!(begun(&mut first).is_some());
+        assert!(checks.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn the_queue_has_a_bound_and_gives_up_the_last_in_order() {
+        let checks = Arc::new(CheckQueue::new(1));
+        let _running = begun(&mut enter(&checks, request(1, 1, 1))).unwrap();
+        let numbered = |number: usize| {
+            let mut request = request(2, 1, 2);
+            request.digest[8..16].copy_from_slice(&number.to_le_bytes());
+            request
+        };
+        let mut waiting: Vec<_> = (0..MAX_WAITING).map(|number| enter(&checks, numbered(number))).collect();
+        let mut new = enter(&checks, request(3, 1, 3));
+        assert!(look(&mut new).is_none(), "it waits");
+        let mut last = waiting.pop().unwrap();
+        assert!(matches!(last.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(None)));
+        assert!(waiting.iter_mut().all(|waits| look(waits).is_none()));
+    }
+}

@@ -1,0 +1,329 @@
+//! The types that options have: how each is written, what it means, and what a mistake says instead.
+
+use std::net::SocketAddr;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ekiden_proto::addr::{Nat64Prefix, Network, Target};
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::units::{Bytes, Span};
+
+use super::error::closest;
+use super::shows::Disclosure;
+use super::{ListenerKind, TargetPattern};
+
+/// How TOML writes a type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TomlType {
+    /// In quotes.
+    Text,
+    /// An integer.
+    Number,
+    /// A number with or without a point.
+    Decimal,
+    /// `true` or `false`.
+    Flag,
+    /// Any of these; its reader decides.
+    Any,
+}
+
+/// A type that an option may have.
+pub(super) trait ConfigValue: Sized {
+    /// What a mistake says is expected.
+    const EXPECTED: &'static str;
+    /// How TOML writes it.
+    const TOML_TYPE: TomlType = TomlType::Text;
+    /// How much of a wrong one a mistake shows.
+    const DISCLOSURE: Disclosure = Disclosure::All;
+    /// Reads the text of the value; the error says what was expected.
+    fn read(text: &str) -> Result<Self, &'static str>;
+    /// What was probably meant by a text that cannot be read.
+    fn suggestion(_text: &str) -> Option<String> {
+        None
+    }
+}
+
+impl ConfigValue for String {
+    const EXPECTED: &'static str = "a text";
+    fn read(text: &str) -> Result<Self, &'static str> {
+        Ok(text.to_owned())
+    }
+}
+
+impl ConfigValue for bool {
+    const EXPECTED: &'static str = "true or false";
+    const TOML_TYPE: TomlType = TomlType::Flag;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+impl ConfigValue for usize {
+    const EXPECTED: &'static str = "a whole number, 0 or more";
+    const TOML_TYPE: TomlType = TomlType::Number;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+/// A number of things of which there is at least one.
+pub(super) struct PositiveCount(pub usize);
+
+impl ConfigValue for PositiveCount {
+    const EXPECTED: &'static str = "a whole number, 1 or more";
+    const TOML_TYPE: TomlType = TomlType::Number;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().ok().filter(|n| *n > 0).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+/// A number of worker threads.
+pub(super) struct Threads(pub usize);
+
+impl ConfigValue for Threads {
+    const EXPECTED: &'static str = "a number of threads from 1 to 1024";
+    const TOML_TYPE: TomlType = TomlType::Number;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().ok().filter(|n| (1..=1024).contains(n)).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+impl Default for Threads {
+    /// One for each core.
+    fn default() -> Self {
+        Self(std::thread::available_parallelism().map_or(1, NonZero::get))
+    }
+}
+
+/// The version of the file format.
+pub(super) struct Version;
+
+impl ConfigValue for Version {
+    const EXPECTED: &'static str = "version = 1";
+    const TOML_TYPE: TomlType = TomlType::Number;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if text == "1" { Ok(Self) } else { Err(Self::EXPECTED) }
+    }
+}
+
+/// The text of any scalar, for values whose type another table knows.
+pub(super) struct ScalarText(pub String);
+
+impl ConfigValue for ScalarText {
+    const EXPECTED: &'static str = "a text, a whole number, true or false";
+    const TOML_TYPE: TomlType = TomlType::Any;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// How long a wait may last. Never zero: every wait has a deadline.
+pub(super) struct PositiveDuration(pub Duration);
+
+impl ConfigValue for PositiveDuration {
+    const EXPECTED: &'static str = r#"a time above zero with its unit, like "250ms", "30s", "5min" or "1h""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse::<Span>().ok().filter(|span| !span.0.is_zero()).map(|span| Self(span.0)).ok_or(Self::EXPECTED)
+    }
+    fn suggestion(text: &str) -> Option<String> {
+        Span::suggestion(text)
+    }
+}
+
+impl PositiveDuration {
+    /// A default.
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+}
+
+/// The longest head a client may send.
+pub(super) struct HeadSize(pub usize);
+
+impl ConfigValue for HeadSize {
+    const EXPECTED: &'static str = r#"a size from "4KiB" to "1MiB", like "64KiB""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let size = text.parse::<Bytes>().ok().filter(|size| (4 << 10..=1 << 20).contains(&size.0));
+        size.and_then(|size| usize::try_from(size.0).ok()).map(Self).ok_or(Self::EXPECTED)
+    }
+    fn suggestion(text: &str) -> Option<String> {
+        Bytes::suggestion(text)
+    }
+}
+
+/// An address to listen on. A missing host and `localhost` are 127.0.0.1: nothing is open to others by accident.
+pub(super) struct BindAddress(pub SocketAddr);
+
+impl ConfigValue for BindAddress {
+    const EXPECTED: &'static str = r#"an address and port like "127.0.0.1:1080" or "[::]:1080""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let port = text.strip_prefix("localhost").unwrap_or(text).strip_prefix(':');
+        let local = port.and_then(|port| format!("127.0.0.1:{port}").parse().ok());
+        local.or_else(|| text.parse().ok()).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+/// A DNS server; port 53 unless written.
+pub(super) struct NameServer(pub SocketAddr);
+
+impl ConfigValue for NameServer {
+    const EXPECTED: &'static str = r#"the address of a name server like "192.0.2.1" or "127.0.0.1:5353""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let address = text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse().ok()?, 53)));
+        address.filter(|address| address.port() != 0).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+impl ConfigValue for Nat64Prefix {
+    const EXPECTED: &'static str =
+        r#"a NAT64 prefix like "2001:db8:64::/96", of length 32, 40, 48, 56, 64 or 96 (RFC 6052, 2.2)"#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+impl ConfigValue for Target {
+    const EXPECTED: &'static str = r#"a host and port like "server.example:443""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+impl ConfigValue for TargetPattern {
+    const EXPECTED: &'static str =
+        r#"targets like "*", "example.com", "*.example.com:443", "203.0.113.0/24" or "[2001:db8::/32]:443""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+impl ConfigValue for PathBuf {
+    const EXPECTED: &'static str = "the path of a file";
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if text.is_empty() { Err(Self::EXPECTED) } else { Ok(Self::from(text)) }
+    }
+}
+
+/// The file of a private key. Somebody may have written the key itself.
+pub(super) struct KeyFile(pub PathBuf);
+
+impl ConfigValue for KeyFile {
+    const EXPECTED: &'static str = "the path of a file with a private key";
+    const DISCLOSURE: Disclosure = Disclosure::Path;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if text.is_empty() { Err(Self::EXPECTED) } else { Ok(Self(text.into())) }
+    }
+}
+
+impl ConfigValue for PublicKey {
+    const EXPECTED: &'static str = "a public key of 44 characters, as `ekiden keygen` prints it";
+    const DISCLOSURE: Disclosure = Disclosure::PublicKey;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+impl ConfigValue for Network {
+    const EXPECTED: &'static str = r#"a network like "10.1.0.0/16" or "2001:db8::/32", or one address"#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+/// The name of a listener, a relay or a path, in logs and metrics.
+pub(super) struct Name(pub String);
+
+impl ConfigValue for Name {
+    const EXPECTED: &'static str = "a name of 1 to 64 letters, digits, '.', '_' or '-'";
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        let good = (1..=64).contains(&text.len()) && text.bytes().all(known);
+        good.then(|| Self(text.to_owned())).ok_or(Self::EXPECTED)
+    }
+}
+
+impl ConfigValue for ListenerKind {
+    const EXPECTED: &'static str = r#"one of "auto", "socks", "http", "tcp", "tproxy", "redirect", "tun", "section""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            // As hops and clients have them: every listener of this kind takes all versions.
+            "socks4" | "socks4a" | "socks5" | "socks5h" => Ok(Self::Socks),
+            _ => Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or(Self::EXPECTED),
+        }
+    }
+    fn suggestion(text: &str) -> Option<String> {
+        let plain = if text == "https" { "http" } else { text };
+        closest(plain, Self::ALL.map(Self::as_str)).map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What each type of option takes.
+
+    use super::*;
+    use crate::config::capture::{ConnectMode, InstanceNumber, InterfaceName, RuleManagement};
+    use crate::config::{AdminBind, LogFormat, LogLevel};
+
+    fn takes<T: ConfigValue>(good: &[&str], bad: &[&str]) {
+        for text in good {
+            assert!(T::read(text).is_ok(), "{text:?} was refused");
+        }
+        for text in bad {
+            assert!(T::read(text).is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn each_type_takes_what_it_should() {
+        takes::<bool>(&["true", "false"], &["yes", "1", ""]);
+        takes::<usize>(&["0", "7"], &["-1", "1.5", "x"]);
+        takes::<PositiveCount>(&["1"], &["0", "-1"]);
+        takes::<Threads>(&["1", "1024"], &["0", "1025"]);
+        takes::<PositiveDuration>(&["1us", "1h", "1.5s"], &["0s", "0ms", "30", "-1s", ""]);
+        takes::<HeadSize>(&["4KiB", "1MiB", "65536B"], &["4095B", "2MiB", "64"]);
+        takes::<NameServer>(&["192.0.2.1", "192.0.2.1:5353", "::1", "[::1]:53"], &["dns.example", "192.0.2.1:0"]);
+        takes::<Name>(&["a", "auto-1080"], &["", "a b", "a\"b", "ä", &"a".repeat(65)]);
+        takes::<LogFormat>(&["text", "json"], &["xml", "JSON"]);
+        takes::<LogLevel>(&["sessions", "problems", "off"], &["on", "debug", ""]);
+        takes::<AdminBind>(
+            &["off", "127.0.0.1:9090", "[::1]:9090", ":9090", "unix:/run/x", "0.0.0.0:9090", "[::]:1", "192.0.2.1:1"],
+            &["unix:x", "unix:", "on", "127.0.0.1", "relay.example:1"],
+        );
+        takes::<ListenerKind>(
+            &["auto", "socks", "http", "tcp", "tproxy", "redirect", "section"],
+            &["sock", "SOCKS", ""],
+        );
+        takes::<PathBuf>(&["x"], &[""]);
+        takes::<KeyFile>(&["x"], &[""]);
+        takes::<ConnectMode>(&["hold", "strict", "early"], &["Early", "true", ""]);
+        takes::<RuleManagement>(&["managed", "manual"], &["Managed", "true", ""]);
+        takes::<InstanceNumber>(&["1", "15"], &["0", "16", "-1", "1.5", ""]);
+        takes::<InterfaceName>(
+            &["lo", "eth0", "br-lan", "eth0.100", "eth0:1", "veth0@if2", &"a".repeat(15)],
+            &["", "a b", "a\"", "eth*", "a/b", "ä", &"a".repeat(16)],
+        );
+        takes::<Network>(
+            &["10.1.0.0/16", "192.0.2.1", "2001:db8::/32", "::1", "0.0.0.0/0"],
+            &["10.1.0.1/16", "10.1.0.0/33", "client.example", "*", ""],
+        );
+        takes::<PublicKey>(
+            &["hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="],
+            &["", "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo"],
+        );
+    }
+
+    #[test]
+    fn a_listener_without_a_host_is_local() {
+        for (text, address) in [
+            (":1080", "127.0.0.1:1080"),
+            ("localhost:1080", "127.0.0.1:1080"),
+            ("0.0.0.0:1", "0.0.0.0:1"),
+            ("[::]:0", "[::]:0"),
+        ] {
+            assert_eq!(BindAddress::read(text).ok().map(|b| b.0.to_string()).as_deref(), Some(address), "{text}");
+        }
+        takes::<BindAddress>(&[], &["", "1080", "localhost", "example.com:1080", "127.0.0.1", ":", ":65536", "::1:80"]);
+    }
+}

@@ -1,0 +1,397 @@
+//! Admission: how many connections the relay serves at once, in total, for each client, and for relays that have not
+//! opened a session yet.
+//!
+//! A place is a permit, and dropping the permit gives back exactly what was taken. No other function gives anything back.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ekiden_proto::addr;
+use ekiden_proto::key::PublicKey;
+use tokio::sync::Notify;
+
+/// The party that `limits.sessions_per_client` counts a session for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Client {
+    /// The source address of its connection.
+    Address(IpAddr),
+    /// A relay from the listener's `peers`. Client addresses that the relay reports do not count.
+    Peer(PublicKey),
+}
+
+/// The counts of all threads.
+#[derive(Debug, Default)]
+pub struct Admission {
+    sessions: AtomicUsize,
+    clients: Mutex<HashMap<Client, usize>>,
+    pending: Mutex<Pending>,
+    /// Notified when a session ends.
+    freed: Notify,
+}
+
+/// Connections of relays that have not opened a session yet.
+#[derive(Debug, Default)]
+struct Pending {
+    /// Connections on which a record has been authenticated.
+    proven: usize,
+    /// All others by source address; of IPv6, by the first 64 bits.
+    unproven: HashMap<IpAddr, Unproven>,
+    /// The number of connections in `unproven`.
+    count: usize,
+    next: u64,
+}
+
+/// The unproven connections of one source address, the oldest first. A connection that is evicted is notified.
+#[derive(Debug, Default)]
+struct Unproven {
+    /// Connections that may be about to open a session.
+    fresh: BTreeMap<u64, Arc<Notify>>,
+    /// Connections that are kept ready for a later session.
+    idle: BTreeMap<u64, Arc<Notify>>,
+}
+
+impl Admission {
+    /// Open sessions.
+    pub fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Sessions, and connections of relays without a session.
+    pub fn connections(&self) -> usize {
+        let pending = self.pending();
+        self.sessions() + pending.proven + pending.count
+    }
+
+    /// Takes a place among the sessions of a client; `None` where `most` are taken.
+    pub fn enter_client(self: &Arc<Self>, client: Client, most: Option<usize>) -> Option<ClientPermit> {
+        let mut clients = self.clients();
+        let taken = clients.get(&client).copied().unwrap_or(0);
+        if most.is_some_and(|most| taken >= most) {
+            return None;
+        }
+        clients.insert(client, taken + 1);
+        Some(ClientPermit { admission: Arc::clone(self), client })
+    }
+
+    /// Completes when fewer than `most` sessions are open.
+    pub async fn wait_below(&self, most: usize) {
+        loop {
+            let mut freed = pin!(self.freed.notified());
+            // From here on no end of a session is missed.
+            freed.as_mut().enable();
+            if self.sessions() < most {
+                return;
+            }
+            freed.await;
+        }
+    }
+
+    /// Takes a place for a connection of a relay. Where `most` are taken, the oldest unproven connection of the source
+    /// address that has most of them is evicted; `None` when all are proven.
+    pub fn enter_pending(self: &Arc<Self>, relay: IpAddr, most: usize) -> Option<UnprovenPermit> {
+        let (source, mut pending) = (addr::source_prefix(relay), self.pending());
+        if pending.proven + pending.count >= most {
+            let (largest, oldest) = pending.oldest_of_largest()?;
+            pending.evict(largest, oldest);
+        }
+        let (number, evicted) = (pending.next, Arc::new(Notify::new()));
+        pending.next += 1;
+        pending.count += 1;
+        pending.unproven.entry(source).or_default().fresh.insert(number, Arc::clone(&evicted));
+        Some(UnprovenPermit { admission: Arc::clone(self), source, number, evicted })
+    }
+
+    fn clients(&self) -> MutexGuard<'_, HashMap<Client, usize>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pending {
+    /// The oldest unproven connection of the source address that has most; of several such addresses, the oldest of all.
+    fn oldest_of_largest(&self) -> Option<(IpAddr, u64)> {
+        let oldest = self.unproven.iter().filter_map(|(source, of)| Some((of.len(), Reverse(of.oldest()?), *source)));
+        oldest.max().map(|(_, Reverse(oldest), source)| (source, oldest))
+    }
+
+    fn evict(&mut self, source: IpAddr, number: u64) {
+        if let Some(evicted) = self.remove(source, number) {
+            evicted.notify_one();
+        }
+    }
+
+    /// `None` where the connection has been removed before.
+    fn remove(&mut self, source: IpAddr, number: u64) -> Option<Arc<Notify>> {
+        let of = self.unproven.get_mut(&source)?;
+        let removed = of.fresh.remove(&number).or_else(|| of.idle.remove(&number))?;
+        if of.len() == 0 {
+            self.unproven.remove(&source);
+        }
+        self.count -= 1;
+        Some(removed)
+    }
+}
+
+impl Unproven {
+    fn len(&self) -> usize {
+        self.fresh.len() + self.idle.len()
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        [&self.fresh, &self.idle].into_iter().filter_map(|of| Some(*of.first_key_value()?.0)).min()
+    }
+}
+
+/// A place among the sessions of one client.
+#[derive(Debug)]
+pub struct ClientPermit {
+    admission: Arc<Admission>,
+    client: Client,
+}
+
+impl ClientPermit {
+    /// Takes a place among all sessions, however many there are: for a connection that has been accepted already.
+    pub fn enter(self) -> SessionPermit {
+        self.admission.sessions.fetch_add(1, Ordering::Relaxed);
+        SessionPermit { client: self }
+    }
+
+    /// Takes a place among all sessions, unless `most` are taken.
+    ///
+    /// # Errors
+    /// All places are taken; the client keeps its own place.
+    pub fn try_enter(self, most: usize) -> Result<SessionPermit, Self> {
+        let more = |sessions| (sessions < most).then_some(sessions + 1);
+        match self.admission.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(SessionPermit { client: self }),
+            Err(_) => Err(self),
+        }
+    }
+
+    /// As `try_enter`, but waits for a place.
+    pub async fn enter_below(mut self, most: usize) -> SessionPermit {
+        loop {
+            match self.try_enter(most) {
+                Ok(permit) => return permit,
+                Err(client) => self = client,
+            }
+            self.admission.wait_below(most).await;
+        }
+    }
+}
+
+impl Drop for ClientPermit {
+    fn drop(&mut self) {
+        let mut clients = self.admission.clients();
+        let taken = clients.get_mut(&self.client).expect("invariant: a permit is counted");
+        *taken -= 1;
+        if *taken == 0 {
+            clients.remove(&self.client);
+        }
+    }
+}
+
+/// A place for a session: in total, and for its client.
+#[derive(Debug)]
+pub struct SessionPermit {
+    client: ClientPermit,
+}
+
+impl Drop for SessionPermit {
+    fn drop(&mut self) {
+        let admission = &self.client.admission;
+        admission.sessions.fetch_sub(1, Ordering::Relaxed);
+        admission.freed.notify_waiters();
+    }
+}
+
+/// A place for a connection of a relay on which no record has been authenticated: its hello may be a replay.
+#[derive(Debug)]
+pub struct UnprovenPermit {
+    admission: Arc<Admission>,
+    source: IpAddr,
+    number: u64,
+    evicted: Arc<Notify>,
+}
+
+impl UnprovenPermit {
+    /// Completes when the place has been taken away.
+    pub async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// Marks a connection that is not about to open a session. If its source address has more than `most` of them, the
+    /// oldest is evicted.
+    pub fn idle(&self, most: Option<usize>) {
+        let mut pending = self.admission.pending();
+        // An evicted connection is no longer listed.
+        let Some(of) = pending.unproven.get_mut(&self.source) else { return };
+        let Some(evicted) = of.fresh.remove(&self.number) else { return };
+        of.idle.insert(self.number, evicted);
+        let oldest = of.idle.first_key_value().map(|(number, _)| *number);
+        if let Some(oldest) = oldest.filter(|_| most.is_some_and(|most| of.idle.len() > most)) {
+            pending.evict(self.source, oldest);
+        }
+    }
+
+    /// Marks a connection as proven: a record was authenticated, so the connection is no replay and can no longer be
+    /// evicted. `None` if it has been evicted.
+    pub fn prove(self) -> Option<ProvenPermit> {
+        let mut pending = self.admission.pending();
+        pending.remove(self.source, self.number)?;
+        pending.proven += 1;
+        Some(ProvenPermit { admission: Arc::clone(&self.admission) })
+    }
+}
+
+impl Drop for UnprovenPermit {
+    fn drop(&mut self) {
+        // An evicted connection has no place to give back.
+        self.admission.pending().remove(self.source, self.number);
+    }
+}
+
+/// A place for a connection of a relay that has asked for a session, and waits for a place among the sessions.
+#[derive(Debug)]
+pub struct ProvenPermit {
+    admission: Arc<Admission>,
+}
+
+impl Drop for ProvenPermit {
+    fn drop(&mut self) {
+        self.admission.pending().proven -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn source(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    fn is_evicted(permit: &UnprovenPermit) -> bool {
+        pin!(permit.evicted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// A claimed address and the address itself are different parties, and so are two addresses.
+    #[test]
+    fn a_client_has_its_own_places() {
+        let admission = Arc::new(Admission::default());
+        let enter = |client| admission.enter_client(client, Some(2));
+        let (one, other) = (Client::Address(source(1)), Client::Address(source(2)));
+        let (first, second) = (enter(one).unwrap(), enter(one).unwrap().enter());
+        assert!(enter(one).is_none());
+        assert!(enter(other).is_some() && enter(Client::Peer(PublicKey([1; 32]))).is_some());
+        assert!(admission.enter_client(one, None).is_some(), "no limit");
+        drop(second);
+        let second = enter(one).unwrap();
+        assert!(enter(one).is_none());
+        drop((first, second));
+        assert!(admission.clients().is_empty(), "a returned place leaves no entry");
+        assert_eq!(admission.sessions(), 0);
+    }
+
+    /// A client without a place in total keeps its place for the client, and returns that place once.
+    #[test]
+    fn a_session_has_two_places_and_gives_back_both() {
+        let admission = Arc::new(Admission::default());
+        let client = |last| admission.enter_client(Client::Address(source(last)), Some(1)).unwrap();
+        let session = client(1).try_enter(1).unwrap();
+        let waits = client(2).try_enter(1).unwrap_err();
+        assert_eq!((admission.sessions(), admission.clients().len()), (1, 2));
+        let accepted = waits.enter();
+        assert_eq!(admission.sessions(), 2, "a connection that was accepted is not refused");
+        drop(session);
+        drop(client(1).try_enter(1).unwrap_err());
+        drop(accepted);
+        assert_eq!((admission.sessions(), admission.clients().len()), (0, 0));
+    }
+
+    #[test]
+    fn the_end_of_a_session_wakes_those_that_wait() {
+        let admission = Arc::new(Admission::default());
+        let client = |last| admission.enter_client(Client::Address(source(last)), None).unwrap();
+        let session = client(1).enter();
+        let mut context = Context::from_waker(Waker::noop());
+        let (mut listener, mut opened) = (Box::pin(admission.wait_below(1)), Box::pin(client(2).enter_below(1)));
+        assert!(listener.as_mut().poll(&mut context).is_pending());
+        assert!(opened.as_mut().poll(&mut context).is_pending());
+        drop(session);
+        assert!(listener.as_mut().poll(&mut context).is_ready());
+        let Poll::Ready(session) = opened.as_mut().poll(&mut context) else { panic!("it waits for nothing") };
+        assert_eq!(admission.sessions(), 1);
+        // One that gives up while it waits leaves nothing behind.
+        let mut opened = Box::pin(client(3).enter_below(1));
+        assert!(opened.as_mut().poll(&mut context).is_pending());
+        drop((opened, session));
+        assert_eq!((admission.sessions(), admission.clients().len()), (0, 0));
+    }
+
+    #[test]
+    fn the_oldest_idle_connection_of_a_source_makes_room() {
+        let admission = Arc::new(Admission::default());
+        let enter = |last| admission.enter_pending(source(last), 10).unwrap();
+        let (elsewhere, all) = (enter(9), [(); 4].map(|()| enter(1)));
+        elsewhere.idle(Some(2));
+        // In whatever order they become idle, the youngest stay.
+        for at in [1, 0, 3, 2, 3] {
+            all[at].idle(Some(2));
+        }
+        assert_eq!(all.each_ref().map(is_evicted), [true, true, false, false]);
+        assert!(!is_evicted(&elsewhere));
+        assert_eq!(admission.connections(), 3);
+        all[0].idle(Some(2));
+        drop(all);
+        assert_eq!(admission.connections(), 1, "an evicted connection has nothing to give back");
+        drop(elsewhere);
+        assert!(admission.pending().unproven.is_empty());
+    }
+
+    #[test]
+    fn the_source_with_most_unproven_connections_makes_room() {
+        let admission = Arc::new(Admission::default());
+        let enter = |last| admission.enter_pending(source(last), 4);
+        let all = [enter(1), enter(2), enter(2), enter(3), enter(4), enter(5)].map(Option::unwrap);
+        // The first of address 2, which has two; then the oldest of those that have one each.
+        assert_eq!(all.each_ref().map(is_evicted), [true, true, false, false, false, false]);
+        assert_eq!(admission.connections(), 4);
+    }
+
+    /// A host has all addresses of its /64.
+    #[test]
+    fn addresses_of_one_ipv6_network_are_one_source() {
+        let admission = Arc::new(Admission::default());
+        let enter = |text: &str| admission.enter_pending(text.parse().unwrap(), 4).unwrap();
+        let relay = [enter("2001:db8:1::1"), enter("2001:db8:1::1")];
+        let crowd = ["2001:db8:2::1", "2001:db8:2::2", "2001:db8:2::3", "2001:db8:2::4"].map(enter);
+        assert_eq!(relay.each_ref().map(is_evicted), [true, false]);
+        assert_eq!(crowd.each_ref().map(is_evicted), [true, false, false, false]);
+    }
+
+    #[test]
+    fn a_proven_connection_is_not_evicted() {
+        let admission = Arc::new(Admission::default());
+        let enter = || admission.enter_pending(source(1), 2);
+        let (first, second) = (enter().unwrap(), enter().unwrap());
+        let first = first.prove().unwrap();
+        let third = enter().unwrap();
+        assert!(is_evicted(&second) && second.prove().is_none());
+        let third = third.prove().unwrap();
+        assert!(enter().is_none(), "all are proven");
+        assert_eq!(admission.connections(), 2);
+        drop((first, third));
+        assert_eq!(admission.connections(), 0);
+    }
+}

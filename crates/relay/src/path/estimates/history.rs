@@ -1,0 +1,368 @@
+//! What was measured, by hour, in a database; and what an hour of the week is usually like, from there.
+//!
+//! A thread of its own writes every minute and at the end. Nobody waits for it, and nothing depends on it: where the disk
+//! is full or the file broken, that is said once, and the relay goes on without.
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ekiden_proto::event::Event;
+use ekiden_proto::path::hours::{HOURS_PER_WEEK, HourlyBaseline};
+use rusqlite::{Connection, params};
+
+use super::PeerId;
+use super::store::{DuplexEstimate, EstimateDirection};
+use crate::config::HistoryConfig as Kept;
+use crate::events::Events;
+use crate::path::estimates::EstimateStore;
+
+/// How often what is new is written.
+const WRITE_INTERVAL: Duration = Duration::from_secs(60);
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The name by which SQLite opens a database in memory.
+const IN_MEMORY: &str = ":memory:";
+
+/// Largest file, in pages of 4 KiB: 64 MiB, a million hours of sections.
+const MAX_PAGES: u32 = 16 * 1024;
+
+/// Most rows; the oldest go.
+const MAX_ROWS: u32 = 500_000;
+
+/// Most sections of which it is known what is usual.
+const MAX_BASELINES: u32 = 1 << 15;
+
+const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS sections (
+    place TEXT NOT NULL, way INTEGER NOT NULL, hour INTEGER NOT NULL, samples INTEGER NOT NULL,
+    rtt REAL, loss REAL, rate REAL, PRIMARY KEY (place, way, hour)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_hour ON sections (hour);";
+
+/// Each figure is the mean of what was seen in the hour.
+const UPSERT_SAMPLE: &str = "INSERT INTO sections VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6)
+    ON CONFLICT (place, way, hour) DO UPDATE SET
+    rtt = coalesce((rtt * samples + excluded.rtt) / (samples + 1), excluded.rtt, rtt),
+    loss = coalesce((loss * samples + excluded.loss) / (samples + 1), excluded.loss, loss),
+    rate = coalesce((rate * samples + excluded.rate) / (samples + 1), excluded.rate, rate),
+    samples = samples + 1";
+
+const SELECT_BASELINE: &str = "SELECT place, way, avg(rtt), avg(loss), avg(rate), count(*) FROM sections
+    WHERE hour % ?1 = ?2 % ?1 AND hour < ?2 GROUP BY place, way LIMIT ?3";
+
+const DELETE_OLD: &str = "DELETE FROM sections WHERE hour < max(?1,
+    coalesce((SELECT hour FROM sections ORDER BY hour DESC LIMIT 1 OFFSET ?2), 0))";
+
+/// What two hours are usually like: this one, and the one before.
+#[derive(Debug, Default)]
+pub(super) struct Baselines {
+    pub now: HourBaseline,
+    pub previous: HourBaseline,
+    /// When this hour began, by the time of the book; none where nothing is kept.
+    pub current_since: Option<Duration>,
+}
+
+/// What one hour is usually like.
+pub(super) type HourBaseline = HashMap<(PeerId, EstimateDirection), HourlyBaseline>;
+
+/// The thread that writes, where something is kept.
+#[derive(Debug, Default)]
+pub struct EstimateHistory(Mutex<Option<HistoryThread>>);
+
+#[derive(Debug)]
+struct HistoryThread {
+    config: Kept,
+    thread: JoinHandle<()>,
+    /// Dropped to end it.
+    stop_sender: Sender<()>,
+}
+
+impl EstimateHistory {
+    /// Keeps what `kept` says from now on.
+    ///
+    /// # Errors
+    /// The kernel's, when there are no more threads.
+    pub fn apply_config(
+        &self,
+        kept: Option<&Kept>,
+        estimates: &Arc<EstimateStore>,
+        events: &Arc<Events>,
+    ) -> std::io::Result<()> {
+        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if writer.as_ref().map(|writer| &writer.config) == kept {
+            return Ok(());
+        }
+        writer.take().into_iter().for_each(HistoryThread::stop);
+        if let Some(kept) = kept {
+            *writer = Some(HistoryThread::start(kept.clone(), Arc::clone(estimates), Arc::clone(events))?);
+        }
+        Ok(())
+    }
+
+    /// Writes what is new, and ends.
+    pub fn close(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().into_iter().for_each(HistoryThread::stop);
+    }
+}
+
+impl HistoryThread {
+    fn start(kept: Kept, estimates: Arc<EstimateStore>, events: Arc<Events>) -> std::io::Result<Self> {
+        let (running, ended) = channel();
+        let of_thread = kept.clone();
+        let thread = std::thread::Builder::new().name("history".to_owned()).spawn(move || {
+            let mut keeping = HistoryWriter {
+                config: of_thread,
+                estimates,
+                events,
+                database: None,
+                written_at: Duration::ZERO,
+                has_warned: false,
+            };
+            loop {
+                keeping.write_new();
+                if ended.recv_timeout(WRITE_INTERVAL) == Err(RecvTimeoutError::Disconnected) {
+                    return keeping.write_new();
+                }
+            }
+        })?;
+        Ok(Self { config: kept, thread, stop_sender: running })
+    }
+
+    fn stop(self) {
+        drop(self.stop_sender);
+        // One that panicked has ended as well.
+        let _ = self.thread.join();
+    }
+}
+
+struct HistoryWriter {
+    config: Kept,
+    estimates: Arc<EstimateStore>,
+    events: Arc<Events>,
+    /// The database, and the hour whose usual figures were read last.
+    database: Option<(Connection, u32)>,
+    /// By the time of the book.
+    written_at: Duration,
+    has_warned: bool,
+}
+
+impl HistoryWriter {
+    /// Writes what is new, and reads what is usual when an hour begins.
+    fn write_new(&mut self) {
+        if let Err(error) = self.try_write_new() {
+            self.database = None;
+            if !self.has_warned {
+                let file = self.config.file.display();
+                let message = format!("no history is kept in {file}: {error}: make room or move the file away");
+                self.events.emit(&Event::Warning { message });
+            }
+            self.has_warned = true;
+        }
+    }
+
+    fn try_write_new(&mut self) -> rusqlite::Result<()> {
+        let (hour, into_it) = hour_since_epoch(SystemTime::now());
+        let (database, read) = match &mut self.database {
+            Some(open) => open,
+            none => none.insert((open_database(&self.config.file)?, 0)),
+        };
+        let now = self.estimates.now();
+        write_samples(database, &self.estimates.updated_since(self.written_at), hour)?;
+        self.written_at = now;
+        if *read != hour {
+            delete_old(database, hour, self.config.retention)?;
+            self.estimates.set_baselines(read_baselines(database, hour, now.saturating_sub(into_it))?);
+            *read = hour;
+        }
+        Ok(())
+    }
+}
+
+/// Opens the database. A new database has mode 600; SQLite gives the journal the permissions of the database.
+fn open_database(file: &Path) -> rusqlite::Result<Connection> {
+    if file != Path::new(IN_MEMORY) {
+        // Opening the database below fails with the same error, and reports it with the name of the file.
+        let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
+    }
+    let database = Connection::open(file)?;
+    database.busy_timeout(Duration::from_secs(1))?;
+    database.pragma_update(None, "max_page_count", MAX_PAGES)?;
+    database.execute_batch(CREATE_TABLE)?;
+    Ok(database)
+}
+
+fn write_samples(database: &mut Connection, news: &[(PeerId, DuplexEstimate)], hour: u32) -> rusqlite::Result<()> {
+    let transaction = database.transaction()?;
+    {
+        let mut note = transaction.prepare_cached(UPSERT_SAMPLE)?;
+        for (place, both) in news {
+            for (way, estimate) in
+                [(EstimateDirection::Sending, &both.sending), (EstimateDirection::Receiving, &both.receiving)]
+            {
+                let rtt = estimate.rtt().map(|rtt| rtt.as_secs_f64());
+                note.execute(params![place.to_string(), way as i64, hour, rtt, estimate.loss(), estimate.rate()])?;
+            }
+        }
+    }
+    transaction.commit()
+}
+
+/// Leaves out what is older than that, and what is too much.
+fn delete_old(database: &Connection, hour: u32, keep: Duration) -> rusqlite::Result<()> {
+    let kept = u32::try_from(keep.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
+    database.execute(DELETE_OLD, params![hour.saturating_sub(kept), MAX_ROWS]).map(drop)
+}
+
+/// What this hour is usually like, and the one before; it began at `since`.
+fn read_baselines(database: &Connection, hour: u32, since: Duration) -> rusqlite::Result<Baselines> {
+    let (now, before) = (read_hour_baseline(database, hour)?, read_hour_baseline(database, hour.saturating_sub(1))?);
+    Ok(Baselines { now, previous: before, current_since: Some(since) })
+}
+
+/// What the hour is usually like; lines of somebody else are passed over.
+fn read_hour_baseline(database: &Connection, hour: u32) -> rusqlite::Result<HourBaseline> {
+    let mut query = database.prepare_cached(SELECT_BASELINE)?;
+    let rows = query.query_map(params![HOURS_PER_WEEK, hour, MAX_BASELINES], |row| {
+        let usual = HourlyBaseline { rtt: row.get(2)?, loss: row.get(3)?, rate: row.get(4)?, weeks: row.get(5)? };
+        let way = if row.get::<_, i64>(1)? == EstimateDirection::Sending as i64 {
+            EstimateDirection::Sending
+        } else {
+            EstimateDirection::Receiving
+        };
+        Ok((row.get::<_, String>(0)?.parse::<PeerId>().ok().map(|place| (place, way)), usual))
+    })?;
+    rows.filter_map(|row| row.map(|(key, usual)| key.map(|key| (key, usual))).transpose()).collect()
+}
+
+/// The hour since 1970, and how much of it is over.
+fn hour_since_epoch(time: SystemTime) -> (u32, Duration) {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let hour = u32::try_from(since.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
+    (hour, since.saturating_sub(HOUR * hour))
+}
+
+#[cfg(test)]
+mod tests {
+    use ekiden_proto::path::estimate::{Estimate, SectionSample};
+
+    use super::*;
+
+    fn seen(rate: f64) -> DuplexEstimate {
+        let mut both = DuplexEstimate::default();
+        let rtt = Some(Duration::from_millis(20));
+        let sample =
+            SectionSample { rtt, segments: 1000, lost: 1, rate: Some(rate), rate_is_limit: true, window: None };
+        both.receiving.record(&sample, Duration::from_secs(1));
+        both
+    }
+
+    fn place() -> PeerId {
+        PeerId::Targets("192.0.2.0/24".parse().unwrap())
+    }
+
+    #[test]
+    fn the_same_hour_of_other_weeks_is_what_is_usual() {
+        let mut database = Connection::open_in_memory().unwrap();
+        database.execute_batch(CREATE_TABLE).unwrap();
+        let now = 500_000;
+        for (hour, rate) in [
+            (now, 9e9),
+            (now - 1, 7e9),
+            (now - HOURS_PER_WEEK, 1e6),
+            (now - HOURS_PER_WEEK, 3e6),
+            (now - 2 * HOURS_PER_WEEK, 4e6),
+        ] {
+            write_samples(&mut database, &[(place(), seen(rate))], hour).unwrap();
+        }
+        let usual = read_hour_baseline(&database, now).unwrap();
+        let receiving = usual[&(place(), EstimateDirection::Receiving)];
+        assert_eq!((receiving.rate, receiving.weeks), (Some(3e6), 2), "the mean of 2 and 4 MB/s");
+        assert!(receiving.rtt.is_some_and(|rtt| (rtt - 0.02).abs() < 1e-9));
+        assert_eq!(usual[&(place(), EstimateDirection::Sending)].rate, None);
+    }
+
+    #[test]
+    fn what_is_old_and_what_is_too_much_goes() {
+        let mut database = Connection::open_in_memory().unwrap();
+        database.execute_batch(CREATE_TABLE).unwrap();
+        for hour in 1000..1100 {
+            write_samples(
+                &mut database,
+                &[(place(), DuplexEstimate { sending: Estimate::default(), ..seen(1e6) })],
+                hour,
+            )
+            .unwrap();
+        }
+        let rows = |database: &Connection| {
+            database.query_row("SELECT count(*), min(hour) FROM sections", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        };
+        database.execute(DELETE_OLD, params![1040, MAX_ROWS]).unwrap();
+        assert_eq!(rows(&database), Ok((120, 1040)));
+        database.execute(DELETE_OLD, params![1040, 20]).unwrap();
+        let (left, _): (i64, i64) = rows(&database).unwrap();
+        assert!((20..=22).contains(&left), "{left} rows");
+    }
+
+    #[test]
+    fn what_is_kept_is_kept_for_as_long_as_it_says() {
+        let mut database = Connection::open_in_memory().unwrap();
+        database.execute_batch(CREATE_TABLE).unwrap();
+        for hour in 1000..1100 {
+            write_samples(&mut database, &[(place(), seen(1e6))], hour).unwrap();
+        }
+        delete_old(&database, 1099, HOUR * 10).unwrap();
+        let oldest = database.query_row("SELECT min(hour) FROM sections", [], |row| row.get(0));
+        assert_eq!(oldest, Ok(1089));
+    }
+
+    #[test]
+    fn this_hour_and_the_one_before_are_expected() {
+        let mut database = Connection::open_in_memory().unwrap();
+        database.execute_batch(CREATE_TABLE).unwrap();
+        for (hour, rate) in [(500_000, 1e6), (499_999, 2e6), (499_998, 3e6)] {
+            write_samples(&mut database, &[(place(), seen(rate))], hour - HOURS_PER_WEEK).unwrap();
+        }
+        let expected = read_baselines(&database, 500_000, HOUR).unwrap();
+        let rate = |hour: &HourBaseline| hour[&(place(), EstimateDirection::Receiving)].rate;
+        assert_eq!((rate(&expected.now), rate(&expected.previous)), (Some(1e6), Some(2e6)));
+        assert_eq!(expected.current_since, Some(HOUR));
+    }
+
+    #[test]
+    fn a_file_has_a_bound() {
+        let database = open_database(Path::new(":memory:")).unwrap();
+        let most = database.query_row("PRAGMA max_page_count", [], |row| row.get(0));
+        assert_eq!(most, Ok(MAX_PAGES));
+    }
+
+    #[test]
+    fn places_are_read_as_they_are_written() {
+        let key = ekiden_proto::key::PublicKey([7; 32]);
+        for place in [place(), PeerId::Relay(key), PeerId::Proxy("[2001:db8::1]:1080".parse().unwrap())] {
+            assert_eq!(place.to_string().parse(), Ok(place));
+        }
+        assert!("nonsense".parse::<PeerId>().is_err());
+    }
+
+    #[test]
+    fn hours_are_counted_from_1970() {
+        let time = UNIX_EPOCH + HOUR * 475_000 + Duration::from_secs(61);
+        assert_eq!(hour_since_epoch(time), (475_000, Duration::from_secs(61)));
+    }
+
+    /// SQLite makes a database that every user can read, unless the umask prevents it.
+    #[test]
+    fn a_new_database_is_its_owners() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = std::env::temp_dir().join(format!("ekiden-history-{}.db", std::process::id()));
+        let database = open_database(&file);
+        let mode = std::fs::metadata(&file).map(|metadata| metadata.permissions().mode() & 0o777);
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!((database.is_ok(), mode.unwrap()), (true, 0o600));
+    }
+}

@@ -1,0 +1,551 @@
+//! What was found out so far, by candidate, and what it comes to.
+
+use std::time::Duration;
+
+use ekiden_proto::path::model::{self, CongestionControl, RelayCosts, SectionModel};
+use ekiden_proto::profile::Profile;
+
+use super::candidates::{UnknownCandidate, candidates};
+use super::connect::ConnectResult;
+use super::download::Download;
+use super::verdict::describe;
+use super::{ProbeTarget, empty_pools};
+use crate::config::Config;
+use crate::dial::DialError;
+use crate::path::PathChoice;
+
+/// The sizes that are compared, bytes.
+pub const SIZES: [u64; 4] = [10_000, 100_000, 1 << 20, 8 << 20];
+
+/// From so many segments on the share that was lost says something about the next ones.
+pub const MIN_SEGMENTS: u64 = 100;
+
+/// What the other side has under way at most if it is a Linux host: half of its send buffer (tcp(7), `tcp_wmem`).
+const MAX_SEND_WINDOW: u64 = 2 << 20;
+
+/// Payload of a full packet on Ethernet, with timestamps.
+const MSS: u16 = 1448;
+
+/// What is known of a target.
+#[derive(Debug)]
+pub struct ProbeReport {
+    /// The target.
+    pub target: ProbeTarget,
+    /// Each candidate, direct first.
+    pub findings: Vec<CandidateFindings>,
+}
+
+/// What is known of one candidate.
+#[derive(Debug)]
+pub struct CandidateFindings {
+    path_choice: PathChoice,
+    connections: Vec<ConnectResult>,
+    downloads: Vec<Download>,
+    /// What went wrong the last time.
+    pub failure: Option<String>,
+    /// How often something did.
+    pub failures: u32,
+    prediction: Option<ProbePrediction>,
+}
+
+/// What the model says of a candidate.
+#[derive(Debug, Clone, PartialEq)]
+struct ProbePrediction {
+    rate: f64,
+    completion_times: Vec<Duration>,
+}
+
+/// Segments that were missing, of so many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LossCount {
+    /// Those that did not come the first time.
+    pub missing: u64,
+    /// All of them.
+    pub segments: u64,
+}
+
+impl ProbeReport {
+    /// Nothing is known yet of the candidates for `wanted`: direct, and those of `config` that `via` names, or all.
+    ///
+    /// # Errors
+    /// A name in `via` that nothing has.
+    pub fn new(config: &Config, via: &[String], wanted: ProbeTarget) -> Result<Self, UnknownCandidate> {
+        let ways = candidates(config, via, &wanted.target, &empty_pools())?;
+        Ok(Self { target: wanted, findings: ways.into_iter().map(CandidateFindings::new).collect() })
+    }
+
+    /// What is to be dialled for the candidate at this place.
+    pub(super) fn task(&self, at: usize) -> (PathChoice, ProbeTarget) {
+        (self.findings[at].path_choice.clone(), self.target.clone())
+    }
+
+    /// Whether the target was reached by any way.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        self.findings.iter().any(CandidateFindings::is_reached)
+    }
+
+    /// Predicts what was not measured; `window` is how much may be on its way to us.
+    pub(super) fn predict(&mut self, window: Option<u64>) {
+        for findings in &mut self.findings {
+            findings.predict(window);
+        }
+    }
+}
+
+impl CandidateFindings {
+    fn new(path_choice: PathChoice) -> Self {
+        let (connections, downloads) = (Vec::new(), Vec::new());
+        Self { path_choice, connections, downloads, failure: None, failures: 0, prediction: None }
+    }
+
+    /// Its name: `direct`, or by what.
+    #[must_use]
+    pub fn name(&self) -> String {
+        if self.is_direct() { "direct".to_owned() } else { format!("via {}", self.path_choice.path.name) }
+    }
+
+    /// Whether it is the way without relays.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.path_choice.path.is_direct()
+    }
+
+    /// Whether the target was reached that way.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        !self.connections.is_empty()
+    }
+
+    pub(super) fn record_connect(&mut self, result: Result<ConnectResult, DialError>) {
+        match result {
+            Ok(connected) => self.connections.push(connected),
+            Err(error) => self.record_failure(describe(&error)),
+        }
+    }
+
+    pub(super) fn record_download(&mut self, result: Result<Download, String>) {
+        match result {
+            Ok(download) => self.downloads.push(download),
+            Err(failure) => self.record_failure(failure),
+        }
+    }
+
+    fn record_failure(&mut self, failure: String) {
+        self.failure = Some(failure);
+        self.failures += 1;
+    }
+
+    fn predict(&mut self, window: Option<u64>) {
+        let round_trips = self.sections();
+        if round_trips.is_empty() {
+            return;
+        }
+        let loss = self.loss().filter(|loss| loss.segments >= MIN_SEGMENTS).map_or(0.0, LossCount::ratio);
+        let last = round_trips.len() - 1;
+        let sections = round_trips.iter().enumerate().map(|(at, rtt)| SectionModel {
+            rtt: *rtt,
+            loss,
+            window: window.filter(|_| at == 0).map(|window| window.min(MAX_SEND_WINDOW)),
+            line_rate: None,
+            congestion: congestion_model(&self.path_choice.profile),
+            mss: MSS,
+            // Relays keep connections ready, from this host on; to the target there is none.
+            is_warm: at < last && self.path_choice.path.hops.iter().all(|hop| hop.is_section()),
+        });
+        let (sections, costs): (Vec<SectionModel>, _) = (sections.collect(), RelayCosts::default());
+        let times = SIZES.iter().map(|size| model::completion(&sections, *size, &costs)).collect();
+        self.prediction = Some(ProbePrediction { rate: model::path_rate(&sections, &costs), completion_times: times });
+    }
+
+    /// The round trips of the sections, the nearest first, as the fastest connection has seen them.
+    #[must_use]
+    pub fn sections(&self) -> Vec<Duration> {
+        let fastest = self.connections.iter().min_by_key(|connected| connected.setup);
+        fastest.map(|connected| connected.sections.clone()).unwrap_or_default()
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub fn rtt(&self) -> Option<Duration> {
+        Some(self.sections().into_iter().sum()).filter(|rtt: &Duration| !rtt.is_zero())
+    }
+
+    /// From the client's wish to "connected": the median.
+    #[must_use]
+    pub fn setup(&self) -> Option<Duration> {
+        let mut times: Vec<Duration> = self.connections.iter().map(|connected| connected.setup).collect();
+        times.sort_unstable();
+        times.get(times.len() / 2).copied()
+    }
+
+    /// From the client's wish to the first byte: the least that a download took.
+    #[must_use]
+    pub fn first_byte(&self) -> Option<Duration> {
+        self.downloads.iter().map(|download| download.first_byte).min()
+    }
+
+    /// What was lost: of what came, where something was downloaded, otherwise of what was sent.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossCount> {
+        let loss = if self.downloads.is_empty() {
+            let (sent, again) =
+                (self.connections.iter().map(|c| c.segments), self.connections.iter().map(|c| c.retransmitted));
+            LossCount { missing: again.map(u64::from).sum(), segments: sent.map(u64::from).sum() }
+        } else {
+            let came = self.downloads.iter().map(|download| download.segments);
+            LossCount { missing: self.downloads.iter().map(|download| download.gaps).sum(), segments: came.sum() }
+        };
+        (loss.segments > 0).then_some(loss)
+    }
+
+    /// What it carries, bytes/s; measured where there was a download that was long enough.
+    #[must_use]
+    pub fn rate(&self) -> Option<f64> {
+        self.measured_rate().or_else(|| self.prediction.as_ref().map(|predicted| predicted.rate))
+    }
+
+    /// Of the second halves of all downloads together, so that a slow one counts for as long as it took.
+    fn measured_rate(&self) -> Option<f64> {
+        let halves = self.downloads.iter().filter_map(Download::second_half);
+        let (bytes, seconds) =
+            halves.fold((0.0, 0.0), |sum, half| (sum.0 + half.0 as f64, sum.1 + half.1.as_secs_f64()));
+        (seconds > 0.0).then(|| bytes / seconds)
+    }
+
+    /// How many times as fast as the slowest download the fastest one was.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        let rates = self.downloads.iter().filter_map(Download::second_half);
+        let rates = rates.map(|(bytes, took)| bytes as f64 / took.as_secs_f64());
+        let (least, most) =
+            rates.fold((f64::MAX, 0.0), |range: (f64, f64), rate| (range.0.min(rate), range.1.max(rate)));
+        if most > 0.0 { most / least } else { 1.0 }
+    }
+
+    /// Whether rate and times are the model's.
+    #[must_use]
+    pub fn is_predicted(&self) -> bool {
+        self.prediction.is_some()
+    }
+
+    /// Bytes that were downloaded.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.downloads.iter().filter_map(|download| download.progress.last()).map(|(bytes, _)| bytes).sum()
+    }
+
+    /// How long an object of each of `DEFAULT_SIZES` takes: the mean of the downloads, or as predicted.
+    #[must_use]
+    pub fn completion_times(&self) -> Vec<Option<CompletionTime>> {
+        if let Some(ProbePrediction { completion_times: times, .. }) = &self.prediction {
+            return times.iter().map(|time| Some(CompletionTime { time: *time, is_extrapolated: false })).collect();
+        }
+        SIZES.iter().map(|size| self.completion_time(*size)).collect()
+    }
+
+    fn completion_time(&self, size: u64) -> Option<CompletionTime> {
+        let rate = self.measured_rate();
+        let times: Vec<CompletionTime> =
+            self.downloads.iter().filter_map(|download| download.completion_time(size, rate)).collect();
+        let count = u32::try_from(times.len()).ok().filter(|count| *count > 0)?;
+        let time = times.iter().map(|time| time.time).sum::<Duration>() / count;
+        Some(CompletionTime { time, is_extrapolated: times.iter().any(|time| time.is_extrapolated) })
+    }
+}
+
+impl LossCount {
+    /// The share that was lost.
+    #[must_use]
+    pub fn ratio(self) -> f64 {
+        self.missing as f64 / self.segments.max(1) as f64
+    }
+}
+
+fn congestion_model(profile: &Profile) -> CongestionControl {
+    profile.congestion().map_or(CongestionControl::default(), |algorithm| CongestionControl::from_name(&algorithm.0))
+}
+
+/// From so many bytes on a download says something about the rate.
+const MIN_RATE_BYTES: u64 = 256 << 10;
+
+/// How long an object takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CompletionTime {
+    /// From the client's wish to the last byte.
+    pub time: Duration,
+    /// Whether the download was over before, and went on in thought only.
+    pub is_extrapolated: bool,
+}
+
+impl Download {
+    /// Its second half, when it has found its pace: how much, in how long.
+    fn second_half(&self) -> Option<(u64, Duration)> {
+        let (bytes, end) = *self.progress.last()?;
+        let took = end.saturating_sub(self.time_at(bytes / 2)?);
+        (bytes >= MIN_RATE_BYTES && !took.is_zero()).then_some((bytes - bytes / 2, took))
+    }
+
+    /// When so many bytes had come, or would have at this `rate` if it had not been stopped.
+    fn completion_time(&self, size: u64, rate: Option<f64>) -> Option<CompletionTime> {
+        if let Some(time) = self.time_at(size) {
+            return Some(CompletionTime { time, is_extrapolated: false });
+        }
+        let (bytes, end) = *self.progress.last()?;
+        let rest = size.saturating_sub(bytes) as f64 / rate.filter(|_| !self.is_complete)?;
+        Some(CompletionTime { time: end + Duration::from_secs_f64(rest), is_extrapolated: true })
+    }
+
+    /// When so many bytes had come, evenly between two looks.
+    fn time_at(&self, size: u64) -> Option<Duration> {
+        let at = self.progress.iter().position(|(bytes, _)| *bytes >= size)?;
+        let (bytes, time) = self.progress[at];
+        let (before, then) = at.checked_sub(1).map_or((0, self.first_byte), |before| self.progress[before]);
+        let part = (size - before) as f64 / (bytes - before).max(1) as f64;
+        Some(then + time.saturating_sub(then).mul_f64(part.clamp(0.0, 1.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::{Hop, HopKind, Path};
+
+    fn download(curve: &[(u64, u64)], whole: bool) -> Download {
+        let curve = curve.iter().map(|(bytes, ms)| (*bytes, Duration::from_millis(*ms))).collect();
+        Download { first_byte: Duration::from_millis(100), progress: curve, is_complete: whole, ..Download::default() }
+    }
+
+    #[test]
+    fn a_download_tells_times_and_rate() {
+        let half = 512 << 10;
+        let download = download(&[(0, 100), (half, 1100), (2 * half, 1600)], false);
+        assert_eq!(download.second_half(), Some((half, Duration::from_millis(500))));
+        assert_eq!(download.time_at(half / 2), Some(Duration::from_millis(600)));
+        let later = download.completion_time(4 * half, Some(2.0 * half as f64)).unwrap();
+        assert!(later.is_extrapolated && later.time == Duration::from_millis(2600), "{later:?}");
+    }
+
+    #[test]
+    fn a_small_file_has_no_rate_and_is_not_continued() {
+        let small = download(&[(20_000, 150)], true);
+        assert_eq!((small.second_half(), small.completion_time(100_000, Some(1e6))), (None, None));
+        assert!(small.completion_time(10_000, None).is_some_and(|time| !time.is_extrapolated));
+    }
+
+    fn findings(hops: usize, curves: &[&[(u64, u64)]]) -> CandidateFindings {
+        let hop = Arc::new(Hop {
+            name: "osaka".into(),
+            kind: HopKind::Socks5(None),
+            address: "127.0.0.1:1".parse().unwrap(),
+            profile: Arc::default(),
+        });
+        let path = Path { name: if hops == 0 { "direct".into() } else { "osaka".into() }, hops: vec![hop; hops] };
+        let mut findings = CandidateFindings::new(PathChoice {
+            path: Arc::new(path),
+            beyond: Vec::new(),
+            profile: Arc::default(),
+            expected: None,
+        });
+        findings.connections.push(ConnectResult {
+            setup: Duration::from_millis(50),
+            sections: vec![Duration::from_millis(50)],
+            segments: 1,
+            retransmitted: 0,
+        });
+        findings.downloads = curves.iter().map(|curve| download(curve, false)).collect();
+        findings
+    }
+
+    fn verdict_of(direct: &[(u64, u64)], relayed: &[(u64, u64)]) -> String {
+        let wanted = "http://server.example/file".parse().unwrap();
+        let mut relayed = findings(1, &[relayed]);
+        relayed.downloads[0].first_byte += Duration::from_millis(12);
+        crate::probe::verdict::verdict_text(&ProbeReport {
+            target: wanted,
+            findings: vec![findings(0, &[direct]), relayed],
+        })
+    }
+
+    #[test]
+    fn the_verdict_is_in_plain_words() {
+        let (mib, fast) = (1 << 20, [(10_000, 112), (100_000, 120), (1 << 20, 400), (16 << 20, 3900)]);
+        let slow = [(10_000, 100), (100_000, 121), (mib, 800), (16 * mib, 7800)];
+        assert_eq!(
+            verdict_of(&slow, &fast),
+            "via osaka is 2.00 times as fast as direct for files of 1MiB and more; small pages are 12 ms slower."
+        );
+        assert!(verdict_of(&fast, &slow).starts_with("Direct is the best: via osaka, the best of the others, takes 2"));
+        let same = verdict_of(&fast, &fast);
+        assert!(same.starts_with("Direct is as good as any: via osaka is as fast for large files; small"), "{same}");
+    }
+
+    #[test]
+    fn a_slow_download_counts_for_as_long_as_it_took() {
+        let (mib, ms) = (1 << 20, 1000);
+        let both = findings(0, &[&[(mib, ms), (2 * mib, 2 * ms)], &[(mib, ms), (2 * mib, 4 * ms)]]);
+        assert_eq!(both.rate(), Some(2.0 * mib as f64 / 4.0));
+        assert!((both.spread() - 3.0).abs() < 1e-9, "{}", both.spread());
+    }
+
+    /// As a download that goes on at so many MB/s, once its first byte has come.
+    fn at_speed(speed: f64) -> Vec<(u64, u64)> {
+        [10_000, 100_000, 1 << 20, 16 << 20]
+            .map(|bytes: u64| (bytes, 100 + (bytes as f64 / speed / 1e3) as u64))
+            .to_vec()
+    }
+
+    fn report(findings: Vec<CandidateFindings>) -> ProbeReport {
+        ProbeReport { target: "http://server.example/file".parse().unwrap(), findings }
+    }
+
+    fn named(name: &str, curves: &[&[(u64, u64)]]) -> CandidateFindings {
+        let mut findings = findings(1, curves);
+        let path = Path { name: name.into(), hops: findings.path_choice.path.hops.clone() };
+        findings.path_choice.path = Arc::new(path);
+        findings
+    }
+
+    fn failed(mut findings: CandidateFindings, failure: &str) -> CandidateFindings {
+        (findings.connections, findings.downloads) = (Vec::new(), Vec::new());
+        findings.record_failure(failure.to_owned());
+        findings
+    }
+
+    fn words(findings: Vec<CandidateFindings>) -> String {
+        crate::probe::verdict::verdict_text(&report(findings))
+    }
+
+    #[test]
+    fn the_best_of_several_is_compared() {
+        let (slow, fast) = (at_speed(2.0), at_speed(8.0));
+        let text = words(vec![findings(0, &[&slow]), named("a", &[&at_speed(4.0)]), named("b", &[&fast])]);
+        assert!(
+            text.starts_with("via b is ") && text.ends_with(" times as fast as direct for files of 100kB and more."),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_the_weather_is_no_difference() {
+        let (one, other) = (at_speed(8.0), at_speed(8.2));
+        let text = words(vec![findings(0, &[&one]), findings(1, &[&other])]);
+        assert_eq!(text, "Direct is as good as any: via osaka is as fast for large files.");
+        let mut sooner = findings(1, &[&one]);
+        sooner.downloads[0].first_byte -= Duration::from_millis(30);
+        let text = words(vec![findings(0, &[&one]), sooner]);
+        assert!(text.ends_with("; small pages are 30 ms faster."), "{text}");
+        let (even, uneven) = (at_speed(8.0), at_speed(4.0));
+        let text = words(vec![findings(0, &[&even, &uneven]), findings(1, &[&even, &even])]);
+        assert!(text.contains(" But downloads by the same way differ by 2"), "{text}");
+    }
+
+    #[test]
+    fn a_relay_may_be_faster_for_middle_sizes_only() {
+        let (mib, end) = (1 << 20, (8 << 20, 2300));
+        let direct = [(10_000, 110), (100_000, 200), (mib, 800), end];
+        let relayed = [(10_000, 110), (100_000, 150), (mib, 400), end];
+        let text = words(vec![findings(0, &[&direct]), findings(1, &[&relayed])]);
+        assert!(
+            text.starts_with("via osaka is 2.00 times as fast as direct for files of 1MiB, and as fast for larger"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn small_files_tell_of_first_bytes() {
+        let mut late = named("late", &[&[(9_000, 120)]]);
+        late.downloads[0].first_byte += Duration::from_millis(50);
+        let small = [(9_000_u64, 101_u64)];
+        let text = words(vec![findings(0, &[&small]), late, named("soon", &[&small])]);
+        assert_eq!(text, "Too little was downloaded to compare rates; first bytes are as fast either way via soon.");
+    }
+
+    #[test]
+    fn ways_that_do_not_work_are_said_not_to() {
+        let works = || at_speed(8.0);
+        let refused = |findings: CandidateFindings| failed(findings, "the target refuses");
+        let text = words(vec![refused(findings(0, &[])), findings(1, &[&works()])]);
+        assert_eq!(text, "Direct does not work: the target refuses. Via osaka does.");
+        assert_eq!(words(vec![refused(findings(0, &[])), refused(findings(1, &[]))]), "No way leads there.");
+        assert_eq!(
+            words(vec![findings(0, &[&works()]), refused(findings(1, &[]))]),
+            "Direct is the only way that works."
+        );
+        assert!(words(vec![findings(0, &[&works()])]).starts_with("There is only direct: name relays"));
+        let mut untried = findings(0, &[]);
+        untried.connections.clear();
+        let table = crate::probe::table::table(&report(vec![untried, {
+            let mut twice = findings(1, &[&works()]);
+            twice.record_failure("one".to_owned());
+            twice.record_failure("the server did not answer".to_owned());
+            twice
+        }]));
+        assert!(
+            table.contains("direct              not tried yet") && table.contains("2 failed: the server did"),
+            "{table}"
+        );
+    }
+
+    fn connected(setup: u64, sections: &[u64], (segments, retransmitted): (u32, u32)) -> ConnectResult {
+        let ms = Duration::from_millis;
+        ConnectResult {
+            setup: ms(setup),
+            sections: sections.iter().map(|rtt| ms(*rtt)).collect(),
+            segments,
+            retransmitted,
+        }
+    }
+
+    /// Without hops between, a connection is made first: nothing comes before two round trips.
+    #[test]
+    fn a_prediction_is_made_from_round_trips_and_buffers() {
+        let predicted = |hops, connections: &[ConnectResult], window: u64| {
+            let mut findings = findings(hops, &[]);
+            findings.connections = connections.to_vec();
+            findings.predict(Some(window));
+            findings.prediction.unwrap()
+        };
+        let of = |loss| [connected(50, &[50], loss)];
+        let direct = predicted(0, &of((2, 0)), 4 << 20);
+        assert!((100..200).contains(&direct.completion_times[0].as_millis()), "{direct:?}");
+        assert_eq!(
+            direct,
+            predicted(0, &of((2, 1)), 64 << 20),
+            "nothing is known of loss, and the sender has its bound"
+        );
+        assert!(predicted(0, &of((1000, 20)), 4 << 20).rate < direct.rate / 2.0);
+        let both = predicted(1, &[connected(60, &[5, 50], (2, 0))], 64 << 10);
+        let window_over = |rtt: f64| f64::from(64 << 10) / rtt;
+        assert!(both.rate > window_over(0.05) * 2.0, "ours is the window of the nearest section: {both:?}");
+
+        let mut two = findings(0, &[]);
+        two.predict(Some(4 << 20));
+        let mut wanted = report(vec![two, named("b", &[])]);
+        wanted.target = "server.example:443".parse().unwrap();
+        wanted.predict(Some(4 << 20));
+        assert!(crate::probe::verdict::verdict_text(&wanted).starts_with("Predicted, not measured: "));
+    }
+
+    #[test]
+    fn of_several_connections_the_fastest_and_the_middle_one_tell() {
+        let mut findings = findings(0, &[]);
+        findings.connections =
+            [(90, 90), (50, 45), (60, 55)].map(|(setup, rtt)| connected(setup, &[rtt], (10, 1))).to_vec();
+        assert_eq!(findings.sections(), [Duration::from_millis(45)]);
+        assert_eq!(findings.setup(), Some(Duration::from_millis(60)));
+        assert_eq!(findings.loss(), Some(LossCount { missing: 3, segments: 30 }));
+        findings.downloads = vec![Download { segments: 1000, gaps: 7, ..download(&[(1 << 20, 500)], false) }];
+        assert_eq!(
+            findings.loss(),
+            Some(LossCount { missing: 7, segments: 1000 }),
+            "what came says more than what was sent"
+        );
+        assert_eq!(
+            findings.completion_times().iter().map(|time| time.unwrap().is_extrapolated).collect::<Vec<_>>(),
+            [false, false, false, true]
+        );
+    }
+}

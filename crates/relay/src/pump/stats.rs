@@ -1,0 +1,256 @@
+//! Exact counters of a session. They report every change to an observer.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::direction::Direction;
+use ekiden_proto::limiting::FlowCounters;
+
+use super::observer::{FlowObserver, TransferMethod};
+use super::response_timer::{Response, ResponseTimer};
+
+/// The counters of one session. A session never leaves its thread, so the counters are plain cells.
+#[derive(Debug)]
+pub struct FlowStats {
+    observer: Rc<dyn FlowObserver>,
+    down: DirectionStats,
+    up: DirectionStats,
+    response_timer: ResponseTimer,
+}
+
+#[derive(Debug, Default)]
+struct DirectionStats {
+    bytes: Cell<u64>,
+    spliced: Cell<u64>,
+    moves: Cell<u64>,
+    blocked: Cell<Duration>,
+    /// Since when there is no room, as long as there is none.
+    blocked_since: Cell<Option<Instant>>,
+    /// Total blocked time at the last move.
+    blocked_before: Cell<Duration>,
+    waiting: Cell<Duration>,
+    squares: Cell<f64>,
+    /// Bytes queued in this host at the last sample.
+    queued: Cell<i64>,
+}
+
+impl FlowStats {
+    /// Counters at zero that report to `observer`.
+    #[must_use]
+    pub fn new(observer: Rc<dyn FlowObserver>) -> Self {
+        Self {
+            observer,
+            down: DirectionStats::default(),
+            up: DirectionStats::default(),
+            response_timer: ResponseTimer::default(),
+        }
+    }
+
+    fn direction(&self, direction: Direction) -> &DirectionStats {
+        match direction {
+            Direction::Down => &self.down,
+            Direction::Up => &self.up,
+        }
+    }
+
+    /// Whether small reads of a direction gather before they are sent.
+    #[must_use]
+    pub fn is_tuned(&self, direction: Direction) -> bool {
+        self.observer.is_tuned(direction)
+    }
+
+    /// Sets the largest plaintext of the next records of a direction, in bytes.
+    pub fn set_max_record(&self, direction: Direction, most: usize) {
+        self.observer.on_record_size(direction, most);
+    }
+
+    /// Records bytes that were written from a buffer.
+    pub fn record_copied(&self, direction: Direction, bytes: usize) {
+        self.record_moved(direction, bytes as u64, TransferMethod::Copied);
+    }
+
+    /// Records bytes that were written from a pipe.
+    pub fn record_spliced(&self, direction: Direction, bytes: usize) {
+        self.record_moved(direction, bytes as u64, TransferMethod::Spliced);
+        let one_way = self.direction(direction);
+        one_way.spliced.set(one_way.spliced.get() + bytes as u64);
+    }
+
+    fn record_moved(&self, direction: Direction, bytes: u64, transfer: TransferMethod) {
+        let one_way = self.direction(direction);
+        one_way.moved(bytes);
+        one_way.on_wait(self.response_timer.on_bytes(direction, bytes));
+        self.observer.on_moved(direction, bytes, transfer);
+    }
+
+    /// Records that bytes wait for room, until the guard is dropped.
+    pub fn start_stall(&self, direction: Direction) -> StallGuard<'_> {
+        let since = Instant::now();
+        let one_way = self.direction(direction);
+        one_way.blocked_since.set(Some(since));
+        StallGuard { stats: self, direction, since }
+    }
+
+    /// Notes how many bytes of a direction wait in this host now.
+    pub fn set_queued(&self, direction: Direction, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let before = self.direction(direction).queued.replace(bytes);
+        if bytes != before {
+            self.observer.on_queue_change(direction, bytes - before);
+        }
+    }
+
+    /// Whether bytes were queued in this host at the last sample.
+    #[must_use]
+    pub fn has_queued(&self) -> bool {
+        self.down.queued.get() + self.up.queued.get() > 0
+    }
+
+    /// Bytes moved in one direction.
+    #[must_use]
+    pub fn bytes(&self, direction: Direction) -> u64 {
+        self.direction(direction).bytes.get()
+    }
+
+    /// Time in which one direction had bytes but no room to send them.
+    #[must_use]
+    pub fn blocked_for(&self, direction: Direction) -> Duration {
+        self.direction(direction).blocked_for()
+    }
+
+    /// Whether one direction has bytes but no room to send them.
+    #[must_use]
+    pub fn is_blocked(&self, direction: Direction) -> bool {
+        self.direction(direction).blocked_since.get().is_some()
+    }
+
+    /// The counters of one direction, for the limit tracker.
+    #[must_use]
+    pub fn counters(&self, direction: Direction) -> FlowCounters {
+        let one_way = self.direction(direction);
+        FlowCounters {
+            bytes: one_way.bytes.get(),
+            moves: one_way.moves.get(),
+            blocked: self.blocked_for(direction),
+            waiting: one_way.waiting.get(),
+            wait_squares: one_way.squares.get(),
+        }
+    }
+
+    /// The path is established: from now on the server is awaited, in case the server speaks first.
+    pub fn on_path_ready(&self) {
+        self.response_timer.on_path_ready();
+    }
+
+    /// When the first byte for the client moved.
+    #[must_use]
+    pub fn first_byte_at(&self) -> Option<Instant> {
+        self.response_timer.first_byte_at()
+    }
+
+    /// Time in which bytes moved, or were waited for and not by the client.
+    #[must_use]
+    pub fn active_time(&self) -> Duration {
+        self.response_timer.active_time()
+    }
+
+    /// The largest response so far.
+    #[must_use]
+    pub fn largest_response(&self) -> Option<Response> {
+        self.response_timer.largest_response()
+    }
+
+    /// Bytes in both directions.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.down.bytes.get() + self.up.bytes.get()
+    }
+
+    /// Of these, how many were spliced.
+    #[must_use]
+    pub fn spliced_bytes(&self) -> u64 {
+        self.down.spliced.get() + self.up.spliced.get()
+    }
+}
+
+/// Removes the session's queued bytes from the totals.
+impl Drop for FlowStats {
+    fn drop(&mut self) {
+        self.set_queued(Direction::Down, 0);
+        self.set_queued(Direction::Up, 0);
+    }
+}
+
+impl DirectionStats {
+    fn moved(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() + bytes);
+        self.moves.set(self.moves.get() + 1);
+    }
+
+    fn blocked_for(&self) -> Duration {
+        self.blocked.get() + self.blocked_since.get().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Records a wait for bytes. Time without room is not a wait; some bytes may move before there is enough room.
+    fn on_wait(&self, pause: Duration) {
+        let blocked = self.blocked_for();
+        let wait = pause.saturating_sub(blocked.saturating_sub(self.blocked_before.replace(blocked)));
+        self.waiting.set(self.waiting.get() + wait);
+        self.squares.set(self.squares.get() + wait.as_secs_f64().powi(2));
+    }
+}
+
+/// A direction that has bytes and no room to send them.
+#[must_use]
+pub struct StallGuard<'a> {
+    stats: &'a FlowStats,
+    direction: Direction,
+    since: Instant,
+}
+
+impl StallGuard<'_> {
+    /// There is room again; how long there was none.
+    pub fn end(self) -> Duration {
+        self.since.elapsed()
+    }
+}
+
+impl Drop for StallGuard<'_> {
+    fn drop(&mut self) {
+        let span = self.since.elapsed();
+        let one_way = self.stats.direction(self.direction);
+        one_way.blocked_since.set(None);
+        one_way.blocked.set(one_way.blocked.get() + span);
+        self.stats.observer.on_stall_end(self.direction, span);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waited_for_room_did_not_wait_for_bytes() {
+        let stats = FlowStats::new(Rc::new(()));
+        let past = |millis| Instant::now() - Duration::from_millis(millis);
+        stats.response_timer.last_moved_at(Direction::Down, past(500));
+        let mut stall = stats.start_stall(Direction::Down);
+        stall.since = past(300);
+        stats.down.blocked_since.set(Some(stall.since));
+        assert!(
+            stats.is_blocked(Direction::Down) && stats.counters(Direction::Down).blocked >= Duration::from_millis(300)
+        );
+        stats.record_copied(Direction::Down, 10);
+        assert!(stall.end() >= Duration::from_millis(300));
+        let clocks = stats.counters(Direction::Down);
+        assert!(!stats.is_blocked(Direction::Down) && clocks.blocked >= Duration::from_millis(300), "{clocks:?}");
+        let waited = clocks.waiting.as_secs_f64();
+        assert!((0.19..0.4).contains(&waited) && (clocks.wait_squares - waited * waited).abs() < 1e-9, "{clocks:?}");
+        assert_eq!((clocks.bytes, clocks.moves), (10, 1));
+
+        stats.response_timer.last_moved_at(Direction::Down, past(500));
+        stats.record_copied(Direction::Up, 10);
+        assert_eq!(stats.counters(Direction::Up).waiting, Duration::ZERO, "the client's own time");
+    }
+}

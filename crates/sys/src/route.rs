@@ -1,0 +1,340 @@
+//! By which interface packets leave, and routes (rtnetlink(7), `RTM_*ROUTE`; netdevice(7)), in the network namespace of the
+//! calling thread.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use ekiden_proto::addr::Network;
+use libc::c_int;
+use socket2::SockRef;
+
+use crate::link;
+use crate::netlink::{Message, Netlink, NetlinkRequest, attributes};
+
+/// `struct rtmsg`: its length, and where its fields are, in bytes.
+const HEADER: usize = 12;
+const TO_LENGTH: usize = 1;
+const FROM_LENGTH: usize = 2;
+const TABLE: usize = 4;
+const PROTOCOL: usize = 5;
+const SCOPE: usize = 6;
+const TYPE: usize = 7;
+
+/// A route that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// Where to.
+    pub to: Network,
+    /// The number of the interface; none where there are several.
+    pub interface: Option<u32>,
+    /// Whether the kernel made it, because the interface has an address in that network.
+    pub is_connected: bool,
+}
+
+// Of linux/rtnetlink.h: the metrics that a route does not leave to sockets, one bit each; and the least timeout, in ms.
+const RTAX_LOCK: c_int = 1;
+const RTAX_RTO_MIN: c_int = 13;
+
+/// A way to ask the kernel for routes.
+#[derive(Debug)]
+pub struct Routes(Netlink);
+
+impl Routes {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open() -> io::Result<Self> {
+        Netlink::open(libc::NETLINK_ROUTE).map(Self)
+    }
+
+    /// The number of the interface by which packets of a connected socket leave.
+    ///
+    /// # Errors
+    /// The kernel's: not a connected socket, or no route any more.
+    pub fn egress_interface(&self, socket: BorrowedFd<'_>) -> io::Result<u32> {
+        self.query_socket(socket, interface)
+    }
+
+    /// The lower bound that the route of a connected socket has for its retransmission timeouts, where it has one
+    /// (`rto_min` of ip-route(8)). It wins over the socket's own.
+    ///
+    /// # Errors
+    /// As [`Routes::egress_interface`].
+    pub fn locked_rto_min(&self, socket: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
+        self.query_socket(socket, |route| Some(rto_min(route)))
+    }
+
+    fn query_socket<T>(&self, socket: BorrowedFd<'_>, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
+        let socket = SockRef::from(&socket);
+        let address = |address: socket2::SockAddr| {
+            let address = address.as_socket().ok_or(io::ErrorKind::Unsupported)?;
+            io::Result::Ok(address.ip().to_canonical())
+        };
+        let (from, to) = (address(socket.local_addr()?)?, address(socket.peer_addr()?)?);
+        let mark = socket.mark()?;
+        // The kernel knows no way from an address that is not its own: of a transparent socket only the rest is asked.
+        self.query(Some(from), to, mark, read).or_else(|_| self.query(None, to, mark, read))
+    }
+
+    /// All routes of the table `main` that lead somewhere.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn list(&self) -> io::Result<Vec<Route>> {
+        let mut routes = Vec::new();
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let mut header = [0; HEADER];
+            header[0] = family as u8;
+            self.0.send(NetlinkRequest::new(libc::RTM_GETROUTE, &header).with_flags(libc::NLM_F_DUMP))?;
+            // Every part is made when the one before is received.
+            let mut buffer = vec![0; 32 << 10];
+            loop {
+                match self.0.receive(&mut buffer, |message| routes.extend(parse_route(&message))) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(routes)
+    }
+
+    /// Leads packets to `net` to interface number `interface`, where this host's own have the address `source` unless they
+    /// have chosen one.
+    ///
+    /// # Errors
+    /// The kernel's: `EEXIST` when there is one that is as good, `EINVAL` when `source` is none of this host's, `ENETDOWN`.
+    pub fn add(&self, net: &Network, interface: u32, source: Option<IpAddr>) -> io::Result<()> {
+        let request =
+            route_request(libc::RTM_NEWROUTE, net, interface).with_flags(libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+        let source = source.filter(|source| source.is_ipv4() == net.address().is_ipv4()).map(|source| octets(source).1);
+        self.0.request(match source {
+            Some(source) => request.with_attribute(c_int::from(libc::RTA_PREFSRC), &source),
+            None => request,
+        })
+    }
+
+    /// Takes that away again.
+    ///
+    /// # Errors
+    /// The kernel's: `ESRCH` when there is none.
+    pub fn remove(&self, net: &Network, interface: u32) -> io::Result<()> {
+        self.0.request(route_request(libc::RTM_DELROUTE, net, interface))
+    }
+
+    fn query<T>(&self, from: Option<IpAddr>, to: IpAddr, mark: u32, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
+        let (family, to) = octets(to);
+        let from = from.map(|from| octets(from).1);
+        let mut header = [0; HEADER];
+        header[0] = family as u8;
+        header[TO_LENGTH] = to.len() as u8 * 8;
+        header[FROM_LENGTH] = from.as_ref().map_or(0, |from| from.len() as u8 * 8);
+        let mut request = NetlinkRequest::new(libc::RTM_GETROUTE, &header)
+            .with_attribute(c_int::from(libc::RTA_DST), &to)
+            .with_attribute(c_int::from(libc::RTA_MARK), &mark.to_ne_bytes());
+        if let Some(from) = from {
+            request = request.with_attribute(c_int::from(libc::RTA_SRC), &from);
+        }
+        self.0.send(request)?;
+        let mut buffer = [0; 1024];
+        let mut found = Err(io::ErrorKind::InvalidData.into());
+        self.0.receive(&mut buffer, |message| found = parse_answer(&message, read))?;
+        found
+    }
+}
+
+fn octets(ip: IpAddr) -> (c_int, Vec<u8>) {
+    match ip {
+        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
+    }
+}
+
+/// A request about a route of ours.
+fn route_request(kind: u16, net: &Network, interface: u32) -> NetlinkRequest {
+    let (family, to) = octets(net.address());
+    let mut header = [0; HEADER];
+    header[0] = family as u8;
+    header[TO_LENGTH] = net.prefix_len();
+    header[TABLE] = libc::RT_TABLE_MAIN;
+    header[PROTOCOL] = libc::RTPROT_STATIC;
+    // There is no router behind it.
+    header[SCOPE] = if net.address().is_ipv4() { libc::RT_SCOPE_LINK } else { libc::RT_SCOPE_UNIVERSE };
+    header[TYPE] = libc::RTN_UNICAST;
+    NetlinkRequest::new(kind, &header)
+        .with_attribute(c_int::from(libc::RTA_DST), &to)
+        .with_attribute(c_int::from(libc::RTA_OIF), &interface.to_ne_bytes())
+}
+
+/// A route in a list of them; none for those of other tables, and for those that lead nowhere.
+fn parse_route(message: &Message<'_>) -> Option<Route> {
+    let Message::Other(body) = message else { return None };
+    let (header, rest) = body.split_at_checked(HEADER)?;
+    let value = |wanted| attributes(rest).find(|(kind, _)| *kind == c_int::from(wanted)).map(|(_, value)| value);
+    if header[TABLE] != libc::RT_TABLE_MAIN || header[TYPE] != libc::RTN_UNICAST {
+        return None;
+    }
+    let to: IpAddr = match (c_int::from(header[0]), value(libc::RTA_DST)) {
+        (libc::AF_INET, to) => to.map_or(Some([0; 4]), |to| to.try_into().ok())?.into(),
+        (libc::AF_INET6, to) => to.map_or(Some([0; 16]), |to| to.try_into().ok())?.into(),
+        _ => return None,
+    };
+    let to = Network::new(to, header[TO_LENGTH])?;
+    let interface = value(libc::RTA_OIF).and_then(|value| value.try_into().ok()).map(u32::from_ne_bytes);
+    Some(Route { to, interface, is_connected: header[PROTOCOL] == libc::RTPROT_KERNEL })
+}
+
+/// What there is to `read` in an answer.
+fn parse_answer<T>(message: &Message<'_>, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
+    let route = match message {
+        Message::Done(Err(error)) => return Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))),
+        Message::Done(Ok(())) => return Err(io::ErrorKind::InvalidData.into()),
+        Message::Other(route) => route.get(HEADER..).unwrap_or_default(),
+    };
+    read(route).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The interface of a route.
+fn interface(route: &[u8]) -> Option<u32> {
+    number(route, c_int::from(libc::RTA_OIF))
+}
+
+/// The `rto_min` of a route, where it is one that wins.
+fn rto_min(route: &[u8]) -> Option<Duration> {
+    let (_, metrics) = attributes(route).find(|(kind, _)| *kind == c_int::from(libc::RTA_METRICS))?;
+    let locked = number(metrics, RTAX_LOCK)? & 1 << RTAX_RTO_MIN != 0;
+    locked.then(|| number(metrics, RTAX_RTO_MIN)).flatten().map(|millis| Duration::from_millis(u64::from(millis)))
+}
+
+fn number(attributes_of: &[u8], wanted: c_int) -> Option<u32> {
+    let (_, value) = attributes(attributes_of).find(|(kind, _)| *kind == wanted)?;
+    value.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// The name of interface number `index`.
+///
+/// # Errors
+/// The kernel's: it has gone.
+pub fn interface_name(index: u32) -> io::Result<String> {
+    let mut name = [0_u8; libc::IF_NAMESIZE];
+    // SAFETY: if_indextoname(3) writes at most IF_NAMESIZE bytes with the terminating zero, and `name` has as many.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };
+    if found.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    Ok(String::from_utf8_lossy(&name[..length]).into_owned())
+}
+
+/// Whether there is an interface of this name.
+#[must_use]
+pub fn has_interface(name: &str) -> bool {
+    link::index(name).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::namespace::run_in_namespace;
+
+    fn name_for(routes: &Routes, stream: &TcpStream) -> String {
+        interface_name(routes.egress_interface(stream.as_fd()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn connections_leave_by_their_routes() {
+        let network = [
+            "ip link add one type veth peer name two",
+            "ip link set one up",
+            "ip link set two up",
+            "ip address add 192.0.2.1/24 dev one",
+            "ip address add fd00::1/64 dev two nodad",
+            "ip rule add fwmark 7 lookup 100",
+            "ip route add 198.51.100.0/24 dev one",
+            "ip route add 198.51.100.0/24 dev two table 100",
+        ];
+        run_in_namespace(&network, || {
+            let routes = Routes::open().unwrap();
+            for address in ["127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
+                let listener = TcpListener::bind(address).unwrap();
+                let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                assert_eq!(name_for(&routes, &stream), "lo", "{address}");
+            }
+            let lookup = |from: Option<&str>, to: &str, mark| {
+                let found = routes.query(from.map(|from| from.parse().unwrap()), to.parse().unwrap(), mark, interface);
+                found.and_then(interface_name)
+            };
+            assert_eq!(lookup(Some("192.0.2.1"), "192.0.2.9", 0).unwrap(), "one");
+            assert_eq!(lookup(None, "fd00::9", 0).unwrap(), "two");
+            assert_eq!(lookup(None, "198.51.100.1", 0).unwrap(), "one");
+            assert_eq!(lookup(None, "198.51.100.1", 7).unwrap(), "two");
+            assert!(lookup(Some("203.0.113.1"), "192.0.2.9", 0).is_err(), "from nowhere");
+            assert!(lookup(None, "203.0.113.1", 0).is_err(), "to nowhere");
+        });
+    }
+
+    #[test]
+    fn routes_come_and_go() {
+        let network = [
+            "ip link add one type veth peer name two",
+            "ip link set one up",
+            "ip link set two up",
+            "ip address add 192.0.2.1/24 dev one",
+            "ip route add 198.51.100.0/24 dev one metric 7",
+            "ip route add 198.51.100.0/25 dev one table 100",
+            "ip route add unreachable 198.51.100.128/25",
+        ];
+        run_in_namespace(&network, || {
+            let (routes, two) = (Routes::open().unwrap(), link::index("two").unwrap());
+            let all = routes.list().unwrap();
+            let one = link::index("one");
+            let to = |net: &str, is_connected| Route { to: net.parse().unwrap(), interface: one, is_connected };
+            assert!(all.contains(&to("198.51.100.0/24", false)) && all.contains(&to("192.0.2.0/24", true)), "{all:?}");
+            assert_eq!(
+                all.iter().filter(|route| route.to.prefix_len() == 25).count(),
+                0,
+                "of another table, and to nowhere"
+            );
+            for net in ["203.0.113.0/24", "fd00:1::/48"] {
+                let net: Network = net.parse().unwrap();
+                let ours = Route { to: net, interface: Some(two), is_connected: false };
+                routes.add(&net, two, Some("192.0.2.1".parse().unwrap())).unwrap();
+                assert!(routes.list().unwrap().contains(&ours));
+                let again = routes.add(&net, two, None).unwrap_err();
+                assert_eq!(again.raw_os_error(), Some(libc::EEXIST));
+                routes.remove(&net, two).unwrap();
+                assert!(!routes.list().unwrap().contains(&ours));
+                assert_eq!(routes.remove(&net, two).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+            }
+            let foreign = routes.add(&"203.0.113.0/24".parse().unwrap(), two, Some("203.0.113.9".parse().unwrap()));
+            assert_eq!(foreign.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        });
+    }
+
+    #[test]
+    fn a_bound_of_the_route_is_seen() {
+        let network = ["ip link set lo up", "ip route add local 127.7.0.0/16 dev lo rto_min 3s table local"];
+        run_in_namespace(&network, || {
+            let routes = Routes::open().unwrap();
+            for (address, expected) in [("127.0.0.1:0", None), ("127.7.0.1:0", Some(Duration::from_secs(3)))] {
+                let listener = TcpListener::bind(address).unwrap();
+                let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                assert_eq!(routes.locked_rto_min(stream.as_fd()).unwrap(), expected, "{address}");
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_no_connection_has_no_interface() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(Routes::open().unwrap().egress_interface(listener.as_fd()).is_err());
+        assert!(has_interface("lo") && !has_interface("no such one") && !has_interface("a\0b"));
+        assert!(interface_name(u32::MAX).is_err());
+    }
+}
