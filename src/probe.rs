@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use ekiden_proto::path::plan::numbers::size;
+use ekiden_proto::path::plan::size;
 use ekiden_proto::units::{Bytes, Span};
 use ekiden_relay::config::Config;
 use ekiden_relay::config::read::{self, ConfigErrors, Flags};

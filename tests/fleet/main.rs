@@ -5,17 +5,12 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
-mod clocks;
 mod command;
-mod compaction;
-mod disk;
 mod etcd;
 mod members;
 mod scene;
-mod signed;
 mod trouble;
 mod unbelieved;
-mod upgraded;
 mod users;
 mod way;
 mod writing;

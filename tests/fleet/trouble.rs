@@ -1,11 +1,16 @@
-//! etcd is away, comes back, comes back as it was long ago, hangs, or is full: the last known fleet goes on.
+//! etcd is unavailable, hangs, is full, was restored from an old backup or has compacted its history, or the disk under
+//! the state file is full: the last known fleet stays in use.
 
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use crate::etcd::Etcd;
-use crate::harness::*;
-use crate::scene::*;
-use crate::way::Way;
+use super::etcd::Etcd;
+use super::harness::*;
+use super::scene::*;
+use super::way::Way;
 
 #[test]
 fn etcd_that_is_killed_takes_nobody_with_it() {
@@ -160,4 +165,135 @@ fn a_reload_while_etcd_is_away_forgets_nobody() {
     at_home.signal("HUP");
     at_home.next(|event| event["event"] == "reloaded");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+}
+
+/// A command in a mount namespace of its own that goes with it, behind a file system of this size at `folder`.
+fn behind_a_small_disk(folder: &Path, size: &str) -> Option<Command> {
+    let mount = format!("mount -t tmpfs -o size={size} none {}", folder.display());
+    let unshared = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]);
+        command
+    };
+    let tried = unshared(&mount).output();
+    if tried.as_ref().is_ok_and(|output| output.status.success()) {
+        return Some(unshared(&format!("{mount} && exec \"$@\"")));
+    }
+    println!("skipped: no mount namespace with a tmpfs in it: {tried:?}");
+    None
+}
+
+/// Writes to `path` until there is no room.
+fn fill(path: &Path) {
+    let mut file = fs::File::create(path).unwrap();
+    while file.write_all(&[b'x'; 512]).is_ok() {}
+}
+
+#[test]
+fn a_full_disk_is_said_once_and_written_to_when_there_is_room() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (mut home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
+    let small = home.folder("small");
+    let Some(mut command) = behind_a_small_disk(&small, "64k") else { return };
+    home.state = small.join("state");
+    command.arg(ekiden().get_program()).args(["run", "-c"]).arg(home.config(&etcd, BY_OSAKA));
+    let mut at_home = Relay::start(&mut command, 2);
+    // The same file, seen from where we are.
+    let inside = |path: &Path| PathBuf::from(format!("/proc/{}/root{}", at_home.id(), path.display()));
+    let (state, beside, filler) =
+        (inside(&home.state), inside(&small.join("state.new")), inside(&small.join("filler")));
+    let keeps = |name: &str| fs::read_to_string(&state).ok()?.contains(&format!("name: {name}")).then_some(());
+    eventually("home in the file", || keeps("home"));
+    fill(&filler);
+    let _at_osaka = osaka.start(&etcd, "");
+    hears(&mut at_home, "joined", "osaka");
+    let warning = warns(&mut at_home, "cannot keep the last known state");
+    assert!(warning["message"].as_str().unwrap().contains("No space left on device"), "{warning}");
+    goes(&mut at_home, target, "by-osaka");
+    // What it could keep is still there, and half a file is not.
+    assert!(keeps("home").is_some() && keeps("osaka").is_none());
+    eventually("no half of a file", || (!beside.exists()).then_some(()));
+    let _at_kobe = kobe.start(&etcd, "");
+    hears(&mut at_home, "joined", "kobe");
+    fs::remove_file(&filler).unwrap();
+    eventually("everybody in the file", || keeps("osaka").and(keeps("kobe")));
+    at_home.signal("TERM");
+    assert_eq!(warnings(&mut at_home, "cannot keep the last known state"), 0, "said again");
+}
+
+#[test]
+fn who_watches_all_the_time_misses_nothing() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let (_home, mut at_home, _osaka, _at_osaka) = pair(&etcd, &fleet);
+    etcd.compact();
+    let kobe = fleet.site("kobe");
+    let _at_kobe = kobe.start(&etcd, "");
+    hears(&mut at_home, "joined", "kobe");
+    at_home.signal("TERM");
+    assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_down"));
+}
+
+#[test]
+fn who_begins_to_watch_too_late_reads_everything_again() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
+    let _at_osaka = osaka.start(&etcd, "");
+    osaka.place(&etcd);
+    let way = Way::held_after(etcd.port, "name: osaka");
+    let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
+    // Home has read everything, and what happens now is forgotten before it watches.
+    way.assert_held();
+    etcd.put("/elsewhere", "one");
+    etcd.put("/elsewhere", "two");
+    etcd.compact();
+    way.open();
+    let down = etcd_is(&mut at_home, "etcd_down");
+    assert!(down["detail"].as_str().unwrap().contains("since the last read: all entries are read again"), "{down}");
+    etcd_is(&mut at_home, "etcd_up");
+    let _at_kobe = kobe.start(&etcd, "");
+    hears(&mut at_home, "joined", "kobe");
+    goes(&mut at_home, target, "by-osaka");
+}
+
+#[test]
+fn what_is_forgotten_between_two_pages_is_read_again() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    // More keys than a page has, and as many as etcd takes at once.
+    for half in 0..2 {
+        let puts: String =
+            (0..100).map(|at| format!("put {}!{half}{at:02} \"one of many\"\n", Fleet::SHARED)).collect();
+        etcd.puts(&puts);
+    }
+    let _at_osaka = osaka.start(&etcd, "");
+    osaka.place(&etcd);
+    let way = Way::held_after(etcd.port, "one of many");
+    let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
+    way.assert_held();
+    etcd.put("/elsewhere", "one");
+    etcd.compact();
+    way.open();
+    let down = etcd_is(&mut at_home, "etcd_down");
+    assert!(down["detail"].as_str().unwrap().contains("has been compacted; everything is read again"), "{down}");
+    hears(&mut at_home, "joined", "osaka");
+}
+
+#[test]
+fn who_was_cut_off_meanwhile_reads_everything_again() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let way = Way::slow(etcd.port, std::time::Duration::ZERO);
+    let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
+    home.place(&etcd);
+    way.cut();
+    etcd_is(&mut at_home, "etcd_down");
+    let _at_osaka = osaka.start(&etcd, "");
+    osaka.place(&etcd);
+    etcd.put("/elsewhere", "one");
+    etcd.compact();
+    assert_eq!(path_of_a_session(&mut at_home, target), "direct");
+    way.mend();
+    etcd_is(&mut at_home, "etcd_up");
+    hears(&mut at_home, "joined", "osaka");
+    goes(&mut at_home, target, "by-osaka");
 }

@@ -7,12 +7,10 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
-mod curl;
 mod scripted;
 mod vsftpd;
 
 mod downloads;
-mod hops;
 mod refusals;
 mod truncation;
 mod uploads;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::curl::*;
+use super::vsftpd::*;
 use crate::harness::*;
 use crate::scripted::*;
 use crate::vsftpd::Vsftpd;

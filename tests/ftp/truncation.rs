@@ -1,6 +1,6 @@
 //! Ends that come too soon: nobody may take a part for the whole.
 
-use crate::curl::*;
+use super::vsftpd::*;
 use crate::harness::*;
 use crate::scripted::*;
 

@@ -13,6 +13,4 @@ mod known;
 
 mod budget;
 mod history;
-mod sessions;
-mod telling;
 mod trouble;

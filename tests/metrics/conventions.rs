@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::scene::*;
-use crate::scrape::*;
 
 /// Base units. A name that ends with another unit is refused, and so is a name that has its unit in the middle.
 const UNITS: [&str; 5] = ["bits_per_second", "bytes_per_second", "seconds", "bytes", "ratio"];

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::harness::*;
 use crate::scene::*;
-use crate::scrape::*;
 
 const DASHBOARD: &str = include_str!("../../docs/grafana/ekiden.json");
 const PAGE: &str = include_str!("../../docs/metrics.md");

@@ -2,10 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::scene::*;
+use super::scene::*;
 use crate::harness::*;
 use crate::relays::*;
-use crate::scrape::*;
-use crate::streams::*;
 
 #[test]
 fn the_process_is_shown_as_the_kernel_has_it() {

@@ -11,12 +11,9 @@ mod harness;
 mod relays;
 
 mod scene;
-mod scrape;
-mod streams;
 
 mod conventions;
 mod dashboard;
-mod few;
 mod itself;
 mod schema;
 mod sessions;

@@ -1,11 +1,13 @@
-//! A home relay that chooses among paths, a relay behind it, a proxy that knows of neither, and much that happens to them.
+//! A home relay with path selection, a relay behind it and a proxy; a parsed scrape of `/metrics`; streams of bytes
+//! until a test ends them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread::JoinHandle;
 
-use crate::harness::*;
-use crate::relays::*;
-use crate::scrape::Scrape;
+use super::harness::*;
+use super::relays::*;
 
 /// Places for sessions at the home relay.
 pub const PLACES: usize = 12;
@@ -94,4 +96,63 @@ pub fn blob(bytes: usize) -> SocketAddr {
             let _ = stream.write_all(&sent);
         }
     })
+}
+
+pub struct Scrape(pub String);
+
+impl Scrape {
+    pub fn of(relay: &Relay) -> Self {
+        let text = relay.ask("/metrics");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        Self(text)
+    }
+
+    /// Every line with a value, by what stands before it.
+    pub fn lines(&self) -> BTreeMap<&str, f64> {
+        let lines = self.0.lines().filter(|line| !line.starts_with('#'));
+        let split = lines.map(|line| line.rsplit_once(' ').expect("a value"));
+        split.map(|(series, value)| (series, value.parse().expect("a number"))).collect()
+    }
+
+    /// The names of all lines.
+    pub fn names(&self) -> BTreeSet<&str> {
+        self.lines().into_keys().map(|series| series.split('{').next().unwrap()).collect()
+    }
+
+    /// The sum of all lines of this name whose labels have all of these.
+    pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
+        let lines = self.lines().into_iter().filter(|(series, _)| {
+            let (found, rest) = series.split_once('{').unwrap_or((series, ""));
+            found == name && labels.iter().all(|label| rest.contains(label))
+        });
+        lines.map(|(_, value)| value).sum()
+    }
+}
+
+/// Waits until the sum of these is as `wanted`.
+pub fn until(relay: &Relay, name: &str, labels: &[&str], wanted: impl Fn(f64) -> bool) -> f64 {
+    eventually(&format!("{name} {labels:?}"), || Some(Scrape::of(relay).sum(name, labels)).filter(|sum| wanted(*sum)))
+}
+
+/// Whether two numbers are the same count.
+pub fn is(value: f64, count: u32) -> bool {
+    (value - f64::from(count)).abs() < 0.5
+}
+
+/// Bytes one way, again and again, until the receiver is gone; returns how many were written.
+pub fn flood(mut to: TcpStream) -> JoinHandle<u64> {
+    std::thread::spawn(move || {
+        let piece = pattern(16 * 1024);
+        let mut sent = 0;
+        while let Ok(count) = to.write(&piece) {
+            sent += count as u64;
+        }
+        let _ = to.shutdown(Shutdown::Both);
+        sent
+    })
+}
+
+/// Reads all that comes, until the sender is gone.
+pub fn drain(mut from: TcpStream) -> JoinHandle<()> {
+    std::thread::spawn(move || while from.read(&mut [0; 65_536]).is_ok_and(|count| count > 0) {})
 }

@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::harness::*;
 use crate::relays::*;
 use crate::scene::*;
-use crate::streams::*;
 
 const PAGE: &str = include_str!("../../docs/api.md");
 

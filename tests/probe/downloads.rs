@@ -1,13 +1,14 @@
-//! What is downloaded, and what that says.
+//! Downloads by HTTP and HTTPS, and the conclusions.
 
-use std::io::Write;
-use std::net::{Ipv6Addr, TcpListener};
+use std::io::{ErrorKind, Write};
+use std::net::{Ipv6Addr, TcpListener, TcpStream};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::*;
-use crate::scene::*;
+use super::harness::*;
+use super::scene::*;
 
 #[test]
 fn a_download_is_measured_direct_and_through_every_relay() {
@@ -100,4 +101,62 @@ fn no_more_is_downloaded_than_was_said() {
     let output = ekiden().args(["probe", &url, "--json", "--count", "1", "--time", "10s", "--bytes", "1MiB"]).output();
     let bytes = candidate(&json(&output.unwrap()), "direct")["bytes"].as_u64().unwrap();
     assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
+}
+
+/// By TLS as a browser does: a certificate that the system does not trust is told, one that it trusts is fine.
+#[test]
+fn https_is_fetched_by_tls() {
+    let folder = Folder::new();
+    let (certificate, private) = (folder.0.join("cert.pem"), folder.0.join("key.pem"));
+    let made = std::process::Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=localhost", "-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-addext", "subjectAltName=DNS:localhost", "-keyout"])
+        .arg(&private)
+        .arg("-out")
+        .arg(&certificate)
+        .output();
+    if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        eprintln!("skipped: no openssl");
+        return;
+    }
+    assert!(made.unwrap().status.success());
+    let port = free_port();
+    let mut nginx = match nginx(&folder, port) {
+        Ok(nginx) => nginx,
+        Err(reason) => {
+            eprintln!("skipped: {reason}");
+            return;
+        }
+    };
+    let url = format!("https://localhost:{port}/file");
+    let stranger = probe(&[&url, "--json"]);
+    let error = candidate(&json(&stranger), "direct")["error"].as_str().unwrap_or_default().to_owned();
+    assert!(error.starts_with("no TLS: "), "{error:?}");
+    let output = ekiden().args(["probe", &url, "--json", "--count", "1"]).env("SSL_CERT_FILE", &certificate).output();
+    let report = json(&output.unwrap());
+    let _ = nginx.kill();
+    let _ = nginx.wait();
+    let direct = candidate(&report, "direct");
+    assert_eq!(direct["bytes"].as_u64(), Some(2 << 20), "twice 1 MiB: {direct:#}");
+}
+
+/// nginx with a file of 1 MiB, by TLS, in the foreground.
+fn nginx(folder: &Folder, port: u16) -> Result<std::process::Child, String> {
+    folder.write("file", vec![b'x'; 1 << 20]);
+    let here = folder.0.display();
+    let config = folder.write(
+        "nginx.conf",
+        format!(
+            "daemon off; master_process off; pid {here}/pid; error_log {here}/log; events {{}}\nhttp {{ access_log off;\n\
+             client_body_temp_path {here}/b; proxy_temp_path {here}/p; fastcgi_temp_path {here}/f; uwsgi_temp_path {here}/u;\n\
+             scgi_temp_path {here}/s;\nserver {{ listen 127.0.0.1:{port} ssl; listen [::1]:{port} ssl; root {here};\n\
+             ssl_certificate {here}/cert.pem; ssl_certificate_key {here}/key.pem; }} }}\n"
+        ),
+    );
+    let mut nginx = std::process::Command::new("nginx");
+    nginx.arg("-c").arg(config).arg("-e").arg(folder.0.join("log")).stderr(Stdio::null());
+    let child = nginx.spawn().map_err(|error| format!("no nginx: {error}"))?;
+    eventually("nginx to listen", || TcpStream::connect(("127.0.0.1", port)).ok());
+    Ok(child)
 }

@@ -8,6 +8,4 @@ mod harness;
 mod scene;
 
 mod downloads;
-mod https;
 mod trouble;
-mod ways;

@@ -11,11 +11,8 @@ mod harness;
 
 mod network;
 mod sockets;
-mod state;
 
 mod bypass;
 mod caught;
 mod command;
 mod doctor;
-mod trouble;
-mod verdicts;

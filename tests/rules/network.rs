@@ -1,4 +1,4 @@
-//! Hosts in network namespaces without a name: they are gone with the test, however it ends.
+//! Hosts in unnamed network namespaces, which end with the test, and the state of their kernels.
 
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ekiden_sys::netns;
 
-use crate::harness::{ekiden, eventually};
+use super::harness::{ekiden, eventually};
 
 /// One host.
 #[derive(Clone)]
@@ -200,4 +200,21 @@ impl Network {
 pub fn apply(host: &Host, urls: &[&str]) {
     let arguments = ["rules", "apply"].into_iter().chain(urls.iter().flat_map(|url| ["-L", url]));
     host.succeeds(&arguments.collect::<Vec<_>>());
+}
+
+/// Everything in a host that could be ours.
+pub fn everything(host: &Host) -> String {
+    let script = "nft list ruleset; iptables-save -t raw; ip6tables-save -t raw; ip rule; ip -6 rule; \
+        ip route show table all; ip -6 route show table all";
+    host.shell(script).out
+}
+
+/// What could be ours, in alphabetical order and without the empty chain that iptables leaves in the table it made for everybody, and without what
+/// comes and goes by itself.
+pub fn ours(host: &Host) -> Vec<String> {
+    let lines = everything(host);
+    let names = ["ekiden", "EKIDEN", "0xe", "5734", "5735"];
+    let mut ours: Vec<_> = lines.lines().filter(|line| names.iter().any(|name| line.contains(name))).collect();
+    ours.sort_unstable();
+    ours.into_iter().map(str::to_owned).collect()
 }

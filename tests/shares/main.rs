@@ -16,5 +16,3 @@ mod scene;
 
 mod equal;
 mod reload;
-mod told;
-mod weights;

@@ -1,12 +1,13 @@
-//! Real programs at both ends: curl and wget, nginx and Apache.
+//! curl and wget, nginx and Apache through the relays, and the test networks without a relay.
 
 use std::net::SocketAddr;
 use std::process::Command;
 
-use crate::boxes::*;
-use crate::harness::*;
-use crate::network::*;
-use crate::programs::{Daemon, client, missing, program, succeeds};
+use super::boxes::*;
+use super::harness::*;
+use super::network::*;
+use super::programs::{Daemon, client, missing, program, succeeds};
+use super::streams::*;
 
 const MEBI: usize = 1 << 20;
 
@@ -75,5 +76,18 @@ fn real_programs_notice_nothing() {
         let clients = BOTH.map(|family| pair.row.right("client", family).to_string());
         let log = std::fs::read_to_string(folder.0.join("access.log")).unwrap();
         assert!(clients.iter().all(|ip| log.lines().filter(|line| line == ip).count() == 2), "{log}");
+    }
+}
+
+#[test]
+fn hosts_reach_each_other_and_see_who_calls() {
+    let Some(row) = Row::new(&["client", "near", "far", "server"]) else { return };
+    for family in BOTH {
+        let (listener, address) = row.server(family);
+        let mut client = row["client"].connect(address);
+        let mut server = accept(&listener);
+        talk(&mut client, &mut server);
+        assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
+        assert!(!is_cut(&server), "{family:?}: nobody is between");
     }
 }

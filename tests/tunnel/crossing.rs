@@ -1,13 +1,13 @@
-//! What crosses, and how its end travels.
+//! Connections through a tunnel, their FIN and RST, and programs on the boxes themselves.
 
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::thread;
 
-use crate::harness::*;
-use crate::network::*;
-use crate::programs::*;
-use crate::sites::*;
+use super::harness::*;
+use super::network::*;
+use super::programs::*;
+use super::sites::*;
 
 #[test]
 fn hosts_reach_each_other_by_their_own_addresses() {
@@ -173,4 +173,34 @@ fn curl_fetches_from_the_other_site() {
         assert_eq!(sites.row["client"].inside(|| succeeds(&mut curl)), b"ok");
         assert_eq!(join(server), sites.row.right("client", family));
     }
+}
+
+#[test]
+fn a_box_reaches_the_other_site_too() {
+    let Some(mut sites) = Sites::new("") else { return };
+    for family in BOTH {
+        for (from, to) in [("left", "server"), ("right", "client")] {
+            let (mut client, mut server) = sites.connect(from, to, family);
+            assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
+            cross(&mut client, &mut server);
+            drop(server);
+            assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Clean));
+            drop(client);
+            sites.closed();
+        }
+        let address = SocketAddr::new(sites.row.left("server", family), NOBODY);
+        let error = sites.row["left"].try_connect(address).expect_err("nobody listens");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    }
+}
+
+/// What servers see of them is an address of the box, and which one is the operator's choice.
+#[test]
+fn their_address_is_what_is_wanted() {
+    let Some(row) = hosts(&BOTH) else { return };
+    let mut texts = Texts::new(&row, "");
+    texts.left += "source = \"10.0.0.2\"\n";
+    let sites = Sites::start(row, texts);
+    let (_client, server) = sites.connect("left", "server", Family::V4);
+    assert_eq!(plain(server.peer_addr().unwrap()).ip(), sites.row.left("left", Family::V4));
 }

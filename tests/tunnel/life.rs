@@ -1,13 +1,14 @@
-//! A tunnel whose relays come and go, and whose configuration changes, with flows running.
+//! Relays of a tunnel start, stop, reload and are upgraded while flows run.
 
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::boxes::Station;
-use crate::harness::*;
-use crate::network::*;
-use crate::sites::*;
+use super::boxes::Station;
+use super::harness::*;
+use super::lanes::*;
+use super::network::*;
+use super::sites::*;
 
 /// Nothing that resets a connection gets in, as if it were lost on the way.
 const DEAF: &str =
@@ -216,4 +217,45 @@ fn a_relay_that_drains_carries_on_what_runs() {
     drop((client, server));
     assert_eq!(relay.exit_code(), Some(0));
     assert_eq!(traces(&row["left"]), Vec::<String>::new());
+}
+
+#[test]
+fn the_device_stays_with_everything_that_goes_through() {
+    let Some(mut sites) = Sites::new("") else { return };
+    let mut flows = BOTH.map(|family| sites.connect("client", "server", family));
+    for (client, server) in &mut flows {
+        talk(client, server);
+    }
+    for family in BOTH {
+        reaches(&sites.row["client"], sites.address("server", family));
+    }
+    // Its number comes first: another device would have another.
+    let index = |sites: &Sites, host: &str| {
+        let shown = sites.row[host].run("ip", &["-o", "link", "show", "dev", DEVICE], "");
+        shown.split(':').next().unwrap().to_owned()
+    };
+    for host in ["left", "right"] {
+        let before = (index(&sites, host), traces(&sites.row[host]));
+        let station = if host == "left" { &mut sites.left } else { &mut sites.right };
+        station.relay.signal("USR2");
+        station.relay.upgraded();
+        assert_eq!((index(&sites, host), traces(&sites.row[host])), before, "{host}");
+        for (client, server) in &mut flows {
+            talk(client, server);
+            cross(client, server);
+        }
+        for family in BOTH {
+            reaches(&sites.row["client"], sites.address("server", family));
+            let (mut client, mut server) = sites.connect("client", "server", family);
+            talk(&mut client, &mut server);
+        }
+    }
+    drop(flows);
+    let (first, serving) = (sites.left.relay.id(), sites.left.serves());
+    signal(first, "TERM");
+    ended(first);
+    assert!(!traces(&sites.row["left"]).is_empty(), "the device is the other process's");
+    signal(serving, "TERM");
+    ended(serving);
+    assert_eq!(traces(&sites.row["left"]), Vec::<String>::new());
 }

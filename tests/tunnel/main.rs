@@ -27,6 +27,4 @@ mod datagrams_trouble;
 mod hub;
 mod life;
 mod manual;
-mod own_programs;
 mod trouble;
-mod upgraded;

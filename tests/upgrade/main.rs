@@ -7,7 +7,5 @@ mod harness;
 mod failing;
 mod hitless;
 mod leaving;
-mod manager;
 mod scene;
-mod sockets;
 mod trust;

@@ -5,8 +5,9 @@ use std::io::Write;
 
 use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, QueueAmount};
 use ekiden_bpf::aqm::{ProgramParams, encode, object};
+use ekiden_proto::aqm;
 use ekiden_proto::aqm::priority::{self, DynamicParams, StaticParams};
-use ekiden_proto::aqm::{ArrivingPacket, DropReason, Verdict, auto, dice, red, virtual_queue};
+use ekiden_proto::aqm::{ArrivingPacket, DropReason, Verdict, auto, red, virtual_queue};
 use libbpf_rs::{Object, ProgramInput};
 
 static REPLAY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_replay.bpf.o"));
@@ -68,8 +69,8 @@ const fn verdict_code(verdict: Verdict) -> u32 {
 fn arrivals(seed: u64) -> impl Iterator<Item = ArrivingPacket> {
     let mut now = 5_000_000_000;
     (0..ARRIVALS).map(move |number| {
-        let bits = |place: u64| dice::random_bits(seed ^ place, number);
-        let phase = dice::random_bits(seed, number / 1000) % 4;
+        let bits = |place: u64| aqm::random_bits(seed ^ place, number);
+        let phase = aqm::random_bits(seed, number / 1000) % 4;
         now += match phase {
             0 => 10_000 + bits(1) % 10_000,
             1 | 2 => 100_000 + bits(1) % 40_000,
@@ -113,7 +114,7 @@ fn judge_in_kernel(object: &Object, arrival: &ArrivingPacket) -> u32 {
 fn overload_arrivals(seed: u64) -> impl Iterator<Item = ArrivingPacket> {
     let mut now = 5_000_000_000;
     (0..ARRIVALS).map(move |number| {
-        let bits = |place: u64| dice::random_bits(seed ^ place, number);
+        let bits = |place: u64| aqm::random_bits(seed ^ place, number);
         now += if number % 4000 == 3999 { 1 << (20 + bits(1) % 12) } else { 1_000_000 + bits(1) % 1_000_000 };
         let sender = if number / 2000 % 4 == 0 { 0 } else { bits(2) % 4 };
         let flow = if sender == 3 { bits(3) as u32 % 3000 } else { sender as u32 * 100_000 };

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use ekiden_bpf::aqm::counted::{Connection, Counters};
+use ekiden_bpf::aqm::reading::{Connection, Counters};
 use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, DEFAULT_TARGET, QueueAmount};
 use ekiden_bpf::aqm::{Error, ProgramParams, maps, object};
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use ekiden_lab::dice::SeededRng;
 use ekiden_lab::stats;
-use ekiden_lab::topology::running::RunningLab;
+use ekiden_lab::topology::RunningLab;
 use ekiden_lab::topology::sandbox::{self, SandboxEntry};
 use ekiden_lab::topology::{Backend, EmulationMode, Host, Lab, Link, Offload};
 

@@ -1,7 +1,8 @@
 //! Random numbers that depend only on a seed, a place and a packet number. Adding a link, or a packet elsewhere,
-//! changes no decision here. The arithmetic is [`ekiden_proto::aqm::dice`], which has a mirror in C.
+//! changes no decision here. The arithmetic is [`ekiden_proto::aqm`], which has a mirror in C.
 
-use ekiden_proto::aqm::dice::{self, GOLDEN, mix};
+use ekiden_proto::aqm;
+use ekiden_proto::aqm::{GOLDEN, mix};
 
 /// A source of random numbers for one place: a stage of a direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +27,7 @@ impl SeededRng {
         Self { key: mix(self.key ^ hash) }
     }
 
-    /// Returns the key of the source, for [`ekiden_proto::aqm::dice`].
+    /// Returns the key of the source, for [`ekiden_proto::aqm`].
     #[must_use]
     pub const fn key(self) -> u64 {
         self.key
@@ -35,7 +36,7 @@ impl SeededRng {
     /// Returns the 64 random bits of `number`.
     #[must_use]
     pub const fn bits(self, number: u64) -> u64 {
-        dice::random_bits(self.key, number)
+        aqm::random_bits(self.key, number)
     }
 
     /// Returns a uniform number in [0, 1) for `number`.

@@ -25,7 +25,7 @@ pub struct Packet {
     pub bytes: u32,
     /// Hash of addresses, protocol and ports, equal for all packets of a connection.
     pub flow: u32,
-    /// IPv4 address of the sender, or a hash of its IPv6 address ([`ekiden_proto::aqm::flow::source_key`]).
+    /// IPv4 address of the sender, or a hash of its IPv6 address ([`ekiden_proto::aqm::source_key`]).
     pub source: u32,
     /// ECN field of the packet.
     pub ecn: Ecn,

@@ -4,8 +4,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ekiden_proto::aqm;
 use ekiden_proto::aqm::priority::{DynamicParams, StaticParams};
-use ekiden_proto::aqm::{QueueLimit, auto, flow, red, virtual_queue};
+use ekiden_proto::aqm::{QueueLimit, auto, red, virtual_queue};
 
 use super::ProgramParams;
 use super::settings::{AqmMode, AqmSettings};
@@ -149,8 +150,8 @@ pub(super) fn decode_settings(memory: &[u8]) -> Option<AqmSettings> {
 
 fn sender_key(address: &IpAddr) -> u32 {
     match address.to_canonical() {
-        IpAddr::V4(v4) => flow::source_key(&v4.octets()),
-        IpAddr::V6(v6) => flow::source_key(&v6.octets()),
+        IpAddr::V4(v4) => aqm::source_key(&v4.octets()),
+        IpAddr::V6(v6) => aqm::source_key(&v6.octets()),
     }
 }
 

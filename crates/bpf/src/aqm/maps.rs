@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use super::counted::{Connection, Counters};
+use super::reading::{Connection, Counters};
 
 /// What was counted, and the queue that is only counted.
 pub const QUEUE: &str = "aqm_queue";

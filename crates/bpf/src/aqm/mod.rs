@@ -7,9 +7,7 @@
 
 use std::io;
 
-mod amount;
 pub mod attach;
-pub mod counted;
 pub mod encode;
 pub mod maps;
 pub mod object;

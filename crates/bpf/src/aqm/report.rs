@@ -7,7 +7,7 @@ use ekiden_proto::share::jain_index_of as jain;
 use ekiden_proto::units::Bytes;
 use serde::Serialize;
 
-use super::counted::{Connection, ConnectionDelta, Counters};
+use super::reading::{Connection, ConnectionDelta, Counters};
 use super::settings::{AqmMode, AqmSettings};
 
 /// How many connections are shown.

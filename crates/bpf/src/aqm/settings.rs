@@ -1,15 +1,16 @@
-//! What a person sets, checked, with every default.
+//! Settings of queue management, validated, with every default; queue sizes are parsed from text.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use ekiden_proto::aqm::priority::MAX_SENDERS;
 use ekiden_proto::aqm::{MAX_LEVEL, QueueLimit, history, red};
-use ekiden_proto::units::{Rate, Span};
+use ekiden_proto::units::{Bytes, Rate, Span};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-pub use super::amount::QueueAmount;
 
 /// The counted queue drains at this part of the configured rate, so that it fills before a real one does.
 const VIRTUAL_RATE_PERCENT: u64 = 98;
@@ -197,9 +198,62 @@ impl AqmSettings {
     }
 }
 
+/// An amount of what waits: `64pkt` or `256KiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum QueueAmount {
+    /// Packets; where nothing but bytes is counted, of 1500 bytes each.
+    Packets(u64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl QueueAmount {
+    /// Without the unit.
+    pub(super) const fn value(self) -> u64 {
+        match self {
+            Self::Packets(number) | Self::Bytes(number) => number,
+        }
+    }
+}
+
+impl FromStr for QueueAmount {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = match text.strip_suffix("pkt") {
+            Some(packets) => packets.trim().parse().ok().map(Self::Packets),
+            None => text.parse::<Bytes>().ok().map(|bytes| Self::Bytes(bytes.0)),
+        };
+        read.ok_or_else(|| format!(r#"{text:?} is not an amount like "64pkt" or "256KiB""#))
+    }
+}
+
+impl fmt::Display for QueueAmount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Packets(packets) => write!(f, "{packets}pkt"),
+            Self::Bytes(bytes) => Bytes(*bytes).fmt(f),
+        }
+    }
+}
+
+impl From<QueueAmount> for String {
+    fn from(amount: QueueAmount) -> Self {
+        amount.to_string()
+    }
+}
+
+impl TryFrom<String> for QueueAmount {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
     use super::*;
 
     fn settings(mode: AqmMode) -> AqmSettings {
@@ -248,5 +302,15 @@ mod tests {
         }
         let both = AqmSettings { p: 2.0, table: 3, ..one };
         assert_eq!(both.check().unwrap_err().to_string().lines().count(), 2, "all at once");
+    }
+
+    #[test]
+    fn amounts_read_and_write() {
+        for text in ["64pkt", "256KiB", "1B"] {
+            assert_eq!(text.parse::<QueueAmount>().unwrap().to_string(), text);
+        }
+        for text in ["64", "pkt", "-1pkt", "", "1.5pkt"] {
+            assert!(text.parse::<QueueAmount>().is_err(), "{text}");
+        }
     }
 }

@@ -21,10 +21,8 @@ use crate::topology::{Host, Lab, Link};
 mod bench;
 mod delay;
 mod expectation;
-mod hidden;
 mod jitter;
 mod loss;
-mod machine;
 mod ping;
 mod plan;
 mod probe;
@@ -73,14 +71,14 @@ pub fn run(lab: &Lab, size: CheckSize, progress: &mut dyn FnMut(&CheckRow)) -> a
         let memory =
             |report: &crate::emulator::DirectionReport| report.dropped.get(&DropCause::Memory).copied().unwrap_or(0);
         let hidden = reports.iter().map(|report| report.hidden + memory(report)).sum();
-        tell(lab_row("hidden loss", hidden::check_hidden_drops(&network.hidden_drops()?, hidden)));
+        tell(lab_row("hidden loss", loss::check_hidden_drops(&network.hidden_drops()?, hidden)));
         places.iter().filter_map(|place| place.conditions().rate).max()
     };
     if let Some(highest) = highest {
         tell(lab_row("headroom", measure_headroom(lab, highest.bits_per_second(), size)?));
     }
     let duration = Duration::from_secs(if size == CheckSize::Full { 20 } else { 2 });
-    tell(lab_row("this machine", machine::check_wakeup_latency(duration)));
+    tell(lab_row("this machine", delay::check_wakeup_latency(duration)));
     rows.sort_by(|a, b| (a.link.is_empty(), &a.link).cmp(&(b.link.is_empty(), &b.link)));
     Ok(rows)
 }

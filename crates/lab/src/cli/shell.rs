@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ekiden_lab::topology::running::RunningLab;
+use ekiden_lab::topology::RunningLab;
 use ekiden_lab::topology::sandbox::{self, SandboxEntry};
 use ekiden_lab::topology::{file, shell};
 

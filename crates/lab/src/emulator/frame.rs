@@ -8,7 +8,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 
-use ekiden_proto::aqm::flow;
+use ekiden_proto::aqm;
 use ekiden_sys::packet::VNET_HEADER;
 
 use crate::packet::Ecn;
@@ -111,8 +111,8 @@ impl Frame {
         let is_fragment = self.version == IpVersion::V4 && u16_be_at(packet, 6) & 0x3fff != 0;
         let ports = if matches!(protocol, TCP | UDP) && !is_fragment { packet.get(header..header + 4) } else { None };
         let addresses = &packet[addresses];
-        self.flow = flow::connection_hash(addresses, ports.unwrap_or_default(), protocol);
-        self.source = flow::source_key(&addresses[..addresses.len() / 2]);
+        self.flow = aqm::connection_hash(addresses, ports.unwrap_or_default(), protocol);
+        self.source = aqm::source_key(&addresses[..addresses.len() / 2]);
         self.transport_offset = (self.ip_offset + header).min(bytes.len());
         self.payload_offset = self.transport_offset;
         self.parse_offload(bytes);

@@ -6,8 +6,8 @@ use crate::emulator::DirectionReport;
 use crate::experiment::file::Workload;
 use crate::experiment::metric::{GROUP_PREFIX, JAIN, RATIO};
 use crate::experiment::results::GroupRun;
-use crate::stats::fairness::{jain, mean};
-use crate::topology::{Lab, routes};
+use crate::stats::{jain, mean};
+use crate::topology::{Lab, plan};
 use crate::waits::QueueDelayHistogram;
 
 /// Figures by key. A ratio is that of the mean rates of a connection, as in the published figures; Jain's index is over all
@@ -58,9 +58,9 @@ pub fn bottleneck_delays(before: &[DirectionReport], after: &[DirectionReport]) 
 pub fn mean_window(lab: &Lab, workload: &Workload, groups: &[GroupRun]) -> Option<f64> {
     let window = |run: &GroupRun| {
         let group = workload.group.iter().find(|group| group.name == run.name)?;
-        let way = routes::route_hops(lab, &group.from, &group.to)?;
+        let way = plan::route_hops(lab, &group.from, &group.to)?;
         let mtu = way.iter().map(|hop| hop.link.mtu).min()?;
-        let bytes = mean(&run.rates)? * 1e6 / 8.0 * routes::round_trip(lab, &group.from, &group.to)?;
+        let bytes = mean(&run.rates)? * 1e6 / 8.0 * plan::round_trip(lab, &group.from, &group.to)?;
         Some(bytes / f64::from(mtu - HEADER_BYTES))
     };
     mean(&groups.iter().filter_map(window).collect::<Vec<f64>>())

@@ -20,7 +20,7 @@ use crate::experiment::treatment::{RelayProgram, Treatment};
 use crate::program::chain;
 use crate::program::command::ProxyKind;
 use crate::program::server::Protocol;
-use crate::topology::{Lab, routes};
+use crate::topology::{Lab, plan};
 
 /// The floor of a way of asking on a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -104,7 +104,7 @@ fn request_method(treatment: &Treatment) -> Option<RequestMethod> {
 
 /// In milliseconds; `None` if there is no way.
 fn round_trip(lab: &Lab, a: &str, b: &str) -> Option<f64> {
-    routes::round_trip(lab, a, b).map(|seconds| seconds * 1e3)
+    plan::round_trip(lab, a, b).map(|seconds| seconds * 1e3)
 }
 
 #[cfg(test)]

@@ -18,8 +18,9 @@ use crate::conditions::{Conditions, Loss};
 use crate::experiment::read::RunSpec;
 use crate::experiment::treatment::RelayProgram;
 use crate::program::server::Protocol;
-use crate::topology::routes::{self, RouteHop};
-use crate::topology::{Host, Lab, window};
+use crate::topology::plan;
+use crate::topology::plan::RouteHop;
+use crate::topology::{Host, Lab, host};
 
 /// What a path can carry, and what bounds it.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,11 +54,11 @@ pub fn throughput_limit(spec: &RunSpec) -> Option<ThroughputLimit> {
 
 fn section_limit(lab: &Lab, from: &str, to: &str) -> Option<ThroughputLimit> {
     let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
-    let way = routes::route_hops(lab, from, to)?;
-    let round_trip = routes::round_trip(lab, from, to)?;
+    let way = plan::route_hops(lab, from, to)?;
+    let round_trip = plan::round_trip(lab, from, to)?;
     let payload = payload_per_packet(&way, hosts);
     let loss = path_loss(&way)?;
-    let window = hosts.iter().filter_map(|host| host.window).map(window::usable_bytes).min();
+    let window = hosts.iter().filter_map(|host| host.window).map(host::usable_bytes).min();
     #[allow(clippy::cast_precision_loss, reason = "a window below 2^53")]
     let bounds = [
         ("line", line_rate(&way, payload)),
@@ -78,7 +79,7 @@ fn section_limit(lab: &Lab, from: &str, to: &str) -> Option<ThroughputLimit> {
 /// The most bytes of the application that a packet carries.
 pub(super) fn payload_per_packet(way: &[RouteHop<'_>], hosts: [&Host; 2]) -> f64 {
     let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
-    let options = if hosts.into_iter().all(window::has_timestamps) { TIMESTAMP_BYTES } else { 0 };
+    let options = if hosts.into_iter().all(host::has_timestamps) { TIMESTAMP_BYTES } else { 0 };
     f64::from(mtu.saturating_sub(HEADER_BYTES + options))
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::experiment::results::Metric;
 use crate::experiment::transfer::{FlowStats, Transfer};
 use crate::experiment::{choices, named, regret};
-use crate::stats::{self, fairness::jain};
+use crate::stats;
+use crate::stats::jain;
 
 const METRICS: [(&str, &str, bool); 30] = [
     ("mb_s", "MB/s", true),

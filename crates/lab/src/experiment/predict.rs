@@ -26,9 +26,9 @@ use crate::program::chain;
 use crate::program::command::ProxyKind;
 use crate::program::server::Protocol;
 use crate::stats;
-use crate::topology::{Host, Lab, routes, window};
+use crate::topology::{Host, Lab, host, plan};
 
-/// The share of a receive buffer that is window (see [`window`]).
+/// The share of a receive buffer that is window (see [`topology::host`](crate::topology::host)).
 const RECEIVE_WINDOW_SHARE: (u64, u64) = (657, 1000);
 
 /// What was predicted of these transfers, and how far from it they were: medians, as a metric and as a share of what was
@@ -93,13 +93,13 @@ fn path_sections(spec: &RunSpec, upload: bool) -> Option<Vec<SectionModel>> {
 /// The section on which `from` sends to `to`.
 fn path_section(lab: &Lab, from: &str, to: &str, warm: bool) -> Option<SectionModel> {
     let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
-    let way = routes::route_hops(lab, from, to)?;
+    let way = plan::route_hops(lab, from, to)?;
     let payload = limit::payload_per_packet(&way, hosts);
     let line = limit::line_rate(&way, payload);
-    let windows = hosts.iter().filter_map(|host| host.window).map(window::usable_bytes);
+    let windows = hosts.iter().filter_map(|host| host.window).map(host::usable_bytes);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than an MTU, and whole")]
     Some(SectionModel {
-        rtt: Duration::from_secs_f64(routes::round_trip(lab, from, to)?),
+        rtt: Duration::from_secs_f64(plan::round_trip(lab, from, to)?),
         loss: limit::path_loss(&way)?,
         window: windows.chain(receive_buffer(hosts[1])).min(),
         line_rate: line.is_finite().then_some(line),

@@ -13,7 +13,8 @@ use crate::experiment::group::FlowGroup;
 use crate::experiment::results::GroupRun;
 use crate::experiment::transfer::ClientProcess;
 use crate::experiment::{short, stream};
-use crate::program::iperf3::{self, counted::GroupStats};
+use crate::program::iperf3;
+use crate::program::iperf3::GroupStats;
 use crate::program::service::{LaunchSpec, Service};
 use crate::topology::network::{HostHandle, Network};
 

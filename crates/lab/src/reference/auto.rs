@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ekiden_proto::aqm::dice::mix;
+use ekiden_proto::aqm::mix;
 use ekiden_proto::units::Rate;
 
 use super::{OutcomeLog, QueueModel, amount, fits, limit_value};

@@ -3,7 +3,7 @@
 use crate::experiment::results::Results;
 use crate::report::table::{CellKind, ReportTable};
 use crate::report::view::ReportView;
-use crate::report::{floors, gains, groups, paths, tables};
+use crate::report::{floors, gains, paths, tables};
 
 /// Everything but the plots, as GitHub-flavoured Markdown.
 #[must_use]
@@ -38,8 +38,8 @@ pub fn render_markdown(results: &Results) -> String {
         push_rows(&mut text, &floors::table(&view));
     }
     if results.runs.iter().any(|run| !run.groups.is_empty()) {
-        text += &format!("## Groups\n\n{}\n\n", groups::NOTE);
-        push_rows(&mut text, &groups::table(&view));
+        text += &format!("## Groups\n\n{}\n\n", tables::NOTE);
+        push_rows(&mut text, &tables::table(&view));
     }
     push_section(&mut text, "Paths", &paths::table(&view));
     push_section(&mut text, "Link validation", &tables::checks(results));

@@ -14,7 +14,6 @@ mod agreement;
 mod chart;
 mod floors;
 mod gains;
-mod groups;
 mod markdown;
 mod markup;
 mod number;

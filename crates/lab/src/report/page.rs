@@ -7,7 +7,7 @@ use crate::report::number::{format_count, pluralized};
 use crate::report::plots::{self, ChartGroup};
 use crate::report::table::{CellKind, Column, ReportTable, TableCell};
 use crate::report::view::ReportView;
-use crate::report::{floors, gains, groups, paths, tables};
+use crate::report::{floors, gains, paths, tables};
 
 /// The page.
 #[must_use]
@@ -52,7 +52,7 @@ fn draw_sections(main: &mut Markup, view: &ReportView) {
     }
     draw_section(main, "Arithmetic floors", &floors::table(view), floors::FORMULA_LEGEND);
     draw_section(main, "Paths", &paths::table(view), paths::NOTE);
-    draw_section(main, "Groups", &groups::table(view), groups::NOTE);
+    draw_section(main, "Groups", &tables::table(view), tables::NOTE);
     draw_section(
         main,
         "Link validation",

@@ -3,7 +3,6 @@
 //! What runs are compared by is here: medians and their order-statistic confidence intervals, which suppose no
 //! distribution. [`fit`] tells whether a sample follows a law, [`special`] has the functions both stand on.
 
-pub mod fairness;
 pub mod fit;
 pub mod special;
 
@@ -132,6 +131,15 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
+pub use ekiden_proto::share::jain_index_of as jain;
+
+/// The mean; `None` of no values.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "a number of connections")]
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,5 +218,24 @@ mod tests {
         assert!((relative_interval_width(&a) - 5.0 / 3.5).abs() < 1e-12);
         assert_eq!(relative_interval_width(&b), 0.0);
         assert_eq!(relative_interval_width(&summarise(&[-1.0, 0.0, 1.0])), f64::INFINITY);
+    }
+
+    fn close(value: Option<f64>, wanted: f64) -> bool {
+        value.is_some_and(|value| (value - wanted).abs() < 1e-12)
+    }
+
+    #[test]
+    fn equal_shares_are_fair_and_one_for_all_is_not() {
+        assert!(close(jain(&[3.0; 7]), 1.0));
+        assert!(close(jain(&[5.0, 0.0, 0.0, 0.0]), 0.25));
+        // The example of the report: 60 Mbit/s and 40 Mbit/s.
+        assert!(close(jain(&[60.0, 40.0]), 10_000.0 / 10_400.0));
+        assert_eq!((jain(&[]), jain(&[0.0, 0.0])), (None, None));
+    }
+
+    #[test]
+    fn the_mean_of_nothing_is_none() {
+        assert!(close(mean(&[1.0, 2.0, 6.0]), 3.0));
+        assert_eq!(mean(&[]), None);
     }
 }

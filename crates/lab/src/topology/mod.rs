@@ -1,11 +1,5 @@
-//! Hosts and links: the lab file ([`mod@file`]), its network namespaces ([`network`]), and a running lab ([`running`]).
-
-use std::collections::BTreeMap;
-
-use ekiden_proto::units::{Bytes, Span};
-use serde::{Deserialize, Serialize};
-
-use crate::conditions::Conditions;
+//! Hosts and links: the lab file ([`mod@file`]), its network namespaces ([`network`]), and a [`RunningLab`], which is
+//! the network and the emulator that drives its links.
 
 pub mod counters;
 pub mod file;
@@ -14,11 +8,18 @@ pub mod ip;
 mod netem;
 pub mod network;
 pub mod plan;
-pub mod routes;
-pub mod running;
 pub mod sandbox;
 pub mod shell;
-pub mod window;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use ekiden_proto::units::{Bytes, Span};
+use serde::{Deserialize, Serialize};
+
+use super::conditions::Conditions;
+use super::emulator::{DirectionReport, Emulator, EmulatorOptions, PacketRecord, Recording};
+use network::Network;
 
 /// A lab: all hosts and links of a lab file, with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -95,7 +96,7 @@ pub struct Host {
     pub forward: bool,
     /// Congestion control of all connections of the host, pinned by its routes. `None`: the kernel's default.
     pub congestion: Option<String>,
-    /// Maximum window of a connection in either direction; see [`window`]. `None`: the kernel's default.
+    /// Maximum window of a connection in either direction; see [`host`]. `None`: the kernel's default.
     pub window: Option<Bytes>,
     /// Minimum retransmission timeout, pinned by the routes. `None`: the kernel's default, or the value a program sets.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,4 +187,63 @@ pub struct LinkEvent {
     pub forward: Conditions,
     /// New conditions from `ends[1]` to `ends[0]`.
     pub reverse: Conditions,
+}
+
+/// A running lab. Dropping it removes the network.
+pub struct RunningLab {
+    // Fields are dropped in this order: the emulator closes its interfaces before they are removed.
+    emulator: Option<Emulator>,
+    network: Network,
+    started_at: Instant,
+}
+
+impl RunningLab {
+    /// Builds the network, and starts the emulator if a link needs it.
+    ///
+    /// # Errors
+    /// The system refused a step. The error names the remedy.
+    pub fn start(lab: &Lab) -> anyhow::Result<Self> {
+        Self::start_with_packet_log(lab, &[])
+    }
+
+    /// Starts a lab with a packet log of the links `logged`.
+    ///
+    /// # Errors
+    /// The errors of [`start`](Self::start).
+    pub fn start_with_packet_log(lab: &Lab, logged: &[String]) -> anyhow::Result<Self> {
+        let network = Network::build(lab)?;
+        let wires = network.emulated_links();
+        let record = if logged.is_empty() { Recording::None } else { Recording::Links(logged.to_vec()) };
+        let options = EmulatorOptions { mode: lab.mode, seed: lab.seed, events: lab.events.clone(), recording: record };
+        let emulator = if wires.is_empty() { None } else { Some(Emulator::start(&wires, &options)?) };
+        Ok(Self { emulator, network, started_at: Instant::now() })
+    }
+
+    /// Returns the start time. Times of events count from it.
+    #[must_use]
+    pub const fn started_at(&self) -> Instant {
+        self.started_at
+    }
+
+    /// Returns the network, with the hosts of the lab.
+    #[must_use]
+    pub const fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Returns the counters of every direction of every emulated link.
+    ///
+    /// # Errors
+    /// The emulator has ended.
+    pub fn reports(&self) -> anyhow::Result<Vec<DirectionReport>> {
+        self.emulator.as_ref().map_or_else(|| Ok(Vec::new()), Emulator::reports)
+    }
+
+    /// Returns the records of packets that entered `link` at host `from`. The list is empty without a log of the link.
+    ///
+    /// # Errors
+    /// The emulator has ended.
+    pub fn records(&self, link: &str, from: &str) -> anyhow::Result<Vec<PacketRecord>> {
+        self.emulator.as_ref().map_or_else(|| Ok(Vec::new()), |emulator| emulator.records(link, from))
+    }
 }

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, bail, ensure};
 use ekiden_sys::{congestion, ethtool, tun};
 
+use super::host;
 use crate::emulator::{EmulatedLink, Port};
 use crate::topology::plan::{MAX_LINKS, NetworkPlan, PlannedLink};
-use crate::topology::{Backend, Host, Lab, Offload, counters, ip, netem, sandbox, window};
+use crate::topology::{Backend, Host, Lab, Offload, counters, ip, netem, sandbox};
 
 pub use crate::topology::host::HostHandle;
 
@@ -261,7 +262,7 @@ fn namespace_sysctls(host: &Host) -> Vec<(&str, String)> {
         settings.extend(off.map(|key| (key, "1".to_owned())));
     }
     settings.extend(host.recovery.sysctls().iter().map(|key| (*key, "0".to_owned())));
-    settings.extend(host.window.map(window::window_sysctls).unwrap_or_default());
+    settings.extend(host.window.map(host::window_sysctls).unwrap_or_default());
     settings.extend(host.sysctl.iter().map(|(key, value)| (key.as_str(), value.clone())));
     settings
 }

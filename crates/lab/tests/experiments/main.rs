@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 use scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 mod blocks;
-mod congestion;
 mod paths;
 mod scene;
 mod shared;
 mod softether;
-mod transparent;
 mod tunnels;
 
 #[test]

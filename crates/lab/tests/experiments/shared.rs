@@ -1,10 +1,11 @@
-//! Groups of connections that share a bottleneck, with congestion controls of the kernel; and several runs at once.
+//! Groups of connections that share a bottleneck, with congestion controls of the kernel and of ekiden; and several
+//! runs at once.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::scene::{ExperimentFixture, is_skipped, stderr_text};
+use super::scene::{ExperimentFixture, ekiden, is_skipped, stderr_text};
 
 /// CUBIC, Reno and short flows over a slow line, at four round trips.
 const SHARED: &str = r#"
@@ -149,4 +150,31 @@ fn clients(scene: &ExperimentFixture) -> usize {
         is_client && std::fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == folder)
     };
     processes.filter(mine).count()
+}
+
+/// The kernel's mounts of BPF file systems, as this process sees them.
+fn bpf_mounts() -> Vec<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.lines().filter(|line| line.contains(" - bpf ")).map(str::to_owned).collect()
+}
+
+/// `mount -t bpf bpf /sys/fs/bpf` had to be said by hand before.
+#[test]
+fn the_laboratory_mounts_a_bpf_file_system_of_its_own() {
+    let Some(ekiden) = ekiden() else {
+        eprintln!("skipped: there is no ekiden beside the laboratory (cargo build)");
+        return;
+    };
+    let (scene, before) = (ExperimentFixture::new(), bpf_mounts());
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", "umount /sys/fs/bpf 2>/dev/null; exec \"$@\"", "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_ekiden-lab")).args(["run", "fit2013-pairs", "--only", "tail-drop", "--time", "1s"]);
+    command.args(["--blocks", "1", "--no-check", "--out", "results", "--ekiden"]).arg(ekiden);
+    let output = command.current_dir(&scene.0).output().unwrap();
+    if is_skipped(&output) {
+        return;
+    }
+    let runs = std::fs::read_to_string(scene.0.join("results/runs.jsonl")).unwrap_or_default();
+    assert!(runs.lines().count() >= 4, "{}", stderr_text(&output));
+    assert_eq!(bpf_mounts(), before);
 }

@@ -1,6 +1,7 @@
-//! What stands between two sites: tunnels of packets, `ssh -L`, and ekiden as a forwarder. A file, and many flows at once.
+//! Programs between two sites: packet tunnels, `ssh -L`, ekiden as a forwarder, and transparent relays. One file, and
+//! many flows at once.
 
-use crate::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
+use super::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 /// A line that loses packets between two routers, and a program at both of its ends.
 fn with_tunnels(programs: &[&str]) -> String {
@@ -76,5 +77,50 @@ fn files_and_flows_cross_whatever_joins_two_sites() {
             // The handshake and the answer: two round trips of 4 ms; and no queue holds it for a second.
             assert!((8.0..1500.0).contains(&metric(run, "completion_ms")), "{run}");
         }
+    }
+}
+
+/// A file by wget, and a stream, past two relays that neither client nor server knows of.
+fn transparent(programs: &[&str]) -> String {
+    let treatment = |program: &&str| format!("[treatment.{program}]\nprogram = \"{program}\"\ntransparent = true\n");
+    let chain = "chain = [\"relay\", \"other\"]";
+    let stream = format!("protocol = \"stream\", time = {{ quick = \"1s\", full = \"1s\" }}, {}", chain);
+    let names: String = programs.iter().map(|program| format!(", \"{program}\"")).collect();
+    let levels = format!(
+        "[[factor]]\nname = \"what\"\nlevels = [{{ name = \"file\" }}, {{ name = \"stream\", set = {{ workload = {{ {stream} }} }} }}]\n"
+    );
+    let text = SMALL
+        .replace("[host.server]", "[host.other]\nforward = true\n[host.server]")
+        .replace(
+            "ends = [\"relay\", \"server\"]",
+            "ends = [\"relay\", \"other\"]\n[link.last]\nends = [\"other\", \"server\"]",
+        )
+        .replace("chain = [\"relay\"]", &format!("agent = \"wget\"\n{chain}"))
+        .replace("[treatment.relay]\nprogram = \"RELAY\"\n", &programs.iter().map(treatment).collect::<String>())
+        .replace(", \"relay\"]\nblocks", &format!("{names}]\nblocks"));
+    format!("{text}\n{levels}")
+}
+
+#[test]
+fn relays_that_nobody_knows_of_carry_files_and_streams() {
+    let mut programs = vec!["haproxy"];
+    if ekiden().is_some() {
+        programs.push("ekiden");
+    } else {
+        eprintln!("skipped, but for haproxy: there is no ekiden beside the laboratory (cargo build)");
+    }
+    let scene = ExperimentFixture::new();
+    scene.write(&transparent(&programs));
+    let output = scene.run(&["--blocks", "1", "--no-check"]);
+    if is_skipped(&output) {
+        return;
+    }
+    let runs = scene.runs();
+    assert_eq!(runs.len(), 2 + 2 * programs.len(), "{}", stderr_text(&output));
+    for run in &runs {
+        let figure = |key: &str| run["metrics"][key].as_f64();
+        assert!(figure("mbit_s") > Some(0.0), "{run}");
+        // Nobody waits for the first byte of a stream.
+        assert_eq!(figure("first_byte_ms").is_some(), run["levels"]["what"] == "file", "{run}");
     }
 }

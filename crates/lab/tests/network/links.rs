@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use ekiden_lab::conditions::Conditions;
 use ekiden_lab::emulator::{DirectionReport, Emulator, EmulatorOptions, PacketOutcome, Recording};
 use ekiden_lab::ledger::DropCause;
+use ekiden_lab::topology::RunningLab;
 use ekiden_lab::topology::network::{HostHandle, Network};
-use ekiden_lab::topology::running::RunningLab;
 use ekiden_lab::topology::{Backend, EmulationMode, Lab, Link, LinkEvent};
 
 use crate::labs::{cable, lab};

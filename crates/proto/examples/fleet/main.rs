@@ -9,7 +9,7 @@ mod world;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ekiden_proto::aqm::dice;
+use ekiden_proto::aqm;
 use ekiden_proto::fleet::Neighbour;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::candidates::{Candidate, ParetoFronts};
@@ -143,7 +143,7 @@ fn print_choices() {
     let mut first: Vec<f64> = (0..world.prefixes()).map(|number| choose(&mut chooser, number).1).collect();
     let mut again: Vec<f64> = Vec::new();
     for number in 0..4 * world.prefixes() {
-        let (choice, micros) = choose(&mut chooser, dice::random_bits(!SEED, number));
+        let (choice, micros) = choose(&mut chooser, aqm::random_bits(!SEED, number));
         again.push(micros);
         let way = &choice.ranking[0];
         let outcome = TransferOutcome {
@@ -153,7 +153,7 @@ fn print_choices() {
             is_continuation: false,
             limited_by_path: true,
         };
-        let prefix = world::prefix(dice::random_bits(!SEED, number) % world.prefixes());
+        let prefix = world::prefix(aqm::random_bits(!SEED, number) % world.prefixes());
         chooser.record_outcome(prefix, &way.candidate, &outcome, Duration::from_micros(number));
     }
     let filled = resident();

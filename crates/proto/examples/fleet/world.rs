@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ekiden_proto::aqm::dice;
+use ekiden_proto::aqm;
 use ekiden_proto::direction::Direction;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::map::{MapEntry, NetworkMap, THIS_RELAY};
@@ -133,7 +133,7 @@ pub fn prefix(number: u64) -> Prefix {
 
 fn has_measured(from: u64, to: u64, count: u64, neighbours: usize) -> bool {
     let share = neighbours as f64 / (count - 1) as f64;
-    from != to && (from == 0 || fraction(dice::random_bits(from, to)) < share)
+    from != to && (from == 0 || fraction(aqm::random_bits(from, to)) < share)
 }
 
 fn key(number: u32) -> PublicKey {
@@ -156,19 +156,19 @@ fn fraction(dice: u64) -> f64 {
 
 /// About the normal distribution (Irwin and Hall).
 fn normal(seed: u64) -> f64 {
-    (0..12).map(|number| fraction(dice::random_bits(seed, number))).sum::<f64>() - 6.0
+    (0..12).map(|number| fraction(aqm::random_bits(seed, number))).sum::<f64>() - 6.0
 }
 
 /// Where somebody lives.
 fn place(seed: u64, number: u64) -> Place {
     let all: f64 = CENTRES.iter().map(|centre| centre.2).sum();
-    let mut left = fraction(dice::random_bits(seed, number)) * all;
+    let mut left = fraction(aqm::random_bits(seed, number)) * all;
     let centre = CENTRES.iter().find(|centre| {
         left -= centre.2;
         left < 0.0
     });
     let (latitude, longitude, _) = *centre.unwrap_or(&CENTRES[0]);
-    let around = |salt: u64| SCATTER * normal(dice::random_bits(seed ^ salt, number));
+    let around = |salt: u64| SCATTER * normal(aqm::random_bits(seed ^ salt, number));
     let (latitude, longitude) = ((latitude + around(10)).to_radians(), (longitude + around(11)).to_radians());
     [latitude.cos() * longitude.cos(), latitude.cos() * longitude.sin(), latitude.sin()]
 }
@@ -182,7 +182,7 @@ fn section(one: Place, other: Place, pair: u64, relays: bool) -> SectionModel {
     let distance = EARTH * cosine(one, other).acos();
     let inflation = (INFLATION * (SPREAD * normal(pair)).exp()).max(1.0);
     let access = Duration::from_micros(if relays { 300 } else { 3000 });
-    let dice = fraction(dice::random_bits(pair, 1));
+    let dice = fraction(aqm::random_bits(pair, 1));
     // From one in a million next door to one in a thousand around half the globe, and three times more or less.
     let loss = 1e-6 * 10_f64.powf(3.0 * distance / 20_000.0 + dice - 0.5);
     SectionModel {

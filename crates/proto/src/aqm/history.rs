@@ -162,7 +162,7 @@ mod tests {
             assert_eq!(history.most_frequent(), None);
             let mut recorded: Vec<u32> = Vec::new();
             for number in 0..3000 {
-                let bits = crate::aqm::dice::random_bits(9, number);
+                let bits = crate::aqm::random_bits(9, number);
                 // Many connections, and few that are frequent by turns.
                 let flow = if bits.is_multiple_of(3) { (bits >> 32) as u32 % 500 } else { (number / 700) as u32 };
                 history.record(flow, length as u32);

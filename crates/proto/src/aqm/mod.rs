@@ -9,13 +9,12 @@
 //! Nothing here holds packets. What waits is the caller's: a real queue, or a [`virtual_queue`].
 
 pub mod auto;
-pub mod dice;
-pub mod flow;
-pub mod fraction;
 pub mod history;
 pub mod priority;
 pub mod red;
 pub mod virtual_queue;
+
+use std::net::Ipv4Addr;
 
 /// What waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,9 +39,9 @@ pub struct ArrivingPacket {
     /// For how long nothing has waited, in nanoseconds, counted from the previous arrival at the earliest; 0 if
     /// something waits.
     pub idle: u64,
-    /// The connection: [`flow::connection_hash`].
+    /// The connection: [`connection_hash`].
     pub flow: u32,
-    /// The sender: [`flow::source_key`].
+    /// The sender: [`source_key`].
     pub source: u32,
     /// The packet's size, in bytes.
     pub bytes: u32,
@@ -97,5 +96,112 @@ impl QueueLimit {
     pub const fn fits(&self, arrival: &ArrivingPacket) -> bool {
         let size = if self.in_bytes != 0 { arrival.bytes as u64 } else { 1 };
         self.level(arrival.backlog) + size <= self.limit
+    }
+}
+
+/// Bits of the fraction of an average, and of a share.
+pub const FRACTION_BITS: u32 = 24;
+
+/// A probability of 1.
+pub const ONE: u64 = 1 << 32;
+
+/// `value` times `part`, which is in 2^-24 and at most 1, rounded down.
+#[must_use]
+pub const fn scale(value: u64, part: u64) -> u64 {
+    let (whole, rest) = (value >> FRACTION_BITS, value & ((1 << FRACTION_BITS) - 1));
+    whole * part + ((rest * part) >> FRACTION_BITS)
+}
+
+/// A number of a settings file in 2^-`bits`, to the nearest. Not negative.
+#[must_use]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded, and not negative")]
+pub fn to_fixed(number: f64, bits: u32) -> u64 {
+    (number * (1_u64 << bits) as f64).round() as u64
+}
+
+/// A probability of a settings file, in 2^-32.
+#[must_use]
+pub fn to_probability(p: f64) -> u64 {
+    to_fixed(p, 32)
+}
+
+/// The fraction of the golden ratio, in 64 bits.
+pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The finalizer of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+#[must_use]
+pub const fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The 64 random bits that belong to `number`, by the dice of `key`.
+#[must_use]
+pub const fn random_bits(key: u64, number: u64) -> u64 {
+    mix(key ^ mix(number.wrapping_mul(GOLDEN).wrapping_add(key)))
+}
+
+/// The basis of FNV-1a with 32 bits (Fowler, Noll, Vo).
+const FNV_BASIS: u32 = 0x811c_9dc5;
+
+/// FNV-1a of `bytes`, going on from `hash`.
+const fn fnv(mut hash: u32, bytes: &[u8]) -> u32 {
+    let mut at = 0;
+    while at < bytes.len() {
+        hash = (hash ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    hash
+}
+
+/// A hash of what makes a connection: source and destination address as they are in the IP header, the four bytes of the
+/// ports (none in fragments, or where the protocol has no ports), and the protocol.
+#[must_use]
+pub const fn connection_hash(addresses: &[u8], ports: &[u8], protocol: u8) -> u32 {
+    fnv(fnv(fnv(FNV_BASIS, addresses), ports), &[protocol])
+}
+
+/// The sender of a packet: an IPv4 address as a number, or a hash of an IPv6 address. 0 for anything else.
+#[must_use]
+pub const fn source_key(address: &[u8]) -> u32 {
+    match *address {
+        [a, b, c, d] => Ipv4Addr::new(a, b, c, d).to_bits(),
+        [] => 0,
+        _ => fnv(FNV_BASIS, address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mirror of this file has to throw these.
+    #[test]
+    fn throws_are_what_they_always_were() {
+        assert_eq!(mix(1), 0x5692_161d_100b_05e5);
+        let wanted = [0x83ec_686c_1600_460a, 0x819d_6f08_fdfc_3c1b, 0xeecd_2736_9f7e_c29a];
+        assert_eq!([random_bits(1, 0), random_bits(42, 7), random_bits(u64::MAX, u64::MAX)], wanted);
+    }
+
+    #[test]
+    fn connections_are_told_apart_by_each_of_their_parts() {
+        let one = connection_hash(&[10, 0, 0, 1, 10, 0, 0, 2], &[0, 80, 1, 2], 6);
+        assert_eq!(one, 0xeaaa_c90f, "a mirror of this file has to find this");
+        for other in [
+            connection_hash(&[10, 0, 0, 2, 10, 0, 0, 1], &[0, 80, 1, 2], 6),
+            connection_hash(&[10, 0, 0, 1, 10, 0, 0, 2], &[0, 81, 1, 2], 6),
+            connection_hash(&[10, 0, 0, 1, 10, 0, 0, 2], &[0, 80, 1, 2], 17),
+            connection_hash(&[10, 0, 0, 1, 10, 0, 0, 2], &[], 6),
+        ] {
+            assert_ne!(one, other);
+        }
+    }
+
+    #[test]
+    fn a_sender_of_ipv4_is_its_address() {
+        assert_eq!(source_key(&[10, 1, 2, 3]), 0x0a01_0203);
+        assert_eq!(source_key(&[]), 0);
+        assert_ne!(source_key(&[0; 16]), source_key(&[1; 16]));
     }
 }

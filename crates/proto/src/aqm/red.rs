@@ -4,9 +4,10 @@
 //! The specification, and the differences from the paper and from Linux, are the head comment of `queue/red.rs` in the
 //! laboratory.
 
-use crate::aqm::fraction::{FRACTION_BITS, ONE, scale, to_fixed, to_probability};
+use super::{FRACTION_BITS, ONE, scale, to_fixed, to_probability};
+use crate::aqm;
 use crate::aqm::virtual_queue::TYPICAL_PACKET;
-use crate::aqm::{ArrivingPacket, DropReason, MAX_LEVEL, QueueLimit, Verdict, dice};
+use crate::aqm::{ArrivingPacket, DropReason, MAX_LEVEL, QueueLimit, Verdict};
 
 /// How many powers of what is kept of the average there are: an idle time of 2^24 packets forgets all of it.
 pub const DECAY_POWERS: usize = 24;
@@ -208,7 +209,7 @@ fn red_verdict(params: &RedParams, state: &mut RedState, arrival: &ArrivingPacke
         base = ((base * params.n) >> 16).min(ONE);
     }
     let count = state.count[class];
-    if !is_hit(base, count, dice::random_bits(params.key, arrival.number) >> 32) {
+    if !is_hit(base, count, aqm::random_bits(params.key, arrival.number) >> 32) {
         state.count[class] = (count + 1).min(MAX_COUNT);
         return Verdict::Pass;
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::lines::LineReader;
+use super::signing::LineReader;
 use super::signing::{Signature, SigningKey, VerifyKey};
 use super::{EntryError, MAX_CLOCK_SKEW};
 use crate::addr::Target;

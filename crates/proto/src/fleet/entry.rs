@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::EntryError;
 use super::certificate::SignedCertificate;
-use super::lines::LineReader;
+use super::signing::LineReader;
 use super::signing::{Signature, SigningKey, VerifyKey};
 use crate::key::PublicKey;
 

@@ -10,7 +10,6 @@
 
 mod certificate;
 mod entry;
-mod lines;
 mod roster;
 mod signing;
 

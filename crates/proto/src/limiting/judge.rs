@@ -1,10 +1,17 @@
-//! The diagnosis of one direction: which side was waited for.
+//! The diagnosis of one direction: the side that the relay waited for, and why.
+//!
+//! Where the relay waited for bytes, its kernel is only the receiver: it sees the arrival and order of segments, the
+//! delay of answers to ACKs, and its own window. A sender that always has data fills the path until a queue builds, a
+//! packet is lost or the receive window is full, and it never pauses for longer than a round trip. Where none of these
+//! is seen and bytes come with pauses, the sender had no data.
+//!
+//! Where bytes waited for room, the kernel is the sender and knows the reason.
 
 use super::account::SectionState;
-use super::figures::Percent;
 use super::seen::{Flow, Section, Thread, ratio};
-use super::{Bottleneck, Diagnosis, LimitingSection, receiving, sending};
+use super::{BitRate, Bottleneck, Diagnosis, LimitingSection, Percent, Seconds, Size};
 use crate::direction::Direction;
+use crate::path::reading::{TcpCounters, estimate_losses};
 
 /// Less than this says nothing, in bytes, unless something waited to be sent.
 const MIN_BYTES: f64 = 64.0 * 1024.0;
@@ -65,11 +72,11 @@ pub(super) fn diagnose(case: &Evidence<'_>) -> Option<Diagnosis> {
         return None;
     }
     Some(if case.is_send_blocked() {
-        diagnosis(LimitingSection::from(case.direction), sending::diagnose_sending(case))
+        diagnosis(LimitingSection::from(case.direction), diagnose_sending(case))
     } else if case.is_cpu_starved() && case.has_backlog() {
         diagnosis(LimitingSection::Relay, (Bottleneck::RelayCpu, describe_cpu_starvation(case.thread)))
     } else {
-        diagnosis(LimitingSection::from(case.direction.opposite()), receiving::diagnose_receiving(case))
+        diagnosis(LimitingSection::from(case.direction.opposite()), diagnose_receiving(case))
     })
 }
 
@@ -88,4 +95,174 @@ pub(super) const fn peer_name(section: Direction) -> &'static str {
         Direction::Down => "the client",
         Direction::Up => "the server",
     }
+}
+
+/// A receiving section is lossy from one segment in two thousand: an estimate from the order of arrival.
+const RECEIVE_LOSSY: f64 = 0.0005;
+
+/// The own window is the limit if this share of it is in flight in every round trip.
+const RECEIVE_WINDOW_USED: f64 = 0.7;
+
+/// A queue makes the answers to acknowledgements later by this part of the round trip, and by at least so many seconds: the
+/// kernel's clock for these has steps of a millisecond.
+const RECEIVE_QUEUE_SHARE: f64 = 0.25;
+const RECEIVE_MIN_QUEUE: f64 = 0.004;
+
+/// Waits of up to so many full segments at that rate, or so many seconds, are no pauses: interrupts are gathered, too.
+const PAUSE_SEGMENTS: f64 = 4.0;
+const MIN_PAUSE: f64 = 0.002;
+
+/// Segments are no larger than this on their way through any path that has a rate worth naming, in bytes.
+const MAX_SEGMENT: f64 = 1500.0;
+
+/// A sender with enough data sends full segments; a smaller mean share comes from many small writes.
+const FULL_SEGMENT_SHARE: f64 = 0.95;
+
+/// In fewer round trips no sender has found the rate of the path.
+const MIN_ROUND_TRIPS: f64 = 20.0;
+
+pub(super) fn diagnose_receiving(case: &Evidence<'_>) -> (Bottleneck, String) {
+    let (section, standing) = case.receiving;
+    let (now, rate, wait) = (&standing.counters, case.active_rate(), case.flow.mean_wait());
+    let base = base_rtt(now);
+    let lost = loss_share(section, now, case.active());
+    if let Some(queue) = queueing_delay(section, base, wait) {
+        let why = format!("bytes came at {}, and queues on the way make that {} late", BitRate(rate), Seconds(queue));
+        return (Bottleneck::PathRate, why);
+    }
+    if lost > RECEIVE_LOSSY {
+        let why = format!("about {} of the segments were lost on the way here: {}", Percent(lost), BitRate(rate));
+        return (Bottleneck::Loss, why);
+    }
+    if rate * base > RECEIVE_WINDOW_USED * f64::from(now.own_window) && now.own_window > 0 {
+        let (window, rtt) = (Size(f64::from(now.own_window)), Seconds(base));
+        return (Bottleneck::Window, format!("our window of {window} lets {} through at {rtt}", BitRate(rate)));
+    }
+    let whose = peer_name(case.direction.opposite());
+    if case.active() < MIN_ROUND_TRIPS * base {
+        let why = format!("{whose} has been sending for {} round trips only", (case.active() / base).ceil());
+        return (Bottleneck::PathRate, why);
+    }
+    let segment = full_segment(section, now).min(MAX_SEGMENT);
+    if wait > MIN_PAUSE.max(PAUSE_SEGMENTS * segment / rate) || has_small_segments(section, now) {
+        let why = format!("{whose} sends {} with pauses of {}: no loss, and no queue", BitRate(rate), Seconds(wait));
+        return (Bottleneck::slow_peer(case.direction.opposite()), why);
+    }
+    (Bottleneck::PathRate, format!("bytes came without a pause at {}, and we had room for more", BitRate(rate)))
+}
+
+fn base_rtt(now: &TcpCounters) -> f64 {
+    if now.min_rtt.is_zero() { now.rtt.as_secs_f64() } else { now.min_rtt.as_secs_f64() }
+}
+
+/// The share of segments that were lost.
+fn loss_share(section: &Section, now: &TcpCounters, active: f64) -> f64 {
+    let rtt = section.mean(section.receive_rtt).max(base_rtt(now));
+    ratio(estimate_losses(ratio(section.out_of_order, section.come), ratio(active, rtt)), section.come)
+}
+
+/// By how much the answers to our acknowledgements are late for another reason than that there was nothing to say: a sender
+/// that pauses answers late, too, by up to two waits.
+fn queueing_delay(section: &Section, base: f64, wait: f64) -> Option<f64> {
+    let queue = section.mean(section.receive_rtt) - base - 2.0 * wait;
+    (queue > (RECEIVE_QUEUE_SHARE * base).max(RECEIVE_MIN_QUEUE)).then_some(queue)
+}
+
+fn full_segment(section: &Section, now: &TcpCounters) -> f64 {
+    if now.rcv_mss > 0 { f64::from(now.rcv_mss) } else { mean_segment(section) }
+}
+
+fn mean_segment(section: &Section) -> f64 {
+    ratio(section.received, section.come)
+}
+
+fn has_small_segments(section: &Section, now: &TcpCounters) -> bool {
+    section.come > 0.0 && mean_segment(section) < FULL_SEGMENT_SHARE * full_segment(section, now)
+}
+
+/// The peer's window is the limit if this share of it is used in every round trip; otherwise the receiver reads slowly.
+const PEER_WINDOW_USED: f64 = 0.4;
+
+/// The send buffer is the limit from this share of the time on: the congestion window grows only while it is full, so
+/// by then it is about as large and accounts for its own share.
+const SEND_BUFFER_SHARE: f64 = 0.25;
+
+/// Or when in this part of the looks nothing was left to be sent of a full buffer. The kernel's own clock stands still while
+/// its congestion window has been used up once in the round trip, however wide it has become since (tcp_cwnd_validate()).
+const ALL_IN_FLIGHT: f64 = 0.5;
+
+/// A sending section is lossy from one segment in a thousand, if no queue delays the path.
+const SEND_LOSSY: f64 = 0.001;
+
+/// A pacing ceiling is the limit if this share of it is reached.
+const PACING_USED: f64 = 0.75;
+
+/// A queue extends the round trip by this share and by at least so many seconds; smaller changes are noise.
+const SEND_QUEUE_SHARE: f64 = 0.25;
+const SEND_MIN_QUEUE: f64 = 0.002;
+
+pub(super) fn diagnose_sending(case: &Evidence<'_>) -> (Bottleneck, String) {
+    let (section, standing) = case.sending;
+    // Both clocks agree, except just after the start of sending.
+    let busy = section.busy.max(f64::MIN_POSITIVE);
+    if section.rwnd_limited * 2.0 > busy {
+        return receiver_limit(case, busy);
+    }
+    if section.sndbuf_limited > SEND_BUFFER_SHARE * busy || all_in_flight_share(section) > ALL_IN_FLIGHT {
+        return (Bottleneck::SendBuffer, describe_send_buffer(section, busy));
+    }
+    let (rate, ceiling) = (ratio(section.acknowledged, busy), ratio(section.ceiling, section.paced));
+    if section.mean(section.paced) > 0.5 && rate > PACING_USED * ceiling {
+        let why = format!("we pace it at {}, and it had {}", BitRate(ceiling), BitRate(rate));
+        return (Bottleneck::Share, why);
+    }
+    path_limit(section, &standing.counters)
+}
+
+/// The receiver closes its window. If each round trip fills the window, it is small; otherwise the receiver does not
+/// read.
+fn receiver_limit(case: &Evidence<'_>, busy: f64) -> (Bottleneck, String) {
+    let (section, standing) = case.sending;
+    let (rate, rtt) = (ratio(section.acknowledged, busy), section.mean(section.rtt));
+    let (held, widest) = (Percent((section.rwnd_limited / busy).min(1.0)), f64::from(standing.widest_window));
+    let whose = peer_name(case.direction);
+    if rate * rtt > PEER_WINDOW_USED * widest && widest > 0.0 {
+        let (window, rtt) = (Size(widest), Seconds(rtt));
+        let why =
+            format!("{whose}'s window of {window} lets {} through at {rtt}: full {held} of the time", BitRate(rate));
+        return (Bottleneck::Window, why);
+    }
+    let why = format!("{whose} reads {}: its buffer was full {held} of the time", BitRate(rate));
+    (Bottleneck::slow_peer(case.direction), why)
+}
+
+/// The share of samples with a full send buffer, from 0 to 1, in which all of it was in flight.
+fn all_in_flight_share(section: &Section) -> f64 {
+    ratio(section.all_sent, section.no_room)
+}
+
+fn describe_send_buffer(section: &Section, busy: f64) -> String {
+    let held = Percent((section.sndbuf_limited / busy).max(all_in_flight_share(section)).min(1.0));
+    let (rate, rtt) = (BitRate(ratio(section.acknowledged, busy)), Seconds(section.mean(section.rtt)));
+    format!("all of our send buffer was under way {held} of the time: it lets {rate} through at {rtt}")
+}
+
+/// Loss limits a sender that backs off for losses, unless the sender fills the path nevertheless: then there is a
+/// queue.
+fn path_limit(section: &Section, now: &TcpCounters) -> (Bottleneck, String) {
+    let (rtt, base) = (section.mean(section.rtt), now.min_rtt.as_secs_f64());
+    let (lost, queue) = (ratio(section.lost, section.sent), (rtt - base).max(0.0));
+    let rate = BitRate(ratio(section.acknowledged, section.busy));
+    if lost > SEND_LOSSY && now.has_backed_off && queue < (SEND_QUEUE_SHARE * base).max(SEND_MIN_QUEUE) {
+        let (lost, rtt) = (Percent(lost), Seconds(rtt));
+        return (
+            Bottleneck::Loss,
+            format!("{lost} of the segments were lost, no queue stands on the way ({rtt}): {rate}"),
+        );
+    }
+    let (rtt, queue) = (Seconds(rtt), Seconds(queue));
+    (
+        Bottleneck::PathRate,
+        format!("there was more to send than {rate}; of the round trip of {rtt}, {queue} are queues"),
+    )
 }

@@ -294,7 +294,7 @@ impl ParetoFronts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aqm::dice;
+    use crate::aqm;
     use crate::key::PublicKey;
     use crate::path::map::MapEntry;
     use crate::path::model::{CongestionControl, SectionModel};
@@ -314,7 +314,7 @@ mod tests {
         }
         let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
         for (number, (from, to)) in (0..).zip(pairs) {
-            let dice = dice::random_bits(seed, number);
+            let dice = aqm::random_bits(seed, number);
             if dice.is_multiple_of(3) {
                 continue;
             }

@@ -4,7 +4,6 @@
 //! configuration, its type, and what it does. `sys::sockopt` applies a profile setting by setting and reports an
 //! [`Outcome`] for each, because a kernel may know an option, bound it, or refuse it.
 
-mod algorithm;
 mod outcome;
 mod value;
 
@@ -14,8 +13,8 @@ use std::net::IpAddr;
 use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate, Span};
 
-pub use algorithm::Algorithm;
 pub use outcome::{AppliedSetting, Outcome};
+pub use value::Algorithm;
 
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $variant:ident($type:ty) = $key:literal

@@ -4,11 +4,8 @@
 //! (Bertsekas and Gallager, Data Networks, 6.5.2). [`allocate`] finds the level up to which all are served; [`DemandEstimator`] judges
 //! from what a section has sent how much it wants. Rates are in bytes a second.
 
-mod pace;
-
 use std::cmp::Ordering;
-
-pub use pace::{DemandEstimator, SendSample};
+use std::time::Duration;
 
 /// Room for a section that speeds up, over what it wants, before anybody has judged it again: enough that what it sends by
 /// then is seen to be held back ([`DemandEstimator`]), and not so much that many could flood the interface.
@@ -121,6 +118,56 @@ pub fn jain_index_of(values: &[f64]) -> Option<f64> {
 
 fn jain_ratio(count: usize, sum: f64, squares: f64) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (count as f64 * squares))
+}
+
+/// From four fifths of what it may send, a section is held back.
+const LIMITED_SHARE: (u64, u64) = (4, 5);
+
+/// What a section wants that is not held back: a tenth more than it sends. With the room above that
+/// ([`crate::share::Allocation::ceiling`]) it stays below [`LIMITED_SHARE`] as long as it sends no faster.
+const DEMAND_SHARE: (u64, u64) = (11, 10);
+
+/// What is still believed of the last rate after a pause.
+const PAUSE_SHARE: (u64, u64) = (7, 10);
+
+/// A look at fewer packets than these says more of when it began than of the rate.
+const MIN_PACKETS: u64 = 8;
+
+/// What was seen of a section in some time.
+#[derive(Debug, Clone, Copy)]
+pub struct SendSample {
+    /// Bytes that it has sent.
+    pub bytes: u64,
+    /// In what time.
+    pub span: Duration,
+    /// Whether its congestion control held it back, rather than its receiver or a lack of bytes.
+    pub congestion_limited: bool,
+}
+
+/// The pace of one section.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DemandEstimator {
+    rate: u64,
+}
+
+impl DemandEstimator {
+    /// How long a section has to be watched that may send up to `ceiling`, in packets of `packet` bytes.
+    #[must_use]
+    pub fn min_interval(ceiling: u64, packet: u64) -> Duration {
+        Duration::from_nanos((MIN_PACKETS * packet).saturating_mul(1_000_000_000) / ceiling.max(1))
+    }
+
+    /// What it wants, now that it was seen so and might have sent up to `ceiling`; [`u64::MAX`] for all it can get.
+    pub fn judge(&mut self, seen: SendSample, ceiling: u64) -> u64 {
+        let rate = (seen.bytes as f64 / seen.span.as_secs_f64().max(1e-9)) as u64;
+        self.rate = if seen.congestion_limited { rate.max(scale(self.rate, PAUSE_SHARE)) } else { rate };
+        if self.rate >= scale(ceiling, LIMITED_SHARE) { u64::MAX } else { scale(self.rate, DEMAND_SHARE) }
+    }
+}
+
+const fn scale(value: u64, (part, whole): (u64, u64)) -> u64 {
+    // Divided first, so that nothing overflows; an exact tenth is nobody's concern.
+    value / whole * part + value % whole * part / whole
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
-//! Whether what has arrived of a stream waits for more.
+//! Record sizes of a stream, and whether small pieces wait for more.
 //!
-//! Who writes byte by byte makes work for every relay on the way: a read, a record with its tag, a packet, for each write.
-//! Where such pieces follow each other closely, and nobody answers in between, a wait of a tenth of a millisecond makes
-//! one of many. A piece by itself, or the beginning of a row, never waits, nor does a question that waits for its answer.
+//! A sender that writes byte by byte causes a read, a record with its tag and a packet at every relay for each write.
+//! Where such pieces follow closely and no byte comes back in between, a wait of a tenth of a millisecond combines many
+//! into one. A single piece, the first of a row, and a request that waits for its response never wait.
+//!
+//! A relay can forward a record only when it has all of it. So the first records of a stream, and those after a pause,
+//! are small; a continuing stream gets large records, which cost least.
 
 use std::time::Duration;
 
@@ -55,6 +58,44 @@ impl WriteCoalescer {
     }
 }
 
+/// Plaintext of the first records of a stream, in bytes.
+const FIRST_RECORD: usize = 4096;
+
+/// For so many bytes of the stream a record may be one byte longer.
+const GROWTH: u64 = 16;
+
+/// What is a pause: longer than the gaps of a stream on a long path that still opens its window.
+const IDLE_RESET: Duration = Duration::from_millis(500);
+
+/// Most plaintext of a record behind so many bytes of a stream, and never more than `most`.
+#[must_use]
+pub fn max_record_size(behind: u64, most: usize) -> usize {
+    usize::try_from(behind / GROWTH).map_or(most, |grown| (FIRST_RECORD + grown).min(most))
+}
+
+/// The records of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecordSizer {
+    /// Bytes since the last pause.
+    run_bytes: u64,
+    last: Duration,
+}
+
+impl RecordSizer {
+    /// Most plaintext of the next record, made at `now`, and never more than `most`.
+    pub fn next_size(&mut self, now: Duration, most: usize) -> usize {
+        if now.saturating_sub(std::mem::replace(&mut self.last, now)) > IDLE_RESET {
+            self.run_bytes = 0;
+        }
+        max_record_size(self.run_bytes, most)
+    }
+
+    /// So many bytes went into it.
+    pub fn record(&mut self, bytes: usize) {
+        self.run_bytes += bytes as u64;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +137,28 @@ mod tests {
         assert!(!gather.should_wait(last + micros(401), 0), "a pause");
         gather.record(last + micros(150), SMALL_IN_BURST, 0);
         assert!(!gather.should_wait(last + micros(200), 0), "bulk");
+    }
+
+    const MOST: usize = 65_519;
+
+    #[test]
+    fn records_grow_with_the_run_and_are_small_after_a_pause() {
+        let mut grain = RecordSizer::default();
+        let mut now = Duration::ZERO;
+        let mut before = 0;
+        for _ in 0..200 {
+            let room = grain.next_size(now, MOST);
+            assert!(room >= before && (FIRST_RECORD..=MOST).contains(&room), "{room} after {before}");
+            before = room;
+            grain.record(room);
+            now += IDLE_RESET;
+        }
+        assert_eq!(before, MOST, "bulk goes in whole records");
+        assert_eq!(grain.next_size(now + IDLE_RESET, MOST), FIRST_RECORD, "{grain:?}");
+    }
+
+    #[test]
+    fn the_bound_is_never_passed() {
+        assert_eq!(RecordSizer::default().next_size(Duration::ZERO, 100), 100);
     }
 }

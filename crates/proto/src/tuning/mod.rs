@@ -10,7 +10,6 @@
 //! [`SectionTuner`] decides the options of a socket, [`RecordSizer`] the size of records, [`WriteCoalescer`] whether small pieces wait.
 
 mod gather;
-mod grain;
 mod section;
 
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::profile::Setting;
 use crate::units::{Bytes, Span};
 
 pub use gather::WriteCoalescer;
-pub use grain::{RecordSizer, max_record_size};
+pub use gather::{RecordSizer, max_record_size};
 pub use section::SectionTuner;
 
 /// What a connection has done since it began, as the kernel counts it (`TCP_INFO`).

@@ -25,12 +25,12 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep;
 
 use super::access::AdminAuth;
+use super::connections::WriteTimeoutStream;
 use super::connections::{ConnectionSlot, ConnectionSlots, EvictionSignal};
 use super::handler::AdminHandler;
 use super::snapshot::SnapshotSource;
 use super::snapshot::WorkerHandles;
 use super::stream::SnapshotStream;
-use super::timeouts::WriteTimeoutStream;
 use crate::config::read::private_folder;
 use crate::config::{AdminBind, AdminConfig};
 use crate::ingress::services::Services;

@@ -12,7 +12,6 @@ mod listener;
 mod responses;
 mod snapshot;
 mod stream;
-mod timeouts;
 
 pub use client::{fetch, fetch_and_identify};
 pub use listener::{AdminListener, start};

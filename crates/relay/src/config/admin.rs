@@ -11,12 +11,12 @@ use ekiden_sys::process;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use super::error::Disclosure;
 use super::error::FoundValue;
 use super::key;
 use super::listener::ListenerSet;
 use super::place::KeyLocation as Written;
 use super::reader::TableReader;
-use super::shows::Disclosure;
 use super::value::{BindAddress, ConfigValue};
 
 /// Where the relay answers about itself, and who may ask.

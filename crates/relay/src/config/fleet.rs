@@ -10,10 +10,10 @@ use ekiden_proto::fleet::{CertificateRequest, SignedCertificate, VerifyKey};
 use ekiden_proto::key::PrivateKey;
 use ekiden_proto::profile::Profile;
 
+use super::error::Disclosure;
 use super::profiles::with_tuning;
 use super::reader::TableReader;
 use super::shared::ReadContext;
-use super::shows::Disclosure;
 use super::value::{ConfigValue, PositiveDuration};
 use super::{Credentials, Hop, HopKind, key};
 

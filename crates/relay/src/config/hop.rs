@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use ekiden_proto::addr::Target;
 
+use super::error::Disclosure;
 use super::error::closest;
 use super::place::{KeyLocation, SourceText};
 use super::profiles::with_tuning;
 use super::reader::TableReader;
 use super::shared::ReadContext;
-use super::shows::Disclosure;
 use super::url::{OptionUrl, table_from_pairs};
 use super::{Credentials, Hop, HopKind, Peering, key};
 

@@ -1,4 +1,4 @@
-//! `[[listener]]` and `-L`: the ways in, and the rules that keep one from being open by accident.
+//! `[[listener]]` and `-L`: kinds of listeners, their options, and the rules that prevent an open proxy by accident.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use ekiden_proto::addr::{Host, Target};
 
 use super::access::Denied;
+use super::error::Disclosure;
 use super::place::KeyLocation;
 use super::profiles::with_tuning;
 use super::reader::TableReader;
 use super::shared::ReadContext;
 use super::sharing::ShareWeight;
-use super::shows::Disclosure;
 use super::url::{OptionUrl, table_from_pairs};
 use super::users::Users;
 use super::value::{BindAddress, ConfigValue, Name};
-use super::{AccessRules, ConnectMode, Listener, ListenerKind, SectionListener, TunConfig, capture, tun};
+use super::{AccessRules, ConnectMode, Listener, SectionListener, TunConfig, capture, tun};
 
 /// What a mistake in a `-L` says is expected.
 const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR, tcp://ADDR/HOST:PORT or \
@@ -346,4 +346,58 @@ fn check_target(reader: &TableReader<'_>, target: &Target, access: &AccessRules)
         Err(Denied::Unlisted) => "a target that allow permits",
     };
     reader.error("target", expected);
+}
+
+/// How clients reach a relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListenerKind {
+    /// SOCKS4, 4a, 5 and HTTP told apart by the first bytes.
+    Auto,
+    /// SOCKS4, 4a and 5.
+    Socks,
+    /// HTTP forward proxy.
+    Http,
+    /// Everything to one fixed target.
+    Tcp,
+    /// Connections that are routed through this host, caught by TPROXY.
+    Tproxy,
+    /// Connections that are routed through this host or made by its programs, caught by address translation.
+    Redirect,
+    /// Connections to networks that are behind another relay, caught by TPROXY at a TUN device.
+    Tun,
+    /// Other relays, with keys.
+    Section,
+}
+
+impl ListenerKind {
+    /// Whether clients do not know of the listener.
+    #[must_use]
+    pub const fn is_transparent(self) -> bool {
+        matches!(self, Self::Tproxy | Self::Redirect | Self::Tun)
+    }
+
+    /// Whether TPROXY brings clients to it.
+    #[must_use]
+    pub const fn uses_tproxy(self) -> bool {
+        matches!(self, Self::Tproxy | Self::Tun)
+    }
+
+    /// All kinds, in the order in which they are documented.
+    pub const ALL: [Self; 8] =
+        [Self::Auto, Self::Socks, Self::Http, Self::Tcp, Self::Tproxy, Self::Redirect, Self::Tun, Self::Section];
+
+    /// Its word in the configuration, in logs and in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Socks => "socks",
+            Self::Http => "http",
+            Self::Tcp => "tcp",
+            Self::Tproxy => "tproxy",
+            Self::Redirect => "redirect",
+            Self::Tun => "tun",
+            Self::Section => "section",
+        }
+    }
 }

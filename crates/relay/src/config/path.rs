@@ -1,4 +1,4 @@
-//! What is meant by the ways to a target: routes, paths, and the hops in them.
+//! `[[path]]` and `[[route]]`: paths, the hops in them, and the targets that use them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,11 @@ use ekiden_proto::addr::Target;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 
-use super::TargetPattern;
+use super::profiles::Profiles;
+use super::reader::TableReader;
+use super::shared::{NamedTables, read_names};
+use super::value::Name;
+use super::{HostPattern, TargetPattern};
 
 /// Where sessions to some targets go.
 #[derive(Debug, Clone)]
@@ -151,4 +155,134 @@ impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
     }
+}
+
+/// The word for the path that the relay chooses.
+const AUTO: &str = "auto";
+
+/// Reads all routes. The last one is that of all other targets: by `forward`, or direct.
+pub(super) fn read(
+    file: &TableReader<'_>,
+    relays: &NamedTables<Arc<Hop>>,
+    forward: Vec<Arc<Hop>>,
+    profiles: &Profiles,
+) -> Vec<Route> {
+    let usual = profiles.read_profile(file, "target_profile");
+    let paths = read_paths(file.tables("path"), relays);
+    let through =
+        paths.with_others("a path or a relay", relays, |relay| Arc::new(Path::from_hops(vec![Arc::clone(relay)])));
+    let known =
+        RouteContext { paths: &paths, paths_and_relays: through, relays, forward: &forward, fleet: file.has("fleet") };
+    let mut routes = Vec::new();
+    let mut takes_all = None;
+    for (number, reader) in (1..).zip(file.tables("route")) {
+        if let Some(earlier) = takes_all {
+            reader.table_error(format!("a route that a target can get to: route[{earlier}] takes all of them"));
+        }
+        let to = read_targets(&reader);
+        if !reader.has("to") || to.iter().any(matches_everything) {
+            takes_all.get_or_insert(number);
+        }
+        let auto = reader.has_text("path", AUTO);
+        let paths = if auto { known.read_racing(&reader) } else { known.read_listed(&reader) };
+        let own = reader.has("profile");
+        if own && !paths.is_empty() && !paths.iter().any(|path| path.is_direct()) {
+            reader.error("profile", "no profile: no path of this route is direct, and relays have their own");
+        }
+        let profile = if own { profiles.read_profile(&reader, "profile") } else { Arc::clone(&usual) };
+        routes.push(Route { to, paths, auto, profile });
+        reader.finish();
+    }
+    routes.push(Route { to: Vec::new(), paths: vec![Arc::new(Path::from_hops(forward))], auto: false, profile: usual });
+    routes
+}
+
+/// What a route may speak of.
+struct RouteContext<'a> {
+    paths: &'a NamedTables<Arc<Path>>,
+    /// The paths, and each relay by its name as the path through it alone.
+    paths_and_relays: NamedTables<Arc<Path>>,
+    relays: &'a NamedTables<Arc<Hop>>,
+    forward: &'a [Arc<Hop>],
+    /// Whether relays come from a fleet as well.
+    fleet: bool,
+}
+
+impl RouteContext<'_> {
+    /// The paths of a route that says which.
+    fn read_listed(&self, reader: &TableReader<'_>) -> Vec<Arc<Path>> {
+        if reader.has("default") {
+            reader.error("default", "nothing: only path = \"auto\" has it, and otherwise the first path is taken");
+        }
+        self.paths_and_relays.read_list(reader, "path")
+    }
+
+    /// The paths of a route that leaves it to the relay: the default, and direct.
+    fn read_racing(&self, reader: &TableReader<'_>) -> Vec<Arc<Path>> {
+        if !self.fleet && !self.relays.valid().chain(self.forward).any(|hop| hop.is_section()) {
+            let expected = "a list of paths: auto chooses among relays of ekiden, and no [[relay]] has address and key";
+            reader.error("path", expected);
+        }
+        let direct = Arc::new(Path::from_hops(Vec::new()));
+        let first = if reader.has("default") { self.read_default(reader) } else { self.first_path() };
+        first.filter(|path| !path.is_direct()).into_iter().chain([direct]).collect()
+    }
+
+    /// The one that the route names.
+    fn read_default(&self, reader: &TableReader<'_>) -> Option<Arc<Path>> {
+        let Name(name) = reader.required("default")?;
+        let path = self.paths_and_relays.get(&name);
+        if path.is_none() {
+            reader.error("default", self.paths_and_relays.expected(&name));
+        }
+        path.cloned().flatten()
+    }
+
+    /// Without one: the first path of the file, else forward, else the first relay.
+    fn first_path(&self) -> Option<Arc<Path>> {
+        let path = self.paths.valid().find(|path| !path.is_direct()).cloned();
+        let forward = || (!self.forward.is_empty()).then(|| Arc::new(Path::from_hops(self.forward.to_vec())));
+        let relay =
+            || self.relays.valid().find(|hop| hop.is_section()).map(|hop| Arc::new(Path::from_hops(vec![hop.clone()])));
+        path.or_else(forward).or_else(relay)
+    }
+}
+
+fn read_paths(readers: Vec<TableReader<'_>>, relays: &NamedTables<Arc<Hop>>) -> NamedTables<Arc<Path>> {
+    let mut paths = NamedTables::new("a path");
+    paths.add(Path::DIRECT, Some(Arc::new(Path::from_hops(Vec::new()))));
+    let names = read_names(&readers);
+    for (reader, name) in readers.into_iter().zip(names) {
+        if name.as_deref() == Some(Path::DIRECT) {
+            reader.error("name", "another name: direct is the path without relays");
+        }
+        if name.as_deref() == Some(AUTO) {
+            reader.error("name", "another name: auto is the path that the relay chooses");
+        }
+        let hops = relays.read_list(&reader, "relays");
+        // In logs, `forward` through that relay alone has its name.
+        let misleading = |relay: &Arc<Hop>| !matches!(&hops[..], [hop] if Arc::ptr_eq(hop, relay));
+        if let Some(Some(relay)) = name.as_deref().and_then(|name| relays.get(name))
+            && misleading(relay)
+        {
+            reader.error("name", "another name: this is that of a relay, and the path is not that relay alone");
+        }
+        reader.finish();
+        if let Some(name) = name {
+            paths.add(&name, Some(Arc::new(Path { name: name.as_str().into(), hops })));
+        }
+    }
+    paths
+}
+
+/// The targets of a route; none for all, which has to be meant.
+fn read_targets(reader: &TableReader<'_>) -> Vec<TargetPattern> {
+    if !reader.has("to") {
+        return Vec::new();
+    }
+    reader.non_empty_list("to").into_iter().map(|(_, pattern)| pattern).collect()
+}
+
+fn matches_everything(pattern: &TargetPattern) -> bool {
+    matches!(pattern, TargetPattern { hosts: HostPattern::Any, port: None })
 }

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
+use super::error::Disclosure;
 use super::error::{ConfigError, FoundValue, NameUse, closest};
 use super::place::{KeyLocation, SourceText, display_value};
-use super::shows::Disclosure;
 use super::value::ConfigValue;
 
 /// A table that is being read.

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use super::error::Disclosure;
 use super::hop::{self, read_peering};
 use super::listener::{ListenerSet, is_loop};
-use super::named::NamedTables;
 use super::place::KeyLocation;
 use super::profiles::with_tuning;
 use super::read::Flags;
 use super::reader::TableReader;
+use super::shared::NamedTables;
 use super::shared::ReadContext;
-use super::shows::Disclosure;
 use super::{Hop, HopKind};
 
 /// Reads `[[relay]]`; `names` are those of the tables.

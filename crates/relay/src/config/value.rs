@@ -9,8 +9,8 @@ use ekiden_proto::addr::{Nat64Prefix, Network, Target};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::units::{Bytes, Span};
 
+use super::error::Disclosure;
 use super::error::closest;
-use super::shows::Disclosure;
 use super::{ListenerKind, TargetPattern};
 
 /// How TOML writes a type.

@@ -11,10 +11,11 @@ use ekiden_proto::wire::section::{Purpose, open};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
+use super::OutgoingSocket;
 use super::section::{self, OpenParams, OpenTarget, ReadyConnection, SentOpen};
-use super::tcp::{self, OutgoingSocket};
 use super::{DialError, Dialled, Dialler, OpenedSession, into_owned_stream, proxy};
 use crate::config::{Hop, HopKind, Peering};
+use crate::dial;
 use crate::pump::RecordCipher;
 
 /// A chain of hops that grows hop by hop.
@@ -67,7 +68,7 @@ impl<'a> HopChain<'a> {
     pub(super) async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
         let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
         let outgoing = OutgoingSocket { profile: &hop.profile, congestion, marks, source: None };
-        let opened = tcp::open(&hop.address, outgoing, names, &|_| Ok(()), self.deadline).await;
+        let opened = dial::open(&hop.address, outgoing, names, &|_| Ok(()), self.deadline).await;
         let opened = opened.map_err(|cause| DialError { first_hop_down: true, ..DialError::at_hop(cause, hop) });
         pools.record_attempt(hop, opened.as_ref().err());
         let (stream, server) = opened?;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use ekiden_proto::cause::Cause;
 use tokio::time::{Instant, sleep_until};
 
+use super::cause_of;
 use super::resolver::{FamilyLookup, Lookup};
-use super::tcp::cause_of;
 
 /// How long an IPv4 answer waits for the IPv6 one (RFC 8305, 3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);

@@ -21,11 +21,12 @@ use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
+use super::OutgoingSocket;
 use super::Resolver;
 use super::error::{DialError, FailingRelay};
-use super::tcp::{self, OutgoingSocket};
 use crate::config::congestion::CongestionControls;
 use crate::config::{Hop, Peering};
+use crate::dial;
 use crate::pool::Pools;
 use crate::pump::RecordCipher;
 use crate::rules::Marks;
@@ -77,7 +78,7 @@ pub async fn prepare(
     let down = |error: DialError| DialError { first_hop_down: true, ..error };
     let connect = || async {
         let outgoing = OutgoingSocket { profile: &hop.profile, congestion, marks, source: None };
-        let opened = tcp::open(&hop.address, outgoing, names, &|_| Ok(()), deadline).await;
+        let opened = dial::open(&hop.address, outgoing, names, &|_| Ok(()), deadline).await;
         opened.map_err(|cause| down(DialError::at_hop(cause, hop)))
     };
     let (mut stream, mut server) = connect().await?;

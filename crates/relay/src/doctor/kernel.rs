@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use ekiden_proto::profile::{Algorithm, Setting};
 
-use super::finding::{Finding, Verdict};
 use super::system::SystemState;
 use super::workload::Workload;
+use super::{Finding, Verdict};
 
 /// What kernels have brought that ekiden uses where it is there.
 const KERNEL_FEATURES: [((u32, u32), &str); 4] = [

@@ -1,6 +1,6 @@
 //! How many sessions there is room for: descriptors, pipes, queues of new connections, ports, connection tracking.
 
-use super::finding::Finding;
+use super::Finding;
 use super::system::SystemState;
 use super::workload::Workload;
 

@@ -4,7 +4,7 @@
 use ekiden_proto::profile::{Profile, Setting};
 use ekiden_proto::units::Bytes;
 
-use super::finding::Finding;
+use super::Finding;
 use super::system::SystemState;
 use super::workload::Workload;
 

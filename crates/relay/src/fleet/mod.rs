@@ -12,7 +12,6 @@ mod doubts;
 mod etcd;
 mod join;
 mod listing;
-mod measured;
 mod session;
 mod state;
 mod thread;

@@ -1,15 +1,13 @@
 //! Ingress: reads a client's handshake, from its first byte to a [`ClientRequest`].
 //!
-//! Every protocol ends in a tunnel to a target or in an HTTP request to forward. The tunnel carries a [`Responder`], which
-//! answers the client in its protocol. Listeners, admission and the state of a thread are here as well. Nothing in here
-//! dials.
+//! Every protocol ends in a tunnel to a target or in an HTTP request to forward. The tunnel carries a [`Responder`],
+//! which answers the client in its protocol. [`HandshakeReader`] buffers the bytes until a parser accepts them.
+//! Listeners, admission and the state of a thread are here as well. Nothing in here dials.
 
 pub mod admission;
 pub mod gate;
 pub mod http;
 pub mod listener;
-pub mod load;
-mod reader;
 mod responder;
 pub mod section;
 pub mod services;
@@ -18,18 +16,20 @@ mod socks;
 pub mod thread;
 pub mod transparent;
 
+use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::event::EndReason;
-use ekiden_proto::wire::{socks4, socks5, tls};
+use ekiden_proto::wire::{self, Parsed, WireError, socks4, socks5};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
 
-use crate::config::ListenerKind;
-use crate::ingress::gate::PreDialed;
-use crate::session::Session;
+use super::config::ListenerKind;
+use super::session::Session;
+use gate::PreDialed;
 
-pub use reader::HandshakeReader;
 pub use responder::{Responder, lingering_close, write_all};
 
 /// The detail of the log line for a client that begins with a TLS handshake.
@@ -89,8 +89,8 @@ async fn detect_protocol(session: &Session, reader: &mut HandshakeReader<'_>) ->
         return Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), responder: Responder::Silent }));
     }
     let first = reader.first_byte().await?;
-    if reader.next(tls::detect_handshake).await? {
-        responder::send_and_close(&session.client, &tls::HANDSHAKE_FAILURE).await;
+    if reader.next(wire::detect_handshake).await? {
+        responder::send_and_close(&session.client, &wire::HANDSHAKE_FAILURE).await;
         return Err(EndReason::BadHandshake(SPEAKS_TLS));
     }
     match (listener.kind, first) {
@@ -102,5 +102,140 @@ async fn detect_protocol(session: &Session, reader: &mut HandshakeReader<'_>) ->
         }
         (ListenerKind::Socks, _) => Err(EndReason::BadHandshake("not SOCKS")),
         _ => http::accept(session, reader).await,
+    }
+}
+
+/// Largest read, in bytes.
+const STEP: usize = 4096;
+
+/// Reads a stream as far as a parser needs, before an optional deadline.
+pub struct HandshakeReader<'a> {
+    stream: &'a TcpStream,
+    bytes: Vec<u8>,
+    deadline: Option<Instant>,
+}
+
+/// A failed read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The stream ended (`UnexpectedEof`) or failed.
+    Gone(io::ErrorKind),
+    /// The deadline has passed.
+    Late,
+    /// The bytes are not a valid message.
+    Wire(WireError),
+}
+
+impl From<ReadError> for EndReason {
+    fn from(trouble: ReadError) -> Self {
+        match trouble {
+            ReadError::Gone(_) => Self::LeftEarly,
+            ReadError::Late => Self::HandshakeTimeout,
+            ReadError::Wire(WireError::Invalid(why)) => Self::BadHandshake(why),
+            ReadError::Wire(WireError::TooLarge) => Self::BadHandshake("too large"),
+            ReadError::Wire(WireError::Incomplete) => Self::BadHandshake("incomplete"),
+        }
+    }
+}
+
+impl<'a> HandshakeReader<'a> {
+    /// A reader of the client's section.
+    #[must_use]
+    pub fn new(session: &'a Session) -> Self {
+        Self::from_stream(&session.client)
+    }
+
+    /// A reader of any stream.
+    #[must_use]
+    pub fn from_stream(stream: &'a TcpStream) -> Self {
+        Self { stream, bytes: Vec::new(), deadline: None }
+    }
+
+    /// Bounds all following reads together by `span`; `None` removes the deadline.
+    pub fn set_deadline(&mut self, span: Option<Duration>) {
+        self.deadline = span.map(|span| Instant::now() + span);
+    }
+
+    /// Waits for the first byte and leaves it in place.
+    ///
+    /// # Errors
+    /// [`ReadError::Gone`] or [`ReadError::Late`].
+    pub async fn first_byte(&mut self) -> Result<u8, ReadError> {
+        while self.bytes.is_empty() {
+            self.read_more().await?;
+        }
+        Ok(self.bytes[0])
+    }
+
+    /// Reads until `parse` returns a value, and consumes the bytes it used.
+    ///
+    /// # Errors
+    /// [`ReadError`]; bytes that are not a valid message stay in the buffer.
+    pub async fn next<T>(&mut self, parse: impl Fn(&[u8]) -> Parsed<T>) -> Result<T, ReadError> {
+        loop {
+            match parse(&self.bytes) {
+                Ok((value, used)) => {
+                    self.bytes.drain(..used);
+                    if self.bytes.is_empty() {
+                        // The next message may take minutes; an idle session holds no buffer.
+                        self.bytes = Vec::new();
+                    }
+                    return Ok(value);
+                }
+                Err(WireError::Incomplete) => self.read_more().await?,
+                Err(error) => return Err(ReadError::Wire(error)),
+            }
+        }
+    }
+
+    /// Whether `parse` needs no further bytes.
+    pub fn can_parse<T>(&self, parse: impl Fn(&[u8]) -> Parsed<T>) -> bool {
+        !matches!(parse(&self.bytes), Err(WireError::Incomplete))
+    }
+
+    async fn read_more(&mut self) -> Result<(), ReadError> {
+        loop {
+            self.wait_readable().await?;
+            self.bytes.reserve(STEP);
+            match self.stream.try_read_buf(&mut self.bytes) {
+                Ok(0) => return Err(ReadError::Gone(io::ErrorKind::UnexpectedEof)),
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(ReadError::Gone(error.kind())),
+            }
+        }
+    }
+
+    async fn wait_readable(&self) -> Result<(), ReadError> {
+        let readable = self.stream.readable();
+        let readable = match self.deadline {
+            Some(deadline) => timeout_at(deadline, readable).await.map_err(|_| ReadError::Late)?,
+            None => readable.await,
+        };
+        readable.map_err(|error| ReadError::Gone(error.kind()))
+    }
+
+    /// Takes up to `most` buffered bytes.
+    pub fn take(&mut self, most: u64) -> Vec<u8> {
+        let count = usize::try_from(most).map_or(self.bytes.len(), |most| most.min(self.bytes.len()));
+        let rest = self.bytes.split_off(count);
+        std::mem::replace(&mut self.bytes, rest)
+    }
+
+    /// Takes all buffered bytes.
+    pub fn take_all(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// Whether the buffer is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Whether the buffer starts like an HTTP request.
+    #[must_use]
+    pub fn is_http(&self) -> bool {
+        self.bytes.first().is_some_and(u8::is_ascii_alphabetic)
     }
 }

@@ -15,7 +15,7 @@ use crate::path::estimates::{EstimateHistory, EstimateStore, ReportClients};
 use crate::path::selector::PathSelector;
 use crate::pool::Pools;
 use crate::shaping::fair_share::SharedInterfaces;
-use crate::status::upgrades::UpgradeAttempts;
+use crate::status::UpgradeAttempts;
 use crate::tunnel::{LaneRegistry, Tunnels};
 
 /// The services, created once for the process.

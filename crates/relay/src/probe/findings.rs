@@ -5,9 +5,9 @@ use std::time::Duration;
 use ekiden_proto::path::model::{self, CongestionControl, RelayCosts, SectionModel};
 use ekiden_proto::profile::Profile;
 
-use super::candidates::{UnknownCandidate, candidates};
 use super::connect::ConnectResult;
 use super::download::Download;
+use super::target::{UnknownCandidate, candidates};
 use super::verdict::describe;
 use super::{ProbeTarget, empty_pools};
 use crate::config::Config;

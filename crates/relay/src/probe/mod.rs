@@ -3,7 +3,6 @@
 //! The probe dials as a session does, with the same profiles and keys, and sends real traffic. [`run`] fills a [`ProbeReport`]
 //! step by step, so that an interrupted probe has results, too.
 
-mod candidates;
 mod connect;
 mod download;
 mod findings;
@@ -27,9 +26,9 @@ use crate::config::plan::UnmeasuredRtt;
 use crate::dial::Resolver;
 use crate::pool::{PoolMetrics, Pools};
 
-pub use candidates::UnknownCandidate;
 pub use findings::{CandidateFindings, ProbeReport};
 pub use target::ProbeTarget;
+pub use target::UnknownCandidate;
 
 use connect::ProbeContext;
 

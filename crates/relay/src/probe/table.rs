@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use ekiden_proto::path::plan::numbers::{factor, megabits, milliseconds, size};
 use ekiden_proto::path::plan::table::wrap;
+use ekiden_proto::path::plan::{factor, megabits, milliseconds, size};
 
 use super::findings::{CandidateFindings, MIN_SEGMENTS, ProbeReport, SIZES};
 use super::verdict;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ekiden_proto::cause::Cause;
-use ekiden_proto::path::plan::numbers::{factor, size, time};
+use ekiden_proto::path::plan::{factor, size, time};
 
 use super::findings::{CandidateFindings, CompletionTime, ProbeReport, SIZES};
 use crate::dial::DialError;

@@ -15,7 +15,6 @@ mod flow;
 mod observer;
 pub mod pause;
 mod pipes;
-mod read;
 pub mod read_shaper;
 mod response_timer;
 mod stats;

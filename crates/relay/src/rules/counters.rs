@@ -1,9 +1,9 @@
 //! What the kernel has counted for us.
 
 use super::Marks;
+use super::apply::run;
 use super::error::RulesError;
 use super::owner::table;
-use super::tool::run;
 
 /// One counter of our table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,7 +20,6 @@ mod nft;
 mod owner;
 mod queue;
 mod routing;
-mod tool;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -29,12 +28,12 @@ use std::sync::Arc;
 use crate::config::{Config, Listener};
 
 pub use apply::{Applied, claim, forget_ended, remove};
+pub use apply::{has_parts, probe};
 pub use counters::{Counter, counters};
 pub use error::RulesError;
 pub use marks::Marks;
 pub use owner::{Holder, Owner, holder};
 pub use queue::Queue;
-pub use tool::{has_parts, probe};
 
 /// Everything that one daemon needs in the kernel.
 #[derive(Debug, Clone)]

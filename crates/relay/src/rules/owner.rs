@@ -4,8 +4,8 @@
 use ekiden_sys::process::start_time;
 
 use super::Marks;
+use super::apply::run;
 use super::error::RulesError;
-use super::tool::run;
 
 /// On whose behalf rules are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The queue in which first packets wait for the gate: of nftables where the kernel has it, else of iptables.
 
+use super::apply::run;
 use super::error::RulesError;
-use super::tool::run;
 use super::{Family, Marks, Ruleset, marks};
 
 /// How first packets get to the gate.

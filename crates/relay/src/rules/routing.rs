@@ -4,8 +4,8 @@
 //! Only what comes in: the way of what is sent, and the way back of what comes in, are looked up as if it came from `lo`.
 //! With `src_valid_mark` or `fwmark_reflect` the mark is part of those questions, and our answer would be wrong.
 
+use super::apply::run;
 use super::error::RulesError;
-use super::tool::run;
 use super::{Family, Marks, marks};
 
 /// Leads packets marked LOCAL to us, as lines for `ip -batch`.

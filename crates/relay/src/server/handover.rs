@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::interception::PacketQueues;
 use super::reload::{Relay, SETTLE_TIMEOUT};
-use super::signals::Signals;
+use super::shutdown::Signals;
 use super::upgrade::{Failure, Inheritance, Inherited, Predecessor, Successor};
 use super::{RunError, Shutdown};
 use crate::admin;

@@ -9,7 +9,6 @@ mod handover;
 pub mod interception;
 mod reload;
 mod shutdown;
-pub mod signals;
 pub mod sockets;
 pub mod tun_devices;
 pub mod upgrade;
@@ -33,10 +32,10 @@ use crate::events::log::Log;
 use crate::ingress::services::Services;
 use crate::rules::RulesError;
 use crate::server::interception::QueueError;
-use crate::server::signals::{SignalRequest, Signals};
 use crate::server::sockets::BindError;
 use crate::server::upgrade::{Inheritance, Predecessor, UpgradeCall};
 use crate::server::workers::Workers;
+use shutdown::{SignalRequest, Signals};
 
 /// Why the relay could not start, or go over to a new configuration.
 #[derive(Debug, thiserror::Error)]

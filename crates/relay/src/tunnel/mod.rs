@@ -10,7 +10,6 @@ mod device_lanes;
 mod filter;
 mod incoming;
 mod lane;
-mod queue;
 mod sources;
 mod transport;
 

@@ -1,7 +1,6 @@
-//! One worker thread with its own runtime, listening sockets and pipes. A session never leaves its thread, so nothing
-//! in here needs a lock.
+//! One worker thread with its own runtime, listening sockets and pipes, and the commands that the main thread sends to
+//! it. A session never leaves its thread, so nothing in here needs a lock.
 
-mod command;
 mod housekeeping;
 mod status;
 
@@ -15,24 +14,24 @@ use ekiden_sys::clock::thread_cpu_time;
 use ekiden_sys::nfqueue::NfQueue;
 use ekiden_sys::sockopt::{keep_urgent_data_inline, keeps_urgent_data_inline};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::LocalSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::dial::{Resolver, is_exhaustion};
-use crate::events::metrics::WorkerCounts;
-use crate::ingress::gate;
-use crate::ingress::listener::ListenerContext;
-use crate::ingress::services::Services;
-use crate::ingress::shutdown::StopSignal;
-use crate::ingress::thread::ThreadContext;
-use crate::pump::pause;
-use crate::tunnel::{self, Device};
-
-pub use command::{Command, GatedListener, Interception, WorkerService};
-pub use status::{SessionProgress, StatusQuery, WorkerStatus};
-
+use super::config::budget::Budget;
+use super::config::{Config, Listener};
+use super::dial::{Resolver, is_exhaustion};
+use super::events::metrics::WorkerCounts;
+use super::ingress::gate;
+use super::ingress::listener::ListenerContext;
+use super::ingress::services::Services;
+use super::ingress::shutdown::StopSignal;
+use super::ingress::thread::ThreadContext;
+use super::pump::pause;
+use super::tunnel::{self, Device};
 use housekeeping::{TIDY_INTERVAL, measure_loop_lag};
+
+pub use status::{SessionProgress, StatusQuery, WorkerStatus};
 
 /// Most connections taken from the queue of a socket that is about to close.
 const MAX_LAST_ACCEPTS: usize = 4096;
@@ -214,4 +213,48 @@ impl ThreadContext {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
         WorkerCounts { name, pipes: self.pipes.counts(), busy: thread_cpu_time() }
     }
+}
+
+/// A command of the main thread.
+pub enum Command {
+    /// Serve this from now on, and nothing else.
+    Serve(WorkerService),
+    /// Say that you do not hang.
+    Answer(oneshot::Sender<()>),
+    /// Describe yourself, as far as is wished.
+    Describe(StatusQuery, oneshot::Sender<WorkerStatus>),
+    /// Report a few counters.
+    Count(oneshot::Sender<WorkerCounts>),
+    /// Accept no further connections, because another process does. Open connections of clients and relays stay usable.
+    Retire,
+    /// Accept nothing more; end idle HTTP connections.
+    Drain,
+    /// End now and drop all open sessions.
+    End,
+}
+
+/// A transparent listener, its index, and the queue of its first packets.
+pub type GatedListener = (Arc<Listener>, usize, NfQueue);
+
+/// The sources of intercepted connections.
+#[derive(Default)]
+pub struct Interception {
+    /// The queues of first packets with their listeners.
+    pub gates: Vec<GatedListener>,
+    /// The devices of tunnels, with their listeners.
+    pub devices: Vec<(Arc<Listener>, Arc<Device>)>,
+}
+
+/// The configuration and the sockets that a worker serves.
+pub struct WorkerService {
+    /// The configuration for new sessions.
+    pub config: Arc<Config>,
+    /// The bounds on connections of all threads together.
+    pub budget: Budget,
+    /// The listening sockets with their listeners.
+    pub sockets: Vec<(Arc<Listener>, std::net::TcpListener)>,
+    /// Packet queues and devices that only this worker serves.
+    pub steering: Interception,
+    /// Whether some worker has a queue for every transparent listener.
+    pub gated: bool,
 }

@@ -15,7 +15,7 @@ use crate::emulator::{MAX_LOGGED_PACKETS, PacketOutcome, PacketRecord, TcpHeader
 use crate::experiment::read::CellKey;
 use crate::experiment::sequence::{self, SequencePlot};
 use crate::topology::Lab;
-use crate::topology::running::RunningLab;
+use crate::topology::RunningLab;
 
 /// What went into one direction of a link.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,7 @@
 //! A histogram.
 
+use super::style_class;
 use crate::report::chart::frame::{HEIGHT, PlotArea, Px};
-use crate::report::chart::mark::style_class;
 use crate::report::chart::{Axis, Chart, Scale, labelled_ticks};
 use crate::report::markup::Markup;
 

@@ -1,7 +1,7 @@
 //! Lines and points over an axis, with intervals.
 
+use super::{draw_mark, style_class};
 use crate::report::chart::frame::{HEIGHT, PlotArea, Px};
-use crate::report::chart::mark::{draw_mark, style_class};
 use crate::report::chart::{Axis, Chart, Scale, labelled_ticks};
 use crate::report::markup::Markup;
 

@@ -1,7 +1,7 @@
 //! One row for each treatment: every run as a dot, the median as its mark, the interval as a bar.
 
+use super::{draw_mark, style_class};
 use crate::report::chart::frame::{HEIGHT, PlotArea, Px};
-use crate::report::chart::mark::{draw_mark, style_class};
 use crate::report::chart::{Axis, Chart, Scale, labelled_ticks};
 use crate::report::markup::Markup;
 

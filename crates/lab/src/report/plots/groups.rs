@@ -6,7 +6,7 @@ use crate::report::number::format_significant;
 use crate::report::plots::levels::{AxisFactor, at_level, choose_axis_factor, panels};
 use crate::report::plots::{ChartGroup, largest_log_ratio, time};
 use crate::report::view::{Levels, ReportView};
-use crate::stats::fairness::mean;
+use crate::stats::mean;
 use crate::stats::median;
 
 /// The groups that send all the time, in the order in which runs name them.

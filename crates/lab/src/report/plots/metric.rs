@@ -1,12 +1,11 @@
-//! The metric by a factor, and its ratio to the first treatment.
+//! The metric by a factor beside published figures, and its ratio to the first treatment.
 
+use super::levels::{AxisFactor, at_level, choose_axis_factor, panels};
+use super::{ChartGroup, legend, most_different_levels};
 use crate::experiment::metric::{JAIN, RATIO};
-use crate::experiment::results::{CellSummary, Summary};
+use crate::experiment::results::{CellSummary, ExpectationOutcome, Summary};
 use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, StripPlot, StripRow};
 use crate::report::number::{format_significant, with_unit};
-use crate::report::plots::levels::{AxisFactor, at_level, choose_axis_factor, panels};
-use crate::report::plots::published::{PublishedValue, published_values};
-use crate::report::plots::{ChartGroup, legend, most_different_levels};
 use crate::report::tables::confidence_interval;
 use crate::report::view::{Levels, ReportView};
 
@@ -252,4 +251,54 @@ fn strip_chart(view: &ReportView, levels: &Levels) -> Chart {
 pub fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// A published figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PublishedValue {
+    /// The treatment it is about.
+    pub treatment: String,
+    /// Where it was measured.
+    pub levels: Levels,
+    /// The figure.
+    pub value: f64,
+    /// Whether it is a ratio to the first treatment.
+    pub is_ratio: bool,
+    /// Who published it.
+    pub source: String,
+}
+
+/// The published figures of all expectations that begin with a treatment and its levels, as in `squid, 25-25: at least
+/// 1.74 x direct`, and whose figure is in the unit of the metric or a ratio. Any other has no place in a chart.
+pub fn published_values(view: &ReportView) -> Vec<PublishedValue> {
+    view.results.outcomes.iter().filter_map(|outcome| published_value_of(view, outcome)).collect()
+}
+
+fn published_value_of(view: &ReportView, outcome: &ExpectationOutcome) -> Option<PublishedValue> {
+    let (value, ratio) = parse_value(view, outcome.published.as_deref()?)?;
+    let (subject, _) = outcome.expected.split_once(": ")?;
+    let mut words = subject.split(", ");
+    let treatment = words.next().filter(|name| view.treatments.iter().any(|other| other == name))?.to_owned();
+    let words: Vec<&str> = words.collect();
+    let mut levels = Levels::new();
+    for (factor, all) in &view.results.manifest.factors {
+        let mut named = all.iter().filter(|level| words.contains(&level.as_str()));
+        let only = if all.len() == 1 { all.first() } else { None };
+        levels.insert(factor.clone(), named.next().or(only)?.clone());
+    }
+    Some(PublishedValue { treatment, levels, value, is_ratio: ratio, source: outcome.source.clone() })
+}
+
+/// A number, and whether what follows it makes it a ratio.
+fn parse_value(view: &ReportView, text: &str) -> Option<(f64, bool)> {
+    let end = text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.')).unwrap_or(text.len());
+    let value: f64 = text[..end].parse().ok()?;
+    let unit = text[end..].trim();
+    let baseline = view.baseline();
+    let ratio = [format!("x {baseline}"), format!("× {baseline}"), "x".to_owned(), "×".to_owned()];
+    match unit {
+        _ if ratio.iter().any(|word| word == unit) => Some((value, true)),
+        _ if !unit.is_empty() && unit == view.unit() => Some((value, false)),
+        _ => None,
+    }
 }

@@ -11,7 +11,6 @@ mod levels;
 mod map;
 mod metric;
 mod paths;
-mod published;
 mod sequence;
 mod time;
 

@@ -4,6 +4,13 @@
 //! forward direction, key by key. `KEY = false` removes an inherited value. Units are mandatory, unknown keys are
 //! errors, and all errors are reported at once.
 
+mod conditions;
+mod errors;
+mod hosts;
+pub mod lines;
+mod links;
+pub mod words;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -11,17 +18,9 @@ use std::path::Path;
 use anyhow::Context as _;
 use toml::{Table, Value};
 
-use crate::topology::file::hosts::is_valid_name;
-use crate::topology::{Backend, EmulationMode, Lab, routes};
-
-mod conditions;
-mod errors;
-mod hosts;
-pub mod lines;
-mod links;
-mod senders;
-pub mod words;
-mod write;
+use super::{Backend, EmulationMode, Host, Lab, Link, LinkEvent, plan};
+use crate::conditions::Conditions;
+use hosts::is_valid_name;
 
 pub use errors::{LabFileError, LabFileErrors};
 
@@ -77,7 +76,7 @@ pub fn parse_lab(mut table: Table) -> Result<Lab, LabFileErrors> {
     let events = links.read_events(table.remove("event"), &mut errors);
     let (Some(name), Some(seed), Some(mode), Some(backend)) = (name, seed, mode, backend) else { return Err(errors) };
     let mut lab = Lab { name, seed, mode, backend, hosts, links: links.links, events };
-    senders::resolve_senders(&mut lab, &mut errors);
+    links::resolve_senders(&mut lab, &mut errors);
     if errors.error_count() == 0 {
         check_reachability(&lab, &mut errors);
     }
@@ -136,9 +135,9 @@ fn read_defaults(value: Option<Value>, errors: &mut LabFileErrors) -> [Table; 2]
 /// Verifies that every host reaches every other. Routes are symmetric in reachability.
 fn check_reachability(lab: &Lab, errors: &mut LabFileErrors) {
     for from in lab.hosts.keys() {
-        let steps = routes::next_hops(lab, from);
+        let steps = plan::next_hops(lab, from);
         for to in lab.hosts.keys().filter(|to| *to > from && !steps.contains_key(to.as_str())) {
-            let why = routes::first_non_forwarding_host(lab, from, to)
+            let why = plan::first_non_forwarding_host(lab, from, to)
                 .map_or_else(|| "no links lead to it".to_owned(), |host| format!("{host:?} does not forward"));
             errors.push_at_key("", format!("host {from:?} cannot reach {to:?}: {why}"));
         }
@@ -170,6 +169,64 @@ pub fn merge_tables(mut base: Table, over: &Table) -> Table {
 pub fn remove_disabled_keys(mut table: Table) -> Table {
     table.retain(|key, value| key == "down" || *value != Value::Boolean(false));
     table
+}
+
+impl Lab {
+    /// Returns a lab file that reads as exactly this lab, independent of defaults.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let mut table = Table::new();
+        table.insert("lab".to_owned(), Value::Integer(FORMAT_VERSION));
+        table.insert("name".to_owned(), Value::String(self.name.clone()));
+        let seed = i64::try_from(self.seed).map_or_else(|_| Value::String(self.seed.to_string()), Value::Integer);
+        table.insert("seed".to_owned(), seed);
+        for (key, value) in [("mode", Value::try_from(self.mode)), ("backend", Value::try_from(self.backend))] {
+            table.extend(value.ok().map(|value| (key.to_owned(), value)));
+        }
+        let hosts = self.hosts.iter().map(|(name, host)| (name.clone(), Value::Table(host_table(host))));
+        table.insert("host".to_owned(), Value::Table(hosts.collect()));
+        let links = self.links.iter().map(|(name, link)| (name.clone(), Value::Table(link_table(link))));
+        table.insert("link".to_owned(), Value::Table(links.collect()));
+        if !self.events.is_empty() {
+            let events = self.events.iter().map(|event| Value::Table(event_table(event)));
+            table.insert("event".to_owned(), Value::Array(events.collect()));
+        }
+        table.to_string()
+    }
+}
+
+fn host_table(host: &Host) -> Table {
+    Table::try_from(host).unwrap_or_default()
+}
+
+/// Returns a table with every key of the conditions. Absent values are `false`, so that nothing is inherited.
+fn conditions_table(conditions: &Conditions) -> Table {
+    let mut table = Table::try_from(conditions).unwrap_or_default();
+    for (key, _) in conditions::CONDITION_KEYS {
+        table.entry(*key).or_insert(Value::Boolean(false));
+    }
+    table
+}
+
+fn directions_table(forward: &Conditions, reverse: &Conditions) -> Table {
+    let mut table = conditions_table(forward);
+    table.insert("reverse".to_owned(), Value::Table(conditions_table(reverse)));
+    table
+}
+
+fn link_table(link: &Link) -> Table {
+    let mut table = directions_table(&link.forward, &link.reverse);
+    table.insert("ends".to_owned(), Value::from(link.ends.to_vec()));
+    table.insert("mtu".to_owned(), Value::Integer(i64::from(link.mtu)));
+    table
+}
+
+fn event_table(event: &LinkEvent) -> Table {
+    Table::from_iter([
+        ("at".to_owned(), Value::String(event.at.to_string())),
+        ("link".to_owned(), Value::String(event.link.clone())),
+        ("set".to_owned(), Value::Table(directions_table(&event.forward, &event.reverse))),
+    ])
 }
 
 #[cfg(test)]

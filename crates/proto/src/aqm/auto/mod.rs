@@ -313,7 +313,8 @@ fn charge(params: &AutoParams, state: &mut AutoState, slot: &mut FlowSlot, bytes
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aqm::{Backlog, dice};
+    use crate::aqm;
+    use crate::aqm::Backlog;
 
     const LINE: u64 = 100_000_000;
     const ROOM: QueueLimit = QueueLimit { limit: 10_000, in_bytes: 0 };
@@ -371,7 +372,7 @@ mod tests {
         let mut number = 0_u64;
         while queue.now < end {
             number += 1;
-            let flow = dice::random_bits(3, number) % 14;
+            let flow = aqm::random_bits(3, number) % 14;
             let flow = if flow > 9 { 0 } else { flow };
             match queue.arrive(flow as u32 * 1000, 90_000, capable) {
                 Verdict::Drop(_) => continue,
@@ -453,7 +454,7 @@ mod tests {
                 let (mut state, mut sets) = (AutoState::default(), vec![SlotSet::default(); params.sets()]);
                 let mut now = 0_u64;
                 for number in 0..20_000_u64 {
-                    let throw = dice::random_bits(rate.unwrap_or(1), number);
+                    let throw = aqm::random_bits(rate.unwrap_or(1), number);
                     now = now.saturating_add(throw >> (throw & 63));
                     let waiting = Backlog { bytes: throw % (1 << 39), packets: throw % (1 << 39) };
                     let bytes = if throw & 64 == 0 { u32::MAX } else { 1500 };

@@ -2,7 +2,8 @@
 //! set that was not seen for the longest time. If even that is in use, the table is too small, and the two are taken for
 //! one connection from now on.
 
-use crate::aqm::{ArrivingPacket, dice};
+use crate::aqm;
+use crate::aqm::ArrivingPacket;
 
 /// Slots of a set.
 pub const WAYS: usize = 8;
@@ -48,7 +49,7 @@ pub struct SlotSet {
 
 /// Where a connection belongs, as more bits than there are sets.
 pub(super) const fn bucket(flow: u32) -> u64 {
-    dice::mix(flow as u64) >> 32
+    aqm::mix(flow as u64) >> 32
 }
 
 /// The slot of a connection. A new one begins with `lead`.

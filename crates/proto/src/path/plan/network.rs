@@ -1,9 +1,9 @@
-//! What is known before planning: sites, round trips, what sections are like, and who fetches from whom.
+//! The input of a plan: sites, round trips, properties of sections, and traffic.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{DistanceModel, Site};
+use super::{DistanceModel, Position};
 use crate::path::model::{CongestionControl, RelayCosts, SectionModel, payload_rate};
 
 /// Payload of a full packet on Ethernet, with timestamps.
@@ -167,5 +167,46 @@ impl PlanInput {
     /// The name of a site.
     pub(super) fn name(&self, site: usize) -> &str {
         &self.sites[site].name
+    }
+}
+
+/// A place in the network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Site {
+    /// Its name.
+    pub name: String,
+    /// What is there.
+    pub roles: Roles,
+    /// Where it is on earth.
+    pub position: Option<Position>,
+}
+
+/// What is at a site, or could be; more than one is fine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Roles {
+    /// Clients.
+    pub client: bool,
+    /// Servers.
+    pub server: bool,
+    /// A relay that stands.
+    pub relay: bool,
+    /// Room for a relay.
+    pub possible: bool,
+}
+
+impl Roles {
+    /// The words for them.
+    pub const NAMES: [&'static str; 4] = ["client", "server", "relay", "possible"];
+
+    /// Adds the role of this word; false where there is none.
+    pub fn add_by_name(&mut self, word: &str) -> bool {
+        match word {
+            "client" => self.client = true,
+            "server" => self.server = true,
+            "relay" => self.relay = true,
+            "possible" => self.possible = true,
+            _ => return false,
+        }
+        true
     }
 }

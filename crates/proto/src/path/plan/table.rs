@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::numbers::{factor, megabits, milliseconds, size};
 use super::verdict::{pair_verdict, path_name, placement_verdict};
 use super::{Placement, Plan, PlanInput, PlannedPath, RttSource, TrafficPaths};
+use super::{factor, megabits, milliseconds, size};
 
 /// Width of a line.
 const COLUMNS: usize = 80;

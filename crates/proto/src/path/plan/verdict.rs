@@ -1,7 +1,7 @@
 //! What the figures mean, in plain words.
 
-use super::numbers::{factor, size, time};
 use super::{Placement, Plan, PlanInput, PlannedPath, TrafficPaths};
+use super::{factor, size, time};
 
 /// Less is not worth a word: predictions are not that exact.
 const MIN_GAIN: f64 = 1.05;

@@ -6,7 +6,9 @@ use super::PathChooser;
 use crate::path::candidates::{Candidate, Hops};
 use crate::path::choice::{Choice, ChoiceReason, PathComparison, RankedCandidate};
 use crate::path::hysteresis::{AvailablePath, StandingDecision};
-use crate::path::ranking::{ChoiceKey, RatedPath, to_duration};
+use crate::path::likely::TransferSize;
+use crate::path::prefix::Prefix;
+use crate::path::ranking::{self, ChoiceKey, RatedPath, to_duration};
 
 /// Ways of a choice at most.
 pub(super) const MAX_RANKING: usize = 4;
@@ -120,5 +122,33 @@ impl PathChooser {
             bytes: question.bytes(),
             other: beside.map(|way| (name(way), Some(to_duration(way.predicted)))),
         }
+    }
+}
+
+impl PathChooser {
+    /// What `candidate` is predicted to take for `likely`; none where it is not measured.
+    #[must_use]
+    pub fn predicted_time(
+        &self,
+        prefix: Prefix,
+        candidate: &Candidate,
+        likely: TransferSize,
+        now: Duration,
+    ) -> Option<Duration> {
+        let rated = ranking::rate_path(&self.map, &self.costs, Hops::from_candidate(candidate)?, prefix, likely)?;
+        Some(to_duration(self.weigh(prefix, likely, &rated, now).predicted))
+    }
+
+    /// The candidates of the latest answer for such a session, the best first, and whether each is out for now.
+    #[must_use]
+    pub fn ranked_candidates(
+        &self,
+        prefix: Prefix,
+        likely: TransferSize,
+        now: Duration,
+    ) -> Vec<(RankedCandidate, bool)> {
+        let (open, out) = self.weigh_all(&ChoiceKey::new(prefix, likely), now);
+        let open = open.iter().map(|way| (way.to_ranked(), false));
+        open.chain(out.iter().map(|way| (way.to_ranked(), true))).collect()
     }
 }

@@ -8,7 +8,6 @@
 
 mod answer;
 mod explore;
-mod outlook;
 mod told;
 
 use std::sync::Arc;

@@ -23,9 +23,9 @@ use traffic::read_traffic;
 use values::{InflationFactor, LossRatio, ObjectSize, RoleValue};
 
 use super::error::{ConfigError, ConfigErrors, Diagnostics, FoundValue, expected_one_of};
-use super::named;
 use super::place::{KeyLocation, SourceText};
 use super::reader::TableReader;
+use super::shared;
 use super::value::{Name, Version};
 
 /// Every pair of places is tried with every traffic.
@@ -179,7 +179,7 @@ fn read_sites(file: &TableReader<'_>) -> SiteTable {
     if !(2..=MAX_SITES).contains(&tables.len()) {
         file.error("site", format!("2 to {MAX_SITES} tables that begin with [[site]]"));
     }
-    let names = named::read_names(&tables);
+    let names = shared::read_names(&tables);
     let mut all = SiteTable { sites: Vec::new(), addresses: Vec::new() };
     for (reader, name) in tables.into_iter().zip(names) {
         let mut roles = Roles::default();

@@ -20,7 +20,7 @@ use super::reader::TableReader;
 use super::shared::ReadContext;
 use super::value::{HeadSize, NameServer, PositiveCount, PositiveDuration, Threads, Version};
 use super::{
-    Config, Hop, LimitsConfig, Timeouts, admin, capture, fleet, history, key, listener, log, named, relays, routes,
+    Config, Hop, LimitsConfig, Timeouts, admin, capture, fleet, history, key, listener, log, path, relays, shared,
     sharing, traces, tun, url,
 };
 
@@ -101,7 +101,7 @@ fn read_config(file: TableReader<'_>, flags: &Flags, notes: &Diagnostics) -> Con
         KeyLocation::whole_text(SourceText { name: COMMAND_LINE, text: None, open: false, diagnostics: notes });
     let _: Option<Version> = file.required("version");
     let tables = file.tables("relay");
-    let names = named::read_names(&tables);
+    let names = shared::read_names(&tables);
     let profiles = Profiles::read(file.named_tables("profile"));
     let (dns_servers, nat64) = read_dns(file.table("dns"));
     let shared = ReadContext::new(
@@ -121,7 +121,7 @@ fn read_config(file: TableReader<'_>, flags: &Flags, notes: &Diagnostics) -> Con
     let others = forward.iter().filter(|hop| !relays.valid().any(|relay| Arc::ptr_eq(relay, hop)));
     let config = Config {
         relays: relays.valid().chain(others).cloned().collect(),
-        routes: routes::read(&file, &relays, forward, &shared.profiles),
+        routes: path::read(&file, &relays, forward, &shared.profiles),
         transparent: capture::read_transparent(file.table("transparent")),
         interfaces: sharing::read_interfaces(file.tables("interface")),
         weights: sharing::read_weights(file.named_tables("user"), &shared),

@@ -12,7 +12,6 @@ macro_rules! label_sets {
 }
 
 mod declare;
-mod fleet;
 pub mod listeners;
 mod paths;
 pub mod pools;
@@ -20,7 +19,6 @@ mod process;
 mod rules;
 mod sections;
 mod sessions;
-pub mod shares;
 pub mod traces;
 pub mod tunnels;
 
@@ -55,8 +53,8 @@ pub struct Metrics {
     pub pools: pools::PoolMetrics,
     /// Trace exports, counted by the exporter.
     pub traces: traces::TraceMetrics,
-    fleet: fleet::FleetMetrics,
-    shares: shares::ShareMetrics,
+    fleet: pools::FleetMetrics,
+    shares: sections::ShareMetrics,
 }
 
 /// Values that are read only for a scrape.
@@ -85,8 +83,8 @@ impl Metrics {
             relay: process::RelayMetrics::default(),
             pools: pools::PoolMetrics::new(declare::duration_histogram),
             traces: traces::TraceMetrics::default(),
-            fleet: fleet::FleetMetrics::default(),
-            shares: shares::ShareMetrics::default(),
+            fleet: pools::FleetMetrics::default(),
+            shares: sections::ShareMetrics::default(),
         };
         metrics.register();
         metrics

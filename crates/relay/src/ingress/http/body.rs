@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 
 pub use ekiden_proto::wire::http::forward::BodyCoding;
 
-use crate::ingress::reader::{HandshakeReader, ReadError};
 use crate::ingress::responder::write_all;
+use crate::ingress::{HandshakeReader, ReadError};
 use crate::pump::{Endpoint, Flow, FlowError, FlowStats, PipePool};
 
 /// The path of bodies in one direction.

@@ -15,8 +15,8 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
+use super::exchange::RequestLog;
 use super::exchange::{DeliveredResponse, exchange};
-use super::request_log::RequestLog;
 use super::rewriting::{self, OutgoingRequest};
 use super::upstream::{self, Upstream};
 use super::{ftp, responses, send_error};

@@ -9,18 +9,16 @@ mod body;
 mod exchange;
 mod forward;
 mod ftp;
-mod request_log;
 mod responses;
 mod rewriting;
 mod upstream;
-mod upstream_pool;
 
 use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::http::{RequestHead, RequestTarget, auth, rewrite};
 use tokio::time::timeout;
 
-use super::reader::ReadError;
+use super::ReadError;
 use super::responder::send_and_close;
 use super::{ClientRequest, HandshakeReader, Responder, TunnelRequest};
 use crate::config::users::AuthError;
@@ -28,7 +26,7 @@ use crate::session::Session;
 
 pub use ftp::row as ftp_row;
 pub use responses::{dial_error_response, send_error};
-pub use upstream_pool::UpstreamPool;
+pub use upstream::UpstreamPool;
 
 use forward::ClientConnection;
 

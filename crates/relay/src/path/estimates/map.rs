@@ -1,7 +1,8 @@
-//! The map for the chooser: of each section the best that is known of it, by whoever knows.
+//! The map for the path selector: for each section the best known estimate, and a view of the sections between
+//! configured relays.
 //!
-//! Who sends knows loss and rate best, and who has measured most is right; but what this relay has measured itself goes
-//! before everything that it was told.
+//! The sender of a section measures loss and rate best, and the relay with the most samples is the most accurate; but
+//! the measurements of this relay take precedence over reports.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,8 +15,9 @@ use ekiden_proto::path::figures::EstimateSnapshot;
 use ekiden_proto::path::hours::{HourlyBaseline, forecast};
 use ekiden_proto::path::map::{MapEntry, NetworkMap, THIS_RELAY};
 use ekiden_proto::path::model::CongestionControl;
+use serde::Serialize;
 
-use super::store::{DuplexEstimate, EstimateDirection, EstimateTables};
+use super::store::{DuplexEstimate, EstimateDirection, EstimateTables, EstimateView};
 use super::{EstimateStore, PeerId};
 use crate::config::{Config, Hop};
 
@@ -192,4 +194,46 @@ fn most_trusted(known: impl Iterator<Item = MapEntry>) -> Option<MapEntry> {
 
 fn congestion_of(hop: &Hop) -> CongestionControl {
     hop.profile.congestion().map_or(CongestionControl::default(), |name| CongestionControl::from_name(&name.0))
+}
+
+/// Most relays of which this is told: each may have a section to each.
+const MAX_RELAYS: usize = 32;
+
+/// A section between relays.
+#[derive(Debug, Clone, Serialize)]
+pub struct RelaySectionView {
+    /// The relay that dials; none for this one.
+    pub from: Option<String>,
+    /// The relay that it dials.
+    pub to: String,
+    /// Data toward that.
+    pub up: EstimateView,
+    /// Data from there.
+    pub down: EstimateView,
+}
+
+impl EstimateStore {
+    /// The sections from this relay to those of `config`, and between those, as far as they were measured.
+    #[must_use]
+    pub fn relay_sections(&self, config: &Config) -> Vec<RelaySectionView> {
+        let keyed = config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, &*hop.name)));
+        let relays: Vec<(PublicKey, &str)> = keyed.take(MAX_RELAYS).collect();
+        let (now, pages) = (self.now(), self.lock());
+        let view = |from: Option<&str>, to: &str, both: &DuplexEstimate| RelaySectionView {
+            from: from.map(str::to_owned),
+            to: to.to_owned(),
+            up: EstimateView::from_estimate(&both.sending, now),
+            down: EstimateView::from_estimate(&both.receiving, now),
+        };
+        let mut sections = Vec::new();
+        for (key, to) in &relays {
+            let place = PeerId::Relay(*key);
+            sections.extend(pages.own.peek(&place).map(|entry| view(None, to, &entry.estimate)));
+            for (teller, from) in relays.iter().filter(|(teller, _)| teller != key) {
+                let told = pages.reported.get(teller).and_then(|told| told.peek(&place));
+                sections.extend(told.filter(|both| both.dialled).map(|both| view(Some(from), to, both)));
+            }
+        }
+        sections
+    }
 }

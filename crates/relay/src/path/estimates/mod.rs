@@ -5,20 +5,18 @@
 
 mod history;
 mod map;
-mod peer;
 mod report_client;
 mod report_clients;
 pub mod report_server;
 mod reports;
 mod sampler;
-mod sections;
 mod store;
 
 pub use history::EstimateHistory;
-pub use peer::{FirstHop, PeerId};
+pub use map::RelaySectionView;
 pub use report_clients::ReportClients;
 pub use sampler::SectionSampler;
-pub use sections::RelaySectionView;
+pub use sampler::{FirstHop, PeerId};
 pub use store::EstimateStore;
 
 #[cfg(test)]

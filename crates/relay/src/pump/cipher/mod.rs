@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 
 pub use ekiden_proto::wire::section::reader::OpenedRecord;
 
-use super::read::read_once;
+use super::flow::read_once;
 
 /// The keys of a section, and the record that is being read.
 #[derive(Debug)]

@@ -17,13 +17,12 @@
 //! share an address (`SO_REUSEPORT`, socket(7)) closing one resets what waits in its queue, so none may ever be left out.
 //! Until `go` the process before has given up nothing, and goes on if the new one does not get there.
 
-mod channel;
 mod message;
 mod predecessor;
 mod request;
 mod successor;
 
-pub use crate::status::upgrades::{UpgradeAttempts, UpgradeView};
+pub use crate::status::{UpgradeAttempts, UpgradeView};
 pub use message::{Inheritance, Inherited};
 pub use predecessor::{Predecessor, UpgradeCall};
 pub use request::{RequestError, request};

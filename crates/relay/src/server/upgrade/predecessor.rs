@@ -10,7 +10,7 @@ use ekiden_sys::{init, process};
 use tokio::time::{sleep, timeout};
 
 use super::VARIABLE;
-use super::channel::Channel;
+use super::message::Channel;
 use super::message::{Inheritance, Message};
 
 /// Timeout for messages that the old process has ready.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::admin;
 use crate::config::{AdminBind, AdminConfig};
-use crate::status::upgrades::UpgradeView;
+use crate::status::UpgradeView;
 
 /// Interval of checks for a result.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -10,7 +10,7 @@ use ekiden_sys::{along, signal};
 use tokio::time::timeout;
 
 use super::VARIABLE;
-use super::channel::Channel;
+use super::message::Channel;
 use super::message::{Inheritance, Message};
 
 /// How long a killed process may take.

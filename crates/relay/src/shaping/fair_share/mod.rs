@@ -1,27 +1,25 @@
-//! Sections that leave by one interface share its rate, by pacing: whatever their congestion controls are, none sends
-//! faster than its share, so there is nothing for them to fight about (docs/decisions/0015).
+//! Sections that leave by one interface share its rate by pacing: none sends faster than its share, whatever its
+//! congestion control (docs/decisions/0015).
 //!
-//! A section is a [`PacedSocket`] of the [`SharedInterface`] that its packets leave by. As long as it sends, its thread's [`ThreadShaper`]
-//! looks at it ten times a second, says what it claims, and gives it a ceiling; the arithmetic is
-//! [`ekiden_proto::share`]. What threads share of an interface is claims and figures, no socket. Who sends nothing costs
-//! nothing. Bytes of other programs, and what only answers other bytes (ACKs), are nobody's claim.
+//! A section is a [`PacedSocket`] of the [`SharedInterface`] that its packets leave by. While it sends, the
+//! [`ThreadShaper`] of its thread samples it ten times a second, reports its claim, and sets its ceiling; the
+//! arithmetic is [`ekiden_proto::share`]. Threads share the claims and figures of an interface, no socket. Idle
+//! sections cost nothing. Bytes of other programs and ACKs are not counted in claims.
 
-mod interface;
 mod pacing;
 mod shaper;
-mod socket;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ekiden_proto::share::{Allocation, Claim, allocate, jain_index};
 use ekiden_sys::route::has_interface;
 
 use crate::config;
 use crate::status::InterfaceView;
 
-pub use interface::SharedInterface;
+pub use shaper::PacedSocket;
 pub use shaper::ThreadShaper;
-pub use socket::PacedSocket;
 
 /// All interfaces with a shared rate.
 #[derive(Debug, Default)]
@@ -73,5 +71,285 @@ pub fn missing_interface_warnings(interfaces: &[config::InterfaceConfig]) -> imp
     })
 }
 
+/// An interface whose rate sections share.
+#[derive(Debug)]
+pub struct SharedInterface {
+    name: String,
+    state: Mutex<InterfaceState>,
+}
+
+#[derive(Debug)]
+struct InterfaceState {
+    /// Bytes a second, with the headers of all packets.
+    rate: u64,
+    /// By the numbers of the desks.
+    reports: Vec<ShareReport>,
+    division: Allocation,
+    /// Total weight of the sections that started since then.
+    new_weight: u64,
+    /// All claims; kept to reuse the allocation.
+    claims: Vec<Claim>,
+}
+
+/// The report of one thread.
+#[derive(Debug, Clone, Default)]
+pub struct ShareReport {
+    /// Of the members that send.
+    pub claims: Vec<Claim>,
+    /// The rates of the thread's sections.
+    pub stats: FairnessStats,
+}
+
+/// Rates of sections over the last second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct FairnessStats {
+    /// Bytes a second of all.
+    pub rate: f64,
+    /// How many were held back most of the time, so that their shares can be compared.
+    pub limited: usize,
+    /// Sum of rates per unit of weight, in bytes per second.
+    pub rate_sum: f64,
+    /// The squares of that.
+    pub rate_square_sum: f64,
+}
+
+impl SharedInterface {
+    /// An interface without active sections.
+    pub fn new(name: &str, rate: u64) -> Self {
+        let books = InterfaceState {
+            rate,
+            reports: Vec::new(),
+            division: Allocation::empty(rate),
+            new_weight: 0,
+            claims: Vec::new(),
+        };
+        Self { name: name.to_owned(), state: Mutex::new(books) }
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Goes over to another rate.
+    pub fn set_rate(&self, rate: u64) {
+        let mut books = self.lock();
+        books.rate = rate;
+        books.divide();
+    }
+
+    /// Replaces the report of a thread and allocates the rate anew.
+    pub fn exchange_report(&self, shaper: usize, post: &mut ShareReport) -> Allocation {
+        let mut books = self.lock();
+        if books.reports.len() <= shaper {
+            books.reports.resize_with(shaper + 1, ShareReport::default);
+        }
+        std::mem::swap(&mut books.reports[shaper], post);
+        books.divide()
+    }
+
+    /// The ceiling of a section that has just started; it falls with each start until the next allocation.
+    pub fn initial_ceiling(&self, weight: u32) -> u64 {
+        let mut books = self.lock();
+        books.new_weight += u64::from(weight);
+        let alone = books.division.ceiling(Claim { weight, demand: 0 });
+        (u128::from(alone) * u128::from(weight) / u128::from(books.new_weight)) as u64
+    }
+
+    /// The interface as `ekiden status` shows it.
+    pub fn view(&self) -> InterfaceView {
+        let books = self.lock();
+        let all = || books.reports.iter().map(|post| post.stats);
+        let (held, sum, squares) =
+            (all().map(|f| f.limited).sum(), all().map(|f| f.rate_sum).sum(), all().map(|f| f.rate_square_sum).sum());
+        InterfaceView {
+            interface: self.name.clone(),
+            rate_bits_per_second: books.rate * 8,
+            sending: books.reports.iter().map(|post| post.claims.len()).sum(),
+            level_bits_per_second: books.division.level().map(|level| level * 8),
+            sent_bits_per_second: (all().map(|f| f.rate).sum::<f64>() * 8.0) as u64,
+            fairness: jain_index(held, sum, squares),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, InterfaceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl InterfaceState {
+    fn divide(&mut self) -> Allocation {
+        self.claims.clear();
+        self.claims.extend(self.reports.iter().flat_map(|post| &post.claims));
+        self.new_weight = 0;
+        self.division = allocate(self.rate, &mut self.claims);
+        self.division
+    }
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! Sections between sockets of loopback, without a relay around them.
+
+    use std::net::{TcpListener, TcpStream as Socket};
+    use std::os::fd::AsFd;
+    use std::rc::Rc;
+    use std::time::{Duration, Instant};
+
+    use ekiden_proto::share::Claim;
+    use ekiden_sys::pacing::{UNLIMITED, max_pacing_rate, set_max_pacing_rate};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use super::{FairnessStats, ShareReport};
+
+    fn lo(rate: &str) -> Vec<config::InterfaceConfig> {
+        vec![config::InterfaceConfig { name: "lo".to_owned(), rate: rate.parse().unwrap() }]
+    }
+
+    /// A desk that shares lo, and what it takes to change that.
+    fn desk(rate: &str) -> (Arc<SharedInterfaces>, Rc<ThreadShaper>) {
+        let shares = Arc::new(SharedInterfaces::default());
+        shares.apply_config(&lo(rate));
+        let shaper = ThreadShaper::new(Arc::clone(&shares));
+        shaper.update_interfaces();
+        (shares, shaper)
+    }
+
+    /// Both ends of a connection; for `tokio`, in a runtime.
+    fn section() -> (Rc<TcpStream>, Socket) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = Socket::connect(listener.local_addr().unwrap()).unwrap();
+        near.set_nonblocking(true).unwrap();
+        (Rc::new(TcpStream::from_std(near).unwrap()), listener.accept().unwrap().0)
+    }
+
+    fn pace(stream: &TcpStream) -> u64 {
+        max_pacing_rate(stream.as_fd()).unwrap()
+    }
+
+    fn in_a_runtime(test: impl FnOnce()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { test() });
+    }
+
+    #[test]
+    fn only_sections_of_shared_interfaces_are_members() {
+        in_a_runtime(|| {
+            let (shares, shaper) = desk("8Mbit/s");
+            let (stream, _far) = section();
+            assert!(shaper.register(&stream, 1).is_some());
+            shares.apply_config(&[config::InterfaceConfig {
+                name: "elsewhere".to_owned(),
+                rate: "8Mbit/s".parse().unwrap(),
+            }]);
+            shaper.update_interfaces();
+            assert!(shaper.register(&stream, 1).is_none());
+            shares.apply_config(&[]);
+            shaper.update_interfaces();
+            assert!(shaper.register(&stream, 1).is_none());
+        });
+    }
+
+    #[test]
+    fn who_moves_much_has_a_ceiling_until_it_leaves() {
+        in_a_runtime(|| {
+            let (_shares, shaper) = desk("8Mbit/s");
+            let (stream, _far) = section();
+            set_max_pacing_rate(stream.as_fd(), 5_000_000).unwrap();
+            let member = shaper.register(&stream, 1).unwrap();
+            member.record_bytes(1000);
+            assert_eq!(pace(&stream), 5_000_000, "short messages are not worth a look");
+            member.record_bytes(100_000);
+            assert!((500_000..1_000_000).contains(&pace(&stream)), "{} of a megabyte", pace(&stream));
+            member.deactivate();
+            assert_eq!(pace(&stream), 5_000_000);
+        });
+    }
+
+    #[test]
+    fn its_own_ceiling_stays_where_it_is_lower() {
+        in_a_runtime(|| {
+            let (_shares, shaper) = desk("8Mbit/s");
+            let (stream, _far) = section();
+            set_max_pacing_rate(stream.as_fd(), 10_000).unwrap();
+            shaper.register(&stream, 1).unwrap().record_bytes(100_000);
+            assert_eq!(pace(&stream), 10_000);
+        });
+    }
+
+    #[test]
+    fn a_reload_changes_rates_and_frees_members() {
+        in_a_runtime(|| {
+            let (shares, shaper) = desk("8Mbit/s");
+            let (stream, _far) = section();
+            let member = shaper.register(&stream, 1).unwrap();
+            member.record_bytes(100_000);
+            let before = pace(&stream);
+            shares.apply_config(&lo("16Mbit/s"));
+            shaper.update_interfaces();
+            shaper.run_round(Instant::now());
+            assert_eq!(pace(&stream), before * 2, "a new rate holds for those who send");
+            shares.apply_config(&[]);
+            shaper.update_interfaces();
+            assert_eq!(pace(&stream), UNLIMITED);
+            member.record_bytes(100_000);
+            assert_eq!(pace(&stream), UNLIMITED, "and nobody comes back to an interface that is gone");
+        });
+    }
+
+    #[test]
+    fn who_has_stopped_or_gone_is_forgotten() {
+        in_a_runtime(|| {
+            let (shares, shaper) = desk("8Mbit/s");
+            let ((stops, _far), (goes, _other)) = (section(), section());
+            shaper.register(&stops, 1).unwrap().record_bytes(100_000);
+            shaper.register(&goes, 1).unwrap().record_bytes(100_000);
+            let mut now = Instant::now();
+            shaper.run_round(now);
+            assert_eq!(shares.views()[0].sending, 2);
+            drop(goes);
+            shaper.run_round(now);
+            assert_eq!(shares.views()[0].sending, 1);
+            for _ in 0..3 {
+                now += Duration::from_secs(1);
+                shaper.run_round(now);
+            }
+            assert_eq!(shares.views()[0].sending, 0);
+            assert_eq!(pace(&stops), UNLIMITED);
+        });
+    }
+
+    #[test]
+    fn all_desks_share_one_rate() {
+        let interface = SharedInterface::new("one", 1000);
+        let greedy = Claim { weight: 1, demand: u64::MAX };
+        let figures = FairnessStats { rate: 500.0, limited: 1, rate_sum: 500.0, rate_square_sum: 250_000.0 };
+        interface.exchange_report(0, &mut ShareReport { claims: vec![greedy], stats: figures });
+        assert_eq!(
+            interface.exchange_report(2, &mut ShareReport { claims: vec![greedy], stats: figures }).share(greedy),
+            500
+        );
+        let view = interface.view();
+        assert_eq!(
+            (view.rate_bits_per_second, view.sending, view.level_bits_per_second, view.sent_bits_per_second),
+            (8000, 2, Some(4000), 8000)
+        );
+        assert_eq!(view.fairness, Some(1.0));
+        interface.set_rate(3000);
+        assert_eq!(interface.view().level_bits_per_second, Some(12_000));
+        assert_eq!(interface.exchange_report(2, &mut ShareReport::default()).share(greedy), 3000);
+        assert_eq!(interface.view().fairness, None);
+    }
+
+    #[test]
+    fn who_comes_with_others_gets_less() {
+        let interface = SharedInterface::new("one", 1200);
+        assert_eq!([1, 1, 1, 3].map(|weight| interface.initial_ceiling(weight)), [1200, 600, 400, 600]);
+        interface.exchange_report(
+            0,
+            &mut ShareReport { claims: vec![Claim { weight: 1, demand: u64::MAX }], stats: FairnessStats::default() },
+        );
+        assert_eq!([1, 1].map(|weight| interface.initial_ceiling(weight)), [600, 300]);
+    }
+}

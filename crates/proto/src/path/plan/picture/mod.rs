@@ -2,14 +2,13 @@
 //! servers to the right. Sections are thin, the most useful path of each traffic is thick, with round trips and gains.
 
 mod canvas;
-mod labels;
 mod layout;
 
-use super::numbers::{factor, milliseconds, size};
 use super::verdict::{path_name, placement_verdict};
 use super::{Plan, PlanInput, RttSource, TrafficPaths};
+use super::{factor, milliseconds, size};
 use canvas::{Canvas, Point};
-use labels::LabelPlacer;
+use layout::LabelPlacer;
 use layout::Layout;
 
 /// One for each traffic, easy to tell apart for most eyes (Okabe and Ito).

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::aqm::dice;
+use crate::aqm;
 use crate::path::estimate::{Estimate, SectionSample};
 use crate::path::model;
 
@@ -85,7 +85,7 @@ impl RegretNetwork {
     /// From 0 to 1.
     fn chance(&mut self) -> f64 {
         self.drawn += 1;
-        (dice::random_bits(self.seed, self.drawn) >> 11) as f64 / (1_u64 << 53) as f64
+        (aqm::random_bits(self.seed, self.drawn) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     fn normal(&mut self) -> f64 {

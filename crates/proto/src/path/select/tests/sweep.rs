@@ -1,7 +1,7 @@
 //! Whatever a map says and whatever comes, a choice is one that can be made.
 
 use super::*;
-use crate::aqm::dice;
+use crate::aqm;
 
 /// Figures from nothing to far beyond what can be.
 fn odd(dice: u64) -> f64 {
@@ -34,7 +34,7 @@ fn odd_map(seed: u64) -> Arc<NetworkMap> {
         map.add_node(key(number), "there");
     }
     for draw in 0..40 {
-        let dice = dice::random_bits(seed, draw);
+        let dice = aqm::random_bits(seed, draw);
         let (from, to) = ((dice >> 50) as u32 % 6, (dice >> 55) as u32 % 6);
         let direction = if dice >> 62 & 1 == 0 { Direction::Down } else { Direction::Up };
         if dice >> 63 == 0 {
@@ -67,7 +67,7 @@ fn odd_maps_and_outcomes_never_break_a_choice() {
     for seed in 0..100 {
         let mut chooser = PathChooser::new(odd_map(seed), RelayCosts::default());
         for step in 0..60_u64 {
-            let dice = dice::random_bits(!seed, step);
+            let dice = aqm::random_bits(!seed, step);
             let now = Duration::try_from_secs_f64(odd(dice)).unwrap_or(Duration::MAX);
             let size = dice >> (dice >> 58);
             let likely = if dice & 1 == 0 { TransferSize::down(size) } else { TransferSize::up(size) };

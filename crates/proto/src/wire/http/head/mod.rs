@@ -1,26 +1,19 @@
 //! The head of a message: start line and header fields up to the empty line (RFC 9112, 2 to 6).
 //!
-//! Three steps, each in its file: `scan` looks at every byte and refuses what two parsers could read differently,
-//! `httparse` cuts the head into tokens, and `request` or `response` give them a meaning, with `form` for the
-//! request's target and `body` for where the message ends.
+//! `scan` checks every byte and refuses ambiguous heads, `httparse` splits the head into tokens, and [`RequestHead`]
+//! and [`ResponseHead`] interpret them: `form` for the request target, [`BodyFraming`] for the end of the message.
 
-mod body;
 mod form;
 mod headers;
-mod request;
-mod response;
 pub(super) mod scan;
-#[cfg(test)]
-mod tests;
 
-pub use body::BodyFraming;
+use crate::addr::Target;
+use crate::wire::{Parsed, WireError};
+use scan::{MAX_FIELDS, Start};
+
 pub use form::{RequestTarget, Scheme};
 pub use headers::Headers;
 pub(super) use headers::split_list;
-pub use request::RequestHead;
-pub use response::ResponseHead;
-
-use crate::wire::WireError;
 
 /// The version of a message; it speaks of the next neighbour only (RFC 9110, 2.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,3 +41,159 @@ fn check_complete(parsed: httparse::Result<usize>, head: &[u8]) -> Result<(), Wi
         _ => Err(WireError::Invalid("not the head of an HTTP message")),
     }
 }
+
+/// How long the body behind a head is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyFraming {
+    /// There is none, whatever the fields say.
+    Empty,
+    /// So many bytes.
+    Length(u64),
+    /// Chunks and trailers.
+    Chunked,
+    /// All that comes until the connection closes; responses only.
+    UntilClose,
+}
+
+/// What the framing fields say; nothing when there are none.
+///
+/// RFC 9112, 6.1 and 6.3 let a recipient repair some of what is refused here (equal duplicates, a length beside
+/// chunks, further codings). Each repair has been somebody's smuggled request.
+fn framing(version: Version, headers: &Headers) -> Result<Option<BodyFraming>, WireError> {
+    let length = single_value(headers, "Content-Length", "more than one Content-Length")?;
+    let coding = single_value(headers, "Transfer-Encoding", "more than one Transfer-Encoding")?;
+    match (length, coding) {
+        (Some(_), Some(_)) => Err(WireError::Invalid("both Content-Length and Transfer-Encoding")),
+        (Some(length), None) => content_length(length).map(|length| Some(BodyFraming::Length(length))),
+        (None, Some(_)) if version == Version::Http10 => Err(WireError::Invalid("Transfer-Encoding in HTTP/1.0")),
+        (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Some(BodyFraming::Chunked)),
+        (None, Some(_)) => Err(WireError::Invalid("a Transfer-Encoding other than chunked")),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The only field called `name`.
+fn single_value<'a>(
+    headers: &'a Headers,
+    name: &'a str,
+    otherwise: &'static str,
+) -> Result<Option<&'a [u8]>, WireError> {
+    let mut values = headers.get_all(name);
+    let first = values.next();
+    if values.next().is_some() { Err(WireError::Invalid(otherwise)) } else { Ok(first) }
+}
+
+/// Digits only, and within what every server can count, signed or not.
+fn content_length(value: &[u8]) -> Result<u64, WireError> {
+    const WRONG: WireError = WireError::Invalid("Content-Length is not a number below 2^63");
+    // `u64::from_str` would take a sign.
+    if !value.iter().all(u8::is_ascii_digit) || value.len() > 19 {
+        return Err(WRONG);
+    }
+    let length = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
+    length.filter(|length| i64::try_from(*length).is_ok()).ok_or(WRONG)
+}
+
+/// A request line and its fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestHead {
+    /// A token of at most 32 bytes, in the case it came.
+    pub method: String,
+    /// What is asked for.
+    pub target: RequestTarget,
+    /// The client's version.
+    pub version: Version,
+    /// All fields, hop-by-hop ones included.
+    pub headers: Headers,
+    /// What follows the head; never [`BodyFraming::UntilClose`].
+    pub body: BodyFraming,
+}
+
+impl RequestHead {
+    /// Reads a head of at most `limit` bytes. One empty line before it is skipped and counted as used.
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`] for everything that RFC 9112 forbids, and for what it would let a recipient repair;
+    /// [`WireError::TooLarge`] when there is no end within `limit`.
+    pub fn parse(bytes: &[u8], limit: usize) -> Parsed<Self> {
+        let range = scan::find_head(bytes, limit, Start::RequestLine)?;
+        let head = &bytes[range.clone()];
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut parsed = httparse::Request::new(&mut fields);
+        check_complete(parsed.parse(head), head)?;
+        let method = parsed.method.unwrap_or_default().to_owned();
+        let form = RequestTarget::parse(&method, parsed.path.unwrap_or_default())?;
+        let version = Version::from_minor(parsed.version)?;
+        let headers = Headers::from_parsed(parsed.headers);
+        check_host(&form, version, &headers)?;
+        let body = match (framing(version, &headers)?, &form) {
+            (None | Some(BodyFraming::Length(0)), RequestTarget::Authority(_)) | (None, _) => BodyFraming::Empty,
+            // RFC 9110, 9.3.6: "A CONNECT request message does not have content". What follows it is the tunnel's.
+            (Some(_), RequestTarget::Authority(_)) => return Err(WireError::Invalid("CONNECT with a body")),
+            (Some(body), _) => body,
+        };
+        Ok((Self { method, target: form, version, headers, body }, range.end))
+    }
+}
+
+/// At most one `Host`, a good one, and in HTTP/1.1 one at least where nothing else names the host.
+fn check_host(form: &RequestTarget, version: Version, headers: &Headers) -> Result<(), WireError> {
+    let names_host = matches!(form, RequestTarget::Authority(_) | RequestTarget::Absolute { .. });
+    match single_value(headers, "Host", "more than one Host")? {
+        None if version == Version::Http11 && !names_host => Err(WireError::Invalid("no Host")),
+        // "If the authority component is missing or undefined for the target URI, [...] an empty field value".
+        None | Some([]) => Ok(()),
+        Some(host) => {
+            let target = std::str::from_utf8(host).ok().and_then(|host| Target::parse(host, Some(80)).ok());
+            target.map(|_| ()).ok_or(WireError::Invalid("Host is no host"))
+        }
+    }
+}
+
+/// A status line and its fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// 100 to 999.
+    pub status: u16,
+    /// The words behind the status; empty when there are none, or none in ASCII.
+    pub reason: String,
+    /// The server's version.
+    pub version: Version,
+    /// All fields, hop-by-hop ones included, but no framing that `body` contradicts.
+    pub headers: Headers,
+    /// What follows the head.
+    pub body: BodyFraming,
+}
+
+impl ResponseHead {
+    /// Reads a head of at most `limit` bytes, the answer to a request with `request_method`.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::wire::WireError::Invalid) for what is no HTTP/1 response or could end in two places;
+    /// [`TooLarge`](crate::wire::WireError::TooLarge) when there is no end within `limit`.
+    pub fn parse(bytes: &[u8], limit: usize, request_method: &str) -> Parsed<Self> {
+        let range = scan::find_head(bytes, limit, Start::StatusLine)?;
+        let head = &bytes[range.clone()];
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut parsed = httparse::Response::new(&mut fields);
+        check_complete(parsed.parse(head), head)?;
+        let status = parsed.code.unwrap_or_default();
+        let reason = parsed.reason.unwrap_or_default().to_owned();
+        let version = Version::from_minor(parsed.version)?;
+        let mut headers = Headers::from_parsed(parsed.headers);
+        let tunnel = request_method == "CONNECT" && (200..300).contains(&status);
+        if tunnel || matches!(status, 100..200 | 204) {
+            // "A client MUST ignore any Content-Length or Transfer-Encoding header fields received in a successful
+            // response to CONNECT" (RFC 9110, 9.3.6), and none may come with 1xx and 204 (8.6; RFC 9112, 6.1).
+            headers.remove("Content-Length");
+            headers.remove("Transfer-Encoding");
+        }
+        let framed = framing(version, &headers)?;
+        let empty = tunnel || request_method == "HEAD" || matches!(status, 100..200 | 204 | 304);
+        let body = if empty { BodyFraming::Empty } else { framed.unwrap_or(BodyFraming::UntilClose) };
+        Ok((Self { status, reason, version, headers, body }, range.end))
+    }
+}
+
+#[cfg(test)]
+mod tests;

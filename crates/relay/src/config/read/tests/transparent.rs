@@ -1,7 +1,7 @@
-//! Transparent listeners, and `[transparent]`.
+//! Transparent listeners, `[transparent]`, and `tun` listeners with their routes.
 
 use super::*;
-use crate::config::{ConnectMode, RuleManagement};
+use crate::config::{ConnectMode, HostPattern, RuleManagement};
 use crate::rules::Marks;
 
 #[test]
@@ -85,4 +85,127 @@ fn there_are_marks_for_sixteen_listeners() {
     urls[16] = "auto://:1080";
     let config = load(None, &listen(&urls)).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(config.transparent_listeners().count(), 16);
+}
+
+/// A tunnel, and a way on.
+fn by(url: &str, hop: &str) -> Result<Config, String> {
+    let flags = Flags { forward: vec![hop.to_owned()], ..listen(&[url]) };
+    load(None, &flags).map_err(|mistakes| mistakes.to_string())
+}
+
+fn through(url: &str) -> Config {
+    by(url, "socks5://203.0.113.1:1080").unwrap_or_else(|e| panic!("{url}: {e}"))
+}
+
+#[test]
+fn a_tunnel_has_a_device_and_networks() {
+    let config = through("tun://ekiden0?net=192.168.2.0/24,192.168.3.0/24&mtu=1400&source=192.168.1.1");
+    let listener = only(&config);
+    assert_eq!(
+        (listener.kind, listener.name.as_str(), listener.connect),
+        (ListenerKind::Tun, "ekiden0", ConnectMode::Hold)
+    );
+    assert_eq!(listener.bind, "127.0.0.1:7100".parse().unwrap());
+    assert!(listener.access.allow_private && !listener.keep_client_address && listener.users.is_none());
+    assert_eq!(listener.capture.as_ref().unwrap().interfaces, ["ekiden0"]);
+    let nets: Vec<_> = listener.access.allow.iter().map(|pattern| pattern.hosts.clone()).collect();
+    let tun = listener.tun.as_ref().unwrap();
+    assert_eq!(nets, tun.nets.iter().map(|net| HostPattern::Network(*net)).collect::<Vec<_>>());
+    assert_eq!((tun.nets.len(), tun.mtu, tun.source), (2, 1400, Some("192.168.1.1".parse().unwrap())));
+    assert!(config.needed_marks().is_some());
+}
+
+#[test]
+fn a_tunnel_listens_where_its_networks_are() {
+    for (url, bind) in [
+        ("tun://t?net=10.1.0.0/16", "127.0.0.1:7100"),
+        ("tun://t?net=fd00:1::/64", "[::1]:7100"),
+        ("tun://t?net=fd00:1::/64&net=10.1.0.0/16", "[::]:7100"),
+        ("tun://t?net=10.1.0.0/16&bind=:9", "127.0.0.1:9"),
+        ("tun://t?net=10.1.0.0/16&bind=[::]:9", "[::]:9"),
+    ] {
+        assert_eq!(only(&through(url)).bind, bind.parse().unwrap(), "{url}");
+    }
+    let two = Flags {
+        forward: vec!["socks5://203.0.113.1:1080".to_owned()],
+        ..listen(&["tun://a?net=10.1.0.0/16", "tun://b?net=fd00:1::/64", "auto://:7101"])
+    };
+    let config = load(None, &two).unwrap_or_else(|e| panic!("{e}"));
+    let ports: Vec<_> = config.listeners.iter().map(|listener| listener.bind.port()).collect();
+    assert_eq!(ports, [7100, 7101, 7101], "each of its own, as far as they are not written later");
+}
+
+#[test]
+fn what_is_wrong_with_a_tunnel_is_told() {
+    let net = "tun://t?net=10.1.0.0/16";
+    for (url, says) in [
+        ("tun://t".to_owned(), "-L[1].net is missing: expected at least one"),
+        ("tun://?net=10.1.0.0/16".to_owned(), "-L[1].device = \"\": expected the name of a network interface"),
+        ("tun://t?net=10.1.0.1/16".to_owned(), "-L[1].net = \"10.1.0.1/16\": expected a network"),
+        (format!("{net}&net=10.1.2.0/24"), "expected each network once, and none within another one"),
+        (format!("{net}&mtu=100"), "-L[1].mtu = \"100\": expected a number of bytes from 576"),
+        ("tun://t?net=fd00::/8&mtu=1000".to_owned(), "-L[1].mtu = \"1000\": expected at least 1280"),
+        (format!("{net}&bind=[::1]:7"), "-L[1].bind = \"[::1]:7\": expected an address of the networks' family"),
+        ("tun://t?net=fd00::/8,10.1.0.0/16&bind=[::1]:7".to_owned(), "expected an address of the networks' family"),
+        (format!("{net}&bind=:0"), "expected a port that does not change"),
+        (format!("{net}&allow=10.1.0.0/24"), "-L[1].allow = \"10.1.0.0/24\": expected nothing: net lists"),
+        (format!("{net}&interfaces=lan0"), "-L[1].interfaces = \"lan0\": expected nothing: a tunnel's"),
+        (format!("{net}&users=x"), "expected no users"),
+        (format!("{net}&source=here"), "-L[1].source = \"here\": expected an address of this host"),
+        ("auto://:1?net=10.1.0.0/16".to_owned(), "-L[1].net = \"10.1.0.0/16\": expected nothing: only kind = \"tun\""),
+    ] {
+        let told = by(&url, "socks5://203.0.113.1:1080").expect_err(&url);
+        assert!(told.contains(says), "{url}: {told}");
+        assert_eq!(told.lines().count(), 1, "{url}: {told}");
+    }
+}
+
+#[test]
+fn two_tunnels_share_no_network_and_no_device() {
+    for (other, says) in [
+        ("tun://b?net=10.1.2.0/24", "networks that are not behind a as well"),
+        ("tun://b?net=10.0.0.0/8", "networks that are not behind a as well"),
+        ("tun://a?net=10.2.0.0/16", "a name that no other tunnel's device has"),
+    ] {
+        let flags = Flags {
+            forward: vec!["socks5://203.0.113.1:1080".to_owned()],
+            ..listen(&["tun://a?net=10.1.0.0/16", other])
+        };
+        let told = flag_mistake(&flags);
+        assert!(told.contains("-L[2]") && told.contains(says), "{other}: {told}");
+    }
+}
+
+#[test]
+fn a_tunnel_leads_to_a_relay() {
+    let told = flag_mistake(&listen(&["tun://t?net=10.1.0.0/16"]));
+    assert!(told.contains("-L.net = \"10.1.0.0/16\": expected a way for 10.1.0.0/16 by another relay"), "{told}");
+    let answers = load(None, &listen(&["tun://t?net=10.1.0.0/16&answer_only=true"])).unwrap_or_else(|e| panic!("{e}"));
+    assert!(only(&answers).tun.as_ref().unwrap().answer_only);
+    let told = by("tun://t?net=10.1.0.0/16", "socks5://10.1.2.3:1080").expect_err("a hop in its own tunnel");
+    assert!(told.contains("socks5://10.1.2.3:1080 is at 10.1.2.3:1080, which would be in its own tunnel"), "{told}");
+
+    let file = |routes: &str| {
+        format!(
+            "version = 1\n[[listener]]\nkind = \"tun\"\ndevice = \"t\"\nnet = [\"10.1.0.0/16\"]\n[[relay]]\n\
+             name = \"far\"\nurl = \"socks5://203.0.113.1:1080\"\n[[path]]\nname = \"far\"\nrelays = [\"far\"]\n{routes}"
+        )
+    };
+    let route = |to: &str, path: &str| format!("[[route]]\nto = [\"{to}\"]\npath = [\"{path}\"]\n");
+    for (routes, good) in [
+        (route("10.1.0.0/16", "far"), true),
+        (route("10.0.0.0/8", "far"), true),
+        ("[[route]]\npath = [\"far\", \"direct\"]\n".to_owned(), true),
+        (route("10.1.0.0/17", "far") + &route("10.1.128.0/17", "far"), false), // what is left goes direct, as far as we see
+        (route("10.1.0.0/24", "far"), false),
+        (route("10.1.0.0/24", "direct") + &route("10.1.0.0/16", "far"), false),
+        (route("10.2.0.0/16", "direct") + &route("10.1.0.0/16", "far"), true),
+        (route("10.1.0.0/16:443", "far"), false),
+        (route("10.1.0.0/16:443", "far") + &route("*", "far"), true),
+        (String::new(), false),
+    ] {
+        assert_eq!(from_text(&file(&routes)).is_ok(), good, "{routes}");
+    }
+    let told = mistakes(&file(""));
+    assert_eq!((told[0].key.as_str(), told[0].line), ("listener.net", Some(2)));
 }

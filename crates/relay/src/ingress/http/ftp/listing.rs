@@ -19,8 +19,8 @@ use super::response::FtpResponse;
 use super::url::bytes_of;
 use super::{FtpFailure, FtpRequest, Method};
 use crate::ingress::HandshakeReader;
+use crate::ingress::ReadError as Ending;
 use crate::ingress::http::forward::ClientConnection;
-use crate::ingress::reader::ReadError as Ending;
 
 /// Longest line of a list, in bytes.
 const MAX_LINE: usize = 8 * 1024;

@@ -29,8 +29,8 @@ use ekiden_proto::wire::http::{BodyFraming, Headers, RequestHead, RequestTarget,
 use tokio::net::TcpStream;
 
 use super::body::BodyFlow;
+use super::exchange::RequestLog;
 use super::forward::{ClientConnection, forward, give_up};
-use super::request_log::RequestLog;
 use super::{is_persistent, send_error};
 use crate::dial::DialError;
 use crate::ingress::HandshakeReader;

@@ -4,7 +4,7 @@
 mod world;
 
 use super::*;
-use crate::aqm::dice;
+use crate::aqm;
 use crate::path::select::explore::{BURST, SESSIONS_PER_EXPLORE};
 use world::{Session, Simulation, completion, normal};
 
@@ -106,7 +106,7 @@ fn equal(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 fn noisy(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     let (millis, loss) = equal(from, to, at);
     let place = u64::from(from) << 32 | u64::from(to.unwrap_or(9));
-    (millis * (0.1 * normal(dice::random_bits(place, at as u64))).exp(), loss)
+    (millis * (0.1 * normal(aqm::random_bits(place, at as u64))).exp(), loss)
 }
 
 #[test]

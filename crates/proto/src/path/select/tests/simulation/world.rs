@@ -94,7 +94,7 @@ fn draft(report: ReportFn, at: f64) -> Arc<NetworkMap> {
 
 /// A number of the normal distribution, or nearly (Irwin and Hall).
 pub(super) fn normal(seed: u64) -> f64 {
-    (0..12).map(|number| (dice::random_bits(seed, number) >> 11) as f64 / (1_u64 << 53) as f64).sum::<f64>() - 6.0
+    (0..12).map(|number| (aqm::random_bits(seed, number) >> 11) as f64 / (1_u64 << 53) as f64).sum::<f64>() - 6.0
 }
 
 impl Simulation {
@@ -111,7 +111,7 @@ impl Simulation {
                 mapped = at;
             }
             running.retain_mut(|session| session.report(&mut chooser, at));
-            let dice = dice::random_bits(seed, number);
+            let dice = aqm::random_bits(seed, number);
             let choice = chooser.choose(target(), TransferSize::down(BULK_SIZE), seconds(at));
             let candidate = first(&choice).clone();
             let took = completion(self.truth, &candidate, at) * (self.noise * normal(dice)).exp();

@@ -1,9 +1,15 @@
-//! The tuner of one section.
+//! Tunes TCP of running sections: samples them while bytes move, and applies the settings that [`ekiden_proto::tuning`]
+//! computes (docs/tuning.md).
+//!
+//! A [`Tuner`] belongs to one section of a session. The session's counters mark it active, and the [`TuneScheduler`] of
+//! its thread samples active tuners ten times a second; idle sections cost nothing. Settings that the profile names are
+//! left alone, and a setting that the kernel refused is not tried again.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ekiden_proto::profile::{Outcome, Profile, Setting};
 use ekiden_proto::tuning::SectionTuner;
@@ -13,8 +19,77 @@ use ekiden_sys::sockopt::{SocketRole, apply_setting};
 use ekiden_sys::tuned::{tcp_timers, tuning_sample};
 use serde::Serialize;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval};
 
-use super::TuneScheduler;
+/// How often sections are looked at.
+const ROUND_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Most sections that are looked at in a round; more than these have their turns in later ones. A look costs some 2 us.
+const MAX_TUNED_PER_ROUND: usize = 1000;
+
+/// The tuned sections with recent traffic.
+#[derive(Debug)]
+pub struct TuneScheduler {
+    /// The next section to tune comes first.
+    queue: RefCell<VecDeque<Rc<Tuner>>>,
+    routes: OnceCell<Option<Routes>>,
+    started_at: Instant,
+    wake: Notify,
+}
+
+impl TuneScheduler {
+    /// A scheduler without sections.
+    pub fn new() -> Rc<Self> {
+        Rc::new(Self {
+            queue: RefCell::default(),
+            routes: OnceCell::new(),
+            started_at: Instant::now(),
+            wake: Notify::new(),
+        })
+    }
+
+    /// A tuner for a section, if its profile asks for one. The session ends after `idle` without a byte.
+    pub fn tuner(self: &Rc<Self>, stream: &Rc<TcpStream>, profile: &Profile, idle: Duration) -> Option<Rc<Tuner>> {
+        profile.is_tuned().then(|| Tuner::new(stream, self, profile, idle))
+    }
+
+    /// Looks at a section in the next round.
+    pub fn enqueue(&self, tuner: Rc<Tuner>) {
+        let mut moving = self.queue.borrow_mut();
+        if moving.is_empty() {
+            self.wake.notify_one();
+        }
+        moving.push_back(tuner);
+    }
+
+    /// Makes rounds for as long as bytes move.
+    pub async fn run(self: Rc<Self>) {
+        let mut rounds = interval(ROUND_INTERVAL);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            self.wake.notified().await;
+            while !self.queue.borrow().is_empty() {
+                rounds.tick().await;
+                self.run_round(self.started_at.elapsed());
+            }
+        }
+    }
+
+    /// Tunes the sections that are due. Each is scheduled again when it moves bytes.
+    pub fn run_round(&self, now: Duration) {
+        let turns = self.queue.borrow().len().min(MAX_TUNED_PER_ROUND);
+        for _ in 0..turns {
+            let Some(tuner) = self.queue.borrow_mut().pop_front() else { break };
+            tuner.tune(now);
+        }
+    }
+
+    /// A way to ask for routes.
+    pub fn routes(&self) -> Option<&Routes> {
+        self.routes.get_or_init(|| Routes::open().ok()).as_ref()
+    }
+}
 
 /// A tuned section. It belongs to a session; the scheduler holds it while bytes move.
 #[derive(Debug)]
@@ -138,6 +213,53 @@ impl Tuner {
     }
 }
 
+/// What is in force, as the kernel has it now.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TuningView {
+    /// Lower bound of what the retransmission timeout has beyond the round trip.
+    pub rto_min_seconds: Option<f64>,
+    /// Upper bound of the retransmission timeout.
+    pub rto_max_seconds: Option<f64>,
+    /// The retransmission timeout.
+    pub rto_seconds: Option<f64>,
+    /// Longest delay of acknowledgements.
+    pub delack_max_seconds: Option<f64>,
+    /// Unsent bytes that the kernel may hold; 0 for the host's default.
+    pub notsent_lowat: Option<u32>,
+    /// Whether timeouts of few segments are not doubled.
+    pub thin_linear_timeouts: Option<bool>,
+    /// Most plaintext of a record, in bytes, where the session is encrypted.
+    pub record: Option<usize>,
+    /// The lower bound that the route demands, which wins over the socket's.
+    pub route_rto_min_seconds: Option<f64>,
+    /// Options that this kernel has refused, and what it said.
+    pub refused: Vec<String>,
+}
+
+impl TuningView {
+    /// That of `socket`.
+    pub fn from_socket(
+        socket: BorrowedFd<'_>,
+        record: Option<usize>,
+        routes: Option<&Routes>,
+        refused: Vec<String>,
+    ) -> Self {
+        let now = tcp_timers(socket);
+        let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64());
+        Self {
+            rto_min_seconds: seconds(now.rto_min),
+            rto_max_seconds: seconds(now.rto_max),
+            rto_seconds: seconds(now.rto),
+            delack_max_seconds: seconds(now.delack_max),
+            notsent_lowat: now.notsent_lowat,
+            thin_linear_timeouts: now.thin_linear_timeouts,
+            record,
+            route_rto_min_seconds: seconds(routes.and_then(|routes| routes.locked_rto_min(socket).ok().flatten())),
+            refused,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use ekiden_sys::tuned::{TcpTimers, tcp_timers};
@@ -242,52 +364,5 @@ mod tests {
         tuner.on_bytes_moved();
         rounds.run_round(Duration::from_secs(3));
         assert_eq!(tuner.view(), None, "the section is gone");
-    }
-}
-
-/// What is in force, as the kernel has it now.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TuningView {
-    /// Lower bound of what the retransmission timeout has beyond the round trip.
-    pub rto_min_seconds: Option<f64>,
-    /// Upper bound of the retransmission timeout.
-    pub rto_max_seconds: Option<f64>,
-    /// The retransmission timeout.
-    pub rto_seconds: Option<f64>,
-    /// Longest delay of acknowledgements.
-    pub delack_max_seconds: Option<f64>,
-    /// Unsent bytes that the kernel may hold; 0 for the host's default.
-    pub notsent_lowat: Option<u32>,
-    /// Whether timeouts of few segments are not doubled.
-    pub thin_linear_timeouts: Option<bool>,
-    /// Most plaintext of a record, in bytes, where the session is encrypted.
-    pub record: Option<usize>,
-    /// The lower bound that the route demands, which wins over the socket's.
-    pub route_rto_min_seconds: Option<f64>,
-    /// Options that this kernel has refused, and what it said.
-    pub refused: Vec<String>,
-}
-
-impl TuningView {
-    /// That of `socket`.
-    pub fn from_socket(
-        socket: BorrowedFd<'_>,
-        record: Option<usize>,
-        routes: Option<&Routes>,
-        refused: Vec<String>,
-    ) -> Self {
-        let now = tcp_timers(socket);
-        let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64());
-        Self {
-            rto_min_seconds: seconds(now.rto_min),
-            rto_max_seconds: seconds(now.rto_max),
-            rto_seconds: seconds(now.rto),
-            delack_max_seconds: seconds(now.delack_max),
-            notsent_lowat: now.notsent_lowat,
-            thin_linear_timeouts: now.thin_linear_timeouts,
-            record,
-            route_rto_min_seconds: seconds(routes.and_then(|routes| routes.locked_rto_min(socket).ok().flatten())),
-            refused,
-        }
     }
 }

@@ -1,41 +1,34 @@
-//! One run: a lab of its own, its programs, the transfers, and whether it counts.
+//! One run: a lab of its own, its programs, the transfers, and the check of the links that makes the run valid.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ekiden_sys::signal;
 
+use super::arrivals::{self, CompletedDownload};
+use super::cpu::{self, CpuSample};
+use super::packets::{self, DirectionLog, PacketLogRecorder};
+use super::plan::PlannedRun;
+use super::read::RunSpec;
+use super::results::{GroupRun, Run, SessionRun};
+use super::schedule::{self, Schedule};
+use super::task::{ContentFiles, TRIAL_BYTES, TransferTask};
+use super::transfer::Transfer;
+use super::{choices, fairness, manifest, metric, named, predict, share};
 use crate::emulator::DirectionReport;
-use crate::experiment::choices;
-use crate::experiment::cpu::{self, CpuSample};
-use crate::experiment::fairness;
-use crate::experiment::manifest;
-use crate::experiment::metric;
-use crate::experiment::named;
-use crate::experiment::packets::{self, DirectionLog, PacketLogRecorder};
-use crate::experiment::plan::PlannedRun;
-use crate::experiment::predict;
-use crate::experiment::read::RunSpec;
-use crate::experiment::results::{GroupRun, Run, SessionRun};
-use crate::experiment::task::{ContentFiles, TRIAL_BYTES, TransferTask};
-use crate::experiment::transfer::Transfer;
-use crate::experiment::{schedule, share};
+use crate::ledger::DropCause;
 use crate::program::chain::{self, RelayContext};
-use crate::program::mesh;
 use crate::program::receiver::FlowReceiver;
 use crate::program::server::{Protocol, ServerOptions};
 use crate::program::service::Service;
-use crate::program::transparent;
+use crate::program::{mesh, transparent};
 use crate::topology::Lab;
-use crate::topology::running::RunningLab;
+use crate::topology::RunningLab;
 use crate::warnings::{BUSY_SHARE, Warning};
-
-mod faithful;
-mod transfers;
-use faithful::invalid_reason;
 
 /// How long a chain may take until it works.
 const READY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -163,12 +156,12 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
         task.try_transfer(READY_TIMEOUT).context("warm-up")?;
     }
     services.extend(schedule::start_background(spec, network, folder)?);
-    transfers::run_priming(&task, means.timeout)?;
-    transfers::wait_for_start(&task, running.started_at())?;
+    run_priming(&task, means.timeout)?;
+    wait_for_start(&task, running.started_at())?;
 
     let log = PacketLogRecorder::start(&running, &lab, &workload.packet_log)?;
     let (before, hosts_before, dialled_before) = (CpuSample::now(), cpu::cpu_time_by_host(network)?, dialled()?);
-    let made = transfers::run_transfers(&task, spec, &running, &mut services, means.timeout);
+    let made = run_transfers(&task, spec, &running, &mut services, means.timeout);
     let cpu_busy = CpuSample::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
     let hosts = cpu::cpu_time_by_host(network)?;
     // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
@@ -177,7 +170,7 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
         anyhow::bail!(failure);
     }
     network.ensure_no_hidden_drops()?;
-    let transfers::TransferResults { transfers, sessions } = made?;
+    let TransferResults { transfers, sessions } = made?;
     transparent::ensure_carried(&dialled_before, &dialled()?, workload.transfers)?;
     let mut metrics = run_metrics(spec, &transfers, &sessions);
     metrics.extend(metric::cpu_metrics(&hosts_before, &hosts, &workload.client, &transfers));
@@ -313,5 +306,139 @@ impl Drop for TempDir {
     fn drop(&mut self) {
         // Nobody is left to be told; it is in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Why a run whose links did this does not count, if it does not.
+fn invalid_reason(links: &[DirectionReport], has_events: bool, limit: Duration) -> Option<String> {
+    links.iter().find_map(|link| {
+        let direction = format!("{} ({} → {})", link.link, link.from, link.to);
+        if link.hidden > 0 {
+            return Some(format!("the kernel dropped {} packets around the emulator on {direction}", link.hidden));
+        }
+        if let Some(lost) = link.dropped.get(&DropCause::Memory).filter(|lost| **lost > 0) {
+            return Some(format!("the emulator had no memory for {lost} packets on {direction}"));
+        }
+        if !has_events && link.dropped.get(&DropCause::Down).is_some_and(|lost| *lost > 0) {
+            return Some(format!("{direction} was down"));
+        }
+        let late = Duration::from_nanos(link.lateness.quantile(0.99));
+        (late > limit).then(|| Warning::EmulatorLate { direction, late, limit }.to_string())
+    })
+}
+
+/// What came of them.
+#[derive(Default)]
+struct TransferResults {
+    /// Those that succeeded.
+    transfers: Vec<Transfer>,
+    /// All of them and their paths, if there was a choice or they came all the time.
+    sessions: Vec<SessionRun>,
+}
+
+/// Fetches what comes before the transfers that count. One that fails, or takes long, is part of what there is to learn.
+fn run_priming(task: &TransferTask<'_>, timeout: Duration) -> anyhow::Result<()> {
+    let Some(prime) = &task.workload.prime else { return Ok(()) };
+    let until = Instant::now() + prime.time.0;
+    let files = if prime.files.is_empty() { task.workload.file.as_slice() } else { &prime.files };
+    for file in files.iter().cycle().take(prime.sessions.unwrap_or(usize::MAX)) {
+        if Instant::now() >= until {
+            break;
+        }
+        let _ = task.fetch(file.0, timeout);
+        arrivals::sleep_until(until.min(Instant::now() + prime.pause.0))?;
+    }
+    Ok(())
+}
+
+/// Waits until the lab is so old that transfers begin.
+fn wait_for_start(task: &TransferTask<'_>, started: Instant) -> anyhow::Result<()> {
+    let Some(begins) = task.workload.begins.map(|begins| begins.0) else { return Ok(()) };
+    let age = started.elapsed();
+    anyhow::ensure!(age <= begins, "all was ready after {age:?} only: workload.begins = {begins:?} is too early");
+    arrivals::sleep_until(started + begins)
+}
+
+/// Makes all of them, while what the file says happens.
+///
+/// # Errors
+/// One of those that have to succeed does not, or something that was to happen does not.
+fn run_transfers(
+    task: &TransferTask<'_>,
+    spec: &RunSpec,
+    running: &RunningLab,
+    services: &mut Vec<Service>,
+    timeout: Duration,
+) -> anyhow::Result<TransferResults> {
+    let (schedule, started) = (Schedule::from_spec(spec), running.started_at());
+    let (guard, over) = channel();
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| schedule.run(started, over, running.network(), task.folder, services));
+        let ended = run_all(task, started, timeout);
+        drop(guard);
+        beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        assign_session_paths(ended?, spec, task.folder)
+    })
+}
+
+fn run_all(task: &TransferTask<'_>, started: Instant, timeout: Duration) -> anyhow::Result<Vec<CompletedDownload>> {
+    if let Some(time) = task.time.filter(|_| !task.workload.arrivals.is_empty()) {
+        return arrivals::run_arrivals(task, started, time, timeout);
+    }
+    let one = |_| {
+        let at = started.elapsed().as_secs_f64();
+        let transfer = task.run_transfer(timeout)?;
+        let session = SessionRun { at, bytes: transfer.bytes, ms: transfer.seconds * 1e3, ..SessionRun::default() };
+        Ok(CompletedDownload { session, transfer: Some(transfer) })
+    };
+    (0..task.workload.transfers).map(one).collect()
+}
+
+/// Sessions have paths only if somebody had a choice.
+fn assign_session_paths(
+    ended: Vec<CompletedDownload>,
+    spec: &RunSpec,
+    folder: &Path,
+) -> anyhow::Result<TransferResults> {
+    let ports: Vec<Option<u16>> =
+        ended.iter().map(|one| one.transfer.as_ref().and_then(|transfer| transfer.port)).collect();
+    let (mut sessions, transfers): (Vec<SessionRun>, Vec<Option<Transfer>>) =
+        ended.into_iter().map(|one| (one.session, one.transfer)).unzip();
+    let transfers = transfers.into_iter().flatten().collect();
+    match spec.treatment.chain.first().filter(|_| !spec.treatment.relays.is_empty()) {
+        Some(chooser) => choices::assign_paths(&mesh::log_path(folder, chooser), &mut sessions, &ports)?,
+        None if spec.workload.arrivals.is_empty() => sessions.clear(),
+        None => {}
+    }
+    Ok(TransferResults { transfers, sessions })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::LatenessHistogram;
+
+    fn link(hidden: u64, late: u64) -> DirectionReport {
+        let lateness = LatenessHistogram { bounds: vec![late, u64::MAX], counts: vec![100, 0], max: late };
+        DirectionReport { link: "wan".into(), from: "a".into(), to: "b".into(), hidden, lateness, ..Default::default() }
+    }
+
+    #[test]
+    fn a_run_is_invalid_if_the_emulator_was_not_faithful() {
+        let limit = Duration::from_millis(1);
+        assert_eq!(invalid_reason(&[link(0, 900_000)], false, limit), None);
+        let late = invalid_reason(&[link(0, 0), link(0, 2_000_000)], false, limit).unwrap();
+        assert!(late.starts_with("the emulator fell behind on wan (a → b)"), "{late}");
+        let hidden = invalid_reason(&[link(3, 0)], false, limit).unwrap();
+        assert_eq!(hidden, "the kernel dropped 3 packets around the emulator on wan (a → b)");
+    }
+
+    #[test]
+    fn a_link_that_was_down_is_meant_only_if_there_are_events() {
+        let mut down = link(0, 0);
+        down.dropped.insert(DropCause::Down, 1);
+        let limit = Duration::from_millis(1);
+        assert_eq!(invalid_reason(&[down.clone()], false, limit).as_deref(), Some("wan (a → b) was down"));
+        assert_eq!(invalid_reason(&[down], true, limit), None);
     }
 }
