@@ -2,8 +2,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::scene::*;
-use super::scene::*;
 use crate::harness::*;
 use crate::relays::*;
 

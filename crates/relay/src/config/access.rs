@@ -1,8 +1,8 @@
-//! Which targets may be reached: patterns of names, networks and ports, and the decision they lead to.
+//! Access rules for targets: patterns of names, networks and ports, and the decision.
 //!
-//! The decision is made after name resolution, for the name that was asked for and the address that would be dialled.
-//! Where a hop resolves the name, only the name can be judged. A name in `deny` does not stop a client that asks for
-//! its address: what must never be reached is denied by network.
+//! The decision is made after name resolution, for the requested name and the address to dial. Where a hop resolves the
+//! name, only the name can be checked. A name in `deny` does not stop a client that asks for its address: to block a
+//! host reliably, deny its network.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -43,10 +43,10 @@ impl AccessPolicy<'_> {
         self.judge(host, address, port).is_ok()
     }
 
-    /// The same, with the reason.
+    /// Like `permits`, with the reason of the refusal.
     ///
     /// # Errors
-    /// Why not.
+    /// The rule that refuses the target.
     pub fn judge(&self, host: &Host, address: Option<IpAddr>, port: u16) -> Result<(), Denied> {
         self.listener.judge(host, address, port)?;
         self.peer.map_or(Ok(()), |peer| peer.judge(host, address, port))
@@ -54,24 +54,23 @@ impl AccessPolicy<'_> {
 }
 
 impl AccessRules {
-    /// Whether a session may go on to `host` at `address` (`None` when a hop is to resolve the name) and `port`.
-    ///
-    /// [`AccessRules::judge`] says what counts.
+    /// Whether a session may connect to `host` at `address` (`None` when a hop resolves the name) and `port`. See
+    /// [`AccessRules::judge`] for the order of the rules.
     #[must_use]
     pub fn permits(&self, host: &Host, address: Option<IpAddr>, port: u16) -> bool {
         self.judge(host, address, port).is_ok()
     }
 
-    /// The same, with the reason.
+    /// Like `permits`, with the reason of the refusal.
     ///
-    /// A name or network in `allow` also lifts the ban on private addresses. `*` and networks of everything do not:
-    /// `allow = ["*:443"]` is about ports, and must not open this host's own services.
+    /// A name or network in `allow` also permits private addresses. `*` and networks of all addresses do not: `allow =
+    /// ["*:443"]` is about ports, and must not open the services of this host.
     ///
     /// The addresses of this host count as private: the firewall of the host does not see a connection from the host to
-    /// itself. The kernel is asked each time, because addresses come and go while the relay runs.
+    /// itself. The kernel is asked each time, because addresses change while the relay runs.
     ///
     /// # Errors
-    /// Why not.
+    /// The rule that refuses the target.
     pub fn judge(&self, host: &Host, address: Option<IpAddr>, port: u16) -> Result<(), Denied> {
         let address = match host {
             Host::Ip(ip) => address.or(Some(*ip)),

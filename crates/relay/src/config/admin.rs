@@ -1,6 +1,6 @@
-//! `[admin]`: where the relay answers about itself, and who may ask.
+//! `[admin]`: the address of the admin listener, and access to it.
 //!
-//! A unix socket is its owner's alone and a loopback address is this host's; everything else takes a token.
+//! A unix socket is accessible to its owner and a loopback address to this host; every other address requires a token.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ use super::place::KeyLocation as Written;
 use super::reader::TableReader;
 use super::value::{BindAddress, ConfigValue};
 
-/// Where the relay answers about itself, and who may ask.
+/// The address of the admin listener, and access to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminConfig {
     /// Where it answers.
     pub bind: AdminBind,
-    /// What has to be known to ask over TCP; none where everybody may who comes so far.
+    /// The token that TCP clients must send; `None` when no token is required.
     pub token: Option<AdminToken>,
     /// The names by which it may be called, beside addresses and `localhost`.
     pub hosts: Vec<String>,
@@ -41,18 +41,18 @@ pub enum AdminBind {
     Unix(PathBuf),
 }
 
-/// A secret that whoever asks has to send along. It is in no `Debug` or `Display`.
+/// A secret that clients of the admin listener send. Not in any `Debug` or `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AdminToken(Box<str>);
 
 impl AdminToken {
-    /// Fewest characters: nobody guesses so many, at however many guesses a second.
+    /// Fewest characters: too many combinations to guess at any rate.
     const MIN_LENGTH: usize = 16;
 
-    /// Reads one, with or without the end of its line: letters, digits and `-._~+/=` (RFC 6750, section 2.1).
+    /// Reads a token, with or without a trailing newline: letters, digits and `-._~+/=` (RFC 6750, section 2.1).
     ///
     /// # Errors
-    /// What was expected instead.
+    /// The expected format.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const EXPECTED: &str = "one line of 16 to 256 letters, digits or -._~+/=, like `openssl rand -hex 24` prints";
         let text = text.trim_end_matches(['\r', '\n']);
@@ -67,7 +67,7 @@ impl AdminToken {
         Sha256::digest(given).ct_eq(&Sha256::digest(self.0.as_bytes())).into()
     }
 
-    /// What a client sends.
+    /// The value of the `Authorization` field that a client sends.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -106,7 +106,7 @@ impl fmt::Display for AdminConfig {
 
 const NEEDS_TOKEN: &str = r#"a loopback address, "unix:/path" or "off"; or token_file in [admin] of the configuration: this address can be reached by others"#;
 
-/// Reads the table; `flag` is what the command line says instead of `bind`.
+/// Reads the table; `flag` is the value of `--admin`, which replaces `bind`.
 pub(super) fn read(
     table: TableReader<'_>,
     command: &Written<'_>,
@@ -144,10 +144,10 @@ fn read_token(table: &TableReader<'_>) -> Option<AdminToken> {
     AdminToken::parse(&text).map_err(noted).ok()
 }
 
-/// Reads where a relay answers, as `admin.bind` and `--admin` write it, for those who ask.
+/// Reads the address of an admin listener, in the format of `admin.bind` and `--admin`, for a client.
 ///
 /// # Errors
-/// What was expected instead.
+/// The expected format.
 pub fn parse_admin_address(text: &str) -> Result<AdminConfig, &'static str> {
     AdminBind::read(text).map(AdminConfig::from)
 }
@@ -166,8 +166,8 @@ pub fn default_admin() -> AdminConfig {
     AdminBind::Unix(path).into()
 }
 
-/// The folder of this user in the temporary folder, where everybody can make files. The relay makes sure that no other
-/// user can enter it.
+/// The user's directory below the directory for temporary files, where every user can create files. The relay makes
+/// sure that no other user can enter it.
 #[must_use]
 pub fn private_folder() -> PathBuf {
     std::env::temp_dir().join(format!("ekiden-{}", process::effective_uid()))
@@ -188,7 +188,7 @@ impl ConfigValue for AdminBind {
     }
 }
 
-/// The file of a token. Somebody may have written the token itself.
+/// The path of a token file; the value may be the token itself by mistake, so it is not shown.
 struct TokenFile(PathBuf);
 
 impl ConfigValue for TokenFile {

@@ -58,10 +58,10 @@ impl Budget {
     }
 }
 
-/// Bounds on what clients can take.
+/// `[limits]` and `[timeouts]`: bounds for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// Sessions at once; `None` for what the open-file limit allows.
+    /// Most concurrent sessions; `None`: as many as the open-file limit allows.
     pub sessions: Option<usize>,
     /// Sessions at once from one source address, or from one relay among `peers`; `None` for no bound of its own.
     pub sessions_per_client: Option<usize>,

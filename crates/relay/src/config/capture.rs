@@ -1,4 +1,4 @@
-//! What transparent listeners catch, and `[transparent]`.
+//! The traffic that transparent listeners intercept, and `[transparent]`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,13 +36,13 @@ pub struct CaptureConfig {
 /// How traffic is caught.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransparentConfig {
-    /// Who puts the rules into the kernel.
+    /// Whether ekiden or the operator manages the kernel rules.
     pub rules: RuleManagement,
     /// Which of several daemons on this host, 1 to 15.
     pub instance: u8,
 }
 
-/// Who puts the rules into the kernel, and takes them out again.
+/// The party that adds the kernel rules and removes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleManagement {
     /// The daemon.
@@ -59,7 +59,7 @@ pub(super) fn read_transparent(table: TableReader<'_>) -> TransparentConfig {
     TransparentConfig { rules, instance }
 }
 
-/// Reads what a listener catches, which is the business of transparent ones only.
+/// Reads the interception options of a listener, which only transparent listeners have.
 pub(super) fn read(
     reader: &TableReader<'_>,
     kind: Option<ListenerKind>,

@@ -1,5 +1,5 @@
-//! Congestion controls, by name: which ones profiles ask for, who brings those that the kernel lacks, and what is in use
-//! where nobody does. Where they come from is not known in here.
+//! Congestion controls by name: those that profiles request, those that a provider must load, and the replacement where
+//! one is missing. The provider itself is not known here.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -29,7 +29,7 @@ pub type ControlProvider<'a> = &'a dyn Fn(&str) -> Result<ProvidedControl, Strin
 /// A congestion control that the kernel has.
 #[derive(Debug)]
 pub struct ProvidedControl {
-    /// Who has put it there, in words.
+    /// The provider that loaded it, as text.
     pub from: String,
     /// It is there for as long as this is; nothing where that is not in our hands.
     pub control: Option<Box<dyn CongestionHandle>>,
@@ -37,7 +37,7 @@ pub struct ProvidedControl {
 
 /// A congestion control that can be talked with.
 pub trait CongestionHandle: Debug + Send + Sync {
-    /// What it says of one connection, where it says anything.
+    /// The state that the congestion control reports for one connection, if it reports any.
     fn telemetry(&self, socket: BorrowedFd<'_>) -> Option<Telemetry>;
 
     /// Asks it for something, for one connection or for all that a listener accepts.
@@ -47,7 +47,7 @@ pub trait CongestionHandle: Debug + Send + Sync {
     fn set_options(&self, socket: BorrowedFd<'_>, request: CompoundTcp) -> Result<(), String>;
 }
 
-/// What a congestion control says of a connection, once a round trip.
+/// The report of a congestion control about one connection, once a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Telemetry {
     /// Congestion window, packets.
@@ -85,7 +85,8 @@ struct RequestedControl {
 }
 
 impl CongestionControls {
-    /// Has the kernel have what `config` asks for, and says what became of it. What `before` has stays as it is.
+    /// Makes the congestion controls of `config` available in the kernel, and reports the results as events. Those of
+    /// `before` stay loaded.
     pub fn obtain(config: &Config, before: &Self, provide: ControlProvider<'_>, tell: impl Fn(&Event)) -> Self {
         let mut by_name = BTreeMap::new();
         for Algorithm(name) in config.profiles().filter_map(|profile| profile.congestion()) {
@@ -101,14 +102,14 @@ impl CongestionControls {
         Self { by_name }
     }
 
-    /// [`sockopt::apply`], and what is no socket option.
+    /// [`sockopt::apply`], and the settings that are no socket options.
     pub fn apply(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) {
         sockopt::apply(socket, profile, role);
         // Already reported the first time.
         let _ = self.set_control_options(socket, profile);
     }
 
-    /// [`sockopt::apply_and_report`], and what is no socket option.
+    /// [`sockopt::apply_and_report`], and the settings that are no socket options.
     #[must_use]
     pub fn apply_and_report(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) -> Vec<AppliedSetting> {
         let mut report = sockopt::apply_and_report(socket, profile, role);
@@ -122,7 +123,7 @@ impl CongestionControls {
         report
     }
 
-    /// What a profile asks of the congestion control itself; none when it asks nothing.
+    /// Sets the options of the congestion control itself; `None` when the profile sets none.
     fn set_control_options(&self, socket: BorrowedFd<'_>, profile: &Profile) -> Option<Result<(), String>> {
         let request = profile.compound_tcp()?;
         let asked = self.by_name.get(&profile.congestion()?.0)?;
@@ -132,14 +133,13 @@ impl CongestionControls {
         })
     }
 
-    /// What the congestion control of a connection says of it.
+    /// The telemetry of the connection's congestion control.
     #[must_use]
     pub fn telemetry(&self, name: &str, socket: BorrowedFd<'_>) -> Option<Telemetry> {
         self.by_name.get(name)?.control.as_ref()?.telemetry(socket)
     }
 
-    /// Waits whether one goes out of the kernel that was there, because whoever had loaded it has ended. That takes the
-    /// kernel some time.
+    /// Waits whether the kernel removes a control whose loader has ended. The removal takes the kernel some time.
     pub async fn wait_removed(&self) -> bool {
         let foreign = |asked: &&Arc<RequestedControl>| asked.congestion.is_worth_logging() && asked.is_in_use();
         let names: Vec<_> = self.by_name.values().filter(foreign).map(|asked| &asked.congestion.name).collect();
@@ -153,7 +153,7 @@ impl CongestionControls {
         false
     }
 
-    /// What became of each.
+    /// The result for each requested control.
     #[must_use]
     pub fn describe(&self) -> Vec<CongestionStatus> {
         self.by_name.values().map(|asked| asked.congestion.clone()).collect()
@@ -161,7 +161,7 @@ impl CongestionControls {
 }
 
 impl RequestedControl {
-    /// Whether sections have what was asked for.
+    /// Whether sections use the requested control.
     fn is_in_use(&self) -> bool {
         self.congestion.in_use == self.congestion.name
     }
@@ -187,7 +187,7 @@ impl RequestedControl {
 const RESTRICTED: &str =
     "choosing it takes CAP_NET_ADMIN, or its name in sysctl net.ipv4.tcp_allowed_congestion_control";
 
-/// What a socket has after it was asked to have `name`.
+/// The congestion control of a socket after a request for `name`.
 fn in_use(name: &str) -> String {
     let mut profile = Profile::default();
     profile.set(Setting::Congestion(Algorithm(name.to_owned())));
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::config::read;
 
-    /// Nobody has this one; bbr or cubic come nearest to it.
+    /// No provider has this one; bbr and cubic are its nearest replacements.
     const ABSENT: &str = "hybla";
 
     fn config(congestion: &str) -> Config {
@@ -238,7 +238,7 @@ mod tests {
         Ok(ProvidedControl { from: CongestionStatus::KERNEL.to_owned(), control: None })
     }
 
-    /// Keeps what it was asked.
+    /// A provider that records its requests.
     #[derive(Debug, Default, Clone)]
     struct Willing(Arc<Mutex<Vec<CompoundTcp>>>);
 

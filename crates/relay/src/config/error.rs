@@ -24,13 +24,13 @@ pub struct ConfigError {
     pub line: Option<usize>,
     /// The path of the key, like `listener[1].bind` (the first listener is number 1); empty for a whole line.
     pub key: String,
-    /// What stands there.
+    /// The value in the configuration.
     pub found: FoundValue,
-    /// What should stand there.
+    /// The expected value.
     pub expected: String,
 }
 
-/// What stands where something else was expected.
+/// The wrong value, as far as it may be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FoundValue {
     /// A value, as TOML writes it.
@@ -146,7 +146,7 @@ fn sorted(mut mistakes: Vec<ConfigError>) -> Vec<ConfigError> {
     mistakes
 }
 
-/// What a mistake says where `name` is none of `names`; `what` is what they are names of.
+/// The expected text where `name` is none of `names`; `what` is the noun for these names.
 pub fn expected_one_of<'n>(what: &str, name: &str, names: impl Iterator<Item = &'n str>) -> String {
     let names: Vec<_> = names.collect();
     match closest(name, names.iter().copied()) {
@@ -198,7 +198,7 @@ pub(super) enum Disclosure {
 }
 
 impl Disclosure {
-    /// What a mistake says was found.
+    /// The part of the wrong value that a mistake may show.
     pub fn disclose(self, value: &DeValue<'_>) -> FoundValue {
         match value {
             DeValue::String(text) => self.disclose_text(text),
@@ -207,7 +207,7 @@ impl Disclosure {
         }
     }
 
-    /// The same of a text.
+    /// Like `disclose`, for a value that is plain text.
     pub fn disclose_text(self, text: &str) -> FoundValue {
         let all = || FoundValue::Value(display_value(&DeValue::String(text.into())));
         match self {

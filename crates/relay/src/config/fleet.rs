@@ -20,18 +20,18 @@ use super::{Credentials, Hop, HopKind, key};
 /// Longest text of a certificate, in bytes.
 const MAX_CERTIFICATE: u64 = 4 << 10;
 
-/// What it takes to be part of a fleet, or to know one.
+/// `[fleet]`: credentials and trust of a fleet member or reader.
 #[derive(Debug)]
 pub struct FleetConfig {
     /// The servers of one etcd, as `http://HOST:PORT`; one after the other is asked.
     pub etcd: Vec<String>,
-    /// Who we are there.
+    /// User and password for etcd.
     pub credentials: Option<Credentials>,
-    /// Who is believed.
+    /// The key whose signatures are trusted.
     pub key: VerifyKey,
-    /// What the keys of all entries begin with.
+    /// The prefix of all entries' keys in etcd.
     pub prefix: String,
-    /// What makes the others believe us; without it we only read.
+    /// The certificate of this relay; without it the relay only reads.
     pub certificate: Option<SignedCertificate>,
     /// Our own key.
     pub own_key: Arc<PrivateKey>,
@@ -39,7 +39,7 @@ pub struct FleetConfig {
     pub state_file: Option<PathBuf>,
     /// How long our entry stays when we do not answer.
     pub lease: Duration,
-    /// How long at least between two entries that only tell what was measured.
+    /// Shortest interval between two entries that differ only in measurements.
     pub publish_interval: Duration,
     /// How long a relay stays known that is no longer listed.
     pub member_timeout: Duration,
@@ -164,7 +164,7 @@ impl ConfigValue for EtcdEndpoint {
     }
 }
 
-/// What keys in etcd begin with.
+/// The prefix of keys in etcd.
 struct EtcdPrefix(String);
 
 impl ConfigValue for EtcdPrefix {

@@ -1,4 +1,4 @@
-//! `[history]`: where what was measured is kept, by hour, and for how long.
+//! `[history]`: the database of hourly measurements, and their retention.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::key;
 use super::reader::TableReader;
 use super::value::ConfigValue;
 
-/// Where what was measured is kept.
+/// The database of hourly measurements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryConfig {
     /// A database of SQLite.

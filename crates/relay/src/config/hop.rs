@@ -17,7 +17,7 @@ use super::shared::ReadContext;
 use super::url::{OptionUrl, table_from_pairs};
 use super::{Credentials, Hop, HopKind, Peering, key};
 
-/// What a mistake says is expected.
+/// The expected format, for mistakes in a hop.
 pub(super) const EXPECTED: &str = "a hop like section://HOST:PORT?key=PUBLIC, socks5://[USER:PASS@]HOST:PORT or \
     http://[USER:PASS@]HOST:PORT, with ?profile=NAME, and special characters in USER and PASS percent-encoded";
 
@@ -79,7 +79,7 @@ pub(super) fn read(place: &KeyLocation<'_>, text: &str, shared: &ReadContext) ->
     let options = TableReader::of_text(place.clone(), &query);
     let kind = match url.scheme {
         "section" => read_section(&written, &options, &url.user, shared),
-        // Names are always left to the hop, which is what the `h` asks for.
+        // The hop always resolves names, as the `h` of `socks5h` requests.
         "socks5" | "socks5h" | "socks" => {
             Some(HopKind::Socks5(read_credentials(&written, &options, url.user, fits_socks5)))
         }
@@ -136,7 +136,7 @@ pub(super) fn scheme_hint(text: &str) -> Option<String> {
     Target::parse(text, None).ok().map(|address| format!("a scheme before the address, like socks5://{address}"))
 }
 
-/// Reads what it takes to call another ekiden: the same keys in a URL and in `[[relay]]`.
+/// Reads the options of a connection to another ekiden: one set of keys for URLs and `[[relay]]`.
 pub(super) fn read_peering(options: &TableReader<'_>, shared: &ReadContext) -> Option<Peering> {
     let encrypt = options.optional_or("encrypt", false);
     Some(Peering { key: options.required("key")?, own_key: shared.dialling_key(), encrypt })

@@ -1,4 +1,4 @@
-//! Key files: who this relay is; and other files with a secret in them.
+//! Key files with the private key of this relay, and other files with secrets.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use ekiden_proto::key::PrivateKey;
 use super::reader::TableReader;
 use super::value::KeyFile;
 
-/// Reads the key file that an option names; `None` when it is left out, or after noting what is wrong with it.
+/// Reads the key file of an option; `None` when the option is absent, or when a mistake was noted.
 pub(super) fn read(reader: &TableReader<'_>, option: &'static str) -> Option<Arc<PrivateKey>> {
     let KeyFile(path) = reader.optional(option)?;
     let text = read_secret(reader, option, &path, "a readable file with a private key, made by `ekiden keygen`")?;
@@ -24,7 +24,7 @@ pub(super) fn read(reader: &TableReader<'_>, option: &'static str) -> Option<Arc
     }
 }
 
-/// What is in a file that nobody else may read; `None` after noting that it is not what is `expected`.
+/// Reads a file that only its owner may read; `None` after noting that it is not the `expected` file.
 pub(super) fn read_secret(
     reader: &TableReader<'_>,
     option: &'static str,
@@ -62,7 +62,7 @@ fn has_permission(metadata: &Metadata, classes: u32) -> bool {
     metadata.permissions().mode() & classes != 0
 }
 
-/// Whether others may read it, and what is in it, as far as a key file goes.
+/// Whether other users can read the file, and its content up to the size of a key file.
 fn read_limited(path: &Path) -> io::Result<(bool, String)> {
     const MAX_LENGTH: u64 = 4 << 10;
     let file = File::open(path)?;
@@ -72,8 +72,8 @@ fn read_limited(path: &Path) -> io::Result<(bool, String)> {
     Ok((open_to_others, text))
 }
 
-/// The key of a relay that was given none. Only listeners that are open to every key know what to make of it. It stays
-/// the same until the process ends, so that a reload keeps the connections that are ready.
+/// The key of a relay without a configured key. Only listeners that accept every key can use it. It does not change
+/// until the process ends, so a reload keeps ready connections.
 pub(super) fn temporary_key() -> Arc<PrivateKey> {
     Arc::clone(TEMPORARY_KEY.get_or_init(|| Arc::new(PrivateKey::generate())))
 }

@@ -17,7 +17,7 @@ use super::users::Users;
 use super::value::{BindAddress, ConfigValue, Name};
 use super::{AccessRules, ConnectMode, Listener, SectionListener, TunConfig, capture, tun};
 
-/// What a mistake in a `-L` says is expected.
+/// The expected format, for mistakes in a `-L`.
 const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR, tcp://ADDR/HOST:PORT or \
     section://ADDR?key=FILE&peers=FILE, tproxy://ADDR?interfaces=NAME or tun://DEVICE?net=NETWORK, with the keys of [[listener]] as ?key=value&key=value";
 
@@ -121,7 +121,7 @@ fn free_name(listener: &Listener, names: &mut Vec<String>) -> String {
     name
 }
 
-/// Reads one listener, all but its name; `None` when there is a mistake in what it cannot do without.
+/// Reads one listener without its name; `None` when a mandatory value is wrong.
 fn read_listener(
     reader: &TableReader<'_>,
     kind: Option<ListenerKind>,
@@ -141,7 +141,8 @@ fn read_listener(
         Some(ListenerKind::Section) => reader.has("peers") || section.as_ref().is_some_and(|section| section.fleet),
         _ => reader.has("users"),
     };
-    // Who connects to a transparent one itself gets nothing; it only carries what goes through this host anyway.
+    // A client that connects to a transparent listener directly is refused; the listener carries only traffic that is
+    // routed through this host anyway.
     if bind.is_some() && !local && !allow_open && !guarded && !transparent {
         reader.error("bind", closing_hint(kind));
     }
@@ -191,7 +192,7 @@ fn read_listener(
     })
 }
 
-/// Reads who may use a listener for clients.
+/// Reads the users of a client listener.
 fn read_users(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &ReadContext) -> Option<Arc<Users>> {
     let nobody = match kind {
         Some(ListenerKind::Tcp) => "no users: a tcp listener cannot ask for a user name",
@@ -222,7 +223,7 @@ fn read_connect_mode(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> Co
     connect
 }
 
-/// Reads what it takes to be called by relays, which is the business of section listeners only.
+/// Reads the options for calling relays, which only section listeners have.
 fn read_section(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &ReadContext) -> Option<SectionListener> {
     reader.set_disclosure("key", Disclosure::Path);
     if kind != Some(ListenerKind::Section) {

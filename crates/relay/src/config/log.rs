@@ -30,10 +30,10 @@ pub enum LogFormat {
 /// Which events have a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogLevel {
-    /// All: each session and each HTTP request, and what happens to the relay.
+    /// Every session, every HTTP request, and events of the relay.
     #[default]
     Sessions,
-    /// Sessions and requests that failed, and what happens to the relay.
+    /// Failed sessions and requests, and events of the relay.
     Problems,
     /// None.
     Off,

@@ -67,7 +67,7 @@ pub struct Config {
     pub transparent: TransparentConfig,
     /// Interfaces whose rate is shared by the sections that leave by them.
     pub interfaces: Vec<InterfaceConfig>,
-    /// Who has more than one share of them.
+    /// Users with a weight other than 1.
     pub weights: UserWeights,
     /// How many sessions, and how many of one client.
     pub limits: LimitsConfig,
@@ -75,11 +75,11 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Name servers; empty for the system's.
     pub dns_servers: Vec<SocketAddr>,
-    /// Where `ekiden status`, browsers and Prometheus ask, and who may.
+    /// The admin listener for `ekiden status`, browsers and Prometheus.
     pub admin: AdminConfig,
-    /// Where what was measured is kept, if it is.
+    /// The database of measurements, if one is configured.
     pub history: Option<HistoryConfig>,
-    /// Who is told of sessions as OpenTelemetry has them, if anybody is.
+    /// The collector of OpenTelemetry traces, if one is configured.
     pub traces: Option<TracesConfig>,
     /// `[log]`: form, level and redaction.
     pub log: LogConfig,
@@ -87,7 +87,7 @@ pub struct Config {
     pub threads: usize,
     /// The fleet that this relay belongs to, or knows.
     pub fleet: Option<Arc<FleetConfig>>,
-    /// Relays of the fleet that are about to end: others may still go on through them, nobody chooses them.
+    /// Relays of the fleet that drain: existing chains through them continue, new choices avoid them.
     pub draining: Vec<PublicKey>,
     /// Warnings: values that are valid, and for which another value is recommended.
     pub warnings: Vec<read::ConfigError>,
@@ -143,7 +143,7 @@ impl Config {
         own.filter(|own| key::is_temporary_key(own)).map(|own| own.public_key()).next()
     }
 
-    /// Whether somebody may want to know what sections are like: this relay, or one that calls it.
+    /// Whether this relay or a relay that calls it uses estimates of sections.
     #[must_use]
     pub fn needs_estimates(&self) -> bool {
         let is_called = self.listeners.iter().any(|listener| listener.kind == ListenerKind::Section);
@@ -185,19 +185,19 @@ pub struct Listener {
     pub kind: ListenerKind,
     /// The fixed target; with [`ListenerKind::Tcp`] only.
     pub target: Option<Target>,
-    /// Who may use it; `None` for everyone.
+    /// The users that may connect; `None` for all clients.
     pub users: Option<Arc<Users>>,
     /// Which targets it forwards to.
     pub access: AccessRules,
     /// When clients are told "connected".
     pub connect: ConnectMode,
-    /// What is caught; with [`ListenerKind::is_transparent`] only.
+    /// The intercepted traffic; only with [`ListenerKind::is_transparent`].
     pub capture: Option<CaptureConfig>,
-    /// The device and what is behind it; with [`ListenerKind::Tun`] only.
+    /// The device and the networks behind it; only with [`ListenerKind::Tun`].
     pub tun: Option<TunConfig>,
     /// Whether targets see the client's own address.
     pub keep_client_address: bool,
-    /// What it takes to be called by relays; with [`ListenerKind::Section`] only.
+    /// The options for calling relays; only with [`ListenerKind::Section`].
     pub section: Option<SectionListener>,
     /// How many shares of an interface its sessions have.
     pub weight: u32,
@@ -226,7 +226,7 @@ pub struct SectionListener {
     pub private_key: Arc<PrivateKey>,
     /// Its public half, which takes a while to compute.
     pub public_key: PublicKey,
-    /// Who may come in; `None` for everyone.
+    /// The relays that may connect; `None` for all.
     pub peers: Option<Arc<Peers>>,
     /// Whether relays of the fleet may as well.
     pub fleet: bool,
@@ -278,7 +278,7 @@ pub struct Peers(pub BTreeMap<PublicKey, Arc<Peer>>);
 pub struct Peer {
     /// Its name in logs.
     pub name: Box<str>,
-    /// The targets it may reach, within what the listener allows.
+    /// The targets that the peer may reach, within the rules of the listener.
     pub access: AccessRules,
     /// The names of the relays it may go on to; `None` for every one that is configured.
     pub next_hops: Option<Vec<Box<str>>>,

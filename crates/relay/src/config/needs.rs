@@ -1,4 +1,4 @@
-//! What a configuration needs that a service has to be given, and no more than that: capabilities (capabilities(7)) and a
+//! The privileges that a configuration requires of its service, and no more: capabilities (capabilities(7)) and a
 //! device, as a drop-in of the systemd unit.
 
 use std::collections::BTreeSet;
@@ -9,16 +9,16 @@ use super::{AdminBind, Config, ListenerKind};
 /// The first port that needs no privilege (`net.ipv4.ip_unprivileged_port_start`, ip(7)), as kernels have it by default.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
-/// Something that a configuration needs, and what for.
+/// A privilege that a configuration requires, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
-    /// What.
+    /// The required privilege.
     pub privilege: Privilege,
-    /// What for, in words.
+    /// The reason, as text.
     pub reason: String,
 }
 
-/// What a service may be given.
+/// Privileges that a service can have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Privilege {
     /// Ports below 1024.
@@ -32,8 +32,8 @@ pub enum Privilege {
 }
 
 impl Config {
-    /// What it needs where everybody may choose the congestion controls `free`, and ekiden carries those that `carried`
-    /// says.
+    /// The privileges that the configuration requires on a host where every user may select the congestion controls
+    /// `free`, with the controls that ekiden carries according to `carried`.
     #[must_use]
     pub fn requirements(&self, free: &[String], carried: impl Fn(&str) -> bool) -> Vec<Requirement> {
         let mut needs = Vec::new();
@@ -88,7 +88,7 @@ pub fn systemd_drop_in(needs: &[Requirement]) -> String {
     let whats: BTreeSet<_> = needs.iter().map(|need| &need.privilege).collect();
     let capabilities: Vec<_> = whats.iter().filter_map(|what| what.capability()).collect();
     for key in ["AmbientCapabilities", "CapabilityBoundingSet"] {
-        // The empty one takes back what was said before.
+        // An empty assignment resets the list of the unit.
         line(format!("{key}="));
         if !capabilities.is_empty() {
             line(format!("{key}={}", capabilities.join(" ")));

@@ -55,7 +55,7 @@ impl Path {
 pub struct Hop {
     /// Its name in logs and metrics: that of `[[relay]]`, or its URL without the credentials.
     pub name: Box<str>,
-    /// The protocol it speaks, and what it wants from us.
+    /// The protocol of the hop, and its credentials.
     pub kind: HopKind,
     /// Where it listens.
     pub address: Target,
@@ -76,7 +76,7 @@ pub enum HopKind {
     Absent,
 }
 
-/// What it takes to call another ekiden.
+/// Key and options for a connection to another ekiden.
 #[derive(Debug, Clone)]
 pub struct Peering {
     /// Its key.
@@ -110,7 +110,7 @@ impl HopKind {
 }
 
 impl Hop {
-    /// What it takes to call it, where it is another ekiden.
+    /// Key and options of the hop, if it is another ekiden.
     #[must_use]
     pub fn peering(&self) -> Option<&Peering> {
         match &self.kind {
@@ -197,7 +197,7 @@ pub(super) fn read(
     routes
 }
 
-/// What a route may speak of.
+/// The names that a route may reference.
 struct RouteContext<'a> {
     paths: &'a NamedTables<Arc<Path>>,
     /// The paths, and each relay by its name as the path through it alone.

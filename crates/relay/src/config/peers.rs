@@ -23,11 +23,11 @@ use super::{AccessRules, Peer, Peers, TargetPattern};
 const LINE_FORMAT: &str = "a line PUBLIC-KEY NAME [to=PATTERN,...] [through=RELAY,...] [from=NETWORK,...]";
 
 impl Peers {
-    /// Reads a file of peers. `own` are our own keys, `relays` the names of those that we can go on to. A file without
-    /// peers is right, and lets nobody in.
+    /// Reads a file of peers. `own` are the keys of this relay, `relays` the names of its next hops. A file without
+    /// peers is valid and accepts no peer.
     ///
     /// # Errors
-    /// Every mistake with its line, from 1, and what was expected; line 0 stands for the whole file.
+    /// Every mistake with its line, from 1, and the expected text; line 0 stands for the whole file.
     pub fn load(path: &Path, own: &[PublicKey], relays: &[String]) -> Result<Self, Vec<(usize, String)>> {
         let text =
             fs::read_to_string(path).map_err(|error| vec![(0, format!("a readable file of peers ({error})"))])?;
@@ -37,7 +37,7 @@ impl Peers {
     /// Reads the text of a file of peers.
     ///
     /// # Errors
-    /// Line numbers, and what was expected there. What stands there is not shown: it may be a private key.
+    /// Line numbers, and the expected text. The line itself is not shown: it may hold a private key.
     pub fn from_text(text: &str, own: &[PublicKey], relays: &[String]) -> Result<Self, Vec<(usize, String)>> {
         let mut peers = BTreeMap::new();
         let mut mistakes = Vec::new();
@@ -65,14 +65,14 @@ impl Peers {
     }
 }
 
-/// Reads the words of a line; `None` after telling why it is nobody's.
+/// Reads the words of a line; `None` after a mistake was reported.
 fn parse_line(words: &[&str], relays: &[String], wrong: &mut impl FnMut(String)) -> Option<(PublicKey, Peer)> {
     let [key, name, options @ ..] = words else {
         wrong(LINE_FORMAT.to_owned());
         return None;
     };
     let mut peer = Peer { name: (*name).into(), access: AccessRules::default(), next_hops: None, from: None };
-    // What the relay may reach is bounded by `allow` here; private targets are the listener's business.
+    // `allow` bounds the targets of the peer here; the listener decides about private targets.
     peer.access.allow_private = true;
     for option in options {
         match option.split_once('=') {

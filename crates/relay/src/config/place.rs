@@ -1,4 +1,4 @@
-//! Where a value stands: which text, which line, which key. What is wrong with it is noted from here.
+//! The place of a value: text, line and key. Mistakes are noted with it.
 
 use std::ops::Range;
 

@@ -2,8 +2,8 @@
 //! and its default.
 //!
 //! A reader walks a `toml` table whose values know their position. A value that cannot be read becomes a
-//! [`ConfigError`] and the reading goes on, so that one run finds them all; its end reports the keys that
-//! nobody asked for.
+//! [`ConfigError`] and the reading continues, so that one pass finds all mistakes; the end of the reader reports
+//! unknown keys.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -116,7 +116,7 @@ impl<'a> TableReader<'a> {
         self.disclosures.borrow_mut().push((key, shows));
     }
 
-    /// Takes what was read from the file that `key` names, or notes the mistakes in it by their lines; those of line 0
+    /// Returns the content of the file that `key` names, or notes the mistakes in it by their lines; those of line 0
     /// are about the whole file.
     pub fn accept_file<T>(&self, key: &'static str, file: &Path, read: Result<T, Vec<(usize, String)>>) -> Option<T> {
         let note = |(line, expected)| {

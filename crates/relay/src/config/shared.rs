@@ -17,7 +17,7 @@ use super::users::Users;
 use super::value::Name;
 use super::{Peers, key};
 
-/// What listeners and hops share.
+/// State that listeners and hops share while they are read.
 pub(super) struct ReadContext {
     /// All profiles.
     pub profiles: Profiles,
@@ -31,7 +31,7 @@ pub(super) struct ReadContext {
     pub nat64: Arc<[Nat64Prefix]>,
     /// Our own public keys, as far as they are read.
     own_keys: RefCell<Vec<PublicKey>>,
-    /// Each file of users once, so that listeners also share what was verified; `None` for a file with mistakes.
+    /// Each users file is read once, so that listeners also share verified passwords; `None` for a file with mistakes.
     users: RefCell<BTreeMap<PathBuf, Option<Arc<Users>>>>,
 }
 
@@ -80,7 +80,7 @@ impl ReadContext {
         reader.accept_file("peers", &path, Peers::load(&path, &own, &self.relay_names)).map(Arc::new)
     }
 
-    /// Whether somebody of this name is in one of the files of users, or would be, had one no mistakes.
+    /// Whether a users file has a user of this name, or could have one if it had no mistakes.
     pub fn may_have_user(&self, name: &str) -> bool {
         self.users.borrow().values().any(|users| users.as_ref().is_none_or(|users| users.has(name)))
     }
@@ -94,9 +94,9 @@ impl ReadContext {
     }
 }
 
-/// What has a name. What has a mistake in it keeps its name, so that nobody who speaks of it is told of another one.
+/// Tables by name. A table with a mistake keeps its name, so that references to it are not reported as well.
 pub(super) struct NamedTables<T> {
-    /// What a mistake calls one of them.
+    /// The noun for one of them in mistakes.
     noun: &'static str,
     entries: Vec<(String, Option<T>)>,
     /// Makes one for a name that is not known yet.
@@ -109,7 +109,7 @@ impl<T: Clone> NamedTables<T> {
         Self { noun, entries: Vec::new(), placeholder: None }
     }
 
-    /// From now on, whoever chooses a name that is none gets what this makes of it.
+    /// From now on, an unknown name resolves to the value that `make` returns.
     pub fn set_placeholder(&mut self, make: fn(&str) -> T) {
         self.placeholder = Some(make);
     }
@@ -136,7 +136,7 @@ impl<T: Clone> NamedTables<T> {
         self.entries.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
-    /// What a mistake says instead of `name`.
+    /// The expected text, where `name` is unknown.
     pub fn expected(&self, name: &str) -> String {
         expected_one_of(self.noun, name, self.entries.iter().map(|(known, _)| known.as_str()))
     }

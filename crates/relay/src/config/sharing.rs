@@ -1,4 +1,4 @@
-//! `[[interface]]` and `[user.NAME]`: whose packets share what, and by which weights.
+//! `[[interface]]` and `[user.NAME]`: interfaces whose rate is shared, and the weights of users.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ use super::value::{ConfigValue, TomlType};
 pub struct InterfaceConfig {
     /// Its name; it need not be there yet.
     pub name: String,
-    /// What leaves by it, with the headers of all packets.
+    /// The rate of the interface, with the headers of all packets.
     pub rate: Rate,
 }
 
-/// How many shares the sessions of a user have; one for everybody else.
+/// The weights of users; 1 for all others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserWeights(BTreeMap<String, u32>);
 
 impl UserWeights {
-    /// The weight of a user, or of somebody without a name.
+    /// The weight of a user, or of a session without a user name.
     #[must_use]
     pub fn weight_of(&self, user: Option<&str>) -> u32 {
         user.and_then(|user| self.0.get(user)).copied().unwrap_or(1)
@@ -58,7 +58,7 @@ pub(super) fn read_weights(readers: Vec<(&str, TableReader<'_>)>, shared: &ReadC
     UserWeights(weights)
 }
 
-/// How many shares somebody has.
+/// The weight of a user.
 pub(super) struct ShareWeight(pub u32);
 
 impl ConfigValue for ShareWeight {

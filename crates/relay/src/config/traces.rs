@@ -9,7 +9,7 @@ use super::reader::TableReader;
 use super::shared::ReadContext;
 use super::value::{ConfigValue, Name, TomlType};
 
-/// What is told of sessions, and to whom.
+/// The traced share of sessions, and the collector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TracesConfig {
     /// To whom.
@@ -24,7 +24,7 @@ pub struct TracesConfig {
     pub key: PublicKey,
 }
 
-/// Reads the table; none where nobody is told.
+/// Reads the table; `None` without a collector.
 pub(super) fn read_traces(file: &TableReader<'_>, shared: &ReadContext) -> Option<TracesConfig> {
     let reader = file.table("traces");
     let collector = if file.has("traces") { reader.required("endpoint") } else { None };
@@ -47,7 +47,7 @@ fn host_name() -> String {
 pub struct Collector {
     /// Where it listens.
     pub address: Target,
-    /// What stands before `/v1/traces` there.
+    /// The path before `/v1/traces`.
     pub path: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a tunnel is: a device, the networks behind it, and that nothing leads back into it.
+//! A tunnel: its device, the networks behind it, and the check that no route leads back into it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::{Config, HostPattern, Listener, ListenerKind, Route, TargetPattern};
 /// The ports of tunnels without a `bind`, for the first one and so on.
 pub(super) const FIRST_PORT: u16 = 7100;
 
-/// A device, and what is behind it.
+/// A device and the networks behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunConfig {
     /// The name of the interface.
@@ -24,9 +24,9 @@ pub struct TunConfig {
     pub nets: Vec<Network>,
     /// The longest packet that the host sends into it, in bytes.
     pub mtu: u32,
-    /// The address that this host's own programs have in there; none for what the kernel chooses.
+    /// The source address of this host's own programs there; `None`: the kernel chooses.
     pub source: Option<IpAddr>,
-    /// Whether it is known that no relay leads there from here, so that only what comes from there is answered.
+    /// Whether no relay leads there from here, so that the relay only answers packets from there.
     pub answer_only: bool,
 }
 
@@ -58,7 +58,7 @@ impl TunConfig {
     }
 }
 
-/// Reads what is a tunnel's, which is the business of `tun` listeners only.
+/// Reads the tunnel options, which only `tun` listeners have.
 pub(super) fn read(reader: &TableReader<'_>, kind: Option<ListenerKind>, others: &[TunConfig]) -> Option<TunConfig> {
     if kind? != ListenerKind::Tun {
         let keys = ["device", "net", "mtu", "source", "answer_only"].into_iter().filter(|key| reader.has(key));
@@ -86,7 +86,7 @@ pub(super) fn read(reader: &TableReader<'_>, kind: Option<ListenerKind>, others:
     (!nets.is_empty()).then_some(TunConfig { device: device?, nets, mtu, source, answer_only })
 }
 
-/// The targets of a tunnel's listener: what is behind the device.
+/// The targets of a tunnel's listener: the networks behind the device.
 pub(super) fn read_allow(reader: &TableReader<'_>, tun: Option<&TunConfig>) -> Vec<TargetPattern> {
     if reader.has("allow") {
         reader.error("allow", "nothing: net lists the networks behind the device, and deny the closed ones among them");

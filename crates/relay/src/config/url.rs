@@ -11,13 +11,13 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 /// A URL in its parts. Not printable: it may hold a password.
 pub(super) struct OptionUrl<'u> {
-    /// What stands before `://`.
+    /// The text before `://`.
     pub scheme: &'u str,
     /// User name, and password where there is a `:`.
     pub user: Option<(String, Option<String>)>,
     /// Host and port, as written.
     pub address: &'u str,
-    /// What follows the slash; empty when there is none.
+    /// The text after the slash; empty without a slash.
     pub path: String,
     /// Keys and values, in their order.
     pub query: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! The types that options have: how each is written, what it means, and what a mistake says instead.
+//! The types of options: their text format, their value, and the expected text in mistakes.
 
 use std::net::SocketAddr;
 use std::num::NonZero;
@@ -30,15 +30,15 @@ pub(super) enum TomlType {
 
 /// A type that an option may have.
 pub(super) trait ConfigValue: Sized {
-    /// What a mistake says is expected.
+    /// The expected format, for mistakes.
     const EXPECTED: &'static str;
     /// How TOML writes it.
     const TOML_TYPE: TomlType = TomlType::Text;
     /// How much of a wrong one a mistake shows.
     const DISCLOSURE: Disclosure = Disclosure::All;
-    /// Reads the text of the value; the error says what was expected.
+    /// Reads the text of the value; the error is the expected format.
     fn read(text: &str) -> Result<Self, &'static str>;
-    /// What was probably meant by a text that cannot be read.
+    /// The value that was probably meant by a text that cannot be read.
     fn suggestion(_text: &str) -> Option<String> {
         None
     }
@@ -205,7 +205,7 @@ impl ConfigValue for PathBuf {
     }
 }
 
-/// The file of a private key. Somebody may have written the key itself.
+/// The path of a private key's file; the value may be the key itself by mistake, so it is not shown.
 pub(super) struct KeyFile(pub PathBuf);
 
 impl ConfigValue for KeyFile {

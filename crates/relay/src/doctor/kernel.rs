@@ -1,4 +1,4 @@
-//! The kernel: its version, congestion controls, pacing, and what it lets us do; and its clock.
+//! Checks of the kernel: version, congestion controls, pacing, permissions, and the clock.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::system::SystemState;
 use super::workload::Workload;
 use super::{Finding, Verdict};
 
-/// What kernels have brought that ekiden uses where it is there.
+/// Kernel versions that introduced optional features of ekiden.
 const KERNEL_FEATURES: [((u32, u32), &str); 4] = [
     ((5, 6), "Multipath TCP, and congestion controls in BPF (5.6)"),
     ((5, 12), "`ekiden aqm` (5.12)"),

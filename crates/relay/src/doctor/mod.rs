@@ -36,7 +36,7 @@ pub fn examine(purpose: &Workload) -> Vec<Finding> {
     findings
 }
 
-/// What a reading says about a purpose.
+/// The finding of a check for a workload.
 #[must_use]
 pub fn judge(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     let mut findings = kernel::checks(reading, purpose);
@@ -97,11 +97,11 @@ pub struct Finding {
     pub check: &'static str,
     /// How bad it is.
     pub verdict: Verdict,
-    /// What was looked at.
+    /// The checked item.
     pub subject: String,
-    /// What is there.
+    /// The found value.
     pub found: String,
-    /// What comes of that, with figures; empty when all is well.
+    /// The effect, with figures; empty without a problem.
     pub effect: String,
     /// A command for a shell that mends it; empty where there is none.
     pub fix: String,
@@ -123,13 +123,13 @@ impl Finding {
         Self { verdict: Verdict::Unknown, effect: effect.to_owned(), ..finding }
     }
 
-    /// That it works, and what would be better.
+    /// Marks the item as usable but improvable.
     #[must_use]
     pub fn with_hint(self, effect: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { verdict: Verdict::Could, effect: effect.into(), fix: fix.into(), ..self }
     }
 
-    /// The same, in this case only.
+    /// Like `improvable`, under a condition.
     #[must_use]
     pub fn with_hint_if(self, when: bool, effect: impl Into<String>, fix: impl Into<String>) -> Self {
         if when { self.with_hint(effect, fix) } else { self }

@@ -134,7 +134,7 @@ fn time_wait(reading: &SystemState, purpose: &Workload) -> Finding {
     finding.with_hint_if(mode != 1 && scarce, effect, format!("sysctl -w {SETTING}=1"))
 }
 
-/// A full table drops first packets of everybody, and says so only in the kernel's log.
+/// A full table drops the first packets of all connections, and reports it only in the kernel's log.
 fn conntrack(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.netfilter.nf_conntrack_max";
     let subject = "connection tracking";

@@ -1,5 +1,5 @@
-//! What a machine shows of itself, read once; the checks judge it and read nothing. Anything may be missing: a container
-//! hides much of /proc/sys, and a network namespace has only a part of it.
+//! The state of a machine, read once; the checks read nothing themselves. Every value may be missing: a container hides
+//! much of /proc/sys, and a network namespace has only a part of it.
 
 use std::collections::BTreeMap;
 use std::fs::{read_dir, read_to_string};
@@ -42,10 +42,10 @@ const NET_ADMIN: u32 = 12;
 /// `CAP_SYS_RESOURCE`.
 const SYS_RESOURCE: u32 = 24;
 
-/// What was read.
+/// The readings.
 #[derive(Debug, Clone, Default)]
 pub struct SystemState {
-    /// What sysctl(8) would print, by name.
+    /// Values of sysctl(8), by name.
     pub settings: BTreeMap<&'static str, String>,
     /// How many files a process of ours may have open when it has raised its limit.
     pub open_files: Option<u64>,
@@ -53,7 +53,7 @@ pub struct SystemState {
     pub capabilities: u64,
     /// TCP connections that are over and keep their port for a minute (TIME_WAIT).
     pub time_wait: Option<u64>,
-    /// Whether somebody keeps the clock right; the text is why that is not known.
+    /// Whether the clock is synchronised; the error says why that is unknown.
     pub clock: Option<Result<ClockStatus, String>>,
     /// The size of a page of memory in bytes.
     pub page_size: u64,

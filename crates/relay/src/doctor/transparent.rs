@@ -11,7 +11,7 @@ use super::system::SystemState;
 use super::workload::Workload;
 use crate::rules::{self, Counter, Holder, Queue, RulesError};
 
-/// Looks at what may be wrong with transparent listeners.
+/// Checks the requirements of transparent listeners.
 pub fn transparent_checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     let mut findings = vec![check_rules()];
     let live: Vec<_> = (1..=15).filter_map(check_instance).collect();
@@ -97,7 +97,7 @@ pub fn tunnel_checks(reading: &SystemState) -> Vec<Finding> {
     findings
 }
 
-/// Tries to make a device, where nobody sees it.
+/// Creates a device in a network namespace of its own, to see whether that works.
 fn check_device() -> Finding {
     let finding = |found: String| Finding::new("tunnels", "tunnels", found);
     match try_create_device() {

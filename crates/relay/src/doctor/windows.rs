@@ -1,5 +1,5 @@
-//! Ceilings of what one connection may have under way, against the path that is wanted: a connection carries at most one
-//! window in each round trip.
+//! Upper bounds of one connection's data in flight, against the bandwidth-delay product of the workload: a connection
+//! carries at most one window in each round trip.
 
 use ekiden_proto::profile::{Profile, Setting};
 use ekiden_proto::units::Bytes;
@@ -28,8 +28,8 @@ fn raise_command(reading: &SystemState, setting: &str, most: u64) -> String {
     format!("sysctl -w {setting}=\"{} {most}\"", first.join(" "))
 }
 
-/// What is sent waits here until it is acknowledged, so this bounds what is under way. Linux lets a little more in: up to
-/// 1 MiB more was seen on 6.18, so that small ceilings are less of a bound than they seem.
+/// Sent data stays in this buffer until it is acknowledged, so the buffer bounds the data in flight. Linux admits up to
+/// 1 MiB more (seen on 6.18), so a small buffer is a looser bound than its size.
 fn send_buffer(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_wmem";
     let subject = "send buffer ceiling";
@@ -42,8 +42,8 @@ fn send_buffer(reading: &SystemState, purpose: &Workload) -> Finding {
     finding.with_hint_if(most < purpose.bandwidth_delay_product(), purpose.limit_message(most), fix)
 }
 
-/// What of a receive buffer is offered as window, the rest is for the kernel's books: about two thirds as measured on
-/// Linux 6.18 (docs/lab.md, `window`), half before 6.6 (`tcp_adv_win_scale` of ip-sysctl).
+/// The part of a receive buffer that is offered as window; the rest is overhead of the kernel: about two thirds as
+/// measured on Linux 6.18 (docs/lab.md, `window`), half before 6.6 (`tcp_adv_win_scale` of ip-sysctl).
 const fn offered_window(reading: Option<(u32, u32)>, buffer: u64) -> u64 {
     match reading {
         Some((major, minor)) if major > 6 || (major == 6 && minor >= 6) => buffer / 3 * 2,
@@ -71,7 +71,7 @@ fn scaling(reading: &SystemState, purpose: &Workload) -> Option<Finding> {
     Some(finding.with_hint_if(off, purpose.limit_message(65_535), format!("sysctl -w {SETTING}=1")))
 }
 
-/// What all sockets may have together (tcp(7)); under pressure, the second of the three numbers, no window grows any more.
+/// The memory of all sockets together (tcp(7)); under pressure, above the second of the three numbers, no window grows.
 fn memory(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_mem";
     const MIB: u64 = 1 << 20;
@@ -106,7 +106,7 @@ fn slow_start(reading: &SystemState) -> Finding {
     Finding::new("slow_start_after_idle", subject, found).with_hint_if(on, effect, fix)
 }
 
-/// RFC 4821: what a connection does when packets are too long for the path and no ICMP says so.
+/// RFC 4821: path-MTU discovery of a connection whose packets are too long for the path while no ICMP message arrives.
 fn mtu_probing(reading: &SystemState) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_mtu_probing";
     let subject = "path MTU without ICMP";
@@ -119,7 +119,7 @@ fn mtu_probing(reading: &SystemState) -> Finding {
     Finding::new("mtu_probing", subject, found).with_hint_if(mode == 0, effect, format!("sysctl -w {SETTING}=1"))
 }
 
-/// What a profile itself fixes; that wins over all of the above.
+/// Buffers that a profile fixes; they take precedence over the settings above.
 fn check_fixed_buffers(reading: &SystemState, purpose: &Workload, profile: &Profile) -> Vec<Finding> {
     let judge = |setting: &Setting| match setting {
         Setting::Sndbuf(size) => Some(check_buffer(reading, purpose, (profile, setting), *size)),

@@ -1,4 +1,5 @@
-//! What the machine is to be fit for: a rate over a round trip, so many sessions, and what a configuration asks for.
+//! The workload that doctor checks for: a rate over a round trip, a number of sessions, and the requirements of a
+//! configuration.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use ekiden_proto::units::Rate;
 use crate::config::Config;
 use crate::config::budget::Budget;
 
-/// What it is to be fit for.
+/// The workload to check for.
 #[derive(Debug, Clone)]
 pub struct Workload {
     /// The rate that one connection is to reach.
@@ -18,7 +19,7 @@ pub struct Workload {
     pub rtt: Duration,
     /// How many sessions there may be at once.
     pub sessions: u64,
-    /// What is to be run here, if that is known.
+    /// The configuration to run, if one was given.
     pub config: Option<Config>,
 }
 

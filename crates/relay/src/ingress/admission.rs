@@ -1,7 +1,8 @@
-//! Admission: how many connections the relay serves at once, in total, for each client, and for relays that have not
-//! opened a session yet.
+//! Admission: bounds the connections that the relay serves at once, in total, for each client, and for relays that have
+//! not opened a session yet.
 //!
-//! A place is a permit, and dropping the permit gives back exactly what was taken. No other function gives anything back.
+//! A place is a permit, and dropping the permit returns exactly the places that were taken. No other function returns
+//! places.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -345,7 +346,7 @@ mod tests {
         let enter = |last| admission.enter_pending(source(last), 10).unwrap();
         let (elsewhere, all) = (enter(9), [(); 4].map(|()| enter(1)));
         elsewhere.idle(Some(2));
-        // In whatever order they become idle, the youngest stay.
+        // In every order of becoming idle, the youngest stay.
         for at in [1, 0, 3, 2, 3] {
             all[at].idle(Some(2));
         }

@@ -84,7 +84,7 @@ impl HopHealth {
     }
 
     /// Records a success of an attempt that began at `begun`. Returns the length of the outage that it ended, if it
-    /// did. An attempt that began before the outage proves nothing: a restarting relay may complete what it had begun.
+    /// did. An attempt from before the outage proves nothing: a restarting relay may complete it.
     pub fn on_success(&mut self, begun: Instant, now: Instant) -> Option<Duration> {
         let down = self.down.take_if(|down| begun >= down.since)?;
         Some(now.saturating_duration_since(down.since))

@@ -1,9 +1,9 @@
-//! How many connections to have ready: pure arithmetic over what was taken when, and how long one takes to make.
+//! The number of connections to have ready: pure arithmetic over the demand, and the time to make a connection.
 //!
-//! While one is made, `r d` others are taken on average (r of them a second, d seconds to make one). Were arrivals
-//! independent of each other, their number would be Poisson, and four standard deviations above the mean leave one in
-//! ten thousand without; half the mean on top is for what is not independent. Browsers are not: they come in bursts, of
-//! which the largest is remembered.
+//! While one is made, `r d` others are taken on average (r of them a second, d seconds to make one). For independent
+//! arrivals the number is Poisson, and four standard deviations above the mean leave one in ten thousand without a
+//! connection; half the mean on top covers dependent arrivals. Browsers send bursts, of which the largest is
+//! remembered.
 
 use std::time::{Duration, Instant};
 

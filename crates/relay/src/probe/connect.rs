@@ -23,7 +23,7 @@ use crate::path::PathChoice;
 use crate::pool::Pools;
 use crate::rules::Marks;
 
-/// What dialling needs, as a session has it.
+/// The context of dialling, as for a session.
 pub struct ProbeContext<'a> {
     config: &'a Config,
     names: Resolver,
@@ -74,11 +74,11 @@ pub struct ProbeConnection {
     pub section: OwnedFd,
     /// When a session that finds a ready connection would have begun.
     pub started_at: Instant,
-    /// What was found out on the way.
+    /// The result of the connection.
     pub result: ConnectResult,
 }
 
-/// What one connection tells.
+/// The measurements of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectResult {
     /// From the client's wish to "connected", with a ready connection where relays keep some.
@@ -138,7 +138,7 @@ pub async fn open(
     Ok(ProbeConnection { stream, section, started_at: begun, result: found })
 }
 
-/// Each relay says how long it and all behind it took; what is left for each section is a round trip.
+/// Each relay reports its time to all that is behind it; the differences are the round trips of the sections.
 fn section_times(whole: Duration, times: &[Duration]) -> Vec<Duration> {
     let from = [whole].into_iter().chain(times.iter().copied());
     let behind = times.iter().copied().chain([Duration::ZERO]);
@@ -177,7 +177,7 @@ fn own_address() -> SocketAddr {
     chosen.map_or(loopback, |address| SocketAddr::new(address.ip(), 0))
 }
 
-/// The shortest of `count` connections to `target` itself; whoever refuses has answered.
+/// The shortest of `count` connections to `target` itself; a refusal counts as an answer.
 pub async fn min_connect_time(
     names: &Resolver,
     pools: &Arc<Pools>,

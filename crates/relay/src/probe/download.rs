@@ -1,4 +1,4 @@
-//! One download by one way: when each byte came, as far as that matters, and what was missing on the way.
+//! One download over one path: arrival times of its bytes, and losses.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::path::PathChoice;
 /// Longest head of an answer.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// What is read at once.
+/// Bytes per read.
 const READ_SIZE: usize = 64 * 1024;
 
 /// How long a server may take for the head of its answer.
@@ -44,10 +44,10 @@ pub struct Download {
     pub gaps: u64,
 }
 
-/// Downloads until `effort` is spent, the file is over, or something goes wrong.
+/// Downloads until `effort` is spent, the file ends, or an error occurs.
 ///
 /// # Errors
-/// What went wrong, and what to do about it.
+/// The error, and its remedy.
 pub async fn download_once(
     around: &ProbeContext<'_>,
     way: &PathChoice,
@@ -78,7 +78,7 @@ pub async fn download_once(
 /// Trusts whom the system trusts.
 fn tls_connector() -> TlsConnector {
     let mut roots = RootCertStore::empty();
-    // Those that cannot be read are missing; without any, the handshake says that nobody is trusted.
+    // Unreadable certificates are missing from the list; with an empty list the handshake fails.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)

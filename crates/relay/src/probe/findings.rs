@@ -1,4 +1,4 @@
-//! What was found out so far, by candidate, and what it comes to.
+//! The measurements of a probe by candidate, and the predictions from them.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ pub const SIZES: [u64; 4] = [10_000, 100_000, 1 << 20, 8 << 20];
 /// From so many segments on the share that was lost says something about the next ones.
 pub const MIN_SEGMENTS: u64 = 100;
 
-/// What the other side has under way at most if it is a Linux host: half of its send buffer (tcp(7), `tcp_wmem`).
+/// Most data in flight of a Linux sender: half of its send buffer (tcp(7), `tcp_wmem`).
 const MAX_SEND_WINDOW: u64 = 2 << 20;
 
 /// Payload of a full packet on Ethernet, with timestamps.
 const MSS: u16 = 1448;
 
-/// What is known of a target.
+/// The measurements of a target.
 #[derive(Debug)]
 pub struct ProbeReport {
     /// The target.
@@ -35,20 +35,20 @@ pub struct ProbeReport {
     pub findings: Vec<CandidateFindings>,
 }
 
-/// What is known of one candidate.
+/// The measurements of one candidate.
 #[derive(Debug)]
 pub struct CandidateFindings {
     path_choice: PathChoice,
     connections: Vec<ConnectResult>,
     downloads: Vec<Download>,
-    /// What went wrong the last time.
+    /// The last error.
     pub failure: Option<String>,
     /// How often something did.
     pub failures: u32,
     prediction: Option<ProbePrediction>,
 }
 
-/// What the model says of a candidate.
+/// The predictions of the model for a candidate.
 #[derive(Debug, Clone, PartialEq)]
 struct ProbePrediction {
     rate: f64,
@@ -74,7 +74,7 @@ impl ProbeReport {
         Ok(Self { target: wanted, findings: ways.into_iter().map(CandidateFindings::new).collect() })
     }
 
-    /// What is to be dialled for the candidate at this place.
+    /// The dial task of the candidate at this index.
     pub(super) fn task(&self, at: usize) -> (PathChoice, ProbeTarget) {
         (self.findings[at].path_choice.clone(), self.target.clone())
     }
@@ -85,7 +85,7 @@ impl ProbeReport {
         self.findings.iter().any(CandidateFindings::is_reached)
     }
 
-    /// Predicts what was not measured; `window` is how much may be on its way to us.
+    /// Predicts values that were not measured; `window` bounds the data in flight toward this host.
     pub(super) fn predict(&mut self, window: Option<u64>) {
         for findings in &mut self.findings {
             findings.predict(window);
@@ -99,7 +99,7 @@ impl CandidateFindings {
         Self { path_choice, connections, downloads, failure: None, failures: 0, prediction: None }
     }
 
-    /// Its name: `direct`, or by what.
+    /// The name of the candidate: `direct`, or its relays.
     #[must_use]
     pub fn name(&self) -> String {
         if self.is_direct() { "direct".to_owned() } else { format!("via {}", self.path_choice.path.name) }
@@ -185,7 +185,7 @@ impl CandidateFindings {
         self.downloads.iter().map(|download| download.first_byte).min()
     }
 
-    /// What was lost: of what came, where something was downloaded, otherwise of what was sent.
+    /// Losses: of received bytes after a download, otherwise of sent ones.
     #[must_use]
     pub fn loss(&self) -> Option<LossCount> {
         let loss = if self.downloads.is_empty() {
@@ -199,7 +199,7 @@ impl CandidateFindings {
         (loss.segments > 0).then_some(loss)
     }
 
-    /// What it carries, bytes/s; measured where there was a download that was long enough.
+    /// The rate in bytes/s; measured if a download was long enough.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         self.measured_rate().or_else(|| self.prediction.as_ref().map(|predicted| predicted.rate))

@@ -46,7 +46,7 @@ pub struct ProbeBudget {
 /// Downloads by each candidate: a second one, in the opposite order, tells a change of the weather from a difference.
 const PASSES: u32 = 2;
 
-/// Tries `report`'s candidates. `tell` hears what is being done.
+/// Tries `report`'s candidates. `tell` receives a line on each step.
 pub async fn run(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBudget, tell: &dyn Fn(&str)) {
     let around = ProbeContext::new(config);
     let names: Vec<String> = report.borrow().findings.iter().map(CandidateFindings::name).collect();
@@ -77,7 +77,7 @@ pub async fn run(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBu
     }
 }
 
-/// Runs `work` on a runtime of its own, until it is done or somebody presses Ctrl-C; whether it was done.
+/// Runs `work` on a runtime of its own, until it is done or the user presses Ctrl-C; returns whether it was done.
 ///
 /// # Errors
 /// The system's: no runtime, no signals.
@@ -91,7 +91,7 @@ pub fn run_until_interrupted(work: impl Future<Output = ()>) -> io::Result<bool>
     }))
 }
 
-/// A round trip that was to be measured, and what came of it.
+/// A round trip to measure, and its result.
 pub type RoundTrip = (UnmeasuredRtt, Result<Duration, Cause>);
 
 /// Measures round trips from here: the shortest of several connections each. One that is refused has come back, too.
@@ -112,7 +112,7 @@ pub fn measure_round_trips(wanted: &[UnmeasuredRtt]) -> io::Result<Vec<RoundTrip
     Ok(Rc::into_inner(measured).map(RefCell::into_inner).unwrap_or_default())
 }
 
-/// Nothing is ready, and nobody keeps anything ready.
+/// Pools that hold no connections and make none.
 fn empty_pools() -> Arc<Pools> {
     Arc::new(Pools::new(PoolMetrics::new(|| Histogram::new(std::iter::empty())), |_| {}))
 }

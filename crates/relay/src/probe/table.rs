@@ -61,7 +61,7 @@ fn row(findings: &CandidateFindings, direct: Option<&CandidateFindings>, downloa
     text
 }
 
-/// What the figures do not say by themselves.
+/// Notes that explain the figures.
 fn notes(report: &ProbeReport) -> Vec<String> {
     let mut notes = Vec::new();
     let reached: Vec<&CandidateFindings> = report.findings.iter().filter(|findings| findings.is_reached()).collect();

@@ -16,7 +16,7 @@ use crate::pool::Pools;
 pub struct ProbeTarget {
     /// Where to connect to.
     pub target: Target,
-    /// What to download.
+    /// The file to download.
     pub url: Option<FileUrl>,
 }
 
@@ -32,15 +32,15 @@ pub struct FileUrl {
 }
 
 impl ProbeTarget {
-    /// The HTTP proxy at the end of a way that is asked for the file itself, as a session by that way would: a tunnel to
-    /// port 80 is what proxies refuse.
+    /// The HTTP proxy at the end of a path that is asked for the file itself, as a session on that path would: proxies
+    /// refuse a tunnel to port 80.
     pub(super) fn http_proxy<'w>(&self, way: &'w PathChoice) -> Option<&'w Hop> {
         let plain = self.url.as_ref().is_some_and(|url| !url.tls);
         way.path.http_hop().filter(|_| plain).map(|hop| &**hop)
     }
 }
 
-/// What is expected of a target.
+/// The expected format of a target.
 const EXPECTED: &str = "HOST[:PORT], or a URL like http://HOST/FILE or https://HOST/FILE";
 
 impl FromStr for ProbeTarget {
@@ -98,10 +98,10 @@ fn expected(known: &[String]) -> String {
     }
 }
 
-/// Direct, and what `config` knows beside it; of that only what `via` names, unless it is empty.
+/// Direct, and the paths of `config`; with a nonempty `via`, only those that it names.
 ///
 /// # Errors
-/// A name in `via` that nothing has.
+/// An unknown name in `via`.
 pub fn candidates(
     config: &Config,
     via: &[String],

@@ -1,4 +1,4 @@
-//! What a probe has found, in plain words.
+//! The conclusions of a probe, in words.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const MIN_GAIN: f64 = 1.1;
 /// From here on two downloads by the same way are too different to say which way is the best.
 const UNSTEADY_SPREAD: f64 = 1.5;
 
-/// A difference at the first byte that somebody could notice.
+/// A difference at the first byte that a user could notice.
 const NOTICEABLE_DELAY: Duration = Duration::from_millis(2);
 
 /// One or two sentences.
@@ -98,7 +98,7 @@ fn compare_with_direct(direct: &CandidateFindings, best: &CandidateFindings) -> 
     format!("Direct is as good as any: {name} is as fast for large files{small}.")
 }
 
-/// What becomes of the first byte; none where nobody would notice.
+/// The change of the time to the first byte; `None` when it is below a noticeable difference.
 fn first_byte_difference(direct: &CandidateFindings, best: &CandidateFindings) -> Option<String> {
     let first = |findings: &CandidateFindings| {
         findings.first_byte().or_else(|| Some(findings.completion_times().first()?.as_ref()?.time))
@@ -134,7 +134,7 @@ fn capitalize(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// What went wrong, whose fault it is, and who says so.
+/// The error, the hop at fault, and the hop that reports it.
 pub(super) fn describe(error: &DialError) -> String {
     let DialError { cause, hop, teller, remark, .. } = error;
     let who = hop.as_deref().unwrap_or("the target");

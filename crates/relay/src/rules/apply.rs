@@ -15,7 +15,7 @@ use super::queue::{self, Queue};
 use super::{Family, Marks, Ruleset, nft, routing};
 use crate::config::read::{Flags, load};
 
-/// What came of applying.
+/// The result of applying rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// How first packets get to the gate. Where they do not, `connect = "hold"` is as good as `"strict"`.
@@ -23,16 +23,16 @@ pub struct Applied {
 }
 
 impl Ruleset {
-    /// Puts the rules into the kernel, in the place of whatever this instance had there before. On failure everything is
-    /// as it was.
+    /// Puts the rules into the kernel, in place of earlier rules of this instance. On failure nothing has changed.
     ///
     /// # Errors
-    /// What a program complained about, or that another daemon that runs has this instance.
+    /// The message of a failed program, or that another running daemon has this instance.
     pub fn apply(&self, owner: Owner) -> Result<Applied, RulesError> {
         let before = claim(self.marks.instance(), owner)?;
         self.put(owner).inspect_err(|_| {
             if before.is_none() {
-                // What failed is told; the rest of an undoing that fails is found by `ekiden doctor`.
+                // The failure itself is reported; rules that remain after a failed removal are found by `ekiden
+                // doctor`.
                 let _ = remove(self.marks.instance());
             }
         })
@@ -56,7 +56,7 @@ impl Ruleset {
         Ok(Applied { queue })
     }
 
-    /// Removes what an older configuration needed and this one does not.
+    /// Removes rules of an older configuration that this one does not need.
     fn tidy(&self, queue: &Queue) -> Result<(), RulesError> {
         for family in [Family::Ipv4, Family::Ipv6] {
             let needed = self.families.contains(&family);
@@ -72,10 +72,10 @@ impl Ruleset {
     }
 }
 
-/// Says whose rules of `instance` are there, if `owner` may have it.
+/// Returns the owner of existing rules of `instance`, if `owner` may replace them.
 ///
 /// # Errors
-/// Another daemon that runs has it, or what nft complained about.
+/// Another running daemon has the instance, or the message of nft.
 pub fn claim(instance: u8, owner: Owner) -> Result<Option<Holder>, RulesError> {
     match holder(instance)? {
         Some(Holder::Running(pid)) if !owner.succeeds(pid) => Err(owned(instance, pid)),
@@ -83,10 +83,10 @@ pub fn claim(instance: u8, owner: Owner) -> Result<Option<Holder>, RulesError> {
     }
 }
 
-/// Takes everything of `instance` out of the kernel, also what only partly exists; says whether something was there.
+/// Removes all rules of `instance` from the kernel, also partly existing ones; returns whether there were any.
 ///
 /// # Errors
-/// What a program complained about. What came after that is still there.
+/// The message of a failed program. Later rules then remain.
 pub fn remove(instance: u8) -> Result<bool, RulesError> {
     let marks = Marks::new(instance);
     let mut found = match holder(instance) {
@@ -108,8 +108,8 @@ pub fn remove(instance: u8) -> Result<bool, RulesError> {
     Ok(found)
 }
 
-/// Ends what our sessions have left in TIME_WAIT with other hosts' addresses: when clients use their ports again, packets
-/// that are none of our business any more would meet it. Where the kernel cannot do that, it takes a minute.
+/// Ends this relay's sockets in TIME_WAIT with addresses of other hosts: when clients reuse their ports, packets that
+/// bypass the relay would meet them. A kernel without that operation keeps them for a minute.
 pub fn forget_ended(marks: Marks) {
     let ours = format!("fwmark = {:#x}/{:#x}", marks.kept(), MASK);
     let _ = run("ss", &["-H", "-K", "-t", "-n", "-a", "state", "time-wait", &ours], "");
@@ -121,10 +121,10 @@ fn owned(instance: u8, pid: u32) -> RulesError {
     RulesError::Owned { instance, pid, free }
 }
 
-/// Runs a program with a text as its standard input; returns what it wrote.
+/// Runs a program with a text as its standard input; returns its output.
 ///
 /// # Errors
-/// That it is not there, or what it complained about.
+/// A missing program, or its error message.
 pub(super) fn run(program: &'static str, arguments: &[&str], input: &str) -> Result<String, RulesError> {
     let output = feed(command(program).args(arguments), input).map_err(|error| match error.kind() {
         ErrorKind::NotFound => RulesError::not_installed(program),
@@ -164,10 +164,10 @@ const EVERYTHING: [&str; 3] = [
 /// Where the last of them would lead.
 const ONWARD: &str = "socks5://127.0.0.1:1";
 
-/// Applies rules of every kind where nobody sees them; `None` where we may not have a namespace for that.
+/// Applies rules of every kind in a network namespace of its own; `None` without the privilege to create one.
 ///
 /// # Errors
-/// What is missing, and the remedy.
+/// The missing feature, and the remedy.
 pub fn probe() -> Result<Option<Applied>, RulesError> {
     let flags =
         Flags { listen: EVERYTHING.map(str::to_owned).into(), forward: vec![ONWARD.to_owned()], ..Flags::default() };

@@ -1,4 +1,4 @@
-//! What the kernel has counted for us.
+//! Counters of the kernel rules.
 
 use super::Marks;
 use super::apply::run;
@@ -8,8 +8,8 @@ use super::owner::table;
 /// One counter of our table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// What it counts: `caught`, `unanswered`, `passed`, `refused`, `unreachable` or `asymmetric`; of
-    /// tunnels `unserved`, `ended` and `returned`.
+    /// The counted event: `caught`, `unanswered`, `passed`, `refused`, `unreachable` or `asymmetric`; of tunnels
+    /// `unserved`, `ended` and `returned`.
     pub what: String,
     /// Of which listener; `None` for all of them together.
     pub listener: Option<String>,

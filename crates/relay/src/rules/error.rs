@@ -1,4 +1,4 @@
-//! Why the rules could not be changed, and what to do about it.
+//! Errors of rule changes, and their remedies.
 
 /// Why the rules could not be changed.
 #[derive(Debug, thiserror::Error)]
@@ -30,10 +30,10 @@ pub enum RulesError {
         said: String,
         /// The module.
         module: &'static str,
-        /// What the kernel has to be configured with.
+        /// The kernel configuration option that is required.
         option: &'static str,
     },
-    /// Somebody else's.
+    /// Another process has the instance.
     #[error("instance {instance} belongs to ekiden with pid {pid}: set [transparent] instance = {free} here")]
     Owned {
         /// Which instance.
@@ -53,7 +53,7 @@ pub enum RulesError {
     },
 }
 
-/// A word in a rule, and what the kernel needs for it.
+/// A word in a rule, and the kernel feature that it needs.
 const NEEDS: [(&str, &str, &str); 8] = [
     ("tproxy", "nft_tproxy", "CONFIG_NFT_TPROXY"),
     ("socket", "nft_socket", "CONFIG_NFT_SOCKET"),
@@ -75,10 +75,10 @@ impl RulesError {
         Self::NotInstalled { program, package }
     }
 
-    /// Understands what a program complained about.
+    /// Interprets the error message of a program.
     pub(super) fn failed(program: &'static str, said: &str) -> Self {
         let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        // nft(8) quotes the rule and underlines what it means.
+        // nft(8) quotes the rule and underlines the faulty part.
         let short = lines.iter().take(2).copied().collect::<Vec<_>>().join(": ");
         if ["Operation not permitted", "Permission denied", "must be root"].iter().any(|text| said.contains(text)) {
             return Self::NotPermitted { program, said: lines.first().copied().unwrap_or_default().to_owned() };
@@ -92,7 +92,7 @@ impl RulesError {
     }
 }
 
-/// What the `^^^^` below a quoted line mean.
+/// The part of a quoted line that the `^^^^` below it underline.
 fn underlined<'a>(said: &'a str, quoted: &'a str) -> &'a str {
     let mut lines = said.lines().skip_while(|line| line.trim() != quoted);
     let (Some(line), Some(marks)) = (lines.next(), lines.next()) else { return quoted };

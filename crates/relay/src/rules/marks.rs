@@ -1,5 +1,5 @@
-//! The marks of packets (`SO_MARK`, socket(7)): how the rules, the gate and our own sockets tell each other what a
-//! packet is. They use the upper half of the 32 bits, and leave the lower one to others.
+//! The marks of packets (`SO_MARK`, socket(7)), by which the rules, the gate and the relay's sockets classify packets.
+//! They use the upper half of the 32 bits, and leave the lower one to other programs.
 
 /// The bits that are ours.
 pub const MASK: u32 = 0xffff_0000;
@@ -35,7 +35,7 @@ impl Marks {
         self.mark(0x02)
     }
 
-    /// A packet of one of our own sockets that has somebody else's address.
+    /// A packet of a relay socket that is bound to another host's address.
     #[must_use]
     pub const fn kept(self) -> u32 {
         self.mark(0x06)

@@ -53,7 +53,7 @@ enum Family {
 }
 
 impl Ruleset {
-    /// What `config` needs; `None` when that is nothing.
+    /// The rules that `config` needs; `None` if it needs none.
     #[must_use]
     pub fn of(config: &Config) -> Option<Self> {
         let needs = |listener: &&Arc<Listener>| listener.keep_client_address || listener.kind.is_transparent();
@@ -78,7 +78,7 @@ impl Ruleset {
         Self { catches: Vec::new(), ..self.clone() }
     }
 
-    /// All of it as a shell script, which does what [`Ruleset::apply`] does when nothing of ours is there yet.
+    /// The rules as a shell script, equivalent to [`Ruleset::apply`] on a host without rules of this instance.
     #[must_use]
     pub fn script(&self, queue: &Queue) -> String {
         let mut script = format!(
@@ -100,13 +100,13 @@ impl Ruleset {
         script
     }
 
-    /// The listeners that catch what comes in from other hosts, with their numbers.
+    /// The listeners that intercept traffic of other hosts, with their numbers.
     fn catching_others(&self) -> impl Iterator<Item = (usize, &Listener)> {
         let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name != OWN_PROGRAMS))
     }
 
-    /// A match of what could be taken for a listener's of ours that is bound to no address.
+    /// Matches of packets that a wildcard-bound listener of this relay could take.
     fn listening_everywhere(&self) -> impl Iterator<Item = String> {
         let everywhere = |listener: &&Arc<Listener>| by_tproxy(listener) && listener.bind.ip().is_unspecified();
         let ports: BTreeSet<u16> =
@@ -120,7 +120,7 @@ impl Ruleset {
         self.catching_others().filter(|(_, listener)| !by_tproxy(listener))
     }
 
-    /// The listeners that catch what this host's own programs send, with their numbers.
+    /// The listeners that intercept traffic of this host's own programs, with their numbers.
     fn catching_own_programs(&self) -> impl Iterator<Item = (usize, &Listener)> {
         let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name == OWN_PROGRAMS))
@@ -159,7 +159,7 @@ impl Family {
         }
     }
 
-    /// What ip(8) is told.
+    /// The option of ip(8).
     const fn flag(self) -> &'static str {
         match self {
             Self::Ipv4 => "-4",
@@ -167,7 +167,7 @@ impl Family {
         }
     }
 
-    /// What `iptables-restore` is called.
+    /// The name of `iptables-restore` for the family.
     const fn restore(self) -> &'static str {
         match self {
             Self::Ipv4 => "iptables-restore",
@@ -175,7 +175,7 @@ impl Family {
         }
     }
 
-    /// What `iptables-save` is called.
+    /// The name of `iptables-save` for the family.
     const fn save(self) -> &'static str {
         match self {
             Self::Ipv4 => "iptables-save",
@@ -183,7 +183,7 @@ impl Family {
         }
     }
 
-    /// What nft(8) calls it in a match of addresses.
+    /// The keyword of nft(8) in an address match.
     const fn word(self) -> &'static str {
         match self {
             Self::Ipv4 => "ip",

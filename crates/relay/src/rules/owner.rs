@@ -12,9 +12,9 @@ use super::error::RulesError;
 pub enum Owner {
     /// This process, a daemon that will remove them.
     Daemon,
-    /// The same, and they may be that process's so far: it does not need them any more.
+    /// Like `Daemon`, but rules may still belong to that predecessor, which does not need them any more.
     Successor(u32),
-    /// Somebody with `ekiden rules`.
+    /// The operator, by `ekiden rules`.
     Operator,
 }
 
@@ -25,12 +25,12 @@ pub enum Holder {
     Running(u32),
     /// A daemon that is gone.
     Gone(u32),
-    /// Nobody: they are there until `ekiden rules remove`.
+    /// No process: the rules stay until `ekiden rules remove`.
     Operator,
 }
 
 impl Owner {
-    /// What the table says.
+    /// The comment of the table.
     pub(super) fn comment(self, marks: Marks) -> String {
         let instance = marks.instance();
         match self {

@@ -32,7 +32,7 @@ pub(super) fn add(rules: &Ruleset, jump: bool) -> String {
     let name = chain(rules.marks);
     let mut text = format!("*raw\n:{name} - [0:0]\n");
     if jump {
-        // At the end: what others drop before stays dropped.
+        // Appended at the end: packets that other rules drop before stay dropped.
         text += &format!("-A PREROUTING {}\n", jump_to(rules.marks));
     }
     for (number, _) in rules.catching_others() {
@@ -77,7 +77,7 @@ fn jumps(saved: &str, marks: Marks) -> usize {
     saved.lines().filter(|line| **line == *jump).count()
 }
 
-/// The way into our chain, for what any listener has caught: most packets stay out of it.
+/// The jump into the relay's chain, for packets that a listener intercepts: most packets bypass it.
 fn jump_to(marks: Marks) -> String {
     format!("-m mark --mark {:#x}/{:#x} -j {}", marks.caught(0), Marks::CAUGHT, chain(marks))
 }

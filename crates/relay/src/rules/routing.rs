@@ -1,8 +1,9 @@
-//! Policy routing: what comes in and is marked LOCAL is delivered to this host, whatever its address (ip-rule(8),
+//! Policy routing: incoming packets with the mark LOCAL are delivered to this host, whatever their address (ip-rule(8),
 //! ip-route(8)).
 //!
-//! Only what comes in: the way of what is sent, and the way back of what comes in, are looked up as if it came from `lo`.
-//! With `src_valid_mark` or `fwmark_reflect` the mark is part of those questions, and our answer would be wrong.
+//! Only incoming packets: the routes of outgoing packets, and the reverse path of incoming ones, are looked up as if
+//! they came from `lo`. With `src_valid_mark` or `fwmark_reflect` these lookups carry the mark, and would get a wrong
+//! route.
 
 use super::apply::run;
 use super::error::RulesError;

@@ -1,6 +1,6 @@
-//! What `ekiden plan` reads: sites, round trips between them, what sections are like, and who fetches from whom.
+//! The input file of `ekiden plan`: sites, round trips between them, properties of sections, and traffic.
 //!
-//! Read as a configuration is: every mistake at once, each with its line and what was expected.
+//! Read like a configuration: all mistakes at once, each with its line and the expected value.
 
 mod rtt;
 mod traffic;
@@ -37,14 +37,14 @@ const MAX_SIZES: usize = 6;
 /// The sizes of a file that names none: from a small page to a disk image.
 const DEFAULT_SIZES: [u64; MAX_SIZES] = [10_000, 100_000, 1 << 20, 8 << 20, 64 << 20, 1 << 30];
 
-/// What a file says; some round trips may be left to measure.
+/// The content of a file; some round trips may remain to be measured.
 #[derive(Debug)]
 pub struct PlanFile {
     network: PlanInput,
     inflation: Option<f64>,
     /// Round trips that are to be measured from here.
     pub to_measure: Vec<UnmeasuredRtt>,
-    /// What is strange and not wrong, each with its place.
+    /// Suspicious values, each with its place.
     pub warnings: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ pub fn from_text(name: &str, text: &str) -> Result<PlanFile, ConfigErrors> {
     notes.into_result().map(|()| written)
 }
 
-/// The sites, and what else is known of them.
+/// The sites and their properties.
 struct SiteTable {
     sites: Vec<Site>,
     addresses: Vec<Option<Target>>,
@@ -211,7 +211,7 @@ fn read_position(reader: &TableReader<'_>) -> Option<Position> {
     }
 }
 
-/// What sections are like that `[[section]]` speaks of.
+/// Reads the section properties in `[[section]]`.
 fn read_sections(
     file: &TableReader<'_>,
     sites: &SiteTable,
@@ -236,7 +236,7 @@ fn read_sections(
     all
 }
 
-/// Reads what a section is like; `usual` is what is not written.
+/// Reads the properties of a section; missing ones are those of `usual`.
 fn read_traits(reader: &TableReader<'_>, usual: SectionTraits) -> SectionTraits {
     let congestion = reader.optional("congestion").map(|Name(name)| CongestionControl::from_name(&name));
     SectionTraits {
@@ -248,10 +248,10 @@ fn read_traits(reader: &TableReader<'_>, usual: SectionTraits) -> SectionTraits 
 }
 
 impl PlanFile {
-    /// Adds what was measured, estimates what is missing, and hands out the network.
+    /// Adds the measured round trips, estimates missing ones, and returns the network.
     ///
     /// # Errors
-    /// A traffic whose own round trip is not known: it should have been measured, and was not.
+    /// A traffic whose own round trip was to be measured and was not.
     pub fn complete(self, measured: &[(UnmeasuredRtt, Duration)]) -> Result<PlanInput, String> {
         let Self { mut network, inflation, .. } = self;
         for (UnmeasuredRtt { sites: (here, there), .. }, rtt) in measured {

@@ -16,7 +16,7 @@ use crate::config::value::Name;
 /// Both ways are measured at two times: so much they may differ, as a share of the longer one.
 const TOLERANCE: f64 = 0.1;
 
-/// What is known of round trips.
+/// The known round trips.
 pub(super) struct RttTable<'a> {
     pub matrix: RttMatrix,
     pub to_measure: Vec<UnmeasuredRtt>,
@@ -94,7 +94,7 @@ impl<'a> RttTable<'a> {
     }
 }
 
-/// What "measured" between two sites means, or a mistake.
+/// The round trip that "measured" stands for between two sites, or a mistake.
 fn unmeasured_rtt(
     sites: &SiteTable,
     here: Option<usize>,

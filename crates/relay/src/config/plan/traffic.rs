@@ -1,4 +1,4 @@
-//! Who fetches from whom, and how much of all that is.
+//! Traffic: clients, servers and shares of the total.
 
 use ekiden_proto::path::plan::{Roles, Traffic};
 
@@ -7,7 +7,7 @@ use super::values::TrafficWeight;
 use crate::config::reader::TableReader;
 use crate::config::value::Name;
 
-/// Who fetches from whom; every client from every server where nothing is written.
+/// Reads the traffic; by default every client fetches from every server.
 pub(super) fn read_traffic(
     file: &TableReader<'_>,
     sites: &mut SiteTable,

@@ -26,7 +26,7 @@ impl ConfigValue for RttValue {
     }
 }
 
-/// What is at a site.
+/// A role of a site.
 pub(super) struct RoleValue(pub fn(&mut Roles));
 
 impl ConfigValue for RoleValue {

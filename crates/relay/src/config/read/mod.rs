@@ -1,7 +1,8 @@
-//! What is written: reading a configuration from its file and from the command line.
+//! Reads a configuration from its file and from the command line.
 //!
-//! Each option of ekiden is declared once, by the line here (or in `listener`, `relays`, `hop`, `routes` and `profiles`) that reads it.
-//! The command line beats the file. Nothing is returned unless everything is right; otherwise every mistake is.
+//! Each option of ekiden is declared once, by the line here (or in `listener`, `hop`, `path` and `profiles`) that reads
+//! it. The command line takes precedence over the file. The result is a valid configuration or the list of all
+//! mistakes.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -27,7 +28,7 @@ use super::{
 pub use super::admin::{default_admin, parse_admin_address, private_folder};
 pub use super::error::{ConfigError, ConfigErrors, FoundValue, NameUse, expected_one_of};
 
-/// What the command line says about the configuration. Not printable: a hop's URL may hold a password.
+/// The configuration on the command line. Not printable: a hop's URL may hold a password.
 #[derive(Clone, Default)]
 pub struct Flags {
     /// `-L`: the listeners, instead of the file's.
@@ -179,7 +180,7 @@ fn read_private_key(file: &TableReader<'_>, command: &KeyLocation<'_>, flags: &F
             key::read(&TableReader::of_text(command.clone(), &flag), "--key")
         }
     };
-    // A stand-in: nobody is to miss one that is wrong, which is one mistake already.
+    // A placeholder, so that a wrong key file is not also reported as missing.
     key.or_else(|| given.then(key::temporary_key))
 }
 

@@ -1,8 +1,8 @@
-//! Who may use a listener: an htpasswd file with bcrypt hashes.
+//! The users of a listener: an htpasswd file with bcrypt hashes.
 //!
 //! bcrypt is slow on purpose, so checks run beside the workers, few at a time, in the order of `checks`; a success is
-//! remembered for a while. Every check takes the time of the highest cost in the file, for each user and for names that do not
-//! exist. Hashes are in no `Debug` or `Display`.
+//! remembered for a while. Every check takes the time of the highest cost in the file, for each user and for names that
+//! do not exist. Hashes are in no `Debug` or `Display`.
 
 mod checks;
 
@@ -82,21 +82,21 @@ struct VerifiedPassword {
 }
 
 impl Users {
-    /// Reads an htpasswd file. A file without users is right, and lets nobody in.
+    /// Reads an htpasswd file. A file without users is valid and accepts no user.
     ///
     /// # Errors
-    /// Every mistake with its line, from 1, and what was expected; line 0 stands for the whole file.
+    /// Every mistake with its line, from 1, and the expected text; line 0 stands for the whole file.
     pub fn load(path: &Path) -> Result<Self, Vec<(usize, String)>> {
         let whole = |error: io::Error| vec![(0, format!("a readable htpasswd file ({error})"))];
         let text = fs::read_to_string(path).map_err(whole)?;
         Self::from_text(&text, random_key().map_err(whole)?)
     }
 
-    /// Reads the text of an htpasswd file. `key` must be unique to this file: checks with equal keyed digests of user and
-    /// password share one result.
+    /// Reads the text of an htpasswd file. `key` must be unique to this file: checks with equal keyed digests of user
+    /// and password share one result.
     ///
     /// # Errors
-    /// Line numbers, and what was expected there.
+    /// Line numbers, and the expected text.
     pub fn from_text(text: &str, key: [u8; 32]) -> Result<Self, Vec<(usize, String)>> {
         let mut users = HashMap::new();
         let mut mistakes = Vec::new();
@@ -120,7 +120,7 @@ impl Users {
         if mistakes.is_empty() { Ok(Self { users, highest_cost, cache_key: key }) } else { Err(mistakes) }
     }
 
-    /// Whether there is somebody of this name.
+    /// Whether the file has a user of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.users.contains_key(name.as_bytes())
@@ -203,7 +203,7 @@ impl Users {
         }
     }
 
-    /// What is remembered of a password: worthless without this process's key.
+    /// The keyed digest of a verified password: worthless without this process's key.
     fn digest(&self, user: &[u8], password: &[u8]) -> [u8; 32] {
         let mut hasher = Sha256::new_with_prefix(self.cache_key);
         hasher.update(user.len().to_le_bytes());
@@ -253,7 +253,7 @@ fn dummy_hash(cost: u32) -> Arc<str> {
     format!("$2b${cost:02}${}", ".".repeat(22 + 31)).into()
 }
 
-/// Bytes that nobody else knows (random(4)).
+/// Random bytes of the kernel (random(4)).
 fn random_key() -> io::Result<[u8; 32]> {
     let mut key = [0; 32];
     File::open("/dev/urandom")?.read_exact(&mut key)?;

@@ -1,9 +1,9 @@
 //! HTTP clients: CONNECT becomes a tunnel, a request in absolute form is forwarded (RFC 9110, RFC 9112).
 //!
 //! [`accept`] reads and checks one request; [`serve`] forwards it and waits for the next on the same connection, which
-//! may go to another server. `exchange` is one request and its answer, by whatever
-//! way and connection, `conversation` what is said on one, `body` what lies between heads, `kept` the idle
-//! server connections, `reply` our own answers.
+//! may go to another server. `forward` handles one request and its response over any path and connection, `exchange`
+//! the messages on one connection, `body` the message bodies, `upstream` the idle server connections, `responses` the
+//! relay's own responses.
 
 mod body;
 mod exchange;

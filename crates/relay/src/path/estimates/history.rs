@@ -1,7 +1,7 @@
-//! What was measured, by hour, in a database; and what an hour of the week is usually like, from there.
+//! The database of hourly measurements, and the usual values of an hour of the week.
 //!
-//! A thread of its own writes every minute and at the end. Nobody waits for it, and nothing depends on it: where the disk
-//! is full or the file broken, that is said once, and the relay goes on without.
+//! A thread of its own writes every minute and at the end. No session waits for it or depends on it: a full disk or a
+//! broken file is reported once, and the relay continues without history.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -22,7 +22,7 @@ use crate::config::HistoryConfig as Kept;
 use crate::events::Events;
 use crate::path::estimates::EstimateStore;
 
-/// How often what is new is written.
+/// Interval between writes of new measurements.
 const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -36,7 +36,7 @@ const MAX_PAGES: u32 = 16 * 1024;
 /// Most rows; the oldest go.
 const MAX_ROWS: u32 = 500_000;
 
-/// Most sections of which it is known what is usual.
+/// Most sections with usual values.
 const MAX_BASELINES: u32 = 1 << 15;
 
 const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS sections (
@@ -44,7 +44,7 @@ const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS sections (
     rtt REAL, loss REAL, rate REAL, PRIMARY KEY (place, way, hour)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_hour ON sections (hour);";
 
-/// Each figure is the mean of what was seen in the hour.
+/// Each figure is the mean of all samples of the hour.
 const UPSERT_SAMPLE: &str = "INSERT INTO sections VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6)
     ON CONFLICT (place, way, hour) DO UPDATE SET
     rtt = coalesce((rtt * samples + excluded.rtt) / (samples + 1), excluded.rtt, rtt),
@@ -58,7 +58,7 @@ const SELECT_BASELINE: &str = "SELECT place, way, avg(rtt), avg(loss), avg(rate)
 const DELETE_OLD: &str = "DELETE FROM sections WHERE hour < max(?1,
     coalesce((SELECT hour FROM sections ORDER BY hour DESC LIMIT 1 OFFSET ?2), 0))";
 
-/// What two hours are usually like: this one, and the one before.
+/// The usual values of two hours: this one, and the one before.
 #[derive(Debug, Default)]
 pub(super) struct Baselines {
     pub now: HourBaseline,
@@ -67,7 +67,7 @@ pub(super) struct Baselines {
     pub current_since: Option<Duration>,
 }
 
-/// What one hour is usually like.
+/// The usual values of one hour.
 pub(super) type HourBaseline = HashMap<(PeerId, EstimateDirection), HourlyBaseline>;
 
 /// The thread that writes, where something is kept.
@@ -83,10 +83,10 @@ struct HistoryThread {
 }
 
 impl EstimateHistory {
-    /// Keeps what `kept` says from now on.
+    /// Applies `[history]` of a configuration from now on.
     ///
     /// # Errors
-    /// The kernel's, when there are no more threads.
+    /// The kernel's, when it cannot create a thread.
     pub fn apply_config(
         &self,
         kept: Option<&Kept>,
@@ -104,7 +104,7 @@ impl EstimateHistory {
         Ok(())
     }
 
-    /// Writes what is new, and ends.
+    /// Writes new measurements, and ends the thread.
     pub fn close(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take().into_iter().for_each(HistoryThread::stop);
     }
@@ -152,7 +152,7 @@ struct HistoryWriter {
 }
 
 impl HistoryWriter {
-    /// Writes what is new, and reads what is usual when an hour begins.
+    /// Writes new measurements; when an hour begins, also reads its usual values.
     fn write_new(&mut self) {
         if let Err(error) = self.try_write_new() {
             self.database = None;
@@ -212,19 +212,19 @@ fn write_samples(database: &mut Connection, news: &[(PeerId, DuplexEstimate)], h
     transaction.commit()
 }
 
-/// Leaves out what is older than that, and what is too much.
+/// Deletes rows older than `keep`, and the oldest beyond the bound.
 fn delete_old(database: &Connection, hour: u32, keep: Duration) -> rusqlite::Result<()> {
     let kept = u32::try_from(keep.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
     database.execute(DELETE_OLD, params![hour.saturating_sub(kept), MAX_ROWS]).map(drop)
 }
 
-/// What this hour is usually like, and the one before; it began at `since`.
+/// The usual values of this hour, which began at `since`, and of the one before.
 fn read_baselines(database: &Connection, hour: u32, since: Duration) -> rusqlite::Result<Baselines> {
     let (now, before) = (read_hour_baseline(database, hour)?, read_hour_baseline(database, hour.saturating_sub(1))?);
     Ok(Baselines { now, previous: before, current_since: Some(since) })
 }
 
-/// What the hour is usually like; lines of somebody else are passed over.
+/// The usual values of the hour; rows in an unknown format are skipped.
 fn read_hour_baseline(database: &Connection, hour: u32) -> rusqlite::Result<HourBaseline> {
     let mut query = database.prepare_cached(SELECT_BASELINE)?;
     let rows = query.query_map(params![HOURS_PER_WEEK, hour, MAX_BASELINES], |row| {

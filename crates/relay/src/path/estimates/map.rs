@@ -24,20 +24,20 @@ use crate::config::{Config, Hop};
 /// Our own estimate is taken from here on, however sure another relay is of its own.
 const MIN_OWN_CONFIDENCE: f64 = 0.5;
 
-/// What is told never counts as more than this: who tells may be wrong, or lie.
+/// Upper bound of the confidence in a reported value: a reporting relay may be wrong, or lie.
 const REPORTED_CONFIDENCE_FACTOR: f64 = 0.9;
 
 /// The name of this relay on the map.
 const OWN_NAME: &str = "here";
 
 impl EstimateStore {
-    /// What is known now of the sections between this relay, the relays of `config`, and the targets. Relays keep the
-    /// numbers that they have in `before`. None where no relay is configured.
+    /// The current map of the sections between this relay, the relays of `config`, and the targets. Relays keep their
+    /// numbers of `before`. `None` when no relay is configured.
     #[must_use]
     pub fn map(&self, config: &Config, before: Option<&NetworkMap>) -> Option<NetworkMap> {
         let relays: Vec<(PublicKey, &Hop)> =
             config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, &**hop))).collect();
-        // Nobody chooses who is about to end.
+        // A draining relay is not selected.
         let relays = relays.into_iter().filter(|(key, _)| !config.draining.contains(key)).collect::<Vec<_>>();
         let own = config.relays.iter().find_map(|hop| hop.peering())?.own_key.public_key();
         let mut map = match before {
@@ -85,7 +85,7 @@ struct MapBuilder<'a> {
 }
 
 impl MapBuilder<'_> {
-    /// Sets both directions of the section that somebody dials.
+    /// Sets both directions of the section from a dialling node.
     fn set_section(&self, (from, dialler): (u32, &PublicKey), to: &MapNode, map: &mut NetworkMap) {
         for direction in [Direction::Down, Direction::Up] {
             if let Some(known) = self.section(dialler, &to.key, direction, to.congestion) {
@@ -94,7 +94,7 @@ impl MapBuilder<'_> {
         }
     }
 
-    /// What is known of the section that `dialler` dials to `relay`.
+    /// The best known values of the section that `dialler` dials to `relay`.
     fn section(
         &self,
         dialler: &PublicKey,
@@ -157,7 +157,7 @@ impl MapBuilder<'_> {
         }
     }
 
-    /// What is to be expected of a section, of which this is known; `own` says which of ours it is.
+    /// The expected values of a section from its estimate; `own` identifies the estimate of this relay.
     fn known_section(
         &self,
         estimate: &Estimate,
@@ -173,7 +173,7 @@ impl MapBuilder<'_> {
         Some(MapEntry { section, confidence, is_own: own.is_some() })
     }
 
-    /// What was measured, and what is usual at this hour.
+    /// The measured values, adjusted by the usual values of this hour.
     fn with_baseline(&self, estimate: &Estimate, own: (PeerId, EstimateDirection)) -> (EstimateSnapshot, f64) {
         let usual = &self.tables.baselines;
         let (figures, confidence) = (estimate.snapshot(), estimate.confidence(self.now));

@@ -42,7 +42,7 @@ const UNSUPPORTED_RETRY_DELAY: Duration = Duration::from_secs(600);
 enum ReportCallEnd {
     /// The relay cannot be reached, or has gone.
     Broken,
-    /// It does not know what a report is.
+    /// The peer does not support reports.
     Unsupported,
 }
 
@@ -168,7 +168,7 @@ async fn probe_target(
     answer.relay_times.first().copied().filter(|_| has_heard)
 }
 
-/// Dials a relay, and opens on the connection what `purpose` says.
+/// Dials a relay, and sends OPEN for `purpose`.
 async fn dial_and_open(
     hop: &Arc<Hop>,
     peering: &Peering,

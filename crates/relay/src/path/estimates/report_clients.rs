@@ -1,5 +1,5 @@
-//! The thread that keeps a report connection to every relay that may be on a path. A relay that chooses has one, and so
-//! has every other from when it is first asked: whoever asks wants to know of the sections behind.
+//! The thread that keeps a report connection to every relay that may be on a path. A relay that selects paths has one,
+//! and so has every other relay from its first question: a relay that asks needs the sections behind as well.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,7 +30,7 @@ pub struct ReportClients {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What it takes to dial.
+/// The context of dialling.
 pub struct ReportContext {
     /// The configuration.
     pub config: Arc<Config>,
@@ -118,7 +118,7 @@ struct ReportTask {
 }
 
 impl ReportTasks {
-    /// Calls the relays of `config`; who is called already in the same way is left in peace.
+    /// Calls the relays of `config`; connections whose relay and path are unchanged stay.
     fn apply_config(&mut self, config: Arc<Config>, estimates: &Arc<EstimateStore>, events: &Arc<Events>) {
         let relays: HashMap<_, _> =
             config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, Arc::clone(hop)))).collect();

@@ -1,4 +1,4 @@
-//! The side of a report connection that answers: one relay has called, and asks what our sections are like.
+//! The answering side of a report connection: a relay has called, and asks for estimates of this relay's sections.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,13 +17,13 @@ use super::reports::SentEntries;
 use super::{EstimateStore, PeerId};
 use crate::pump::RecordCipher;
 
-/// A train is sent back at most as often as this, whoever asks for more.
+/// Shortest interval between two packet trains, for any number of requests.
 const MIN_TRAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A caller that says nothing for so long is gone: it asks every few seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Answers until the caller leaves, or says what is no report.
+/// Answers until the peer closes, or sends an invalid report.
 pub async fn serve(
     estimates: &EstimateStore,
     mut stream: TcpStream,
@@ -37,7 +37,7 @@ pub async fn serve(
         let mut line = ReportConnection::new(stream, cipher, caller, false);
         line.answer_requests(estimates).await
     };
-    // However it ends, there is nobody to tell: the caller comes again.
+    // An error needs no report: the caller reconnects.
     let _: io::Result<()> = talk.await;
 }
 
@@ -90,7 +90,7 @@ impl<'a> ReportConnection<'a> {
         timeout(IDLE_TIMEOUT, self.stream.write_all(&self.cipher.seal_all(&report.write()))).await?
     }
 
-    /// Writes down what the connection has shown since the last time.
+    /// Records the samples of the connection since the last call.
     pub fn record_sample(&mut self, estimates: &EstimateStore) {
         let Ok(now) = tcp_counters(self.stream.as_fd()) else { return };
         let pumped = PumpTimes { span: self.last_read_at.elapsed(), ..PumpTimes::default() };

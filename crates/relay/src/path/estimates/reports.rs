@@ -1,7 +1,7 @@
-//! What relays tell each other: which of our estimates somebody may hear, and what becomes of those we hear.
+//! Reports between relays: the estimates that a peer may see, and the use of received ones.
 //!
-//! Every relay that calls us may know our neighbours. Of a network of targets only those hear whose own sessions have
-//! gone there through us: nobody learns where others go.
+//! Every relay that calls this one may see its neighbours. Estimates of a network of targets are sent only to relays
+//! whose own sessions have gone there through this relay: no relay learns the targets of others.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -28,12 +28,12 @@ const MAX_PENDING_PROBES: usize = 16;
 /// Most relays that may tell.
 const MAX_REPORTERS: usize = 1024;
 
-/// What somebody has been told on one connection, so that only news is told again.
+/// The entries that a peer has received on one connection, so that only changes are sent.
 #[derive(Debug, Default)]
 pub struct SentEntries(HashMap<Subject, Duration>);
 
 impl EstimateStore {
-    /// Answers a question: what is new since it was last `heard`, and concerns the one who asks first.
+    /// Answers a question: the changes since the last `heard`, those that concern the asking relay first.
     #[must_use]
     pub fn report_for(&self, ask: &ReportQuery, asker: PublicKey, heard: &mut SentEntries) -> Vec<SectionReport> {
         let now = self.now();
@@ -54,7 +54,7 @@ impl EstimateStore {
         news.into_iter().map(|(subject, both)| heard.record_sent(subject, &both, now)).collect()
     }
 
-    /// What is known of the sections to other relays, for everybody.
+    /// The estimates of the sections to other relays, which every peer may see.
     #[must_use]
     pub fn neighbours(&self) -> Vec<SectionReport> {
         let (now, pages) = (self.now(), self.lock());
@@ -65,7 +65,7 @@ impl EstimateStore {
         pages.own.iter().filter_map(entry).collect()
     }
 
-    /// Takes in what another relay has told. Networks that nobody asked for are left out.
+    /// Stores the report of another relay. Networks that this relay did not ask for are ignored.
     pub fn record_report(&self, teller: PublicKey, entries: &[SectionReport]) {
         let now = self.now();
         let mut pages = self.lock();
@@ -85,7 +85,7 @@ impl EstimateStore {
         }
     }
 
-    /// Whether this relay has told us what it has measured later than that.
+    /// Whether a report of this relay holds measurements later than that.
     #[must_use]
     pub fn has_report_since(&self, teller: &PublicKey, since: Duration) -> bool {
         let pages = self.lock();

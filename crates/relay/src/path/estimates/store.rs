@@ -1,4 +1,4 @@
-//! Where estimates gather: those of this relay by what is at the other end, and those that other relays have told.
+//! The store of estimates: those of this relay by remote node, and those that other relays report.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::PeerId;
 use super::history::Baselines;
 
-/// Most sections of our own: what was not used for longest goes.
+/// Most sections of this relay; the least recently used one is dropped first.
 const MAX_PEERS: usize = 1 << 16;
 
 /// Most sections that one other relay may tell of.
@@ -41,14 +41,14 @@ pub struct EstimateStore {
 #[derive(Debug)]
 pub(super) struct EstimateTables {
     pub own: BoundedMap<PeerId, SectionEstimate>,
-    /// By who has told.
+    /// By reporting relay.
     pub reported: HashMap<PublicKey, BoundedMap<PeerId, DuplexEstimate>>,
     /// When a session of ours went there last.
     pub requested: BoundedMap<Prefix, Duration>,
     /// The targets at which a relay is to look, and when it last looked at one of a network.
     pub pending_probes: HashMap<PublicKey, Vec<SocketAddr>>,
     pub last_probes: BoundedMap<(PublicKey, Prefix), Duration>,
-    /// What this hour is usually like.
+    /// The usual values of this hour.
     pub baselines: Baselines,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum EstimateDirection {
     Receiving,
 }
 
-/// What was measured of one section.
+/// The measurements of one section.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SectionEstimate {
     pub estimate: DuplexEstimate,
@@ -67,7 +67,7 @@ pub(super) struct SectionEstimate {
     pub origin_relays: Vec<PublicKey>,
     /// When sessions moved many bytes there last.
     last_busy: Option<Duration>,
-    /// When somebody looked at it last, here or there.
+    /// The time of the last probe of the section, from either end.
     last_probed: Option<Duration>,
 }
 
@@ -85,9 +85,9 @@ pub(super) struct DuplexEstimate {
 /// One section in `/api/paths`.
 #[derive(Debug, Clone, Serialize)]
 pub struct SectionEstimateView {
-    /// What is at its other end: the key of a relay, the address of a proxy, or a network of targets.
+    /// The remote node: the key of a relay, the address of a proxy, or a network of targets.
     pub to: String,
-    /// The relay that has told of it; none for what we have measured ourselves.
+    /// The reporting relay; `None` for measurements of this relay.
     pub told_by: Option<PublicKey>,
     /// Data that we send.
     pub sending: EstimateView,
@@ -143,8 +143,8 @@ impl EstimateStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what a connection that we have made to `place` has shown, sending and receiving, while it carried `bytes` of
-    /// a session. `user` is the relay whose session it was.
+    /// Records the samples of a connection that this relay dialled to `place`, sending and receiving, while it carried
+    /// `bytes` of a session. `user` is the relay whose session it was.
     pub fn record_session(
         &self,
         place: PeerId,
@@ -164,7 +164,7 @@ impl EstimateStore {
         }
     }
 
-    /// The same for a connection that a relay has made to us.
+    /// Like `record_session`, for a connection that a relay dialled to this one.
     pub(super) fn record_incoming_session(
         &self,
         caller: PeerId,
@@ -175,7 +175,7 @@ impl EstimateStore {
         self.lock().record(caller, samples, now).record_bytes(bytes, now);
     }
 
-    /// Takes in what a look at `place` has shown, by a connection that we have `dialled`, or been called by.
+    /// Records the samples of a probe of `place`, over a connection that this relay `dialled` or accepted.
     pub(super) fn record_probe(&self, place: PeerId, dialled: bool, samples: (&SectionSample, &SectionSample)) {
         let now = self.now();
         let mut pages = self.lock();
@@ -184,7 +184,7 @@ impl EstimateStore {
         entry.last_probed = Some(now);
     }
 
-    /// Whether nobody has looked at it for so long, and no session tells.
+    /// Whether the section was not probed for that long, and no session measures it.
     #[must_use]
     pub(super) fn needs_probe(&self, place: PeerId, after: Duration) -> bool {
         let now = self.now();
@@ -193,7 +193,7 @@ impl EstimateStore {
         pages.own.peek(&place).is_none_or(|entry| !entry.is_busy(now) && !entry.last_probed.is_some_and(lately))
     }
 
-    /// Whether sessions move bytes there, so that nobody needs to look.
+    /// Whether sessions move bytes there, so that no probe is needed.
     #[must_use]
     pub fn is_busy(&self, place: PeerId) -> bool {
         let now = self.now();

@@ -75,7 +75,7 @@ fn refresh_map(inner: &SelectorShared) {
     });
 }
 
-/// Has the nearest relays say what they know of networks where sessions go, and look where they have not been.
+/// Asks the nearest relays for estimates of networks with sessions, and to probe those without an estimate.
 fn request_estimates(inner: &SelectorShared, map: &NetworkMap, asked: &HashMap<Prefix, SocketAddr>) {
     let mut relays: Vec<(Duration, u32)> = (0..u32::try_from(map.node_count()).unwrap_or(0))
         .filter_map(|node| Some((map.section(THIS_RELAY, node, Direction::Down)?.section.rtt, node)))

@@ -1,7 +1,7 @@
-//! The chooser of this relay: which ways a session tries where a route says `path = "auto"`, and what came of it.
+//! The path selector: the paths that a session tries where a route says `path = "auto"`, and their outcomes.
 //!
-//! `proto::path::select` decides, from the map of what `measure` knows; here it is asked by sessions and told by them.
-//! All threads share it behind one short lock; what takes long is the business of a thread of its own, the `clerk`.
+//! `proto::path::select` decides, from the map of `estimates`; sessions ask here and report their outcomes. All threads
+//! share it behind one short lock; slow work is done by the thread of `map_updater`.
 
 mod map_updater;
 mod prediction;
@@ -38,7 +38,7 @@ pub struct PathSelector {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What its thread shares with the others.
+/// The state that its thread shares with the others.
 #[derive(Debug)]
 struct SelectorShared {
     estimates: Arc<EstimateStore>,
@@ -49,7 +49,7 @@ struct SelectorShared {
 }
 
 impl PathSelector {
-    /// One that knows what is in `book`.
+    /// A selector over the estimates in `book`.
     #[must_use]
     pub fn new(estimates: Arc<EstimateStore>) -> Self {
         let inner =
@@ -111,13 +111,13 @@ impl PathSelector {
         self.update(|state, now| state.record_outcome(expected, outcome, now));
     }
 
-    /// What would be predicted for a session that carries as much as this one did; nothing where nothing was.
+    /// The prediction for a session that carries as many bytes as this one did; `None` without a prediction.
     pub fn predict(&self, expected: &Prediction, outcome: &TransferOutcome) -> Option<Duration> {
         expected.completion_time?;
         self.update(|state, now| state.predict(expected, outcome, now)).flatten()
     }
 
-    /// Notes what a session has carried in all.
+    /// Records the bytes of a whole session.
     pub fn record_transfer(&self, plan: &SelectionContext, carried: &TransferStats) {
         self.update(|state, now| state.record_transfer(plan, carried, now));
     }

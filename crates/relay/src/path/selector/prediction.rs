@@ -57,7 +57,7 @@ pub struct TransferStats {
     pub active_time: Duration,
     /// Part of it in which there were bytes for the client and no room to send them.
     pub blocked_down: Duration,
-    /// The same for the server.
+    /// Time that bytes waited for the server.
     pub blocked_up: Duration,
 }
 
@@ -68,7 +68,7 @@ impl TransferStats {
         if self.up > self.down { TransferSize::up(self.up) } else { TransferSize::down(self.down) }
     }
 
-    /// Whether the client was what held it back: it did not take what there was, or sent too little.
+    /// Whether the client limited the session: it did not take the available bytes, or sent too few.
     #[must_use]
     pub fn is_client_limited(&self) -> bool {
         match self.dominant_direction().direction {
@@ -83,10 +83,10 @@ impl TransferStats {
         self.dominant_direction().bytes >= BULK_BYTES
     }
 
-    /// What the chooser is told; nothing where nothing has come back.
+    /// The sample for the path selector; `None` when nothing came back.
     ///
-    /// A large session counts to its last byte. Of a small one, which may be a long conversation, only its largest answer
-    /// does, as if it was the only one: how often it goes to and fro is not the path's affair.
+    /// A large session counts to its last byte. A small one, which may be a long conversation, counts as its largest
+    /// response alone: the number of requests is no property of the path.
     #[must_use]
     pub fn outcome(&self) -> Option<TransferOutcome> {
         let limited_by_path = !self.is_client_limited();
@@ -111,7 +111,7 @@ impl TransferStats {
         })
     }
 
-    /// What has come on top of `before`.
+    /// The difference to `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl TransferStats {
         }
     }
 
-    /// The same of a part of a large session, which is to carry `of` bytes in all.
+    /// Like `since`, for a part of a large session that is to carry `of` bytes in all.
     #[must_use]
     pub fn partial_outcome(&self, of: u64) -> Option<TransferOutcome> {
         let TransferSize { bytes, direction } = self.dominant_direction();
@@ -144,7 +144,7 @@ impl TransferStats {
 }
 
 impl Prediction {
-    /// What status and the closing event say: `left` tells which ways were tried before.
+    /// The text for status and the closing event; `left` names the paths that were tried before.
     #[must_use]
     pub fn to_choice_record(
         &self,

@@ -1,5 +1,5 @@
-//! In which prefix the targets of a name lie. A session does not wait for that: what is not known yet is looked up for the
-//! next one, and a name without an address is a place of its own.
+//! The prefix of a name's targets. A session does not wait for it: an unknown name is looked up for the next session,
+//! and a name without an address is a destination of its own.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,7 +18,7 @@ const MAX_PENDING: usize = 64;
 /// An address is looked up again after this long.
 const MAX_AGE: Duration = Duration::from_secs(300);
 
-/// What is known of names. They are kept as hashes: nobody reads here where people went.
+/// Known names, as hashes: the memory of a relay does not reveal the names that users visit.
 #[derive(Debug)]
 pub struct PrefixCache {
     addresses: BoundedMap<u64, CachedAddress>,

@@ -1,4 +1,4 @@
-//! What the chooser of this relay knows, behind one short lock.
+//! The state of the path selector, behind one short lock.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use super::{Prediction, SelectionContext, TransferStats};
 use crate::config::{Config, Path, Route};
 use crate::path::PathChoice;
 
-/// Prefixes of which is remembered what stood there last.
+/// Most prefixes with a last connected candidate.
 const MAX_LAST_CONNECTED: usize = 1 << 14;
 
 /// Relays that are tried where nothing is measured and neither direct nor the default stands.
@@ -35,24 +35,24 @@ const MAX_REQUESTED: usize = 1024;
 pub struct PathSelection {
     /// The ways, the best first.
     pub choices: Vec<PathChoice>,
-    /// What the operator is told, where the choice is another one now.
+    /// The event for the operator, when the choice has changed.
     pub change_event: Option<Event>,
 }
 
-/// What is known.
+/// The state.
 #[derive(Debug)]
 pub(super) struct SelectorState {
     pub config: Arc<Config>,
     pub chooser: PathChooser,
     pub names: PrefixCache,
-    /// Whether somebody has asked or told since the last map.
+    /// Whether a session has asked or reported since the last map.
     pub is_dirty: bool,
     /// Where sessions have gone since.
     requested: HashMap<Prefix, SocketAddr>,
     sizes: TransferHistory,
     /// The paths of candidates, under this configuration.
     paths: HashMap<Candidate, Arc<Path>>,
-    /// What stood last where too little is measured.
+    /// The candidate that connected last, for prefixes with too few measurements.
     last_connected: BoundedMap<Prefix, Candidate>,
 }
 
@@ -70,7 +70,7 @@ impl SelectorState {
         }
     }
 
-    /// Goes over to another configuration. What was experienced stays: relays keep their numbers.
+    /// Applies another configuration. Path history stays: relays keep their numbers.
     pub fn apply_config(&mut self, config: &Arc<Config>) {
         self.config = Arc::clone(config);
         self.paths.clear();
@@ -127,7 +127,7 @@ impl SelectorState {
         PathSelection { choices: ways, change_event: changed }
     }
 
-    /// What is dialled at once while too little is measured: the default, direct, and what stood last.
+    /// The paths that race while too few measurements exist: the default, direct, and the last connected candidate.
     fn racing_paths(&mut self, route: &Route, prefix: Prefix) -> Vec<(Arc<Path>, Option<Candidate>)> {
         let mut racing: Vec<_> = route.paths.iter().map(|path| (Arc::clone(path), self.candidate(path))).collect();
         let stood = self.last_connected.get(&prefix).cloned();
@@ -171,7 +171,7 @@ impl SelectorState {
         Some(path)
     }
 
-    /// The other way round; none for what nobody could choose.
+    /// The candidate of a path; `None` for a path that the selector cannot choose.
     fn candidate(&self, path: &Path) -> Option<Candidate> {
         let node = |hop: &Arc<crate::config::Hop>| self.chooser.map().find(&hop.peering()?.key);
         let relays = path.hops.iter().map(node).collect::<Option<Vec<_>>>()?;
@@ -211,7 +211,7 @@ impl SelectorState {
         }
     }
 
-    /// A session has ended: what it has carried in all.
+    /// Records the bytes of a session that has ended.
     pub fn record_transfer(&mut self, plan: &SelectionContext, carried: &TransferStats, now: Duration) {
         self.sizes.record(&plan.target.host, plan.target.port, carried.down, carried.up, now);
     }
@@ -226,7 +226,7 @@ impl SelectorState {
         }
     }
 
-    /// What is predicted for a session that carries as much.
+    /// The prediction for a session with as many bytes.
     pub fn predict(&self, expected: &Prediction, outcome: &TransferOutcome, now: Duration) -> Option<Duration> {
         let Prediction { context: plan, candidate, .. } = expected;
         self.chooser.predicted_time(plan.prefix, candidate.as_ref()?, outcome.transferred, now)

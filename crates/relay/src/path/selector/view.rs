@@ -1,4 +1,4 @@
-//! What the chooser shows of itself: for each network of targets the path, and what else it had to choose from.
+//! The status of the path selector: for each network of targets the selected path, and its alternatives.
 
 use std::cmp::Reverse;
 
@@ -34,7 +34,7 @@ pub struct CandidateView {
     pub path: String,
     /// From the client's wish to the last byte.
     pub predicted_seconds: f64,
-    /// What it carries when it has all the time it wants, in bytes per second.
+    /// The predicted bulk rate, in bytes per second.
     pub rate: f64,
     /// How sure that is, 0 to 1.
     pub confidence: f64,

@@ -1,4 +1,4 @@
-//! The table of nftables (nft(8)): catching, holding, steering, and counting what passes by.
+//! The nftables table (nft(8)): intercepting, holding and steering connections, and counting the rest.
 
 mod phrases;
 
@@ -91,15 +91,15 @@ impl Table<'_> {
         // Where two daemons would catch the same, the one of the lower instance does.
         let before = 26 - rules.marks.instance();
         self.chain("catch", &format!("filter hook prerouting priority raw - {before}"), |table| {
-            // It comes back in as it goes out now: whoever translates its source would not see the answers.
+            // The packet comes back in with the addresses it goes out with: source translation would hide the answers.
             if let Some(devices) = rules.devices() {
                 table.line(&format!("{SYN} fib daddr oifname {devices} notrack"));
             }
             // Never to a socket: one in TIME_WAIT would answer for a connection that has its port again.
             let listeners = if rules.holds() { "goto listeners" } else { "accept" };
             table.line(&format!("{SYN} {listeners}"));
-            // One that listens everywhere would take every packet to its port, whatever the address. A socket whose
-            // handshake is not over matches neither way of "wildcard".
+            // A wildcard-bound listener would take every packet to its port, whatever the address. A socket in its
+            // handshake matches neither value of "wildcard".
             for suspect in rules.listening_everywhere() {
                 table.line(&format!("{suspect} socket wildcard 1 accept"));
             }
@@ -127,7 +127,7 @@ impl Table<'_> {
         }
     }
 
-    /// A chain that takes what goes to a listener's targets, and another one that says how.
+    /// A chain that matches a listener's targets, and another one with the statements for them.
     fn targets(&mut self, name: &str, take: &str, listener: &Listener, how: &[String]) {
         self.chain(take, "", |table| how.iter().for_each(|line| table.line(line)));
         self.chain(name, "", |table| {
@@ -143,7 +143,7 @@ impl Table<'_> {
         });
     }
 
-    /// The gate gives a verdict. Without one, nobody waits.
+    /// The gate gives a verdict. Without a gate, no packet waits.
     fn hold(&mut self) {
         let rules = self.rules;
         self.chain("hold", "filter hook prerouting priority raw", |table| {
@@ -168,7 +168,7 @@ impl Table<'_> {
                 table.line(&format!("{caught} counter name unanswered_{number} {UNMARK}"));
             }
             for (number, _) in rules.redirecting().filter(|_| gated) {
-                // Nobody has judged it: there is no daemon.
+                // No verdict was given: no daemon runs.
                 table.line(&format!("{} counter name unanswered_{number} {UNMARK}", is(marks.caught(number))));
             }
             table.line(&format!("{} counter name passed {UNMARK}", is(marks.pass())));
@@ -180,7 +180,7 @@ impl Table<'_> {
         });
     }
 
-    /// Redirected connections have to be tracked, or nobody would translate the answers.
+    /// Redirected connections have to be tracked, or the kernel would not translate the answers.
     fn translate(&mut self, gated: bool) {
         let (rules, marks) = (self.rules, self.rules.marks);
         if rules.redirecting().next().is_none() {
@@ -222,8 +222,9 @@ impl Table<'_> {
         });
     }
 
-    /// What comes out of a tunnel's device was sent into it by this host. If nobody takes it, it has been everywhere:
-    /// first packets that we cannot serve, and connections that an earlier daemon had, which are told that they are over.
+    /// This host sent the packets that come out of a tunnel's device into it. Packets that no socket takes have passed
+    /// everywhere: first packets that this relay cannot serve, and those of connections of an earlier daemon, which are
+    /// reset.
     fn turn_back(&mut self) {
         if self.rules.devices.is_empty() {
             return;
@@ -239,8 +240,8 @@ impl Table<'_> {
         });
     }
 
-    /// What we send with somebody else's address is no business of conntrack. What this host's own programs send into a
-    /// tunnel is none either: it comes back in, and with the same ends.
+    /// Packets that the relay sends with another host's address bypass conntrack. So do packets of this host's own
+    /// programs into a tunnel: they come back in with the same addresses.
     fn output(&mut self) {
         let (rules, marks) = (self.rules, self.rules.marks);
         self.chain("output", "filter hook output priority raw", |table| {
@@ -411,7 +412,7 @@ mod tests {
         assert!(!script.contains("0xe1"), "{script}");
     }
 
-    /// Also while nothing is caught any more: what goes into the device comes out of it until it is gone.
+    /// Also when no listener intercepts any more: packets in the device come out of it until the device is gone.
     #[test]
     fn what_comes_out_of_a_tunnel_goes_into_none() {
         let rules =

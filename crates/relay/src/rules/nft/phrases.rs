@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::config::{HostPattern, Listener, TargetPattern};
 use crate::rules::{Family, OWN_PROGRAMS, interfaces, marks};
 
-/// A match of what has this mark.
+/// A match of packets with this mark.
 pub(super) fn is(mark: u32) -> String {
     format!("meta mark & {:#010x} == {mark:#010x}", marks::MASK)
 }

@@ -1,8 +1,8 @@
 //! GET and HEAD of a directory: `LIST` as a page of links.
 //!
-//! The page is written as the list arrives, so a large directory needs no memory. Every name is a stranger's: in links
-//! all but letters, digits and `-._~` is percent-encoded, so a name is never a scheme or a path, and in text everything
-//! with a meaning in HTML is escaped. What does not look like a list is shown as it came.
+//! The page is written as the list arrives, so a large directory needs no memory. Names are untrusted: in links all but
+//! letters, digits and `-._~` is percent-encoded, so a name is never a scheme or a path, and in text everything with a
+//! meaning in HTML is escaped. Lines in an unknown format are shown unchanged.
 
 use std::fmt::Write;
 use std::io;

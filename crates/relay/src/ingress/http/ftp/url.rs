@@ -1,10 +1,10 @@
-//! An `ftp://` URL (RFC 1738, 3.2): who logs in, which file, and as what it is transferred.
+//! An `ftp://` URL (RFC 1738, 3.2): credentials, path, and transfer type.
 //!
 //! Paths, users and passwords are bytes in no known character set. They are kept as text whose characters are those
-//! bytes (U+0000 to U+00FF), which [`Latin1`] turns back for the server, so a name comes and goes unchanged.
+//! bytes (U+0000 to U+00FF), which [`Latin1`] turns back for the server, so a name passes unchanged.
 //!
-//! What becomes part of an FTP command must not end it: a line break, however it is written, would let a web page send
-//! commands of its own choice to any server the relay can reach.
+//! Text that becomes part of an FTP command must not end the command: a line break, in any encoding, would let a web
+//! page send commands of its own choice to any server that the relay can reach.
 
 use std::io;
 
