@@ -1,4 +1,4 @@
-//! What arithmetic says about the first byte, beside what was measured.
+//! The arithmetic floor of the time to the first byte, beside the measured values.
 
 use crate::experiment::results::FloorRow;
 use crate::report::number::format_percent;
@@ -6,11 +6,11 @@ use crate::report::table::{CellKind, ReportTable, TableCell};
 use crate::report::tables::with_confidence;
 use crate::report::view::ReportView;
 
-/// What the letters of the formulas are.
+/// Explanation of the symbols in the formulas.
 pub const FORMULA_LEGEND: &str = "What the delays of the links alone make of each way of asking. Round trips: c from the client to the first \
     relay, S over all sections between relays together, s from the last relay to the server, T = c + S + s.";
 
-/// The floor of every treatment at every combination of levels, as far as one is known. A tenth of a millisecond matters.
+/// The floor of every treatment at every combination of levels, if one is known, in milliseconds with one decimal.
 #[must_use]
 pub fn table(view: &ReportView) -> ReportTable {
     let factors = &view.results.manifest.factors;

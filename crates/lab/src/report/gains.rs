@@ -1,4 +1,4 @@
-//! Gains by relays beside published ones, and beside what arithmetic allows.
+//! Gains by relays beside published ones, and beside the arithmetic limit.
 
 use crate::experiment::results::{GainRow, Summary};
 use crate::report::number::format_significant;
@@ -6,12 +6,12 @@ use crate::report::table::{CellKind, ReportTable, TableCell};
 use crate::report::tables::verdict;
 use crate::report::view::ReportView;
 
-/// How the table is to be read.
+/// Explanation above the table.
 pub const NOTE: &str = "Medians over valid runs. The limit is what arithmetic allows the slowest section: the least of its line, its \
     window in a round trip, and the response function of its sender at its loss. The bar is the published gain, or, where the path \
     without relays is better here than published, a share of the limit.";
 
-/// Every gain that is expected.
+/// A row for each gain that the experiment expects.
 #[must_use]
 pub fn table(view: &ReportView) -> ReportTable {
     let factors = &view.results.manifest.factors;

@@ -1,7 +1,7 @@
-//! What came of an experiment, for people and for programs: HTML with plots, Markdown, JSON, and the end of a terminal.
+//! Reports of an experiment, for people and for programs: HTML with plots, Markdown, JSON, and terminal output.
 //!
-//! `view` puts results in order and `tables` says what is shown of them; `page`, `markdown` and `terminal` show it, and
-//! `plots` draws what a table cannot say. The same results always give the same bytes.
+//! `view` orders the results and `tables` fills the tables; `page`, `markdown` and `terminal` render them, and `plots`
+//! draws the charts. Equal results give byte-identical reports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,11 +32,11 @@ pub use markdown::render_markdown;
 pub use page::render_html;
 pub use terminal::render_terminal;
 
-/// Writes `report.html`, `report.md` and `report.json` into `dir`, which is made if it is missing, and returns the path
-/// of the first.
+/// Writes `report.html`, `report.md` and `report.json` into `dir`, which is created if missing, and returns the path of
+/// the first.
 ///
 /// # Errors
-/// A file could not be written; the error names it.
+/// A file could not be written; the error names the file.
 pub fn write(results: &Results, dir: &Path) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let mut json = serde_json::to_string_pretty(results).context("cannot write the results as JSON")?;

@@ -1,53 +1,53 @@
-//! A table before it is HTML, Markdown or text for a terminal.
+//! A table before it is rendered as HTML, Markdown or text for a terminal.
 
-/// A heading, and rows of as many cells as there are columns.
+/// Column titles, and rows of as many cells as there are columns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReportTable {
-    /// The heads of the columns.
+    /// The columns, from left to right.
     pub columns: Vec<Column>,
-    /// The rows.
+    /// The rows, each as long as `columns`.
     pub rows: Vec<Vec<TableCell>>,
-    /// How many leading columns say what group a row is in.
+    /// The number of leading columns that identify the group of a row.
     pub groups: usize,
 }
 
-/// The head of a column.
+/// Title and alignment of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// What it says.
+    /// Title, without the `#` of a numeric column.
     pub title: String,
     /// Whether the column holds numbers, which are aligned to the right.
     pub numeric: bool,
 }
 
-/// A cell.
+/// A cell of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableCell {
-    /// What it says.
+    /// Text, not escaped.
     pub text: String,
-    /// How it says it, where that is possible. Never the only bearer of a meaning.
+    /// Highlighting, where the format supports it. The text alone must be sufficient.
     pub kind: CellKind,
 }
 
-/// How a cell is shown.
+/// The highlighting of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellKind {
-    /// Like any other.
+    /// Without any highlighting.
     Plain,
-    /// As wanted.
+    /// A result as wanted, for example a passed check.
     Good,
-    /// Not as wanted.
+    /// A result not as wanted, for example a failed check.
     Bad,
-    /// Nobody can tell.
+    /// A result that cannot be determined.
     Unknown,
-    /// The same as in the row above.
+    /// Equal to the cell above, as a repeated level.
     Repeated,
-    /// The name of a treatment: with its colour and mark.
+    /// The name of a treatment, with its colour and mark.
     Treatment(usize),
 }
 
 impl TableCell {
-    /// Text with a tone.
+    /// A cell with highlighting.
     pub fn new(text: impl Into<String>, kind: CellKind) -> Self {
         Self { text: text.into(), kind }
     }
@@ -70,13 +70,13 @@ impl ReportTable {
         Self { columns: titles.iter().map(|title| column(title.as_ref())).collect(), rows: Vec::new(), groups: 0 }
     }
 
-    /// Adds a row.
+    /// Appends a row, which must have one cell for each column.
     pub fn push(&mut self, row: Vec<TableCell>) {
         debug_assert_eq!(row.len(), self.columns.len(), "a row of another table");
         self.rows.push(row);
     }
 
-    /// Groups rows by the leading `columns`, and marks what a row repeats of the row above.
+    /// Groups rows by the leading `columns`, and marks the cells that equal the cell above.
     #[must_use]
     pub fn grouped_by(mut self, columns: usize) -> Self {
         self.groups = columns;
@@ -91,7 +91,7 @@ impl ReportTable {
         self
     }
 
-    /// Leaves out the columns in which no row says anything.
+    /// Removes the columns in which every cell is empty.
     #[must_use]
     pub fn without_empty_columns(mut self) -> Self {
         for column in (0..self.columns.len()).rev() {

@@ -11,7 +11,7 @@ use crate::ledger::DropCause;
 use crate::stats::mean;
 use crate::stats::median;
 
-/// Every expectation, the missed ones first.
+/// A row for each expectation, the missed ones first.
 #[must_use]
 pub fn outcomes(view: &ReportView) -> ReportTable {
     let titles = ["Verdict", "Expected", "#Published", "#Ours (median)", "#95 % CI", "Source", "Remark"];
@@ -35,7 +35,7 @@ fn outcome_row(outcome: &ExpectationOutcome) -> Vec<TableCell> {
     ]
 }
 
-/// A verdict as a word.
+/// A cell with the verdict.
 #[must_use]
 pub fn verdict(verdict: ExpectationVerdict) -> TableCell {
     match verdict {
@@ -45,7 +45,7 @@ pub fn verdict(verdict: ExpectationVerdict) -> TableCell {
     }
 }
 
-/// Every treatment at every combination of levels.
+/// A row for each treatment at each combination of levels.
 #[must_use]
 pub fn cells(view: &ReportView) -> ReportTable {
     let factors = &view.results.manifest.factors;
@@ -87,19 +87,19 @@ fn median_and_interval(summary: Option<&Summary>) -> [TableCell; 2] {
     }
 }
 
-/// The interval, with its confidence where that is not the 95 % of the heading.
+/// The interval, and its confidence if that is below the 95 % of the heading.
 #[must_use]
 pub fn confidence_interval(summary: &Summary) -> String {
     with_confidence(format_interval(summary.low, summary.high), summary)
 }
 
-/// The text of an interval, with its confidence where that is not the 95 % of the heading.
+/// The text of an interval, and its confidence if that is below the 95 % of the heading.
 #[must_use]
 pub fn with_confidence(text: String, summary: &Summary) -> String {
     if summary.confidence >= 0.95 { text } else { format!("{text} ({:.0} %)", (summary.confidence * 100.0).floor()) }
 }
 
-/// What the check of the links said.
+/// The rows of the link check, with pass or fail.
 #[must_use]
 pub fn checks(results: &Results) -> ReportTable {
     let mut table = ReportTable::new(&["Result", "Link", "Direction", "Property", "Wanted", "#Measured"]);
@@ -112,7 +112,7 @@ pub fn checks(results: &Results) -> ReportTable {
     table.without_empty_columns()
 }
 
-/// Runs that do not count, and why.
+/// The invalid runs, with the reason.
 #[must_use]
 pub fn invalid_runs(view: &ReportView) -> ReportTable {
     let mut table = ReportTable::new(&["#Run", "#Block", "Condition", "Treatment", "Why it does not count"]);
@@ -130,7 +130,7 @@ pub fn invalid_runs(view: &ReportView) -> ReportTable {
     table
 }
 
-/// What the emulator did in each direction of each link, summed over runs.
+/// The emulator's counters for each direction of each link, summed over runs.
 #[must_use]
 pub fn directions(runs: &[Run]) -> ReportTable {
     let mut table = ReportTable::new(&[
@@ -208,7 +208,7 @@ fn add_report(sum: &mut DirectionReport, other: &DirectionReport) {
     add_lateness(&mut sum.lateness, &other.lateness);
 }
 
-/// Buckets are told apart by their bounds, so that reports of different versions can be summed too.
+/// Buckets are matched by their bounds, so that reports of different versions can be summed too.
 fn add_lateness(sum: &mut LatenessHistogram, other: &LatenessHistogram) {
     let mut buckets: BTreeMap<u64, u64> = BTreeMap::new();
     for lateness in [&*sum, other] {
@@ -227,7 +227,7 @@ fn causes(dropped: &BTreeMap<DropCause, u64>) -> String {
     parts.join(", ")
 }
 
-/// A list of names and values.
+/// A table of names and values.
 #[must_use]
 pub fn pairs(pairs: &[(String, String)]) -> ReportTable {
     let mut table = ReportTable::new(&["Name", "Value"]);
@@ -237,7 +237,7 @@ pub fn pairs(pairs: &[(String, String)]) -> ReportTable {
     table
 }
 
-/// What identifies the experiment.
+/// Names and values that identify the experiment: name, size, start, blocks, runs, seed and digest.
 #[must_use]
 pub fn identity(results: &Results) -> Vec<(String, String)> {
     let manifest = &results.manifest;
@@ -256,7 +256,7 @@ pub fn identity(results: &Results) -> Vec<(String, String)> {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// How busy the machine was, in a sentence.
+/// The load of the machine, as a sentence.
 #[must_use]
 pub fn cpu_summary(runs: &[Run]) -> Option<String> {
     let mut shares: Vec<f64> = runs.iter().map(|run| run.cpu_busy).filter(|share| share.is_finite()).collect();
@@ -270,11 +270,11 @@ pub fn cpu_summary(runs: &[Run]) -> Option<String> {
     ))
 }
 
-/// How the table is to be read.
+/// Explanation above the table.
 pub const NOTE: &str = "Medians over valid runs, in Mbit/s. The congestion control is what the kernel said the connections had. \
     Retransmissions are counted over all of the run, short flows in milliseconds from their first packet to the receiver's answer.";
 
-/// Every group of every treatment at every combination of levels.
+/// A row for each group of every treatment at every combination of levels.
 #[must_use]
 pub fn table(view: &ReportView) -> ReportTable {
     let factors = &view.results.manifest.factors;

@@ -1,15 +1,15 @@
-//! What a terminal shows at the end of a run.
+//! The terminal output at the end of a run.
 
 use crate::experiment::results::{ExpectationOutcome, ExpectationVerdict, Results};
 use crate::report::table::{Column, ReportTable};
 use crate::report::view::ReportView;
 use crate::report::{gains, tables};
 
-/// Narrower than this, columns say too little to be worth it.
+/// Minimum width of the text, in characters.
 const MIN_COLUMN_WIDTH: usize = 40;
 
-/// The table of cells, warnings and verdicts, in lines of at most `width` characters, but for words that are longer. The
-/// last line counts, and is never broken: `12 expectations: 11 met, 1 missed`, or `run invalid: …`.
+/// The table of cells, warnings and verdicts, in lines of at most `width` characters, except for longer words. The last
+/// line has the counts and is never broken: `12 expectations: 11 met, 1 missed`, or `run invalid: …`.
 #[must_use]
 pub fn render_terminal(results: &Results, width: usize) -> String {
     let width = width.max(MIN_COLUMN_WIDTH);
@@ -60,7 +60,7 @@ fn verdict(outcome: &ExpectationOutcome) -> String {
     text
 }
 
-/// Columns two spaces apart, numbers to the right.
+/// Columns two spaces apart, numbers aligned to the right.
 fn align_columns(table: &ReportTable, width: usize) -> Vec<String> {
     let head: Vec<&str> = table.columns.iter().map(|column| column.title.as_str()).collect();
     let body = table.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>());
@@ -80,7 +80,7 @@ fn line(row: &[&str], columns: &[Column], widths: &[usize]) -> String {
     text
 }
 
-/// As wide as the widest cell; the widest columns give way until the line fits.
+/// The width of the widest cell of each column; the widest columns shrink until the line fits.
 fn widths(rows: &[Vec<&str>], width: usize) -> Vec<usize> {
     let columns = rows.first().map_or(0, Vec::len);
     let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -95,7 +95,7 @@ fn widths(rows: &[Vec<&str>], width: usize) -> Vec<usize> {
     widths
 }
 
-/// Text that neither breaks a line nor moves the cursor: reasons may quote what a program said.
+/// The text without control characters, which could move the cursor: reasons may quote the output of a program.
 fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
@@ -108,7 +108,7 @@ fn truncate(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Words in lines of at most `width`; all lines but the first begin with `indent`.
+/// Breaks text into lines of at most `width`; all lines except the first begin with `indent`.
 fn wrap(text: &str, indent: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Results in the order in which they are shown, and the words for them.
+//! Results in display order, and the names of conditions and metrics.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use crate::experiment::metric::CPU_PREFIX;
 use crate::experiment::results::{CellSummary, ExpectationOutcome, ExpectationVerdict, Results, Run};
 use crate::report::number::pluralized;
 
-/// Factor and level.
+/// Factor to level.
 pub type Levels = BTreeMap<String, String>;
 
 /// Results, and the order of their treatments and levels.
 pub struct ReportView<'a> {
-    /// The results.
+    /// The results of an experiment, unordered.
     pub results: &'a Results,
-    /// Treatments: those of the manifest, then any that only a cell or a run knows.
+    /// Treatments: those of the manifest, then any that only a cell or a run has.
     pub treatments: Vec<String>,
     /// Combinations of levels that have cells, in the order of the manifest.
     pub combinations: Vec<Levels>,
 }
 
 impl<'a> ReportView<'a> {
-    /// Puts results in order.
+    /// Orders the treatments and the combinations of levels.
     #[must_use]
     pub fn new(results: &'a Results) -> Self {
         let mut treatments = results.manifest.treatments.clone();
@@ -53,8 +53,8 @@ impl<'a> ReportView<'a> {
         runs.filter(move |run| run.treatment == treatment && run.levels == *levels)
     }
 
-    /// What a combination of levels is called, leaving one factor out: `50 ms, 100 MB, sections 2`. The name of the
-    /// experiment if nothing is left.
+    /// The label of a combination of levels without the factor `except`: `50 ms, 100 MB, sections 2`. If no level is
+    /// left, the name of the experiment.
     #[must_use]
     pub fn condition_label(&self, levels: &Levels, except: Option<&str>) -> String {
         let names =
@@ -64,13 +64,13 @@ impl<'a> ReportView<'a> {
         if parts.is_empty() { self.results.manifest.name.clone() } else { parts.join(", ") }
     }
 
-    /// What ratios are compared with: the first treatment.
+    /// The base of all ratios: the first treatment.
     #[must_use]
     pub fn baseline(&self) -> &str {
         self.treatments.first().map_or("the first treatment", String::as_str)
     }
 
-    /// The word for the metric.
+    /// The name of the metric in charts and tables.
     #[must_use]
     pub fn metric_name(&self) -> String {
         match self.results.manifest.metric.key.as_str() {
@@ -97,7 +97,7 @@ impl<'a> ReportView<'a> {
         }
     }
 
-    /// The metric's unit.
+    /// The metric's unit, empty for a plain number.
     #[must_use]
     pub fn unit(&self) -> &'a str {
         &self.results.manifest.metric.unit
@@ -116,13 +116,13 @@ impl<'a> ReportView<'a> {
         outcomes
     }
 
-    /// How many expectations came out like this.
+    /// The number of expectations with this verdict.
     #[must_use]
     pub fn count_with_verdict(&self, verdict: ExpectationVerdict) -> usize {
         self.results.outcomes.iter().filter(|outcome| outcome.verdict == verdict).count()
     }
 
-    /// Why nothing in the results can be relied on, if so: a link that is not what the file says, or no valid run.
+    /// The reason why the results are invalid, if they are: a failed link check, or no valid run.
     #[must_use]
     pub fn invalid_reason(&self) -> Option<String> {
         let failed: Vec<_> = self.results.checks.iter().filter(|row| !row.pass).collect();
@@ -143,7 +143,7 @@ impl<'a> ReportView<'a> {
         }
     }
 
-    /// Warnings of the results, then those of runs with how many runs gave them.
+    /// Warnings of the results, then those of runs with the number of runs that gave them.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut by_text: Vec<(&String, usize)> = Vec::new();
@@ -159,7 +159,7 @@ impl<'a> ReportView<'a> {
         general.chain(said.map(|(text, n)| format!("{text} ({n} of {of})"))).collect()
     }
 
-    /// The last line: how many expectations hold, or why nobody can tell.
+    /// The last line: the number of met and missed expectations, or the reason why the results are invalid.
     #[must_use]
     pub fn verdict_line(&self) -> String {
         if let Some(why) = self.invalid_reason() {
@@ -178,7 +178,7 @@ impl<'a> ReportView<'a> {
     }
 }
 
-/// A level that says what it is (`50ms`, `http`) stands alone; a bare number needs its factor: `sections 2`.
+/// A level that is a bare number gets its factor: `sections 2`. Any other (`50ms`, `http`) stands alone.
 fn level_with_factor(factor: &str, level: &str) -> String {
     if level.parse::<f64>().is_ok() { format!("{factor} {level}") } else { level.to_owned() }
 }

@@ -1,10 +1,10 @@
-//! Whether a sample follows a law: the questions that a check of a link asks of thousands of packets.
+//! Goodness-of-fit tests for the samples of thousands of packets that a link check takes.
 
 use super::special::gamma_q;
 
-/// The interval of a probability, low and high, after `successes` of `n` tries (Wilson 1927, "Probable inference, the
-/// law of succession, and statistical inference"); `z` is the normal quantile of the confidence, as in
-/// [`Z_95`](super::Z_95). Of no tries it is (0, 1).
+/// The Wilson interval (low, high) of a probability after `successes` of `n` tries (Wilson 1927, "Probable inference,
+/// the law of succession, and statistical inference"); `z` is the normal quantile of the confidence, as in
+/// [`Z_95`](super::Z_95). For `n` = 0 the interval is (0, 1).
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "no count is that large")]
 pub fn wilson(successes: u64, n: u64, z: f64) -> (f64, f64) {
@@ -18,9 +18,9 @@ pub fn wilson(successes: u64, n: u64, z: f64) -> (f64, f64) {
     ((centre - half).max(0.0), (centre + half).min(1.0))
 }
 
-/// The probability that counts are at least as far from `expected` as `observed` if those are what is to be expected
-/// (Pearson 1900): one degree of freedom less than there are classes, since both have the same total. Classes that
-/// expect nothing must hold nothing. Every other class should expect 5 or more.
+/// The p-value of Pearson's chi-square test (Pearson 1900) of the counts `observed` against `expected`, with one degree
+/// of freedom less than there are classes, since both have the same total. Classes with an expected count of 0 must be
+/// empty. Every other class should expect 5 or more.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "no count is that large")]
 pub fn chi_square(observed: &[u64], expected: &[f64]) -> f64 {
@@ -34,9 +34,9 @@ pub fn chi_square(observed: &[u64], expected: &[f64]) -> f64 {
     gamma_q(freedom as f64 / 2.0, statistic / 2.0)
 }
 
-/// The probability that a sample is at least as far from the distribution `cdf` as `samples`, if it is drawn from it
-/// (Kolmogorov 1933, Smirnov 1948), with the correction of Stephens (1970, "Use of the Kolmogorov-Smirnov,
-/// Cramer-von Mises and related statistics without extensive tables") for finite samples. Of no samples it is 1.
+/// The p-value of the Kolmogorov-Smirnov test of `samples` against the distribution `cdf` (Kolmogorov 1933, Smirnov
+/// 1948), with the correction of Stephens (1970, "Use of the Kolmogorov-Smirnov, Cramer-von Mises and related
+/// statistics without extensive tables") for finite samples. For an empty sample it is 1.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "no sample is that large")]
 pub fn kolmogorov_smirnov(samples: &[f64], cdf: impl Fn(f64) -> f64) -> f64 {
@@ -54,7 +54,7 @@ pub fn kolmogorov_smirnov(samples: &[f64], cdf: impl Fn(f64) -> f64) -> f64 {
 
 /// The probability that a Kolmogorov variable is above `x` (Smirnov 1948).
 fn kolmogorov_tail(x: f64) -> f64 {
-    // Below 0.2 it differs from 1 by less than 1e-12, and the series alternates without end.
+    // Below 0.2 the tail differs from 1 by less than 1e-12, and the alternating series does not converge fast enough.
     if x < 0.2 {
         return 1.0;
     }
@@ -62,8 +62,8 @@ fn kolmogorov_tail(x: f64) -> f64 {
     (2.0 * (1..=100).map(term).sum::<f64>()).clamp(0.0, 1.0)
 }
 
-/// How much neighbours in a sequence resemble each other, from -1 to 1: the autocorrelation at lag 1 (Box, Jenkins 1976
-/// section 2.1). Of independent values it is about normal with a standard deviation of 1/sqrt(n). Of a constant it is 0.
+/// The autocorrelation of a sequence at lag 1, from -1 to 1 (Box, Jenkins 1976 section 2.1). For independent values it
+/// is approximately normal with a standard deviation of 1/sqrt(n). For a constant it is 0.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "no sample is that large")]
 pub fn lag1_correlation(values: &[f64]) -> f64 {
@@ -102,8 +102,8 @@ mod tests {
         assert!(wilson(15, 148, Z_99_9).1 > wilson(15, 148, Z_95).1);
     }
 
-    /// Mendel's peas (1866) against 9:3:3:1, tested by Fisher (1936): chi-square 0.47 with 3 degrees, p = 0.925. Then
-    /// critical values of Pearson and Hartley, "Biometrika Tables for Statisticians", table 8.
+    /// Mendel's peas (1866) against 9:3:3:1, tested by Fisher (1936): chi-square 0.47 with 3 degrees of freedom, p =
+    /// 0.925. Then critical values of Pearson and Hartley, "Biometrika Tables for Statisticians", table 8.
     #[test]
     fn chi_square_is_that_of_the_tables() {
         let expected = [9.0, 3.0, 3.0, 1.0].map(|share| 556.0 * share / 16.0);
@@ -131,7 +131,7 @@ mod tests {
         }
         assert_near(kolmogorov_tail(0.2), 1.0, 1e-11);
         // Miller 1956, "Table of percentage points of Kolmogorov statistics": n = 10, two-sided 5 %: 0.40925. The
-        // sample's distance to the uniform law is just that, at its first point.
+        // sample has this distance to the uniform distribution, at its first point.
         let mut samples: Vec<f64> = (1..=10).map(|i| f64::from(i) / 10.0).collect();
         samples[0] = 0.409_25;
         samples[1..4].fill(0.409_25);

@@ -1,7 +1,7 @@
 //! Statistics of few and noisy runs, and tests of many packets: pure functions.
 //!
-//! What runs are compared by is here: medians and their order-statistic confidence intervals, which suppose no
-//! distribution. [`fit`] tells whether a sample follows a law, [`special`] has the functions both stand on.
+//! This module compares runs by medians and their order-statistic confidence intervals, which assume no distribution.
+//! [`fit`] has goodness-of-fit tests; [`special`] has the special functions that both use.
 
 pub mod fit;
 pub mod special;
@@ -14,7 +14,7 @@ pub use special::{normal_cdf, normal_quantile};
 /// Summary of a sample: size, median, interval and range.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// Number of values.
+    /// Number of values in the sample.
     pub n: u32,
     /// Median of the values.
     pub median: f64,
@@ -22,9 +22,9 @@ pub struct Summary {
     pub low: f64,
     /// Upper end of the interval; with few values, the largest value.
     pub high: f64,
-    /// Smallest value.
+    /// Smallest value of the sample.
     pub min: f64,
-    /// Largest value.
+    /// Largest value of the sample.
     pub max: f64,
     /// Actual confidence of the interval: below 0.95 with too few values.
     pub confidence: f64,
@@ -37,12 +37,13 @@ pub const Z_99: f64 = 2.575_829_303_548_901;
 /// The standard normal quantile of a two-sided 99.9 % interval.
 pub const Z_99_9: f64 = 3.290_526_731_491_926;
 
-/// The confidence asked of the interval of a median.
+/// The wanted confidence of the interval of a median.
 const CONFIDENCE: f64 = 0.95;
 
-/// A sample in a few numbers. The interval is that of Thompson (1936, "On confidence ranges for the median and other
-/// expectation distributions"): the narrowest symmetric pair of order statistics that holds the median with at least
-/// 95 %; below 6 values there is none, and it is all of the sample. Of no values, everything is 0.
+/// Summarizes a sample. The interval is that of Thompson (1936, "On confidence ranges for the median and other
+/// expectation distributions"): the narrowest symmetric pair of order statistics that contains the median with at least
+/// 95 %. Below 6 values no such pair exists, and the interval is the range of the sample. For an empty sample, all
+/// fields are 0.
 #[must_use]
 pub fn summarise(values: &[f64]) -> Summary {
     let sorted = sorted(values);
@@ -59,12 +60,12 @@ pub fn summarise(values: &[f64]) -> Summary {
     }
 }
 
-/// The largest rank `k` such that the `k`-th smallest and the `k`-th largest of `n` values hold the median between them
-/// with at least the wanted confidence, and the confidence that they really have. At least 1.
+/// The largest rank `k` such that the `k`-th smallest and the `k`-th largest of `n` values enclose the median with at
+/// least the wanted confidence, and the actual confidence. `k` is at least 1.
 #[allow(clippy::cast_precision_loss, reason = "no sample is that large")]
 fn median_rank(n: usize) -> (usize, f64) {
-    // Outside of the interval is where fewer than `rank` of `n` fair coins fall on one side: logarithms, because 2^-n
-    // is no number for a large n.
+    // The median is outside of the interval if fewer than `rank` of `n` fair coins fall on one side. The sum uses
+    // logarithms, because 2^-n underflows for a large n.
     let ln_choices = |k: usize| special::ln_binomial(n as u64, k as u64);
     let coin = |k: usize| (ln_choices(k) - n as f64 * std::f64::consts::LN_2).exp();
     let (mut rank, mut outside) = (1, 2.0 * coin(0));
@@ -76,13 +77,13 @@ fn median_rank(n: usize) -> (usize, f64) {
 }
 
 /// The ratios of a treatment to its base, block by block, in the order of `treatment`. Blocks that only one of them has
-/// are left out, and so are those whose base is 0.
+/// are left out, and so are blocks whose base is 0.
 #[must_use]
 pub fn ratios(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> Vec<f64> {
     paired_values(treatment, base).map(|(value, base)| value / base).filter(|ratio| ratio.is_finite()).collect()
 }
 
-/// What a treatment has more than its base, in the same way.
+/// The differences of a treatment and its base, block by block, in the order of `treatment`.
 #[must_use]
 pub fn differences(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> Vec<f64> {
     paired_values(treatment, base).map(|(value, base)| value - base).collect()
@@ -112,13 +113,13 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     if share == 0.0 { sorted[below] } else { sorted[below] + share * (sorted[above] - sorted[below]) }
 }
 
-/// Whether two samples agree: whether the intervals of their medians overlap.
+/// Whether two samples agree: whether the confidence intervals of their medians overlap.
 #[must_use]
 pub fn intervals_overlap(a: &Summary, b: &Summary) -> bool {
     a.low <= b.high && b.low <= a.high
 }
 
-/// How wide the interval is, as a share of the median; infinite when the median is 0 and the interval is not a point.
+/// The width of the interval relative to the median; infinite when the median is 0 and the interval is not a point.
 #[must_use]
 pub fn relative_interval_width(summary: &Summary) -> f64 {
     let width = summary.high - summary.low;

@@ -1,4 +1,4 @@
-//! A histogram.
+//! A histogram as a bar chart.
 
 use super::style_class;
 use crate::report::chart::frame::{HEIGHT, PlotArea, Px};
@@ -8,31 +8,31 @@ use crate::report::markup::Markup;
 /// A chart of bars over bins.
 #[derive(Debug)]
 pub struct Histogram {
-    /// What the axis across shows, with its unit.
+    /// Label of the x axis, with its unit.
     pub x_label: String,
-    /// What the axis up shows, with its unit.
+    /// Label of the y axis, with its unit.
     pub y_label: String,
-    /// The scale up.
+    /// Scale of the y axis.
     pub y: Scale,
-    /// The colour.
+    /// Number of the colour, see `style_class`.
     pub style: usize,
     /// The bins, from left to right.
     pub bins: Vec<HistogramBin>,
 }
 
-/// A bin.
+/// A bin of the histogram.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistogramBin {
-    /// What stands at its upper end; empty if nothing does.
+    /// Tick label at its upper bound; empty for none.
     pub label: String,
-    /// What is in it.
+    /// Height of the bar, in the unit of the y axis.
     pub value: f64,
-    /// What a pointer on it is told.
+    /// Text of the tooltip.
     pub tooltip: String,
 }
 
 impl Histogram {
-    /// Draws it.
+    /// Draws the chart as SVG.
     #[must_use]
     pub fn chart(&self, title: String, description: String) -> Chart {
         let count = self.bins.len().max(1) as f64;
@@ -56,7 +56,7 @@ impl Histogram {
 
     fn draw_bar(&self, svg: &mut Markup, frame: &PlotArea, [from, to]: [f64; 2], bin: &HistogramBin) {
         let (left, right) = (frame.x(from) + 1.0, frame.x(to) - 1.0);
-        // A bin with hardly anything in it is not an empty bin.
+        // A bin with a small value is at least one unit high, to differ from an empty bin.
         let height = (frame.y(0.0) - frame.y(self.y.position(bin.value))).max(1.0);
         let place: [(&str, &dyn std::fmt::Display); 5] = [
             ("class", &"bar"),

@@ -4,14 +4,14 @@ use std::fmt;
 
 use crate::report::markup::Markup;
 
-/// The size of every chart, in user units: about the pixels of a column of the page.
+/// The width of every chart, in user units: about the pixels of a column of the page.
 pub const WIDTH: f64 = 520.0;
-/// See [`WIDTH`].
+/// The height of a chart, in user units.
 pub const HEIGHT: f64 = 300.0;
-/// About the width of a digit or small letter of a label.
+/// About the width of a digit or small letter of a label, in user units.
 const LETTER_WIDTH: f64 = 6.7;
 
-/// A coordinate: one decimal is a tenth of a pixel.
+/// A coordinate in pixels, written with one decimal.
 pub struct Px(pub f64);
 
 impl fmt::Display for Px {
@@ -21,18 +21,18 @@ impl fmt::Display for Px {
     }
 }
 
-/// An axis: ticks at places from 0 to 1 with their labels, and what it shows with its unit.
+/// An axis: ticks at positions from 0 to 1 with their labels, and the label of the axis with its unit.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Axis {
-    /// What it shows.
+    /// Quantity and unit.
     pub label: String,
-    /// Places and labels, ascending.
+    /// Positions from 0 to 1 with labels, ascending.
     pub ticks: Vec<(f64, String)>,
-    /// Whether a line goes across the chart at each tick.
+    /// Whether a grid line crosses the chart at each tick.
     pub grid: bool,
 }
 
-/// Where in the drawing the values are.
+/// The area of the values in the drawing, in user units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlotArea {
     left: f64,
@@ -56,13 +56,13 @@ impl PlotArea {
         }
     }
 
-    /// The place of a value across, from 0 to 1.
+    /// The x coordinate of a position from 0 to 1.
     #[must_use]
     pub fn x(&self, place: f64) -> f64 {
         self.left + place * (self.right - self.left)
     }
 
-    /// The place of a value up, from 0 to 1.
+    /// The y coordinate of a position from 0 to 1.
     #[must_use]
     pub fn y(&self, place: f64) -> f64 {
         self.bottom - place * (self.bottom - self.top)
@@ -89,7 +89,7 @@ impl PlotArea {
         });
     }
 
-    /// Ticks along the bottom; a label that would touch its neighbour is left out.
+    /// Draws ticks along the bottom; a label that would touch its neighbour is left out.
     fn draw_ticks(&self, svg: &mut Markup, x: &Axis) {
         let mut free_from = f64::NEG_INFINITY;
         for (place, label) in &x.ticks {
@@ -107,7 +107,7 @@ impl PlotArea {
         }
     }
 
-    /// A line across the chart at a place up.
+    /// Draws a horizontal line at a position from 0 to 1.
     pub fn draw_reference(&self, svg: &mut Markup, place: f64) {
         self.draw_line(svg, "reference", [self.left, self.y(place), self.right, self.y(place)]);
     }
@@ -123,7 +123,7 @@ fn label_width(label: &str) -> f64 {
     label.chars().count() as f64 * LETTER_WIDTH
 }
 
-/// A label at a place.
+/// Draws a label at `x`, `y`.
 pub fn draw_text(svg: &mut Markup, anchor: &str, [x, y]: [f64; 2], text: &str) {
     svg.leaf("text", &[("x", &Px(x)), ("y", &Px(y)), ("text-anchor", &anchor)], text);
 }

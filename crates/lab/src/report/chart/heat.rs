@@ -1,38 +1,38 @@
-//! A map: a field for each pair of levels, the darker the better, with its value in it.
+//! A heat map: a cell for each pair of levels, darker for better values, with its value as text.
 
 use crate::report::chart::frame::{HEIGHT, PlotArea, Px, draw_text};
 use crate::report::chart::{Axis, Chart};
 use crate::report::markup::Markup;
 
-/// A chart of fields.
+/// A heat map over two factors.
 #[derive(Debug)]
 pub struct HeatMap {
-    /// What goes across, and its levels.
+    /// Label and levels of the x axis.
     pub x_axis: (String, Vec<String>),
-    /// What goes up, and its levels.
+    /// Label and levels of the y axis.
     pub y_axis: (String, Vec<String>),
-    /// The fields that are known, by their places across and up.
+    /// The cells with a value; pairs of levels without one are left out.
     pub cells: Vec<HeatMapCell>,
 }
 
-/// A field.
+/// A cell of the map.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeatMapCell {
-    /// Its place across and up, from 0.
+    /// Index of the levels on the x and y axis, from 0.
     pub position: [usize; 2],
-    /// How good it is, from 0 to 1.
+    /// Quality of the value, from 0 (worst) to 1 (best).
     pub strength: f64,
-    /// What stands in it.
+    /// Text in the cell.
     pub value: String,
-    /// What a pointer on it is told.
+    /// Text of the tooltip.
     pub tooltip: String,
 }
 
-/// The darkest field still lets its value be read, the lightest is no gap.
+/// Opacity of the worst and of the best cell: the text stays readable, and the lightest cell is visible.
 const SHADES: [f64; 2] = [0.06, 0.62];
 
 impl HeatMap {
-    /// Draws it.
+    /// Draws the chart as SVG.
     #[must_use]
     pub fn chart(&self, title: String) -> Chart {
         let axis = |(label, levels): &(String, Vec<String>)| Axis {
@@ -72,7 +72,7 @@ impl HeatMap {
     }
 }
 
-/// The middles of equal stretches from 0 to 1.
+/// The centres of `count` equal intervals from 0 to 1.
 fn centers(count: usize) -> impl Iterator<Item = f64> {
     (0..count).map(move |place| (place as f64 + 0.5) / count as f64)
 }

@@ -5,51 +5,51 @@ use crate::report::chart::frame::{HEIGHT, PlotArea, Px};
 use crate::report::chart::{Axis, Chart, Scale, labelled_ticks};
 use crate::report::markup::Markup;
 
-/// A chart of lines.
+/// A chart of lines over a common axis.
 #[derive(Debug)]
 pub struct LineChart {
-    /// The axis across.
+    /// The x axis.
     pub x: Axis,
-    /// What the axis up shows, with its unit.
+    /// Label of the y axis, with its unit.
     pub label: String,
-    /// The scale up.
+    /// Scale of the y axis.
     pub y: Scale,
-    /// A value to compare with: a line across.
+    /// Value of a horizontal reference line.
     pub reference: Option<f64>,
-    /// What is drawn.
+    /// The lines, in drawing order.
     pub series: Vec<LineSeries>,
 }
 
-/// One treatment.
+/// The points of one treatment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LineSeries {
-    /// Its colour and shape.
+    /// Number of its colour and shape.
     pub style: usize,
     /// Whether a line joins the points.
     pub joined: bool,
-    /// Whether each point has a mark. Without, there are so many that the line is all.
+    /// Whether each point has a mark; false for lines with many points.
     pub marked: bool,
-    /// Whether the marks are hollow: figures somebody else published.
+    /// Whether the marks are hollow: published values.
     pub hollow: bool,
     /// Its points, from left to right.
     pub points: Vec<DataPoint>,
 }
 
-/// A value.
+/// A value with its interval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataPoint {
-    /// Its place across, from 0 to 1.
+    /// Position on the x axis, from 0 to 1.
     pub x: f64,
-    /// Its value.
+    /// Value, in the unit of the y axis.
     pub y: f64,
-    /// Both ends of its interval.
+    /// Both ends of the interval of the value.
     pub interval: Option<(f64, f64)>,
-    /// What a pointer on it is told.
+    /// Text of the tooltip.
     pub tooltip: String,
 }
 
 impl LineChart {
-    /// Draws it.
+    /// Draws the chart as SVG.
     #[must_use]
     pub fn chart(&self, title: String, description: String) -> Chart {
         let y = Axis { label: self.y.axis_label(&self.label), ticks: labelled_ticks(&self.y), grid: true };

@@ -18,17 +18,17 @@ pub use lines::{DataPoint, LineChart, LineSeries};
 pub use scale::Scale;
 pub use strip::{StripPlot, StripRow};
 
-/// A chart.
+/// A finished chart with its title.
 #[derive(Debug)]
 pub struct Chart {
-    /// Which condition it shows, and what of it.
+    /// The condition and the quantity that it shows.
     pub title: String,
-    /// The SVG element.
+    /// The `svg` element.
     pub svg: Markup,
 }
 
 impl Chart {
-    /// Draws into an SVG element that carries its own title, and a description for those who cannot see it.
+    /// Draws into an SVG element with `title` and `desc` elements for screen readers.
     #[must_use]
     pub fn draw(title: String, description: String, height: f64, draw: impl FnOnce(&mut Markup)) -> Self {
         let mut svg = Markup::default();
@@ -42,22 +42,22 @@ impl Chart {
     }
 }
 
-/// Ticks of a scale with their labels.
+/// Positions and labels of the ticks of a scale.
 #[must_use]
 pub fn labelled_ticks(scale: &Scale) -> Vec<(f64, String)> {
     scale.ticks.iter().map(|tick| scale.position(*tick)).zip(scale.tick_labels()).collect()
 }
 
-/// How many shapes and colours there are; treatments beyond share them.
+/// The number of shapes and of colours; further treatments reuse them.
 pub const STYLES: usize = 8;
 
-/// The class that gives a treatment its colour.
+/// The CSS class that gives a treatment its colour.
 #[must_use]
 pub fn style_class(style: usize) -> String {
     format!("s{}", style % STYLES)
 }
 
-/// The mark of a treatment at a place; `hollow` for what somebody else published.
+/// Draws the mark of a treatment at `x`, `y`; `hollow` for a published value.
 pub fn draw_mark(svg: &mut Markup, style: usize, [x, y]: [f64; 2], hollow: bool) {
     let class = if hollow { "mark hollow" } else { "mark" };
     if style.is_multiple_of(STYLES) {
@@ -69,7 +69,7 @@ pub fn draw_mark(svg: &mut Markup, style: usize, [x, y]: [f64; 2], hollow: bool)
     svg.empty("polygon", &[("class", &class), ("points", &points.join(" "))]);
 }
 
-/// The corners of a shape around its middle. All shapes have about the same area.
+/// The corners of a shape relative to its centre. All shapes have about the same area.
 fn corners(style: usize) -> Vec<(f64, f64)> {
     match style {
         1 => vec![(-3.7, -3.7), (3.7, -3.7), (3.7, 3.7), (-3.7, 3.7)],
@@ -100,7 +100,7 @@ fn cross() -> Vec<(f64, f64)> {
     ]
 }
 
-/// A mark by itself, for legends and tables.
+/// A mark on its own, for legends and tables.
 pub fn draw_swatch(html: &mut Markup, style: usize) {
     let class = format!("swatch {}", style_class(style));
     html.element("svg", &[("class", &class), ("viewBox", &"0 0 14 14"), ("aria-hidden", &"true")], |svg| {

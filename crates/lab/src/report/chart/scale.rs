@@ -1,11 +1,11 @@
-//! From values to places: linear and logarithmic scales with ticks at round numbers.
+//! Maps values to positions: linear and logarithmic scales with ticks at round numbers.
 
-/// How values are spaced.
+/// The spacing of values on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScaleKind {
-    /// By difference.
+    /// Equal differences have equal distances.
     Linear,
-    /// By ratio.
+    /// Equal ratios have equal distances.
     Log,
 }
 
@@ -15,15 +15,15 @@ pub struct Scale {
     kind: ScaleKind,
     low: f64,
     high: f64,
-    /// Where ticks are, ascending.
+    /// The values of the ticks, ascending.
     pub ticks: Vec<f64>,
 }
 
-/// Beyond this ratio of largest to smallest, the small ones would lie flat on a linear axis.
+/// Amounts whose ratio of largest to smallest is above this get a logarithmic scale.
 const LOG_FROM: f64 = 30.0;
 
 impl Scale {
-    /// A scale for values that are amounts: from zero, or logarithmic if they are too far apart for that.
+    /// A scale for amounts: linear from zero, or logarithmic if their ratio is above `LOG_FROM`.
     #[must_use]
     pub fn for_amounts(values: impl Iterator<Item = f64>, wanted: usize) -> Self {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
@@ -36,7 +36,8 @@ impl Scale {
         Self::from_ticks(linear_ticks(low.min(0.0), high, wanted), ScaleKind::Linear)
     }
 
-    /// A scale for values whose differences matter: like that for amounts, but far from zero it does without the zero.
+    /// A scale for values whose differences matter: like [`for_amounts`](Self::for_amounts), but without zero if all
+    /// values are above half of the highest.
     #[must_use]
     pub fn for_values(values: impl Iterator<Item = f64>, wanted: usize) -> Self {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
@@ -48,7 +49,7 @@ impl Scale {
         Self::for_amounts(values.into_iter(), wanted)
     }
 
-    /// A linear scale that ends where the values do, and not at a tick: for time.
+    /// A linear scale that ends at the highest value instead of at a tick: for time.
     #[must_use]
     pub fn ending_at(high: f64, wanted: usize) -> Self {
         let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
@@ -57,13 +58,13 @@ impl Scale {
         Self { kind: ScaleKind::Linear, low: 0.0, high, ticks }
     }
 
-    /// From the first tick to the last.
+    /// A scale from the first tick to the last.
     fn from_ticks(ticks: Vec<f64>, kind: ScaleKind) -> Self {
         let (low, high) = (ticks.first().copied().unwrap_or(0.0), ticks.last().copied().unwrap_or(1.0));
         Self { kind, low, high, ticks }
     }
 
-    /// What an axis with this scale shows: says so if it is not linear.
+    /// Adds "logarithmic" to the label of an axis if the scale is logarithmic.
     #[must_use]
     pub fn axis_label(&self, what: &str) -> String {
         match self.kind {
@@ -72,7 +73,7 @@ impl Scale {
         }
     }
 
-    /// Where a value is, from 0 to 1; values outside lie at the ends.
+    /// The position of a value, from 0 to 1; values outside are clamped.
     #[must_use]
     pub fn position(&self, value: f64) -> f64 {
         let place = match self.kind {
@@ -82,7 +83,7 @@ impl Scale {
         if place.is_nan() { 0.0 } else { place.clamp(0.0, 1.0) }
     }
 
-    /// What stands at the ticks: no more decimals than the ticks need.
+    /// The labels of the ticks, with no more decimals than the ticks need.
     #[must_use]
     pub fn tick_labels(&self) -> Vec<String> {
         match self.kind {
@@ -95,7 +96,7 @@ impl Scale {
     }
 }
 
-/// How many decimals a number needs whose first digit is its only one, or that is a half or a quarter of such a one.
+/// The smallest number of decimals that represents `step` exactly.
 fn decimals(step: f64) -> usize {
     (0..9).find(|&places| fits_decimals(step, places)).unwrap_or(9)
 }
@@ -105,7 +106,7 @@ fn fits_decimals(step: f64, places: usize) -> bool {
     scaled.round() >= 1.0 && (scaled - scaled.round()).abs() < 1e-6 * scaled
 }
 
-/// The round step (1, 2 or 5 times a power of ten) that gives about `wanted` steps over a span.
+/// The round step (1, 2 or 5 times a power of ten) that divides a span into about `wanted` steps.
 #[must_use]
 pub fn nice_step(span: f64, wanted: usize) -> f64 {
     let rough = span / wanted.max(1) as f64;
@@ -134,7 +135,7 @@ pub fn linear_ticks(low: f64, high: f64, wanted: usize) -> Vec<f64> {
     (first..=last).map(|multiple| multiple as f64 * step).collect()
 }
 
-/// Powers of ten that enclose `low` and `high`, both positive; with 2 and 5 between them where there are few.
+/// Powers of ten that enclose `low` and `high`, both positive; with 2 and 5 between them up to 3 decades.
 #[must_use]
 pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let decades = (high / low).log10();

@@ -5,36 +5,36 @@ use crate::report::chart::frame::{HEIGHT, PlotArea, Px};
 use crate::report::chart::{Axis, Chart, Scale, labelled_ticks};
 use crate::report::markup::Markup;
 
-/// A chart of rows.
+/// A strip chart with one row for each treatment.
 #[derive(Debug)]
 pub struct StripPlot {
-    /// What the axis across shows, with its unit.
+    /// Label of the x axis, with its unit.
     pub label: String,
-    /// The scale across.
+    /// Scale of the x axis.
     pub x: Scale,
     /// The rows, from the top.
     pub rows: Vec<StripRow>,
 }
 
-/// A row.
+/// The runs of one treatment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StripRow {
-    /// Its colour and shape.
+    /// Number of its colour and shape.
     pub style: usize,
-    /// What stands at its left.
+    /// Label at the left of the row.
     pub name: String,
     /// One value for each run.
     pub values: Vec<f64>,
-    /// Their median.
+    /// The median of `values`.
     pub median: Option<f64>,
-    /// Both ends of its interval.
+    /// Both ends of the interval of the median.
     pub interval: Option<(f64, f64)>,
-    /// What a pointer on it is told.
+    /// Text of the tooltip.
     pub tooltip: String,
 }
 
 impl StripPlot {
-    /// Rows, and a scale that all of them fit on.
+    /// A chart of rows, with a scale that fits all values.
     #[must_use]
     pub fn new(label: String, rows: Vec<StripRow>) -> Self {
         let ends = |row: &StripRow| row.interval.map_or(Vec::new(), |(low, high)| vec![low, high]);
@@ -42,7 +42,7 @@ impl StripPlot {
         Self { label, x: Scale::for_values(values, 5), rows }
     }
 
-    /// Draws it. The hints of the rows describe it.
+    /// Draws the chart as SVG. Its description is made of the tooltips.
     #[must_use]
     pub fn chart(&self, title: String) -> Chart {
         let hints: Vec<&str> = self.rows.iter().map(|row| row.tooltip.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Which factor goes along an axis, and where its levels lie on it.
+//! The factor along an axis of a chart, and the positions of its levels.
 
 use ekiden_proto::units::{Bytes, Rate, Span};
 
@@ -10,24 +10,24 @@ use crate::report::view::{Levels, ReportView};
 pub struct AxisFactor {
     /// The name of the factor.
     pub factor: String,
-    /// Its levels, and where they lie, from 0 to 1.
+    /// Its levels, each with its position on the axis, from 0 to 1.
     pub levels: Vec<(String, f64)>,
-    /// Whether the levels have an order, so that a line between them means something.
+    /// Whether the levels have an order, so that a line may join them.
     pub ordered: bool,
 }
 
-/// Free space at both ends of the axis.
+/// Free space at both ends of the axis, as a share of its length.
 const MARGIN: f64 = 0.07;
-/// Levels closer than this would lie on top of each other.
+/// Levels closer together than this, as a share of the axis, would overlap.
 const MIN_DISTANCE: f64 = 0.07;
 
-/// A factor whose levels have an order, if there is one; of several the one with most levels, then one whose levels are
-/// amounts, then the first. None if no factor has more than one level.
+/// A factor whose levels are ordered, if there is one; of several, the factor with most levels, then one whose levels
+/// are amounts, then the first. None if no factor has more than one level.
 #[must_use]
 pub fn choose_axis_factor(view: &ReportView) -> Option<AxisFactor> {
     let factors = view.results.manifest.factors.iter().filter(|(_, levels)| levels.len() > 1);
     let rank = |levels: &[String]| (is_ordered(levels), levels.len(), parse_amounts(levels).is_some());
-    // `max_by_key` takes the last of equals; the first is wanted.
+    // `max_by_key` takes the last of equals; `rev` makes that the first.
     let (factor, levels) = factors.rev().max_by_key(|(_, levels)| rank(levels))?;
     let places = parse_amounts(levels)
         .and_then(|amounts| axis_positions(&amounts))
@@ -42,7 +42,7 @@ pub fn panels(view: &ReportView, along: &AxisFactor) -> Vec<Levels> {
     levels_without(view, std::slice::from_ref(&along.factor))
 }
 
-/// A panel at one of the levels of its axis.
+/// The levels of a panel, plus one level of its axis.
 #[must_use]
 pub fn at_level(panel: &Levels, along: &AxisFactor, level: &str) -> Levels {
     let mut levels = panel.clone();
@@ -50,7 +50,7 @@ pub fn at_level(panel: &Levels, along: &AxisFactor, level: &str) -> Levels {
     levels
 }
 
-/// Levels as amounts, if all of them are amounts of the same kind.
+/// The levels parsed as amounts, if all of them are amounts of the same kind.
 fn parse_amounts(levels: &[String]) -> Option<Vec<f64>> {
     let kinds: [fn(&str) -> Option<f64>; 5] = [
         |text| text.parse().ok(),
@@ -63,12 +63,13 @@ fn parse_amounts(levels: &[String]) -> Option<Vec<f64>> {
     kinds.iter().find_map(|kind| dense.iter().map(|level| kind(level)).collect())
 }
 
-/// Levels with a number in each, as in `10-40`, are listed in an order; words are not.
+/// Levels count as ordered if each contains a digit, as in `10-40`.
 fn is_ordered(levels: &[String]) -> bool {
     levels.iter().all(|level| level.contains(|letter: char| letter.is_ascii_digit()))
 }
 
-/// Places in proportion, or in proportion to the logarithm, whichever keeps levels further apart; None if neither does.
+/// Linear or logarithmic positions, the variant with the larger minimum distance; None if both are below
+/// `MIN_DISTANCE`.
 fn axis_positions(amounts: &[f64]) -> Option<Vec<f64>> {
     let logarithms: Vec<f64> = amounts.iter().map(|amount| amount.ln()).collect();
     let gap = |places: &Vec<f64>| {

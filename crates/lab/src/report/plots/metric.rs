@@ -9,7 +9,7 @@ use crate::report::number::{format_significant, with_unit};
 use crate::report::tables::confidence_interval;
 use crate::report::view::{Levels, ReportView};
 
-/// One pair of charts for each combination of the other factors; one chart of rows if only treatments vary.
+/// One pair of charts for each combination of the other factors; one strip chart if only treatments vary.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     let Some(along) = choose_axis_factor(view) else { return strip_chart_group(view) };
     let sources = published_values(view);
@@ -30,24 +30,24 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     })
 }
 
-/// The charts of a panel stand side by side.
+/// Puts the charts of a panel next to each other.
 fn interleave(kinds: Vec<Vec<Chart>>) -> Vec<Chart> {
     let count = kinds.first().map_or(0, Vec::len);
     let mut kinds: Vec<_> = kinds.into_iter().map(Vec::into_iter).collect();
     (0..count).flat_map(|_| kinds.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>()).collect()
 }
 
-/// What of a cell is drawn.
+/// The quantity of a cell that a chart shows.
 struct PlottedQuantity {
-    /// The words for it.
+    /// Its name, as in titles.
     name: String,
-    /// Its unit.
+    /// Unit, empty for a plain number.
     unit: String,
-    /// The part of a cell.
+    /// Extracts the quantity from a cell.
     value_of: fn(&CellSummary) -> Option<Summary>,
-    /// What it is compared with.
+    /// The value of the reference line.
     reference: Option<f64>,
-    /// Whether it is a ratio to the first treatment.
+    /// Whether the quantity is a ratio to the first treatment.
     is_ratio: bool,
 }
 
@@ -61,7 +61,7 @@ impl PlottedQuantity {
             reference: best_is_one.then_some(1.0),
             is_ratio: false,
         };
-        // What is to be close to 1 is not compared with what is not.
+        // A metric whose best value is 1 has no ratio to the first treatment.
         if best_is_one {
             return vec![metric];
         }
@@ -97,7 +97,7 @@ impl PlottedQuantity {
         sources: &[PublishedValue],
     ) -> Vec<LineSeries> {
         let count = view.treatments.len();
-        // Side by side, so that intervals of treatments that are alike do not hide each other.
+        // Treatments are shifted sideways, so that equal intervals do not hide each other.
         let step = 0.016_f64.min(0.5 / (along.levels.len() * count.max(1)) as f64);
         let mut all = Vec::new();
         for (style, treatment) in view.treatments.iter().enumerate() {
@@ -111,7 +111,7 @@ impl PlottedQuantity {
                 all.push(LineSeries { style, joined: false, marked: true, hollow: true, points });
             }
         }
-        // Published marks come last, where no other lies on them.
+        // Published marks are drawn last, above all others.
         all.sort_by_key(|series| series.hollow);
         all
     }
@@ -169,8 +169,7 @@ impl PlottedQuantity {
     }
 }
 
-/// The same scale for all panels, so that they can be compared at a glance; but each its own if that would press one of
-/// them flat.
+/// All panels have the same scale, so that they can be compared; if that flattens one of them, each has its own scale.
 fn panel_scales(panels: &[Vec<LineSeries>], reference: Option<f64>) -> Vec<Scale> {
     let values: Vec<Vec<f64>> = panels.iter().map(|series| extremes(series)).collect();
     let highest: Vec<f64> = values.iter().map(|values| values.iter().copied().fold(0.0, f64::max)).collect();
@@ -181,7 +180,7 @@ fn panel_scales(panels: &[Vec<LineSeries>], reference: Option<f64>) -> Vec<Scale
     values.into_iter().map(|values| Scale::for_amounts(values.into_iter().chain(reference), 5)).collect()
 }
 
-/// A panel whose highest value is this many times below that of another would lie flat beside it.
+/// Panels have separate scales if the highest value of one is this many times below that of another.
 const MAX_SCALE_RATIO: f64 = 3.0;
 
 fn extremes(series: &[LineSeries]) -> Vec<f64> {
@@ -207,12 +206,12 @@ fn chart(
     let mut ticks: Vec<(f64, String)> = along.levels.iter().map(|(level, place)| (*place, level.clone())).collect();
     ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
     let x = Axis { label: along.factor.clone(), ticks, grid: false };
-    // A number without a unit says itself what it is.
+    // For a metric without a unit, the axis shows the name of the metric.
     let label = if kind.unit.is_empty() { kind.name.clone() } else { kind.unit.clone() };
     LineChart { x, label, y, reference: kind.reference, series }.chart(title, description)
 }
 
-/// Every run of every treatment, where there is no factor to go along an axis.
+/// Every run of every treatment, if no factor has several levels.
 fn strip_chart_group(view: &ReportView) -> Option<ChartGroup> {
     let combinations: Vec<&Levels> = view.combinations.iter().collect();
     let (shown, left_out) = most_different_levels(view, &combinations);
@@ -247,29 +246,29 @@ fn strip_chart(view: &ReportView, levels: &Levels) -> Chart {
     StripPlot::new(with_unit(&view.metric_name(), &unit), rows).chart(title)
 }
 
-/// A sentence begins with it.
+/// The text with its first letter in upper case.
 pub fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// A published figure.
+/// A published value that a chart can place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedValue {
-    /// The treatment it is about.
+    /// The treatment that the value belongs to.
     pub treatment: String,
-    /// Where it was measured.
+    /// The levels at which the value was measured.
     pub levels: Levels,
-    /// The figure.
+    /// In the unit of the metric, or a ratio if `is_ratio`.
     pub value: f64,
     /// Whether it is a ratio to the first treatment.
     pub is_ratio: bool,
-    /// Who published it.
+    /// The publication, as the expectation cites it.
     pub source: String,
 }
 
-/// The published figures of all expectations that begin with a treatment and its levels, as in `squid, 25-25: at least
-/// 1.74 x direct`, and whose figure is in the unit of the metric or a ratio. Any other has no place in a chart.
+/// The published values of all expectations that begin with a treatment and its levels, as in `squid, 25-25: at least
+/// 1.74 x direct`. Values in another unit than that of the metric, unless they are ratios, are left out.
 pub fn published_values(view: &ReportView) -> Vec<PublishedValue> {
     view.results.outcomes.iter().filter_map(|outcome| published_value_of(view, outcome)).collect()
 }
@@ -289,7 +288,7 @@ fn published_value_of(view: &ReportView, outcome: &ExpectationOutcome) -> Option
     Some(PublishedValue { treatment, levels, value, is_ratio: ratio, source: outcome.source.clone() })
 }
 
-/// A number, and whether what follows it makes it a ratio.
+/// Parses a number; the bool is true if the text after it (`x`, `× direct`) makes it a ratio.
 fn parse_value(view: &ReportView, text: &str) -> Option<(f64, bool)> {
     let end = text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.')).unwrap_or(text.len());
     let value: f64 = text[..end].parse().ok()?;

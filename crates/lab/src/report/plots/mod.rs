@@ -1,4 +1,4 @@
-//! Which charts a report has. Every title names the condition that the chart shows.
+//! The charts of a report. Every title names the condition that the chart shows.
 
 use crate::experiment::results::CellSummary;
 use crate::report::chart::Chart;
@@ -14,23 +14,23 @@ mod paths;
 mod sequence;
 mod time;
 
-/// Charts that belong together.
+/// Charts under a common heading.
 #[derive(Debug)]
 pub struct ChartGroup {
-    /// What they are about.
+    /// Heading of the section.
     pub heading: String,
-    /// How to read them.
+    /// Explanation below the heading.
     pub note: String,
-    /// Style and name of what is in all of them; empty if their axes say it.
+    /// Style and name of the series in all charts; empty if the axes identify them.
     pub legend: Vec<(usize, String)>,
     /// The charts; never empty.
     pub charts: Vec<Chart>,
 }
 
-/// More charts of a kind than this, and nobody looks at any.
+/// The maximum number of charts in a group.
 const MAX_CHARTS: usize = 6;
 
-/// Charts of what came of the experiment.
+/// All charts of the results of an experiment.
 #[must_use]
 pub fn result_charts(view: &ReportView) -> Vec<ChartGroup> {
     let metrics = [metric_charts(view), paths::chart_group(view), groups::rates(view), groups::over_time(view)];
@@ -44,7 +44,7 @@ pub fn metric_charts(view: &ReportView) -> Option<ChartGroup> {
     map::chart_group(view).or_else(|| metric::chart_group(view)).filter(|figure| !figure.charts.is_empty())
 }
 
-/// Charts of how well the emulator did its work.
+/// Charts of the lateness of the emulator.
 #[must_use]
 pub fn emulator_charts(view: &ReportView) -> Option<ChartGroup> {
     lateness::chart_group(view).filter(|figure| !figure.charts.is_empty())
@@ -68,8 +68,8 @@ fn levels_without(view: &ReportView, factors: &[String]) -> Vec<Levels> {
     panels
 }
 
-/// The levels, of some factors or of all, at which treatments differ most, in the order of the manifest, and a note if some are
-/// left out.
+/// The levels, of some factors or of all, at which treatments differ most, in the order of the manifest, and a note if
+/// some are left out.
 fn most_different_levels<'a>(view: &'a ReportView, combinations: &[&'a Levels]) -> (Vec<&'a Levels>, String) {
     if combinations.len() <= MAX_CHARTS {
         return (combinations.to_vec(), String::new());
@@ -82,7 +82,7 @@ fn most_different_levels<'a>(view: &'a ReportView, combinations: &[&'a Levels]) 
     (kept, format!(" Of {of} conditions, these are the {MAX_CHARTS} in which treatments differ most."))
 }
 
-/// The largest ratio to the first treatment, up or down, as a logarithm, wherever these levels are.
+/// The largest absolute logarithm of a ratio to the first treatment, over all cells with these levels.
 fn largest_log_ratio(view: &ReportView, levels: &Levels) -> f64 {
     let within = |cell: &&CellSummary| levels.iter().all(|(factor, level)| cell.levels.get(factor) == Some(level));
     let ratios = view.results.cells.iter().filter(within).filter_map(|cell| cell.ratio);

@@ -1,4 +1,4 @@
-//! Which path new sessions took over the time of a run, and how long each of them was under way.
+//! The path and duration of each new session over the time of a run.
 
 use crate::experiment::choices::CHANGED_AT;
 use crate::experiment::results::{Run, SessionRun};
@@ -7,9 +7,9 @@ use crate::report::number::{format_significant, pluralized};
 use crate::report::plots::ChartGroup;
 use crate::report::view::ReportView;
 
-/// With fewer sessions in a run there is nothing to see.
+/// The chart is left out if a run has fewer sessions than this.
 const MIN_SESSIONS: usize = 10;
-/// What marks a session that failed; paths have the styles of their places.
+/// Legend entry of a failed session; paths have the styles of their positions.
 const FAILED: &str = "failed";
 
 /// A chart for the first valid run of each treatment at each combination of levels.

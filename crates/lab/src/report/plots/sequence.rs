@@ -1,4 +1,5 @@
-//! Sequence numbers over time, from the log of packets: what the client sends above, what is on the long link below.
+//! Sequence numbers over time, from the packet log: the upper layer as the client sends it, the lower layer on the long
+//! link.
 
 use crate::experiment::results::Run;
 use crate::experiment::sequence::SequencePlot;
@@ -8,14 +9,14 @@ use crate::report::plots::ChartGroup;
 use crate::report::plots::time::median_run_of;
 use crate::report::view::{Levels, ReportView};
 
-/// The marks of what was sent again, and of what was dropped; lines have the styles below.
+/// The marks of retransmitted and of dropped packets; lines have the styles below.
 const RETRANSMITTED_STYLE: usize = 2;
 const DROPPED_STYLE: usize = 5;
 
 const NOTE: &str = "For each treatment its median run: how far the largest connection on each link had come. A mark is a packet \
                     that carried what its connection had sent before, or one that the link dropped; of many, some.";
 
-/// A figure for each combination of levels, with a chart for each treatment.
+/// One group of charts for each combination of levels, with a chart for each treatment.
 pub fn chart_groups(view: &ReportView) -> Vec<ChartGroup> {
     view.combinations.iter().filter_map(|levels| chart_group(view, levels)).collect()
 }
@@ -39,7 +40,7 @@ fn chart_group(view: &ReportView, levels: &Levels) -> Option<ChartGroup> {
     })
 }
 
-/// The first link is where the client sends.
+/// The first link is next to the client.
 const fn layer(style: usize) -> &'static str {
     if style == 0 { "upper" } else { "lower" }
 }
@@ -77,7 +78,7 @@ fn chart(treatment: &str, condition: &str, run: &Run) -> Chart {
         .chart(title, description)
 }
 
-/// What is to be seen, in numbers.
+/// The end of the run in seconds, and the number of retransmitted packets on each layer.
 fn describe_run(run: &Run) -> String {
     let again = |(style, sequence): (usize, &SequencePlot)| format!("{} {}", layer(style), sequence.sent_again);
     let again: Vec<String> = run.sequences.iter().enumerate().map(again).collect();

@@ -20,12 +20,12 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     })
 }
 
-/// The valid run in the middle by the metric; of two the lower.
+/// The valid run with the median of the metric; of two middle runs the lower.
 fn median_run<'a>(view: &'a ReportView, levels: &'a Levels, treatment: &'a str) -> Option<&'a Run> {
     median_run_of(view, levels, treatment, |run| duration(run) > 0.0)
 }
 
-/// The same of some runs.
+/// `median_run` over the valid runs that `of` accepts.
 pub fn median_run_of<'a>(
     view: &'a ReportView,
     levels: &'a Levels,
@@ -75,7 +75,7 @@ fn chart(view: &ReportView, levels: &Levels) -> Chart {
     LineChart { x: axis, label: unit.to_owned(), y, reference: None, series }.chart(title, description)
 }
 
-/// The unit that suits a rate in bytes per second, and how many of these it is.
+/// The unit for a rate in bytes per second, and its size in bytes per second.
 fn unit(rate: f64) -> (&'static str, f64) {
     match rate {
         _ if rate >= 1e9 => ("GB/s", 1e9),
@@ -84,7 +84,8 @@ fn unit(rate: f64) -> (&'static str, f64) {
     }
 }
 
-/// Bytes per second over equal stretches of a transfer, at the middle of each. As many stretches as the samples bear.
+/// Bytes per second over equal intervals of a transfer, at the middle of each. There are half as many intervals as
+/// samples, at most 80.
 pub fn rates(timeline: &[(f64, u64)]) -> Vec<(f64, f64)> {
     let end = timeline.last().map_or(0.0, |(seconds, _)| *seconds);
     let stretches = (timeline.len() / 2).clamp(1, 80);
@@ -99,7 +100,7 @@ pub fn rates(timeline: &[(f64, u64)]) -> Vec<(f64, f64)> {
     rates
 }
 
-/// How many bytes had arrived by then: between samples, in proportion.
+/// The number of bytes that had arrived at a time, linear between samples.
 fn bytes_at(timeline: &[(f64, u64)], at: f64) -> f64 {
     let next = timeline.partition_point(|(seconds, _)| *seconds < at);
     let (from, start) = if next == 0 { (0.0, 0) } else { timeline[next - 1] };

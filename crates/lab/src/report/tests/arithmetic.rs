@@ -1,4 +1,4 @@
-//! What arithmetic says, beside what was measured; and further figures.
+//! Reports with arithmetic floors and limits beside the measured values; and further figures.
 
 use crate::experiment::results::{ExpectationVerdict, ExtraMetricCells, FloorRow, GainRow, Metric, Results, Summary};
 use crate::report::tests::fixture;
@@ -33,7 +33,7 @@ fn floors_stand_beside_what_was_measured() {
     );
 }
 
-/// Results with a gain that is expected, and one that nobody measured.
+/// Results with an expected gain, and one that was not measured.
 pub fn with_gains() -> Results {
     let mut results = fixture::single();
     let of = |median: f64| Summary { n: 1, median, low: median, high: median, ..Summary::default() };

@@ -1,7 +1,7 @@
-//! A check that markup is well-formed, by other code than what writes it.
+//! A check that markup is well-formed, independent of the code that writes it.
 
-/// The first fault of a page, if it has one: a tag that is not closed or not open, an attribute without quotes, a bare
-/// ampersand. Stricter than HTML: elements without content have to close themselves.
+/// The first error of a page, if there is one: a tag that is not closed or not open, an attribute without quotes, a
+/// bare ampersand. Stricter than HTML: elements without content must close themselves.
 pub fn first_error(page: &str) -> Option<String> {
     let mut rest = page.strip_prefix("<!DOCTYPE html>\n")?;
     let mut open: Vec<&str> = Vec::new();
