@@ -1,4 +1,4 @@
-//! The bench: a running lab, and one measurement after the other on it.
+//! The measurements on a running lab.
 
 use std::time::Duration;
 
@@ -18,27 +18,27 @@ use crate::experiment::results::CheckRow;
 use crate::topology::Lab;
 use crate::topology::network::{HostHandle, Network};
 
-/// How late a packet may be handed over, by the fixed-delay row at its strictest quantile: so much may come too close
-/// behind it.
+/// The maximum lateness of a packet, by the strictest quantile of the fixed-delay row. Packets may follow a late packet
+/// too closely by this much.
 const MAX_LATENESS: Nanos = 1_000_000;
 
-/// What was found, by property.
+/// Findings with the name of the property.
 type Findings = Vec<(&'static str, Finding)>;
 
-/// A lab that runs, with every packet recorded.
+/// A running lab that records every packet.
 pub struct LinkChecker<'a> {
-    /// What the file says.
+    /// The lab as in the file.
     pub lab: &'a Lab,
-    /// The hosts.
+    /// The hosts of the lab.
     pub network: &'a Network,
-    /// The links.
+    /// The emulated links, as running.
     pub emulator: &'a Emulator,
-    /// How much traffic there may be.
+    /// The amount of traffic of a measurement.
     pub budget: TrafficBudget,
 }
 
 impl LinkChecker<'_> {
-    /// Measures and judges. What cannot be measured did not pass.
+    /// Measures and judges. A failed measurement gives a failed row.
     pub fn check_rows(&self, place: &CheckedDirection<'_>, measure: &Measurement) -> Vec<CheckRow> {
         let findings = self.run_measurement(place, measure).unwrap_or_else(|error| {
             let wanted = format!("{measure:?} can be measured");
@@ -86,7 +86,7 @@ impl LinkChecker<'_> {
         Ok(series)
     }
 
-    /// What the emulator says about a direction.
+    /// The emulator's report of a direction.
     fn direction_report(&self, place: &CheckedDirection<'_>) -> anyhow::Result<DirectionReport> {
         let here = |report: &DirectionReport| report.link == place.name && report.from == place.from();
         self.emulator.reports()?.into_iter().find(here).with_context(|| format!("no link {:?} runs", place.name))
@@ -114,7 +114,7 @@ impl LinkChecker<'_> {
         Ok(vec![("round trip", delay::check_round_trip(&trips, expected, usize::from(self.budget.pings)))])
     }
 
-    /// What there is to know about the line of a direction.
+    /// The parameters of the line of a direction.
     fn line_expectation(&self, place: &CheckedDirection<'_>) -> anyhow::Result<LineExpectation> {
         let conditions = place.conditions();
         let exact = self.direction_report(place)?.exact;
@@ -132,7 +132,7 @@ impl LinkChecker<'_> {
         let line = self.line_expectation(place)?;
         let series =
             self.send_probes(place, &plan::load_probes(conditions, line.mtu, 120, self.budget.rate_duration))?;
-        // Losses in bursts have no steady mean.
+        // Burst losses have no steady mean over the duration of the measurement.
         let long = independent_loss(conditions).map(|_| ("rate, long", rate::check_long_term(&series, line)));
         Ok(long.into_iter().chain([("rate, any 10 ms", rate::check_short_term(&series, line))]).collect())
     }
@@ -161,7 +161,7 @@ impl LinkChecker<'_> {
                 loss::check_probability("arrived twice", series.duplicate_count(), arrived, settings.p),
             ));
         }
-        // Told by order, not by time: a late emulator is another row's matter.
+        // Reordering is detected by order, not by time: the lateness of the emulator is checked by another row.
         if let Some(settings) = conditions.reorder.filter(|_| conditions.jitter.is_none()) {
             findings.push((
                 "reordering",
@@ -175,7 +175,7 @@ impl LinkChecker<'_> {
         Ok(findings)
     }
 
-    /// The dice of a direction: every decision of the lab depends on seed, link and way.
+    /// The random numbers of a direction: every decision of the lab depends on seed, link and direction.
     pub fn rng(&self, place: &CheckedDirection<'_>) -> SeededRng {
         SeededRng::new(self.lab.seed).derive(place.name).derive(if place.forward { "forward" } else { "reverse" })
     }
@@ -194,7 +194,7 @@ impl LinkChecker<'_> {
         Ok(findings.into_iter().filter_map(|(property, finding)| Some((property, finding?))).collect())
     }
 
-    /// A connection that has ended may still repeat its last packets, which would get in between the next probes.
+    /// An ended connection may still retransmit its last packets, which would interfere with the next probes.
     fn wait_until_idle(&self, place: &CheckedDirection<'_>) -> anyhow::Result<()> {
         let mut before = None;
         for _ in 0..20 {

@@ -7,7 +7,7 @@ use super::expectation::TimedProbe;
 use super::row::Finding;
 use crate::{emulator, stats};
 
-/// A quantile that must not be above a limit.
+/// An upper limit of a quantile, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct QuantileLimit {
     name: &'static str,
@@ -19,17 +19,17 @@ const fn quantile_limit(name: &'static str, quantile: f64, micros: f64) -> Quant
     QuantileLimit { name, quantile, micros }
 }
 
-/// Fixed delay, unloaded.
+/// Limits of the fixed delay, unloaded.
 pub const FIXED_DELAY_LIMITS: &[QuantileLimit] =
     &[quantile_limit("median", 0.5, 50.0), quantile_limit("p99", 0.99, 250.0), quantile_limit("p99.9", 0.999, 1000.0)];
 
-/// Delay under load.
+/// Limits of the delay under load.
 pub const LOADED_DELAY_LIMITS: &[QuantileLimit] = &[quantile_limit("p99", 0.99, 500.0)];
 
-/// What is added to the round trip of a ping.
+/// Limits of the excess of the round trip of a ping.
 pub const PING_LIMITS: &[QuantileLimit] = &[quantile_limit("median", 0.5, 150.0), quantile_limit("p99", 0.99, 500.0)];
 
-/// How many values a quantile takes before it says more about the tail than about a single packet.
+/// The number of samples above which a quantile is not determined by a single packet.
 fn min_samples(quantile: f64) -> f64 {
     5.0 / (1.0 - quantile)
 }
@@ -40,7 +40,7 @@ pub fn check_one_way(timed: &[TimedProbe], asked: usize, limits: &[QuantileLimit
     check_quantiles("one-way error", errors, asked, limits)
 }
 
-/// Compares round trips, in microseconds, with `limits` on what is above `expected`.
+/// Compares the excess of round trips over `expected`, both in microseconds, with the limits of pings.
 pub fn check_round_trip(trips: &[f64], expected: f64, asked: usize) -> Finding {
     check_quantiles("added round trip", trips.iter().map(|trip| (trip - expected).abs()).collect(), asked, PING_LIMITS)
 }
@@ -53,8 +53,8 @@ fn check_quantiles(what: &str, mut errors: Vec<f64>, asked: usize, limits: &[Qua
         limits.iter().map(|limit| (*limit, stats::quantile(&errors, limit.quantile))).collect();
     let wanted: Vec<String> = limits.iter().map(|limit| format!("{} ≤ {} µs", limit.name, limit.micros)).collect();
     let measured: Vec<String> = figures.iter().map(|(limit, figure)| format!("{} {figure:.0}", limit.name)).collect();
-    // Where sender and emulator share a core, a call often ends only after the emulator has run. With too few probes left
-    // nobody can say that the others were no worse.
+    // If sender and emulator share a core, a call often ends only after the emulator has run, and its probe is
+    // discarded. With too few probes left, they are not representative of the others.
     let enough = errors.len() * 4 >= asked && !figures.is_empty();
     Finding {
         wanted: format!("{what}: {}", wanted.join(", ")),
@@ -65,8 +65,8 @@ fn check_quantiles(what: &str, mut errors: Vec<f64>, asked: usize, limits: &[Qua
 
 const SLEEP_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How late a thread is woken that does nothing but sleep, as promptly as the emulator may. A guest whose host is busy is
-/// stopped for milliseconds, and so is everything on it.
+/// Measures how late a thread wakes that only sleeps, with the timer settings of the emulator. If the machine is a
+/// guest, its host may stop it for milliseconds.
 pub fn check_wakeup_latency(duration: Duration) -> Finding {
     let mut late = thread::scope(|scope| {
         scope.spawn(|| measure_oversleep(duration)).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -80,10 +80,10 @@ pub fn check_wakeup_latency(duration: Duration) -> Finding {
     }
 }
 
-/// By how much each sleep ended too late, in microseconds.
+/// The delay of each wake-up, in microseconds.
 fn measure_oversleep(duration: Duration) -> Vec<f64> {
     let _awake = emulator::hold_cpu_dma_latency();
-    // As in the emulator: without the privilege it is simply later.
+    // Errors are ignored, as in the emulator: without the privilege the thread wakes later.
     let _ = ekiden_sys::thread::set_min_timer_slack();
     let _ = ekiden_sys::thread::set_realtime();
     let start = Instant::now();

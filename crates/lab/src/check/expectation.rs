@@ -1,40 +1,40 @@
-//! When a probe should arrive, by textbook: lines of constant rate one behind the other, then a constant delay.
+//! The expected arrival of a probe: lines of constant rate one after the other, then a constant delay.
 
 use super::probe::ProbeSeries;
 use crate::conditions::{Conditions, Loss, LossPosition};
 use crate::{Nanos, nanos};
 
-/// What of a direction decides about time, when nothing in it is random.
+/// The settings of a direction that determine the delay, without jitter and reordering.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelayModel {
-    /// Bits per second of each line.
+    /// Bits per second of each line, in the order of the path.
     rates: Vec<u64>,
     overhead: u32,
     delay: Nanos,
-    /// Whether probes that are lost have been on the line before.
+    /// Whether lost probes have occupied the line: loss is on the wire.
     is_lost_after_line: bool,
 }
 
-/// A probe whose times can be relied on.
+/// A probe with a reliable time of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedProbe {
-    /// Which.
+    /// Index in the list of sent probes.
     pub number: usize,
-    /// When it should have arrived.
+    /// Expected time of arrival, in nanoseconds.
     pub expected: Nanos,
-    /// When it did.
+    /// Measured time of arrival, in nanoseconds.
     pub arrived: Nanos,
 }
 
 impl TimedProbe {
-    /// How much later than expected it arrived, in microseconds; negative if it was early.
+    /// Measured minus expected arrival, in microseconds; negative for an early arrival.
     pub fn error_micros(&self) -> f64 {
         (self.arrived as f64 - self.expected as f64) / 1e3
     }
 }
 
 impl DelayModel {
-    /// The path that `conditions` describe.
+    /// The model of a direction with these conditions.
     pub fn from_conditions(conditions: &Conditions) -> Self {
         let rates = [conditions.access_rate, conditions.rate].into_iter().flatten();
         Self {
@@ -45,13 +45,13 @@ impl DelayModel {
         }
     }
 
-    /// How long a packet of `bytes` takes that waits for no other.
+    /// The delay of a packet of `bytes` on idle lines.
     pub fn unloaded_delay(&self, bytes: u32) -> Nanos {
         self.delay + self.rates.iter().map(|rate| transmission_time(bytes + self.overhead, *rate)).sum::<Nanos>()
     }
 
-    /// Those of a series that tell about time: they arrived, and neither they nor one they had to wait for was sent
-    /// nobody knows when. Nothing of the series may have been dropped by a queue.
+    /// The probes of a series with reliable times: they arrived, and the times of sending of the probe and of those
+    /// queued before it are known. The queue must not have dropped any probe of the series.
     pub fn timed_probes(&self, series: &ProbeSeries) -> Vec<TimedProbe> {
         let mut free = vec![0; self.rates.len()];
         let mut free_in_truth = 0;
@@ -75,7 +75,7 @@ impl DelayModel {
     }
 }
 
-/// How long `bytes` are on a line of `rate` bits per second.
+/// The transmission time of `bytes` on a line of `rate` bits per second.
 pub fn transmission_time(bytes: u32, rate: u64) -> Nanos {
     u64::from(bytes) * 8 * 1_000_000_000 / rate
 }

@@ -1,4 +1,4 @@
-//! Whether jitter follows its law, and nothing is overtaken unasked.
+//! Checks that jitter follows its distribution, and that packets stay in order unless reordering is configured.
 
 use super::expectation::TimedProbe;
 use super::probe::ProbeSeries;
@@ -8,19 +8,19 @@ use crate::conditions::{Distribution, Jitter};
 use crate::nanos;
 use crate::stats::{kolmogorov_smirnov, normal_cdf};
 
-/// How well a packet is timed, in microseconds: the median that the row of fixed delays allows.
+/// The accuracy of timestamps, in microseconds: the limit of the median in the fixed-delay row.
 const TIMING_ACCURACY: f64 = 50.0;
 
-/// How many packets to ask, at most `most`: with more than these the test would tell the law from itself shifted by the
-/// accuracy of the timing. It rejects a shift of `d` standard scales at about 1.95 / sqrt(N) (p = 0.001); half of that
-/// is left to chance.
+/// The number of packets to sample, at most `most`. With more, the test would reject a distribution shifted by the
+/// accuracy of the timestamps. It rejects a shift of `d` standard scales at about 1.95 / sqrt(N) (p = 0.001); half of
+/// that is left to chance.
 pub fn sample_size(jitter: Jitter, most: usize) -> usize {
     let scale = nanos(jitter.scale) as f64 / 1e3;
     let root = 0.5 * 1.95 * scale / TIMING_ACCURACY;
     ((root * root) as usize).clamp(20, most)
 }
 
-/// How far apart packets must be so that none has to wait for the one before, as it must where order is kept.
+/// The gap between packets at which none has to wait for its predecessor, as it must where order is kept.
 pub fn min_spacing(jitter: Jitter) -> Nanos {
     let scales = match jitter.distribution {
         Distribution::Uniform => 1,
@@ -30,7 +30,7 @@ pub fn min_spacing(jitter: Jitter) -> Nanos {
     nanos(jitter.scale) * scales
 }
 
-/// What came on top of the delay must follow the law.
+/// The excess over the fixed delay must follow the distribution.
 pub fn check_distribution(timed: &[TimedProbe], jitter: Jitter) -> Finding {
     let scale = nanos(jitter.scale) as f64 / 1e3;
     let added: Vec<f64> = timed.iter().map(|timed| timed.error_micros() / scale).collect();
@@ -72,7 +72,7 @@ mod tests {
         Jitter { distribution, scale: "2ms".parse().unwrap(), reorder: false }
     }
 
-    /// Arrivals whose jitter in milliseconds is made of a uniform number.
+    /// Arrivals with jitter in milliseconds, computed from a uniform number.
     fn sampled_arrivals(n: usize, of: impl Fn(f64) -> f64) -> Vec<TimedProbe> {
         let dice = SeededRng::new(3);
         let arrived = |number: usize| 1_000_000 + (of(dice.uniform(number as u64)) * 1e6) as Nanos;

@@ -5,7 +5,7 @@ use super::row::Finding;
 use crate::conditions::Loss;
 use crate::stats::{Z_99_9, chi_square, lag1_correlation, normal_cdf, wilson};
 
-/// Below this probability, what was seen is not what the file asks for.
+/// A smaller p-value fails the check.
 const SIGNIFICANCE_LEVEL: f64 = 0.001;
 
 /// The parameters of a Gilbert-Elliott model.
@@ -17,7 +17,7 @@ pub struct GilbertElliottParams {
     p_bad: f64,
 }
 
-/// How often something happened to `n` packets that should happen with probability `p`: the 99.9 % interval must have it.
+/// An event of probability `p` that happened to `happened` of `n` packets: its 99.9 % interval must contain `p`.
 pub fn check_probability(what: &str, happened: usize, n: usize, p: f64) -> Finding {
     let (low, high) = wilson(happened as u64, n as u64, Z_99_9);
     Finding {
@@ -27,7 +27,7 @@ pub fn check_probability(what: &str, happened: usize, n: usize, p: f64) -> Findi
     }
 }
 
-/// The rows about a loss model, by property.
+/// The rows about a loss model, with the names of properties.
 pub fn check_loss(model: &Loss, series: &ProbeSeries) -> Vec<(&'static str, Finding)> {
     let lost = series.loss_flags();
     match model {
@@ -61,11 +61,11 @@ fn significance_finding(what: &str, p: f64, n: usize) -> Finding {
     }
 }
 
-/// How many packets pass between two losses must follow the geometric distribution.
+/// The numbers of packets between losses must follow the geometric distribution.
 fn check_run_lengths(lost: &[bool], p: f64) -> Finding {
     let runs: Vec<u64> =
         lost.split_inclusive(|lost| *lost).filter(|run| run.ends_with(&[true])).map(run_length).collect();
-    // Classes of equal probability, with 10 runs in each or more; fewer where lengths are small numbers.
+    // Classes of equal probability, with 10 runs in each or more; fewer classes if runs are short.
     let classes = (runs.len() / 10).clamp(2, 20);
     let edge = |class: usize| ((1.0 - class as f64 / classes as f64).ln() / (1.0 - p).ln()).round() as u64;
     let mut edges: Vec<u64> = (1..classes).map(edge).filter(|edge| *edge > 0).collect();
@@ -85,14 +85,14 @@ fn run_length(run: &[bool]) -> u64 {
     run.len() as u64 - 1
 }
 
-/// Whether a packet is lost must not depend on the one before.
+/// Successive losses must be uncorrelated.
 fn check_independence(lost: &[bool]) -> Finding {
     let values: Vec<f64> = lost.iter().map(|lost| f64::from(u8::from(*lost))).collect();
     let z = lag1_correlation(&values).abs() * (values.len() as f64).sqrt();
     significance_finding("lag-1 correlation", 2.0 * (1.0 - normal_cdf(z)), count_lost(lost))
 }
 
-/// Every place inside a superpacket must be hit as often as any other.
+/// Losses must be uniform over the positions in a superpacket.
 fn check_segment_positions(series: &ProbeSeries, lost: &[bool]) -> Finding {
     let places = series.sent.iter().map(|sent| usize::from(sent.segment.1)).max().unwrap_or(1);
     let mut hits = vec![0_u64; places];
@@ -103,8 +103,8 @@ fn check_segment_positions(series: &ProbeSeries, lost: &[bool]) -> Finding {
     significance_finding(&format!("chi-square over {places} places"), chi_square(&hits, &even), count_lost(lost))
 }
 
-/// The share of lost packets, which is that of the bad state if the states lose nothing or everything. Its variance is
-/// that of a chain of two states.
+/// The share of lost packets, which is that of the bad state if the states lose no packet or every packet. Its variance
+/// is that of a chain of two states.
 fn check_bad_state_share(lost: &[bool], model: GilbertElliottParams) -> Finding {
     let bad = model.to_bad / (model.to_bad + model.to_good);
     let p = bad * model.p_bad + (1.0 - bad) * model.p_good;
@@ -134,7 +134,7 @@ fn check_mean_burst(lost: &[bool], to_good: f64) -> Finding {
     }
 }
 
-/// Just those packets must be missing, counted from some packet that nobody here knows.
+/// Exactly the packets of the pattern must be missing, for some phase of the pattern.
 fn check_pattern(lost: &[bool], every: u64, which: &[u64]) -> Finding {
     let agrees = |shift: u64| {
         let mut numbered = (shift..).zip(lost);
@@ -147,8 +147,8 @@ fn check_pattern(lost: &[bool], every: u64, which: &[u64]) -> Finding {
     }
 }
 
-/// No packet may be missing from all accounts: dropped or found damaged by hosts (what, and how many), or lost between
-/// the kernel and the emulator.
+/// Every lost packet must be accounted for: `hosts` counts drops and checksum errors by host and cause, `emulator`
+/// counts packets lost between the kernel and the emulator.
 pub fn check_hidden_drops(hosts: &[(String, u64)], emulator: u64) -> Finding {
     let named: Vec<String> =
         hosts.iter().filter(|(_, count)| *count > 0).map(|(what, count)| format!("{what} {count}")).collect();

@@ -1,9 +1,9 @@
-//! Measures every link of a lab by other code than the emulator's, and compares with what the file says.
+//! Measures every link of a lab by code independent of the emulator, and compares the results with the lab file.
 //!
-//! The idea is Emulab's Linktest: no experiment is believed whose links were not measured before. Sockets of our own on
-//! the hosts at both ends send numbered datagrams, the kernel stamps them where they arrive, and what should have come
-//! of them is worked out from the file alone. Only the rows about decisions of queues read what the emulator recorded:
-//! they replay it through independent models, and compare with what the receiver saw.
+//! The idea is that of Emulab's Linktest: no experiment is valid unless its links were measured before. Sockets on the
+//! hosts at both ends send numbered datagrams, the kernel stamps their arrival, and the expected arrivals are computed
+//! from the file alone. Only the rows about queue decisions read the records of the emulator: they replay them through
+//! independent models, and compare the outcomes with the packets that the receiver saw.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -38,14 +38,14 @@ use row::{CheckedDirection, Finding};
 pub use plan::CheckSize;
 pub use row::format_table;
 
-/// How many times the highest rate of a lab its emulator must be able to carry.
+/// The minimum ratio of the emulator's throughput to the highest rate of a lab.
 const MIN_HEADROOM: f64 = 3.0;
 
-/// How often something about time is measured before it counts as not passed.
+/// The number of attempts at a measurement of time before its row fails.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// Starts the lab without its events, measures every link in both directions, and tells of each row as it is known.
-/// The rows that come back are in order of links. One that did not pass is no error.
+/// Starts the lab without its events, measures every link in both directions, and reports each row as soon as it is
+/// known. The returned rows are in order of links. A failed row is not an error.
 ///
 /// # Errors
 /// The lab cannot be started, or stops.
@@ -95,8 +95,9 @@ fn emulated_directions(lab: &Lab) -> Vec<CheckedDirection<'_>> {
     links.flat_map(|(name, link)| [true, false].map(|forward| CheckedDirection { name, link, forward })).collect()
 }
 
-/// First what does not mind company, on all links at once and on each link one at a time; last what needs the machine for
-/// itself. In this order theory meets a pattern of losses at its beginning, before any probe has moved it on.
+/// First come the measurements that allow others, on all links at once and sequentially on each link; then those that
+/// need the machine alone. In this order the comparison with theory meets a loss pattern at its beginning, before any
+/// probe has advanced it.
 fn measure_all(bench: &LinkChecker<'_>, places: &[CheckedDirection<'_>], tell: &mut dyn FnMut(CheckRow)) {
     for company in [Concurrency::Any, Concurrency::Light] {
         let tasks = measurement_tasks(bench.lab, places, company);
@@ -106,7 +107,7 @@ fn measure_all(bench: &LinkChecker<'_>, places: &[CheckedDirection<'_>], tell: &
                 let sender = sender.clone();
                 scope.spawn(move || {
                     let rows = on_one_link.iter().flat_map(|(place, measure)| bench.check_rows(place, measure));
-                    // The other end goes away only after all of these threads.
+                    // The receiver outlives all of these threads, so `send` cannot fail.
                     rows.for_each(|row| sender.send(row).unwrap_or_default());
                 });
             }
@@ -119,8 +120,8 @@ fn measure_all(bench: &LinkChecker<'_>, places: &[CheckedDirection<'_>], tell: &
     }
 }
 
-/// A machine that is itself a guest is stopped for milliseconds now and then, and nothing in it can help that. So what did
-/// not pass is measured again, and the row says so.
+/// A virtual machine may be stopped by its host for milliseconds. Failed measurements are therefore repeated, and the
+/// row gives the number of the attempt.
 fn measure_exclusively(bench: &LinkChecker<'_>, place: &CheckedDirection<'_>, measure: &Measurement) -> Vec<CheckRow> {
     let mut rows = bench.check_rows(place, measure);
     for attempt in 2..=MAX_ATTEMPTS {
@@ -155,7 +156,7 @@ fn lab_row(property: &str, finding: Finding) -> CheckRow {
     }
 }
 
-/// What one connection carries over a link that is emulated but not shaped, next to the highest rate of the lab.
+/// Compares the throughput of one TCP connection over an emulated link without a rate with the highest rate of the lab.
 fn measure_headroom(lab: &Lab, highest: u64, size: CheckSize) -> anyhow::Result<Finding> {
     let at_once = Conditions { delay: Some(Span(Duration::ZERO)), ..Conditions::default() };
     let link = Link { ends: ["left".into(), "right".into()], mtu: 1500, forward: at_once.clone(), reverse: at_once };

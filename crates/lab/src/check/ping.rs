@@ -1,4 +1,5 @@
-//! Pings: the other host's kernel answers, so that no process of it has to run, and this host's stamps the answer.
+//! Pings: the kernel of the other host answers, so that no process of it has to run, and the kernel of this host stamps
+//! the answer.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -19,19 +20,19 @@ const IP_HEADER: usize = 20;
 /// The size of a ping as an IP packet, in bytes.
 pub const PACKET_BYTES: u32 = (IP_HEADER + MESSAGE_LEN) as u32;
 
-/// A ping is as good as lost after this much silence.
+/// Pings without an answer count as lost after this much silence.
 const SILENCE_TIMEOUT: Duration = Duration::from_millis(1000);
 
-/// Sends `count` pings, one every `gap`, and tells the round trips of those answered, in microseconds.
+/// Sends `count` pings, one every `gap`, and returns the round trips of the answered ones, in microseconds.
 ///
 /// # Errors
-/// What the kernel refused; without `CAP_NET_RAW` that is the socket.
+/// A system call failed; without `CAP_NET_RAW` that is `socket`.
 pub fn ping(from: &HostHandle, to: &HostHandle, count: u16, gap: Nanos) -> io::Result<Vec<f64>> {
     let socket = UdpSocket::from(from.enter(udp::open_icmp)??);
     udp::enable_receive_info(socket.as_fd(), 1 << 20)?;
     socket.set_read_timeout(Some(SILENCE_TIMEOUT))?;
     let target = to.address();
-    // Several may ping the same host at once; the low bits of the clock are as good a name as any.
+    // Several checks may ping the same host at once; the low bits of the clock make distinct identifiers likely.
     let identifier = (udp::realtime_nanos() >> 4) as u16;
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| send_all(&socket, target, identifier, count, gap));
@@ -55,7 +56,7 @@ pub fn ping(from: &HostHandle, to: &HostHandle, count: u16, gap: Nanos) -> io::R
 }
 
 fn send_all(socket: &UdpSocket, target: Ipv4Addr, identifier: u16, count: u16, gap: Nanos) -> io::Result<()> {
-    // Without it they would only be a little less regular.
+    // Errors are ignored: with the default timer slack the gaps are only less regular.
     let _ = ekiden_sys::thread::set_min_timer_slack();
     let start = udp::realtime_nanos();
     for sequence in 0..count {
@@ -83,7 +84,7 @@ fn checksum(packet: &[u8]) -> u16 {
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
-/// When the ping that this IP packet answers was sent, if it answers one of ours.
+/// The time of sending of the ping that this IP packet answers; None if the packet is no answer to `identifier`.
 fn echo_send_time(packet: &[u8], identifier: u16) -> Option<Nanos> {
     let reply = packet.get(IP_HEADER..IP_HEADER + MESSAGE_LEN)?;
     let ours = reply[0] == ECHO_REPLY && reply[4..6] == identifier.to_be_bytes();

@@ -1,8 +1,9 @@
-//! Probes: numbered datagrams, sent on a schedule from one host to another and stamped by the kernel where they arrive.
+//! Probes: numbered datagrams, sent on a schedule from one host to another and stamped by the kernel on arrival.
 //!
-//! The receiver's own scheduling does not matter, since the kernel stamps. The sender's does: it stamps a datagram right
-//! before the call that sends it and notes how long the call took. A long one means that the sender was interrupted
-//! somewhere between the two, so that its stamp tells nothing, and the datagram counts for no figure of time.
+//! The scheduling of the receiver does not matter, since the kernel stamps. The scheduling of the sender does: the
+//! sender stamps a datagram right before the call that sends it, and records the duration of the call. A long call
+//! means that the sender was interrupted between stamp and send. Such a datagram is excluded from all measurements of
+//! time.
 
 use std::io;
 use std::net::{SocketAddrV4, UdpSocket};
@@ -24,43 +25,43 @@ pub const MIN_PROBE_BYTES: u32 = HEADER_BYTES + PAYLOAD_BYTES as u32;
 const PAYLOAD_BYTES: usize = 20;
 const MAGIC: u32 = 0x656b_6964;
 
-/// Room for about a second of a fast link.
+/// Bytes of about a second of a fast link.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
-/// The last stretch before a probe is due is spent awake.
+/// The sender busy-waits for the last nanoseconds before a probe is due, since sleeping is less precise.
 const SPIN_BEFORE: Nanos = 30_000;
 
-/// A call that took longer was interrupted.
+/// A longer call counts as interrupted, in nanoseconds.
 const MAX_CALL_TIME: Nanos = 100_000;
 
 /// One call of the sender: one packet, or a superpacket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeSend {
-    /// When, since the start.
+    /// Time of sending, in nanoseconds since the start.
     pub at: Nanos,
-    /// The size of each packet: of the IP packet, in bytes.
+    /// The size of each IP packet, in bytes.
     pub bytes: u32,
-    /// Of how many packets the superpacket is made.
+    /// The number of packets in the superpacket.
     pub packets: u16,
-    /// By which of the senders, from 0; those with odd numbers are capable of congestion marks.
+    /// The index of the sender; odd senders are ECN-capable.
     pub sender: u16,
 }
 
 /// A probe that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentProbe {
-    /// Right before the call that sent it.
+    /// Time right before the call that sent it.
     pub at: Nanos,
-    /// How long that call took.
+    /// Duration of that call, in nanoseconds.
     pub call_time: Nanos,
     /// The size of the IP packet, in bytes.
     pub bytes: u32,
-    /// Which packet of its superpacket it is, from 0, and of how many.
+    /// Its index in its superpacket, from 0, and the number of packets there.
     pub segment: (u16, u16),
 }
 
 impl SentProbe {
-    /// Whether `at` tells when it was sent.
+    /// Whether `at` is a reliable time of sending.
     pub const fn is_timely(&self) -> bool {
         self.call_time <= MAX_CALL_TIME
     }
@@ -69,27 +70,27 @@ impl SentProbe {
 /// A probe that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceivedProbe {
-    /// Which it is: its index in the list of those sent.
+    /// Its index in the list of sent probes.
     pub number: usize,
-    /// When it arrived.
+    /// Kernel timestamp of the arrival.
     pub at: Nanos,
     /// Whether it was marked "congestion experienced".
     pub marked: bool,
 }
 
-/// What a series of probes came to.
+/// The sent and received probes of a series.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeSeries {
-    /// All that were sent, in order.
+    /// All sent probes, in order.
     pub sent: Vec<SentProbe>,
-    /// All that arrived, in order of arrival.
+    /// All received probes, in order of arrival.
     pub received: Vec<ReceivedProbe>,
-    /// How many the measuring socket itself dropped.
+    /// Number of probes that the measuring socket itself dropped.
     pub overflow: u32,
 }
 
 impl ProbeSeries {
-    /// When each probe first arrived, if it did.
+    /// The first arrival of each probe, None if it did not arrive.
     pub fn arrival_times(&self) -> Vec<Option<Nanos>> {
         let mut arrivals = vec![None; self.sent.len()];
         for got in &self.received {
@@ -103,7 +104,7 @@ impl ProbeSeries {
         self.arrival_times().iter().map(Option::is_none).collect()
     }
 
-    /// How many arrived after one that was sent later.
+    /// The number of probes that arrived after one that was sent later.
     pub fn reordered_count(&self) -> usize {
         let latest = self.received.iter().scan(0, |latest, got| {
             *latest = got.number.max(*latest);
@@ -112,7 +113,7 @@ impl ProbeSeries {
         self.received.iter().zip(latest).filter(|(got, latest)| got.number < *latest).count()
     }
 
-    /// How many arrived more than once.
+    /// The number of duplicates that arrived.
     pub fn duplicate_count(&self) -> usize {
         self.received.len() - self.arrival_times().iter().flatten().count()
     }
@@ -121,7 +122,7 @@ impl ProbeSeries {
 /// Sends `shots` from one host to the other and waits until nothing has arrived for `silence`.
 ///
 /// # Errors
-/// What the kernel refused.
+/// A socket call failed.
 pub fn send_probes(
     from: &HostHandle,
     to: &HostHandle,
@@ -134,7 +135,7 @@ pub fn send_probes(
     let flows = shots.iter().map(|shot| shot.sender + 1).max().unwrap_or(1);
     let senders = from.enter(|| (0..flows).map(|flow| open_sender(flow, target)).collect::<io::Result<Vec<_>>>())??;
     let ended = AtomicU64::new(0);
-    // All at once: the emulator shares this process's memory, and would have to wait while some of it is moved.
+    // Allocated at once: the emulator shares the memory of this process, and a reallocation would delay it.
     let room = Vec::with_capacity(2 * shots.iter().map(|shot| usize::from(shot.packets)).sum::<usize>());
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
@@ -159,7 +160,7 @@ fn open_sender(flow: u16, target: SocketAddrV4) -> io::Result<UdpSocket> {
 }
 
 fn send_all(senders: &[UdpSocket], shots: &[ProbeSend]) -> io::Result<Vec<SentProbe>> {
-    // Without it sleeps end up to 50 us late, and more of the time before a probe would be spent awake.
+    // With the default timer slack sleeps end up to 50 us late. Errors are ignored.
     let _ = ekiden_sys::thread::set_min_timer_slack();
     let mut sent = Vec::with_capacity(shots.iter().map(|shot| usize::from(shot.packets)).sum());
     let mut segments = vec![0; senders.len()];

@@ -1,4 +1,4 @@
-//! Whether a line has its rate: over seconds, over every ten milliseconds, and from packet to packet.
+//! Checks the rate of a line: over seconds, over any ten milliseconds, and from packet to packet.
 
 use super::expectation::transmission_time;
 use super::probe::ProbeSeries;
@@ -7,25 +7,25 @@ use crate::Nanos;
 use crate::conditions::{Conditions, Loss, LossPosition};
 use crate::stats;
 
-/// The window of the short-term rate.
+/// The window of the short-term rate, in nanoseconds.
 const SHORT_TERM_WINDOW: Nanos = 10_000_000;
 
-/// A line that is to be measured.
+/// The parameters of a line to be measured.
 #[derive(Debug, Clone, Copy)]
 pub struct LineExpectation {
     /// Bits per second.
     pub rate: u64,
-    /// What it counts beyond the IP packet, in bytes.
+    /// Bytes that the line counts in addition to the IP packet.
     pub overhead: u32,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
-    /// The probability that a packet is lost behind it.
+    /// The probability that a packet is lost after the line.
     pub loss_probability: f64,
-    /// How long packets may be held back, so that they come together.
+    /// The maximum time in nanoseconds by which packets may be held back, so that they arrive together.
     pub quantum: Nanos,
 }
 
-/// The probability that a packet is lost behind the line, if it does not come in bursts.
+/// The probability that a packet is lost after the line; None if losses come in bursts.
 pub fn independent_loss(conditions: &Conditions) -> Option<f64> {
     match &conditions.loss {
         Some(Loss::Bernoulli { p, at: LossPosition::Wire }) => Some(*p),
@@ -35,8 +35,8 @@ pub fn independent_loss(conditions: &Conditions) -> Option<f64> {
     }
 }
 
-/// The rate of IP packets over the whole of an overload, without its first tenth, against that of the line: ±0.5 %, and
-/// what chance may add where the line is lossy.
+/// The rate of IP packets over the whole overload, without its first tenth, must be that of the line ±0.5 %, plus the
+/// variation by random loss.
 pub fn check_long_term(series: &ProbeSeries, line: LineExpectation) -> Finding {
     let began = series.received.first().map_or(0, |got| got.at);
     let ended = series.received.last().map_or(0, |got| got.at);
@@ -75,7 +75,7 @@ fn offered_rate(series: &ProbeSeries) -> f64 {
     bytes as f64 * 8e9 / (last.at - first.at).max(1) as f64
 }
 
-/// What the measuring socket itself lost, if it did.
+/// The number of probes that the measuring socket itself lost, if any.
 pub fn overflow_note(series: &ProbeSeries) -> String {
     if series.overflow == 0 {
         return String::new();
@@ -83,8 +83,8 @@ pub fn overflow_note(series: &ProbeSeries) -> String {
     format!("; the measuring socket lost {}", series.overflow)
 }
 
-/// The most that arrives in any ten milliseconds: what the rate allows, one packet that was already under way, and what
-/// may have been held back.
+/// The maximum number of bytes that arrive in any ten milliseconds is limited by the rate, plus one packet already in
+/// flight, plus packets held back for at most `quantum`.
 pub fn check_short_term(series: &ProbeSeries, line: LineExpectation) -> Finding {
     let bytes = |number: usize| u64::from(series.sent[number].bytes + line.overhead);
     let (mut most, mut inside, mut oldest) = (0, 0, 0);
@@ -120,7 +120,7 @@ pub fn check_serialisation(series: &ProbeSeries, line: LineExpectation) -> Findi
     }
 }
 
-/// A rate in the unit it is best read in.
+/// The rate in Mbit/s with three decimals.
 pub fn format_rate(bits_per_second: f64) -> String {
     format!("{:.3} Mbit/s", bits_per_second / 1e6)
 }
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_burst_breaks_the_short_rate() {
         assert!(check_short_term(&series(1000, |i| i * 1_000_000), LINE_EXPECTATION).pass);
-        // Two packets too early are one more than the one already under way.
+        // Two early packets are one more than the packet already in flight.
         let early = |i: u64| if i == 500 || i == 501 { 499_000_000 } else { i * 1_000_000 };
         assert!(!check_short_term(&series(1000, early), LINE_EXPECTATION).pass);
         assert!(

@@ -1,8 +1,8 @@
-//! Whether the emulator decided right: what it recorded is replayed, through the slow models of
-//! [`reference`](mod@crate::reference) and through its own pipeline once more.
+//! Checks the decisions of the emulator: its records are replayed through the slow models of
+//! [`reference`](mod@crate::reference) and through its own pipeline.
 //!
-//! The records are the emulator's own. They are believed only as far as the receiver confirms them: what is missing
-//! there must be what they say was dropped, packet by packet.
+//! The records are made by the emulator itself. They are valid only as far as the receiver confirms them: the packets
+//! missing there must be exactly those recorded as dropped.
 
 use super::probe::{ProbeSend, ProbeSeries};
 use super::row::Finding;
@@ -16,14 +16,15 @@ use crate::packet::Packet;
 use crate::pipeline::Pipeline;
 use crate::reference::{self, ReferenceOutcome};
 
-/// Load of successive quarters of a second, in per cent of the rate: queues fill, stand, drain and run empty.
+/// Load of successive quarters of a second, in per cent of the rate: the queue fills, stays full, drains and becomes
+/// empty.
 const LOAD_PERCENTS: [u64; 6] = [130, 90, 180, 110, 60, 140];
 const PHASE_DURATION: Nanos = 250_000_000;
 
-/// No more calls a second than a small machine makes punctually.
+/// A small machine makes this many send calls a second on time.
 const MAX_CALLS_PER_SECOND: u64 = 4000;
 
-/// Traffic that leaves no queue at rest: eight flows, packets of three sizes, superpackets, and a load that changes.
+/// Traffic that exercises the queue: eight flows, packets of three sizes, superpackets, and a changing load.
 pub fn replay_traffic(rate: u64, mtu: u32, lasts: Nanos, dice: SeededRng) -> Vec<ProbeSend> {
     let sizes = [100, 576, mtu];
     let mean = u64::from(sizes.iter().sum::<u32>()) / 3;
@@ -41,7 +42,7 @@ pub fn replay_traffic(rate: u64, mtu: u32, lasts: Nanos, dice: SeededRng) -> Vec
     (0..).map(shot).take_while(|shot| shot.at < lasts).collect()
 }
 
-/// The records of those packets that reached the queue.
+/// The records of packets that reached the queue.
 fn records_at_queue(records: &[PacketRecord]) -> Vec<&PacketRecord> {
     let before = |record: &&PacketRecord| {
         !matches!(record.outcome, PacketOutcome::Dropped(DropCause::IngressLoss | DropCause::Down, _))
@@ -49,9 +50,9 @@ fn records_at_queue(records: &[PacketRecord]) -> Vec<&PacketRecord> {
     records.iter().filter(before).collect()
 }
 
-/// Replays everything recorded of a direction through the reference model of the queue, and compares drops, causes,
-/// marks and departures; and with both what the receiver saw of the last series. `before` records are older than that.
-/// `dice` are those of the direction.
+/// Replays all records of a direction through the reference model of the queue, and compares drops, causes, marks and
+/// departures; and compares both with the packets that the receiver saw of the last series. Records before the index
+/// `before` are older than that series. `dice` are those of the direction.
 pub fn check_queue_decisions(
     records: &[PacketRecord],
     before: usize,
@@ -79,12 +80,12 @@ pub fn check_queue_decisions(
     })
 }
 
-/// Whether the ideal time of a packet tells when it left the line.
+/// Whether the departure from the line can be computed from the ideal time of a packet.
 const fn has_exact_departures(conditions: &Conditions) -> bool {
     conditions.jitter.is_none() && conditions.reorder.is_none() && conditions.access_rate.is_none()
 }
 
-/// Whether the emulator and the model decided the same. With a `delay`, departures are compared too.
+/// Whether the emulator and the model decided equally. With a `delay`, departures are compared too.
 fn is_same_decision(fate: &PacketOutcome, outcome: &ReferenceOutcome, delay: Option<Nanos>) -> bool {
     match (*fate, *outcome) {
         (PacketOutcome::Dropped(DropCause::WireLoss, _), ReferenceOutcome::Sent { .. }) => true,
@@ -98,7 +99,7 @@ fn is_same_decision(fate: &PacketOutcome, outcome: &ReferenceOutcome, delay: Opt
     }
 }
 
-/// How many packets the receiver saw otherwise than recorded. Packets were recorded in the order in which they were sent.
+/// The number of packets for which receiver and record differ. Records are in the order of sending.
 fn count_unconfirmed(records: &[PacketRecord], series: &ProbeSeries, overhead: u32) -> usize {
     let mut seen = vec![None; series.sent.len()];
     for got in &series.received {
@@ -115,8 +116,7 @@ fn count_unconfirmed(records: &[PacketRecord], series: &ProbeSeries, overhead: u
     records.len().abs_diff(series.sent.len()) + pairs.filter(|pair| !alike(pair)).count()
 }
 
-/// How much waited at most in a queue that only drops from its tail, by the recorded times: as much as the limit allows,
-/// and no more.
+/// The maximum occupancy of a tail-drop queue, by the recorded times: it must reach the limit, and not exceed it.
 pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Option<Finding> {
     let (rate, Some(QueueKind::TailDrop(TailDropSettings { limit }))) = (conditions.rate?, conditions.queue.as_ref())
     else {
@@ -139,7 +139,7 @@ pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Opt
         let began = left - delay - reference::transmission_time(record.packet.bytes, rate);
         Some((record.packet.at, began, amount(&record.packet)))
     });
-    // What leaves at the instant of an arrival leaves before it.
+    // A departure at the instant of an arrival comes before it.
     let mut steps: Vec<(Nanos, bool, u64)> = passed
         .filter(|(came, began, _)| began > came)
         .flat_map(|(came, began, n)| [(came, true, n), (began, false, n)])
@@ -151,7 +151,7 @@ pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Opt
         most = most.max(held);
     }
     let full = records.iter().filter(|record| matches!(record.outcome, PacketOutcome::Dropped(DropCause::Full, _)));
-    // A packet was dropped because it did not fit: the largest of them tells how much room was left at most.
+    // Packets were dropped for lack of space: the largest of them bounds the free space.
     let room = full.clone().map(|record| amount(&record.packet)).max();
     let allowed = match limit {
         QueueLimit::Packets(allowed) | QueueLimit::Bytes(allowed) => allowed,
@@ -164,8 +164,8 @@ pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Opt
     })
 }
 
-/// Replays everything recorded of a direction through a fresh pipeline of the same seed: it must drop the same packets
-/// for the same reasons at the same times. None if nothing was dropped.
+/// Replays all records of a direction through a new pipeline of the same seed: it must drop the same packets for the
+/// same reasons at the same times. None if no packet was dropped.
 pub fn check_repeatability(records: &[PacketRecord], conditions: &Conditions, dice: SeededRng) -> Option<Finding> {
     let recorded: Vec<(u64, DropCause, Nanos)> = records
         .iter()
@@ -217,7 +217,7 @@ mod tests {
         SeededRng::new(4).derive("wan").derive("forward")
     }
 
-    /// What the emulator would record of our traffic, and the receiver see.
+    /// The records that the emulator makes of the check traffic, and the packets that the receiver sees.
     fn emulate(conditions: &Conditions) -> (Vec<PacketRecord>, ProbeSeries) {
         let shots = replay_traffic(8_000_000, 1500, 2_000_000_000, SeededRng::new(2));
         let mut pipeline = Pipeline::new(&[conditions], test_rng());

@@ -1,4 +1,4 @@
-//! One row of the table: where, what, against which limit.
+//! One row of the table: direction, property, measured value and limit.
 
 use crate::experiment::results::CheckRow;
 use crate::topology::Link;
@@ -8,9 +8,9 @@ use crate::topology::Link;
 pub struct CheckedDirection<'a> {
     /// The name of the link.
     pub name: &'a str,
-    /// The link.
+    /// Settings of the link in both directions.
     pub link: &'a Link,
-    /// Whether it is from `ends[0]` to `ends[1]`.
+    /// Whether the direction is from `ends[0]` to `ends[1]`.
     pub forward: bool,
 }
 
@@ -25,7 +25,7 @@ impl<'a> CheckedDirection<'a> {
         &self.link.ends[usize::from(self.forward)]
     }
 
-    /// What this direction is like.
+    /// The conditions of this direction.
     pub const fn conditions(&self) -> &'a crate::conditions::Conditions {
         if self.forward { &self.link.forward } else { &self.link.reverse }
     }
@@ -43,18 +43,18 @@ impl<'a> CheckedDirection<'a> {
     }
 }
 
-/// What was measured, and against what.
+/// A measured statistic and its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The statistic with its limit.
     pub wanted: String,
-    /// What came out.
+    /// The measured value, with its unit.
     pub measured: String,
-    /// Whether it is as wanted.
+    /// Whether the measured value is within the limit.
     pub pass: bool,
 }
 
-/// The rows of a check as text: one line each, in columns, and how many did not pass.
+/// The rows of a check as text: one line each, in columns, and the number of failed rows.
 #[must_use]
 pub fn format_table(rows: &[CheckRow]) -> String {
     let heads = ["link", "direction", "property", "wanted", "measured", ""].map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Whether TCP over a link does what theory says: whole transfers, from program to program.
+//! Checks TCP throughput over a link against theory: whole transfers, from program to program.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
@@ -13,16 +13,16 @@ pub const fn max_segment_size(mtu: u32) -> u32 {
     mtu - 20 - 20 - 12
 }
 
-/// How much of an IP packet and a congestion control is compared.
+/// The tolerance of the comparison of a measured throughput with its law.
 const TOLERANCE: f64 = 0.15;
 
-/// How many cycles pass before the steady state is believed in.
+/// The number of cycles before the steady state.
 const WARM_UP_CYCLES: u64 = 3;
 
-/// How often congestion avoidance and its theory should be compared at least.
+/// The minimum number of cycles of congestion avoidance to compare.
 const MIN_CYCLES: u64 = 3;
 
-/// Bytes that had arrived by a time in seconds.
+/// Pairs of a time in seconds and the bytes that had arrived by then.
 pub type ByteTimeline = Vec<(f64, u64)>;
 
 /// A congestion control whose throughput under periodic loss is known in closed form.
@@ -52,7 +52,8 @@ impl ThroughputModel {
     }
 
     /// The mean window in segments, with one loss in `every` packets and a round trip of `rtt` seconds. The kernel
-    /// counts acknowledged segments and not acknowledgements, so that delayed ones slow nothing down (RFC 3465).
+    /// counts acknowledged segments and not acknowledgements, so that delayed acknowledgements do not slow growth (RFC
+    /// 3465).
     pub fn mean_window(self, every: u64, rtt: f64) -> f64 {
         const C: f64 = 0.4;
         const BETA: f64 = 0.7;
@@ -71,7 +72,7 @@ impl ThroughputModel {
 /// A path with periodic loss.
 #[derive(Debug, Clone, Copy)]
 pub struct PeriodicLoss {
-    /// Whose law.
+    /// The throughput law to compare with.
     pub model: ThroughputModel,
     /// One packet in so many is lost.
     pub period: u64,
@@ -82,19 +83,19 @@ pub struct PeriodicLoss {
 }
 
 impl PeriodicLoss {
-    /// What should arrive, in bytes per second.
+    /// The throughput by the law, in bytes per second.
     fn predicted_rate(&self) -> f64 {
         self.model.mean_window(self.period, self.rtt) / self.rtt * f64::from(max_segment_size(self.mtu))
     }
 
-    /// How long a transfer must last to tell, if the prediction is right.
+    /// The duration that `cycles` cycles after the warm-up take, if the prediction is right.
     pub fn min_duration(&self, cycles: u64) -> Duration {
         Duration::from_secs_f64(
             self.cycle_bytes() as f64 * (cycles + WARM_UP_CYCLES) as f64 / self.predicted_rate() + 1.0,
         )
     }
 
-    /// What arrives between two losses, in bytes.
+    /// Bytes that arrive between two losses.
     fn cycle_bytes(&self) -> u64 {
         self.period * u64::from(max_segment_size(self.mtu))
     }
@@ -121,7 +122,7 @@ impl PeriodicLoss {
     }
 }
 
-/// When so many bytes had arrived, in seconds.
+/// The time at which `bytes` had arrived, in seconds.
 fn time_of_byte(timeline: &ByteTimeline, bytes: u64) -> f64 {
     let place = timeline.partition_point(|(_, so_far)| *so_far < bytes);
     timeline.get(place).map_or(f64::NAN, |(time, _)| *time)
@@ -135,16 +136,16 @@ pub fn goodput(timeline: &ByteTimeline) -> f64 {
     (ended.1 - began.1) as f64 * 8.0 / (ended.0 - began.0).max(1e-9)
 }
 
-/// What a transfer came to.
+/// The result of a transfer.
 #[derive(Debug)]
 pub struct TcpTransfer {
-    /// What had arrived by when.
+    /// Bytes that had arrived over time.
     pub timeline: ByteTimeline,
     /// The congestion control the sender used, by its name in the kernel.
     pub congestion: String,
 }
 
-/// Sends as much as goes from one host to the other for `duration`.
+/// Sends for `duration` from one host to the other, at the rate of TCP.
 ///
 /// # Errors
 /// The connection cannot be made, or breaks.
@@ -207,7 +208,7 @@ mod tests {
         );
     }
 
-    /// A transfer of `rate` bytes a second, with a slow start of a second that must not count.
+    /// A transfer of `rate` bytes a second, after a slow start of a second that must not count.
     fn timeline(rate: f64, seconds: u32) -> ByteTimeline {
         let at = |i: u32| f64::from(i) / 100.0;
         (0..seconds * 100).map(|i| (1.0 + at(i), (rate * at(i)) as u64)).collect()

@@ -1,4 +1,4 @@
-//! `ekiden-lab demo`.
+//! The subcommand `ekiden-lab demo`.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ pub struct DemoCommand {
 impl DemoCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let experiment = cli::load_experiment("demo")?;
-        // Nobody asked for results: they go where temporary files go, and the next demonstration begins anew.
+        // The results are temporary: they go to the directory for temporary files, and are removed afterwards.
         let out = std::env::temp_dir().join(format!("ekiden-lab-demo-{}", std::process::id()));
         let request = ExperimentOptions {
             out: Some(out.clone()),
@@ -28,7 +28,7 @@ impl DemoCommand {
             ..ExperimentOptions::default()
         };
         let results = run_in_sandbox(&experiment, &request);
-        // Already gone, if this is the second of the two processes that get here.
+        // The error is ignored: two processes get here, and the second finds the directory removed.
         let _ = std::fs::remove_dir_all(&out);
         match results? {
             Err(ended) => Ok(ended),

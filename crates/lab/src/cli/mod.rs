@@ -1,4 +1,4 @@
-//! Subcommands, and what they share.
+//! Subcommands, and the code that they share.
 
 use ekiden_lab::experiment::read::Experiment;
 use ekiden_lab::experiment::{builtin, results::Results};
@@ -15,7 +15,7 @@ pub mod shell;
 pub mod sink;
 pub mod write;
 
-/// The exit status when something is wrong with what was asked for, or with a run.
+/// The exit status for an invalid request or a failed run.
 pub const EXIT_ERROR: u8 = 2;
 /// The exit status when an expectation does not hold.
 pub const EXIT_MISSED: u8 = 1;
@@ -26,13 +26,13 @@ pub fn load_experiment(name: &str) -> anyhow::Result<Experiment> {
     Experiment::parse(&name, &text).map_err(|mistakes| format_errors(&name, &prefix_line_numbers(&text, mistakes)))
 }
 
-/// Mistakes, one on each line.
+/// An error with one mistake on each line.
 pub fn format_errors(name: &str, mistakes: &[String]) -> anyhow::Error {
     let lines: String = mistakes.iter().map(|mistake| format!("\n  {mistake}")).collect();
     anyhow::anyhow!("{name}: {} mistake{}{lines}", mistakes.len(), if mistakes.len() == 1 { "" } else { "s" })
 }
 
-/// The report on standard output, as wide as the terminal says it is.
+/// Prints the report to standard output, as wide as the terminal.
 pub fn print_report(results: &Results) {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     print!("{}", ekiden_lab::report::render_terminal(results, columns.unwrap_or(120)));

@@ -1,4 +1,4 @@
-//! `ekiden-lab run`.
+//! The subcommand `ekiden-lab run`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,10 +28,10 @@ pub struct RunCommand {
     /// All levels, and blocks enough for a 95 % confidence interval
     #[arg(long)]
     full: bool,
-    /// How many blocks, instead of what the file says
+    /// Number of blocks, instead of the number in the file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: Option<u32>,
-    /// How long a stream is, in whole seconds, instead of what the file says
+    /// Duration of a stream in whole seconds, instead of the duration in the file
     #[arg(long, value_name = "TIME", value_parser = parse_whole_seconds)]
     time: Option<Duration>,
     /// Only these treatments
@@ -43,7 +43,7 @@ pub struct RunCommand {
     /// Removes earlier results first
     #[arg(long)]
     fresh: bool,
-    /// How many runs are made at once, each in a sandbox of its own, instead of what the file says
+    /// Number of runs at the same time, each in a sandbox of its own, instead of the number in the file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: Option<u32>,
     /// Does not measure the links before the first run
@@ -101,7 +101,7 @@ fn parse_whole_seconds(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// Carries an experiment out in the sandbox. Outside of it, where everything has happened already: the exit status.
+/// Runs an experiment in the sandbox. The process outside of it gets the exit status as the inner `Err`.
 pub fn run_in_sandbox(
     experiment: &Experiment,
     request: &ExperimentOptions,
@@ -109,7 +109,7 @@ pub fn run_in_sandbox(
     let tools = InstalledPrograms::find(experiment, request)
         .map_err(|missing| cli::format_errors(&experiment.name, &missing))?;
     let wanted = congestion::required_controls(&experiment.selected_cells(request.full).collect::<Vec<_>>());
-    // Held until the process in the sandbox has ended.
+    // Dropped only after the process in the sandbox has ended.
     let _loaded = LoadedControls::load(&wanted, tools.ekiden.as_deref()).context(experiment.name.clone())?;
     if let SandboxEntry::Exited(status) = sandbox::enter()? {
         return Ok(Err(ExitCode::from(status)));
@@ -118,7 +118,7 @@ pub fn run_in_sandbox(
     campaign::run_experiment(experiment, &tools, request, base).map(Ok).context(experiment.name.clone())
 }
 
-/// Says in one line what came of the expectations, and returns the exit status that goes with it.
+/// Prints the verdict on the expectations in one line, and returns the exit status.
 pub fn print_verdict(results: &Results) -> u8 {
     let count = |verdict| results.outcomes.iter().filter(|outcome| outcome.verdict == verdict).count();
     let (met, missed, unknown) =

@@ -15,7 +15,7 @@
 //! State: `avg` = 0; `count` = 0, the packets since the last hit; `left` = 0, the idle time not yet counted.
 //!
 //! On the arrival of a packet, with a backlog of `q` before it and the queue idle for `i` nanoseconds, since it was
-//! left empty or since the last arrival, whichever is later:
+//! left empty or since the last arrival, the later of the two:
 //!
 //! 1. Average. If `q > 0`: `avg = avg - avg * wq / 2^24 + q * wq` and `left = 0`. If `q == 0`: with `m = (left + i) /
 //!    s`, `left` becomes the remainder of that division, and `avg` becomes 0 if `m >= 2^24`; otherwise, for each bit

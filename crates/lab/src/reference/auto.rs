@@ -1,5 +1,5 @@
-//! The queue that shares its line, by the specification at the head of the emulator's `queue/auto.rs`: in wide integers,
-//! with a map of connections in the place of a table.
+//! Reference model of the fair queue, by the specification at the head of the emulator's `queue/auto.rs`: in 128-bit
+//! integers, with a map of connections instead of a hash table.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const MS: i128 = 1_000_000;
 const RANGE: i128 = 6000 * MS;
 const R: i128 = 1 << 29;
 
-/// A connection.
+/// The state of a connection.
 #[derive(Clone, Copy, Default)]
 struct ConnectionState {
     lead: i128,
@@ -29,7 +29,7 @@ struct ConnectionState {
     doublings: u32,
 }
 
-/// What is counted in an epoch.
+/// Counters of an epoch.
 #[derive(Default)]
 struct EpochCounts {
     busy: i128,
@@ -46,7 +46,7 @@ pub struct AutoModel {
     settings: AutoSettings,
     capacity: i128,
     waiting: Vec<Packet>,
-    /// By set and place in it: the tag, and what is known.
+    /// By set and way: the tag, and the state of the connection.
     table: BTreeMap<(u64, usize), (u32, ConnectionState)>,
     counts: EpochCounts,
     previous_highest: Option<i128>,
@@ -62,7 +62,7 @@ pub struct AutoModel {
     crowd: i128,
 }
 
-/// What a packet finds.
+/// The state of the queue at an arrival.
 struct ArrivalState {
     now: i128,
     w: i128,
@@ -133,7 +133,7 @@ impl AutoModel {
         (self.previous_highest, self.epoch, self.epoch_start) = (counts.highest, self.epoch + 1, now);
     }
 
-    /// Brings everything but the connections to `now`.
+    /// Updates all state except the connections to `now`.
     fn observe(&mut self, now: i128) -> ArrivalState {
         if self.epoch == 0 {
             (self.epoch, self.epoch_start, self.last) = (1, now, now);
@@ -165,7 +165,7 @@ impl AutoModel {
         ArrivalState { now, w, q }
     }
 
-    /// Where the connection is in the table; it is there afterwards.
+    /// The set and way of the connection in the table; the connection is inserted if absent.
     fn find_or_insert(&mut self, flow: u32, now: i128) -> (u64, usize) {
         let (set, tag) = ((mix(u64::from(flow)) >> 32) % 2048, flow | 1);
         let of = |way| self.table.get(&(set, way));
@@ -207,7 +207,7 @@ impl AutoModel {
         (known.bytes, known.epoch) = (0, self.epoch);
     }
 
-    /// Whether it would be hit if it had had time to answer.
+    /// Whether the connection should be hit, without regard to the time since its last hit.
     fn is_due(&self, known: &ConnectionState, finding: &ArrivalState) -> bool {
         let &ArrivalState { now, w, q } = finding;
         let (reference, urgent) = (self.reference(), self.urgent());

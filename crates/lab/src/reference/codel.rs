@@ -1,5 +1,5 @@
-//! Controlled delay: RFC 8289 sections 5.3 to 5.6, statement by statement, but for the count of the last drop of a
-//! dropping state; and marks as the kernel has them.
+//! Controlled delay: RFC 8289 sections 5.3 to 5.6, statement by statement, except for the count of the last drop of a
+//! dropping state; and ECN marks as in the Linux kernel.
 
 use super::{OutcomeLog, QueueModel, bytes, fits};
 use crate::Nanos;
@@ -7,10 +7,10 @@ use crate::conditions::{CodelSettings, QueueLimit};
 use crate::ledger::DropCause;
 use crate::packet::{Ecn, Packet};
 
-/// What is left alone however long it has waited, in bytes: MAXPACKET of the RFC.
+/// A queue of at most this many bytes is never subject to drops: MAXPACKET of the RFC.
 const MAX_PACKET: u64 = 1514;
 
-/// The law by itself: it takes packets out of whatever list it is shown.
+/// The drop law alone: it takes packets out of the list given to it.
 #[derive(Debug, Clone, Copy)]
 pub struct CodelModelState {
     target: Nanos,
@@ -34,7 +34,7 @@ impl CodelModelState {
         Self { target, interval, ecn, first_above_time: None, dropping: false, drop_next: 0, count: 0, last_count: 0 }
     }
 
-    /// The packet to send (section 5.5): the journal has those that are dropped before it.
+    /// The packet to send (section 5.5). Packets dropped before it go to the journal.
     pub fn dequeue(&mut self, waiting: &mut Vec<Packet>, now: Nanos, journal: &mut OutcomeLog) -> Option<Packet> {
         let mut head = self.dodequeue(waiting, now);
         if self.dropping {
@@ -46,8 +46,8 @@ impl CodelModelState {
                 if !marked {
                     head = self.dodequeue(waiting, now);
                 }
-                // As Nichols and Jacobson 2012 and the kernel count: a drop that ends the state counts as well. The RFC
-                // counts only those after which the state goes on.
+                // As in Nichols and Jacobson 2012 and in the kernel, a drop that ends the dropping state counts as
+                // well. The RFC counts only drops after which the state continues.
                 self.count += 1;
                 if head.ok_to_drop {
                     self.drop_next = self.control_law(self.drop_next);
@@ -75,7 +75,7 @@ impl CodelModelState {
         head.packet
     }
 
-    /// Takes the first packet, and tells whether it may be dropped (section 5.6).
+    /// Takes the first packet, and reports whether it may be dropped (section 5.6).
     fn dodequeue(&mut self, waiting: &mut Vec<Packet>, now: Nanos) -> DodequeueResult {
         if waiting.is_empty() {
             self.first_above_time = None;
@@ -94,7 +94,7 @@ impl CodelModelState {
         DodequeueResult { packet: Some(packet), ok_to_drop }
     }
 
-    /// Whether the packet could be marked: then it is, and is to be sent; otherwise it is dropped.
+    /// Marks the packet, which is then sent, and returns true; if it cannot be marked, drops it.
     fn mark_or_drop(&self, head: &mut DodequeueResult, now: Nanos, journal: &mut OutcomeLog) -> bool {
         match &mut head.packet {
             Some(packet) if self.ecn && packet.ecn != Ecn::NotCapable => {
@@ -109,7 +109,7 @@ impl CodelModelState {
         }
     }
 
-    /// When to drop next (section 5.4).
+    /// The time of the next drop (section 5.4).
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "spans")]
     fn control_law(&self, time: Nanos) -> Nanos {
         time + (self.interval as f64 / f64::from(self.count).sqrt()).floor() as Nanos
@@ -153,7 +153,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// 1200 packets of 1 ms at once, but the first: what leaves at `k` ms has waited as long.
+    /// 1200 packets of 1 ms arrive at once: the packet that leaves the queue at `k` ms has waited for `k` ms.
     fn backlog(ecn: bool, transport: Ecn) -> Vec<ReferenceOutcome> {
         let settings = CodelSettings {
             limit: QueueLimit::Packets(5000),
@@ -173,7 +173,7 @@ mod tests {
         outcomes.iter().filter_map(dropped).collect()
     }
 
-    /// The delay reaches 5 ms at 5 ms, and has stayed there for 100 ms at 105 ms. From there drops are 100 ms,
+    /// The delay reaches 5 ms at 5 ms; at 105 ms it has been above that for 100 ms. From there drops are 100 ms,
     /// 100/sqrt(2), 100/sqrt(3) ... apart, each at the next departure: whole milliseconds.
     #[test]
     fn drops_come_closer_as_the_root_of_their_number() {

@@ -1,11 +1,11 @@
-//! Slow, plain models of queues and losses, written from the papers and RFCs and not from the emulator: recorded arrivals
-//! are replayed through them, and every decision must be the same.
+//! Slow, plain models of queues and losses, written from the papers and RFCs and not from the emulator: recorded
+//! arrivals are replayed through them, and every decision must be equal.
 //!
-//! Nothing is fast here, and nothing is remembered that can be counted anew: what waits is a list, and its size is the
-//! sum over that list. The conventions of time are the emulator's. A packet of `b` bytes takes a line of `r` bit/s
-//! `8b / r` seconds, rounded to the nearest nanosecond; it starts when the line is free and the packet is there. What
-//! ends at the instant of an arrival ends before it. What is on the line no longer waits. A packet that arrives at an
-//! idle line passes through the queue all the same, and its management sees it.
+//! The models keep no derived state: the queue is a list, and its size is the sum over that list. The conventions of
+//! time are those of the emulator. The transmission time of a packet of `b` bytes on a line of `r` bit/s is `8b / r`
+//! seconds, rounded to the nearest nanosecond; it starts when the line is free and the packet has arrived. A
+//! transmission that ends at the instant of an arrival ends before it. A packet in transmission is not part of the
+//! queue. A packet that arrives at an idle line passes through the queue too, and the queue management sees it.
 
 use std::collections::BTreeMap;
 
@@ -25,35 +25,35 @@ mod priority;
 mod red;
 mod tail_drop;
 
-/// What becomes of a packet.
+/// The outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReferenceOutcome {
-    /// It leaves the line.
+    /// The packet leaves the line.
     Sent {
-        /// When its last bit does.
+        /// When its last bit leaves the line.
         at: Nanos,
         /// Whether it is marked "congestion experienced".
         marked: bool,
     },
-    /// It is dropped.
+    /// The packet is dropped.
     Dropped {
-        /// When.
+        /// Time of the drop.
         at: Nanos,
-        /// Why.
+        /// Reason of the drop.
         cause: DropCause,
     },
 }
 
-/// A queue, as its paper has it.
+/// A queue by the definition of its paper.
 trait QueueModel {
-    /// The packet arrives, at `packet.at`: it waits, or it is dropped, or another one is.
+    /// The packet arrives at `packet.at`: it is queued, or it is dropped, or another packet is.
     fn arrive(&mut self, packet: Packet, journal: &mut OutcomeLog);
 
-    /// The line is free at `now`: the packet that it takes, if any waits.
+    /// The line is free at `now`: returns the packet to transmit, None if the queue is empty.
     fn take(&mut self, now: Nanos, journal: &mut OutcomeLog) -> Option<Packet>;
 }
 
-/// What has become of which packet, by number.
+/// The outcome of each packet, by its number.
 #[derive(Debug, Default)]
 struct OutcomeLog(BTreeMap<u64, ReferenceOutcome>);
 
@@ -63,8 +63,8 @@ impl OutcomeLog {
     }
 }
 
-/// What becomes of `arrivals`, in their order, at a line of `rate` with `queue` in front of it, where they come at
-/// their `at`. They are in order of time, and no two have the same number. `dice` are for the queue's own decisions.
+/// The outcomes of `arrivals`, in their order, at a line of `rate` with `queue` in front of it. Packets arrive at their
+/// `at`, in ascending order, and their numbers are distinct. `dice` are for the decisions of the queue.
 #[must_use]
 pub fn simulate_line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, dice: SeededRng) -> Vec<ReferenceOutcome> {
     let mut model: Box<dyn QueueModel> = match queue {
@@ -100,11 +100,11 @@ pub fn simulate_line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, dice: S
             busy_until = Some(end);
         }
     }
-    // An idle line takes what it is given, so nothing is left behind but by a model that loses packets.
+    // The line takes packets until the queue is empty, so an outcome is missing only if the model loses packets.
     arrivals.iter().filter_map(|packet| journal.0.get(&packet.number).copied()).collect()
 }
 
-/// How long a line of `rate` is busy with `bytes`.
+/// The transmission time of `bytes` on a line of `rate`.
 #[must_use]
 pub fn transmission_time(bytes: u32, rate: Rate) -> Nanos {
     let bits_per_second = u128::from(rate.bits_per_second());
@@ -112,12 +112,12 @@ pub fn transmission_time(bytes: u32, rate: Rate) -> Nanos {
     Nanos::try_from(nanos).unwrap_or(Nanos::MAX)
 }
 
-/// How many bytes these are.
+/// The sum of the packet sizes, in bytes.
 fn bytes(packets: &[Packet]) -> u64 {
     packets.iter().map(|packet| u64::from(packet.bytes)).sum()
 }
 
-/// How much these are, in the unit of `limit`.
+/// The amount of packets, in the unit of `limit`.
 fn amount(packets: &[Packet], limit: QueueLimit) -> u64 {
     match limit {
         QueueLimit::Packets(_) => packets.len() as u64,
@@ -132,7 +132,7 @@ const fn limit_value(limit: QueueLimit) -> u64 {
     }
 }
 
-/// Whether there is room for one more behind those that wait.
+/// Whether `packet` fits into the queue in addition to `waiting`.
 fn fits(waiting: &[Packet], packet: &Packet, limit: QueueLimit) -> bool {
     amount(waiting, limit) + amount(std::slice::from_ref(packet), limit) <= limit_value(limit)
 }
@@ -159,8 +159,8 @@ mod tests {
         assert_eq!(transmission_time(0, rate("8bit/s")), 0);
     }
 
-    /// Four packets of 1 ms into room for two. The line takes the first at once; the second and third wait; the fourth
-    /// comes at the end of the first, which makes room before it.
+    /// Packets of 1 ms, and a limit of two. The line takes packet 0 at once; 1 and 2 are queued, and 3 is dropped.
+    /// Packet 4 arrives at the end of the first transmission, which frees space before the arrival.
     #[test]
     fn what_ends_at_an_arrival_ends_before_it() {
         let arrivals = [(0, 0), (1, 0), (2, 10), (3, 20), (4, 1_000_000), (5, 1_000_001), (6, 50_000_000)]

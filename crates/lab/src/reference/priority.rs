@@ -1,7 +1,8 @@
-//! Priority drop, static and dynamic, by its paper (FIT2013): RED with another factor for the packets of the heavy.
+//! Priority drop, static and dynamic, by its paper (FIT2013): RED with another factor for the packets of heavy
+//! connections.
 //!
-//! What the paper leaves open is as the specification at the head of the emulator's `queue/priority.rs` has it. Every
-//! record that was ever made is kept, and the history is counted anew each time.
+//! Points that the paper leaves open follow the specification at the head of the emulator's `queue/priority.rs`. The
+//! model keeps all records and counts the history anew each time.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +44,7 @@ pub struct DynamicPriorityModel {
     red: RedModel,
     settings: DynamicPrioritySettings,
     arrived: u32,
-    /// The connection of every record; None where none is counted.
+    /// The connection of every record; None for a record that is not counted.
     records: Vec<Option<u32>>,
     heavy: Option<u32>,
 }
@@ -54,13 +55,13 @@ impl DynamicPriorityModel {
         Self { red, settings, arrived: 0, records: Vec::new(), heavy: None }
     }
 
-    /// How many records there are in all, and the first of them that is still in the history.
+    /// The indices of the history, of a total of `records` records.
     fn history(&self, records: usize) -> std::ops::Range<usize> {
         records.saturating_sub(self.settings.hist_len as usize)..records
     }
 
     fn record(&mut self, flow: u32) {
-        // The oldest has left when the new one joins.
+        // The oldest record leaves before the new one joins.
         let history = self.history(self.records.len() + 1).start..self.records.len();
         let mut others: Vec<u32> = self.records[history].iter().flatten().copied().collect();
         others.retain(|other| other % 256 == flow % 256);
@@ -70,14 +71,14 @@ impl DynamicPriorityModel {
         self.records.push(counted.then_some(flow));
     }
 
-    /// The most frequent connection of the history; of several, that which joined or left it last.
+    /// The most frequent connection of the history; of several, the connection that joined or left it last.
     fn most_frequent(&self) -> Option<u32> {
         let history = self.history(self.records.len());
         let flows: BTreeSet<u32> = self.records[history.clone()].iter().flatten().copied().collect();
         flows.into_iter().max_by_key(|flow| {
             let is_it = |index: &usize| self.records[*index] == Some(*flow);
             let joined = history.clone().rfind(is_it);
-            // Record i left when record i + hist_len joined, and just before it.
+            // Record i leaves just before record i + hist_len joins.
             let left = (0..history.start).rfind(is_it);
             let left = left.map(|index| 2 * (index + self.settings.hist_len as usize));
             let changed = joined.map(|index| 2 * index + 1).max(left);

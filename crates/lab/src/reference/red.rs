@@ -1,9 +1,9 @@
-//! Random early detection: figure 2 of Floyd and Jacobson 1993, in its original variables, with the gentle form of Floyd
-//! 2000 and the marks of RFC 3168, and with another factor of the probability for some packets.
+//! Random early detection: figure 2 of Floyd and Jacobson 1993, in its original variables, with the gentle form of
+//! Floyd 2000 and the marks of RFC 3168, and with another factor of the probability for some packets.
 //!
-//! Numbers are the fixed-point ones of the specification at the head of the emulator's `queue/red.rs`, computed in 128
-//! bits. The paper raises `count` before it uses it and begins at -1; so does this, where the specification counts for the
-//! next packet.
+//! Numbers are the fixed-point numbers of the specification at the head of the emulator's `queue/red.rs`, computed in
+//! 128 bits. As in the paper, `count` begins at -1 and is incremented before use; the specification instead increments
+//! it for the next packet.
 
 use ekiden_proto::units::Rate;
 
@@ -21,20 +21,20 @@ const CERTAIN: u128 = 1 << 32;
 
 pub struct RedModel {
     settings: RedSettings,
-    /// What the probability is multiplied with, for packets of each class, and how many have passed since the last hit.
+    /// For each class, the factor of the probability, and the number of packets since the last hit.
     classes: [(f64, i64); 2],
     rng: SeededRng,
     waiting: Vec<Packet>,
     avg: u128,
     /// When the queue became idle, or the last packet arrived.
     q_time: Nanos,
-    /// Idle time that was too short for a packet.
+    /// Idle time in nanoseconds, less than the time of a packet.
     idle_remainder: u64,
     /// The time of a typical packet on the line, in nanoseconds.
     s: u64,
 }
 
-/// A number in the given units, to the nearest.
+/// A number in the given units, rounded to the nearest.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "settings are small and not negative")]
 fn fixed(number: f64, unit: u128) -> u128 {
     (number * unit as f64).round() as u128
@@ -48,7 +48,7 @@ impl RedModel {
         Self { settings, classes, rng, waiting: Vec::new(), avg: 0, q_time: 0, idle_remainder: 0, s: s.max(1) }
     }
 
-    /// Moves the average on, for an arrival at `time`.
+    /// Updates the average for an arrival at `time`.
     fn update_average(&mut self, time: Nanos) {
         let q = u128::from(amount(&self.waiting, self.settings.limit));
         let wq = fixed(self.settings.wq, UNIT);
@@ -63,7 +63,7 @@ impl RedModel {
         self.q_time = time;
     }
 
-    /// Makes the average as small as `m` packets at an empty queue would have.
+    /// Decays the average as `m` arrivals at an empty queue do.
     fn decay_average(&mut self, mut m: u64) {
         if m >= 1 << 24 {
             self.avg = 0;
@@ -77,7 +77,7 @@ impl RedModel {
         }
     }
 
-    /// The probability that the law hits a packet, without regard to how long ago it hit the last. None when it cannot.
+    /// The probability of a hit, without regard to the time since the last hit. None below `min`.
     fn probability(&self) -> Option<u128> {
         let [min, max] = [self.settings.min, self.settings.max].map(|level| u128::from(limit_value(level)) * UNIT);
         let max_p = fixed(self.settings.p, CERTAIN);
@@ -92,12 +92,12 @@ impl RedModel {
         }
     }
 
-    /// How far the average is from `from`, in the unit of [`scaled_distance`].
+    /// The distance of the average from `from`, in the unit of [`scaled_distance`].
     fn progress_from(&self, from: u128, to: u128) -> u128 {
         (self.avg - from) / step_divisor(from, to)
     }
 
-    /// What the law does to the packet: it may mark it. The cause, if it drops it.
+    /// Applies the law to the packet, which it may mark. Returns the cause if the packet is dropped.
     fn decide(&mut self, packet: &mut Packet, class: usize) -> Option<DropCause> {
         let Some(pb) = self.probability() else {
             self.classes.iter_mut().for_each(|(_, count)| *count = -1);
@@ -136,7 +136,7 @@ impl RedModel {
     }
 }
 
-/// The least power of two that divides a way into less than 2^32 parts.
+/// The least power of two that divides a distance into fewer than 2^32 parts.
 fn step_divisor(from: u128, to: u128) -> u128 {
     let mut grain = 1;
     while (to - from) / grain >= 1 << 32 {
@@ -182,7 +182,7 @@ mod tests {
         RedSettings { limit, min, max, p, wq, gentle: false, ecn: false }
     }
 
-    /// `count` packets at once, all but the first wait: with a weight of 1 the average is the queue before each.
+    /// `count` packets at once: with a weight of 1 the average is the queue before each arrival.
     fn burst(settings: RedSettings, count: u64, ecn: Ecn) -> Vec<ReferenceOutcome> {
         let arrivals: Vec<Packet> = (0..count).map(|n| Packet { ecn, ..packet(n, 0, 1500) }).collect();
         simulate_line(&arrivals, rate(), &QueueKind::Red(settings), SeededRng::new(7))
@@ -205,8 +205,8 @@ mod tests {
         assert!(outcomes.iter().filter(|outcome| matches!(outcome, ReferenceOutcome::Sent { .. })).count() > 20);
     }
 
-    /// Section 5 of the paper: the law of `pa` makes the distance between two hits uniform. By its figure 2, which sets
-    /// `count` to 0 at a hit and raises it before the next packet, that is from 1 to 1/pb - 1.
+    /// Section 5 of the paper: with the probability `pa` the distance between two hits is uniform. By its figure 2,
+    /// which sets `count` to 0 at a hit and increments it before the next packet, the distance is from 1 to 1/pb - 1.
     #[test]
     fn hits_are_evenly_spread() {
         let mut red = RedModel::new(settings(0.1, 1.0), 1.0, rate(), SeededRng::new(3));
@@ -223,14 +223,14 @@ mod tests {
         assert!(crate::stats::chi_square(&counts, &expected) > 0.001, "{counts:?}");
     }
 
-    /// At a tenth of the way, and with 4 times the probability: 0.01 and 0.04.
+    /// At a tenth of the distance, and with 4 times the probability: 0.01 and 0.04.
     #[test]
     fn the_heavy_are_hit_so_many_times_as_often() {
         let mut red = RedModel::new(settings(0.1, 1.0), 4.0, rate(), SeededRng::new(3));
         red.avg = 6 * UNIT;
         let mut hits = [0_u64; 2];
         for number in 0..400_000 {
-            // Seven of eight are heavy.
+            // Seven of eight packets are heavy.
             let class = usize::from(number % 8 != 0);
             hits[class] += u64::from(red.decide(&mut packet(number, 0, 1500), class).is_some());
         }
@@ -249,8 +249,8 @@ mod tests {
         assert!(dropped(&burst(ecn, 300, Ecn::NotCapable), DropCause::Early) > 0);
     }
 
-    /// 1500 bytes take 1 ms: three of them after the queue was left empty, the average is as if three packets had met an
-    /// empty queue; half of one counts when the other half is over, too.
+    /// 1500 bytes take 1 ms. An idle time of three packets decays the average as three arrivals at an empty queue do.
+    /// The remainder of half a packet counts at the next arrival.
     #[test]
     fn an_idle_queue_forgets() {
         let mut red = RedModel::new(settings(0.1, 0.5), 1.0, rate(), SeededRng::new(1));

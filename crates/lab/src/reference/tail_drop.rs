@@ -1,4 +1,4 @@
-//! First in, first out; what does not fit is dropped.
+//! First in, first out; a packet that does not fit is dropped.
 
 use super::{OutcomeLog, QueueModel, fits};
 use crate::Nanos;

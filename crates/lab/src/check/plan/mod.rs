@@ -1,4 +1,4 @@
-//! Which rows of the table apply to which direction, and with how much traffic each is measured.
+//! The measurements of each direction, and the amount of traffic for each.
 
 use super::expectation::transmission_time;
 use super::jitter;
@@ -12,51 +12,51 @@ use crate::topology::Lab;
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// How thorough a check is.
+/// The extent of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckSize {
-    /// A few seconds for each link: what a run must not start without.
+    /// A few seconds for each link: the check before every run.
     Quick,
-    /// The published criteria.
+    /// Sample sizes for the published criteria.
     Full,
 }
 
-/// One series of traffic, and what is learnt from it.
+/// A measurement of one property, with its own series of traffic.
 #[derive(Debug, Clone, Copy)]
 pub enum Measurement {
-    /// Fixed delay, unloaded.
+    /// Fixed delay of an unloaded line.
     Delay,
     /// Delay at 80 % of the rate.
     Loaded,
-    /// Round trips.
+    /// Round-trip time, by pings.
     Ping,
-    /// The rate, over seconds and over ten milliseconds.
+    /// The rate, over seconds and over any ten milliseconds.
     Rate,
     /// The spacing of packets sent back to back.
     Spacing,
-    /// The law of the jitter, and order.
+    /// The distribution of the jitter, and the order of packets.
     Jitter,
-    /// Loss, duplicates, packets held back.
+    /// Loss, duplication and reordering.
     Chance,
-    /// The decisions of the queue.
+    /// The drops and marks of the queue.
     Queue,
-    /// A transfer by TCP.
+    /// Throughput of a TCP transfer under periodic loss.
     Transfer(PeriodicLoss),
 }
 
-/// What else may run at the same time.
+/// The measurements that may run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concurrency {
-    /// Nothing: it measures microseconds.
+    /// None: the measurement has a resolution of microseconds.
     Exclusive,
-    /// Others that send a few hundred packets a second.
+    /// Measurements that send a few hundred packets a second.
     Light,
-    /// Whatever is on other links.
+    /// Any measurement on other links.
     Any,
 }
 
 impl Measurement {
-    /// What else may run at the same time.
+    /// The measurements that may run at the same time as this.
     pub const fn concurrency(&self) -> Concurrency {
         match self {
             Self::Delay | Self::Loaded | Self::Ping | Self::Rate | Self::Spacing => Concurrency::Exclusive,
@@ -66,7 +66,7 @@ impl Measurement {
     }
 }
 
-/// What applies to a direction.
+/// The measurements that apply to a direction.
 pub fn measurements(place: &CheckedDirection<'_>, lab: &Lab) -> Vec<Measurement> {
     let (here, back) = if place.forward {
         (&place.link.forward, &place.link.reverse)
@@ -104,7 +104,8 @@ const fn has_constant_delay(conditions: &Conditions) -> bool {
     conditions.jitter.is_none() && conditions.reorder.is_none()
 }
 
-/// The path that theory is compared with: constant delay, one loss in so many packets, a congestion control with a law.
+/// The path that the throughput law is compared with: constant delay, one loss in `every` packets, a congestion control
+/// with a law. None if the direction is different.
 fn periodic_loss(
     place: &CheckedDirection<'_>,
     here: &Conditions,
@@ -118,31 +119,31 @@ fn periodic_loss(
     free.then_some(PeriodicLoss { model: law, period: *every, rtt, mtu: place.link.mtu })
 }
 
-/// How much traffic there is.
+/// The amount of traffic of a check.
 #[derive(Debug, Clone, Copy)]
 pub struct TrafficBudget {
-    /// Probes of a fixed delay.
+    /// Number of probes for the fixed delay.
     pub delay_probes: usize,
-    /// Pings.
+    /// Number of pings for the round trip.
     pub pings: u16,
-    /// How long a line is overloaded for its rate.
+    /// Duration of the overload that measures a rate.
     pub rate_duration: Nanos,
-    /// How many bursts show the spacing.
+    /// Number of bursts that measure the spacing.
     pub bursts: usize,
-    /// How many packets show a law of jitter, at most.
+    /// Maximum number of packets that sample the jitter.
     pub jitter_probes: usize,
-    /// How many losses there should be.
+    /// Wanted number of losses.
     pub expected_losses: f64,
-    /// How long that may take.
+    /// Maximum duration of the measurement of losses.
     pub max_duration: Nanos,
-    /// How long a queue is watched.
+    /// Duration of the traffic through a queue.
     pub queue_duration: Nanos,
-    /// How many cycles of congestion avoidance are compared.
+    /// Number of cycles of congestion avoidance to compare.
     pub cycles: u64,
 }
 
 impl TrafficBudget {
-    /// What is sent for a check of this size.
+    /// The budget of a check of this size.
     pub const fn for_size(size: CheckSize) -> Self {
         match size {
             CheckSize::Full => Self {
@@ -171,16 +172,16 @@ impl TrafficBudget {
     }
 }
 
-/// No more calls a second than a small machine makes punctually.
+/// A small machine makes this many send calls a second on time.
 const MAX_CALLS_PER_SECOND: u64 = 4000;
 
-/// Probes that wait for nothing, four thousand a second where the line is fast enough.
+/// Probes at an idle line, four thousand a second if the line is fast enough.
 pub fn delay_probes(conditions: &Conditions, budget: &TrafficBudget) -> Vec<ProbeSend> {
     let gap = (2 * serialisation_time(conditions, MIN_PROBE_BYTES)).max(SECOND / MAX_CALLS_PER_SECOND);
     regular_probes(budget.delay_probes.min((10 * SECOND / gap) as usize), gap, MIN_PROBE_BYTES)
 }
 
-/// Packets that fill the line to `percent`, as full as lets a few hundred of them pass a second, for `lasts`.
+/// Packets that load the line to `percent` for `lasts`, of such a size that a few hundred pass in a second.
 pub fn load_probes(conditions: &Conditions, mtu: u32, percent: u64, lasts: Nanos) -> Vec<ProbeSend> {
     let Some(rate) = conditions.rate else { return Vec::new() };
     let bytes = (rate.bits_per_second() / 8 / 400).clamp(u64::from(MIN_PROBE_BYTES), u64::from(mtu)) as u32;
@@ -190,7 +191,7 @@ pub fn load_probes(conditions: &Conditions, mtu: u32, percent: u64, lasts: Nanos
     burst_probes(count as usize, gap * together, bytes, together as u16)
 }
 
-/// Bursts of full packets, each after the one before has left.
+/// Bursts of full packets, each sent after the previous burst has left the line.
 pub fn spacing_probes(conditions: &Conditions, mtu: u32, budget: &TrafficBudget) -> Vec<ProbeSend> {
     let packets = u64::from(60_000 / mtu).min(10).min(queue_capacity(conditions, mtu));
     let gap = serialisation_time(conditions, mtu) * packets * 2 + SECOND / 200;
@@ -198,7 +199,7 @@ pub fn spacing_probes(conditions: &Conditions, mtu: u32, budget: &TrafficBudget)
     burst_probes(count as usize, gap, mtu, packets as u16)
 }
 
-/// Superpackets of small packets, as many as lead to the budgeted number of events of probability `p` each.
+/// Superpackets of small packets, as many as give the budgeted number of events of probability `p`.
 pub fn random_event_probes(conditions: &Conditions, p: f64, budget: &TrafficBudget) -> Vec<ProbeSend> {
     const PACKETS: u64 = 30;
     const PER_SECOND: u64 = 8000;
@@ -208,21 +209,21 @@ pub fn random_event_probes(conditions: &Conditions, p: f64, budget: &TrafficBudg
     burst_probes(wanted.min(budget.max_duration / gap) as usize, gap, MIN_PROBE_BYTES, packets as u16)
 }
 
-/// How often the rarest of what chance does here happens, if anything does.
+/// The probability of the rarest random event of this direction; None without any.
 pub fn rarest_event_probability(conditions: &Conditions) -> Option<f64> {
     let loss = conditions.loss.as_ref().map(|loss| match loss {
         Loss::Bernoulli { p, .. } => *p,
         Loss::GilbertElliott { to_bad, to_good, p_good, p_bad, .. } => {
             (to_bad * p_bad + to_good * p_good) / (to_bad + to_good)
         }
-        // A pattern needs no statistics: a few rounds of it.
+        // A pattern is deterministic: a few periods of it suffice.
         Loss::Pattern { every, .. } => 200.0 / *every as f64,
     });
     let others = [conditions.duplicate.map(|d| d.p), conditions.reorder.map(|r| r.p)];
     others.into_iter().chain([loss]).flatten().filter(|p| *p > 0.0).reduce(f64::min)
 }
 
-/// Probes far enough apart that each shows its own jitter, and others so close that they would overtake.
+/// Probes far enough apart that each samples its own jitter, and probes so close that jitter could reorder them.
 pub fn jitter_probes(conditions: &Conditions, budget: &TrafficBudget) -> (Vec<ProbeSend>, Vec<ProbeSend>) {
     let Some(settings) = conditions.jitter else { return (Vec::new(), Vec::new()) };
     let least = (2 * serialisation_time(conditions, MIN_PROBE_BYTES)).max(SECOND / 1000);
@@ -232,20 +233,21 @@ pub fn jitter_probes(conditions: &Conditions, budget: &TrafficBudget) -> (Vec<Pr
     (regular_probes(count, apart, MIN_PROBE_BYTES), regular_probes(budget.jitter_probes, close, MIN_PROBE_BYTES))
 }
 
-/// How much may be silent before nothing more will come: the delay, and what may come on top.
+/// After this much silence no packet can arrive any more: the delay, and the maximum of jitter, reordering and
+/// transmission.
 pub fn silence_timeout(conditions: &Conditions, mtu: u32) -> Nanos {
     let jitter = conditions.jitter.map_or(0, |jitter| 20 * nanos(jitter.scale));
     let held_back = conditions.reorder.map_or(0, |reorder| nanos(reorder.by));
     conditions.delay.map_or(0, nanos) + jitter + held_back + 2 * serialisation_time(conditions, mtu) + SECOND / 5
 }
 
-/// How long the line is busy with a packet of `bytes`.
+/// The transmission time of a packet of `bytes` on the slowest line.
 fn serialisation_time(conditions: &Conditions, bytes: u32) -> Nanos {
     let slowest = [conditions.rate, conditions.access_rate].into_iter().flatten().min();
     slowest.map_or(0, |rate| transmission_time(bytes + conditions.count.overhead(), rate.bits_per_second()))
 }
 
-/// How many packets of `bytes` the queue has room for, with the one on the line.
+/// The number of packets of `bytes` that fit into the queue.
 fn queue_capacity(conditions: &Conditions, bytes: u32) -> u64 {
     let Some(limit) = conditions.queue.as_ref().map(QueueKind::limit) else { return u64::MAX };
     match limit {
