@@ -1,6 +1,6 @@
-//! What the documentation says of the laboratory is right: whole files are read, parts of files are TOML with keys that
-//! there are, and every `ekiden-lab` takes the arguments that a page gives it. The other blocks are for the tests of `ekiden`
-//! (tests/docs/).
+//! Checks the statements of the documentation about the laboratory: whole files are read, parts of files are TOML with
+//! existing keys, and `ekiden-lab` accepts the arguments of every example. The tests of `ekiden` (tests/docs/) check
+//! the other blocks.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "the tests of ekiden use the rest")]
@@ -16,7 +16,7 @@ use ekiden_lab::experiment::read::Experiment;
 use fence::{Kind, pages, root};
 use toml::Table;
 
-/// What stands at the top of files, or of a part of one.
+/// Keys at the top level of files, or of a part of a file.
 const KEYS: &[&str] = &[
     "lab",
     "name",
@@ -37,7 +37,7 @@ const KEYS: &[&str] = &[
     "source",
 ];
 
-/// What is wrong with a file, and whether it is a whole one.
+/// Checks a file; true if it is a whole file, the mistake if it is invalid.
 fn check_file(text: &str) -> Result<bool, String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
     if table.contains_key("experiment") {

@@ -1,5 +1,5 @@
-//! Queues that share, tried with models of TCPs in virtual time: first the models against theory, then what the queue
-//! promises, at a few points. `cargo run --release -p ekiden-lab --example fairness` prints the whole sweep.
+//! Fair queues with models of TCPs in virtual time: first the models against theory, then the guarantees of the queue,
+//! at a few points. `cargo run --release -p ekiden-lab --example fairness` prints the whole sweep.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -26,7 +26,7 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 const AUTO: &str = "kind = 'auto'\nlimit = '10000pkt'";
 
-/// A queue that loses every packet with the same chance.
+/// A queue that drops every packet with the same probability.
 struct LossyQueue {
     inner: Box<dyn Queue>,
     rng: SeededRng,
@@ -77,11 +77,11 @@ fn the_models_do_as_their_theory_says() {
     near("CTCP", window_under_loss(Algorithm::Ctcp, 1e-4, 300), 0.255 / 1e-4_f64.powf(0.8), 0.15);
     let cubic = (0.4_f64 * 3.7 / 1.2).powf(0.25) * (0.1_f64 / 1e-4).powf(0.75);
     near("CUBIC", window_under_loss(Algorithm::Cubic, 1e-4, 400), cubic, 0.15);
-    // BBR takes no notice: the line is full.
+    // BBR does not react to loss: the line is full.
     near("BBR", window_under_loss(Algorithm::Bbr, 1e-2, 4), 0.1 * 1e9 / 12_000.0, 0.1);
 }
 
-/// `each` connections of each kind, with a round-trip time for each by its number.
+/// `each` connections of each kind; `rtt` gives the round-trip time of a connection by its number.
 fn flows_of(kinds: &[Algorithm], each: usize, rtt: impl Fn(u64) -> u64) -> Vec<FlowSpec> {
     let groups = kinds.iter().enumerate().flat_map(|(group, kind)| vec![(group, *kind); each]);
     let dice = SeededRng::new(3).derive("start");
@@ -96,7 +96,7 @@ fn run(queue: &str, flows: &[FlowSpec], seconds: u64) -> SimulationResult {
     Simulation::new(build(queue, 100_000_000), 100_000_000, 3, flows).run(0, seconds * SECOND)
 }
 
-/// The rate of the first kind over that of the second, and both together.
+/// The rate of the first kind divided by that of the second, and the sum of both.
 fn ratio_and_sum(run: &SimulationResult) -> (f64, f64) {
     let rates = run.rates();
     let (first, second) = rates.split_at(rates.len() / 2);

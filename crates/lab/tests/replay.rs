@@ -1,5 +1,5 @@
-//! The emulator's queues and losses against the plain models of `reference`: thousands of random arrival patterns, and
-//! every packet must meet the same fate at the same nanosecond.
+//! Compares the emulator's queues and losses with the plain models of `reference`, over thousands of random arrival
+//! patterns: every packet must have the same outcome at the same nanosecond.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -37,7 +37,7 @@ fn record_drops(ledger: &mut StageEvents, fates: &mut Outcomes) {
     }
 }
 
-/// The least that a line is: the queue, and the time at which the packet on the line will have left.
+/// A minimal line: the queue, and the time at which the packet in transmission leaves.
 struct MinimalLine {
     queue: Box<dyn Queue>,
     rate: Rate,
@@ -80,7 +80,7 @@ impl MinimalLine {
     }
 }
 
-/// The convention again, by division and remainder.
+/// The convention in another form, by division and remainder.
 fn exact_transmission_time(bytes: u32, rate: Rate) -> Nanos {
     let (bits, rate) = (u128::from(bytes) * 8_000_000_000, u128::from(rate.bits_per_second()));
     let up = u128::from(bits % rate * 2 >= rate);
@@ -105,7 +105,7 @@ fn through_pipeline(conditions: &Conditions, dice: SeededRng, arrivals: &[Packet
     fates
 }
 
-/// Says which packet is the first to fare differently, and how its neighbours in the queue fared.
+/// Panics if outcomes differ; the message has the number of such packets, and the first with both outcomes.
 fn assert_same(what: &str, arrivals: &[Packet], wanted: &[ReferenceOutcome], got: &Outcomes) {
     assert_eq!(arrivals.len(), wanted.len(), "{what}: the model has lost packets");
     let differs = |(packet, wanted): &(&Packet, &ReferenceOutcome)| got.get(&packet.number) != Some(*wanted);
@@ -121,7 +121,7 @@ fn assert_same(what: &str, arrivals: &[Packet], wanted: &[ReferenceOutcome], got
     );
 }
 
-/// How often what a queue may do has happened, over all patterns: what never happens is not tested.
+/// Counts the outcomes over all patterns, so that tests can require each of them.
 #[derive(Debug, Default, Clone, Copy)]
 struct Tally {
     sent: u64,
@@ -149,7 +149,7 @@ impl Tally {
 fn replay(text: &str) -> Tally {
     let mut kind: QueueKind = toml::from_str(text).unwrap();
     if let QueueKind::StaticPriority(settings) = &mut kind {
-        // A lab's reader looks them up by the names of hosts.
+        // The reader of a lab file finds the sources by the names of hosts.
         settings.heavy.sources = vec![0, 2];
     }
     let mut tally = Tally::default();
@@ -215,7 +215,7 @@ fn fq_codel_does_as_its_model() {
     }
 }
 
-/// Replays the patterns through the loss stage at a place, and tells how many packets were lost.
+/// Replays the patterns through the loss stage at a position, and returns the number of lost packets.
 fn replay_loss(loss: &Loss) -> usize {
     let (name, cause) = match loss.at() {
         LossPosition::Ingress => ("ingress loss", DropCause::IngressLoss),

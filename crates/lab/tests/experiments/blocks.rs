@@ -1,10 +1,10 @@
-//! A fixed amount in blocks of one size, by the laboratory's own writer and sink.
+//! A fixed amount in blocks of one size, by the writer and sink of the lab.
 
 use serde_json::Value;
 
 use crate::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
-/// A level with all of it at once, and one with a pause between blocks, directly and past a forwarder.
+/// A level with all bytes in one block, and one with a pause between blocks, directly and through a forwarder.
 fn with_blocks(text: &str) -> String {
     let at_once = r#"protocol = "blocks", amount = "300000B", block = "17B", chain = ["relay"]"#;
     let paused = r#"protocol = "blocks", amount = "640B", block = "64B", pause = "5ms", chain = ["relay"]"#;
@@ -42,7 +42,7 @@ fn blocks_are_written_and_timed_directly_and_past_a_forwarder() {
     for run in &runs {
         let figure = |key: &str| run["metrics"][key].as_f64();
         let (write, completion) = (figure("write_s").unwrap(), figure("completion_s").unwrap());
-        // The last byte is written before it is there, 10 ms away.
+        // The last byte is written before it arrives, since the path has 10 ms of delay.
         assert!(write > 0.0 && completion >= 0.01, "{run}");
         let paused = run["levels"]["how"] == "paused";
         assert_eq!(figure("bytes"), Some(if paused { 640.0 } else { 300_000.0 }), "{run}");
@@ -67,11 +67,11 @@ fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
     let [near, far] = [0, 1].map(|link| &run["sequences"][link]);
     assert_eq!((&near["from"], &far["from"]), (&"client".into(), &"relay".into()), "the way of the data");
     let dropped = far["dropped"].as_u64().unwrap();
-    // 300,000 bytes are more than 200 packets, of which each hundredth is lost, and sent again by the client.
+    // 300,000 bytes are more than 200 packets, of which one in a hundred is lost, and retransmitted by the client.
     assert!(dropped >= 1 && far["sent_again"].as_u64().unwrap() >= dropped, "{far}");
     let count = |sequence: &Value, key: &str| sequence[key].as_u64().unwrap();
     assert_eq!(count(near, "dropped"), 0, "{near}");
-    // What goes into the second link came out of the first, and a superpacket is many packets on both.
+    // Every packet of the second link came through the first, and a superpacket counts as many packets on both.
     assert!(count(near, "packets") >= count(far, "packets"), "{near} {far}");
     assert!(count(near, "sent_again") >= count(far, "sent_again"), "{near} {far}");
 
@@ -79,7 +79,7 @@ fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
     let table = std::fs::read_to_string(folder.join("far-relay-server.csv")).unwrap();
     let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|row| row.split(',').collect()).collect();
     assert_eq!(rows.iter().filter(|row| row[2] == "wire loss").count() as u64, dropped, "{table}");
-    // The last of them may still be under way.
+    // The last packets may still be in flight.
     for row in rows.iter().filter(|row| !row[1].is_empty()) {
         let micros = |column: usize| row[column].parse::<f64>().unwrap();
         assert!(micros(1) - micros(0) >= 5000.0, "5 ms under way: {row:?}");
@@ -101,9 +101,9 @@ fn writing_that_is_stopped_counts_with_the_time_at_which_it_was() {
     assert_eq!(run["metrics"]["completion_s"], 1.0, "{run}");
 }
 
-/// The one direct run of `text`, without its factors; none where there can be no laboratory.
+/// The one direct run of `text`, without its factors; None if the system cannot run a lab.
 fn direct_run(scene: &ExperimentFixture, text: &str) -> Option<Value> {
-    // Being late is not what this is about.
+    // A generous limit, since this test is not about lateness.
     let text = text.replace("blocks = {", "lateness_limit = \"1s\"\nblocks = {");
     scene.write(text.split("[[factor]]").next().unwrap());
     let output = scene.run(&["--blocks", "1", "--no-check", "--only", "direct"]);

@@ -1,4 +1,5 @@
-//! `ekiden-lab run` as a user runs it: mistakes, a small experiment over real namespaces and programs, and going on with it.
+//! `ekiden-lab run` as a user runs it: mistakes, a small experiment over real namespaces and programs, and its
+//! continuation.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use std::os::unix::process::CommandExt;
@@ -84,7 +85,7 @@ fn a_small_experiment_runs_reports_and_goes_on() {
     assert!(runs.iter().all(|run| run["metrics"]["mb_s"].as_f64().unwrap() > 0.0));
     assert!(results.join("report.html").exists() && results.join("report.json").exists());
 
-    // Nothing is made twice, and half a line is a run that was not made.
+    // No run is repeated, and an incomplete line counts as a missing run.
     assert!(stderr_text(&scene.run(&[])).starts_with("4 of 4 runs are there already"));
     let file = results.join("runs.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -97,7 +98,7 @@ fn a_small_experiment_runs_reports_and_goes_on() {
     let report = scene.lab_command().args(["report", "results/small-quick"]).output().unwrap();
     assert_eq!(report.status.code(), Some(0), "{}", stderr_text(&report));
 
-    // What was measured under other circumstances is neither mixed with it nor lost.
+    // Results of another experiment file are neither mixed with the new ones nor deleted.
     scene.write(&SMALL.replace("1MB", "2MB"));
     let other = scene.run(&[]);
     assert_eq!(other.status.code(), Some(2));
@@ -153,7 +154,8 @@ ready = "tcp:8000""#,
     assert!(reason.starts_with("timeout on relay "), "{reason}");
 }
 
-/// The same experiment with a second relay at the server's end, and a treatment for every way of asking a chain of sections.
+/// The experiment with a second relay at the server's end, and a treatment for every program that can form a chain of
+/// sections.
 fn with_chain(text: &str) -> String {
     let treatment = |name: &str, more: &str| {
         format!("[treatment.{name}]\nprogram = \"ekiden\"\nsections = true\nmode = \"http\"\n{more}\n")
@@ -194,7 +196,7 @@ fn relays_that_know_each_other_carry_a_file_in_every_way() {
 fn an_interrupt_ends_it_and_says_how_to_go_on() {
     let scene = ExperimentFixture::new();
     scene.write(&with_slow_link(SMALL));
-    // A terminal signals the whole process group.
+    // A terminal sends a signal to the whole process group.
     let mut command = scene.lab_command();
     let child =
         command.args(["run", "small.toml", "--no-check"]).process_group(0).stderr(Stdio::piped()).spawn().unwrap();

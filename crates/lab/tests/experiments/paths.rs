@@ -1,10 +1,10 @@
-//! Relays that know each other, fixed paths through them, and downloads all the time while something changes.
+//! Relays that know each other, fixed paths through them, and continuous downloads while conditions change.
 
 use serde_json::Value;
 
 use crate::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
-/// Three candidates for the way from client to server; the relays stand in the exchange and at the server's own host.
+/// Three candidate paths from client to server; the relays are in the exchange and at the server's own host.
 fn candidates() -> String {
     let treatment = |name: &str, path: &str| {
         format!(
@@ -77,7 +77,7 @@ fn downloads_come_all_the_time_and_those_after_a_relay_was_killed_fail() {
         let those = sessions.iter().filter(|session| (from..to).contains(&at(session)));
         those.map(|session| session["failed"].is_string()).collect::<Vec<_>>()
     };
-    // What begins just before the relay is killed may not come to its end on a busy machine.
+    // A session that begins just before the relay is killed may not complete on a busy machine.
     assert!(failed(10.0, 10.8).iter().all(|failed| !failed), "the relay runs: {sessions:?}");
     assert!(failed(13.2, 30.0).iter().all(|failed| *failed), "there is no other path: {sessions:?}");
     let page = std::fs::read_to_string(scene.0.join("results/small-quick/report.html")).unwrap();

@@ -1,10 +1,10 @@
-//! A small experiment in a folder of a test's own, and what a run of it said.
+//! A small experiment in a directory of the test's own, and the output of its runs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An experiment of two blocks over bare links: direct, and by a relay that is ekiden if it has been built.
+/// An experiment of two blocks over bare links: direct, and by a relay, which is ekiden if it has been built.
 pub const SMALL: &str = r#"
 lab = 1
 name = "small"
@@ -31,7 +31,7 @@ treatments = ["direct", "relay"]
 blocks = { quick = 2, full = 6 }
 "#;
 
-/// A folder of the test's own.
+/// A temporary directory, removed on drop.
 pub struct ExperimentFixture(pub PathBuf);
 
 impl ExperimentFixture {
@@ -58,12 +58,12 @@ impl ExperimentFixture {
         self.lab_command().args(["run", "small.toml"]).args(arguments).output().unwrap()
     }
 
-    /// The runs that count: what a busy machine has spoilt is made again.
+    /// The valid runs. The lab repeats runs that a busy machine has made invalid.
     pub fn runs(&self) -> Vec<serde_json::Value> {
         self.all_runs().into_iter().filter(|run| run["invalid"].is_null()).collect()
     }
 
-    /// All that was tried.
+    /// All runs, including the invalid ones.
     pub fn all_runs(&self) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(self.0.join("results/small-quick/runs.jsonl")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -76,7 +76,7 @@ impl Drop for ExperimentFixture {
     }
 }
 
-/// The ekiden beside the laboratory, if it has been built.
+/// The ekiden next to the test program, if it has been built.
 pub fn ekiden() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_BIN_EXE_ekiden-lab")).with_file_name("ekiden");
     beside.exists().then_some(beside)
@@ -86,7 +86,7 @@ pub fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether this system lets nobody make namespaces, or a program is missing: said aloud.
+/// Whether the system denies namespaces, or a program is missing; if so, prints the reason.
 pub fn is_skipped(output: &Output) -> bool {
     let said = stderr_text(output);
     let impossible = said.contains("cannot make") || said.contains("is not installed");

@@ -75,8 +75,8 @@ fn groups_share_a_line_and_several_runs_are_made_at_once() {
         assert_eq!(had, ["cubic", "reno", "cubic"]);
         assert_eq!(groups[0]["rates"].as_array().unwrap().len(), 2);
         assert!(!groups[2]["completions"].as_array().unwrap().is_empty());
-        // 1448 of 1500 bytes of 20 Mbit/s, less what the start takes, and what was under way at the end. Each group's
-        // time begins with its own first connection.
+        // 1448 of 1500 bytes of 20 Mbit/s, less the loss by slow start and the bytes in flight at the end. The time of
+        // each group begins with its own first connection.
         assert!((10.0..25.0).contains(&figure("mbit_s")), "{run}");
         for group in groups {
             let last = group["timeline"].as_array().unwrap().last().unwrap();
@@ -124,7 +124,7 @@ fn an_interrupt_ends_workers_and_leaves_nothing() {
         std::thread::park_timeout(Duration::from_millis(5));
     }
     let interrupted = Instant::now();
-    // Not by the terminal, which tells everybody: only the outermost process.
+    // A terminal would signal the whole process group; this signals only the outermost process.
     Command::new("kill").args(["-TERM", &outer.to_string()]).status().unwrap();
     let output = reader.join().unwrap();
     if is_skipped(&output) {
@@ -140,7 +140,7 @@ fn an_interrupt_ends_workers_and_leaves_nothing() {
     assert_eq!((scene.all_runs().len(), clients(&scene)), (0, 0), "nothing is left");
 }
 
-/// How many clients of iperf3 work in the folder of the test, also in namespaces.
+/// The number of iperf3 clients in the directory of the test, also in namespaces.
 fn clients(scene: &ExperimentFixture) -> usize {
     let folder = std::fs::canonicalize(&scene.0).unwrap();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();

@@ -1,4 +1,4 @@
-//! A file through SoftEther VPN, between two hosts that the other two know as routers.
+//! A file through SoftEther VPN, between two hosts that the other two use as routers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,14 +17,14 @@ fn with_tunnel() -> String {
         .replace("[experiment]", "[experiment]\nlateness_limit = \"1s\"")
 }
 
-/// How many bytes of a run went in at the server's end of the link between the relays.
+/// The bytes of a run that entered the link between the relays at the server's end.
 fn bytes_crossed(run: &serde_json::Value) -> u64 {
     let links = run["links"].as_array().unwrap();
     let way = links.iter().find(|way| way["link"] == "far" && way["from"] == "other").unwrap();
     way["bytes_in"].as_u64().unwrap()
 }
 
-/// What the host's own SoftEther would write, with the times of change.
+/// The files that the host's own SoftEther would write, with their modification times.
 fn host_files() -> BTreeMap<String, std::time::SystemTime> {
     let folders = ["/var/lib/softether", "/var/log/softether", "/run/softether", "/tmp"].map(Path::new);
     let files = folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
@@ -53,7 +53,7 @@ fn a_file_crosses_softether_encrypted_and_nothing_is_left_of_it() {
     };
     let (direct, tunnelled) = (of("direct"), of("relay"));
     assert_eq!(tunnelled["metrics"]["bytes"], 1e6);
-    // Around each of 700 packets there are 14 bytes for Ethernet, 40 for IP and TCP, and some for TLS; connecting takes 36 kB.
+    // Each of 700 packets gets 14 bytes for Ethernet, 40 for IP and TCP, and some for TLS; connecting takes 36 kB.
     assert!(
         bytes_crossed(tunnelled) > bytes_crossed(direct) + 50_000,
         "{} {}",

@@ -3,7 +3,7 @@
 
 use super::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
-/// A line that loses packets between two routers, and a program at both of its ends.
+/// A lossy line between two routers, and a program at both of its ends.
 fn with_tunnels(programs: &[&str]) -> String {
     let treatment = |program: &&str| {
         let more = match *program {
@@ -33,7 +33,7 @@ fn metric(run: &serde_json::Value, key: &str) -> f64 {
     run["metrics"][key].as_f64().unwrap_or(f64::NAN)
 }
 
-/// How many bytes of a run left the line at the client's end.
+/// The bytes of a run that left the line at the client's end.
 fn bytes_crossed(run: &serde_json::Value) -> u64 {
     let links = run["links"].as_array().unwrap();
     let way = links.iter().find(|way| way["link"] == "far" && way["from"] == "other").unwrap();
@@ -60,7 +60,7 @@ fn files_and_flows_cross_whatever_joins_two_sites() {
     for run in &runs {
         let is_file = run["levels"]["what"] == "file";
         if is_file && run["treatment"] != "direct" {
-            // Whatever encrypts adds to every packet or record.
+            // Encryption adds bytes to every packet or record.
             assert!(
                 bytes_crossed(run) > bytes_crossed(direct) + 2_000,
                 "{} {}",
@@ -71,16 +71,16 @@ fn files_and_flows_cross_whatever_joins_two_sites() {
         if !is_file {
             assert!(metric(run, "stalled") < 0.5 && metric(run, "jain") > 0.25, "{run}");
             assert!(metric(run, "mbit_s") >= 1.0, "{run}");
-            // What had not been read when the measurement began counts in it, but not in all since the start.
+            // Bytes buffered at the begin of the measurement count in it, but hardly in the average since the start.
             let last = run["timeline"].as_array().unwrap().last().unwrap();
             assert!(last[1].as_f64().unwrap() * 8.0 / last[0].as_f64().unwrap() < 50e6, "{run}");
-            // The handshake and the answer: two round trips of 4 ms; and no queue holds it for a second.
+            // The handshake and the response take two round trips of 4 ms; and no queue delays them by a second.
             assert!((8.0..1500.0).contains(&metric(run, "completion_ms")), "{run}");
         }
     }
 }
 
-/// A file by wget, and a stream, past two relays that neither client nor server knows of.
+/// A file by wget, and a stream, through two transparent relays.
 fn transparent(programs: &[&str]) -> String {
     let treatment = |program: &&str| format!("[treatment.{program}]\nprogram = \"{program}\"\ntransparent = true\n");
     let chain = "chain = [\"relay\", \"other\"]";
@@ -120,7 +120,7 @@ fn relays_that_nobody_knows_of_carry_files_and_streams() {
     for run in &runs {
         let figure = |key: &str| run["metrics"][key].as_f64();
         assert!(figure("mbit_s") > Some(0.0), "{run}");
-        // Nobody waits for the first byte of a stream.
+        // A stream has no time to the first byte.
         assert_eq!(figure("first_byte_ms").is_some(), run["levels"]["what"] == "file", "{run}");
     }
 }

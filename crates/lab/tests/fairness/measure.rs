@@ -1,14 +1,14 @@
-//! What the experiments measure.
+//! Statistics of the experiments.
 
 use crate::network::{PACKET, SimulationResult};
 
-/// Jain's index of fairness: 1 if all are equal, 1/n if one has everything.
+/// Jain's index of fairness: 1 if all rates are equal, 1/n if one connection has the whole rate.
 pub fn jain(rates: &[f64]) -> f64 {
     ekiden_proto::share::jain_index_of(rates).unwrap_or(1.0)
 }
 
 impl SimulationResult {
-    /// Mbit/s of each connection.
+    /// Goodput of each connection in Mbit/s.
     pub fn rates(&self) -> Vec<f64> {
         self.connections.iter().map(|fate| fate.packets as f64 * f64::from(PACKET) * 8e-6 / self.seconds).collect()
     }
@@ -21,7 +21,7 @@ impl SimulationResult {
         0.1 * total / packets.max(1) as f64
     }
 
-    /// The time that a share of the packets waited at most, in milliseconds.
+    /// A quantile of the time in the queue, in milliseconds.
     pub fn queue_delay_quantile(&self, share: f64) -> f64 {
         let packets: u64 = self.queue_delays.iter().sum();
         let mut left = (packets as f64 * share) as u64;

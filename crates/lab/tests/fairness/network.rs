@@ -1,4 +1,4 @@
-//! Senders, one bottleneck, receivers that acknowledge every packet, in virtual time. The queue is the laboratory's own,
+//! Senders, one bottleneck, and receivers that acknowledge every packet, in virtual time. The queue is that of the lab,
 //! driven as a line drives it.
 
 use std::cmp::Reverse;
@@ -14,12 +14,12 @@ use crate::control::Algorithm;
 use crate::sender::{TcpSender, nanos};
 
 pub const PACKET: u32 = 1500;
-/// The senders' own interfaces: 1 Gbit/s for each group.
+/// The transmission time of a packet on the senders' interfaces: 1 Gbit/s for each group.
 const ACCESS_TIME: Nanos = 12_000;
-/// Hosts and interrupts: what an acknowledgement takes longer, at most.
+/// The maximum additional delay of an acknowledgement, by hosts and interrupts.
 const MAX_ACK_NOISE: Nanos = 100_000;
 
-/// One connection.
+/// The parameters of one connection.
 #[derive(Debug, Clone, Copy)]
 pub struct FlowSpec {
     pub kind: Algorithm,
@@ -27,19 +27,19 @@ pub struct FlowSpec {
     pub group: usize,
     pub rtt: Nanos,
     pub start: Nanos,
-    /// In packets; none goes on for ever.
+    /// In packets; unlimited if None.
     pub size: Option<u64>,
     pub ecn: bool,
 }
 
-/// How a connection fared.
+/// Counters of a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ConnectionStats {
     /// Packets delivered after the warm-up.
     pub packets: u64,
     pub dropped: u64,
     pub reductions: u64,
-    /// How long a short transfer took, in seconds.
+    /// Duration of a short transfer, in seconds.
     pub completion_s: Option<f64>,
 }
 
@@ -66,7 +66,7 @@ struct SimulatedConnection {
 
 pub struct Simulation {
     queue: Box<dyn Queue>,
-    /// Nanoseconds for a packet.
+    /// Transmission time of a packet, in nanoseconds.
     transmission: Nanos,
     warm_up: Nanos,
     rng: SeededRng,
@@ -77,11 +77,11 @@ pub struct Simulation {
     arrivals: u64,
     in_transmission: Option<Packet>,
     stage_events: StageEvents,
-    /// How many packets have waited how long, in steps of a tenth of a millisecond.
+    /// A histogram of the time in the queue, in steps of a tenth of a millisecond.
     queue_delays: Vec<u64>,
 }
 
-/// What a run has shown.
+/// Counters of a run.
 pub struct SimulationResult {
     pub connections: Vec<ConnectionStats>,
     pub queue_delays: Vec<u64>,
@@ -122,7 +122,7 @@ impl Simulation {
         network
     }
 
-    /// Runs until `end`; what is measured begins at `warm_up`.
+    /// Runs until `end`; the measurement begins at `warm_up`.
     pub fn run(mut self, warm_up: Nanos, end: Nanos) -> SimulationResult {
         self.warm_up = warm_up;
         while let Some(Reverse((now, _, event))) = self.events.pop() {

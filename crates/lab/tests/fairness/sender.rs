@@ -1,6 +1,6 @@
-//! A sender: what is under way, what is lost, recovery and timeouts. Every transmission has a number of its own, and the
-//! path keeps the order: when a transmission is acknowledged, those before it that are not are lost (RFC 8985 without its
-//! window for reordering). Which data a transmission carries does not matter.
+//! A sender: packets in flight, loss detection, recovery and timeouts. Every transmission has a number of its own, and
+//! the path keeps the order: when a transmission is acknowledged, earlier unacknowledged transmissions are lost (RFC
+//! 8985 without its reordering window). The data of a transmission is not modelled.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use ekiden_lab::Nanos;
 
 use crate::control::{AckSample, Algorithm, CongestionControl};
 
-/// What a receive window and a send buffer of 16 MiB hold, in packets.
+/// Packets that fit into a receive window and a send buffer of 16 MiB.
 const BUFFER: f64 = 11_000.0;
 const SHORTEST_TIMEOUT: f64 = 0.2;
 const SHORTEST_PROBE: f64 = 0.01;
@@ -23,13 +23,13 @@ struct SentTransmission {
 
 /// Proportional rate reduction (RFC 6937).
 struct PrrRecovery {
-    /// Over when a transmission from here on is acknowledged.
+    /// Recovery ends when a transmission with at least this number is acknowledged.
     end: u64,
-    /// What was under way when it began.
+    /// Packets in flight at the begin of the recovery.
     flight: f64,
     delivered: f64,
     sent: f64,
-    /// What may be sent now.
+    /// Number of packets that may be sent now.
     allowed: f64,
 }
 
@@ -47,7 +47,7 @@ pub struct TcpSender {
     progress_at: Nanos,
     probed: bool,
     backoff: u32,
-    /// What is left to send, of a short transfer.
+    /// Packets left to send, of a short transfer.
     pub remaining: Option<u64>,
     pub reductions: u64,
 }
@@ -85,7 +85,7 @@ impl TcpSender {
         self.control.pacing()
     }
 
-    /// Whether all of a short transfer has arrived.
+    /// Whether a short transfer is completely acknowledged.
     pub fn is_done(&self) -> bool {
         self.remaining == Some(0) && self.outstanding.is_empty()
     }
@@ -105,7 +105,7 @@ impl TcpSender {
         }
     }
 
-    /// Sends a packet, and says which number it has.
+    /// Sends a packet, and returns its number.
     pub fn send(&mut self, now: Nanos) -> u64 {
         if self.outstanding.is_empty() {
             (self.delivered_at, self.first_sent_at, self.progress_at) = (now, now, now);
@@ -131,7 +131,7 @@ impl TcpSender {
         self.remaining = self.remaining.map(|left| left + packets);
     }
 
-    /// The acknowledgement of a transmission, and whether it echoes a mark.
+    /// Handles the acknowledgement of a transmission; `marked` if it echoes a congestion mark.
     pub fn acknowledge(&mut self, number: u64, marked: bool, now: Nanos) {
         let flight = self.in_flight();
         let mut lost = 0;
@@ -196,7 +196,7 @@ impl TcpSender {
         recovery.allowed = allowed.max(first);
     }
 
-    /// When to look whether something has come back. None if nothing is under way.
+    /// The time of the next probe or timeout. None if no packet is in flight.
     pub fn deadline(&self) -> Option<Nanos> {
         if self.outstanding.is_empty() {
             return None;
@@ -215,7 +215,7 @@ impl TcpSender {
         Some(self.progress_at + nanos(patience))
     }
 
-    /// Nothing has come back by the deadline. The number of a probe, if one is sent.
+    /// Handles an expired deadline. Returns the number of a probe if one is sent.
     pub fn on_timer(&mut self, now: Nanos) -> Option<u64> {
         self.progress_at = now;
         if !self.probed && self.smoothed_rtt > 0.0 {

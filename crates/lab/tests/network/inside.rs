@@ -1,4 +1,4 @@
-//! What is seen inside of the sandbox, host by host.
+//! Tests inside of the sandbox, on each host.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -40,7 +40,7 @@ fn host<'a>(network: &'a Network, name: &str) -> &'a HostHandle {
     network.host(name).unwrap()
 }
 
-/// Sends a byte by TCP and returns what congestion control the connecting and the accepting socket had.
+/// Sends a byte by TCP and returns the congestion control of the connecting and of the accepting socket.
 fn exchange_byte(from: &HostHandle, to: &HostHandle) -> [String; 2] {
     let listener = to.enter(|| TcpListener::bind((to.address(), 0))).unwrap().unwrap();
     let there = listener.local_addr().unwrap();
@@ -121,7 +121,7 @@ fn a_host_waits_and_recovers_as_it_is_told() -> Result<(), Skipped> {
     let (accepted, _) = listener.accept().unwrap();
     (&connecting).write_all(b"x").unwrap();
     (&accepted).read_exact(&mut [0]).unwrap();
-    // In milliseconds, and with what the path itself takes.
+    // In milliseconds, including the round trip of the path.
     let rto = |host: &HostHandle| {
         let output = host.command("ss").args(["-tinH", "state", "established"]).output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
@@ -155,7 +155,7 @@ fn flows_are_counted_and_so_are_those_that_move_nothing() -> Result<(), Skipped>
     let mut completions = all.completions;
     completions.sort_by(f64::total_cmp);
     assert!(completions.len() > 5 && completions[completions.len() / 2] < 0.5, "{completions:?}");
-    // Nobody listens there.
+    // No process listens on that port.
     let refused = flows::run_flows(&receiver, to(5102)).unwrap().flow_stats.unwrap();
     assert_eq!(refused.bytes, [0; 3], "what came before is forgotten");
     assert!(matches!(refused.completions[..], [took] if took > 2.9), "{:?}", refused.completions);
@@ -198,7 +198,7 @@ fn an_emulated_link_ends_in_the_wire_room() -> Result<(), Skipped> {
     let network = Network::build(&lab(&[("a-name-that-is-too-long-for-linux", emulated("a", "b"))])).unwrap();
     let wires = network.emulated_links();
     let [Port::Interface(left), Port::Interface(right)] = &wires[0].ports else { panic!("{wires:?}") };
-    // The kernel's own bridge stands in for the emulator.
+    // The bridge of the kernel replaces the emulator.
     let script = format!(
         "ip link add name bridge type bridge && ip link set dev {left} master bridge && ip link set dev {right} master bridge \
          && ip link set dev bridge up"

@@ -1,4 +1,4 @@
-//! Emulated links with real connections on them, and what we believe of the kernel at both ends.
+//! Emulated links with real connections, and the assumptions about the kernel at both ends.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -36,7 +36,7 @@ fn long(text: &str) -> Lab {
     lab(&[("wan", link)])
 }
 
-/// Sends 8 MiB from `a` to `b` by TCP, and sees that they arrive as they were.
+/// Sends 8 MiB from `a` to `b` by TCP, and compares the received bytes with the sent ones.
 fn send(a: &HostHandle, b: &HostHandle) {
     let listener = b.enter(|| TcpListener::bind((b.address(), 0))).unwrap().unwrap();
     let there = listener.local_addr().unwrap();
@@ -55,7 +55,7 @@ fn send(a: &HostHandle, b: &HostHandle) {
     assert!(arrived == sent, "{} bytes arrived, not the {BYTES} that were sent", arrived.len());
 }
 
-/// What the link did with 8 MiB from `a` to `b`.
+/// The report of the link after 8 MiB from `a` to `b`.
 fn carry_report(lab: &Lab) -> anyhow::Result<DirectionReport> {
     let running = RunningLab::start(lab)?;
     let network = running.network();
@@ -67,7 +67,8 @@ fn carry_report(lab: &Lab) -> anyhow::Result<DirectionReport> {
     Ok(report)
 }
 
-/// Belief: `PACKET_VNET_HDR` hands over superpackets, and takes back smaller ones that we cut from them.
+/// Assumption: `PACKET_VNET_HDR` delivers superpackets, and accepts smaller superpackets that the emulator cuts from
+/// them.
 fn superpackets_pass_whole() -> Result<(), Skipped> {
     let lab = long("loss = { model = 'pattern', every = 500, lost = [250] }");
     let report = carry_report(&Lab { mode: EmulationMode::Fast, ..lab }).unwrap();
@@ -85,7 +86,7 @@ fn exact_hands_over_packets_one_by_one() -> Result<(), Skipped> {
     Ok(())
 }
 
-/// Fast mode hands several over at once; the record still says when each should have left the line.
+/// Fast mode hands over several packets at once; each record still has the time at which its packet leaves the line.
 fn times_of_their_own() -> Result<(), Skipped> {
     let lab = long("rate = '200Mbit/s'");
     let network = Network::build(&lab).unwrap();
@@ -131,12 +132,12 @@ fn marks_arrive() -> Result<(), Skipped> {
     }
     let report = carry_report(&lab).unwrap();
     assert!(report.marked > 0, "{report:?}");
-    // Capable packets are marked instead. What is sent again is not capable (RFC 3168, 6.1.5).
+    // ECN-capable packets are marked instead. Retransmitted packets are not ECN-capable (RFC 3168, 6.1.5).
     assert!(report.dropped.get(&DropCause::Early).is_none_or(|early| early * 5 < report.marked), "{report:?}");
     Ok(())
 }
 
-/// Waits until `socket` has received something.
+/// Waits until `socket` has received a datagram.
 fn has_received(socket: &UdpSocket) -> bool {
     socket.recv(&mut [0; 16]).is_ok()
 }

@@ -1,5 +1,5 @@
-//! Real namespaces, rootless where possible. Not by libtest, whose threads would be in the way of forking: a plain
-//! program that runs one check after the other.
+//! Tests in real namespaces, rootless where possible. libtest starts threads, which excludes a safe fork: a plain
+//! program runs one test after the other.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use std::panic;
@@ -12,17 +12,17 @@ mod labs;
 mod links;
 mod outside;
 
-/// Why a test could not run here.
+/// The reason why a test could not run on this machine.
 pub struct Skipped(String);
 
-/// A name, and what to run.
+/// The name of a test, and its function.
 pub type Test = (&'static str, fn() -> Result<(), Skipped>);
 
 /// Given as the first argument: the process is a lab that waits to be killed.
 pub const HOLD: &str = "--hold";
 /// Given as the first argument: the process is a shell on the host `client`.
 pub const SHELL: &str = "--shell";
-/// Given as the first argument: only what runs inside, already as the user it should run as.
+/// Given as the first argument: only the tests inside of the sandbox, as the current user.
 pub const INSIDE: &str = "--inside";
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! What is seen from outside of the sandbox.
+//! Tests outside of the sandbox.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -20,10 +20,10 @@ pub const TESTS: &[Test] = &[
     ("the_same_works_without_privilege", the_same_works_without_privilege),
 ];
 
-/// How long the program in a held lab lasts by itself, in seconds.
+/// Duration of the program in a held lab, in seconds.
 const PROGRAM_SECONDS: u64 = 60;
 
-/// Runs `work` in the sandbox, or says on stdout why not.
+/// Runs `work` in the sandbox; without one, prints the reason to stdout.
 fn sandboxed(work: impl FnOnce() -> ExitCode) -> ExitCode {
     match sandbox::enter() {
         Ok(SandboxEntry::Inside) => work(),
@@ -44,14 +44,14 @@ pub fn shell() -> ExitCode {
     })
 }
 
-/// A lab in which programs run. It says READY and waits for one of them.
+/// A lab with running programs. It prints READY and waits for one of them.
 pub fn hold() -> ExitCode {
     sandboxed(hold_inside)
 }
 
 fn hold_inside() -> ExitCode {
     let network = Network::build(&lab(&[("cable", cable("a", "b"))])).unwrap();
-    // Of its own session and an orphan: only the pid namespace can end it.
+    // An orphan in a session of its own: only the end of the pid namespace ends it.
     let script = format!("setsid sleep {PROGRAM_SECONDS} & exit 0");
     network.host("a").unwrap().command("sh").args(["-c", &script]).status().unwrap();
     let mut waiting = network.host("b").unwrap().command("sleep").arg(PROGRAM_SECONDS.to_string()).spawn().unwrap();
@@ -81,7 +81,7 @@ fn killing_the_outer_process_leaves_nothing() -> Result<(), Skipped> {
     let killed = Instant::now();
     outer.kill().unwrap();
     outer.wait().unwrap();
-    // Every process of the lab holds the other end; the end of the file means that the last of them is gone.
+    // Every process of the lab holds the write end of the pipe; end of file means that all of them have ended.
     output.read_to_end(&mut Vec::new()).unwrap();
     assert!(killed.elapsed() < Duration::from_secs(PROGRAM_SECONDS / 2), "something outlived the lab");
     Ok(())
@@ -101,7 +101,7 @@ fn the_same_works_without_privilege() -> Result<(), Skipped> {
     if ekiden_sys::process::effective_uid() != 0 {
         return Err(Skipped("this whole program runs without privilege".to_owned()));
     }
-    // Where this program is, nobody else may look.
+    // Other users cannot read the directory of this program.
     let copy = std::env::temp_dir().join(format!("ekiden-lab-network-test-{}", std::process::id()));
     std::fs::copy(own_executable(), &copy).unwrap();
     let mut rootless = Command::new(&copy);

@@ -1,15 +1,15 @@
-//! Random arrivals: a few phases one after another, each a burst, a steady stream under or over the rate, chance, or
-//! silence; of several flows, of one size or of many, capable of congestion marks or not.
+//! Random arrivals: a few successive phases, each a burst, a steady stream under or over the rate, random gaps, or
+//! silence; of several flows, of one size or of many, ECN-capable or not.
 
 use ekiden_lab::Nanos;
 use ekiden_lab::dice::SeededRng;
 use ekiden_lab::packet::{Ecn, Packet};
 use ekiden_proto::units::Rate;
 
-/// Rates whose transmission times are whole, fractional, long and short.
+/// Rates with whole, fractional, long and short transmission times.
 const RATES: [&str; 5] = ["12Mbit/s", "1Mbit/s", "9973kbit/s", "100Mbit/s", "977Mbit/s"];
 
-/// Throws, one after another.
+/// Successive random numbers.
 struct RandomDraws {
     rng: SeededRng,
     draws: u64,
@@ -26,7 +26,7 @@ impl RandomDraws {
     }
 }
 
-/// What the packets of a pattern are like.
+/// Selects sizes, flows and ECN bits of the packets of a pattern.
 struct PacketMix {
     sizes: u64,
     flows: u64,
@@ -46,7 +46,7 @@ impl PacketMix {
             1 => Ecn::Capable,
             _ => [Ecn::NotCapable, Ecn::Capable, Ecn::Marked][usize::try_from(chance.below(3)).unwrap()],
         };
-        // Half of the packets are of the first flow: one is the fattest.
+        // Half of the packets belong to the first flow, so that one flow is the largest.
         let flow = if chance.below(2) == 0 { 0 } else { chance.below(self.flows) * 0x9e37_79b1 % 0xffff_fffb };
         Packet {
             number,
@@ -60,18 +60,18 @@ impl PacketMix {
     }
 }
 
-/// The arrivals that belong to a seed, in order of time, and the rate of the line that they are made for.
+/// The arrivals of a seed, in order of time, and the rate of the line that they are made for.
 pub fn pattern(seed: u64) -> (Vec<Packet>, Rate) {
     let mut chance = RandomDraws { rng: SeededRng::new(seed).derive("arrivals"), draws: 0 };
     let rate: Rate = RATES[usize::try_from(seed % 5).unwrap()].parse().unwrap();
     let full = 1500 * 8_000_000_000 / rate.bits_per_second();
     let kind = PacketMix { sizes: chance.below(4), flows: chance.between(1, 8), ecn: chance.below(3) };
     let mut packets: Vec<Packet> = Vec::new();
-    // Time does not start at 0 for every pattern.
+    // Patterns start at different times, not all at 0.
     let mut now = chance.below(2) * chance.below(full);
     for _ in 0..chance.between(2, 8) {
         let count = chance.between(1, 80);
-        // The gap between packets, as a share of the time of a full packet in per cent: 100 is just the rate.
+        // The gap between packets, in per cent of the transmission time of a full packet: 100 is exactly the rate.
         let (percent, jitter) = match chance.below(6) {
             0 => (0, false),
             1 => (chance.between(100, 300), false),

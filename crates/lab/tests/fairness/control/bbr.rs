@@ -7,7 +7,7 @@ use super::{AckSample, CongestionControl, INITIAL_WINDOW};
 
 const HIGH_GAIN: f64 = 2.885;
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Rounds over which the largest rate counts.
+/// The number of rounds over which the maximum rate is taken.
 const RATE_ROUNDS: u64 = 10;
 const MIN_RTT_SECONDS: f64 = 10.0;
 const PROBE_RTT_SECONDS: f64 = 0.2;
@@ -23,7 +23,7 @@ enum BbrState {
 
 pub struct Bbr {
     state: BbrState,
-    /// The largest rates, each with its round.
+    /// The maximum rates, each with its round.
     rates: VecDeque<(u64, f64)>,
     round: u64,
     min_rtt: f64,
@@ -32,7 +32,7 @@ pub struct Bbr {
     full_rounds: u32,
     phase: usize,
     phase_began: f64,
-    /// After a timeout the window starts again, until it is as large as before.
+    /// The window after a timeout, which grows until it is as large as before.
     restart: Option<f64>,
 }
 
@@ -90,7 +90,7 @@ impl Bbr {
     }
 
     fn probe_rate(&mut self, now: f64) {
-        // The first phase is any but the one that drains: here by the round, which is as good as chance.
+        // The first phase is any except the draining one. The round number selects it instead of a random number.
         let phase = usize::try_from(self.round % 7).unwrap();
         (self.state, self.phase, self.phase_began) = (BbrState::ProbeRate, if phase == 1 { 7 } else { phase }, now);
     }
@@ -106,7 +106,7 @@ impl Bbr {
             gain if gain < 1.0 => elapsed || ack.in_flight <= self.bandwidth_delay_product(),
             _ => elapsed,
         };
-        // Loss ends the first phase as well; a packet more than a round trip is not waited for.
+        // Loss ends the first phase as well, so a phase lasts at most two round trips.
         if over || ack.now - self.phase_began > 2.0 * self.min_rtt {
             (self.phase, self.phase_began) = ((self.phase + 1) % 8, ack.now);
         }
@@ -166,7 +166,7 @@ impl CongestionControl for Bbr {
             BbrState::ProbeRate => CYCLE[self.phase],
             BbrState::ProbeRtt { .. } => 1.0,
         };
-        // Before the first sample Linux assumes a millisecond; the window bounds what that may do.
+        // Before the first sample Linux assumes a round trip of a millisecond; the window limits the effect.
         let rate = if self.rates.is_empty() { INITIAL_WINDOW / 0.001 } else { self.rate() };
         Some(gain * rate * 0.99)
     }

@@ -7,7 +7,7 @@ const ALPHA: f64 = 1.0 / 8.0;
 const K: f64 = 3.0 / 4.0;
 /// Packets in the queue above which the delay window shrinks.
 const GAMMA: f64 = 30.0;
-/// The window below which it is Reno.
+/// Below this window the delay window is 0, and it behaves as Reno.
 const LOW_WINDOW: f64 = 38.0;
 
 pub struct Ctcp {
@@ -15,11 +15,11 @@ pub struct Ctcp {
     delay_window: f64,
     threshold: f64,
     base_rtt: f64,
-    /// The shortest round trip of this round, and how many there were.
+    /// The shortest round trip of this round, and the number of samples.
     round_rtt: f64,
     samples: u32,
     lost_in_round: bool,
-    /// What the delay window grows by in this round.
+    /// The growth of the delay window over this round, in packets.
     growth: f64,
 }
 

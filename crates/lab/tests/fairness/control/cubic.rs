@@ -7,16 +7,17 @@ const C: f64 = 0.4;
 /// Below this window, slow start is not left early.
 const HYSTART_LOW: f64 = 16.0;
 
-/// Where the cubic curve of the present epoch lies.
+/// The parameters of the cubic curve of the current epoch.
 struct CubicEpoch {
     start: f64,
     origin: f64,
     k: f64,
-    /// What Reno's window would be.
+    /// The window of Reno, for the TCP-friendly region.
     friendly: f64,
 }
 
-/// Leaves slow start when delay rises, or when a round's acknowledgements span half of the shortest round trip.
+/// Leaves slow start when the delay rises, or when the acknowledgements of a round span half of the shortest round
+/// trip.
 struct HyStart {
     round_began: f64,
     last_ack: f64,
@@ -65,7 +66,7 @@ impl Cubic {
         }
     }
 
-    /// Acknowledgements for one packet more.
+    /// Acknowledgements needed to increase the window by one packet.
     fn acks_for_one(&mut self, now: f64) -> f64 {
         let (window, last_max) = (self.window, self.last_max);
         let epoch = self.epoch.get_or_insert_with(|| {

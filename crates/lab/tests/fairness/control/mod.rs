@@ -1,4 +1,4 @@
-//! Congestion controls as their papers have them, driven by acknowledgements. Windows are in packets, times in seconds.
+//! Congestion controls by their papers, driven by acknowledgements. Windows are in packets, times in seconds.
 
 mod bbr;
 mod ctcp;
@@ -10,22 +10,22 @@ pub use ctcp::Ctcp;
 pub use cubic::Cubic;
 pub use reno::Reno;
 
-/// What a sender learns from an acknowledgement.
+/// The measurements of an acknowledgement.
 #[derive(Debug, Clone, Copy)]
 pub struct AckSample {
-    /// When it came.
+    /// Time of its arrival.
     pub now: f64,
-    /// How long the packet and its acknowledgement took.
+    /// Round-trip time of the packet and its acknowledgement.
     pub rtt: f64,
-    /// Whether a round has ended with it: the first packet of the round before was acknowledged.
+    /// Whether it ends a round: it acknowledges a packet sent after the end of the previous round.
     pub round: bool,
-    /// Packets delivered in a second, from when the packet was sent until now.
+    /// Packets delivered per second, from the sending of the packet until now.
     pub rate: f64,
-    /// Packets that are under way now.
+    /// Packets in flight now.
     pub in_flight: f64,
 }
 
-/// A congestion control.
+/// The window and pacing of a sender.
 pub trait CongestionControl {
     /// A packet was delivered, outside of recovery, or in it if [`ignores_loss`](Self::ignores_loss).
     fn on_ack(&mut self, ack: &AckSample);
@@ -33,13 +33,13 @@ pub trait CongestionControl {
     /// Packets were lost, for the first time in this round.
     fn on_loss(&mut self, now: f64);
 
-    /// Nothing came back for so long that everything is taken for lost.
+    /// The retransmission timer expired; all packets in flight count as lost.
     fn on_timeout(&mut self, now: f64);
 
-    /// How many packets may be under way.
+    /// The number of packets that may be in flight.
     fn window(&self) -> f64;
 
-    /// Packets in a second, if they are paced.
+    /// Packets per second, None without pacing.
     fn pacing(&self) -> Option<f64> {
         None
     }
@@ -50,7 +50,7 @@ pub trait CongestionControl {
     }
 }
 
-/// Which congestion control.
+/// The kind of a congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     Reno,
@@ -60,7 +60,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// A new connection's.
+    /// The state of a new connection.
     pub fn start(self) -> Box<dyn CongestionControl> {
         match self {
             Self::Reno => Box::new(Reno::new()),
