@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::harness::*;
 use crate::relays::*;
+use crate::scene::*;
 
 #[test]
 fn the_process_is_shown_as_the_kernel_has_it() {
