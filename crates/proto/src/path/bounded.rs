@@ -1,10 +1,10 @@
-//! A table with a bound, that forgets what was not used for long.
+//! A bounded table that forgets entries which were not used for long.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A table of at most `most` entries. It has two halves: what is new or used goes into the young one, and when that is full
-/// it becomes the old one, and the old one is forgotten. So no entry is ever looked for to be thrown out.
+/// A table of at most `most` entries in two generations. New and used entries go into the young one; when that is full
+/// it becomes the old one, and the former old one is dropped. So no eviction has to search for an entry.
 #[derive(Debug, Clone)]
 pub struct BoundedMap<K, V> {
     young: HashMap<K, V>,
@@ -19,13 +19,13 @@ impl<K: Eq + Hash + Copy, V> BoundedMap<K, V> {
         Self { young: HashMap::new(), old: HashMap::new(), capacity: most.max(2) }
     }
 
-    /// What is there, which does not count as a use.
+    /// The value of `key`; does not count as a use.
     #[must_use]
     pub fn peek(&self, key: &K) -> Option<&V> {
         self.young.get(key).or_else(|| self.old.get(key))
     }
 
-    /// What is there, to be used.
+    /// The value of `key`; counts as a use.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
         if let Some((key, value)) = self.old.remove_entry(key) {
             self.insert_young(key, value);
@@ -33,7 +33,7 @@ impl<K: Eq + Hash + Copy, V> BoundedMap<K, V> {
         self.young.get_mut(key)
     }
 
-    /// What is there, or what `make` puts there.
+    /// The value of `key`, or else a new one from `make`.
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         if !self.young.contains_key(&key) {
             let value = self.old.remove(&key).unwrap_or_else(make);

@@ -1,9 +1,10 @@
-//! The paths that may be chosen: direct, and those of up to three relays that no other beats at everything.
+//! Candidate paths: direct, and the paths of up to three relays that no other path dominates.
 //!
-//! From this relay to every other, a few paths are kept: the *front* of those where none is both sooner there and faster,
-//! with transfers of any size. It grows by one section a round, three rounds, so it takes about as long as there are
-//! sections (a Bellman-Ford of three rounds, with several measures as in Martins, "On a multicriteria shortest path
-//! problem", 1984). What lies behind, the last section to a target, is added per prefix when somebody goes there.
+//! From this relay to every other, a few paths are kept: the Pareto *front* of those where none has both a shorter
+//! round trip and a higher rate, with transfers of any size. It grows by one section a round, three rounds, so the cost
+//! is proportional to the number of sections (a Bellman-Ford of three rounds with several measures, as in Martins, "On
+//! a multicriteria shortest path problem", 1984). The last section, to a target, is added per prefix when a session
+//! goes there.
 
 use std::fmt;
 
@@ -159,7 +160,8 @@ impl Front {
         (0..FRONT_SIZE).fold(false, |any, at| any | beats(at))
     }
 
-    /// What a path would be that were as good as the best here at everything: nothing here goes where it is beaten.
+    /// An upper bound on every path of this front: each measure is the best of the front. A front whose bound is
+    /// dominated is skipped.
     fn ideal(&self) -> Label {
         let best = |one: Label, other: Label| Label {
             hops: one.hops,
@@ -264,8 +266,8 @@ impl Hops {
     }
 }
 
-/// What a [`NetworkMap`] comes to: all paths to relays worth a thought. The work of a recomputation is here, and needs no
-/// [`super::select::PathChooser`]: it may be done beside the sessions, which go on with the former.
+/// The candidates of a [`NetworkMap`]: all non-dominated paths to relays. The work of a recomputation is here and needs
+/// no [`super::select::PathChooser`], so it can run beside the sessions, which use the previous fronts meanwhile.
 #[derive(Debug, Clone, Default)]
 pub struct ParetoFronts {
     down: RelayFronts,
@@ -382,7 +384,7 @@ mod tests {
         }
     }
 
-    /// Three rounds may each lose what does not matter.
+    /// Each of three rounds may lose insignificant differences.
     fn near(one: Option<f32>, other: Option<f32>) -> bool {
         match (one, other) {
             (Some(one), Some(other)) => (one - other).abs() <= 0.07 * one.abs(),

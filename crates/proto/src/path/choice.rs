@@ -1,4 +1,4 @@
-//! What a chooser says: which ways to try, and why.
+//! The answer of the path chooser: the paths to try, and the reasons.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::candidates::Candidate;
 /// The answer for one session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// What to try, in this order; `direct` is always among them.
+    /// The candidates in the order to try; `direct` is always among them.
     pub ranking: Vec<RankedCandidate>,
     /// Too little is measured to choose: `direct` and the configured default are to race.
     pub race: bool,
@@ -18,14 +18,14 @@ pub struct Choice {
     pub previous: Option<Candidate>,
 }
 
-/// A candidate, and what is expected of it.
+/// A candidate and its prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankedCandidate {
     /// The path.
     pub candidate: Candidate,
     /// From the client's wish to the last byte.
     pub predicted: Duration,
-    /// What it carries when it has all the time it wants, in bytes/s.
+    /// The predicted bulk rate, in bytes/s.
     pub rate: f64,
     /// How sure that is, 0 to 1.
     pub confidence: f64,
@@ -34,16 +34,16 @@ pub struct RankedCandidate {
 /// How a session came out, or a stretch of one that still runs, which may be told every few seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TransferOutcome {
-    /// What it carried, and in which direction most.
+    /// The bytes of the session, and their main direction.
     pub transferred: super::likely::TransferSize,
-    /// What the whole session carries, in bytes, as far as that can be told.
+    /// The expected bytes of the whole session, as far as known.
     pub session_bytes: u64,
     /// From the client's wish to the last byte, or as long as the stretch.
     pub elapsed: Duration,
     /// It is a stretch without the session's beginning, which was told before.
     pub is_continuation: bool,
-    /// Whether the path is what took the time. Where client or server had nothing to send, or a rate was limited on
-    /// purpose, slow says nothing, and only fast counts.
+    /// Whether the path was the limit. Where client or server had nothing to send, or a rate was limited on purpose, a
+    /// slow result proves nothing, and only a fast one counts.
     pub limited_by_path: bool,
 }
 
@@ -64,7 +64,7 @@ pub enum ChoiceReason {
     Retreats(PathComparison),
 }
 
-/// What was predicted, of the chosen path and of the one that it was compared with.
+/// The predictions for the chosen path and for the path it was compared with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathComparison {
     /// The chosen path.
@@ -136,7 +136,7 @@ impl fmt::Display for DurationText {
     }
 }
 
-/// The same of bytes: `8 MiB`, `1.5 KiB`.
+/// Displays a number of bytes: `8 MiB`, `1.5 KiB`.
 struct SizeText(u64);
 
 impl fmt::Display for SizeText {

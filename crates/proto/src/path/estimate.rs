@@ -1,12 +1,12 @@
-//! What is known of one direction of one section, from samples of the connections that have used it.
+//! The estimate of one direction of one section, from samples of the connections that have used it.
 //!
-//! Loss is a share of segments, so samples count by their segments, and all of them fade: half is forgotten after
-//! [`HALF_LIFE`]. A section that changes does not wait for that: a sample that the memory calls nearly impossible cuts the
-//! memory down to the sample's own weight. A rate is what the section can carry only where the section was what limited;
-//! any other rate is a lower bound.
+//! Loss is a share of segments, so samples are weighted by their segments, and weights decay with [`HALF_LIFE`]. A
+//! changed section is noticed sooner: a sample that the estimate makes nearly impossible reduces the weight of the
+//! estimate to that of the sample. A rate is the capacity of the section only where the section was the limit; any
+//! other rate is a lower bound.
 //!
-//! Round-trip times are the smallest that a connection has seen (`tcpi_min_rtt`): what a bulk transfer adds in its own
-//! queue is not the section's.
+//! Round-trip times are the minimum of a connection (`tcpi_min_rtt`): the queue of a bulk transfer is no property of
+//! the section.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const MAX_SEGMENTS: f64 = 20_000.0;
 /// Rates remembered at most, in samples.
 const MAX_RATE_SAMPLES: f64 = 4.0;
 
-/// One look at one connection, or what one has seen since the last look.
+/// One sample of a connection, since the sample before.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SectionSample {
     /// Smallest round-trip time.
@@ -40,13 +40,13 @@ pub struct SectionSample {
     pub lost: u64,
     /// Bytes per second.
     pub rate: Option<f64>,
-    /// Whether the section was what limited; else `rate` is a lower bound.
+    /// Whether the section was the limit; else `rate` is a lower bound.
     pub rate_is_limit: bool,
     /// Bytes that may be under way: the smaller of the two buffers.
     pub window: Option<u64>,
 }
 
-/// What is known of one direction of one section; smoothed.
+/// The smoothed figures of one direction of one section.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     rtt: Option<f64>,
@@ -60,7 +60,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// What somebody else has told, `age` ago.
+    /// The estimate of a report that is `age` old.
     #[must_use]
     pub fn from_snapshot(figures: &EstimateSnapshot, age: Duration, now: Duration) -> Self {
         let segments = figures.segments.clamp(0.0, MAX_SEGMENTS);
@@ -88,7 +88,7 @@ impl Estimate {
         self.window = sample.window.or(self.window);
     }
 
-    /// Forgets what time has passed over.
+    /// Applies the decay of the time since the last sample.
     fn decay(&mut self, now: Duration) {
         let left = decay_factor(now.saturating_sub(self.at), HALF_LIFE);
         self.segments *= left;
@@ -103,7 +103,7 @@ impl Estimate {
         let (segments, lost) = (sample.segments as f64, sample.lost.min(sample.segments) as f64);
         if self.is_outlier(segments, lost) {
             if lost * self.segments > self.lost * segments {
-                // What it carried before is no promise any more.
+                // The old rate proves nothing about the changed section.
                 (self.rate, self.rates, self.at_least) = (None, 0.0, None);
             }
             self.cap_segments(segments);
@@ -113,15 +113,15 @@ impl Estimate {
         self.cap_segments(MAX_SEGMENTS);
     }
 
-    /// Whether so many losses are more than three standard deviations (Poisson) from what is remembered, and a few more:
-    /// the losses of one full queue come together.
+    /// Whether the losses differ by more than three standard deviations (Poisson) from the estimate, plus a few: the
+    /// losses of one full queue come together.
     fn is_outlier(&self, segments: f64, lost: f64) -> bool {
         let share = if self.segments > 0.0 { self.lost / self.segments } else { return false };
         let expected = share * segments;
         (lost - expected).abs() > 3.0 * expected.sqrt() + 3.0
     }
 
-    /// Lets what is remembered of loss count as `segments` at most.
+    /// Caps the weight of the remembered losses at `segments`.
     fn cap_segments(&mut self, segments: f64) {
         if self.segments > segments {
             self.lost *= segments / self.segments;
@@ -161,7 +161,7 @@ impl Estimate {
         (self.segments > 0.0).then(|| self.lost / self.segments)
     }
 
-    /// Bytes per second that the section carries, where it was what limited; more, if more has come since.
+    /// Capacity of the section in bytes per second, where it was the limit; higher if a later sample exceeded it.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         self.rate.map(|rate| self.at_least.map_or(rate, |least| rate.max(least)))
@@ -213,13 +213,13 @@ impl Estimate {
     }
 }
 
-/// How many segments make somebody so sure, 0 to 1.
+/// The number of segments that yield this confidence, 0 to 1.
 pub(super) fn segments_for_confidence(confidence: f64) -> f64 {
     let confidence = confidence.clamp(0.0, 0.999);
     HALF_SURE_SEGMENTS * confidence / (1.0 - confidence)
 }
 
-/// What is left of one after `age`, if half of it goes in `life`.
+/// The factor that remains after `age` with the half-life `life`.
 fn decay_factor(age: Duration, life: Duration) -> f64 {
     (-age.as_secs_f64() / life.as_secs_f64()).exp2()
 }
@@ -274,7 +274,7 @@ mod tests {
         assert!(estimate.loss().is_some_and(|loss| loss > 0.009), "{estimate:?}");
     }
 
-    /// Else what came before would be taken for what it carries, and the losses for fewer than they are.
+    /// Otherwise the earlier rate would count as capacity, and the losses would be underestimated.
     #[test]
     fn and_what_it_carried_before_is_forgotten() {
         let fast = SectionSample { rate: Some(1e7), rate_is_limit: true, ..losing(20_000, 2) };

@@ -1,12 +1,12 @@
-//! What this relay has experienced itself with one path to one prefix: how long sessions took, by their size, and for how
-//! long a path that failed is out. It beats whatever others say.
+//! The history of one path to one prefix, as sessions of this relay have seen it: transfer times by size, and the pause
+//! after a failure. It takes precedence over reports.
 
 use std::time::Duration;
 
-/// After this long what came counts half.
+/// The half-life of a sample's weight.
 const HALF_LIFE: Duration = Duration::from_secs(300);
 
-/// What others say weighs as much as so many sessions.
+/// The weight of reports, in sessions.
 const REPORT_WEIGHT: f64 = 0.5;
 
 /// Sessions remembered at most.
@@ -18,7 +18,7 @@ const SLOW_FACTOR: f64 = 1.5;
 /// and so many in a row are no chance.
 const SLOW_STREAK: u8 = 3;
 
-/// Before there are so many, what is slower than this may be bad luck, and counts half.
+/// Before there are this many sessions, one that is slower by this factor may be bad luck, and counts half.
 const OUTLIER_FACTOR: f64 = 1.4;
 
 /// So much faster after a pause is no luck: nothing comes faster than the path carries it.
@@ -51,9 +51,9 @@ impl SizeClass {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PathAverages {
     class: SizeClass,
-    /// Mean of what they took.
+    /// Mean logarithm of the transfer times.
     mean_log: f64,
-    /// Mean of what they took over what the map had promised.
+    /// Mean logarithm of transfer time over the map's prediction.
     log_excess: f64,
     /// Sessions behind it, the older ones counted less.
     weight: f64,
@@ -115,15 +115,15 @@ impl PathAverages {
         self.weight * decay_factor(now.saturating_sub(self.updated_at), HALF_LIFE)
     }
 
-    /// What a session will take where others' word alone would make it `hearsay`, and the experience counts as `share` of
-    /// what it is.
+    /// The predicted time of a session, where reports alone predict `hearsay`, and the history counts with weight
+    /// `share`.
     pub fn predict(&self, hearsay: f64, share: f64, now: Duration) -> f64 {
         let weight = self.weight(now) * share;
         (weight * self.mean_log + REPORT_WEIGHT * hearsay) / (weight + REPORT_WEIGHT)
     }
 
-    /// A session took `log`, while `promised` was what the map said and `expected` what was made of that. Says whether
-    /// sessions disappoint.
+    /// Records a session that took `log`, where the map predicted `promised` and the chooser `expected`. Returns
+    /// whether sessions disappoint.
     pub fn record(&mut self, log: f64, promised: f64, expected: f64, now: Duration) -> bool {
         if !(log - promised).is_finite() {
             return false;
@@ -138,7 +138,8 @@ impl PathAverages {
         self.update_streak(log, promised, expected)
     }
 
-    /// The same of a session after a pause: when that has passed for which there was one, all before is forgotten.
+    /// Like `record`, for the first session after a pause: if it took no longer than predicted, the history before is
+    /// forgotten.
     pub fn record_trial(&mut self, log: f64, promised: f64, expected: f64, now: Duration) -> bool {
         if log < expected - FAST_FACTOR.ln() {
             *self = Self {
@@ -152,7 +153,7 @@ impl PathAverages {
         self.record(log, promised, expected, now)
     }
 
-    /// Sessions that disappoint in a row: when there are enough, they are what is believed.
+    /// Counts consecutive sessions that disappoint: enough of them replace the history.
     fn update_streak(&mut self, log: f64, promised: f64, expected: f64) -> bool {
         if log < expected + SLOW_FACTOR.ln() {
             (self.slow_streak, self.streak_mean_log) = (0, 0.0);
@@ -169,7 +170,7 @@ impl PathAverages {
     }
 }
 
-/// What is left of one after `age`, if half of it goes in `life`.
+/// The factor that remains after `age` with the half-life `life`.
 fn decay_factor(age: Duration, life: Duration) -> f64 {
     (-age.as_secs_f64() / life.as_secs_f64()).exp2()
 }
@@ -179,7 +180,7 @@ fn decay_factor(age: Duration, life: Duration) -> f64 {
 pub(super) struct CircuitBreaker {
     open_duration: Duration,
     open_until: Duration,
-    /// Nobody takes it after the pause before one session has shown that it works.
+    /// After the pause, no session is sent here until one trial session has succeeded.
     needs_trial: bool,
     /// A session tries.
     is_trial_running: bool,
@@ -203,7 +204,7 @@ const MIN_OPEN: Duration = Duration::from_secs(10);
 const MAX_OPEN: Duration = Duration::from_secs(600);
 
 impl CircuitBreaker {
-    /// It is out from `now` on. What goes wrong during a pause was under way before, and makes it no longer.
+    /// Opens the breaker at `now`. Failures during a pause began before it, and do not extend it.
     pub fn trip(&mut self, needs_trial: bool, now: Duration) {
         if self.state(now) == BreakerState::Open {
             self.needs_trial |= needs_trial;
@@ -255,7 +256,7 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1000);
 
-    /// What the map promises, in logarithms of seconds.
+    /// The map's prediction, as a logarithm of seconds.
     const PROMISED: f64 = 0.5;
 
     const CLASS: SizeClass = SizeClass(11);

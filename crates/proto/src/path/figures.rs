@@ -1,4 +1,4 @@
-//! What is known of one direction of a section at one moment, and what the model is to make of it.
+//! The figures of one direction of a section at one moment, and the section model from them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::model::{CongestionControl, SectionModel};
 /// Payload of a full packet where nothing else is known: Ethernet's, with timestamps (RFC 7323).
 const MSS: u16 = 1448;
 
-/// A section of which nothing is known loses this share of its segments: who promises nothing lost has to show it.
+/// The assumed loss of a section without samples: a low loss has to be measured.
 const PRIOR_LOSS: f64 = 5e-4;
 
 /// And that counts as so many segments.
@@ -21,7 +21,7 @@ const LOSS_EXPONENT: f64 = 1.5;
 /// Steps toward the loss that explains a rate.
 const LOSS_ITERATIONS: u32 = 4;
 
-/// What an [`Estimate`](super::estimate::Estimate) says at one moment: what relays tell each other, and what status shows.
+/// The figures of an [`Estimate`](super::estimate::Estimate) at one moment, as relays report and status shows them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct EstimateSnapshot {
     /// Round-trip time without the queue of our own.
@@ -39,10 +39,10 @@ pub struct EstimateSnapshot {
 }
 
 impl EstimateSnapshot {
-    /// The section that the model is to have, with this round trip.
+    /// The section model with this round trip.
     ///
-    /// A rate is what losses let the sender have, or what the line carries. So it is the line's only as far as losses do not
-    /// explain it, and where more came than losses allow, they are fewer than they seemed.
+    /// A measured rate is bounded by losses or by the line. So it is the rate of the line only as far as losses do not
+    /// explain it, and where the rate exceeds the bound by losses, the losses are lower than estimated.
     #[must_use]
     pub fn to_model(&self, rtt: Duration, congestion: CongestionControl, warm: bool) -> SectionModel {
         let lost = self.loss.unwrap_or(0.0) * self.segments;

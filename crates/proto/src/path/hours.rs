@@ -1,8 +1,8 @@
-//! What a section is usually like at this hour of the week, so that a busy hour is expected and not only noticed.
+//! The usual figures of a section at this hour of the week, so that busy hours are predicted.
 //!
-//! What was measured counts as far as it is sure, and the hour's usual figures for the rest: rates, losses and round trips
-//! differ by factors, so both are averaged by their logarithms. What was measured in another hour is first brought into
-//! this one, by how the two hours usually differ.
+//! Measurements count with their confidence, and the usual figures of the hour for the rest: rates, losses and round
+//! trips differ by factors, so both are averaged by logarithms. A measurement of another hour is first adjusted by the
+//! usual ratio of the two hours.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::figures::EstimateSnapshot;
 /// Hours of a week.
 pub const HOURS_PER_WEEK: u32 = 7 * 24;
 
-/// An hour differs from another by no more than this, whatever it was once.
+/// Upper bound of the factor between two hours.
 const MAX_FACTOR: f64 = 8.0;
 
 /// A loss of nothing is taken for this, since a factor of it is wanted.
@@ -23,7 +23,7 @@ const HALF_SURE_WEEKS: f64 = 2.0;
 /// And so sure they are at most: last week is not today.
 const MAX_CONFIDENCE: f64 = 0.6;
 
-/// What an hour of the week usually is.
+/// The usual figures of an hour of the week.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct HourlyBaseline {
     /// Round-trip time, in seconds.
@@ -45,8 +45,8 @@ impl HourlyBaseline {
     }
 }
 
-/// What is to be expected now, and how sure that is: `measured` with its `confidence`, in an hour that is usually `then`,
-/// and now it is an hour that is usually `now`. Both are the same when it was measured in this hour.
+/// The expected figures now, and their confidence: `measured` with its `confidence`, in an hour that is usually `then`,
+/// while this hour is usually `now`. Both are equal for a measurement of this hour.
 #[must_use]
 pub fn forecast(
     measured: &EstimateSnapshot,

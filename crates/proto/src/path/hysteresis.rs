@@ -12,8 +12,7 @@ const MARGIN: f64 = 1.04;
 /// but a small loss against direct is: relays cost others something, too.
 const MARGIN_TO_DIRECT: f64 = 1.02;
 
-/// A path that nobody has taken yet is predicted by what is said of it: of many such the best is the one of which too much is
-/// said.
+/// A path without sessions is predicted from reports: the best of many such predictions is probably too good.
 const UNTRIED_MARGIN: f64 = 1.3;
 
 /// So long the gain has to last, if it did not change of late.
@@ -25,17 +24,17 @@ const MAX_DWELL: f64 = 300.0;
 /// After so many seconds a change counts half.
 const CHANGE_HALF_LIFE: f64 = 300.0;
 
-/// Nobody went there for so long: the choice is made anew.
+/// After this long without a session, the choice starts over.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// So much worse than it was of late, and than the best, is a path that has degraded.
 const DEGRADED_FACTOR: f64 = 1.5;
 const BEATEN_FACTOR: f64 = 1.25;
 
-/// What was of late: so many seconds.
+/// The window for recent predictions, in seconds.
 const RECENT_SECONDS: f64 = 60.0;
 
-/// A choice that is none of so many before it is a new one: who learns does not flap.
+/// A choice that differs from this many before counts as new: learning is not flapping.
 const MAX_PREVIOUS: usize = 3;
 
 /// A path that may be taken, and how many seconds are predicted for it.
@@ -47,7 +46,7 @@ pub(super) struct AvailablePath {
     pub is_experienced: bool,
 }
 
-/// What became of the standing choice.
+/// The result for the standing choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StandingDecision {
     /// The best is taken, or was already.
@@ -64,9 +63,9 @@ pub(super) enum StandingDecision {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct StandingChoice {
     current: Option<Hops>,
-    /// What was predicted for it of late, in seconds.
+    /// Recent mean of its predictions, in seconds.
     recent_prediction: f64,
-    /// When somebody last asked.
+    /// Time of the last question.
     last_asked: Duration,
     /// Since when another one is better.
     beaten_since: Option<Duration>,

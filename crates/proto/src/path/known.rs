@@ -1,4 +1,5 @@
-//! What is known of one direction of a section, as it is handed out and as it is kept: a million of them have to fit.
+//! The figures of one direction of a section, in the form for use and in the form for storage, of which a million have
+//! to fit.
 
 use std::time::Duration;
 
@@ -9,16 +10,16 @@ use super::model::{self, CongestionControl, RelayCosts, SectionModel};
 /// One direction of a section, and how much there is to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MapEntry {
-    /// What it is like.
+    /// The model of the section.
     pub section: SectionModel,
     /// How sure that is, 0 to 1.
     pub confidence: f64,
-    /// Whether this relay has measured it itself. What others say is believed as far as they are trusted.
+    /// Whether this relay has measured it itself. Reports count as far as their relay is trusted.
     pub is_own: bool,
 }
 
 impl MapEntry {
-    /// The section as good as it may be: with as few losses as could still have shown what they did (Poisson).
+    /// The section with the lowest loss that is consistent with its samples (Poisson).
     #[must_use]
     pub fn optimistic(&self) -> SectionModel {
         let lost = self.section.loss * (estimate::segments_for_confidence(self.confidence) + PRIOR_SEGMENTS);
@@ -26,7 +27,7 @@ impl MapEntry {
     }
 }
 
-/// The same in 28 bytes: times in microseconds, rates in bytes/s. What it carries is worked out once, when it is put in.
+/// The stored form, 28 bytes: times in microseconds, rates in bytes/s. Throughput is computed once, on insertion.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PackedEntry {
     rtt: u32,
@@ -42,8 +43,8 @@ pub(super) struct PackedEntry {
     flags: u8,
 }
 
-/// What a section, or a path of them, carries of a transfer of these sizes, in bytes/s: the one is over while windows open,
-/// the other meets losses.
+/// The throughput of a section or a path for transfers of these sizes, in bytes/s: short transfers end while windows
+/// open, long ones meet losses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Throughput {
     pub medium: f32,
@@ -171,7 +172,7 @@ impl PackedEntry {
         self.flags & OWN > 0
     }
 
-    /// What it carries.
+    /// The throughput by size.
     pub const fn throughput(&self) -> Throughput {
         self.throughput
     }

@@ -1,4 +1,4 @@
-//! How much a session will probably carry, and which way: by what came before from the same host, else by its port.
+//! The probable size and direction of a session: from earlier sessions with its host, else from its port.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -17,10 +17,10 @@ const HALF_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// Sessions remembered of one host and port at most.
 const MAX_WEIGHT: f64 = 16.0;
 
-/// What is usual for a port weighs as much as so many sessions.
+/// The weight of the usual size of a port, in sessions.
 const PORT_WEIGHT: f64 = 0.5;
 
-/// What a session will probably carry.
+/// The probable size and direction of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransferSize {
     /// Bytes, in the direction in which most go.
@@ -42,7 +42,7 @@ impl TransferSize {
         Self { bytes, direction: Direction::Up }
     }
 
-    /// What is usual for a port, when nothing is known of the host.
+    /// The usual size for a port, when the host is unknown.
     #[must_use]
     pub const fn default_for_port(port: u16) -> Self {
         match port {
@@ -58,13 +58,13 @@ impl TransferSize {
     }
 }
 
-/// What sessions to hosts and ports have carried. Hosts are kept as hashes: nobody reads here where people went.
+/// Sizes of sessions by host and port. Hosts are kept as hashes: the memory of a relay does not reveal where users go.
 #[derive(Debug, Clone)]
 pub struct TransferHistory {
     hosts: BoundedMap<u64, TransferStats>,
 }
 
-/// Mean logarithms of what was carried, and how much there is to it.
+/// Mean logarithms of the sizes, and their weight.
 #[derive(Debug, Clone, Copy, Default)]
 struct TransferStats {
     down: f64,
@@ -80,7 +80,7 @@ impl Default for TransferHistory {
 }
 
 impl TransferHistory {
-    /// What a session to `host` and `port` will probably carry.
+    /// The probable size of a session to `host` and `port`.
     pub fn predict(&mut self, host: &Host, port: u16, now: Duration) -> TransferSize {
         let usual = TransferSize::default_for_port(port);
         let Some(carried) = self.hosts.get(&host_key(host, port)) else { return usual };

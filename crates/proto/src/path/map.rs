@@ -1,7 +1,7 @@
-//! Who is there, and what is known of the sections between: relays by number, targets by prefix.
+//! The network map: relays by number, targets by prefix, and the figures of the sections between them.
 //!
-//! A map is a picture of one moment. It is made apart, from what a relay has measured and what others have told, and
-//! handed to the [`super::select::PathChooser`] as a whole. Everything in it is bounded, whoever fills it.
+//! A map is a snapshot. It is built from the measurements of a relay and the reports of others, and installed in the
+//! [`super::select::PathChooser`] as a whole. Everything in it is bounded, also for hostile reports.
 
 use std::collections::HashMap;
 
@@ -20,21 +20,21 @@ pub const THIS_RELAY: u32 = 0;
 /// Most relays of a map, and so about a million sections between them.
 pub const MAX_NODES: usize = 1024;
 
-/// Most prefixes of a map: what was set longest ago goes.
+/// Most prefixes of a map; the one that was set longest ago is dropped first.
 pub const MAX_PREFIXES: usize = 1 << 17;
 
 /// Most last sections to one prefix: the relays nearest to it, and this one.
 pub const MAX_LAST_SECTIONS: usize = 16;
 
-/// The relays that one knows of, and what is known of the sections between them and to the targets.
+/// The known relays, and the figures of the sections between them and to the targets.
 ///
-/// Numbers of relays are given once and stay: a newer map of the same relay is made from a clone of the older one, or
-/// with [`NetworkMap::empty_like`] it. Where they do not stay a chooser forgets what it has experienced.
+/// Numbers of relays are permanent: a newer map of a relay is made from a clone of the older one, or with
+/// [`NetworkMap::empty_like`]. When they change, a chooser drops its history.
 #[derive(Debug, Clone)]
 pub struct NetworkMap {
     nodes: Vec<Node>,
     numbers: HashMap<PublicKey, u32>,
-    /// By who dials, in the order of who is dialled.
+    /// By dialling node, in the order of dialled nodes.
     sections: Vec<Vec<Edge>>,
     last_sections: BoundedMap<Prefix, Vec<Edge>>,
 }
@@ -140,7 +140,7 @@ impl NetworkMap {
         self.sections.iter().map(Vec::len).sum()
     }
 
-    /// What is known of the section that `from` dials to `to`, for data in one direction.
+    /// The figures of the section that `from` dials to `to`, for data in one direction.
     #[must_use]
     pub fn section(&self, from: u32, to: u32, direction: Direction) -> Option<MapEntry> {
         let row = self.sections.get(from as usize)?;
@@ -148,7 +148,7 @@ impl NetworkMap {
         row[at].both.get(direction).unpack()
     }
 
-    /// Sets it. Relays that are not there have no section, and nobody has one to itself.
+    /// Sets the figures. Sections of unknown relays, and of a relay to itself, are ignored.
     pub fn set_section(&mut self, from: u32, to: u32, direction: Direction, known: &MapEntry) {
         let there = (to as usize) < self.nodes.len() && from != to;
         let Some(row) = self.sections.get_mut(from as usize).filter(|_| there) else { return };
@@ -159,7 +159,7 @@ impl NetworkMap {
         *row[at].both.get_mut(direction) = known.into();
     }
 
-    /// What is known of the last section from `node` to the targets of `prefix`, for data in one direction.
+    /// The figures of the last section from `node` to the targets of `prefix`, for data in one direction.
     #[must_use]
     pub fn last_section(&self, node: u32, prefix: Prefix, direction: Direction) -> Option<MapEntry> {
         let last = self.last_sections(prefix).iter().find(|last| last.node == node)?;

@@ -1,7 +1,7 @@
-//! Which path to take: what a section is like, what a path of sections will carry, and which of several to choose.
+//! Path selection: the estimate of a section, the model of a path of sections, and the choice among paths.
 //!
-//! Nothing here asks for the time: whoever calls says what time it is, as a [`std::time::Duration`] since an origin of its
-//! own. Rates are bytes per second, sizes bytes.
+//! Nothing here reads a clock: the caller passes the time, as a [`std::time::Duration`] since an origin of its own.
+//! Rates are bytes per second, sizes bytes.
 
 pub mod bounded;
 pub mod candidates;

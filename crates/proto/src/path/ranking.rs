@@ -1,4 +1,4 @@
-//! What each path to a prefix is predicted to take, as far as the map says.
+//! The predicted transfer time of each path to a prefix, from the map alone.
 
 use std::time::Duration;
 
@@ -36,21 +36,21 @@ impl ChoiceKey {
         self.class.bytes()
     }
 
-    /// The same with its direction.
+    /// The transfer with its direction.
     pub const fn transfer(&self) -> TransferSize {
         TransferSize { bytes: self.bytes(), direction: self.direction }
     }
 }
 
-/// A path, and what the map says of it.
+/// A path and its prediction from the map.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RatedPath {
     pub hops: Hops,
     /// Seconds, if all that others say is true.
     pub predicted: f64,
-    /// The same for a session of the size that stands for its class.
+    /// The prediction for the size that stands for the session's class.
     pub class_predicted: f64,
-    /// Seconds, if what is not sure is as good as it can be.
+    /// Seconds, if every uncertain figure is as good as it can be.
     pub optimistic: f64,
     /// Seconds to the first byte.
     pub first_byte: f64,
@@ -68,13 +68,13 @@ impl RatedPath {
         nodes.filter(|(at, _)| self.reported_sections & (2 << at) > 0).map(|(_, node)| u32::from(*node))
     }
 
-    /// By what its prediction is to be multiplied for lack of trust, as a logarithm.
+    /// The logarithm of the factor on the prediction for lack of trust.
     pub fn log_distrust(&self, trust: &Trust) -> f64 {
         -self.reporters().map(|node| trust.log_factor(node)).sum::<f64>()
     }
 }
 
-/// What the map says of one path. None when it lacks one of the sections.
+/// The map's prediction for one path. `None` when the map lacks one of its sections.
 pub(super) fn rate_path(
     map: &NetworkMap,
     costs: &RelayCosts,

@@ -1,16 +1,16 @@
-//! What the kernel's counters of one connection say of its section, between two readings of them.
+//! Section samples from the kernel's counters of one connection, between two readings.
 //!
-//! The direction we send in is told by the counters themselves. Of the other one the kernel knows how many segments came
-//! out of order: all those that arrived while one before them was missing. One that is missing is so for a round trip, so
-//! the share of segments out of order is the share of time in which something was missing, and from that follows how often
-//! something was lost. (Losses fall like a Poisson process of rate λ: nothing is missing at a moment if nothing was lost
-//! in the round trip before it, which has the probability exp(-λ·RTT).)
+//! For the sending direction the counters hold the figures. For the receiving one the kernel counts segments out of
+//! order: all that arrived while an earlier one was missing. A segment is missing for a round trip, so the share of
+//! segments out of order is the share of time with a missing segment, which yields the loss rate. (Losses are a Poisson
+//! process of rate λ: no segment is missing at a moment if none was lost in the round trip before it, which has the
+//! probability exp(-λ·RTT).)
 
 use std::time::Duration;
 
 use super::estimate::SectionSample;
 
-/// In less than this a connection has not found out what its section carries.
+/// In fewer round trips a connection has not reached the capacity of its section.
 const SLOW_START_ROUND_TRIPS: u32 = 20;
 
 /// The initial window in packets (RFC 6928).
@@ -52,7 +52,7 @@ pub struct TcpCounters {
     pub peer_window: u32,
     /// The one that we offer at most, in bytes, as far as it has grown.
     pub own_window: u32,
-    /// From an acknowledgement of ours to what it lets the peer send, on average.
+    /// The mean time from an ACK of this host to the data that it permits the peer to send.
     pub rcv_rtt: Duration,
     /// Payload of a full segment that comes, in bytes.
     pub rcv_mss: u32,
@@ -64,7 +64,7 @@ pub struct TcpCounters {
     pub since_last_receive: Duration,
 }
 
-/// What the pump knows of the same span.
+/// The pump's figures for that span.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PumpTimes {
     /// How long it was.
@@ -77,7 +77,7 @@ pub struct PumpTimes {
     pub includes_start: bool,
 }
 
-/// What the direction is like that we send in.
+/// The sample of the sending direction.
 #[must_use]
 pub fn sample_sending(before: &TcpCounters, now: &TcpCounters, pumped: PumpTimes) -> SectionSample {
     let busy = now.busy.saturating_sub(before.busy);
@@ -103,7 +103,7 @@ pub fn sample_sending(before: &TcpCounters, now: &TcpCounters, pumped: PumpTimes
     }
 }
 
-/// What the direction is like that we receive in.
+/// The sample of the receiving direction.
 #[must_use]
 pub fn sample_receiving(before: &TcpCounters, now: &TcpCounters, pumped: PumpTimes) -> SectionSample {
     let span = pumped.span.saturating_sub(now.since_last_receive);
@@ -111,7 +111,7 @@ pub fn sample_receiving(before: &TcpCounters, now: &TcpCounters, pumped: PumpTim
     let lost = lost_segments(segments, counter_delta(now.out_of_order, before.out_of_order), now.rtt, span);
     let bytes = now.bytes_received.saturating_sub(before.bytes_received);
     let mean = measured_rate(bytes, span);
-    // Without a loss it may as well be the sender who had no more to say.
+    // Without a loss the sender may simply have had no more data.
     let rate_is_limit = lost > 0 && pumped.held * 2 < span && is_past_slow_start(now, span);
     let rate = if rate_is_limit && pumped.includes_start {
         measured_rate(bytes, without_slow_start(now, mean, span))
@@ -131,7 +131,7 @@ fn lost_segments(segments: u64, out_of_order: u64, rtt: Duration, span: Duration
     (lost.round() as u64).clamp(1, out_of_order)
 }
 
-/// The same for a share of segments in so many round trips.
+/// The losses behind this share of segments out of order, in so many round trips.
 pub(crate) fn estimate_losses(out_of_order: f64, round_trips: f64) -> f64 {
     -(1.0 - out_of_order.min(0.99)).ln() * round_trips.max(1.0)
 }
@@ -147,8 +147,8 @@ fn measured_rate(bytes: u64, span: Duration) -> Option<f64> {
     (bytes >= MIN_BYTES && !span.is_zero()).then_some(rate)
 }
 
-/// What is left of a span without the round trips that slow start has given away: in each it sends half as much as in the
-/// next, so all of them together send as much as the last two.
+/// The span without the round trips that slow start has cost: each sends half as much as the next, so all of them
+/// together send as much as the last two.
 fn without_slow_start(now: &TcpCounters, mean: Option<f64>, span: Duration) -> Duration {
     let (Some(mean), Some(rtt)) = (mean, round_trip(now)) else { return span };
     let window = mean * rtt.as_secs_f64() / f64::from(now.mss.max(1));

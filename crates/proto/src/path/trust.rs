@@ -1,4 +1,4 @@
-//! How far the reports of a relay are believed: as far as what came was as good as what they promised.
+//! Trust in the reports of a relay: the ratio of outcomes to predictions from them.
 
 use super::map::MAX_NODES;
 
@@ -8,7 +8,7 @@ const MIN_TRUST: f64 = 1.0 / 16.0;
 /// How much of its trust one session decides.
 const GAIN: f64 = 0.2;
 
-/// By relay, a factor on what they say of rates, and a divisor of what they say of times.
+/// By relay, a factor on its reported rates, and a divisor of its reported times.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Trust {
     /// Logarithms, never positive.
@@ -16,7 +16,7 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// How far `node` is believed: 1 for all it says, which is where everybody begins.
+    /// The trust in `node`: initially 1, full trust.
     #[must_use]
     pub fn factor(&self, node: u32) -> f64 {
         self.log_factor(node).exp()

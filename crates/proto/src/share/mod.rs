@@ -1,22 +1,22 @@
-//! Who gets how much of an interface that several sections share: max-min shares by weight.
+//! The shares of an interface among several sections: weighted max-min fairness.
 //!
-//! Whoever wants less than its share gets what it wants, and the rest is shared by the others, by their weights
-//! (Bertsekas and Gallager, Data Networks, 6.5.2). [`allocate`] finds the level up to which all are served; [`DemandEstimator`] judges
-//! from what a section has sent how much it wants. Rates are in bytes a second.
+//! A section that demands less than its share gets its demand, and the others divide the rest by their weights
+//! (Bertsekas and Gallager, Data Networks, 6.5.2). [`allocate`] finds the level up to which all are served;
+//! [`DemandEstimator`] estimates the demand of a section from the bytes it sent. Rates are in bytes a second.
 
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// Room for a section that speeds up, over what it wants, before anybody has judged it again: enough that what it sends by
-/// then is seen to be held back ([`DemandEstimator`]), and not so much that many could flood the interface.
+/// Headroom for a section that speeds up, before its next sample: enough that the sample shows it held back
+/// ([`DemandEstimator`]), and not so much that many sections could overload the interface.
 const SPEEDUP_ROOM: f64 = 1.4;
 
-/// What one section asks for.
+/// The claim of one section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// How many shares it has; at least 1.
     pub weight: u32,
-    /// What it could use; [`u64::MAX`] for all it can get.
+    /// The demand in bytes a second; [`u64::MAX`]: unlimited.
     pub demand: u64,
 }
 
@@ -33,11 +33,11 @@ impl Claim {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Allocation {
     rate: f64,
-    /// What everybody can have for each share; infinite when nobody wants that much.
+    /// The rate per unit of weight; infinite when the demands do not use up the rate.
     level: f64,
-    /// The same, did those who want nothing yet want all they can get; or were there one more of the largest weight.
+    /// The level if idle sections had unlimited demand; or with one more section of the largest weight.
     entry: f64,
-    /// What nobody wants.
+    /// The rate that no section demands.
     unused: f64,
 }
 
@@ -53,7 +53,7 @@ pub fn allocate(rate: u64, claims: &mut [Claim]) -> Allocation {
     Allocation { rate, level, entry, unused: left }
 }
 
-/// The level at which `claims`, and one that wants everything for `more` shares, take up all of `rate`; and what is left.
+/// The level at which `claims`, and one unlimited claim of the weight `more`, use up `rate`; and the unused rest.
 fn water_fill(rate: f64, claims: &[Claim], more: u64) -> (f64, f64) {
     let mut left = rate;
     let mut shares = more + claims.iter().map(|claim| u64::from(claim.weight)).sum::<u64>();
@@ -69,13 +69,13 @@ fn water_fill(rate: f64, claims: &[Claim], more: u64) -> (f64, f64) {
 }
 
 impl Allocation {
-    /// Nobody wants anything of `rate`.
+    /// An allocation of `rate` without claims.
     #[must_use]
     pub fn empty(rate: u64) -> Self {
         allocate(rate, &mut [])
     }
 
-    /// What everybody can have for each share; `None` when nobody wants that much.
+    /// The rate per unit of weight; `None` when the demands do not use up the rate.
     #[must_use]
     pub fn level(&self) -> Option<u64> {
         self.level.is_finite().then_some(self.level as u64)
@@ -87,13 +87,13 @@ impl Allocation {
         claim.demand.min(self.max_rate(claim.weight) as u64)
     }
 
-    /// Up to what a section may send, with this claim or as one more: its share; and where it wants less than it could
-    /// have, what it may take at once if it wants more all of a sudden.
+    /// The ceiling of a section with this claim, or of one more section: its share; and where it demands less, the rate
+    /// that it may reach at once.
     #[must_use]
     pub fn ceiling(&self, claim: Claim) -> u64 {
         let (most, wants) = (self.max_rate(claim.weight), claim.demand as f64);
         let entry = self.entry * f64::from(claim.weight);
-        // Many may come at once; who has been seen to send leaves some to the others.
+        // Many sections may start at once; a section with samples leaves a part to the others.
         let sudden = if claim.demand == 0 { entry } else { (wants + self.unused).max(wants * SPEEDUP_ROOM).max(entry) };
         most.min(sudden) as u64
     }
@@ -110,7 +110,7 @@ pub fn jain_index(count: usize, sum: f64, squares: f64) -> Option<f64> {
     if count > 1 { jain_ratio(count, sum, squares) } else { None }
 }
 
-/// The same of values at hand: also of a single one, which is like itself. `None` of no values, and when all are nothing.
+/// Jain's index of the values at hand; 1 for a single one. `None` without values, and when all are 0.
 #[must_use]
 pub fn jain_index_of(values: &[f64]) -> Option<f64> {
     jain_ratio(values.len(), values.iter().sum(), values.iter().map(|value| value * value).sum())
@@ -120,25 +120,25 @@ fn jain_ratio(count: usize, sum: f64, squares: f64) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (count as f64 * squares))
 }
 
-/// From four fifths of what it may send, a section is held back.
+/// A section that uses four fifths of its ceiling counts as held back.
 const LIMITED_SHARE: (u64, u64) = (4, 5);
 
-/// What a section wants that is not held back: a tenth more than it sends. With the room above that
+/// The demand of a section that is not held back: a tenth above its rate. With the headroom above that
 /// ([`crate::share::Allocation::ceiling`]) it stays below [`LIMITED_SHARE`] as long as it sends no faster.
 const DEMAND_SHARE: (u64, u64) = (11, 10);
 
-/// What is still believed of the last rate after a pause.
+/// The part of the last rate that is assumed after a pause.
 const PAUSE_SHARE: (u64, u64) = (7, 10);
 
 /// A look at fewer packets than these says more of when it began than of the rate.
 const MIN_PACKETS: u64 = 8;
 
-/// What was seen of a section in some time.
+/// A sample of a section.
 #[derive(Debug, Clone, Copy)]
 pub struct SendSample {
     /// Bytes that it has sent.
     pub bytes: u64,
-    /// In what time.
+    /// The span of the sample.
     pub span: Duration,
     /// Whether its congestion control held it back, rather than its receiver or a lack of bytes.
     pub congestion_limited: bool,
@@ -157,7 +157,7 @@ impl DemandEstimator {
         Duration::from_nanos((MIN_PACKETS * packet).saturating_mul(1_000_000_000) / ceiling.max(1))
     }
 
-    /// What it wants, now that it was seen so and might have sent up to `ceiling`; [`u64::MAX`] for all it can get.
+    /// The demand after this sample under the ceiling `ceiling`; [`u64::MAX`]: unlimited.
     pub fn judge(&mut self, seen: SendSample, ceiling: u64) -> u64 {
         let rate = (seen.bytes as f64 / seen.span.as_secs_f64().max(1e-9)) as u64;
         self.rate = if seen.congestion_limited { rate.max(scale(self.rate, PAUSE_SHARE)) } else { rate };
@@ -166,7 +166,7 @@ impl DemandEstimator {
 }
 
 const fn scale(value: u64, (part, whole): (u64, u64)) -> u64 {
-    // Divided first, so that nothing overflows; an exact tenth is nobody's concern.
+    // Divided first against overflow; the rounding is insignificant.
     value / whole * part + value % whole * part / whole
 }
 

@@ -24,18 +24,19 @@ const MAX_GAP: Duration = Duration::from_micros(100);
 /// and where pieces are waited for, as this.
 const MAX_GAP_IN_BURST: Duration = Duration::from_micros(400);
 
-/// What is known of the pieces of one direction.
+/// The recent pieces of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteCoalescer {
     last: Duration,
-    /// What the other direction had moved by then.
+    /// Bytes of the reverse direction at that time.
     reverse_bytes: u64,
     /// Small pieces that followed each other.
     burst: u32,
 }
 
 impl WriteCoalescer {
-    /// Whether a piece that has arrived by `now` is to wait for others; `answers` is what the other direction has moved.
+    /// Whether a piece that has arrived by `now` is to wait for more; `answers` is the byte count of the reverse
+    /// direction.
     #[must_use]
     pub fn should_wait(&self, now: Duration, answers: u64) -> bool {
         self.is_in_burst() && self.is_close(now, answers)
@@ -64,7 +65,7 @@ const FIRST_RECORD: usize = 4096;
 /// For so many bytes of the stream a record may be one byte longer.
 const GROWTH: u64 = 16;
 
-/// What is a pause: longer than the gaps of a stream on a long path that still opens its window.
+/// The shortest pause that resets the size: longer than the gaps of a stream on a long path in slow start.
 const IDLE_RESET: Duration = Duration::from_millis(500);
 
 /// Most plaintext of a record behind so many bytes of a stream, and never more than `most`.

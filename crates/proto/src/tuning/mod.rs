@@ -21,7 +21,7 @@ pub use gather::WriteCoalescer;
 pub use gather::{RecordSizer, max_record_size};
 pub use section::SectionTuner;
 
-/// What a connection has done since it began, as the kernel counts it (`TCP_INFO`).
+/// The counters of a connection since it began (`TCP_INFO`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TuningSample {
     /// When that was, on any clock that goes on.
@@ -47,7 +47,7 @@ pub struct TuningSample {
 pub struct Tuning {
     /// Lower bound of the part of the retransmission timeout that comes on top of the round trip.
     pub rto_min: Duration,
-    /// Upper bound of the retransmission timeout, whatever has doubled it.
+    /// Upper bound of the retransmission timeout, with all backoff.
     pub rto_max: Duration,
     /// Longest delay of our acknowledgements.
     pub delack_max: Duration,
@@ -56,8 +56,8 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// What sections begin with, before anything is known of the path. The first round trip makes `4 rttvar` at least
-    /// `rto_min` and twice itself; later it falls by a quarter each round trip, and never rises because of `rto_min` alone
+    /// The initial settings, before the path is known. The first round trip makes `4 rttvar` at least `rto_min` and
+    /// twice itself; later it falls by a quarter each round trip, and never rises because of `rto_min` alone
     /// (tcp_rtt_estimator()). So this is enough for the tail's probe at most round trips, and soon less at short ones.
     pub const INITIAL: Self = Self {
         rto_min: Duration::from_millis(160),
@@ -70,8 +70,8 @@ impl Tuning {
     /// where a receiver is slow.
     pub const NOTSENT_LOWAT: Bytes = Bytes(1024 * 1024);
 
-    /// What sockets get before they connect or listen. Not `rto_max`, which would shorten the time that a server has for
-    /// its answer to SYN.
+    /// The settings of sockets before connect or listen. Not `rto_max`, which would shorten the time that a server has
+    /// for its answer to SYN.
     #[must_use]
     pub fn initial_settings() -> [Setting; 3] {
         let Self { rto_min, delack_max, .. } = Self::INITIAL;

@@ -1,4 +1,4 @@
-//! What is known of a section's path, and what follows from it.
+//! The path of a section as its tuner sees it, and the settings for it.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ const MIN_RTO_MIN: Duration = Duration::from_millis(28);
 /// The most that a socket may have (`TCP_RTO_MIN_US`): the kernel's own.
 const MAX_RTO_MIN: Duration = Duration::from_millis(200);
 
-/// What comes on top: the probe's own timer adds two ticks of 4 ms and rounds up (tcp_schedule_loss_probe()), and the rest is
-/// for whoever has to be scheduled.
+/// The allowance on top: the probe's own timer adds two ticks of 4 ms and rounds up (tcp_schedule_loss_probe()), and
+/// the rest is for scheduling delays.
 const RTO_SLACK: Duration = Duration::from_millis(24);
 
 /// Round trips in `rto_min`. The tail is probed two round trips after it was sent, and the answer takes a third (RFC 8985,
@@ -20,15 +20,15 @@ const RTO_SLACK: Duration = Duration::from_millis(24);
 /// when only the acknowledgement was lost.
 const ROUND_TRIPS: u32 = 2;
 
-/// So many timeouts are the longest one: enough that what is sent into an outage is next to nothing.
+/// The longest timeout, in shortest ones: long enough that almost nothing is sent into an outage.
 const RTO_MAX_FACTOR: u32 = 8;
 
-/// The least that a socket may have (`TCP_RTO_MAX_MS`), and the most that somebody wants to wait after an outage.
+/// The least value that a socket accepts (`TCP_RTO_MAX_MS`), and the longest acceptable wait after an outage.
 const MIN_RTO_MAX: Duration = Duration::from_secs(1);
 const MAX_RTO_MAX: Duration = Duration::from_secs(10);
 
-/// Longest delay of acknowledgements where few segments come at once, or some get lost: the least that a socket may
-/// have, because the sender cannot go on, or not tell what was lost, before it has heard of them.
+/// Longest delay of ACKs where few segments come at once, or some get lost: the least value that a socket accepts,
+/// because the sender cannot continue, or detect losses, without them.
 const PROMPT_DELACK: Duration = Duration::from_millis(8);
 
 /// And where many come on a clean path: then each second one is acknowledged at once, and the delay is only for the last.
@@ -44,7 +44,7 @@ const CLEAN: f64 = 0.001;
 /// Losses that prove nothing.
 const CHANCE_LOSSES: f64 = 2.0;
 
-/// Time in which what was seen loses half its weight.
+/// The half-life of a sample's weight.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
 /// And time in which half of the caution goes, when no timeout was spurious.
@@ -62,12 +62,12 @@ pub struct SectionTuner {
     before: TuningSample,
     sending: LossShare,
     receiving: LossShare,
-    /// By what `rto_min` is multiplied: 1 unless timeouts were spurious.
+    /// The factor on `rto_min`: 1 unless timeouts were spurious.
     caution: f64,
     current: Tuning,
 }
 
-/// How much of what is sent gets lost; what is long ago counts little.
+/// The loss of sent segments; old samples fade.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct LossShare {
     segments: f64,
@@ -88,13 +88,13 @@ impl Default for SectionTuner {
 }
 
 impl SectionTuner {
-    /// What was decided last.
+    /// The settings of the last decision.
     #[must_use]
     pub fn tuning(&self) -> Tuning {
         self.current
     }
 
-    /// Decides again, from what has happened since it was looked at before.
+    /// Computes the settings from the counters since the last sample.
     pub fn update(&mut self, now: TuningSample) -> Tuning {
         let before = std::mem::replace(&mut self.before, now);
         if now.rtt.is_zero() {
@@ -147,12 +147,12 @@ impl LossShare {
     }
 }
 
-/// What is left of a weight after `span`, when half of it goes in `half_life`.
+/// The factor that remains after `span` with the half-life `half_life`.
 fn decay_factor(span: Duration, half_life: Duration) -> f64 {
     (-span.as_secs_f64() / half_life.as_secs_f64()).exp2()
 }
 
-/// What is `wanted`, where it is worth a system call.
+/// The `wanted` settings that differ enough to be worth a system call.
 fn notable_changes(in_force: Tuning, wanted: Tuning) -> Tuning {
     let choose = |old: Duration, new: Duration, too_short: f64| {
         let (old_seconds, new_seconds) = (old.as_secs_f64(), new.as_secs_f64());
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use crate::profile::Setting;
 
-    /// A connection on a simulated path; what happens is counted as the kernel does.
+    /// A connection on a simulated path; events are counted as the kernel does.
     struct Path {
         sample: TuningSample,
         section: SectionTuner,

@@ -13,11 +13,11 @@ use slow_start::transfer_time;
 /// Bytes of IP and TCP headers in a packet, with timestamps (RFC 7323).
 pub const HEADER_BYTES: u16 = 52;
 
-/// What a sender has under way at most when nothing is known of the buffers: Linux lets a send buffer grow to 4 MiB
-/// (`tcp_wmem`), and keeps about as much of the packets' own bookkeeping in it as of payload.
+/// Most data in flight of a sender with unknown buffers: Linux lets a send buffer grow to 4 MiB (`tcp_wmem`), about
+/// half of which is overhead of the packets.
 const DEFAULT_WINDOW: u64 = 2 << 20;
 
-/// Longer than this takes nothing, in seconds: nobody would choose it, and it can be added to others.
+/// Upper bound of a time, in seconds: longer times are never chosen, and finite ones can be added.
 const MAX_SECONDS: u32 = 365 * 24 * 3600;
 
 /// How a sender answers to loss.
@@ -25,17 +25,17 @@ const MAX_SECONDS: u32 = 365 * 24 * 3600;
 pub enum CongestionControl {
     /// RFC 5681: one packet more in a round trip, half of it at a loss.
     Reno,
-    /// RFC 9438, and what Linux does unless told otherwise.
+    /// RFC 9438, the default of Linux.
     #[default]
     Cubic,
     /// Compound TCP (Tan and others 2006), the control of Windows for a decade.
     Ctcp,
-    /// BBR version 1 as in Linux (Cardwell and others 2016): it sends at the rate that arrives, whatever is lost.
+    /// BBR version 1 as in Linux (Cardwell and others 2016): it sends at the delivery rate, whatever the loss.
     Bbr,
 }
 
 impl CongestionControl {
-    /// By the name that the kernel has for it. What is not known answers as CUBIC does.
+    /// By its name in the kernel. Unknown names count as CUBIC.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         match name {
@@ -47,16 +47,16 @@ impl CongestionControl {
     }
 }
 
-/// What one section is like, in the direction of the data.
+/// The properties of one section, in the direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SectionModel {
     /// Round trip without queueing of our own making.
     pub rtt: Duration,
-    /// Share of the packets that is lost, whoever sends.
+    /// Share of the packets that is lost, for every sender.
     pub loss: f64,
-    /// What may be under way, in bytes: the smaller of the two buffers.
+    /// Most data in flight, in bytes: the smaller of the two buffers.
     pub window: Option<u64>,
-    /// What the line carries of payload, in bytes/s; [`payload_rate`] makes it of a line's own rate.
+    /// The payload rate of the line, in bytes/s; [`payload_rate`] computes it from the line's own rate.
     pub line_rate: Option<f64>,
     /// How its sender answers to loss.
     pub congestion: CongestionControl,
@@ -67,7 +67,7 @@ pub struct SectionModel {
 }
 
 impl SectionModel {
-    /// What the section carries when it has all the time it wants, in bytes/s of payload.
+    /// The bulk rate of the section, in bytes/s of payload.
     #[must_use]
     pub fn rate(&self) -> f64 {
         response::section_rate(self)
@@ -101,25 +101,25 @@ impl SectionModel {
         }
     }
 
-    /// What window and line allow, in packets/s.
+    /// The bound by window and line, in packets/s.
     fn max_packet_rate(&self) -> f64 {
         (self.max_window() / self.round_trip()).min(self.line_packet_rate())
     }
 
-    /// What the line carries, in packets/s.
+    /// The rate of the line, in packets/s.
     fn line_packet_rate(&self) -> f64 {
         self.line_rate.filter(|line| line.is_finite()).map_or(f64::MAX, |line| line.max(1.0) / self.payload_bytes())
     }
 }
 
-/// What relays take for themselves.
+/// The cost of relays.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RelayCosts {
     /// How much later the first byte comes for each relay.
     pub hop_delay: Duration,
-    /// What one relay can carry, in bytes/s.
+    /// The rate of one relay, in bytes/s.
     pub relay_rate: f64,
-    /// What each relay between equal sections takes, as a share of what the path would carry undivided.
+    /// The cost of each relay between equal sections, as a share of the rate of the undivided path.
     pub share: f64,
     /// Whether the client hears of the server's handshake before it asks, as with SOCKS and `CONNECT` unless they are
     /// `early`: then the answer to OPEN goes all the way back before the request comes.
@@ -132,17 +132,17 @@ impl Default for RelayCosts {
     }
 }
 
-/// What a line of `wire` bytes/s, counted in IP packets, carries of payload: packets have [`HEADER_BYTES`] beside `mss` bytes.
+/// The payload rate of a line of `wire` bytes/s, counted in IP packets: packets have [`HEADER_BYTES`] beside `mss`
+/// bytes.
 #[must_use]
 pub fn payload_rate(wire: f64, mss: u16) -> f64 {
     let mss = f64::from(mss.max(1));
     wire * mss / (mss + f64::from(HEADER_BYTES))
 }
 
-/// What a path carries when it has all the time it wants, in bytes/s: what its slowest section does, and no more than a
-/// relay can, less what relays cost.
+/// The bulk rate of a path, in bytes/s: that of its slowest section, at most that of a relay, less the cost of relays.
 ///
-/// Masuya and Shimozono (2014) have it as `Tn = n T - f(n - 1)` for n equal sections. No section: nothing.
+/// Masuya and Shimozono (2014) have it as `Tn = n T - f(n - 1)` for n equal sections. No section: 0.
 #[must_use]
 pub fn path_rate(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
     combined_rate(sections, costs)
@@ -164,8 +164,8 @@ pub fn completion(sections: &[SectionModel], size: u64, costs: &RelayCosts) -> D
     Duration::from_secs_f64(completion_seconds(sections, size, costs).min(f64::from(MAX_SECONDS)))
 }
 
-/// What chance takes of two equal sections is half of this, of many all: the least of several rates that are a third off now and
-/// then. Measured in the laboratory.
+/// The reduction by chance is half of this for two equal sections, and all of it for many: the minimum of several rates
+/// that fluctuate by a third. Measured in the laboratory.
 const SWING: f64 = 0.4;
 
 /// In bytes/s.

@@ -1,25 +1,25 @@
-//! Where the next one or two relays bring the most: every place and every pair of places is tried.
+//! The best places for one or two more relays: every place and every pair of places is tried.
 //!
-//! What counts is the mean of the logarithm of the gain, over all traffics by their weights and over all sizes, each by the
-//! best path there is: twice as fast here makes up for half as fast there, and nothing is ever worse than today.
+//! The measure is the mean logarithm of the gain, over all traffics by their weights and over all sizes, each by its
+//! best path: twice as fast for one makes up for half as fast for another, and no result is below today's.
 
 use std::time::Duration;
 
 use super::ranking::{completion_times, direct_times, gains, visit_paths};
 use super::{PlanInput, Traffic};
 
-/// One or two relays more, and what they bring.
+/// One or two more relays, and their gain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
     /// Where they would stand.
     pub sites: Vec<usize>,
     /// How many times as fast as today, as the mean described above.
     pub gain: f64,
-    /// What each traffic gets, in the network's order.
+    /// The gain of each traffic, in the network's order.
     pub gains: Vec<Gain>,
 }
 
-/// What a placement does for one traffic.
+/// The gain of one traffic by a placement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gain {
     /// How many times as fast as today, the mean over the sizes.
@@ -31,9 +31,9 @@ pub struct Gain {
 /// The best that a traffic has.
 #[derive(Debug, Clone)]
 struct BestTimes {
-    /// For each size, by whichever path is the fastest.
+    /// For each size, on its fastest path.
     times: Vec<Duration>,
-    /// What the most useful path adds to direct, and its relays.
+    /// The largest gain of a path over direct, and its relays.
     most_useful: (f64, Vec<usize>),
 }
 
@@ -100,7 +100,7 @@ impl BestTimes {
         self
     }
 
-    /// What there is where the paths of both are open.
+    /// The result when the paths of both are available.
     fn merge(&self, other: &Self) -> Self {
         let times = self.times.iter().zip(&other.times).map(|(one, another)| *one.min(another)).collect();
         let useful = if other.most_useful.0 > self.most_useful.0 { &other.most_useful } else { &self.most_useful };

@@ -11,7 +11,7 @@ const MAX_RELAYS: usize = 3;
 /// A detour that is longer than so many times the direct way is not looked at.
 const MAX_DETOUR: u32 = 8;
 
-/// What a relay more has to add, as merit: about a hundredth.
+/// The least merit of one more relay: about a hundredth.
 const MIN_MERIT: f64 = 0.01;
 
 /// Paths of a pair that are kept.
@@ -26,20 +26,20 @@ pub struct TrafficPaths {
     pub paths: Vec<PlannedPath>,
 }
 
-/// A path and what it is good for.
+/// A path and its merit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedPath {
     /// The sites of its relays in order, from the client on; none for direct.
     pub relays: Vec<usize>,
     /// The round trips of its sections together.
     pub rtt: Duration,
-    /// What it carries, bytes/s.
+    /// The bulk rate, bytes/s.
     pub rate: f64,
     /// From `connect()` to the last byte, for each of the network's sizes.
     pub times: Vec<Duration>,
     /// How many times as fast as direct that is.
     pub gains: Vec<f64>,
-    /// What it adds to direct: the mean over the sizes of the logarithm of its gain, 0 where direct is faster.
+    /// The merit over direct: the mean over the sizes of the logarithm of its gain, 0 where direct is faster.
     pub merit: f64,
 }
 
@@ -102,7 +102,7 @@ fn without_idle_relays(paths: Vec<PlannedPath>) -> Vec<PlannedPath> {
     paths.into_iter().zip(idle).filter(|(_, idle)| !idle).map(|(path, _)| path).collect()
 }
 
-/// What adds more comes first; of paths that add the same, the shorter one.
+/// Higher merit first; of equal paths, the shorter one.
 fn compare(one: &PlannedPath, other: &PlannedPath) -> std::cmp::Ordering {
     let same = (one.merit - other.merit).abs() < 1e-6;
     let by_merit = if same { std::cmp::Ordering::Equal } else { other.merit.total_cmp(&one.merit) };

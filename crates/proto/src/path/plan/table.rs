@@ -30,7 +30,7 @@ pub fn table(network: &PlanInput, plan: &Plan, most: usize) -> String {
     text + &wrap(&placement_verdict(network, plan), "")
 }
 
-/// What the plan rests on.
+/// The input of the plan.
 fn summary(network: &PlanInput) -> String {
     let count = |fits: fn(&super::Roles) -> bool| network.sites.iter().filter(|site| fits(&site.roles)).count();
     let (relays, places) = (count(|roles| roles.relay), count(|roles| roles.possible && !roles.relay));

@@ -1,4 +1,4 @@
-//! What the figures mean, in plain words.
+//! The conclusions of a plan, in words.
 
 use super::{Placement, Plan, PlanInput, PlannedPath, TrafficPaths};
 use super::{factor, size, time};
@@ -31,7 +31,7 @@ pub fn pair_verdict(network: &PlanInput, pair: &TrafficPaths) -> String {
     text
 }
 
-/// What it costs the smallest objects, where it does.
+/// The cost for the smallest objects, if there is one.
 fn small_object_note(network: &PlanInput, pair: &TrafficPaths, best: &PlannedPath) -> Option<String> {
     let (direct, relayed) = (*pair.direct().times.first()?, *best.times.first()?);
     let later = relayed.checked_sub(direct).filter(|later| later.as_micros() >= 500)?;
@@ -45,7 +45,7 @@ fn largest_gain(path: &PlannedPath) -> (usize, f64) {
     gains.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, 1.0))
 }
 
-/// What to do next, about all traffic.
+/// The recommended next step, for all traffic.
 #[must_use]
 pub fn placement_verdict(network: &PlanInput, plan: &Plan) -> String {
     let Some(one) = plan.single_placements.first() else {

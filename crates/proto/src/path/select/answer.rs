@@ -1,4 +1,4 @@
-//! What a chooser answers: paths with what is known of them now, as ways and as reasons.
+//! Answers of the path chooser: paths with their current predictions, and the reasons.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) const MAX_RANKING: usize = 4;
 /// A path of which nothing is sure may be better than predicted by this share.
 const MAX_OPTIMISM: f64 = 0.5;
 
-/// A path with what is known of it now.
+/// A path with its current prediction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WeighedPath {
     pub rated: RatedPath,
@@ -41,7 +41,7 @@ impl WeighedPath {
         }
     }
 
-    /// What it would take if it were as much better as it may be.
+    /// The predicted time if the path were as much better as its uncertainty admits.
     pub(super) fn optimistic(&self) -> f64 {
         let hoped = self.predicted * (1.0 - MAX_OPTIMISM * (1.0 - self.confidence));
         if self.is_experienced { hoped } else { hoped.min(self.rated.optimistic) }
@@ -126,7 +126,7 @@ impl PathChooser {
 }
 
 impl PathChooser {
-    /// What `candidate` is predicted to take for `likely`; none where it is not measured.
+    /// The prediction of `candidate` for `likely`; `None` without a measurement.
     #[must_use]
     pub fn predicted_time(
         &self,

@@ -3,7 +3,7 @@
 
 use super::answer::WeighedPath;
 
-/// A path that was out is missed if what is taken instead takes so much longer.
+/// A failed path is tried early if its replacement takes longer by this factor.
 const RECOVERED_FACTOR: f64 = 1.5;
 
 /// One session of so many may explore.
@@ -56,8 +56,8 @@ impl ExploreBudget {
     }
 }
 
-/// A path that was out, may be tried, and is known to have been so much sooner than `predicted` that nobody should have to
-/// wait until somebody explores. Pauses between trials grow.
+/// A path that was out, may be tried, and was so much faster than `predicted` that sessions should not wait for the
+/// next exploration. Pauses between trials grow.
 pub(super) fn find_recovered(out: &[WeighedPath], predicted: f64) -> Option<WeighedPath> {
     out.iter()
         .filter(|way| way.is_half_open && way.is_experienced)

@@ -1,10 +1,11 @@
-//! Which path a session takes: the one that is predicted to be the soonest, by what is measured and, before that, by what
-//! came.
+//! The path of a session: the one with the shortest predicted time, from measurements and from the outcomes of earlier
+//! sessions.
 //!
-//! [`PathChooser::choose`] answers from a table by prefix, size and direction; the table is filled when somebody goes there, and
-//! again after each [`PathChooser::install_map`]. What came is told by [`PathChooser::record_outcome`] and [`PathChooser::record_failure`]. The layers, from the
-//! bottom up: the map says what a path would take if all reports were true; [`Trust`] doubts reports; own experience
-//! corrects both; hysteresis keeps what was chosen; a small budget explores.
+//! [`PathChooser::choose`] answers from a table by prefix, size and direction; an entry is computed when a session goes
+//! there, and again after each [`PathChooser::install_map`]. Outcomes are reported by [`PathChooser::record_outcome`]
+//! and [`PathChooser::record_failure`]. The layers, from the bottom up: the map predicts as if all reports were true;
+//! [`Trust`] discounts reports; the history of own sessions corrects both; hysteresis keeps the standing choice; a
+//! small budget explores.
 
 mod answer;
 mod explore;
@@ -55,7 +56,7 @@ pub struct PathChooser {
     histories: BoundedMap<PathKey, PathHistory>,
     breakers: BoundedMap<(Prefix, Hops), CircuitBreaker>,
     trust: Trust,
-    /// What all prefixes may explore.
+    /// The exploration budget of all prefixes.
     budget: ExploreBudget,
 }
 
@@ -77,7 +78,7 @@ struct CachedRanking {
 }
 
 impl PathChooser {
-    /// One that knows nothing but who it is.
+    /// A chooser without any knowledge but its own number.
     #[must_use]
     pub fn new(map: Arc<NetworkMap>, costs: RelayCosts) -> Self {
         let trust = Trust::default();
@@ -121,7 +122,7 @@ impl PathChooser {
         &self.map
     }
 
-    /// What relays cost, for [`ParetoFronts::compute`].
+    /// The cost of relays, for [`ParetoFronts::compute`].
     #[must_use]
     pub const fn costs(&self) -> &RelayCosts {
         &self.costs
@@ -178,7 +179,7 @@ impl PathChooser {
         }
     }
 
-    /// What is predicted for one path: as the map, trust and own experience have it. None where a section of it is not known.
+    /// The prediction for one path by map, trust and history. `None` when a section of it is unknown.
     #[must_use]
     pub fn predict(
         &self,
@@ -199,7 +200,7 @@ impl PathChooser {
         })
     }
 
-    /// Sees to it that there is an answer by the present map. What was chosen is in it, even if others are better now.
+    /// Computes the answer from the current map. The standing choice is in it, even if others are better now.
     fn refresh_ranking(&mut self, question: ChoiceKey) {
         let answer = self.rankings.get_or_insert_with(question, CachedRanking::default);
         if answer.generation == self.generation {
@@ -316,7 +317,7 @@ fn from_log(log: f64) -> f64 {
     (log.exp() - HOST_NOISE).max(1e-5)
 }
 
-/// The logarithm of a time in seconds. What hosts take is in it, so that it says nothing of short times.
+/// The logarithm of a time in seconds. The delay of hosts is added, so that very short times carry no information.
 fn to_log(seconds: f64) -> f64 {
     (seconds + HOST_NOISE).ln()
 }

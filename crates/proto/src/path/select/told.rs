@@ -1,4 +1,4 @@
-//! What a chooser is told: how sessions came out, and which paths failed.
+//! Feedback to the path chooser: outcomes of sessions, and failed paths.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl PathChooser {
         open.first().is_some_and(|best| best.predicted < this)
     }
 
-    /// What came tells whether the reports were true; where direct is slow as well, the target is.
+    /// The outcome tests the reports; where direct is slow as well, the target is the limit.
     fn update_trust(&mut self, rated: &RatedPath, way: PathKey, class: SizeClass, slower: f64, now: Duration) {
         let direct = self.histories.peek(&PathKey { hops: Hops::DIRECT, ..way });
         let usual = direct.map_or(0.0, |direct| direct.log_excess(class, now).max(0.0));

@@ -43,7 +43,7 @@ struct Drawing<'a> {
     layout: Layout,
 }
 
-/// What is written beside a line.
+/// A label beside a line.
 struct Note {
     ends: (Point, Point),
     text: String,
@@ -61,7 +61,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// What is known of the network: thin lines.
+    /// The known sections, as thin lines.
     fn sections(&mut self) {
         for (one, other, entry) in self.network.matrix.entries() {
             if entry.source != RttSource::Estimated {
@@ -168,7 +168,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// The paths in words, what the marks mean, and the verdict; says how far down it goes.
+    /// The paths in words, the marks, and the verdict; returns its lower edge.
     fn legend(&mut self) -> f64 {
         let mut y = layout::map_area().bottom + 26.0;
         let left = layout::map_area().left;
