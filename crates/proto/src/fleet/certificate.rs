@@ -1,4 +1,4 @@
-//! Who belongs to a fleet: one text for each relay, signed by the fleet key.
+//! Certificates of fleet members: one text for each relay, signed by the fleet key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ const HEADING: &str = "ekiden fleet certificate 1";
 /// Longest name of a relay.
 const MAX_RELAY_NAME: usize = 64;
 
-/// What the fleet key says of a relay. Times are seconds since 1970.
+/// The content that the fleet key signs for a relay. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     /// Which fleet it belongs to.
@@ -23,9 +23,9 @@ pub struct Certificate {
     pub name: String,
     /// Where its section listener can be reached.
     pub address: Target,
-    /// Who it is.
+    /// The public key of the relay.
     pub key: PublicKey,
-    /// What it signs with.
+    /// The key that verifies the relay's entries.
     pub verify_key: VerifyKey,
     /// From when on it belongs there.
     pub not_before: u64,
@@ -33,20 +33,20 @@ pub struct Certificate {
     pub not_after: u64,
 }
 
-/// A [`Certificate`] with its signature, which may be anybody's.
+/// A [`Certificate`] with its signature, not yet verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedCertificate {
-    /// What is signed.
+    /// The signed certificate.
     pub certificate: Certificate,
     signature: Signature,
 }
 
-/// What a relay asks the holder of the fleet key to sign: `KEY.SIGNING-KEY`.
+/// The request that a relay sends to the holder of the fleet key: `KEY.SIGNING-KEY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertificateRequest {
-    /// Who it is.
+    /// The public key of the relay.
     pub key: PublicKey,
-    /// What it signs with.
+    /// The key that verifies the relay's entries.
     pub verify_key: VerifyKey,
 }
 

@@ -1,4 +1,4 @@
-//! What a relay says of itself: its certificate, whether it drains, and how far it is to its neighbours.
+//! The entry of a relay about itself: its certificate, whether it drains, and measurements to its neighbours.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ pub const MAX_NEIGHBOURS: usize = 400;
 /// A relay's word about itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetEntry {
-    /// Who it is.
+    /// The certificate of the relay.
     pub signed_certificate: SignedCertificate,
     /// Grows with every entry of this relay.
     pub sequence: u64,
@@ -29,7 +29,7 @@ pub struct FleetEntry {
     pub created_at: u64,
     /// Whether it takes new sessions.
     pub state: RelayState,
-    /// What it has measured, toward relays only.
+    /// Measurements toward other relays.
     pub neighbours: Vec<Neighbour>,
 }
 
@@ -42,7 +42,7 @@ pub enum RelayState {
     Draining,
 }
 
-/// What a relay knows of the section to another: of the bytes that it sends there.
+/// The measurements of a section to another relay, for the bytes sent there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Neighbour {
     /// The other relay.
@@ -51,7 +51,7 @@ pub struct Neighbour {
     pub rtt: Duration,
     /// Share of packets lost, in millionths.
     pub loss_ppm: u32,
-    /// What has come through, in bytes a second; 0 when unknown.
+    /// Measured rate in bytes a second; 0 when unknown.
     pub rate: u64,
     /// How old that is, in seconds.
     pub age: u64,
@@ -75,12 +75,12 @@ impl FleetEntry {
         text
     }
 
-    /// Reads an entry, and says whether it is what it claims: of this fleet, and of the relay in it. Whether it is
-    /// valid now, and not an old one, is for the [`MemberList`](super::MemberList) to say. `known` is a certificate that
-    /// was verified before.
+    /// Reads an entry, and verifies the signatures: of this fleet, and of the relay in it. The
+    /// [`MemberList`](super::MemberList) decides whether the entry is valid now and not a replay. `known` is a
+    /// certificate that was verified before.
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// The check that failed.
     pub fn parse_and_verify(
         bytes: &[u8],
         fleet: &VerifyKey,
@@ -125,8 +125,8 @@ impl FleetEntry {
 }
 
 impl Neighbour {
-    /// Whether it is worth telling after `told`: something has changed by more than `share` of what it was. Age alone is
-    /// not: who reads it counts on.
+    /// Whether the entry is worth publishing after `told`: a figure has changed by more than `share`. Age alone is no
+    /// reason: readers add the elapsed time.
     #[must_use]
     pub fn differs_from(&self, told: &Self, share: f64) -> bool {
         let far = |now: f64, then: f64, least: f64| (now - then).abs() > share * then.max(least);

@@ -1,12 +1,12 @@
-//! A fleet: relays that know each other from a place that all of them read, and that nobody has to trust.
+//! A fleet: relays that know each other from a shared store, which need not be trusted.
 //!
-//! Trust has one root, the **fleet key** (Ed25519, RFC 8032). It signs a [`Certificate`] for each relay, once; whoever may
-//! write to the shared place, but has no such signature, adds nobody. What a relay says of itself as time goes on is an
-//! [`FleetEntry`]: its certificate, whether it drains, and what it has measured, signed by a key that only that relay has. Each
-//! entry has a larger number than the one before, so that an old one cannot come back; [`MemberList`] remembers the numbers.
+//! Trust has one root, the **fleet key** (Ed25519, RFC 8032). It signs a [`Certificate`] for each relay, once; write
+//! access to the store without such a signature does not suffice to add a relay. A relay publishes a [`FleetEntry`]:
+//! its certificate, whether it drains, and its measurements, signed by a key that only that relay has. Each entry has a
+//! larger number than the one before, which prevents replays; [`MemberList`] remembers the numbers.
 //!
-//! Everything signed is text, in one way to write it: `cat` shows what was signed, and the bytes are the same everywhere.
-//! A certificate names its fleet by the fleet's key, so nothing moves from one fleet to another.
+//! Every signed text has one canonical form: `cat` shows the signed bytes, and they are equal everywhere. A certificate
+//! names its fleet by the fleet's key, so it is not valid in another fleet.
 
 mod certificate;
 mod entry;
@@ -20,8 +20,8 @@ pub use signing::{Signature, SigningKey, SigningKeyError, VerifyKey};
 
 use std::time::Duration;
 
-/// How far clocks may be apart where one reads what another has written: the validity of a certificate begins so much
-/// earlier and ends so much later.
+/// Tolerated clock skew between writer and reader: the validity of a certificate begins this much earlier and ends this
+/// much later.
 pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
 /// Why something is not believed.

@@ -20,13 +20,13 @@ const KEY_LENGTH: usize = 32;
 /// Bytes of a signature.
 const SIGNATURE_LENGTH: usize = 64;
 
-/// What signs. Never printed; its seed is wiped when it is dropped.
+/// The signing key. Never printed; its seed is wiped when it is dropped.
 pub struct SigningKey {
     seed: Zeroizing<[u8; KEY_LENGTH]>,
     pair: Ed25519KeyPair,
 }
 
-/// What shows that somebody with the [`SigningKey`] has signed.
+/// The public key that verifies signatures of a [`SigningKey`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VerifyKey(pub [u8; KEY_LENGTH]);
 
@@ -51,8 +51,8 @@ impl SigningKey {
         Self::from_seed(seed)
     }
 
-    /// The one with which a relay signs what it says of itself. It follows from the relay's own key, so that there is no
-    /// second file to keep, and neither key tells anything about the other (HKDF, RFC 5869).
+    /// The key with which a relay signs its entries. It is derived from the relay's own key, so that there is no second
+    /// file to keep, and neither key reveals the other (HKDF, RFC 5869).
     #[must_use]
     pub fn derive_for_relay(key: &PrivateKey) -> Self {
         let mut seed = Zeroizing::new([0; KEY_LENGTH]);
@@ -89,7 +89,7 @@ impl SigningKey {
         VerifyKey(self.pair.public_key().as_ref().try_into().expect("invariant: keys of this curve have 32 bytes"))
     }
 
-    /// Signs `text`, which begins with what it is, so that no signature stands for something else.
+    /// Signs `text`, which begins with its type, so that a signature is valid for one type of text only.
     #[must_use]
     pub fn sign(&self, text: &str) -> Signature {
         let made = self.pair.sign(text.as_bytes());
@@ -105,7 +105,7 @@ impl SigningKey {
 const PRIVATE_LABEL: &str = "fleet-private-key:";
 const PUBLIC_LABEL: &str = "fleet-public-key:";
 
-/// What HKDF is asked for: as many bytes as a seed has.
+/// The output length for HKDF: that of a seed.
 struct SeedLength;
 
 impl KeyType for SeedLength {

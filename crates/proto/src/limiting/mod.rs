@@ -1,8 +1,9 @@
-//! Why was it slow, and on which section? Answered for each direction of bytes from what the kernel knows of both sections,
-//! the clocks of the pump (waiting for bytes to arrive, waiting for room to send), and those of the relay's thread.
+//! Diagnosis of slow sessions: the limiting section and the reason, for each direction, from the kernel's counters of
+//! both sections, the clocks of the pump (waiting for bytes to arrive, waiting for room to send), and those of the
+//! relay's thread.
 //!
-//! [`LimitTracker`] takes a [`SessionSample`] now and then, and answers. docs/limiting-factor.md says what the answers mean, and what they
-//! cannot tell.
+//! [`LimitTracker`] takes a [`SessionSample`] at intervals, and answers. docs/limiting-factor.md explains the answers,
+//! and their limits.
 
 mod account;
 mod judge;

@@ -1,8 +1,8 @@
-//! What was seen of a session, as sums: of its whole life, or fading, so that the last seconds count most.
+//! Sums over the samples of a session: of its whole life, or with decay, so that the last seconds count most.
 
 use crate::direction::Direction;
 
-/// Declares sums, and what can be done with all of them.
+/// Declares sums and the operations on all of them.
 macro_rules! sums {
     ($($(#[$about:meta])* struct $name:ident { $($(#[$meta:meta])* $field:ident,)* })*) => {$(
         $(#[$about])*
@@ -51,13 +51,13 @@ sums! {
         out_of_order,
         /// Bytes that have come in order.
         received,
-        /// How often it was looked at, and what was seen then: all that follows is a sum over looks.
+        /// The number of samples: all following fields are sums over samples.
         looks,
         rtt,
         receive_rtt,
         /// Whether bytes waited to be read.
         unread,
-        /// Whether there was no room to send, and whether nothing of what took it had still to be sent.
+        /// Whether the send buffer was full, and whether the bytes in it had all been sent.
         no_room,
         all_sent,
         /// Whether we pace it, and at how many bytes a second.
@@ -84,7 +84,7 @@ impl Flow {
 }
 
 impl Section {
-    /// The mean of what was seen at each look.
+    /// The mean over the samples.
     pub(super) fn mean(&self, of: f64) -> f64 {
         ratio(of, self.looks)
     }

@@ -1,7 +1,7 @@
 //! The TCP settings of a section.
 //!
 //! A [`Profile`] is an ordered list of [`Setting`]s. Each setting is declared once, in the table below: its key in the
-//! configuration, its type, and what it does. `sys::sockopt` applies a profile setting by setting and reports an
+//! configuration, its type, and its effect. `sys::sockopt` applies a profile setting by setting and reports an
 //! [`Outcome`] for each, because a kernel may know an option, bound it, or refuse it.
 
 mod outcome;
@@ -37,8 +37,7 @@ macro_rules! settings {
             /// Reads the value of `key`.
             ///
             /// # Errors
-            /// What was expected instead: the type, and the bounds where the setting has some. `None` when there is no
-            /// such key.
+            /// The expected type, and the bounds where the setting has some. `None` when there is no such key.
             pub fn read(key: &str, value: &str) -> Result<Self, Option<String>> {
                 match key {
                     $($key => settings!(@read $type, value $(, $low, $high $(, $step)?)?).map(Self::$variant).map_err(Some),)+
@@ -82,8 +81,8 @@ settings! {
     Rcvbuf(Bytes) = "rcvbuf" in "4KiB" to "1023MiB",
     /// Fixed send buffer. Switches autotuning off. Doubled and bounded likewise (`SOCK_MIN_SNDBUF`).
     Sndbuf(Bytes) = "sndbuf" in "4KiB" to "1023MiB",
-    /// Upper bound of the advertised window, `TCP_WINDOW_CLAMP`: at least half of `SOCK_MIN_RCVBUF` (tcp(7)), less than 1 GiB is
-    /// what can be advertised (RFC 7323, 2.3).
+    /// Upper bound of the advertised window, `TCP_WINDOW_CLAMP`: at least half of `SOCK_MIN_RCVBUF` (tcp(7)), and less
+    /// than 1 GiB, the largest window that can be advertised (RFC 7323, 2.3).
     WindowClamp(Bytes) = "window_clamp" in "4KiB" to "1GiB",
     /// Unsent bytes the kernel may hold, `TCP_NOTSENT_LOWAT`; 0 is `net.ipv4.tcp_notsent_lowat`. No send buffer has more than
     /// 1 GiB.
@@ -121,7 +120,7 @@ settings! {
     /// Delay added to every segment sent, `TCP_TX_DELAY`; takes effect under the fq queueing discipline only, up to its `horizon`
     /// (tc-fq(8)).
     TxDelay(Span) = "tx_delay" in "0s" to "10s",
-    /// Whether what the profile says nothing of is chosen as the path turns out to be ([`crate::tuning`]).
+    /// Whether settings that the profile omits are tuned to the path ([`crate::tuning`]).
     Tune(bool) = "tune",
 }
 
@@ -215,7 +214,7 @@ impl Profile {
         })
     }
 
-    /// What it asks of Compound TCP; nothing, when it asks for another congestion control.
+    /// The options for Compound TCP; empty for another congestion control.
     #[must_use]
     pub fn compound_tcp(&self) -> Option<CompoundTcp> {
         self.congestion().filter(|algorithm| algorithm.0 == "ctcp")?;
@@ -242,7 +241,7 @@ impl Profile {
         self.settings.contains(&Setting::Tune(true))
     }
 
-    /// Everything that a socket gets before it connects or listens: the settings, and what tuning begins with.
+    /// Everything that a socket gets before it connects or listens: the settings, and the initial tuning.
     pub fn initial_settings(&self) -> impl Iterator<Item = Setting> {
         let tuned = self.is_tuned().then(Tuning::initial_settings).into_iter().flatten();
         self.settings.iter().cloned().chain(tuned.filter(|setting| !self.has_setting(setting.key())))
@@ -255,7 +254,7 @@ impl Profile {
     }
 }
 
-/// What a profile asks of Compound TCP itself, beyond using it.
+/// The options of a profile for Compound TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CompoundTcp {
     /// [`Setting::CtcpGamma`], packets.

@@ -1,10 +1,10 @@
-//! What became of settings when a profile was applied to a socket.
+//! Outcomes of applying a profile to a socket.
 
 use std::fmt;
 
 use super::Setting;
 
-/// What became of one setting.
+/// The outcome of one setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// In force as asked.
@@ -25,12 +25,12 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A setting and what became of it.
+/// A setting and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedSetting {
-    /// What was asked for.
+    /// The requested setting.
     pub setting: Setting,
-    /// What the kernel did.
+    /// The reaction of the kernel.
     pub outcome: Outcome,
 }
 

@@ -8,7 +8,7 @@ use crate::units::{Bytes, Rate, Span};
 
 /// A type of settings without bounds.
 pub(super) trait UnboundedValue: FromStr {
-    /// What a mistake says is expected.
+    /// The expected format, for mistakes.
     const EXPECTED: &'static str;
 
     /// Whether a setting can have this value.
@@ -19,7 +19,7 @@ pub(super) trait UnboundedValue: FromStr {
 
 /// A type of settings with bounds.
 pub(super) trait BoundedValue: FromStr + PartialOrd {
-    /// What a mistake says before the bounds.
+    /// The noun before the bounds, for mistakes.
     const NOUN: &'static str;
 
     /// Whether it is a whole number of `steps`.
@@ -36,16 +36,16 @@ pub(super) trait BoundedValue: FromStr + PartialOrd {
 /// Reads a value without bounds.
 ///
 /// # Errors
-/// What was expected instead.
+/// The expected format.
 pub(super) fn read<T: UnboundedValue>(text: &str) -> Result<T, String> {
     text.parse().ok().filter(T::is_valid).ok_or_else(|| T::EXPECTED.to_owned())
 }
 
-/// Reads a value from the lower to the upper bound, both included, in steps where there are some. Bounds and steps are the
-/// literals of the table.
+/// Reads a value from the lower to the upper bound, both included, in steps where there are some. Bounds and steps are
+/// the literals of the table.
 ///
 /// # Errors
-/// What was expected instead.
+/// The expected format.
 pub(super) fn read_within<T: BoundedValue>(text: &str, bounds: [&str; 2], steps: &[&str]) -> Result<T, String> {
     let of_table = |literal: &str| literal.trim_matches('"').parse::<T>().ok().expect("invariant: it is of the type");
     let [low, high] = bounds.map(of_table);
@@ -144,9 +144,9 @@ impl Algorithm {
         "yeah",
     ];
 
-    /// What comes nearest to it of those that kernels bring, the nearest first; nothing where nobody here knows. Cubic
-    /// is a loss-based control for fast long paths as these are; bbr does not take the losses of a bad link for
-    /// congestion, as hybla and westwood do not, and leaves queues short, as vegas does.
+    /// The nearest replacements among the kernel's congestion controls, the nearest first; empty for an unknown name.
+    /// Cubic is a loss-based control for fast long paths as these are; bbr does not take the losses of a bad link for
+    /// congestion, as hybla and westwood do not, and keeps queues short, as vegas does.
     #[must_use]
     pub fn fallbacks(&self) -> &'static [&'static str] {
         match self.0.as_str() {

@@ -10,7 +10,7 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// What stands on the wire, not yet known to be a good target.
+/// An address on the wire, not yet validated as a target.
 pub(super) struct WireAddress<'a> {
     host: RawHost<'a>,
     port: u16,

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use super::{Parsed, WireError};
 
-/// Parses a whole message and returns its value, having made sure that every strict prefix is incomplete and that what
-/// follows the message changes nothing.
+/// Parses a whole message and returns its value, having made sure that every strict prefix is incomplete and that bytes
+/// after the message change nothing.
 pub(super) fn feed<T: PartialEq + Debug>(message: &[u8], parse: impl Fn(&[u8]) -> Parsed<T>) -> T {
     let shown = String::from_utf8_lossy(message);
     for end in 0..message.len() {

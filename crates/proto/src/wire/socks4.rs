@@ -1,7 +1,7 @@
 //! SOCKS4 and SOCKS4a, the server's side: one request, one answer of eight bytes.
 //!
 //! There is no RFC: SOCKS4 is Ying-Da Lee's "SOCKS: A protocol for TCP proxy across firewalls", 4a his extension for
-//! names. The user id is nothing but a claim, so it authenticates nobody. Identd answers (92, 93) are not sent.
+//! names. The user id is an unverified claim and authenticates no user. Identd answers (92, 93) are not sent.
 
 use super::cursor::Cursor;
 pub use super::socks5::Command;
@@ -14,14 +14,14 @@ pub const VERSION: u8 = 4;
 /// Longest user id taken; the protocol names no bound.
 const MAX_USER: usize = 255;
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socks4Request {
     /// CONNECT or BIND; SOCKS4 has no other.
     pub command: Command,
     /// An IPv4 address, or in SOCKS4a a name.
     pub target: Target,
-    /// Who the client says it is.
+    /// The user id that the client claims.
     pub user: Vec<u8>,
 }
 

@@ -1,7 +1,8 @@
-//! What is known of a fleet as time goes on: who is in it, and how large the numbers were that each has used.
+//! The members of a fleet over time, and the highest entry number of each.
 //!
-//! What the shared place takes away is not gone at once: it may have been restored from an old copy, or somebody may have
-//! emptied it. A relay that has not said that it leaves stays known for a while, and whoever dials notices if it is dead.
+//! A member that disappears from the store is not removed at once: the store may have been restored from an old copy or
+//! emptied. A relay that has not announced its end stays a member for a while, and dialling it shows whether it is
+//! dead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,9 +24,9 @@ pub struct MemberList {
 /// One of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetMember {
-    /// What it says of itself.
+    /// The entry of the member.
     pub entry: FleetEntry,
-    /// The same, as it was signed.
+    /// The signed text of the entry.
     pub signed_text: String,
     /// When this came here.
     pub received_at: Duration,
@@ -33,28 +34,28 @@ pub struct FleetMember {
     pub missing_since: Option<Duration>,
 }
 
-/// What an entry has changed.
+/// The kind of change by an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MembershipChange {
     /// Nothing: it was known.
     Unchanged,
-    /// What it has measured.
+    /// Measurements only.
     Measurements,
-    /// Who is there: it has come, moved, or begun to drain.
+    /// Members: a relay was added, has moved, or drains.
     Members,
 }
 
 impl MemberList {
-    /// Nobody is known.
+    /// A fleet without members.
     #[must_use]
     pub fn new(fleet: VerifyKey, missing_timeout: Duration) -> Self {
         Self { fleet, missing_timeout, members: BTreeMap::new(), sequences: BTreeMap::new() }
     }
 
-    /// Takes what stands at the place of the relay `key`.
+    /// Applies the stored entry of the relay `key`.
     ///
     /// # Errors
-    /// Why it is not believed; what was known stays.
+    /// The check that failed; the former entry stays.
     pub fn apply_entry(
         &mut self,
         key: &PublicKey,
@@ -108,14 +109,14 @@ impl MemberList {
         left
     }
 
-    /// Notes that these are all that are listed; true when somebody is gone by that.
+    /// Records the complete list of stored entries; true when it removes a member.
     pub fn reconcile_listed(&mut self, keys: &BTreeSet<PublicKey>, now: Duration) -> bool {
         let missing: Vec<_> = self.members.keys().filter(|key| !keys.contains(key)).copied().collect();
         // Every one of them, not up to the first that is gone.
         missing.iter().filter(|key| self.mark_missing(key, now)).count() > 0
     }
 
-    /// Forgets who was missing for too long, or whose certificate has ended; those who are gone by that, and why.
+    /// Removes members that were missing for too long, or whose certificate has expired; returns them with the reason.
     pub fn remove_expired(&mut self, now: Duration, unix: u64) -> Vec<(FleetMember, Option<EntryError>)> {
         let over = |member: &FleetMember| {
             let ended = member.entry.signed_certificate.certificate.check_validity(unix).err();

@@ -26,8 +26,8 @@ pub fn parse_basic(value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((decoded[..colon].to_vec(), decoded[colon + 1..].to_vec()))
 }
 
-/// The value of an authorization field. A user with a colon cannot be told from a shorter one with a longer password:
-/// whoever configures one must refuse it.
+/// The value of an authorization field. A user with a colon cannot be distinguished from a shorter one with a longer
+/// password: the configuration must refuse such a name.
 #[must_use]
 pub fn write_basic(user: &[u8], password: &[u8]) -> String {
     format!("Basic {}", STANDARD.encode([user, b":", password].concat()))

@@ -1,7 +1,7 @@
 //! The chunked coding (RFC 9112, 7.1): `SIZE CRLF data CRLF`, repeated, then size 0, trailers and an empty line.
 //!
-//! Only what stands around the data is read here; the data itself is counted by whoever moves it. Extensions are
-//! dropped: they are hop-by-hop, and nobody uses them for good.
+//! Only the framing is parsed here; the caller counts the data. Extensions are dropped: they are hop-by-hop, and have
+//! no legitimate use.
 
 use super::head::Headers;
 use super::head::scan::{self, MAX_FIELDS, Start};
@@ -91,11 +91,11 @@ pub fn parse_chunk_end(bytes: &[u8]) -> Parsed<()> {
     }
 }
 
-/// Reads what follows a chunk of size 0: fields, at most `limit` bytes of them, and an empty line. Fields that have no
-/// place there are dropped (RFC 9110, 6.5.1).
+/// Reads the trailers after a chunk of size 0: fields, at most `limit` bytes of them, and an empty line. Fields that
+/// are not permitted there are dropped (RFC 9110, 6.5.1).
 ///
 /// # Errors
-/// [`WireError::Invalid`] for what is no header field; [`WireError::TooLarge`] when there is no end within `limit`.
+/// [`WireError::Invalid`] for a malformed header field; [`WireError::TooLarge`] when there is no end within `limit`.
 pub fn parse_trailers(bytes: &[u8], limit: usize) -> Parsed<Headers> {
     let range = scan::find_head(bytes, limit, Start::Nothing)?;
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
@@ -117,7 +117,7 @@ pub fn write_chunk_head(size: u64) -> String {
     format!("{size:x}\r\n")
 }
 
-/// What follows a chunk of size 0.
+/// The trailers.
 #[must_use]
 pub fn write_trailers(trailers: &Headers) -> Vec<u8> {
     let mut out = Vec::new();

@@ -1,7 +1,7 @@
-//! CONNECT to an HTTP proxy of somebody else (RFC 9110, 9.3.6), and what its refusal means.
+//! CONNECT to an upstream HTTP proxy (RFC 9110, 9.3.6), and the cause behind its refusal.
 //!
-//! The answer is a [`ResponseHead`](super::head::ResponseHead). A status alone says little, so the proxy is asked more
-//! closely: `Proxy-Status` (RFC 9209), then squid's `X-Squid-Error`, and only then the status.
+//! The answer is a [`ResponseHead`](super::head::ResponseHead). A status alone says little, so more specific fields
+//! take precedence: `Proxy-Status` (RFC 9209), then squid's `X-Squid-Error`, and only then the status.
 
 use super::auth::write_basic;
 use super::head::{Headers, split_list};
@@ -25,8 +25,8 @@ pub fn connect_request(target: &Target, credentials: Option<&Credentials>) -> Ve
     write_request("CONNECT", &authority, &headers)
 }
 
-/// Appends to `head` the beginning of `arrived` up to and with the next blank line, all of it where there is none, and
-/// returns how many bytes that is. What follows a head belongs to the target, which may speak first.
+/// Appends to `head` the bytes of `arrived` up to and with the next blank line, all of them if there is none, and
+/// returns their number. Bytes after a head belong to the target, which may speak first.
 pub fn append_head(head: &mut Vec<u8>, arrived: &[u8]) -> usize {
     let before = head.len();
     head.extend_from_slice(arrived);

@@ -1,8 +1,8 @@
-//! HTTP/1.0 and 1.1 as a forward proxy sees them (RFC 9110, RFC 9112): heads, chunk lines and trailers; bodies are
-//! only measured, never looked at.
+//! HTTP/1.0 and 1.1 for a forward proxy (RFC 9110, RFC 9112): heads, chunk lines and trailers; of bodies only the
+//! length matters.
 //!
-//! The one idea: a message is either read in exactly one way or refused, and what we write is always ours: no byte of
-//! framing is copied through. HTTP/2 and caching are left out.
+//! A message is either read in exactly one way or refused, and the relay writes all framing itself: no byte of framing
+//! is copied through. HTTP/2 and caching are left out.
 
 pub mod auth;
 pub mod chunked;

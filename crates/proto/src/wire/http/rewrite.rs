@@ -1,9 +1,9 @@
-//! From the head that came to the head that goes (RFC 9110, 7.6 and 7.8).
+//! Rewrites a received head into the head to forward (RFC 9110, 7.6 and 7.8).
 //!
-//! What concerns one connection ends here, and what the next one needs is written anew. In this order: ask
-//! [`is_keep_alive`], [`upgrade_protocols`] and [`expects_continue`]; [`strip_hop_by_hop`]; [`set_host`], [`add_via`] and
-//! [`set_framing`]; then write. A head written from fields treated so is one that our own parsers take, and it ends
-//! where the first one did.
+//! Fields of one connection end here, and those of the next connection are written anew. In this order: ask
+//! [`is_keep_alive`], [`upgrade_protocols`] and [`expects_continue`]; [`strip_hop_by_hop`]; [`set_host`], [`add_via`]
+//! and [`set_framing`]; then write. Our own parsers accept the written head, and it has the framing of the received
+//! one.
 
 use super::head::scan::{MAX_METHOD, is_text_byte, is_token_byte};
 use super::head::{BodyFraming, Headers, Version};
@@ -23,9 +23,9 @@ const HOP_BY_HOP: [&str; 10] = [
     "upgrade",
 ];
 
-/// Fields that a `Connection` field cannot have removed, whatever it names: "a sender MUST NOT send a connection option
-/// corresponding to a field that is intended for all recipients of the content" (RFC 9110, 7.6.1). Who tries wants the
-/// next server to see another request than the one we judged.
+/// Fields that a `Connection` field cannot remove: "a sender MUST NOT send a connection option corresponding to a field
+/// that is intended for all recipients of the content" (RFC 9110, 7.6.1). Removing one would show the next server
+/// another request than the one that was checked here.
 const END_TO_END: [&str; 29] = [
     "accept-encoding",
     "age",
@@ -58,8 +58,8 @@ const END_TO_END: [&str; 29] = [
     "x-forwarded-host",
 ];
 
-/// Removes what concerns one connection only: the fixed list, and what `Connection` names (RFC 9110, 7.6.1). After
-/// this the head has no `Transfer-Encoding`: [`set_framing`] must follow.
+/// Removes hop-by-hop fields: the fixed list, and those that `Connection` names (RFC 9110, 7.6.1). After this the head
+/// has no `Transfer-Encoding`: [`set_framing`] must follow.
 pub fn strip_hop_by_hop(headers: &mut Headers) {
     let named: Vec<String> =
         headers.list("Connection").map(|name| String::from_utf8_lossy(name).into_owned()).collect();
@@ -80,7 +80,7 @@ pub fn add_via(headers: &mut Headers, received: Version, name: &str) {
     headers.set("Via", via);
 }
 
-/// Puts `Host` first and replaces what the client wrote: in absolute form only the URI counts (RFC 9112, 3.2.2).
+/// Puts `Host` first and replaces the client's value: in absolute form only the URI counts (RFC 9112, 3.2.2).
 pub fn set_host(headers: &mut Headers, authority: &str) {
     headers.remove("Host");
     headers.insert(0, "Host".to_owned(), authority.into());

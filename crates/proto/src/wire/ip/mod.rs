@@ -1,8 +1,8 @@
-//! The head of an IP packet that crosses a tunnel: from whom, to whom, and what is in it (RFC 791, RFC 8200).
+//! The header of an IP packet that crosses a tunnel: source, destination and protocol (RFC 791, RFC 8200).
 //!
-//! A packet is read whole, so what it says of its length has to be true. Checksums are not looked at: whoever gets the
-//! packet does that, and nothing in it is changed on the way. Nothing is put together from fragments either; of those the
-//! first one alone shows a port. A packet with a source route is refused.
+//! The packet is complete, so its length field has to be true. Checksums are not verified: the receiver does that, and
+//! the packet is not changed on the way. Fragments are not reassembled; only the first fragment shows a port. A packet
+//! with a source route is refused.
 
 use std::net::IpAddr;
 
@@ -22,14 +22,14 @@ const IPV6_HEADER: usize = 40;
 
 const WRONG_LENGTH: WireError = WireError::Invalid("a packet of another length than it says");
 
-/// What routers and rules look at.
+/// The fields that routers and rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpHeader {
-    /// Who has sent it.
+    /// The source address.
     pub source: IpAddr,
-    /// Who is to get it.
+    /// The destination address.
     pub destination: IpAddr,
-    /// What follows the IP headers: [`TCP`], 17 is UDP, ... (IANA's list of protocol numbers).
+    /// The protocol behind the IP headers: [`TCP`], 17 is UDP, ... (IANA's list of protocol numbers).
     pub protocol: u8,
     /// The destination's port, where the protocol has ports and this packet shows them; a later fragment does not.
     pub port: Option<u16>,
@@ -42,7 +42,7 @@ impl IpHeader {
     /// [`WireError::Invalid`]: no host could have sent it like this.
     pub fn parse(packet: &[u8]) -> Result<Self, WireError> {
         let mut cursor = Cursor::new(packet);
-        // Nothing can follow a packet, so what is missing will never come.
+        // A packet is complete, so missing bytes will never come.
         Self::parse_fields(&mut cursor, packet.len()).map_err(|error| match error {
             WireError::Incomplete => WireError::Invalid("a packet that is cut short"),
             error => error,
@@ -106,8 +106,8 @@ fn ipv6(cursor: &mut Cursor<'_>, length: usize) -> Result<IpHeader, WireError> {
     Ok(IpHeader { source, destination, protocol, port })
 }
 
-/// Reads the extension headers from `first` on: what is behind them, and whether it is a fragment other than the first
-/// of its packet (RFC 8200 section 4, RFC 4302 section 2).
+/// Skips the extension headers from `first` on: returns the protocol behind them, and whether this is a fragment other
+/// than the first (RFC 8200 section 4, RFC 4302 section 2).
 fn skip_extensions(cursor: &mut Cursor<'_>, first: u8) -> Result<(u8, bool), WireError> {
     let mut kind = first;
     while let Some(header) = extension(cursor, kind)? {

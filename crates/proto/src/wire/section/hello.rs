@@ -19,7 +19,7 @@ const UNKNOWN_PEER: u8 = 3;
 const RESUMPTION: u8 = 4;
 const UNKNOWN_TICKET: u8 = 5;
 
-/// The versions of the protocol that somebody speaks, all from the oldest to the newest.
+/// The protocol versions of a relay: all from the oldest to the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
     /// The oldest; a hello is in its format.
@@ -29,7 +29,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this program speaks.
+    /// The versions of this program.
     pub const SUPPORTED: Self = Self { oldest: 1, newest: 1 };
 
     /// The newest that both speak.
@@ -72,7 +72,7 @@ pub enum Refusal {
 /// The first frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// What its sender speaks.
+    /// The sender's versions.
     pub versions: Versions,
     /// Whether the message begins with a ticket, because both have met before.
     pub is_resumption: bool,

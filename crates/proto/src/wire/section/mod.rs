@@ -1,8 +1,8 @@
 //! The section protocol, relay to relay: `docs/section-protocol.md` is its specification.
 //!
-//! A connection begins with a [`Hello`] each way, in which a Noise handshake proves who both sides are ([`noise`]). Then it
-//! waits, perhaps for minutes, until the dialling side sends an [`Open`]: the beginning of one session. The other side
-//! replies with an [`OpenAnswer`]. Both are records ([`record`]); what follows is the session's bytes, as they are or in
+//! A connection begins with a [`Hello`] each way, in which a Noise handshake authenticates both sides ([`noise`]). Then
+//! it waits, perhaps for minutes, until the dialling side sends an [`Open`]: the beginning of one session. The other
+//! side replies with an [`OpenAnswer`]. Both are records ([`record`]); the session's bytes follow, in the clear or in
 //! records.
 
 pub mod again;

@@ -1,7 +1,7 @@
 //! OPEN and its answer: the plaintext of the first record each way.
 //!
-//! Every value has one form, and any other is refused: what reads writes back to the same bytes. (A cause of a later
-//! version is the exception, since we do not know it.)
+//! Every value has one encoding, and any other is refused: a parsed value encodes to the bytes it was read from. (A
+//! cause of a later version is the exception, since this version does not know it.)
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -30,7 +30,7 @@ const ENCRYPT: u8 = 2;
 const DATAGRAMS: u8 = 4;
 const REPORT: u8 = 8;
 
-/// What stands in place of a target where there is none.
+/// The placeholder of a missing target.
 const NO_TARGET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 const UNKNOWN_ADDRESS: WireError = WireError::Invalid("unknown address type");
@@ -54,18 +54,18 @@ pub struct Open {
     pub client: ClientAddr,
     /// The relays that follow, in order.
     pub path: Vec<PublicKey>,
-    /// What the last of them is to do.
+    /// The purpose of the connection at the last relay.
     pub purpose: Purpose,
 }
 
-/// What a session is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purpose {
     /// The bytes of one connection to this target.
     Stream(Target),
     /// A lane: packets for the tunnel of the last relay, and packets from there, each of them a record.
     Datagrams,
-    /// What relays tell each other of their sections, between the two that have a connection ([`super::report`]).
+    /// Reports about sections, between the two relays of the connection ([`super::report`]).
     Report,
 }
 
@@ -98,7 +98,7 @@ impl Purpose {
     }
 }
 
-/// What came of it.
+/// The result of an OPEN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenAnswer {
     /// The way to the target stands, or why not.
@@ -107,7 +107,7 @@ pub struct OpenAnswer {
     pub relay_times: Vec<Duration>,
 }
 
-/// Why not, and who says so.
+/// The cause of a failure, and the relay that reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenFailure {
     /// The true cause.
@@ -231,7 +231,7 @@ impl OpenAnswer {
     }
 }
 
-/// Reads a plaintext to its end. Nothing can follow it, so what is missing will never come.
+/// Reads a plaintext to its end. It is complete, so missing bytes will never come.
 pub(super) fn read_all<T>(
     plaintext: &[u8],
     read: impl FnOnce(&mut Cursor) -> Result<T, WireError>,
@@ -280,7 +280,7 @@ serialize_as_text!(TraceId);
 mod tests {
     use super::*;
 
-    /// Nothing in it but what must be.
+    /// An OPEN with mandatory fields only.
     fn smallest() -> Open {
         Open {
             early: false,
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// A lane, and nothing in it but what must be.
+    /// A lane with mandatory fields only.
     fn lane() -> Open {
         Open { encrypt: true, purpose: Purpose::Datagrams, ..smallest() }
     }

@@ -29,8 +29,8 @@ pub struct RecordReader {
     arrived: Vec<u8>,
     /// How much is read when the length of the next record is not known.
     step: usize,
-    /// Longest plaintext of the first record, behind which nothing is read, because what follows may be no record. `None`
-    /// when there are only records.
+    /// Longest plaintext of the first record. Nothing is read beyond that record, because the bytes after it may be no
+    /// record. `None` when there are only records.
     first_limit: Option<usize>,
 }
 

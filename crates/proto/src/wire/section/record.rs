@@ -14,7 +14,7 @@ pub const TAG_LENGTH: usize = 16;
 /// Most bytes of plaintext in a record.
 pub const MAX_PLAINTEXT: usize = 65_535 - TAG_LENGTH;
 
-/// What seals records.
+/// The cipher of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cipher {
     /// AES-256-GCM: the faster one on a CPU that knows AES.
@@ -78,15 +78,16 @@ impl RecordKey {
         self.next += 1;
     }
 
-    /// Opens a whole record in place and says where its plaintext is. An empty one is the end of the stream.
+    /// Opens a whole record in place and returns the range of its plaintext. An empty one is the end of the stream.
     ///
     /// # Errors
-    /// It was changed, left out, repeated or moved, or is nobody's we know. Nothing after it can be trusted.
+    /// The record was changed, dropped, repeated or reordered, or was sealed with another key. Nothing after it can be
+    /// trusted.
     pub fn open(&mut self, record: &mut [u8]) -> Result<Range<usize>, WireError> {
         let forged = WireError::Invalid("a record that does not belong here");
         let (header, rest) = record.split_first_chunk_mut::<HEADER_LENGTH>().ok_or(forged)?;
         let nonce = self.nonce().ok_or(forged)?;
-        // A length other than that of the record it was sealed in does not open either: it is part of what is checked.
+        // The length of a record is part of the authenticated data, so a record with another length does not open.
         let plaintext = self.key.open_in_place(nonce, Aad::from(*header), rest).map_err(|_| forged)?.len();
         self.next += 1;
         Ok(HEADER_LENGTH..HEADER_LENGTH + plaintext)
@@ -167,7 +168,7 @@ mod tests {
             }
             let longer = [record.as_slice(), b"x"].concat();
             assert!(open(&mut RecordKey::new(cipher, &KEY), &longer).is_err());
-            // The length says how long it is, and is part of what is authenticated.
+            // The length field is part of the authenticated data.
             let mut shorter = record[..record.len() - 1].to_vec();
             shorter[1] -= 1;
             assert!(open(&mut RecordKey::new(cipher, &KEY), &shorter).is_err());

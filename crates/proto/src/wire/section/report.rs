@@ -1,7 +1,7 @@
-//! What relays tell each other of their sections: the records of a connection that was opened for reports.
+//! Reports between relays about their sections: the records of a connection that was opened for reports.
 //!
-//! The dialling side asks and looks, the other side answers. Only durations are told, never times of day, so clocks may be
-//! apart. As in OPEN every value has one form: what reads writes back to the same bytes.
+//! The dialling side asks and probes, the other side answers. Only durations are sent, never times of day, so clocks
+//! may differ. As in OPEN every value has one encoding: a parsed value encodes to the bytes it was read from.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -38,7 +38,7 @@ const BILLION: f64 = 1e9;
 /// One record.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReportMessage {
-    /// What do you know?
+    /// A question for estimates.
     Query(ReportQuery),
     /// This, the answer to one question.
     Reply(Vec<SectionReport>),
@@ -64,7 +64,7 @@ pub struct ProbeTrain {
     pub reply_bytes: u16,
 }
 
-/// What is at the other end of a section.
+/// The remote end of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A relay that the teller calls, perhaps the one that asks.
@@ -75,10 +75,10 @@ pub enum Subject {
     Targets(Prefix),
 }
 
-/// What one relay knows of one section.
+/// The estimate of one relay for one section.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SectionReport {
-    /// What is at its other end.
+    /// The remote end of the section.
     pub subject: Subject,
     /// Data that the relay sends there.
     pub sending: DirectionEstimate,
@@ -89,14 +89,14 @@ pub struct SectionReport {
 /// One direction of it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DirectionEstimate {
-    /// What is known.
+    /// The estimate.
     pub snapshot: EstimateSnapshot,
     /// How long ago it was.
     pub age: Duration,
 }
 
 impl ReportMessage {
-    /// The plaintext. What is beyond a bound is left out.
+    /// The plaintext. Entries beyond a bound are omitted.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();

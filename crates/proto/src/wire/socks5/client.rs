@@ -1,7 +1,7 @@
-//! SOCKS5, the client's side: what a relay says to a hop and hears from it (RFC 1928, 3 to 6).
+//! SOCKS5, the client's side: messages between a relay and a hop (RFC 1928, 3 to 6).
 //!
-//! The first byte behind a reply belongs to the session, so a client must never read too far: the answers before it
-//! are two bytes each, and [`reply_bytes_missing`] says how many bytes of the reply are still safe to read.
+//! The first byte behind a reply belongs to the session, so a client must never read too far: the answers before it are
+//! two bytes each, and [`reply_bytes_missing`] returns how many bytes of the reply are still safe to read.
 
 use super::{Method, Reply, VERSION};
 use crate::addr::Target;
@@ -9,7 +9,7 @@ use crate::wire::address::{self, WireAddress};
 use crate::wire::cursor::Cursor;
 use crate::wire::{Parsed, WireError};
 
-/// Version, reply code and a reserved byte: what stands before the address.
+/// Version, reply code and a reserved byte: the fields before the address.
 const BEFORE_ADDRESS: usize = 3;
 
 /// The first message: no authentication, and user and password where we have them.
@@ -43,7 +43,7 @@ pub fn request(target: &Target) -> Vec<u8> {
     out
 }
 
-/// Reads the server's answer; the bytes used include the bound address, which nobody needs.
+/// Reads the server's answer; the bytes used include the bound address, which has no use here.
 ///
 /// # Errors
 /// [`WireError::Invalid`] for another version or an unknown address type.

@@ -1,7 +1,7 @@
-//! SOCKS5 (RFC 1928) with user and password (RFC 1929), both sides: what a client and a server can say.
+//! SOCKS5 (RFC 1928) with user and password (RFC 1929), both sides.
 //!
-//! `server` holds what a relay reads from its client, `client` what it reads from a hop; messages of fixed size are
-//! arrays. GSSAPI and UDP datagrams are left out.
+//! `server` holds the messages of clients to the relay, `client` those of hops; messages of fixed size are arrays.
+//! GSSAPI and UDP datagrams are left out.
 
 mod client;
 mod credentials;
@@ -18,7 +18,7 @@ use crate::cause::Cause;
 /// First byte of a greeting, a request and most answers.
 pub const VERSION: u8 = 5;
 
-/// What a client wants done (RFC 1928, 4); SOCKS4 has the first two.
+/// The command of a client (RFC 1928, 4); SOCKS4 has the first two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// Connect to the target.
@@ -29,7 +29,7 @@ pub enum Command {
     UdpAssociate,
 }
 
-/// How a client proves who it is (RFC 1928, 3).
+/// The authentication method of a client (RFC 1928, 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// Not at all.
@@ -43,7 +43,7 @@ pub enum Method {
 pub enum Reply {
     /// Connected.
     Succeeded,
-    /// No other code fits; also what unassigned codes are read as.
+    /// No other code fits; unassigned codes are read as this one, too.
     GeneralFailure,
     /// Forbidden by a rule.
     NotAllowed,
@@ -103,7 +103,7 @@ impl Reply {
         Self::ALL.get(usize::from(byte)).copied().unwrap_or(Self::GeneralFailure)
     }
 
-    /// What a hop's answer means to us; nothing when it succeeded.
+    /// The cause behind a hop's reply; `None` when it succeeded.
     #[must_use]
     pub const fn cause(self) -> Option<Cause> {
         match self {

@@ -43,10 +43,10 @@ pub fn method_reply(method: Option<Method>) -> [u8; 2] {
     [VERSION, method.map_or(0xff, Method::byte)]
 }
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socks5Request {
-    /// What to do.
+    /// The command of the request.
     pub command: Command,
     /// With whom.
     pub target: Target,

@@ -1,8 +1,8 @@
-//! The first packet of a connection, as the kernel hands it over: who wants to connect to whom, before anybody has
-//! answered (RFC 9293 section 3.1 over RFC 791 or RFC 8200).
+//! The first packet of a connection, as the kernel hands it over: client and server, before any answer (RFC 9293
+//! section 3.1 over RFC 791 or RFC 8200).
 //!
-//! A relay dials as the client whose address it reads here. So what no host could have sent, or could be reached at, is
-//! refused; checksums are not looked at.
+//! A relay dials with the client address that it reads here. So an address that no host can have is refused; checksums
+//! are not verified.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -25,20 +25,20 @@ const ACK: u8 = 0x10;
 /// A request for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Syn {
-    /// Who asks.
+    /// The address of the client.
     pub client: ClientAddr,
-    /// Who is asked.
+    /// The address of the server.
     pub server: ServerAddr,
     /// The initial sequence number; the same when the client asks again.
     pub sequence: u32,
 }
 
 impl Syn {
-    /// Reads a packet from its IP header on. What follows the ports, the sequence number and the flags is not read, and
-    /// may be cut off.
+    /// Reads a packet from its IP header on. Bytes after the ports, the sequence number and the flags are not read, and
+    /// may be missing.
     ///
     /// # Errors
-    /// [`WireError::Incomplete`] when it is cut off before, [`WireError::Invalid`] when it asks for no connection.
+    /// [`WireError::Incomplete`] when it is cut off before, [`WireError::Invalid`] when it is no SYN.
     pub fn parse(packet: &[u8]) -> Result<Self, WireError> {
         let mut cursor = Cursor::new(packet);
         let first = cursor.byte()?;

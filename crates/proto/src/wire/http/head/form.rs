@@ -8,7 +8,7 @@ use std::fmt;
 use crate::addr::Target;
 use crate::wire::WireError;
 
-/// What a request asks for.
+/// The target of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub enum RequestTarget {
     /// `HOST:PORT`, of CONNECT only.
@@ -19,7 +19,7 @@ pub enum RequestTarget {
         scheme: Scheme,
         /// Host and port, the scheme's own where the URI names none.
         target: Target,
-        /// Host and port as the client wrote them, without user: what a `Host` field says.
+        /// Host and port as the client wrote them, without user: the value of a `Host` field.
         authority_text: String,
         /// Before `@`, still percent-encoded; in `ftp` only, since RFC 9110, 4.2.4 bans it from `http`.
         userinfo: Option<String>,
@@ -82,7 +82,7 @@ impl RequestTarget {
         Self::parse_absolute(method, scheme, rest)
     }
 
-    /// Reads what stands behind `://`.
+    /// Reads the text after `://`.
     fn parse_absolute(method: &str, scheme: Scheme, rest: &str) -> Result<Self, WireError> {
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let (userinfo, authority) = match authority.rsplit_once('@') {

@@ -1,6 +1,6 @@
-//! Header fields in the order they came; names compare without case (RFC 9110, 5).
+//! Header fields in their order; names compare without case (RFC 9110, 5).
 //!
-//! The one idea: a field that could break a head cannot get in, so whatever is written is well-formed.
+//! A field that could break a head is refused on insertion, so every written head is well-formed.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ impl Headers {
         self.get_all(name).flat_map(|value| split_list(value, b','))
     }
 
-    /// Whether that list has `token`, in whatever case.
+    /// Whether that list has `token`, ignoring case.
     #[must_use]
     pub fn has_token(&self, name: &str, token: &str) -> bool {
         self.list(name).any(|element| element.eq_ignore_ascii_case(token.as_bytes()))

@@ -45,7 +45,7 @@ fn check_complete(parsed: httparse::Result<usize>, head: &[u8]) -> Result<(), Wi
 /// How long the body behind a head is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyFraming {
-    /// There is none, whatever the fields say.
+    /// No body, also when the fields announce one.
     Empty,
     /// So many bytes.
     Length(u64),
@@ -55,10 +55,10 @@ pub enum BodyFraming {
     UntilClose,
 }
 
-/// What the framing fields say; nothing when there are none.
+/// The framing by the header fields; `None` without framing fields.
 ///
-/// RFC 9112, 6.1 and 6.3 let a recipient repair some of what is refused here (equal duplicates, a length beside
-/// chunks, further codings). Each repair has been somebody's smuggled request.
+/// RFC 9112, 6.1 and 6.3 let a recipient repair some of the heads that are refused here (equal duplicates, a length
+/// beside chunks, further codings). Each repair has been used for request smuggling.
 fn framing(version: Version, headers: &Headers) -> Result<Option<BodyFraming>, WireError> {
     let length = single_value(headers, "Content-Length", "more than one Content-Length")?;
     let coding = single_value(headers, "Transfer-Encoding", "more than one Transfer-Encoding")?;
@@ -83,7 +83,7 @@ fn single_value<'a>(
     if values.next().is_some() { Err(WireError::Invalid(otherwise)) } else { Ok(first) }
 }
 
-/// Digits only, and within what every server can count, signed or not.
+/// Digits only, and within the range of a signed 64-bit integer, which every server can represent.
 fn content_length(value: &[u8]) -> Result<u64, WireError> {
     const WRONG: WireError = WireError::Invalid("Content-Length is not a number below 2^63");
     // `u64::from_str` would take a sign.
@@ -99,13 +99,13 @@ fn content_length(value: &[u8]) -> Result<u64, WireError> {
 pub struct RequestHead {
     /// A token of at most 32 bytes, in the case it came.
     pub method: String,
-    /// What is asked for.
+    /// The requested resource.
     pub target: RequestTarget,
     /// The client's version.
     pub version: Version,
     /// All fields, hop-by-hop ones included.
     pub headers: Headers,
-    /// What follows the head; never [`BodyFraming::UntilClose`].
+    /// The framing of the body; never [`BodyFraming::UntilClose`].
     pub body: BodyFraming,
 }
 
@@ -113,7 +113,7 @@ impl RequestHead {
     /// Reads a head of at most `limit` bytes. One empty line before it is skipped and counted as used.
     ///
     /// # Errors
-    /// [`WireError::Invalid`] for everything that RFC 9112 forbids, and for what it would let a recipient repair;
+    /// [`WireError::Invalid`] for every violation of RFC 9112, also those that a recipient may repair;
     /// [`WireError::TooLarge`] when there is no end within `limit`.
     pub fn parse(bytes: &[u8], limit: usize) -> Parsed<Self> {
         let range = scan::find_head(bytes, limit, Start::RequestLine)?;
@@ -128,7 +128,8 @@ impl RequestHead {
         check_host(&form, version, &headers)?;
         let body = match (framing(version, &headers)?, &form) {
             (None | Some(BodyFraming::Length(0)), RequestTarget::Authority(_)) | (None, _) => BodyFraming::Empty,
-            // RFC 9110, 9.3.6: "A CONNECT request message does not have content". What follows it is the tunnel's.
+            // RFC 9110, 9.3.6: "A CONNECT request message does not have content". The bytes after it belong to the
+            // tunnel.
             (Some(_), RequestTarget::Authority(_)) => return Err(WireError::Invalid("CONNECT with a body")),
             (Some(body), _) => body,
         };
@@ -161,7 +162,7 @@ pub struct ResponseHead {
     pub version: Version,
     /// All fields, hop-by-hop ones included, but no framing that `body` contradicts.
     pub headers: Headers,
-    /// What follows the head.
+    /// The framing of the body.
     pub body: BodyFraming,
 }
 
@@ -169,8 +170,8 @@ impl ResponseHead {
     /// Reads a head of at most `limit` bytes, the answer to a request with `request_method`.
     ///
     /// # Errors
-    /// [`Invalid`](crate::wire::WireError::Invalid) for what is no HTTP/1 response or could end in two places;
-    /// [`TooLarge`](crate::wire::WireError::TooLarge) when there is no end within `limit`.
+    /// [`Invalid`](crate::wire::WireError::Invalid) for a malformed HTTP/1 response, and for one with ambiguous
+    /// framing; [`TooLarge`](crate::wire::WireError::TooLarge) when there is no end within `limit`.
     pub fn parse(bytes: &[u8], limit: usize, request_method: &str) -> Parsed<Self> {
         let range = scan::find_head(bytes, limit, Start::StatusLine)?;
         let head = &bytes[range.clone()];

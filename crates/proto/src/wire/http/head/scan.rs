@@ -1,8 +1,8 @@
-//! A strict look at every byte of a head before anything gives it a meaning (RFC 9112, 2.2, 3, 4 and 5).
+//! A strict scan of every byte of a head before it is interpreted (RFC 9112, 2.2, 3, 4 and 5).
 //!
 //! Lines end in CR LF and nothing else, no control byte but HTAB occurs, a name touches its colon, and no line is
-//! folded. What is wrong is refused as soon as it has arrived, so nobody waits for the rest of something that is not
-//! HTTP. The cost is linear in what has arrived: ask again only when there is more.
+//! folded. A violation is refused as soon as it has arrived, so no connection waits for the rest of something that is
+//! not HTTP. The cost is linear in the bytes so far: scan again only when more have arrived.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(crate) const MAX_METHOD: usize = 32;
 
 const VERSIONS: [&[u8]; 2] = [b"HTTP/1.0", b"HTTP/1.1"];
 
-/// What a head begins with.
+/// The kind of the start line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
     RequestLine,
@@ -25,7 +25,7 @@ pub(crate) enum Start {
     Nothing,
 }
 
-/// Finds the head, with its last empty line, in what has arrived.
+/// Finds the head, with its final empty line, in the bytes so far.
 pub(crate) fn find_head(bytes: &[u8], limit: usize, start: Start) -> Result<Range<usize>, WireError> {
     let within = &bytes[..bytes.len().min(limit)];
     match scan_lines(within, start) {

@@ -1,9 +1,9 @@
-//! Handshakes between relays that know each other from an earlier one: Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s, which needs
+//! Resumption handshakes between relays with an earlier handshake: Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s, which needs
 //! one multiplication on the curve where the first handshake needs four.
 //!
-//! In the first handshake the listener gives away a secret and a *ticket*: the same secret and the dialler's key, sealed
-//! with a key that only the listener has. So the listener keeps nothing, and a ticket is worth nothing without its secret.
-//! Both sides still add keys of the moment: who steals secrets later cannot read what was recorded before.
+//! In the first handshake the listener issues a secret and a *ticket*: that secret and the dialler's key, sealed with a
+//! key that only the listener has. So the listener keeps no state, and a ticket is useless without its secret. Both
+//! sides still add ephemeral keys: secrets that are stolen later do not decrypt recorded traffic.
 
 use std::time::Duration;
 
@@ -26,12 +26,12 @@ const NONCE_LENGTH: usize = 12;
 /// A secret between two relays.
 pub type Secret = Zeroizing<[u8; KEY_LENGTH]>;
 
-/// What the dialler keeps of a handshake.
+/// The dialler's part of a handshake's result.
 #[derive(Clone)]
 pub struct ResumptionTicket {
-    /// What only both of them know.
+    /// The secret that both relays share.
     pub(super) secret: Secret,
-    /// What reminds the listener of it.
+    /// The ticket for the listener.
     pub(super) ticket: Vec<u8>,
 }
 
@@ -42,7 +42,7 @@ impl std::fmt::Debug for ResumptionTicket {
     }
 }
 
-/// What the listener makes tickets with. A restart makes all of them worthless.
+/// The listener's key for tickets. A restart invalidates all tickets.
 pub struct TicketIssuer {
     key: LessSafeKey,
     rng: SystemRandom,
@@ -55,14 +55,14 @@ impl std::fmt::Debug for TicketIssuer {
 }
 
 impl ResumptionTicket {
-    /// Reads what the listener's payload ends with; nothing where it gives no ticket.
+    /// Reads the end of the listener's payload; `None` without a ticket.
     pub(super) fn parse(gift: &[u8]) -> Option<Self> {
         let (secret, ticket) = gift.split_first_chunk()?;
         let fits = (1..=MAX_TICKET).contains(&ticket.len());
         fits.then(|| Self { secret: Zeroizing::new(*secret), ticket: ticket.to_vec() })
     }
 
-    /// The same as the listener writes it.
+    /// Writes the end of the listener's payload.
     pub(super) fn write(&self) -> Zeroizing<Vec<u8>> {
         Zeroizing::new([&self.secret[..], &self.ticket].concat())
     }

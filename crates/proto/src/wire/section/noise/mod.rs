@@ -1,8 +1,8 @@
-//! The handshake: Noise_IK_25519_ChaChaPoly_BLAKE2s, by the crate `snow`. The initiator knows whom it calls, and says who
-//! it is under encryption; both have proved it when each has heard one message.
+//! The handshake: Noise_IK_25519_ChaChaPoly_BLAKE2s, by the crate `snow`. The initiator knows the responder's key, and
+//! sends its own under encryption; both are authenticated when each has received one message.
 //!
-//! Whatever the two agree on is part of what is authenticated: the initiator's versions are in the prologue, those of the
-//! responder and what both CPUs are good at in the payloads. Noise: <https://noiseprotocol.org/noise.html>.
+//! Everything that the two agree on is authenticated: the initiator's versions are in the prologue, those of the
+//! responder and the cipher preferences of both CPUs in the payloads. Noise: <https://noiseprotocol.org/noise.html>.
 
 use std::time::Duration;
 
@@ -38,16 +38,16 @@ pub struct NoiseResponder {
     both_aes: bool,
 }
 
-/// What both sides have when the handshake is done: a key for each direction, as this side sees it.
+/// The result of a handshake: a key for each direction, as this side sees it.
 #[derive(Debug)]
 pub struct TransportKeys {
-    /// For what we send.
+    /// Seals records to send.
     pub send_key: RecordKey,
-    /// For what we receive.
+    /// Opens received records.
     pub open: RecordKey,
     /// The version both speak.
     pub version: u8,
-    /// What makes the next handshake shorter, where the other side has given something.
+    /// The ticket for a shorter next handshake, if the peer issued one.
     pub resumption: Option<ResumptionTicket>,
 }
 
@@ -57,7 +57,7 @@ pub enum HandshakeError {
     /// The other side said so.
     #[error("refused: {0}")]
     Refused(#[from] Refusal),
-    /// What it sent proves nothing.
+    /// The peer's message does not authenticate it.
     #[error("the handshake failed: {0}")]
     Wire(#[from] WireError),
 }
@@ -87,10 +87,10 @@ impl NoiseInitiator {
         (Self { noise, versions, aes }, hello.write())
     }
 
-    /// Ends it with what came back.
+    /// Completes the handshake with the peer's answer.
     ///
     /// # Errors
-    /// The other side refused, or is not who it should be.
+    /// The peer refused, or has another key than expected.
     pub fn finish(mut self, answer: &Hello) -> Result<TransportKeys, HandshakeError> {
         let message = answer.message.as_ref().map_err(|refusal| *refusal)?;
         let payload =
@@ -109,10 +109,10 @@ impl NoiseInitiator {
 }
 
 impl NoiseResponder {
-    /// Reads the initiator's hello, and who it says it is. It is proved only when its first record can be opened.
+    /// Reads the initiator's hello, and its claimed key. The key is authenticated when its first record can be opened.
     ///
     /// # Errors
-    /// What to answer it: [`write_refusal`] makes the bytes.
+    /// The refusal to send: [`write_refusal`] makes the bytes.
     pub fn read(own: &PrivateKey, hello: &Hello, versions: Versions) -> Result<(Self, PublicKey), Refusal> {
         let prologue = Hello::encode_versions(hello.versions);
         Self::read_with(builder(own, &prologue), hello, versions, aes_in_hardware())
@@ -125,10 +125,10 @@ impl NoiseResponder {
         Ok((responder, peer.expect("invariant: the first message of IK carries the initiator's key")))
     }
 
-    /// Reads the hello of whom we may have met before, by its ticket; `now` as it was for [`TicketIssuer::issue`].
+    /// Reads the hello of a resumption, by its ticket; `now` as it was for [`TicketIssuer::issue`].
     ///
     /// # Errors
-    /// What to answer it.
+    /// The refusal to send.
     pub fn read_resumption(
         (tickets, listener): (&TicketIssuer, &PublicKey),
         hello: &Hello,
@@ -148,7 +148,7 @@ impl NoiseResponder {
 
     /// The message of a hello, and the version that both speak.
     fn check_versions(hello: &Hello, versions: Versions) -> Result<(&[u8], u8), Refusal> {
-        // Who dials has nothing to refuse; whatever it speaks, it is not this.
+        // A dialling side never refuses; such a message is another protocol.
         let message = hello.message.as_ref().map_err(|_| Refusal::Version(versions))?;
         let version = versions.common(hello.versions).ok_or(Refusal::Version(versions))?;
         Ok((message, version))
