@@ -1,6 +1,6 @@
-//! How far predictions are from what was measured, over all places of an experiment: a percentile of the errors.
+//! Errors of predictions over all places of an experiment: a percentile.
 //!
-//! A place counts once, with the medians of its runs: what one run has of luck is not the model's fault.
+//! A place counts once, with the medians of its runs: the luck of a single run is no error of the model.
 
 use crate::experiment::analyse;
 use crate::experiment::expect::{self, OWN_SOURCE, format_number};
@@ -10,7 +10,7 @@ use crate::experiment::read::{CellKey, Experiment};
 use crate::experiment::results::{ExpectationOutcome, ExpectationVerdict, Run};
 use crate::stats;
 
-/// Finds what is wrong with the percentile that an expectation names.
+/// Validates the percentile of an expectation.
 pub fn validate(experiment: &Experiment, expect: &Expectation, mut wrong: impl FnMut(String)) {
     let Some(percentile) = expect.percentile else { return };
     if !(0.0..=100.0).contains(&percentile) {
@@ -21,7 +21,7 @@ pub fn validate(experiment: &Experiment, expect: &Expectation, mut wrong: impl F
     }
 }
 
-/// What came of an expected percentile over these places, in words; the worst places are named.
+/// The outcome of an expected percentile over these places, in words; names the worst places.
 #[must_use]
 pub fn percentile_outcome(
     expect: &Expectation,
@@ -49,7 +49,7 @@ pub fn percentile_outcome(
     }
 }
 
-/// How far the prediction is from the median of what was measured at a place, as a share of the latter.
+/// The relative error of the prediction at a place, against the median measurement.
 fn relative_error(runs: &[Run], place: &CellKey) -> Option<f64> {
     let [predicted, measured] = [PREDICTED, COMPLETION].map(|key| {
         let values: Vec<f64> = analyse::metric_values(runs, place, key).into_iter().map(|(_, value)| value).collect();

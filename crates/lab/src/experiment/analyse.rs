@@ -28,13 +28,13 @@ pub fn ratio_to_treatment(runs: &[Run], place: &CellKey, to: &str, metric: &str)
     ratio_between(runs, place, &CellKey { levels: place.levels.clone(), treatment: to.into() }, metric)
 }
 
-/// The ratio of what came at two places, paired within blocks.
+/// The ratio of two places, paired within blocks.
 #[must_use]
 pub fn ratio_between(runs: &[Run], place: &CellKey, base: &CellKey, metric: &str) -> Summary {
     stats::summarise(&stats::ratios(&metric_values(runs, place, metric), &metric_values(runs, base, metric)))
 }
 
-/// What one place has more than another, paired within blocks.
+/// The difference of two places, paired within blocks.
 #[must_use]
 pub fn difference_between(runs: &[Run], place: &CellKey, base: &CellKey, metric: &str) -> Summary {
     stats::summarise(&stats::differences(&metric_values(runs, place, metric), &metric_values(runs, base, metric)))
@@ -99,7 +99,7 @@ fn cell_summary(experiment: &Experiment, place: &CellKey, runs: &[Run], key: &st
     }
 }
 
-/// What can be said about the first byte before anything is run, beside what came.
+/// The arithmetic floors of the first byte, beside the measurements.
 fn floor_rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<FloorRow> {
     let row = |cell: &read::ExperimentCell| {
         let FirstByteFloor { formula, milliseconds } = floor::first_byte_floor(&cell.spec)?;

@@ -1,4 +1,4 @@
-//! Downloads that begin all the time: each at its moment, whatever became of those before it, as users come.
+//! Downloads that begin at fixed times, independent of those before them, like the downloads of many users.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ const MAX_CONCURRENT: usize = 64;
 /// A wait is cut into pieces of this length, to notice an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One that has ended, and what is known of it.
+/// A completed download.
 pub struct CompletedDownload {
-    /// When it began, what came of it; not yet which path it took.
+    /// Its start and its result, without its path.
     pub session: SessionRun,
     /// The transfer, if it succeeded.
     pub transfer: Option<Transfer>,

@@ -16,7 +16,7 @@ use crate::program::service::last_lines;
 use crate::program::writer::WriterReport;
 use crate::topology::network::HostHandle;
 
-/// What is written.
+/// The amount and the block size.
 #[derive(Clone, Copy)]
 pub struct BlockWriteRequest<'a> {
     /// The host of the writer.
@@ -45,7 +45,7 @@ pub fn run_writer(request: BlockWriteRequest<'_>) -> anyhow::Result<Transfer> {
     let mut command = request.client.command(std::env::current_exe()?);
     command.args(["write", &request.server.to_string(), &request.amount.to_string(), &request.block.to_string()]);
     command.args(request.pause.map(|pause| format!("--pause={pause}")));
-    // Into files: nobody has to read them meanwhile.
+    // Into files: no process has to read pipes meanwhile.
     let [answer, complaint] = ["blocks.json", "blocks.log"].map(|name| request.folder.join(name));
     command.process_group(0).stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(File::create(&complaint)?);
     let mut writer = ClientProcess(command.spawn().context("the writer")?);
@@ -59,7 +59,7 @@ pub fn run_writer(request: BlockWriteRequest<'_>) -> anyhow::Result<Transfer> {
     Ok(transfer_from_report(serde_json::from_str(&std::fs::read_to_string(&answer)?).context("the writer's answer")?))
 }
 
-/// A transfer that was stopped. What had arrived by then nobody knows.
+/// A transfer that was stopped at the cap; the bytes that had arrived are unknown.
 fn capped_transfer(cap: Duration) -> Transfer {
     let seconds = cap.as_secs_f64();
     Transfer {

@@ -21,14 +21,14 @@ use crate::program;
 /// How often a run is made until it is valid.
 const MAX_ATTEMPTS: usize = 3;
 
-/// What somebody wants of an experiment.
+/// The options of a campaign.
 #[derive(Debug, Clone, Default)]
 pub struct ExperimentOptions {
     /// All levels and many blocks, rather than few.
     pub full: bool,
-    /// How many blocks. Default: what the file says for the size.
+    /// Number of blocks. Default: the number in the file for the size.
     pub blocks: Option<u32>,
-    /// How long a stream is. Default: what the file says for the size.
+    /// Duration of a stream. Default: the duration in the file for the size.
     pub time: Option<Duration>,
     /// Only these treatments. Empty: all.
     pub only: Vec<String>,
@@ -36,7 +36,7 @@ pub struct ExperimentOptions {
     pub out: Option<PathBuf>,
     /// Whether earlier results are removed.
     pub fresh: bool,
-    /// How many runs are made at once. Default: what the file says.
+    /// Number of concurrent runs. Default: the number in the file.
     pub jobs: Option<u32>,
     /// Whether the links are not measured before the first run.
     pub no_check: bool,
@@ -67,12 +67,12 @@ impl ExperimentOptions {
     }
 }
 
-/// Makes the runs that are still missing, and makes sense of all. To be called inside the sandbox; `base` is where files of
-/// runs go.
+/// Makes the missing runs, and analyses all. Must be called inside the sandbox; `base` is the directory for files of
+/// runs.
 ///
 /// # Errors
-/// A program is missing, earlier results are of something else, the links are not what the file says, or an interrupt:
-/// then the text says how to go on.
+/// A missing program, results of another experiment, links that differ from the file, or an interrupt: then the text
+/// says how to continue.
 pub fn run_experiment(
     experiment: &Experiment,
     tools: &InstalledPrograms,
@@ -118,7 +118,7 @@ fn check_links(plan: &[PlannedRun<'_>]) -> anyhow::Result<Vec<CheckRow>> {
     check::run(&first.cell.spec.lab, CheckSize::Quick, &mut { tell })
 }
 
-/// What is written down of runs while they are made.
+/// Records runs as they complete.
 struct RunRecorder<'a> {
     experiment: &'a Experiment,
     plan: &'a [PlannedRun<'a>],

@@ -1,6 +1,6 @@
-//! Which path each session took, and what can be told of that.
+//! The path of each session, and figures about the choices.
 //!
-//! The chooser logs a line of JSON when a session ends. Which session that was is known by the client's port.
+//! The relay that selects paths logs a line of JSON when a session ends. The client's port identifies the session.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::stats;
 pub const TIME_TO_LEAVE: &str = "leave_s";
 /// The key of how often the path of new sessions changed.
 pub const PATH_CHANGES: &str = "path_changes";
-/// The key of the median completion when whoever wanted to leave has left.
+/// The key of the median completion time after sessions have left a degraded path.
 pub const COMPLETION_AFTER_CHANGE: &str = "after_ms";
 /// The key of when something first changed, in seconds since the lab started: nothing to compare, but to be shown.
 pub const CHANGED_AT: &str = "changed_at_s";
@@ -25,9 +25,9 @@ pub const FAILED_SHARE: &str = "failed";
 
 /// A path is left when so many new sessions in a row take another: one by itself may be a look at another path.
 const MIN_CONSECUTIVE: usize = 5;
-/// The path of new sessions is what most of those take that begin in so many seconds.
+/// The window, in seconds, whose majority is the path of new sessions.
 const MAJORITY_WINDOW: f64 = 2.0;
-/// Sessions that begin so many seconds after the change, or later, tell what it is like after it.
+/// Sessions that begin this many seconds after the change, or later, count as after it.
 const SETTLE_TIME: f64 = 10.0;
 /// How long after the last byte the log may take to tell of the end.
 const LOG_TIMEOUT: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ pub fn assign_paths(log: &Path, sessions: &mut [SessionRun], ports: &[Option<u16
     }
 }
 
-/// What a line of the log says of a session.
+/// A session's line in the log.
 #[derive(Deserialize)]
 struct SessionLogEntry {
     event: String,
@@ -78,8 +78,8 @@ fn path_name(path: &str) -> String {
     parts.filter(|part| !part.is_empty() && *part != "-").collect::<Vec<_>>().join("-")
 }
 
-/// What there is to say of sessions that began all the time, where something changed at `trouble`, in seconds since the lab
-/// started; `worse` is the relay whose way it is about.
+/// The figures of sessions that began at fixed times, where a change happened at `trouble`, in seconds since the lab
+/// started; `worse` is the relay whose path was degraded.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a number of sessions")]
 pub fn path_metrics(sessions: &[SessionRun], trouble: Option<f64>, worse: Option<&str>) -> Vec<(&'static str, f64)> {
@@ -109,7 +109,7 @@ fn count_path_changes(sessions: &[SessionRun]) -> usize {
     main.len().saturating_sub(1)
 }
 
-/// What is there most often; of two the one that came first.
+/// The most frequent element; of equals the first.
 fn most_frequent<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let count = |path: &str| paths.clone().filter(|other| *other == path).count();
     paths.clone().reduce(|best, path| if count(path) > count(best) { path } else { best })

@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use crate::topology::network::Network;
 
-/// Clock ticks in a second: what the kernel tells programs, whatever its own are (time(7)).
+/// Clock ticks in a second as the kernel reports them, whatever its own rate (time(7)).
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The processor time that programs on each host have used so far, in seconds. Those that have ended are not in it.
@@ -66,8 +66,8 @@ impl CpuSample {
     fn parse(text: &str) -> Option<Self> {
         let ticks: Vec<u64> =
             text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|t| t.parse().ok()).collect();
-        // user nice system idle iowait irq softirq steal, and guests, which user and nice have already. What another
-        // machine took (steal) was not there for us: it counts as busy.
+        // user nice system idle iowait irq softirq steal; guest times are part of user and nice. Time that another
+        // virtual machine took (steal) was not available here: it counts as busy.
         let all = ticks.iter().take(8).sum();
         let idle: u64 = ticks.get(3..5)?.iter().sum();
         Some(Self { busy_ticks: all - idle, total_ticks: all })

@@ -6,7 +6,7 @@ use crate::experiment::results::{CellSummary, Results};
 
 const BAR_WIDTH: usize = 40;
 
-/// What came of the demonstration, for a terminal.
+/// The result of the demonstration, for a terminal.
 #[must_use]
 pub fn summary_text(results: &Results) -> String {
     let mut text = String::from("\nOne file over a path of 50 ms, windows of 512 KiB:\n\n");

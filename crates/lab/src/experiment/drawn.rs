@@ -9,7 +9,7 @@ use toml::{Table, Value};
 use crate::dice::SeededRng;
 use crate::experiment::factor::{FactorLevel, QuickRule};
 
-/// `[factor.drawn]`: how many levels, and what is drawn for each.
+/// `[factor.drawn]`: the number of levels, and the values to draw for each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomLevels {
@@ -17,13 +17,13 @@ pub struct RandomLevels {
     pub levels: u32,
     /// How many of them, the first, take part in the quick size.
     pub quick: u32,
-    /// What the draws depend on.
+    /// The seed of the draws.
     pub seed: u64,
-    /// Dotted keys of the rest of the file, and from what their values are drawn.
+    /// Dotted keys of the rest of the file, and the sources of their values.
     pub set: BTreeMap<String, ValueSource>,
 }
 
-/// From what a value is drawn.
+/// The source of a drawn value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(
     untagged,

@@ -1,4 +1,4 @@
-//! What varies in an experiment, and what of it takes part in the quick size.
+//! The factors of an experiment, and their part in the quick size.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::experiment::treatment::Treatment;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Factor {
-    /// What it is called.
+    /// The name of the factor.
     pub name: String,
-    /// What it can be.
+    /// The levels of the factor.
     #[serde(default)]
     pub levels: Vec<FactorLevel>,
     /// Levels that chance draws, instead.
@@ -95,20 +95,20 @@ pub fn unknown_levels(factors: &[Factor], these: &LevelFilter) -> Vec<String> {
     unknown.map(|(factor, level)| format!("there is no level {level:?} of a factor {factor:?}")).collect()
 }
 
-/// `[[treatment.NAME.at]]`: what is different at some combinations of levels. A treatment that has any is run there only.
+/// `[[treatment.NAME.at]]`: changes at some combinations of levels. A treatment with such tables runs there only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreatmentOverride {
     /// Where.
     #[serde(rename = "where")]
     pub levels: LevelFilter,
-    /// What is different in the rest of the file.
+    /// Changes to the rest of the file.
     #[serde(default)]
     pub set: toml::Table,
 }
 
 impl Treatment {
-    /// What is different at these levels. None: the same as everywhere, or, if anything is different anywhere, it is not run.
+    /// The changes at these levels. Empty for a treatment without such tables; `None` where the treatment does not run.
     #[must_use]
     pub fn override_at(&self, levels: &BTreeMap<String, String>) -> Option<&toml::Table> {
         self.at.iter().find(|at| is_match(levels, &at.levels)).map(|at| &at.set)
@@ -119,9 +119,9 @@ impl Treatment {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FactorLevel {
-    /// What it is called.
+    /// The name of the level.
     pub name: String,
-    /// What is different in the rest of the file: dotted keys and their values.
+    /// Changes to the rest of the file: dotted keys and their values.
     #[serde(default)]
     pub set: toml::Table,
     /// Whether it takes part in the quick size.

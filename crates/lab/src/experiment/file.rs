@@ -30,7 +30,7 @@ impl SizedDuration {
     }
 }
 
-/// `[[background]]`: what else is on the links while the client works. Made by iperf3.
+/// `[[background]]`: cross traffic while the client works, made by iperf3.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackgroundTraffic {
@@ -59,7 +59,7 @@ const fn two_seconds() -> Span {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentSettings {
-    /// What is compared, in this order; the first is what the others are compared with.
+    /// The treatments in order; the first is the base of comparison.
     pub treatments: Vec<String>,
     /// How often.
     pub blocks: BlockCounts,
@@ -111,7 +111,7 @@ const fn ten_seconds() -> Span {
     Span(Duration::from_secs(10))
 }
 
-/// `[[expect]]`: what should come of it.
+/// `[[expect]]`: an expected result.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
@@ -126,13 +126,13 @@ pub struct Expectation {
     pub metric: Option<String>,
     /// The figure is the ratio to this treatment, paired within blocks.
     pub ratio_to: Option<String>,
-    /// The figure is the ratio to whichever of these treatments is best.
+    /// The figure is the ratio to the best of these treatments.
     #[serde(default)]
     pub ratio_to_best_of: Vec<String>,
     /// The figure is the ratio to the same treatment at these levels.
     #[serde(default)]
     pub ratio_to_level: BTreeMap<String, String>,
-    /// The figure is what it has more than this treatment.
+    /// The figure is the difference to this treatment.
     pub minus: Option<String>,
     /// It is at least this.
     pub at_least: Option<f64>,
@@ -149,23 +149,23 @@ pub struct Expectation {
     /// Where `ratio_to` is better here than published, the figure is at least so many times the
     /// [limit](crate::experiment::limit) instead.
     pub of_limit: Option<f64>,
-    /// The treatment that measures what the slowest section carries alone, to be shown beside a gain.
+    /// The treatment that measures the slowest section alone, shown beside a gain.
     pub ceiling: Option<String>,
     /// It is largest, over the levels of this factor, ...
     pub maximum_over: Option<String>,
     /// ... at this one.
     pub is: Option<String>,
-    /// What was published, with its unit.
+    /// The published figure, with its unit.
     pub published: Option<String>,
     /// The ratio that was published.
     pub published_ratio: Option<f64>,
     /// Where. Default: the project's own bar.
     pub source: Option<String>,
-    /// What a reader should know, as why the published figure cannot be reached here.
+    /// A remark for readers, as why the published figure cannot be reached here.
     pub remark: Option<String>,
 }
 
-/// `[workload]`: who transfers what.
+/// `[workload]`: the transfers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
@@ -175,11 +175,11 @@ pub struct Workload {
     /// The host of the server.
     #[serde(default = "server")]
     pub server: String,
-    /// What they speak.
+    /// The protocol between client and server.
     pub protocol: Protocol,
     /// The server program. Default: nginx for HTTP, vsftpd for FTP, iperf3 for streams, the laboratory's own for blocks.
     pub program: Option<ServerProgram>,
-    /// What fetches files.
+    /// The client program.
     #[serde(default)]
     pub agent: Agent,
     /// How much the client fetches in one transfer. Not of streams.
@@ -193,8 +193,8 @@ pub struct Workload {
     /// How long after each block the next one is written. Default: at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Span>,
-    /// After how long writing is stopped, and counts as having taken that long; a file counts as if the rest had come as fast.
-    /// Default: who takes too long has failed.
+    /// Time after which writing stops and counts as completed; a file counts as if the rest had come at that rate.
+    /// Default: a transfer that takes too long fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<Span>,
     /// How many flows there are at once.
@@ -211,7 +211,7 @@ pub struct Workload {
     /// How many small transfers come before them and do not count: programs that keep connections have some by then.
     #[serde(default)]
     pub warm_up_transfers: u32,
-    /// What is fetched before them and does not count: so a relay that chooses has something to choose by.
+    /// Transfers before those that count: samples for a relay that selects paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prime: Option<PrimeSettings>,
     /// Downloads that begin every so often, for the time, rather than one after the other.
@@ -235,13 +235,13 @@ pub struct Workload {
     /// How fast nginx writes. Default: as fast as it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_rate: Option<Rate>,
-    /// What the first relay is to name as what held the transfer back: `"down:loss"`.
+    /// The limit that the first relay should report: `"down:loss"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limited: Option<String>,
     /// The links whose packets are written down; the first is where the client sends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packet_log: Vec<String>,
-    /// Who shares the bottleneck.
+    /// The groups that share the bottleneck.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub group: Vec<FlowGroup>,
     /// The group whose rates are compared, and the one they are compared with.
@@ -294,7 +294,7 @@ pub struct PrimeSettings {
 pub struct ArrivalProcess {
     /// How large the file is.
     pub file: Bytes,
-    /// One begins every so often, whatever became of those before it.
+    /// Interval between starts, independent of earlier transfers.
     pub every: Span,
 }
 

@@ -25,7 +25,7 @@ use crate::topology::{Lab, plan};
 /// The floor of a way of asking on a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FirstByteFloor {
-    /// What it is made of.
+    /// The formula of the floor.
     pub formula: &'static str,
     /// The first byte is never earlier, in milliseconds.
     pub milliseconds: f64,
@@ -55,8 +55,7 @@ impl RoundTrips {
     }
 }
 
-/// The floor of what is run, where arithmetic knows one: HTTP, by a program whose way of asking it knows, over links that
-/// stay as they are.
+/// The arithmetic floor of the runs, where it is known: HTTP, by a known client program, over links that do not change.
 #[must_use]
 pub fn first_byte_floor(spec: &RunSpec) -> Option<FirstByteFloor> {
     if spec.workload.protocol != Protocol::Http || !spec.lab.events.is_empty() {
@@ -76,7 +75,7 @@ pub fn first_byte_floor(spec: &RunSpec) -> Option<FirstByteFloor> {
     Some(FirstByteFloor { formula, milliseconds })
 }
 
-/// How a client asks, and how what it asks goes on between relays.
+/// The request method of a client, and its form between relays.
 enum RequestMethod {
     EndToEnd,
     Resource,

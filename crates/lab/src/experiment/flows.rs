@@ -1,8 +1,8 @@
-//! Many flows at once, and short ones beside them, through whatever stands in between.
+//! Many bulk flows at once, and short ones beside them, through the treatment.
 //!
-//! Each of the many is a connection that always has something to send; all begin together, and what counts is what the
-//! receiver has of each when time is up. Nothing else crosses, so that a tunnel that collapses takes no verdict with it: with
-//! iperf3, whose results cross by the same way, there would be none.
+//! Each bulk flow always has data to send; all begin together, and the result is the receiver's byte count of each at
+//! the end. No control data crosses the path, so a collapsing tunnel does not lose the result: iperf3 sends its results
+//! over the path under test.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpStream};
@@ -23,7 +23,7 @@ const WRITE_CHUNK: usize = 64 * 1024;
 /// How often the receiver is asked how much it has.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Who sends how much.
+/// The number of flows and their sizes.
 #[derive(Clone, Copy)]
 pub struct ParallelFlowsRequest<'a> {
     /// The host that sends.
@@ -32,7 +32,7 @@ pub struct ParallelFlowsRequest<'a> {
     pub server: SocketAddrV4,
     /// How many send all the time.
     pub connections: u32,
-    /// What is sent beside them, one after the other.
+    /// The short flows beside them, one after the other.
     pub short: Option<ShortFlowSettings>,
     /// How long.
     pub time: Duration,
@@ -76,7 +76,7 @@ pub fn run_flows(receiver: &FlowReceiver, request: ParallelFlowsRequest<'_>) -> 
     })?;
     let seen = seen?;
     let mut bytes = seen.counts;
-    // Whoever never came has moved nothing.
+    // A flow that never connected has moved no byte.
     bytes.resize(bytes.len().max(connections as usize), 0);
     Ok(Transfer {
         seconds: seen.seconds,
@@ -87,7 +87,7 @@ pub fn run_flows(receiver: &FlowReceiver, request: ParallelFlowsRequest<'_>) -> 
     })
 }
 
-/// What the receiver had.
+/// The receiver's byte counts.
 struct ReceiverSample {
     /// Of each flow, in the time that counts.
     counts: Vec<u64>,
@@ -126,7 +126,7 @@ struct FlowSenders {
 }
 
 impl FlowSenders {
-    /// Sends until it is over. Whoever does not get through has moved nothing, which the receiver knows.
+    /// Sends until the end. A flow that does not connect has moved no byte, as the receiver knows.
     fn send(&self, server: SocketAddrV4) {
         let Ok(mut stream) = connect(server, self.deadline) else { return };
         let Ok(other) = stream.try_clone() else { return };
@@ -139,7 +139,7 @@ impl FlowSenders {
         }
     }
 
-    /// Who waits for room wakes up by this.
+    /// Wakes a sender that waits for room.
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         let open = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,9 +153,9 @@ fn connect(server: SocketAddrV4, until: Instant) -> std::io::Result<TcpStream> {
     TcpStream::connect_timeout(&SocketAddr::from(server), left)
 }
 
-/// Sends one short flow after the other, and says how long each took, in seconds, with all the attempts it needed. One that
-/// is over in the warm-up does not count. One that is still under way in the end counts with the time so far if none took longer: so a tunnel that lets nothing through does not
-/// look as if nobody had asked.
+/// Sends one short flow after the other, and returns the duration of each in seconds, with all its attempts. Flows that
+/// end in the warm-up do not count. One that is unfinished at the end counts with its time so far if none took longer:
+/// otherwise a tunnel that blocks everything would look like one without demand.
 fn send_short_flows(server: SocketAddrV4, flow: ShortFlowSettings, request: ParallelFlowsRequest<'_>) -> Vec<f64> {
     let started = Instant::now();
     let until = started + request.time;

@@ -1,7 +1,7 @@
-//! The gain by relays, beside a published one, and beside what arithmetic allows.
+//! The gain by relays, beside a published one, and beside the arithmetic limit.
 //!
-//! Where the base is no better here than it was when it was published, the gain has to be at least the published one. Where
-//! it is better, as with today's congestion control, there is less to gain: then the treatment has to reach a share of the
+//! Where the base is no better here than when it was published, the gain has to be at least the published one. Where it
+//! is better, as with today's congestion control, less can be gained: then the treatment has to reach a share of the
 //! [`limit`] of its slowest section.
 
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct PublishedGrid {
     pub with: Vec<Vec<f64>>,
 }
 
-/// Finds what is wrong with the gains that an expectation names.
+/// Validates the gains of an expectation.
 pub fn validate(experiment: &Experiment, expect: &Expectation, mut wrong: impl FnMut(String)) {
     let Some(grid) = &expect.gain else {
         if expect.of_limit.or(expect.ceiling.as_ref().map(|_| 0.0)).is_some() {
@@ -75,7 +75,7 @@ fn metric_key<'a>(experiment: &'a Experiment, expect: &'a Expectation) -> &'a st
     expect.metric.as_deref().unwrap_or(&experiment.metric.key)
 }
 
-/// A row for every gain that is expected of what is run in a size.
+/// A row for every expected gain of the runs of a size.
 #[must_use]
 pub fn gain_rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<GainRow> {
     let expects = experiment.expectations.iter().filter(|expect| expect.gain.is_some());
@@ -136,7 +136,7 @@ fn gain_verdict(row: &GainRow) -> ExpectationVerdict {
     }
 }
 
-/// What came of an expected gain, in words.
+/// The outcome of an expected gain, in words.
 #[must_use]
 pub fn gain_outcome(experiment: &Experiment, expect: &Expectation, row: &GainRow) -> ExpectationOutcome {
     let number = expect::format_number;
@@ -235,7 +235,7 @@ with = [[806, 201], [472, 133]]
         }
     }
 
-    /// What comes of a direct and a relayed figure at one combination of levels.
+    /// The row and the outcome of a direct and a relayed figure at one combination of levels.
     fn judged(loss: &str, delay: &str, [direct, pair]: [f64; 2]) -> (GainRow, ExpectationOutcome) {
         let experiment = Experiment::parse("pair", PAIR).unwrap();
         let runs = [

@@ -1,7 +1,7 @@
-//! Several runs at once: each worker is a process in a sandbox of its own, and makes one run after the other.
+//! Concurrent runs: each worker is a process in a sandbox of its own, and makes one run after the other.
 //!
-//! Workers are forked inside the sandbox of the laboratory, so that they end with it, whatever way that ends. They are told
-//! the number of a run by a pipe, and answer with a line of JSON.
+//! Workers are forked inside the sandbox of the laboratory, so that they end with it, however it ends. A worker reads
+//! the number of a run from a pipe, and answers with a line of JSON.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
@@ -17,7 +17,7 @@ use crate::experiment::run::{self, RunContext, TempDir};
 use crate::program;
 use crate::topology::sandbox::{self, SandboxEntry};
 
-/// How often it is looked whether somebody interrupts.
+/// Interval of the checks for an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A worker, as seen from outside.
@@ -42,7 +42,7 @@ impl WorkerPool {
         for _ in 0..count {
             let (orders, answers) = (std::io::pipe()?, std::io::pipe()?);
             let Some(process) = init::fork().context("cannot start a worker")? else {
-                // The ends of other workers' pipes: as long as somebody holds them, those are not told to end.
+                // The pipe ends of other workers: a worker sees the end of its pipe only when all copies are closed.
                 drop(workers);
                 drop((orders.1, answers.0));
                 std::process::exit(worker_main(orders.0, answers.1, plan, means));
@@ -52,8 +52,8 @@ impl WorkerPool {
         Ok(workers)
     }
 
-    /// Makes every run of `queue`, by number in the plan, at whichever worker is free. What came of each is handed to `take`,
-    /// which says whether it is to be made again.
+    /// Makes every run of `queue`, by number in the plan, at any free worker. `take` gets each result, and returns
+    /// whether the run must be repeated.
     ///
     /// # Errors
     /// Those of `take`, or a worker has ended.
@@ -71,7 +71,7 @@ impl WorkerPool {
                 }
                 Ok(())
             });
-            // If one cannot go on, nobody does.
+            // When one worker fails, all stop.
             if all.is_err() {
                 lock(&queue).clear();
             }
@@ -87,7 +87,7 @@ impl WorkerPool {
     }
 }
 
-/// Waits until all is `over`. An interrupt of the laboratory is one of its workers, who are at a run that nobody wants now.
+/// Waits until all is `over`. An interrupt of the laboratory is passed to the workers, whose runs are obsolete.
 fn forward_interrupts(processes: &[i32], over: impl Fn() -> bool) {
     let mut told = false;
     while !over() {
@@ -111,7 +111,7 @@ impl WorkerProcess {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Whoever panicked while it was held is about to end all of this.
+    // A thread that panicked with the lock held ends the whole process soon.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

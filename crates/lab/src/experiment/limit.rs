@@ -22,12 +22,12 @@ use crate::topology::plan;
 use crate::topology::plan::RouteHop;
 use crate::topology::{Host, Lab, host};
 
-/// What a path can carry, and what bounds it.
+/// The limit of a path, and the bound behind it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThroughputLimit {
     /// Bytes of the application in a second.
     pub bytes_per_second: f64,
-    /// What bounds it, and where: `window, client → relay1`.
+    /// The bound and its place: `window, client → relay1`.
     pub bound: String,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn payload_per_packet(way: &[RouteHop<'_>], hosts: [&Host; 2]) -> f64
     f64::from(mtu.saturating_sub(HEADER_BYTES + options))
 }
 
-/// What the slowest line carries of the application's bytes, in a second.
+/// The application bytes that the slowest line carries in a second.
 pub(super) fn line_rate(way: &[RouteHop<'_>], payload: f64) -> f64 {
     let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
     let share = |conditions: &Conditions| payload / f64::from(mtu + conditions.count.overhead());

@@ -1,4 +1,4 @@
-//! Under what circumstances runs are made.
+//! The circumstances of the runs.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -142,7 +142,8 @@ pub fn build_manifest(
     })
 }
 
-/// Whatever a figure depends on. Not the expectations, nor the number of blocks: they may change in the course.
+/// A digest of everything that a figure depends on. Not the expectations, nor the number of blocks: they may change
+/// between runs.
 fn digest(
     experiment: &Experiment,
     tools: &InstalledPrograms,
@@ -186,7 +187,7 @@ fn machine_facts() -> Vec<(String, String)> {
     .into()
 }
 
-/// What hosts are set to in the first cell, and what they take from the machine.
+/// The settings of the hosts in the first cell, and those they inherit from the machine.
 fn host_settings(cells: &[&ExperimentCell]) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (name, host) in cells.first().iter().flat_map(|cell| &cell.spec.lab.hosts) {

@@ -52,13 +52,13 @@ pub const JAIN: &str = "jain";
 pub const COMPLETION: &str = "completion_ms";
 /// The key of the time that the model of paths [predicts](crate::experiment::predict).
 pub const PREDICTED: &str = "predicted_ms";
-/// The key of how far that is from what was measured, as a share of the latter.
+/// The key of the relative error of a prediction.
 pub const PREDICTION_ERROR: &str = "prediction_error";
 
-/// What the key of the rate of one group's connections begins with.
+/// The prefix of keys for the rate of one group's connections.
 pub const GROUP_PREFIX: &str = "mbit_s.";
 
-/// What the key of the processor time of the programs on a host begins with.
+/// The prefix of keys for the processor time of the programs on a host.
 pub const CPU_PREFIX: &str = "cpu.";
 
 /// A figure that runs can be compared by.
@@ -90,8 +90,8 @@ pub fn rate_in_metric(key: &str, bytes_per_second: f64) -> Option<f64> {
     }
 }
 
-/// The figures of a run of these transfers. Rates count the whole of each, from start to last byte; MB is 10^6 bytes. What is
-/// told of one transfer is the median over all: one that met a moment of the machine's own does not count for more.
+/// The figures of a run of these transfers. Rates count the whole of each, from start to last byte; MB is 10^6 bytes.
+/// The figure of a single transfer is the median over all, so that one disturbed transfer has no more weight.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 pub fn transfer_metrics(transfers: &[Transfer]) -> BTreeMap<String, f64> {
@@ -111,7 +111,7 @@ pub fn transfer_metrics(transfers: &[Transfer]) -> BTreeMap<String, f64> {
         (COMPLETION, median(transfers.iter().map(|transfer| transfer.seconds).collect()) * 1e3),
         ("bytes", bytes),
     ];
-    // Nobody waits for the first byte of a stream.
+    // The first byte of a stream is not measured.
     let first_byte = (!first_bytes.is_empty()).then(|| (FIRST_BYTE, median(first_bytes) * 1e3));
     let all = figures.into_iter().chain(first_byte).chain(block_metrics(transfers)).chain(flow_metrics(transfers));
     all.map(|(key, value)| (key.to_owned(), value)).collect()
@@ -137,7 +137,7 @@ pub fn cpu_metrics(
     now.iter().map(share).filter(|(_, share)| share.is_finite()).collect()
 }
 
-/// What more there is to say of transfers in blocks.
+/// Further figures of transfers in blocks.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 fn block_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
     let blocks: Vec<_> = transfers.iter().filter_map(|transfer| transfer.block_stats.as_ref()).collect();
@@ -160,7 +160,7 @@ fn block_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
     figures
 }
 
-/// What more there is to say of many flows at once. How long transfers take is then told of the short ones.
+/// Further figures of many flows at once. Transfer times are then those of the short flows.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53, and of flows")]
 fn flow_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
     let flows: Vec<&FlowStats> = transfers.iter().filter_map(|transfer| transfer.flow_stats.as_ref()).collect();

@@ -1,7 +1,7 @@
-//! Experiments: what varies, what is compared, how often, and what was published about it.
+//! Experiments: factors, treatments, repetitions, and the published figures to compare with.
 //!
-//! [`read`] makes an experiment out of a [`mod@file`], [`plan`] says in which order its runs are made, [`run`] makes one of
-//! them in a lab of its own, [`campaign`] all of them into a [`store`], [`analyse`] and [`expect`] say what came of it.
+//! [`read`] makes an experiment out of a [`mod@file`], [`plan`] determines the order of its runs, [`run`] makes one of
+//! them in a lab of its own, [`campaign`] all of them into a [`store`], [`analyse`] and [`expect`] produce the results.
 
 pub mod accuracy;
 pub mod analyse;

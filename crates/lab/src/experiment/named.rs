@@ -1,6 +1,6 @@
-//! What a relay says held a transfer back, and whether that is what the file says.
+//! The limit that a relay reports for a transfer, and whether it is the expected one.
 //!
-//! The relay logs a line of JSON when a session ends; the one that carried most is the transfer.
+//! The relay logs a line of JSON when a session ends; the session with the most bytes is the transfer.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,16 +10,15 @@ use serde::Deserialize;
 
 use crate::experiment::task::TRIAL_BYTES;
 
-/// The key of whether the relay named what limits: 1, or 0.
+/// The key of whether the relay named the expected limit: 1, or 0.
 pub const LIMIT_NAMED: &str = "limit_named";
 
-/// How long after the transfer the log may take to tell of its end: one that is stopped ends when what it has left in send
-/// buffers has arrived.
+/// Time for the log line after a transfer: a stopped session ends when the data in its send buffers has arrived.
 const LOG_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often it is read until then.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a line of the log says of a session.
+/// A session's line in the log.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ClosedEvent {
     event: String,
@@ -32,13 +31,13 @@ pub struct ClosedEvent {
 }
 
 impl ClosedEvent {
-    /// Whether it is what the file says: 1, or 0.
+    /// Whether the limit is the expected one: 1, or 0.
     #[must_use]
     pub fn metric(&self, expected: &str) -> f64 {
         f64::from(u8::from(self.limited.as_deref() == Some(expected)))
     }
 
-    /// What a reader should know where it is not.
+    /// The warning when it is not.
     #[must_use]
     pub fn mismatch_warning(&self, expected: &str) -> Option<String> {
         let said = self.limited.as_deref().unwrap_or("nothing");
@@ -51,10 +50,10 @@ impl ClosedEvent {
     }
 }
 
-/// What the relay's `log` says of the session that carried most.
+/// The session with the most bytes in the relay's `log`.
 ///
 /// # Errors
-/// The log cannot be read, or tells of trials only.
+/// The log cannot be read, or holds trials only.
 pub fn read_largest_session(log: &Path) -> anyhow::Result<ClosedEvent> {
     let deadline = Instant::now() + LOG_TIMEOUT;
     loop {

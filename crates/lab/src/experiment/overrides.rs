@@ -2,10 +2,11 @@
 
 use toml::{Table, Value};
 
-/// Changes `document` as `set` says.
+/// Sets the keys of `set` in `document`.
 ///
 /// # Errors
-/// Every key that leads to nothing: only the last part of a key may be new, and what reads the document judges that.
+/// Every key whose parent does not exist: only the last part of a key may be new, and the reader of the document
+/// validates that part.
 pub fn apply(document: &mut Table, set: &Table) -> Vec<String> {
     set.iter().filter_map(|(key, value)| set_key(document, key, value).err()).collect()
 }

@@ -1,7 +1,7 @@
 //! The order of runs: randomised complete blocks.
 //!
-//! In each block every cell runs once, in an order of its own, so that whatever changes on the machine over time meets
-//! all treatments alike, and each is compared with the base that ran close to it.
+//! In each block every cell runs once, in an order of its own, so that changes of the machine over time affect all
+//! treatments alike, and each is compared with a base run close in time.
 
 use crate::dice::SeededRng;
 use crate::experiment::read::ExperimentCell;
@@ -13,9 +13,9 @@ pub struct PlannedRun<'a> {
     pub block: u32,
     /// Its place in the order of all runs, from 0.
     pub order: u32,
-    /// What is run.
+    /// The cell to run.
     pub cell: &'a ExperimentCell,
-    /// The seed of its emulated decisions: the same for all runs of a block.
+    /// The seed of its emulated decisions, common to all runs of a block.
     pub seed: u64,
 }
 

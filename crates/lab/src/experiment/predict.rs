@@ -31,8 +31,8 @@ use crate::topology::{Host, Lab, host, plan};
 /// The share of a receive buffer that is window (see [`topology::host`](crate::topology::host)).
 const RECEIVE_WINDOW_SHARE: (u64, u64) = (657, 1000);
 
-/// What was predicted of these transfers, and how far from it they were: medians, as a metric and as a share of what was
-/// measured. Nothing if the model does not cover what is run.
+/// The predictions for these transfers, and their errors: medians, as a metric and relative to the measurement. Empty
+/// if the model does not cover the runs.
 #[must_use]
 pub fn prediction_metrics(spec: &RunSpec, transfers: &[Transfer]) -> BTreeMap<String, f64> {
     let Some(predict) = predictor(spec).filter(|_| !transfers.is_empty()) else { return BTreeMap::new() };
@@ -59,7 +59,8 @@ fn predictor(spec: &RunSpec) -> Option<impl Fn(u64) -> f64> {
     })
 }
 
-/// What the way of asking costs: in each relay, and a greeting before. `None` if the model knows no such way.
+/// The cost of the request method: in each relay, and before as a greeting. `None` for a method that the model does not
+/// cover.
 fn request_costs(treatment: &Treatment, sections: &[SectionModel]) -> Option<(RelayCosts, Duration)> {
     let waits = RelayCosts { waits_for_connect: true, ..RelayCosts::default() };
     let relays_know_each_other = treatment.sections || treatment.chain.len() < 2;
@@ -109,7 +110,7 @@ fn path_section(lab: &Lab, from: &str, to: &str, warm: bool) -> Option<SectionMo
     })
 }
 
-/// What a receiver's buffer leaves for the window, if the lab file says how large it may grow.
+/// The part of a receiver's buffer that is offered as window, if the lab file bounds the buffer.
 fn receive_buffer(host: &Host) -> Option<u64> {
     let sizes = host.sysctl.get("net.ipv4.tcp_rmem")?;
     let largest: u64 = sizes.split_whitespace().next_back()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! What a person sees while runs are made: one line for each, and on a terminal a bar with the time that is left.
+//! Progress of the runs for people: one line for each, and on a terminal a bar with the remaining time.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
-//! What a choice of path has cost, against what the candidates did by themselves.
+//! The regret of path choices, against the candidates alone.
 //!
-//! A chooser is judged by what it chose, not by its own luck: the figure of a path is the median over the runs in which it was
-//! the only one. Whoever has chosen a path that nobody ran by itself is judged by how long it took.
+//! A choice is compared by medians, not by single runs: the figure of a path is the median over the runs in which it
+//! was the only one. A choice of a path without runs of its own is compared by its own time.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub const OVER_DIRECT: &str = "over_direct";
 /// By which both are judged.
 const COMPLETION: &str = "completion_ms";
 
-/// The runs, with what the choices of those that had one have cost.
+/// The runs, with the regret of those that had a choice.
 #[must_use]
 pub fn with_regret(experiment: &Experiment, runs: &[Run]) -> Vec<Run> {
     let mut all = runs.to_vec();
@@ -33,7 +33,7 @@ pub fn with_regret(experiment: &Experiment, runs: &[Run]) -> Vec<Run> {
     all
 }
 
-/// The median completion by each path that somebody else had to take at the levels of `cell`, in milliseconds.
+/// The median completion time of each fixed path at the levels of `cell`, in milliseconds.
 fn candidate_completions(experiment: &Experiment, cell: &ExperimentCell, runs: &[Run]) -> BTreeMap<String, f64> {
     let others = experiment.cells.iter().filter(|other| other.key.levels == cell.key.levels);
     let fixed = others.filter_map(|other| Some((other.spec.treatment.path.as_ref()?.name()?, &other.key)));

@@ -9,14 +9,14 @@ use crate::emulator::DirectionReport;
 
 pub use crate::stats::Summary;
 
-/// Under what circumstances the runs were made: `manifest.json`.
+/// The circumstances of the runs: `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Manifest {
     /// The name of the experiment.
     pub name: String,
-    /// One sentence on what it asks.
+    /// The question of the experiment, in one sentence.
     pub title: String,
-    /// Who published it: author, year, table.
+    /// The publication: author, year, table.
     pub source: Option<String>,
     /// `quick` or `full`.
     pub size: String,
@@ -30,7 +30,7 @@ pub struct Manifest {
     pub blocks: u32,
     /// The names of the factors, in order, and their levels, in order.
     pub factors: Vec<(String, Vec<String>)>,
-    /// The names of the treatments, in order; the first is what the others are compared with.
+    /// The names of the treatments, in order; the first is the base of comparison.
     pub treatments: Vec<String>,
     /// The metric that verdicts are about.
     pub metric: Metric,
@@ -65,17 +65,17 @@ pub struct CheckRow {
     pub link: String,
     /// The direction, as in `client → server`; empty if it is about both.
     pub direction: String,
-    /// What was measured, as in `fixed delay`.
+    /// The checked property, as in `fixed delay`.
     pub property: String,
     /// The statistic with its limit, as in `one-way error, p99 ≤ 250 µs`.
     pub wanted: String,
-    /// What came out, with its unit.
+    /// The measured value, with its unit.
     pub measured: String,
     /// Whether it is as wanted.
     pub pass: bool,
 }
 
-/// What came of one treatment at one combination of levels.
+/// The summary of one treatment at one combination of levels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellSummary {
     /// Factor and level.
@@ -95,18 +95,18 @@ pub struct CellSummary {
 pub struct ExtraMetricCells {
     /// The figure.
     pub metric: Metric,
-    /// What came of every treatment at every combination of levels, by it.
+    /// The summaries of every treatment at every combination of levels, by metric.
     pub cells: Vec<CellSummary>,
 }
 
-/// The arithmetic floor of the first byte of one treatment at one combination of levels, and what came.
+/// The arithmetic floor of the first byte of one treatment at one combination of levels, and the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloorRow {
     /// Factor and level.
     pub levels: BTreeMap<String, String>,
     /// The treatment.
     pub treatment: String,
-    /// What the floor is made of.
+    /// The formula of the floor.
     pub formula: String,
     /// The floor, in milliseconds.
     pub floor: f64,
@@ -114,7 +114,7 @@ pub struct FloorRow {
     pub measured: Summary,
 }
 
-/// A gain that is expected, the published one, the limit, and what came.
+/// An expected gain, the published one, the limit, and the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GainRow {
     /// Factor and level.
@@ -131,13 +131,13 @@ pub struct GainRow {
     pub measured: Summary,
     /// The ratio of the two in the same block.
     pub gain: Summary,
-    /// What the slowest section can carry by arithmetic, in the unit of the metric.
+    /// The arithmetic limit of the slowest section, in the unit of the metric.
     pub limit: f64,
-    /// What bounds it there.
+    /// The bound behind the limit.
     pub bound: String,
     /// How many times the limit is enough where `to` is better than published.
     pub of_limit: f64,
-    /// What the slowest section carried alone, if that was measured.
+    /// The measured figure of the slowest section alone, if there is one.
     pub ceiling: Option<Summary>,
     /// Whether it holds.
     pub verdict: ExpectationVerdict,
@@ -157,10 +157,10 @@ impl GainRow {
     }
 }
 
-/// An expectation of the experiment file, and what came of it.
+/// An expectation of the experiment file, and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExpectationOutcome {
-    /// What is expected, in words: `squid, 25-25: at least 1.74 x direct`.
+    /// The expectation, in words: `squid, 25-25: at least 1.74 x direct`.
     pub expected: String,
     /// Where the expectation comes from: author, year, table; or the project's own bar.
     pub source: String,
@@ -170,13 +170,13 @@ pub struct ExpectationOutcome {
     pub ours: Option<String>,
     /// Its 95 % confidence interval, as text.
     pub interval: Option<String>,
-    /// What came of it.
+    /// The verdict.
     pub verdict: ExpectationVerdict,
-    /// Why, or what is remarkable, if anything.
+    /// The reason, or a remark.
     pub remark: Option<String>,
 }
 
-/// What came of an expectation.
+/// The verdict on an expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExpectationVerdict {
@@ -191,24 +191,24 @@ pub enum ExpectationVerdict {
 /// Everything a report is made of: `report.json`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Results {
-    /// Under what circumstances.
+    /// The circumstances of the runs.
     pub manifest: Manifest,
     /// Every run, valid or not, in the order they were made.
     pub runs: Vec<Run>,
-    /// What the check of the links said before the first run.
+    /// The check of the links before the first run.
     pub checks: Vec<CheckRow>,
     /// Every treatment at every combination of levels.
     pub cells: Vec<CellSummary>,
     /// The same by further figures.
     pub also: Vec<ExtraMetricCells>,
-    /// Arithmetic floors; empty if the first byte is not what the experiment is about.
+    /// Arithmetic floors; empty if the experiment does not measure the first byte.
     pub floors: Vec<FloorRow>,
     /// Gains beside published ones; empty if none is expected.
     #[serde(default)]
     pub gains: Vec<GainRow>,
     /// Every expectation.
     pub outcomes: Vec<ExpectationOutcome>,
-    /// What a reader should know: each names a cause and a remedy.
+    /// Warnings for readers: each names a cause and a remedy.
     pub warnings: Vec<String>,
 }
 
@@ -239,15 +239,15 @@ pub struct Run {
     pub metrics: BTreeMap<String, f64>,
     /// Why it does not count, if it does not.
     pub invalid: Option<String>,
-    /// What a reader should know about it.
+    /// Warnings for readers.
     pub warnings: Vec<String>,
-    /// What the groups that shared a bottleneck got.
+    /// The results of groups that shared a bottleneck.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupRun>,
     /// Each session, where a relay had a choice of paths, or downloads came all the time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<SessionRun>,
-    /// What the links did.
+    /// The packets of the links.
     pub links: Vec<DirectionReport>,
     /// Sequence numbers over time, on the links whose packets are logged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -262,7 +262,7 @@ pub struct Run {
     pub started: String,
 }
 
-/// What came of one group of connections in a run.
+/// The result of one group of connections in a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GroupRun {
     /// Its name.
@@ -273,7 +273,7 @@ pub struct GroupRun {
     pub mbit_s: f64,
     /// Mbit/s over each connection; of short flows none.
     pub rates: Vec<f64>,
-    /// Packets that were sent again, where somebody counted.
+    /// Retransmitted packets, if they were counted.
     pub retransmits: Option<u64>,
     /// Seconds since the start, bytes received by then.
     pub timeline: Vec<(f64, u64)>,
@@ -291,7 +291,7 @@ pub struct SessionRun {
     pub bytes: u64,
     /// From start to the last byte, in milliseconds; 0 if it failed.
     pub ms: f64,
-    /// The relays in order, joined by `-`, or `direct`; none if it failed, or nobody had a choice.
+    /// The relays in order, joined by `-`, or `direct`; `None` if the session failed, or had no choice.
     pub path: Option<String>,
     /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -35,7 +35,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often it is tried until then.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What runs have in common.
+/// Settings that all runs share.
 #[derive(Debug, Clone)]
 pub struct RunContext {
     /// Where files of runs go.
@@ -54,7 +54,7 @@ pub struct RunContext {
     pub lateness_limit: Duration,
 }
 
-/// What a run that came to its end has measured.
+/// The measurements of a completed run.
 struct RunMeasurements {
     metrics: BTreeMap<String, f64>,
     timeline: Vec<(f64, u64)>,
@@ -66,7 +66,7 @@ struct RunMeasurements {
     warnings: Vec<String>,
 }
 
-/// Makes a run. Whatever goes wrong is in its `invalid`.
+/// Makes a run. Every failure is recorded in its `invalid`.
 #[must_use]
 pub fn execute_run(planned: &PlannedRun<'_>, means: &RunContext) -> Run {
     let (started, clock) = (manifest::utc_now(), Instant::now());
@@ -116,7 +116,7 @@ fn write_packet_log(planned: &PlannedRun<'_>, log: &[DirectionLog], results: &Pa
 }
 
 fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<RunMeasurements> {
-    // What is made last goes first: programs before the network they run in.
+    // Drop order: programs end before their network.
     let lab = Lab { seed, ..spec.lab.clone() };
     let running = RunningLab::start_with_packet_log(&lab, &spec.workload.packet_log)?;
     let folder = TempDir::create(&means.folder, "run")?;
@@ -184,7 +184,7 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
     Ok(RunMeasurements { metrics, timeline, groups: Vec::new(), sessions, links, packet_log: log, cpu_busy, warnings })
 }
 
-/// What the first relay is to name, if it is to, and what it names.
+/// The expected limit, and the one that the first relay reports.
 fn read_named_limit<'a>(spec: &'a RunSpec, folder: &Path) -> anyhow::Result<Option<(&'a str, named::ClosedEvent)>> {
     let Some((expected, relay)) = spec.workload.limited.as_deref().zip(spec.treatment.chain.first()) else {
         return Ok(None);
@@ -248,8 +248,8 @@ fn measure_shared(
     })
 }
 
-/// Tries a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is
-/// alive, and a transparent one lets packets pass until its rules are there. What is measured afterwards finds programs in
+/// Repeats a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is
+/// alive, and a transparent one lets packets pass until its rules are there. Measurements then find programs in
 /// service, as users do.
 fn wait_until_working(
     task: &TransferTask<'_>,
@@ -304,7 +304,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // Nobody is left to be told; it is in the folder for temporary files.
+        // An error has no recipient; the directory is among the temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -327,7 +327,7 @@ fn invalid_reason(links: &[DirectionReport], has_events: bool, limit: Duration) 
     })
 }
 
-/// What came of them.
+/// The results of the transfers.
 #[derive(Default)]
 struct TransferResults {
     /// Those that succeeded.
@@ -336,7 +336,7 @@ struct TransferResults {
     sessions: Vec<SessionRun>,
 }
 
-/// Fetches what comes before the transfers that count. One that fails, or takes long, is part of what there is to learn.
+/// Makes the transfers before those that count. A failed or slow one is a sample as well.
 fn run_priming(task: &TransferTask<'_>, timeout: Duration) -> anyhow::Result<()> {
     let Some(prime) = &task.workload.prime else { return Ok(()) };
     let until = Instant::now() + prime.time.0;
@@ -359,10 +359,10 @@ fn wait_for_start(task: &TransferTask<'_>, started: Instant) -> anyhow::Result<(
     arrivals::sleep_until(started + begins)
 }
 
-/// Makes all of them, while what the file says happens.
+/// Makes all transfers, with the events of the file beside them.
 ///
 /// # Errors
-/// One of those that have to succeed does not, or something that was to happen does not.
+/// A transfer that must succeed fails, or an event cannot be made.
 fn run_transfers(
     task: &TransferTask<'_>,
     spec: &RunSpec,
@@ -394,7 +394,7 @@ fn run_all(task: &TransferTask<'_>, started: Instant, timeout: Duration) -> anyh
     (0..task.workload.transfers).map(one).collect()
 }
 
-/// Sessions have paths only if somebody had a choice.
+/// Sessions have paths only if a relay had a choice.
 fn assign_session_paths(
     ended: Vec<CompletedDownload>,
     spec: &RunSpec,

@@ -1,5 +1,5 @@
-//! What happens while transfers are made: traffic that begins, and relays that are killed. What links do is the emulator's
-//! matter, by events; all times are of one clock, which starts with the lab.
+//! Events during transfers: traffic that begins, and relays that are killed. The emulator makes the events of links;
+//! all times are of one clock, which starts with the lab.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -25,7 +25,7 @@ enum ScheduledEvent<'a> {
 pub struct Schedule<'a>(Vec<(Duration, ScheduledEvent<'a>)>);
 
 impl<'a> Schedule<'a> {
-    /// What a file says.
+    /// The events of a file.
     #[must_use]
     pub fn from_spec(spec: &'a RunSpec) -> Self {
         let begins = |(number, traffic): (u16, &'a BackgroundTraffic)| {

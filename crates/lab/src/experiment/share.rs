@@ -21,7 +21,7 @@ use crate::topology::network::{HostHandle, Network};
 /// Bits in a byte, in millions.
 const BYTES_TO_MBIT: f64 = 8e-6;
 
-/// Who shares, for how long, and what of it counts.
+/// The groups, their duration, and the measured part of it.
 #[derive(Clone, Copy)]
 pub struct SharedBottleneckRequest<'a> {
     /// The groups.
@@ -48,7 +48,7 @@ pub(super) struct GroupEndpoints<'a> {
     pub(super) server: SocketAddrV4,
 }
 
-/// The groups, ready to begin: everybody who receives is there.
+/// The groups, ready to begin: all receivers run.
 pub struct PreparedGroups<'a> {
     request: SharedBottleneckRequest<'a>,
     endpoints: Vec<GroupEndpoints<'a>>,
@@ -110,7 +110,7 @@ impl PreparedGroups<'_> {
         command
             .args(iperf3::group_client_arguments(ends.server, *connections, congestion, self.request.time))
             .process_group(0);
-        // Into a file: nobody has to read it meanwhile.
+        // Into a file: no process has to read a pipe meanwhile.
         command.stdin(Stdio::null()).stdout(File::create(self.answer_path(name))?).stderr(Stdio::null());
         Ok(ClientProcess(command.spawn().context("iperf3")?))
     }

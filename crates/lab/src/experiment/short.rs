@@ -18,7 +18,7 @@ use crate::experiment::share::GroupEndpoints;
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
 /// How much is written at once.
 const WRITE_CHUNK: usize = 64 * 1024;
-/// How often a receiver for which nobody comes looks whether it is over.
+/// Interval at which a receiver without flows checks for the end.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A flow that is over.
@@ -31,7 +31,7 @@ struct CompletedFlow {
     bytes: u64,
 }
 
-/// Lets the short flows of a group come and go for a time. What began in the `warm_up` does not count.
+/// Runs the short flows of a group for a time. Flows that begin in the `warm_up` do not count.
 ///
 /// # Errors
 /// A flow failed, or the hosts could not be entered.
@@ -57,7 +57,7 @@ pub(super) fn run_short_flows(ends: GroupEndpoints<'_>, time: Duration, warm_up:
     Ok(group_result(name, &ends.group.congestion, flows.concat(), time, warm_up))
 }
 
-/// What there is to say of flows.
+/// The figures of the flows.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 fn group_result(
     name: &str,

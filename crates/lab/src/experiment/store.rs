@@ -19,11 +19,11 @@ const CHECKS_FILE: &str = "checks.json";
 pub struct ResultStore {
     dir: PathBuf,
     file: File,
-    /// Under what circumstances the runs are made.
+    /// The circumstances of the runs.
     pub manifest: Manifest,
     /// The runs so far.
     pub runs: Vec<Run>,
-    /// What the check of the links said.
+    /// The result of the link check.
     pub checks: Vec<CheckRow>,
 }
 
@@ -74,7 +74,7 @@ impl ResultStore {
         Ok(())
     }
 
-    /// Notes what the check of the links said.
+    /// Saves the result of the link check.
     ///
     /// # Errors
     /// The file system's.
@@ -117,7 +117,7 @@ fn remove_results(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is different, as far as a person can do something about it.
+/// The difference, as far as the user can change it.
 fn describe_difference(earlier: &Manifest, now: &Manifest) -> String {
     let program = now.programs.iter().find(|program| !earlier.programs.contains(program));
     if earlier.name != now.name {

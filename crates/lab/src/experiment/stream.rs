@@ -1,4 +1,4 @@
-//! One stream: iperf3 sends for a time, and what counts is what the receiver counted.
+//! One stream: iperf3 sends for a time, and the receiver's counts are the result.
 
 use std::fs::File;
 use std::net::SocketAddrV4;
@@ -17,7 +17,7 @@ use crate::topology::network::HostHandle;
 /// How often it is looked whether the sender has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What is sent.
+/// The stream's settings.
 #[derive(Clone, Copy)]
 pub struct StreamRequest<'a> {
     /// The host that sends.
@@ -38,7 +38,7 @@ pub struct StreamRequest<'a> {
 /// iperf3's, or it takes too long, or an interrupt.
 pub fn run_stream(request: StreamRequest<'_>) -> anyhow::Result<Transfer> {
     let mut command = request.client.command(iperf3::PROGRAM.find()?);
-    // Into a file: nobody has to read it meanwhile.
+    // Into a file: no process has to read a pipe meanwhile.
     let answer = request.folder.join("stream.json");
     command.args(iperf3::client_arguments(request.server, request.amount)).process_group(0);
     command.stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(Stdio::null());

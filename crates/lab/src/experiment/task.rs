@@ -1,4 +1,4 @@
-//! What a run does again and again: a transfer of the workload, and a small one to try whether all is in service.
+//! The repeated steps of a run: a transfer of the workload, and a small one to test that all programs are in service.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -42,7 +42,7 @@ impl ContentFiles {
     }
 }
 
-/// Who transfers what, and how the client reaches the server.
+/// The transfers, and the client's access to the server.
 pub struct TransferTask<'a> {
     /// The workload.
     pub workload: &'a Workload,
@@ -54,9 +54,9 @@ pub struct TransferTask<'a> {
     pub server: Ipv4Addr,
     /// How the client reaches it.
     pub client_route: ClientRoute,
-    /// What it serves.
+    /// The files of the server.
     pub files: &'a ContentFiles,
-    /// What takes flows; none if there are none.
+    /// The receiver of flows; `None` without flows.
     pub receiver: Option<&'a FlowReceiver>,
     /// Where files of the run go.
     pub folder: &'a Path,
@@ -78,10 +78,10 @@ impl TransferTask<'_> {
         }
     }
 
-    /// Makes a transfer of the workload. A stream may take `timeout` longer than it is to last.
+    /// Makes a transfer of the workload. A stream may take `timeout` longer than its duration.
     ///
     /// # Errors
-    /// The client's, or what arrived is not what was sent.
+    /// The client's, or the received data differ from the sent data.
     pub fn run_transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
         if let Some(receiver) = self.receiver {
             return self.run_flows(receiver);
@@ -93,10 +93,10 @@ impl TransferTask<'_> {
         }
     }
 
-    /// Fetches the file of so many bytes.
+    /// Fetches the file of this size.
     ///
     /// # Errors
-    /// The client's, or what arrived is not what was sent.
+    /// The client's, or the received data differ from the sent data.
     pub fn fetch(&self, bytes: u64, timeout: Duration) -> anyhow::Result<Transfer> {
         let content = self.files.by_size.get(&bytes).context("a file that does not exist")?;
         let cap = self.workload.cap.map(|cap| cap.0);

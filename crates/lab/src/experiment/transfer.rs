@@ -1,4 +1,4 @@
-//! One transfer: curl or wget fetches, the laboratory watches the bytes arrive and compares them with what was sent.
+//! One transfer: curl or wget fetches; the laboratory times the arriving bytes and compares them with the sent ones.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
@@ -21,18 +21,18 @@ const READ_CHUNK: usize = 256 * 1024;
 /// Two points of a timeline are at least this far apart, or a hundredth of the time so far.
 const MIN_SAMPLE_SPACING: Duration = Duration::from_millis(10);
 
-/// What is fetched.
+/// The file to fetch.
 #[derive(Clone, Copy)]
 pub struct FetchRequest<'a> {
     /// The host of the client.
     pub client: &'a HostHandle,
-    /// What fetches.
+    /// The client program.
     pub agent: Agent,
     /// The URL.
     pub url: &'a str,
     /// How the server is reached.
     pub client_route: ClientRoute,
-    /// What is behind the URL.
+    /// The content behind the URL.
     pub content: &'a Content,
     /// How long it may take.
     pub timeout: Duration,
@@ -47,21 +47,21 @@ pub struct FetchRequest<'a> {
 pub struct Transfer {
     /// From start to the last byte, in seconds, as the agent measures it if it does.
     pub seconds: f64,
-    /// From start to the first byte, in seconds, the same; none if nobody was asked for one.
+    /// From start to the first byte, in seconds, by the client's clock; `None` if not measured.
     pub first_byte: Option<f64>,
     /// Bytes that arrived.
     pub bytes: u64,
     /// Seconds since the agent was started, bytes that had arrived by then.
     pub timeline: Vec<(f64, u64)>,
-    /// The port of the client's end; none if nobody says.
+    /// The client's port; `None` if unknown.
     pub port: Option<u16>,
-    /// What there is to say of blocks, if it was made of such.
+    /// Figures of the blocks, for a transfer in blocks.
     pub block_stats: Option<BlockWriteStats>,
-    /// What there is to say of flows, if it was many at once.
+    /// Figures of the flows, for many flows at once.
     pub flow_stats: Option<FlowStats>,
 }
 
-/// What the receiver of many flows knows more.
+/// Further figures of the receiver of many flows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FlowStats {
     /// How much came over each that sends all the time, in the time that counts.
@@ -70,7 +70,7 @@ pub struct FlowStats {
     pub completions: Vec<f64>,
 }
 
-/// What the writer of blocks knows more.
+/// Further figures of the writer of blocks.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BlockWriteStats {
     /// From just before the first `write(2)` to just after the last, in seconds.
@@ -81,7 +81,7 @@ pub struct BlockWriteStats {
     pub cpu_s: f64,
 }
 
-/// A client that is killed when nobody waits for it any more.
+/// A client process that is killed on drop.
 pub struct ClientProcess(pub Child);
 
 impl Drop for ClientProcess {
@@ -95,7 +95,7 @@ impl Drop for ClientProcess {
 /// Fetches `request`.
 ///
 /// # Errors
-/// The agent's, or what arrived is not what was sent, or an interrupt.
+/// The agent's, received data that differ from the sent data, or an interrupt.
 pub fn fetch(request: FetchRequest<'_>) -> anyhow::Result<Transfer> {
     let about = request.agent.program_info();
     let mut command = request.client.command(about.find()?);
@@ -111,7 +111,7 @@ pub fn fetch(request: FetchRequest<'_>) -> anyhow::Result<Transfer> {
     let started = Instant::now();
     let mut client = ClientProcess(command.spawn().context(about.name)?);
     let body = client.0.stdout.take().context("an agent's output")?;
-    // If it fails, the agent has more to say than anybody will read.
+    // On failure the agent's own message is the better one.
     let watched = read_and_compare(body, request, started)?;
     let mut said = String::new();
     client.0.stderr.take().context("an agent's messages")?.read_to_string(&mut said)?;
@@ -136,7 +136,7 @@ pub fn fetch(request: FetchRequest<'_>) -> anyhow::Result<Transfer> {
     Ok(transfer)
 }
 
-/// A transfer of `all` bytes that the cap has stopped, as if the rest had come as fast as what came.
+/// A transfer of `all` bytes that the cap has stopped, extrapolated at its rate so far.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 fn extrapolate_capped(answer: CurlReport, cap: Option<Duration>, all: u64) -> CurlReport {
     if cap.is_none() || answer.exitcode != curl::TIMEOUT_EXIT_CODE || answer.bytes == 0 {
@@ -145,13 +145,13 @@ fn extrapolate_capped(answer: CurlReport, cap: Option<Duration>, all: u64) -> Cu
     CurlReport { exitcode: 0, seconds: answer.seconds * all as f64 / answer.bytes as f64, bytes: all, ..answer }
 }
 
-/// What curl said in plain words.
+/// The messages of curl without prefixes.
 fn curl_messages(said: &str) -> String {
     let words: Vec<&str> = said.lines().filter(|line| !line.starts_with('{')).collect();
     last_lines(&words.join("\n"))
 }
 
-/// Compares what arrives until it ends, and writes down when, by the laboratory's own clock.
+/// Compares the arriving bytes, and records their times by the laboratory's clock.
 fn read_and_compare(mut body: ChildStdout, request: FetchRequest<'_>, started: Instant) -> anyhow::Result<Transfer> {
     let mut comparison = request.content.comparison()?;
     let mut piece = vec![0; READ_CHUNK];
@@ -167,7 +167,7 @@ fn read_and_compare(mut body: ChildStdout, request: FetchRequest<'_>, started: I
         comparison.compare(&piece[..count])?;
         bytes += count as u64;
         let took = started.elapsed();
-        // curl keeps time itself, and tells what it knows when time is up.
+        // curl has a timeout of its own, and reports its partial figures then.
         let late = request.agent == Agent::Wget && took > request.timeout;
         anyhow::ensure!(!late, "timeout: {bytes} bytes in {:.1} s", took.as_secs_f64());
         timeline.record(took, bytes);

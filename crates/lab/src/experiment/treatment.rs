@@ -1,4 +1,4 @@
-//! What is compared: programs between client and server, and how they are used.
+//! Treatments: the programs between client and server, and their use.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub enum RelayProgram {
     Softether,
     /// ekiden.
     Ekiden,
-    /// Whatever `command` says.
+    /// The program in `command`.
     Command,
 }
 
@@ -54,7 +54,7 @@ impl RelayProgram {
 pub struct Treatment {
     /// The program at each host of the chain.
     pub program: RelayProgram,
-    /// What ekiden speaks.
+    /// The protocol of ekiden's listeners.
     #[serde(default = "socks")]
     pub mode: ListenerKind,
     /// Whether clients of an HTTP proxy ask it for a tunnel (`CONNECT`, RFC 9110) rather than for a resource.
@@ -76,7 +76,7 @@ pub struct Treatment {
     pub profile: Option<ProfileChoice>,
     /// The profile of the sections to client and server, for a transparent ekiden. Default: ekiden's own default.
     pub near_profile: Option<String>,
-    /// What else is in the configuration of each of ekiden's relays: tables.
+    /// Further tables in the configuration of each ekiden relay.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub config: toml::Table,
     /// A command line that ekiden's becomes the end of: `["nice", "-n", "19"]`.
@@ -103,10 +103,10 @@ pub struct Treatment {
     /// For `program = "command"`: how clients use it.
     #[serde(default = "forward")]
     pub client: ProxyKind,
-    /// What is different in the rest of the file.
+    /// Changes to the rest of the file.
     #[serde(default)]
     pub set: toml::Table,
-    /// What is different in it at some levels. If there is anything, it is run at these only.
+    /// Changes at some levels. A treatment with such tables runs at these levels only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub at: Vec<TreatmentOverride>,
 }

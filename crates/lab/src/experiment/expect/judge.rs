@@ -1,4 +1,4 @@
-//! An expectation at one place, held to what came there.
+//! The outcome of an expectation at one place.
 
 use crate::experiment::analyse;
 use crate::experiment::expect::{OWN_SOURCE, floor_at, format_number, verdict};
@@ -16,7 +16,7 @@ pub(super) struct ExpectationEvaluator<'a> {
     pub(super) expectation: &'a Expectation,
 }
 
-/// A figure, its unit, and what it is a ratio to.
+/// A figure, its unit, and the base of its ratio.
 struct MeasuredValue {
     summary: Summary,
     unit: String,
@@ -48,7 +48,7 @@ impl ExpectationEvaluator<'_> {
         MeasuredValue { summary, unit, base_name: to }
     }
 
-    /// What it is compared with, if with anything, and what that is called.
+    /// The base of the comparison and its name, if there is one.
     fn comparison_base(&self, place: &CellKey) -> Option<(CellKey, String)> {
         let level = &self.expectation.ratio_to_level;
         if !level.is_empty() {

@@ -1,4 +1,4 @@
-//! Expectations: what should come of an experiment, and what came.
+//! Expectations of an experiment, and their outcomes.
 
 mod judge;
 mod share;
@@ -18,7 +18,7 @@ use judge::ExpectationEvaluator;
 /// Where an expectation comes from if the file does not say.
 pub(super) const OWN_SOURCE: &str = "ekiden's own bar";
 
-/// Finds what is wrong with the expectations of an experiment.
+/// Validates the expectations of an experiment.
 pub fn validate(experiment: &Experiment, mistakes: &mut Vec<String>) {
     for (number, expect) in experiment.expectations.iter().enumerate() {
         let mut wrong = |text: String| mistakes.push(format!("expect {}: {text}", number + 1));
@@ -73,7 +73,7 @@ fn floor_at(experiment: &Experiment, place: &CellKey) -> Option<FirstByteFloor> 
     experiment.cells.iter().find(|cell| cell.key == *place).and_then(|cell| floor::first_byte_floor(&cell.spec))
 }
 
-/// What came of every expectation about what is run in a size.
+/// The outcome of every expectation about the runs of a size.
 #[must_use]
 pub fn outcomes(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<ExpectationOutcome> {
     let judge = |expect: &Expectation| -> Vec<ExpectationOutcome> {

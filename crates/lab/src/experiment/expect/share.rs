@@ -10,7 +10,7 @@ use crate::experiment::results::{ExpectationOutcome, ExpectationVerdict};
 /// How many places that miss it are named.
 const MAX_NAMED: usize = 8;
 
-/// Finds what is wrong with the share of an expectation.
+/// Validates the share of an expectation.
 pub(super) fn validate(expect: &Expectation, mut wrong: impl FnMut(String)) {
     let Some(share) = expect.share else { return };
     if !(0.0..=1.0).contains(&share) {
@@ -21,7 +21,7 @@ pub(super) fn validate(expect: &Expectation, mut wrong: impl FnMut(String)) {
     }
 }
 
-/// What came of it, from what came at each place; nothing if it is about none in this size.
+/// The outcome, from the outcomes at each place; `None` without a place in this size.
 #[allow(clippy::cast_precision_loss, reason = "a number of places")]
 pub(super) fn share_outcome(
     experiment: &Experiment,
@@ -64,7 +64,7 @@ fn describe(experiment: &Experiment, expect: &Expectation) -> String {
     format!("{}: {key} {}{}", expect.treatment, bounds.join(", "), to.trim_end())
 }
 
-/// What the file says, where it was missed, and how many places nobody knows of.
+/// The remark of the file, the places that missed it, and the number of unknown places.
 fn remark(expect: &Expectation, all: &[ExpectationOutcome], unknown: usize) -> Option<String> {
     let missed: Vec<&ExpectationOutcome> =
         all.iter().filter(|outcome| outcome.verdict == ExpectationVerdict::Missed).collect();

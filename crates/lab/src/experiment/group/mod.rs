@@ -12,7 +12,7 @@ use crate::program::server::Protocol;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowGroup {
-    /// What it is called.
+    /// The name of the group.
     pub name: String,
     /// The host that sends.
     pub from: String,
@@ -23,7 +23,7 @@ pub struct FlowGroup {
     /// How many connections send all the time; of short flows, how many of these are under way at once.
     #[serde(default = "one")]
     pub connections: u32,
-    /// What makes it a group of short flows, one after the other.
+    /// Makes it a group of short flows, one after the other.
     pub short: Option<ShortFlowSettings>,
 }
 
@@ -47,7 +47,7 @@ const MAX_SHORT_FLOW_BYTES: u64 = 16 << 20;
 /// More connections than one process of iperf3 takes.
 const MAX_CONNECTIONS: u32 = 128;
 
-/// Finds what is wrong with the groups of a workload.
+/// Validates the groups of a workload.
 pub fn validate(workload: &Workload, mistakes: &mut Vec<String>) {
     let mut wrong = |text: String| mistakes.push(format!("workload: {text}"));
     let shares = workload.protocol == Protocol::Share;

@@ -1,7 +1,7 @@
-//! The log of packets: what a run sent over some links, packet by packet, as the emulator saw it.
+//! The packet log: the packets that a run sent over some links, as the emulator saw them.
 //!
-//! A packet is *sent again* if it begins before the end of what its connection has sent so far: the log knows what went into a
-//! link, not what its sender meant. Behind a link that reorders, some packets look as if they were.
+//! A packet counts as *sent again* if it begins before the highest sequence number of its connection: the log sees the
+//! link, not the sender. Behind a link that reorders, some packets count as sent again by mistake.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use crate::experiment::sequence::{self, SequencePlot};
 use crate::topology::Lab;
 use crate::topology::RunningLab;
 
-/// What went into one direction of a link.
+/// The packets that entered one direction of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DirectionLog {
     /// The link.
@@ -45,7 +45,7 @@ pub struct PacketLogEntry {
     pub offset: i64,
     /// Whether its connection has sent such bytes before.
     pub is_retransmission: bool,
-    /// What became of it.
+    /// The packet's outcome.
     pub outcome: PacketOutcome,
 }
 
@@ -54,7 +54,7 @@ pub struct PacketLogEntry {
 pub struct PacketLogRecorder(Vec<(String, [String; 2], usize)>);
 
 impl PacketLogRecorder {
-    /// Begins here: what was sent before is left out.
+    /// Starts the log; earlier packets are left out.
     ///
     /// # Errors
     /// The emulator has ended.
@@ -70,7 +70,7 @@ impl PacketLogRecorder {
         Ok(Self(places))
     }
 
-    /// What was sent since then.
+    /// The packets since the start.
     ///
     /// # Errors
     /// The emulator has ended.
@@ -84,7 +84,7 @@ impl PacketLogRecorder {
     }
 }
 
-/// Lines of records, with what can be told only from those before them.
+/// The lines of the records, with the figures that depend on earlier lines.
 #[must_use]
 pub fn log_entries(records: &[PacketRecord]) -> Vec<PacketLogEntry> {
     let mut connections: HashMap<(SocketAddrV4, SocketAddrV4), SequenceTracker> = HashMap::new();
@@ -103,7 +103,7 @@ pub fn log_entries(records: &[PacketRecord]) -> Vec<PacketLogEntry> {
 /// One direction of a connection.
 struct SequenceTracker {
     initial_sequence: u32,
-    /// Where what was sent so far ends, since the first.
+    /// The end of the data sent so far, relative to the first byte.
     highest_offset: i64,
 }
 
@@ -136,7 +136,7 @@ pub fn sequence_plots(log: &[DirectionLog]) -> Vec<SequencePlot> {
     chosen.iter().map(|direction| sequence::sequence_plot(direction, zero.unwrap_or_default())).collect()
 }
 
-/// What the folder of a log is called: the place in letters that no shell minds.
+/// The directory name of a log: the place in characters that need no quoting in a shell.
 #[must_use]
 pub fn folder_name(place: &CellKey) -> String {
     let text = place.to_string();

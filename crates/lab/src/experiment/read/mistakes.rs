@@ -54,7 +54,7 @@ pub fn skip_reason(spec: &RunSpec) -> Option<String> {
     }
 }
 
-/// Finds what is wrong with a combination of levels and a treatment.
+/// Validates a combination of levels and a treatment.
 pub fn validate_spec(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let mut host = |key: &str, name: &String| {
         if !spec.lab.hosts.contains_key(name) {
@@ -215,7 +215,7 @@ fn is_array_of_tables(value: &Value) -> bool {
     value.as_array().is_some_and(|all| all.iter().all(Value::is_table))
 }
 
-/// Finds what is wrong with how the experiment is carried out.
+/// Validates the settings of the campaign.
 pub fn validate_settings(settings: &ExperimentSettings, document: &Table, mistakes: &mut Vec<String>) {
     let written = document.get("treatment").and_then(Value::as_table).cloned().unwrap_or_default();
     if settings.treatments.is_empty() {
@@ -237,7 +237,7 @@ pub fn validate_settings(settings: &ExperimentSettings, document: &Table, mistak
     }
 }
 
-/// Finds factors and levels that `quick` names and nobody knows.
+/// Validates the factors and levels that `quick` names.
 pub fn validate_quick_rules(factors: &[Factor], mistakes: &mut Vec<String>) {
     let is_known = |factor: &String, level: &String| {
         factors.iter().any(|other| other.name == *factor && other.levels.iter().any(|other| other.name == *level))
@@ -255,7 +255,7 @@ pub fn validate_quick_rules(factors: &[Factor], mistakes: &mut Vec<String>) {
     }
 }
 
-/// Finds factors and levels that a map or a treatment names and nobody knows.
+/// Validates the factors and levels that a map or a treatment names.
 pub fn validate_level_names(
     settings: &ExperimentSettings,
     factors: &[Factor],
@@ -276,13 +276,13 @@ pub fn validate_level_names(
     }
 }
 
-/// Finds keys at the top of a file that nobody knows.
+/// Reports unknown keys at the top of a file.
 pub fn validate_top_level_keys(document: &Table, mistakes: &mut Vec<String>) {
     let known = |key: &str| TOP_LEVEL_KEYS.contains(&key) || topology::file::LAB_KEYS.contains(&key);
     mistakes.extend(document.keys().filter(|key| !known(key)).map(|key| format!("{key}: unknown key")));
 }
 
-/// Finds what is wrong with a combination of levels and a treatment.
+/// Validates the path choice of a combination of levels and a treatment.
 fn validate_path_choice(spec: &RunSpec, mistakes: &mut Vec<String>) {
     validate_mesh_relays(&spec.treatment, mistakes);
     validate_path_workload(spec, mistakes);
@@ -291,7 +291,7 @@ fn validate_path_choice(spec: &RunSpec, mistakes: &mut Vec<String>) {
     }
 }
 
-/// What is fetched before, or all the time, and what happens meanwhile.
+/// Validates transfers before and beside the measured ones, and events.
 fn validate_path_workload(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let workload = &spec.workload;
     let is_http = workload.protocol == Protocol::Http;
@@ -314,7 +314,7 @@ fn validate_path_workload(spec: &RunSpec, mistakes: &mut Vec<String>) {
     validate_event_times(spec, mistakes);
 }
 
-/// Nobody knows beforehand when transfers begin, unless the file says it.
+/// The start times of transfers are unknown unless the file gives them.
 fn validate_event_times(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let workload = &spec.workload;
     let late: Vec<Duration> = spec

@@ -20,15 +20,15 @@ mod mistakes;
 /// An experiment, read and found right.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
-    /// What it is called.
+    /// The name of the experiment.
     pub name: String,
     /// The text it was read from.
     pub text: String,
-    /// What the order of runs and every emulated decision depend on.
+    /// The seed of the order of runs and of every emulated decision.
     pub seed: u64,
-    /// One sentence on what it asks.
+    /// The question of the experiment, in one sentence.
     pub title: String,
-    /// Who published it.
+    /// The publication.
     pub source: Option<String>,
     /// How it is carried out.
     pub settings: ExperimentSettings,
@@ -36,13 +36,13 @@ pub struct Experiment {
     pub metric: Metric,
     /// Further figures that have tables and charts of their own.
     pub extra_metrics: Vec<Metric>,
-    /// What varies.
+    /// The factors.
     pub factors: Vec<Factor>,
-    /// What should come of it.
+    /// The expected results.
     pub expectations: Vec<Expectation>,
-    /// What is run, at every combination of levels, in the order of the file.
+    /// The cells: every combination of levels, in the order of the file.
     pub cells: Vec<ExperimentCell>,
-    /// The same for combinations that make no sense, with the reason.
+    /// Combinations that make no sense, with the reason.
     pub skipped: Vec<(CellKey, String)>,
 }
 
@@ -62,14 +62,14 @@ impl fmt::Display for CellKey {
     }
 }
 
-/// What is run at a place.
+/// One cell: a combination of levels and a treatment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExperimentCell {
     /// Where in the experiment.
     pub key: CellKey,
     /// Whether it takes part in the quick size.
     pub quick: bool,
-    /// What the file says there, with every default filled in.
+    /// The file's settings for the cell, with every default filled in.
     pub spec: RunSpec,
 }
 
@@ -78,11 +78,11 @@ pub struct ExperimentCell {
 pub struct RunSpec {
     /// The hosts and links.
     pub lab: Lab,
-    /// Who transfers what.
+    /// The transfers.
     pub workload: Workload,
-    /// What else is on the links.
+    /// The cross traffic.
     pub background: Vec<BackgroundTraffic>,
-    /// What stands between client and server; its chain is the one that holds here.
+    /// The programs between client and server, with the chain of this cell.
     pub treatment: Treatment,
 }
 
@@ -175,7 +175,7 @@ impl Experiment {
     }
 }
 
-/// Every combination of levels: their names, and what they set.
+/// Every combination of levels: their names, and their changes.
 fn combinations(factors: &[Factor]) -> Vec<(BTreeMap<String, String>, Vec<Table>)> {
     let mut all = vec![(BTreeMap::new(), Vec::new())];
     for factor in factors {

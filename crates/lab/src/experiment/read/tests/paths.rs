@@ -1,4 +1,4 @@
-//! Relays with a choice of paths, and what comes before and beside transfers.
+//! Relays with path selection, and transfers before and beside the measured ones.
 
 use super::*;
 use crate::experiment::schedule;
