@@ -1,12 +1,12 @@
-//! What a packet costs in the tc program of `ekiden aqm`, in nanoseconds: every mode, and up to 100,000 connections.
+//! The cost of a packet in the tc program of `ekiden aqm`, in nanoseconds: every mode, and up to 100,000 connections.
 //!
-//! `BPF_PROG_TEST_RUN` runs the program on one packet a million times; each time the packet is made to look like another
-//! connection's, at random, so that the caches are missed as they would be. An empty program and the drawing of connections
-//! alone are measured beside it. Blocks of all are interleaved, and medians reported, because machines have moods.
+//! `BPF_PROG_TEST_RUN` runs the program on one packet a million times; each time the packet gets the addresses of
+//! another connection, at random, for realistic cache misses. An empty program and the drawing of connections alone are
+//! measured beside it. Blocks of all are interleaved, and medians reported, because machines vary over time.
 //!
 //! Where other programs run at the same time, `chrt -f 1 taskset -c 1` before it keeps them out.
 //!
-//! `busy` is a line that cannot take what comes (hits are decided), `idle` one that takes everything.
+//! `busy` is an overloaded line (drops are decided), `idle` one below its rate.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a program that measures and ends")]
 

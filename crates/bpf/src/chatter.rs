@@ -1,4 +1,4 @@
-//! What libbpf says: kept, so that it reaches nobody who did not ask, and the verifier's log an error's end.
+//! Captures the messages of libbpf: they are printed nowhere, and the verifier's log becomes part of an error.
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -10,7 +10,7 @@ const MAX_LOG: usize = 64 << 10;
 static LOG: Mutex<String> = Mutex::new(String::new());
 static CAPTURE: Mutex<()> = Mutex::new(());
 
-/// Runs `act`; beside its result, what libbpf said meanwhile.
+/// Runs `act`; returns its result and the messages of libbpf meanwhile.
 pub(crate) fn capture<T>(act: impl FnOnce() -> T) -> (T, String) {
     silence();
     let _turn = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -19,7 +19,7 @@ pub(crate) fn capture<T>(act: impl FnOnce() -> T) -> (T, String) {
     (result, std::mem::take(&mut *buffer()))
 }
 
-/// From now on nobody hears what libbpf says.
+/// Suppresses the messages of libbpf from now on.
 pub(crate) fn silence() {
     static LISTENING: Once = Once::new();
     LISTENING.call_once(|| {

@@ -1,4 +1,4 @@
-//! What the running kernel can, told by its type information (BTF), and what this process may.
+//! Capabilities of the running kernel, from its type information (BTF), and of this process.
 
 use std::fs::read_to_string;
 use std::path::Path;
@@ -49,7 +49,7 @@ pub enum Capability {
     Bpf = 39,
     /// Programs that see the kernel's structures.
     Perfmon = 38,
-    /// What others have put into the kernel.
+    /// Required for objects of other processes.
     SysAdmin = 21,
 }
 
@@ -75,7 +75,7 @@ impl Capability {
     }
 }
 
-/// What loading takes and this process does not have.
+/// The capabilities that loading requires and this process lacks.
 #[must_use]
 pub fn missing_capabilities() -> Vec<Capability> {
     [Capability::Bpf, Capability::Perfmon].into_iter().filter(|capability| !capability.is_effective()).collect()

@@ -53,7 +53,7 @@ impl Law {
     }
 }
 
-/// What the program returns.
+/// The return code of the program.
 const fn verdict_code(verdict: Verdict) -> u32 {
     match verdict {
         Verdict::Pass => 0,

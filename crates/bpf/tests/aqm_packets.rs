@@ -15,7 +15,7 @@ const CONTEXT: usize = 192;
 const INGRESS: usize = 36;
 const WIRE_LEN: usize = 160;
 
-/// What the program returns: on to whatever else hangs there, or a drop.
+/// The return code of the program: continue with the next filter, or drop.
 const PASS: u32 = u32::MAX;
 const DROP: u32 = 2;
 

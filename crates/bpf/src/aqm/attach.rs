@@ -1,7 +1,7 @@
-//! Puts the program where packets leave, and takes it away again.
+//! Attaches the program to the egress of an interface, and detaches it.
 //!
-//! Whether the clsact was made for it is in the filter's name, so that a later process knows whether to remove that, too.
-//! The handle is always the same, so that there is never more than one, whoever comes at the same time.
+//! The filter's name tells whether the clsact was created for it, so that a later process knows whether to remove that,
+//! too. The handle is constant, so that concurrent processes cannot attach two.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ const PROGRAM_WITH_CLSACT: &str = "ekiden_aqm+clsact";
 /// Queueing disciplines of which `--backlog` would never see anything waiting: they have no queue, or count it elsewhere.
 const UNCOUNTED_QDISCS: [&str; 4] = ["noqueue", "mq", "pfifo_fast", "mqprio"];
 
-/// What hangs at an interface.
+/// A program attached to an interface.
 pub(super) struct Attachment {
     /// Whether the clsact was made for it.
     owns_clsact: bool,
@@ -31,10 +31,10 @@ pub(super) struct Attachment {
     pub(super) program: u32,
 }
 
-/// Manages what leaves by an interface. It goes on after the process has ended.
+/// Manages the egress queue of an interface, also after the end of the process.
 ///
 /// # Errors
-/// Each with what to do; then everything is as it was.
+/// Each with its remedy; the interface is then unchanged.
 pub fn attach(name: &str, settings: &AqmSettings, key: u64, replace: bool) -> Result<(), Error> {
     settings.check()?;
     let interface = interface_index(name)?;
@@ -76,7 +76,7 @@ pub fn detach(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes the clsact that was made, unless somebody else has come to use it.
+/// Removes the clsact that ekiden created, unless another program uses it.
 fn remove_unused_clsact(interface: u32) -> io::Result<()> {
     if tc::egress_filters(interface)?.is_empty() && tc::ingress_filters(interface)?.is_empty() {
         return tc::remove_clsact(interface);
@@ -89,7 +89,7 @@ pub(super) fn interface_index(name: &str) -> Result<u32, Error> {
     tc::index(name).map_err(|_| Error::NoInterface(name.to_owned()))
 }
 
-/// What of ours hangs at an interface.
+/// The attachment of ekiden at an interface.
 pub(super) fn find_attachment(interface: u32) -> Result<Option<Attachment>, Error> {
     let filters = tc::egress_filters(interface).map_err(Error::from_io("listing the filters of the interface"))?;
     Ok(filters.into_iter().find_map(|filter| match filter.program {

@@ -17,7 +17,7 @@ const LAW_SIZE: usize = size_of::<StaticParams>();
 /// How often packets are entered into the table of connections, in a second of a busy line.
 const ENTRIES_PER_SECOND: u64 = 100_000;
 
-/// What the settings are told to `show` in, as JSON; the rest is zeros.
+/// The settings for `show`, as JSON; the rest is zeros.
 const STORED_SETTINGS: usize = 1024;
 
 /// Bytes, growing.
@@ -111,7 +111,7 @@ impl SettingsEncoder {
     }
 }
 
-/// What `auto` is told.
+/// The parameters of `auto`.
 #[must_use]
 pub fn auto_params(settings: &AqmSettings) -> auto::AutoParams {
     let AqmSettings { mode, ecn, table, .. } = settings;
@@ -141,7 +141,7 @@ pub(super) fn encode_settings(settings: &AqmSettings, line: ProgramParams, ways:
     memory.0
 }
 
-/// What was told to `show`.
+/// The settings for `show`.
 pub(super) fn decode_settings(memory: &[u8]) -> Option<AqmSettings> {
     let text = memory.get(memory.len().checked_sub(STORED_SETTINGS)?..)?;
     let end = text.iter().position(|byte| *byte == 0)?;

@@ -1,14 +1,14 @@
-//! What the program's maps are called, and what is in them.
+//! The names of the program's maps, and their contents.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::reading::{Connection, Counters};
 
-/// What was counted, and the queue that is only counted.
+/// The counters, and the virtual queue.
 pub const QUEUE: &str = "aqm_queue";
 /// The connections.
 pub const SLOTS: &str = "aqm_slots";
-/// What they are called.
+/// The names of the senders' networks.
 pub const NAMES: &str = "aqm_names";
 pub(super) const SHARES: &str = "aqm_shares";
 pub(super) const SETTINGS: &str = ".rodata.settings";

@@ -1,9 +1,9 @@
-//! Queue management where packets leave by an interface: a tc program at its clsact.
+//! Queue management at the egress of an interface: a tc program at its clsact.
 //!
-//! The program and its maps live as long as the filter that holds them, and nothing else does: no file, no pin, no
-//! process. [`watch`](reading::watch) and [`detach`](attach::detach) find them by asking the kernel what hangs at the
-//! interface, so what goes with the interface is gone without a trace. The arithmetic is `ekiden_proto::aqm`, mirrored in
-//! `src/bpf/aqm*.h`; what it takes is computed here, once, and is in the program's read-only data.
+//! The program and its maps live as long as the filter that holds them; there is no file, pin or process.
+//! [`watch`](reading::watch) and [`detach`](attach::detach) find them through the interface's filters, so they
+//! disappear with the interface. The arithmetic is `ekiden_proto::aqm`, mirrored in `src/bpf/aqm*.h`; its parameters
+//! are computed here, once, and are in the program's read-only data.
 
 use std::io;
 
@@ -15,19 +15,19 @@ pub mod reading;
 pub mod report;
 pub mod settings;
 
-/// What the program is called, wherever the kernel lists programs.
+/// The name of the program in the kernel's lists.
 pub const PROGRAM: &str = "ekiden_aqm";
 
-/// What the program is told beside what a person sets.
+/// The parameters of the program beside the user's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramParams {
-    /// A number that nobody outside can guess: with it, chance and the places of connections cannot be foreseen.
+    /// A secret number that makes random decisions and the slots of connections unpredictable.
     pub hash_key: u64,
     /// Whether frames begin with an Ethernet header.
     pub ethernet: bool,
 }
 
-/// Why something could not be done, and what to do about it.
+/// Errors, with their remedies.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Settings that make no sense.
@@ -56,7 +56,7 @@ pub enum Error {
     /// The kernel was built without it.
     #[error("this kernel has no {what} ({option}): `zgrep {option} /proc/config.gz` or `modprobe {module}`")]
     MissingFeature {
-        /// What.
+        /// The missing object.
         what: &'static str,
         /// The option that has it.
         option: &'static str,
@@ -76,23 +76,23 @@ pub enum Error {
     NoBacklog {
         /// The interface.
         interface: String,
-        /// What is there.
+        /// The kind of the other filter.
         kind: String,
     },
     /// The verifier, or a kernel that is too old.
     #[error("the kernel (Linux 5.8 or later is needed) does not take the program: {source}\n{log}")]
     LoadRejected {
-        /// What it says.
+        /// The error of the system.
         source: io::Error,
-        /// What libbpf and the verifier say.
+        /// The messages of libbpf and the verifier.
         log: String,
     },
     /// Anything else.
     #[error("{what}: {source}")]
     Kernel {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What it says.
+        /// The error of the system.
         source: io::Error,
     },
 }

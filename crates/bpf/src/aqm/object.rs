@@ -13,13 +13,13 @@ use crate::kernel::BTF;
 static AQM_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm.bpf.o"));
 static BACKLOG_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_backlog.bpf.o"));
 
-/// How much of what the verifier says is passed on.
+/// Most lines of the verifier's log in an error.
 const LAST_LINES: usize = 8;
 
-/// Loads the program. It is gone when the object is dropped, unless it hangs somewhere.
+/// Loads the program. It is removed when the object is dropped, unless it is attached.
 ///
 /// # Errors
-/// Mistakes in the settings, and whatever keeps the kernel from taking it.
+/// Mistakes in the settings, and the kernel's refusal.
 pub fn load(settings: &AqmSettings, line: ProgramParams) -> Result<Object, Error> {
     if settings.backlog && !Path::new(BTF).exists() {
         return Err(Error::NoBtf);
@@ -35,7 +35,7 @@ pub fn load_from(program: &[u8], settings: &AqmSettings, line: ProgramParams) ->
     load_with(program, settings, line, |_| None)
 }
 
-/// Loads a program that has more to be set: what, by the name of the map.
+/// Loads a program with further map contents, by the name of the map.
 ///
 /// # Errors
 /// As [`load`].
@@ -73,14 +73,14 @@ fn open(program: &[u8], settings: &AqmSettings, value: impl Fn(&str) -> Option<V
 }
 
 fn load_error(error: &libbpf_rs::Error, said: &str) -> Error {
-    // The verifier says EACCES, too, and that is not about who asks.
+    // The verifier also fails with EACCES, which is no lack of privilege.
     if error.kind() == ErrorKind::PermissionDenied && !said.contains("BEGIN PROG LOAD LOG") {
         return Error::NotPermitted("loading the program");
     }
     Error::LoadRejected { source: std::io::Error::other(error.to_string()), log: last_lines(said) }
 }
 
-/// The last lines: the verifier says what it is about at the end.
+/// The last lines: the verifier names the cause at the end.
 fn last_lines(said: &str) -> String {
     let lines: Vec<&str> = said.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")

@@ -25,14 +25,14 @@ struct ProgramMaps {
     names: MapHandle,
 }
 
-/// What was counted at one moment.
+/// The counters at one moment.
 struct Snapshot {
     at: Instant,
     counters: Counters,
     connections: Vec<Connection>,
 }
 
-/// What goes on at an interface, or at all that are managed, watched for so long or a little longer.
+/// The activity at an interface, or at all managed ones, over `watch` or a little longer.
 ///
 /// # Errors
 /// [`Error::NotAttached`], [`Error::NotReadable`], and the kernel's.
@@ -102,8 +102,8 @@ impl ProgramMaps {
     }
 }
 
-/// By how much a number of the table has grown. It wraps; but nobody sends 2 GiB in a second or so, so that a connection of
-/// which it would seem so had lost its slot, and begun anew.
+/// The growth of a counter of the table. It wraps; but no connection sends 2 GiB in about a second, so a larger
+/// difference means that the connection lost its slot and began anew.
 const fn counter_delta(before: u32, after: u32) -> u32 {
     let gained = after.wrapping_sub(before);
     if gained > u32::MAX / 2 { after } else { gained }
@@ -126,7 +126,7 @@ fn read_entry(map: &MapHandle, key: u32, flags: MapFlags) -> Result<Vec<u8>, Err
     found.ok_or_else(|| foreign_program("an entry"))
 }
 
-/// What the program has counted. In superpackets of a network card or of the kernel, one is one.
+/// The counters of the program. A superpacket of a network card or of the kernel counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Of this host's own sockets: let through.
@@ -147,17 +147,17 @@ pub struct Counters {
     pub packets: u64,
     /// Bytes let through.
     pub bytes: u64,
-    /// The sum of what waited before each packet, in bytes.
+    /// The sum of the backlogs before each packet, in bytes.
     #[serde(skip)]
     pub waited: u64,
-    /// What waited before the last packet, in bytes.
+    /// The backlog before the last packet, in bytes.
     #[serde(skip)]
     pub waiting: u64,
     /// Let through, for other processors were at it for too long.
     pub missed: u64,
 }
 
-/// What one connection was let to send.
+/// The bytes that one connection was permitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Connection {
     /// From where; the port is 0 where there is none.
@@ -174,7 +174,7 @@ pub struct Connection {
     pub hit: u32,
 }
 
-/// What a connection did while it was watched.
+/// The activity of a connection while it was watched.
 pub(super) struct ConnectionDelta {
     /// It.
     pub(super) connection: Connection,
@@ -202,7 +202,7 @@ impl Counters {
         self.full + self.early + self.forced
     }
 
-    /// What was counted since then.
+    /// The difference to an earlier reading.
     pub(super) const fn since(&self, before: &Self) -> Self {
         Self {
             own: self.own - before.own,
@@ -222,7 +222,7 @@ impl Counters {
 }
 
 impl Connection {
-    /// What makes it one.
+    /// The key of the connection.
     pub(super) const fn key(&self) -> (SocketAddr, SocketAddr, u8) {
         (self.source, self.destination, self.protocol)
     }

@@ -1,4 +1,4 @@
-//! What `show` shows: for people, and as JSON.
+//! The output of `show`: text and JSON.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,13 +22,13 @@ pub struct ConnectionShare {
     /// It.
     #[serde(flatten)]
     pub connection: Connection,
-    /// What was let through, in bits a second.
+    /// Passed bits a second.
     pub rate: f64,
-    /// What was marked or dropped, in bits a second.
+    /// Marked or dropped bits a second.
     pub hit_rate: f64,
 }
 
-/// What goes on at one interface.
+/// The activity at one interface.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AqmReport {
     /// Its name.
@@ -39,17 +39,17 @@ pub struct AqmReport {
     pub counters: Counters,
     /// For how long it was watched, in seconds; all below is about that time.
     pub watched: f64,
-    /// What waited before the last packet, in bytes.
+    /// The backlog before the last packet, in bytes.
     pub waiting: u64,
     /// How long packets waited on average, in milliseconds.
     pub mean_delay_ms: f64,
-    /// What was let through, in bits a second.
+    /// Passed bits a second.
     pub throughput: f64,
     /// Connections in the table.
     pub known: usize,
     /// Connections that have sent.
     pub active: usize,
-    /// What each of them could have, in bits a second.
+    /// The fair rate of a connection, in bits a second.
     pub fair_rate: f64,
     /// Jain's index of their rates: 1 if all are equal, one over their number if one has all. None without any.
     pub jain: Option<f64>,

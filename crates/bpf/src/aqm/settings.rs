@@ -27,17 +27,17 @@ pub const DEFAULT_TARGET: Span = Span(Duration::from_millis(5));
 /// Slots of the table of connections, where that is not set.
 pub const DEFAULT_TABLE: u32 = 65_536;
 
-/// More waiting time than this nobody finds acceptable.
+/// The longest delay that is accepted as a target.
 const MAX_TARGET: Duration = Duration::from_secs(10);
 
 /// How many slots there may be: from one set to 1 GiB of them.
 const TABLE_RANGE: [u32; 2] = [64, 1 << 24];
 
-/// Who is hit, and how often.
+/// The drop policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub enum AqmMode {
-    /// Everybody alike.
+    /// All connections alike.
     Red,
     /// Known senders more often than others.
     Static {
@@ -53,7 +53,7 @@ pub enum AqmMode {
         /// How many are remembered.
         hist_len: u32,
     },
-    /// Whoever has had more than the others, the more often the less they answer.
+    /// Connections above their share, the more often the less they respond.
     Auto {
         /// A waiting time that is always acceptable.
         target: Span,
@@ -63,12 +63,12 @@ pub enum AqmMode {
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AqmSettings {
-    /// What the line takes.
+    /// The rate of the line.
     pub rate: Rate,
-    /// Who is hit.
+    /// The drop policy.
     #[serde(flatten)]
     pub mode: AqmMode,
-    /// Whether what really waits is looked at, and not a queue that is only counted.
+    /// Whether the real backlog is used instead of the virtual queue.
     pub backlog: bool,
     /// How much waits at most.
     pub limit: QueueAmount,
@@ -111,10 +111,10 @@ impl AqmSettings {
         }
     }
 
-    /// Looks for mistakes.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// All of them, each with what is possible.
+    /// All mistakes, each with the possible values.
     pub fn check(&self) -> Result<(), Error> {
         let mistakes: Vec<&str> = [self.check_thresholds(), self.check_law(), self.check_mode(), self.check_table()]
             .into_iter()
@@ -172,7 +172,7 @@ impl AqmSettings {
         (!fits).then_some("--table: a power of two from 64 to 16777216")
     }
 
-    /// What the queue drains at, in bits a second.
+    /// The drain rate of the queue, in bits a second.
     #[must_use]
     pub fn drain_rate(&self) -> u64 {
         let rate = self.rate.bits_per_second();
@@ -198,7 +198,7 @@ impl AqmSettings {
     }
 }
 
-/// An amount of what waits: `64pkt` or `256KiB`.
+/// A queue size: `64pkt` or `256KiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum QueueAmount {

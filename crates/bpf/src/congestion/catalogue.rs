@@ -7,9 +7,9 @@ use super::CongestionError;
 pub struct Algorithm {
     /// The name it registers under, as `TCP_CONGESTION` takes it.
     pub name: &'static str,
-    /// What it is for, in a line.
+    /// The purpose, in a line.
     pub about: &'static str,
-    /// Who has described it.
+    /// The publication.
     pub source: &'static str,
     pub(super) object: &'static [u8],
 }
@@ -43,7 +43,7 @@ catalogue! {
         "Xu, Harfoush, Rhee, IEEE INFOCOM 2004";
 }
 
-/// A word on what kernels bring.
+/// The purposes of congestion controls that kernels contain.
 const KERNEL_ALGORITHMS: &[(&str, &str)] = &[
     ("reno", "the standard: one packet more each round trip, half the window at a loss (RFC 5681)"),
     ("cubic", "grows by the time since the last loss, independent of the round trip (RFC 9438)"),
@@ -65,7 +65,7 @@ pub fn find(name: &str) -> Result<&'static Algorithm, CongestionError> {
     })
 }
 
-/// What it is for; empty for one that nobody here knows.
+/// The purpose; empty for an unknown one.
 #[must_use]
 pub fn about(name: &str) -> &'static str {
     let ours = CATALOGUE.iter().find(|algorithm| algorithm.name == name).map(|algorithm| algorithm.about);

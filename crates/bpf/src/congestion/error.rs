@@ -1,19 +1,19 @@
-//! Why a congestion control did not come into the kernel, or out of it, and what to do about it.
+//! Errors of loading and unloading congestion controls, with their remedies.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::kernel::{BTF, Capability};
 
-/// Each says what to do.
+/// Each names its remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum CongestionError {
-    /// Nobody here knows it.
+    /// ekiden has no congestion control of this name.
     #[error("ekiden has no congestion control {name:?}{}: `ekiden cc list` shows which there are", suggestion_text(*.meant))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What was probably meant.
+        /// The name that was probably meant.
         meant: Option<&'static str>,
     },
     /// Without types nothing can be fitted to the kernel.
@@ -32,7 +32,7 @@ pub enum CongestionError {
     #[error("loading a congestion control takes {}: run as root, or `setcap cap_bpf,cap_perfmon=ep` on the program, or \
         AmbientCapabilities=CAP_BPF CAP_PERFMON in the systemd unit; choosing one that is loaded takes none", capability_names(.lacking))]
     NotPermitted {
-        /// What is missing.
+        /// The missing capabilities.
         lacking: Vec<Capability>,
     },
     /// Nowhere to pin.
@@ -41,20 +41,20 @@ pub enum CongestionError {
         mount -t bpf bpf /sys/fs/bpf (systemd does that at boot)"
     )]
     NotMounted,
-    /// What is pinned cannot be made, read or removed.
+    /// A pin cannot be created, read or removed.
     #[error("{}: {cause} (requires root or the owner of the directory)", .path.display())]
     Pin {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// The name is somebody else's.
+    /// Another program has registered the name.
     #[error("the name {name} is taken {by}")]
     NameTaken {
         /// The name.
         name: String,
-        /// By whom, and what to do about it.
+        /// The other program, and the remedy.
         by: String,
     },
     /// There is nothing to unload.
@@ -78,7 +78,7 @@ pub enum CongestionError {
 }
 
 impl CongestionError {
-    /// What libbpf and the verifier said, where they did.
+    /// The messages of libbpf and the verifier, if any.
     #[must_use]
     pub fn log(&self) -> Option<&str> {
         match self {

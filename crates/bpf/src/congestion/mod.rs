@@ -1,8 +1,8 @@
-//! Congestion controls as BPF struct_ops: what there is, how it comes into the kernel, who has put it there, and what a
-//! connection tells about itself and may be told.
+//! Congestion controls as BPF struct_ops: the catalogue, loading, ownership, and the telemetry and options of a
+//! connection.
 //!
-//! The kernel has one list of congestion controls for all network namespaces, by name; ours are on it under their plain
-//! names (docs/decisions/0016).
+//! The kernel has one list of congestion controls for all network namespaces, by name; those of ekiden are on it under
+//! their plain names (docs/decisions/0016).
 
 mod catalogue;
 mod error;

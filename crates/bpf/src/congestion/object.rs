@@ -10,18 +10,18 @@ use crate::kernel::{self, KernelTypes};
 /// From linux/bpf.h: the map is registered by a link.
 pub(super) const BPF_F_LINK: u32 = 1 << 13;
 
-/// What congestion controls are registered as.
+/// The struct_ops type of congestion controls.
 const STRUCT_OPS_TYPE: &str = "bpf_struct_ops_tcp_congestion_ops";
 
-/// What a kernel may have changed, and how the map for such kernels is called.
+/// Members that a kernel version has changed, and the suffix of the map for such kernels.
 const VARIANTS: &[(&str, &str)] = &[("cwnd_event_tx_start", "_7_1")];
 
 /// How the kernel is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegistrationMethod {
-    /// By a link, Linux 6.4: what is registered lives as long as somebody has the link.
+    /// By a link, Linux 6.4: the registration lives as long as the link.
     Link,
-    /// By writing the map, Linux 5.6: it stays until somebody deletes the entry.
+    /// By writing the map, Linux 5.6: the registration stays until the entry is deleted.
     Map,
 }
 
@@ -33,7 +33,7 @@ impl RegistrationMethod {
     }
 }
 
-/// In the kernel, and used by nobody.
+/// Loaded into the kernel, not registered.
 pub(super) struct LoadedObject {
     pub(super) object: Object,
     /// The map with the operations.
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// The kernel takes nothing from those who do not give their source; its reason is in the log, and only there.
+    /// The kernel refuses programs without a GPL-compatible licence; the reason is only in the log.
     #[test]
     fn what_the_kernel_says_when_it_refuses_is_kept() {
         if !kernel::missing_capabilities().is_empty() || KernelTypes::running().is_none() {

@@ -1,5 +1,5 @@
-//! What stays by a name in the BPF file system: for each congestion control a directory with its link (or, the older
-//! way, its map) and the connections' storage.
+//! Pins in the BPF file system: for each congestion control a directory with its link (or, the older way, its map) and
+//! the connections' storage.
 
 use std::fs;
 use std::io;
@@ -16,14 +16,14 @@ pub const PIN_ROOT: &str = "/sys/fs/bpf/ekiden";
 
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 
-/// Others may look, and see what their own connections are at.
+/// Other users may read the telemetry of their own connections.
 const READABLE_DIRECTORY: u32 = 0o755;
 const READABLE_FILE: u32 = 0o644;
 
-/// Opens for reading; what one may who is not the owner (linux/bpf.h).
+/// Opens for reading; permitted to users other than the owner (linux/bpf.h).
 const BPF_F_RDONLY: u32 = 1 << 3;
 
-/// What is pinned for one name.
+/// The pins of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PinKind {
     Link,

@@ -1,5 +1,5 @@
-//! Which congestion controls there are, and who has put them there. The kernel tells the names to everybody, and whose
-//! they are to root alone (`CAP_SYS_ADMIN`).
+//! The congestion controls of the kernel, and their loaders. The kernel reveals the names to every process, and the
+//! loaders to root alone (`CAP_SYS_ADMIN`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::kernel::Capability;
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-/// Who has put a congestion control into the kernel.
+/// The loader of a congestion control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadedBy {
     /// It came with the kernel.
@@ -24,11 +24,11 @@ pub enum LoadedBy {
     Pinned,
     /// Processes that hold it; it goes when they end.
     Held(Vec<u32>),
-    /// It was registered the older way, and nobody has a name for it: a process that did not end by itself.
+    /// Registered the older way without a pin: its process was killed.
     Orphaned,
-    /// Of ours by its name, and who has loaded it this process may not know.
+    /// Named like one of ekiden's; this process may not know the loader.
     Hidden,
-    /// Nobody; ekiden carries it.
+    /// Not loaded; ekiden carries it.
     NotLoaded,
 }
 
@@ -37,11 +37,11 @@ pub enum LoadedBy {
 pub struct CongestionControl {
     /// The name it is chosen by.
     pub name: String,
-    /// Who has put it there.
+    /// The loader.
     pub loaded_by: LoadedBy,
-    /// Whether everybody may choose it, without `CAP_NET_ADMIN`.
+    /// Whether every process may choose it, without `CAP_NET_ADMIN`.
     pub is_unprivileged: bool,
-    /// What it is for; empty where nobody here knows.
+    /// The purpose; empty for an unknown one.
     pub about: &'static str,
 }
 
@@ -97,8 +97,8 @@ pub(super) fn link_id(name: &str) -> Option<u32> {
 
 /// The maps by which `name` is registered the older way; root alone sees them.
 pub(super) fn orphaned_maps(name: &str) -> Vec<MapHandle> {
-    // BPF_STRUCT_OPS_STATE_INUSE, after a reference count (kernel/bpf/bpf_struct_ops.c); what was deleted and lives on in
-    // connections is in another state.
+    // BPF_STRUCT_OPS_STATE_INUSE, after a reference count (kernel/bpf/bpf_struct_ops.c); a deleted control that
+    // connections still use is in another state.
     const IN_USE: [u8; 4] = 1_u32.to_ne_bytes();
     let registered = |map: &MapHandle| {
         map.lookup(&[0; 4], MapFlags::ANY).is_ok_and(|value| value.is_some_and(|value| value[4..8] == IN_USE))

@@ -12,7 +12,7 @@ use crate::{chatter, link};
 /// A congestion control that is registered for as long as this lives, at least.
 #[derive(Debug)]
 pub struct RegistrationGuard {
-    /// Who else has put it there; [`LoadedBy::NotLoaded`] when nobody had, so that it is this process's own.
+    /// The other loader; [`LoadedBy::NotLoaded`] when this process has loaded it.
     pub loaded_by: LoadedBy,
     /// The storage of its connections, where it is ours and can be read.
     pub sections: Option<TelemetryMap>,
@@ -23,7 +23,7 @@ pub struct RegistrationGuard {
 enum Registration {
     Link(Link),
     Map(MapHandle),
-    /// Somebody else's link.
+    /// The link of another process.
     Shared(#[expect(dead_code, reason = "open, and nothing else")] OwnedFd),
     /// Nothing of it is in our hands.
     Elsewhere,
@@ -32,7 +32,7 @@ enum Registration {
 impl Drop for RegistrationGuard {
     fn drop(&mut self) {
         if let Registration::Map(map) = &self.registered {
-            // Somebody may have done it already; doctor finds what stays.
+            // Another process may have deleted it already; doctor finds leftovers.
             let _ = map.delete(&MAP_KEY);
         }
     }
@@ -41,14 +41,15 @@ impl Drop for RegistrationGuard {
 /// The only key of a map of operations.
 const MAP_KEY: [u8; 4] = [0; 4];
 
-/// Sees to it that the kernel has the congestion control of this name while the result lives: whoever has loaded it, or
-/// else this process. The older way it outlives a process that is killed, and [`unload`] finds it.
+/// Makes sure that the kernel has the congestion control of this name while the result lives: registered by another
+/// process, or else by this one. Registered the older way it outlives a process that is killed, and [`unload`] finds
+/// it.
 ///
 /// # Errors
 /// [`CongestionError`]
 pub fn acquire(name: &str, way: Option<RegistrationMethod>) -> Result<RegistrationGuard, CongestionError> {
     match try_acquire(name, way) {
-        // Somebody was faster, a second relay that starts at the same time: then it is his, and there.
+        // Another process was faster, such as a second relay that starts at that moment: then its registration is used.
         Err(CongestionError::NameTaken { .. }) => try_acquire(name, way),
         other => other,
     }
@@ -58,7 +59,7 @@ fn try_acquire(name: &str, way: Option<RegistrationMethod>) -> Result<Registrati
     let origin = presence::lookup(name).loaded_by;
     let (registered, sections) = match origin {
         LoadedBy::NotLoaded => return load(catalogue::find(name)?, way),
-        // Who may not open the link depends on whoever has loaded it.
+        // The loader's permissions decide whether this process may open the link.
         LoadedBy::Pinned => {
             (pins::link(name).map_or(Registration::Elsewhere, Registration::Link), TelemetryMap::pinned(name))
         }
@@ -81,19 +82,19 @@ fn load(algorithm: &Algorithm, way: Option<RegistrationMethod>) -> Result<Regist
     })
 }
 
-/// What [`pin`] did.
+/// The result of [`pin`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinOutcome {
     /// It is new in the kernel.
     Loaded,
-    /// It replaces what [`pin`] had loaded before: new connections get this one, older ones keep theirs.
+    /// It replaces an earlier pin: new connections get this one, older ones keep theirs.
     Updated,
-    /// It is registered, and not pinned: the older way needs no BPF file system, and without one nobody can read what
-    /// connections tell.
+    /// It is registered, and not pinned: the older way needs no BPF file system, and without one the telemetry of
+    /// connections cannot be read.
     Unpinned,
 }
 
-/// Puts it into the kernel until [`unload`], or in the place of what was pinned before.
+/// Registers the control until [`unload`], or replaces the pinned one.
 ///
 /// # Errors
 /// [`CongestionError`]
@@ -118,7 +119,7 @@ pub fn pin(algorithm: &Algorithm, way: Option<RegistrationMethod>) -> Result<Pin
     Ok(if replaced { PinOutcome::Updated } else { PinOutcome::Loaded })
 }
 
-/// What [`unload`] did.
+/// The result of [`unload`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnloadOutcome {
     /// The kernel does not have it any more; connections that use it go on.
@@ -127,10 +128,11 @@ pub enum UnloadOutcome {
     Held(Vec<u32>),
 }
 
-/// Takes it out again: what is pinned, and what was left behind by somebody who did not end by himself.
+/// Unregisters the control: its pin, and registrations of killed processes.
 ///
 /// # Errors
-/// [`CongestionError::NotLoaded`], [`CongestionError::NameTaken`] when it is not ours to remove, [`CongestionError::Pin`].
+/// [`CongestionError::NotLoaded`], [`CongestionError::NameTaken`] when it belongs to another program,
+/// [`CongestionError::Pin`].
 pub fn unload(name: &str) -> Result<UnloadOutcome, CongestionError> {
     let held = match presence::lookup(name).loaded_by {
         LoadedBy::Kernel => return Err(name_taken(name, "by the kernel's own, and stays")),
@@ -152,8 +154,8 @@ pub fn unload(name: &str) -> Result<UnloadOutcome, CongestionError> {
     Ok(if held.is_empty() { UnloadOutcome::Gone } else { UnloadOutcome::Held(held) })
 }
 
-/// Unregisters at once what nobody else holds, where the kernel can (Linux 6.11); otherwise the kernel does it in its own
-/// time when the pin is gone.
+/// Unregisters a link without other users at once, where the kernel can (Linux 6.11); otherwise the kernel does it in
+/// the background when the pin is gone.
 fn detach_unheld(link: &Link) -> Vec<u32> {
     let holders = link.info().map(|info| presence::holders(info.id)).unwrap_or_default();
     if holders.is_empty() {
@@ -186,8 +188,8 @@ fn attach(loaded: &mut LoadedObject) -> libbpf_rs::Result<Link> {
     map.ok_or_else(|| libbpf_rs::Error::from(std::io::Error::from(std::io::ErrorKind::NotFound)))?.attach_struct_ops()
 }
 
-/// Exchanges what `link` runs. The map has to be written before, and of what libbpf offers only attaching does that; it
-/// then fails because the name is taken, by what is to be replaced.
+/// Replaces the program of `link`. The map has to be written before, and in libbpf only attaching does that; it then
+/// fails because the name is taken by the program to replace.
 fn update(algorithm: &Algorithm, loaded: &mut LoadedObject, old: &Link) -> Result<(), CongestionError> {
     let (attached, log) = chatter::capture(|| attach(loaded));
     if let Err(error) = attached.map(drop)

@@ -1,5 +1,5 @@
-//! What a connection under one of our congestion controls tells about itself and may be told: one [`SectionTelemetry`] in its
-//! socket's storage, by its descriptor (bpf(2), `BPF_MAP_TYPE_SK_STORAGE`). The layout is `struct section` of cc.h.
+//! Telemetry and options of a connection under a congestion control of ekiden: one [`SectionTelemetry`] in its socket's
+//! storage, by its descriptor (bpf(2), `BPF_MAP_TYPE_SK_STORAGE`). The layout is `struct section` of cc.h.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -93,7 +93,7 @@ impl TelemetryMap {
         pins::sections(name).map(Self::new)
     }
 
-    /// What to say to who may read the pinned storage, and not write it.
+    /// The message for users who may read the pinned storage, and not write it.
     #[must_use]
     pub fn write_permission_hint(name: &str) -> String {
         let path = PinKind::Sections.path(name);
@@ -101,7 +101,7 @@ impl TelemetryMap {
         format!("this user may not write {path}: chgrp GROUP {path}; chmod g+w {path}")
     }
 
-    /// What a connection tells; none when it is under another congestion control.
+    /// The telemetry of a connection; `None` under another congestion control.
     #[must_use]
     pub fn read(&self, socket: BorrowedFd<'_>) -> Option<SectionTelemetry> {
         let bytes = self.map.lookup(&key(socket), MapFlags::ANY).ok()??;

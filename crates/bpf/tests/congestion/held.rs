@@ -1,4 +1,4 @@
-//! Held by this process, both ways; what connections are told and tell.
+//! Registrations held by this process, both ways; options and telemetry of connections.
 
 use std::os::fd::AsFd;
 
@@ -30,7 +30,7 @@ fn the_way_without_links_stays_behind_and_is_found_by_its_name() {
     // As if the process had been killed: its destructors do not run.
     std::mem::forget(acquire(turn.name, Some(RegistrationMethod::Map)).unwrap());
     assert_eq!(lookup(turn.name).loaded_by, LoadedBy::Orphaned);
-    // Who comes later uses it, and does not take it along.
+    // A later process uses the registration, and does not end it.
     drop(acquire(turn.name, None).unwrap());
     assert_eq!(lookup(turn.name).loaded_by, LoadedBy::Orphaned);
     socket_with(turn.name);

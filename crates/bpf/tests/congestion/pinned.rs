@@ -48,7 +48,7 @@ fn an_update_exchanges_what_new_connections_get() {
     old.transfer(1 << 20);
     new.transfer(1 << 20);
     assert!(operations(turn.name).contains(&first), "the old connection keeps what it began with");
-    // Both are in one storage: whoever reads it need not know of the update.
+    // Both share one storage: its reader need not know of the update.
     let sections = TelemetryMap::pinned(turn.name).unwrap();
     for connection in [&old, &new] {
         sections.request_gamma(connection.near.as_fd(), 9, false).unwrap();

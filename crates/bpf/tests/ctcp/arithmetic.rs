@@ -1,4 +1,4 @@
-//! Each rule by itself: what the kernel computes, against the model.
+//! Each rule alone: the kernel's result against the model.
 
 use crate::dice::SeededRng;
 use crate::kernel::{CtcpProgram, FRACTION, NONE, Op, Round, State};
@@ -40,7 +40,7 @@ fn some_state(dice: &mut SeededRng) -> State {
     }
 }
 
-/// The published table: what a window gains in one round trip without a queue.
+/// The published table: the gain of a window in one round trip without a queue.
 #[test]
 fn a_round_trip_adds_what_the_paper_says() {
     let Some(steps) = CtcpProgram::load() else { return };
@@ -226,7 +226,7 @@ fn one_queue_is_yielded_to_once() {
     assert_eq!(windows, [(300, 0), (300, 0), (140, 0), (140, 0)]);
 }
 
-/// What the kernel takes from the sum is taken from the delay window first, and in slow start there is none.
+/// Reductions of the sum by the kernel are taken from the delay window first, and in slow start it is 0.
 #[test]
 fn the_windows_follow_their_sum() {
     let Some(steps) = CtcpProgram::load() else { return };

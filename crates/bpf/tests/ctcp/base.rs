@@ -1,4 +1,4 @@
-//! What the path's own round-trip time is taken to be.
+//! The estimate of the path's base round-trip time.
 
 use crate::kernel::{CtcpProgram, FRACTION, NONE, Op, Round, State};
 
@@ -69,7 +69,7 @@ fn nothing_is_forgotten_while_there_is_a_queue() {
     assert_eq!(state.base_us(), 50 * MS);
 }
 
-/// A connection whose delay window is empty, over `rounds` round trips of what `rtt_us` makes of its window.
+/// A connection whose delay window is empty, over `rounds` round trips with the RTT `rtt_us` of its window.
 fn stuck(steps: &CtcpProgram, rounds: u32, rtt_us: impl Fn(u32, u32) -> u32, loss_every: u32) -> State {
     let mut state = steps.start(500, 20 * MS);
     let mut now_ms = 1;

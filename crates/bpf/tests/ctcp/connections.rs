@@ -77,7 +77,7 @@ fn a_gamma_that_was_asked_for_holds() {
 /// A gamma that no queue reaches leaves the delay window to grow until packets are lost.
 #[test]
 fn without_a_bound_of_the_queue_the_delay_window_stays() {
-    // Of 270 packets: half of what fits into it is still far more than the 38 below which there is no delay window.
+    // 270 packets: half of its capacity is still far more than the 38 below which there is no delay window.
     let told = run_connection("rate 40mbit burst 5kb limit 400kb", 100_000, 0);
     assert!(told.iter().all(|told| told.gamma == 100_000), "{told:?}");
     assert!(is_mostly(&told, |told| told.delay_window > 0), "{told:?}");

@@ -72,7 +72,7 @@ impl State {
     }
 }
 
-/// What happens to a connection, as in `enum op`.
+/// The event of a connection, as in `enum op`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Start { window: u32 },
@@ -90,7 +90,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Its number, what it is about, slow start, and the round.
+    /// Its number, its argument, slow start, and the round.
     fn arguments(self) -> (u32, u32, bool, Round) {
         let none = Round::default();
         match self {

@@ -2,7 +2,7 @@
 
 pub(crate) const LOW_WINDOW: f64 = 38.0;
 
-/// Both windows in packets; what they gained of the next packet included.
+/// Both windows in packets, with fractions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Windows {
     pub(crate) cwnd: f64,
@@ -24,7 +24,7 @@ impl Windows {
     }
 }
 
-/// What the delay window gains in a round trip: `alpha window^k - 1`.
+/// The gain of the delay window in a round trip: `alpha window^k - 1`.
 pub(crate) fn step(window: f64) -> f64 {
     (window.powf(0.75) / 8.0 - 1.0).max(0.0)
 }
@@ -36,7 +36,7 @@ pub(crate) fn queued(window: f64, base_us: f64, rtt_us: f64) -> f64 {
     ((expected - actual) * base_us).max(0.0)
 }
 
-/// Gamma after a loss, from what Reno's window had in the queue.
+/// Gamma after a loss, from the packets of Reno's window in the queue.
 pub(crate) fn tuned(gamma: f64, reno_queued: f64) -> f64 {
     (0.75 * gamma + 0.25 * 0.75 * reno_queued).clamp(5.0, 30.0)
 }

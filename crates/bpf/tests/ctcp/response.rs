@@ -22,7 +22,7 @@ fn average_window(steps: &CtcpProgram, p: f64, losses: u32) -> f64 {
             packets += f64::from(acked);
             rounds += f64::from(acked) / f64::from(window);
         }
-        // The round in which the loss is noticed: what was sent before it arrives, nothing grows.
+        // The round in which the loss is noticed: packets sent before it arrive, the windows do not grow.
         packets += f64::from(state.window());
         rounds += 1.0;
         steps.run(&mut state, Op::Reduce);

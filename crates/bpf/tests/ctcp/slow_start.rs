@@ -1,4 +1,4 @@
-//! Slow start: when it ends without a loss, and what is left of it.
+//! Slow start: its end without a loss, and its window afterwards.
 
 use crate::kernel::{CtcpProgram, Op, State};
 
@@ -46,7 +46,7 @@ fn small_windows_go_on() {
     assert_eq!((state.cwnd, state.dwnd), (75, 0));
 }
 
-/// A path that carries 833 packets: slow start ends with at most twice that, and what is too much goes.
+/// A path that carries 833 packets: slow start ends with at most twice that, and the excess drains.
 #[test]
 fn the_window_settles_at_what_the_path_carries() {
     let Some(steps) = CtcpProgram::load() else { return };

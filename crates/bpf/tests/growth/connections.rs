@@ -48,7 +48,7 @@ fn all_carry_bytes_over_a_lossy_path_and_tell_how() {
     }
 }
 
-/// `tcp_allowed_congestion_control` has those that nobody needs a privilege for.
+/// `tcp_allowed_congestion_control` lists the controls that need no privilege.
 #[test]
 fn they_need_no_privilege_once_loaded_and_are_gone_with_the_link() {
     let allowed = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").expect("a sysctl");
@@ -67,7 +67,7 @@ fn they_need_no_privilege_once_loaded_and_are_gone_with_the_link() {
     }
 }
 
-/// Programs that are run for every acknowledgement have to be small; the verifier's time is what loading takes.
+/// Programs that run for every ACK have to be small; loading takes the verifier's time.
 #[test]
 fn the_verifier_is_content_soon() {
     for (name, bytes) in OBJECTS {

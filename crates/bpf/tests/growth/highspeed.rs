@@ -29,7 +29,7 @@ fn rows() -> Vec<u64> {
     rows
 }
 
-/// How much a window grows in one round trip, from what one acknowledged packet adds.
+/// The growth of a window in one round trip, from the increment of one acknowledged packet.
 fn increase(steps: &GrowthPrograms, packets: u64) -> f64 {
     let mut window = Window::new(steps, "highspeed", packets);
     window.grow(1);

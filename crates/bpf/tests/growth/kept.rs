@@ -1,4 +1,4 @@
-//! What the kernel leaves out of a congestion control's calls is noticed and made good: `kept.h`, `mend.h`.
+//! Events that the kernel does not report to a congestion control are detected and made up for: `kept.h`, `mend.h`.
 
 use libbpf_rs::{MapCore as _, MapFlags};
 
@@ -40,13 +40,13 @@ fn read_counts(loaded: &LoadedControl) -> [u32; 2] {
     [0, 4].map(|at| u32::from_ne_bytes(value[at..at + 4].try_into().expect("four bytes")))
 }
 
-/// What is found as ssthresh where there was `threshold`, and the largest window was `most`.
+/// The corrected ssthresh, where `threshold` was set and `most` was the largest window.
 fn is_explained(steps: &GrowthPrograms, threshold: u64, most: u64, found: u64) -> bool {
     let [_, _, _, explained, _] = steps.run("step_kept", [threshold, most, most, found, most]);
     explained == 1
 }
 
-/// The kernel raises ssthresh by itself, to 3/4 of a window or to what it was, and never lowers it.
+/// The kernel raises ssthresh by itself, to 3/4 of a window or to its former value, and never lowers it.
 #[test]
 fn what_the_kernel_does_by_itself_is_not_taken_for_a_call_left_out() {
     let steps = GrowthPrograms::load();

@@ -46,7 +46,7 @@ pub struct Network {
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 
 impl Network {
-    /// `queue` is what tc-tbf(8) takes: the rate of the line to the server, and how much may wait for it.
+    /// `queue` holds the arguments of tc-tbf(8): the rate of the line to the server, and its queue.
     pub fn new(queue: &str) -> Self {
         let [client, router, server] = [Host::new(), Host::new(), Host::new()];
         for (left, right, link) in [(&client, &router, 0), (&router, &server, 1)] {

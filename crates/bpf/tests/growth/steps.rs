@@ -13,7 +13,7 @@ impl GrowthPrograms {
         Self(open.load().expect("the kernel takes it: run the test as root"))
     }
 
-    /// Runs one program; `numbers` is its argument before and what it has left there.
+    /// Runs one program; `numbers` is its argument, and holds its results afterwards.
     pub fn run<const N: usize>(&self, program: &str, numbers: [u64; N]) -> [u64; N] {
         let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
         let program = self.0.progs_mut().find(|found| found.name() == program).expect(program);
@@ -31,7 +31,7 @@ pub struct Window<'a> {
     name: &'static str,
     packets: u64,
     part: u64,
-    /// What the algorithm wants to know besides: BIC its maximum, Hybla ssthresh and rho.
+    /// Further state of the algorithm: BIC's maximum, Hybla's ssthresh and rho.
     pub extra: [u64; 2],
 }
 

@@ -52,7 +52,7 @@ fn the_window_moves_as_the_paper_says() {
     assert!(moved.iter().all(|times| *times > 20), "the table has all three cases: {moved:?}");
 }
 
-/// A line of `rate` packets per second without other users: what is beyond what it holds waits, and makes the RTT longer.
+/// A line of `rate` packets per second without other users: packets beyond its capacity wait, and increase the RTT.
 fn rtt_us(window: u64, rate: u64, base_us: u64) -> u64 {
     base_us.max(window * 1_000_000 / rate)
 }
@@ -74,7 +74,7 @@ fn between_alpha_and_beta_packets_are_kept_waiting() {
     }
 }
 
-/// Two connections on one line find a share of it, and each keeps its packets waiting: nobody is driven out.
+/// Two connections share one line, and each keeps its packets in the queue: neither starves.
 #[test]
 fn two_share_a_line() {
     let steps = GrowthPrograms::load();

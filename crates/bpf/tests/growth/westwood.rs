@@ -3,7 +3,7 @@
 
 use crate::steps::GrowthPrograms;
 
-/// What the kernel's filter says after a sample: packets per second, and the window after a loss.
+/// The kernel's filter after a sample: packets per second, and the window after a loss.
 struct Filter<'a> {
     steps: &'a GrowthPrograms,
     bandwidth: u64,
@@ -47,7 +47,7 @@ fn a_new_rate_is_known_after_some_round_trips() {
     }
 }
 
-/// Section 2: after a loss, ssthresh = bandwidth x shortest RTT, whatever the window was.
+/// Section 2: after a loss, ssthresh = bandwidth x shortest RTT, independent of the window.
 #[test]
 fn a_loss_leaves_what_the_path_holds() {
     let steps = GrowthPrograms::load();
@@ -62,7 +62,7 @@ fn a_loss_leaves_what_the_path_holds() {
     }
 }
 
-/// Bandwidths and RTTs beyond what exists count as the most that is believed, and nothing wraps.
+/// Bandwidths and RTTs beyond the plausible are capped, and no product overflows.
 #[test]
 fn absurd_numbers_do_not_overflow() {
     let steps = GrowthPrograms::load();

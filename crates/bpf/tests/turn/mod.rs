@@ -1,6 +1,6 @@
-//! The kernel has one list of congestion controls for all its namespaces, and tests run side by side: whoever registers
-//! a name, or counts on its absence, takes a turn, and a name that nobody has; a laboratory may have some for hours. The
-//! turn ends with the test, however that ends.
+//! The kernel has one list of congestion controls for all its namespaces, and tests run concurrently: a test that
+//! registers a name, or relies on its absence, takes a lock and an unused name; a laboratory may hold names for hours.
+//! The lock ends with the test in every case.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use ekiden_bpf::congestion::{CATALOGUE, LoadedBy, list, lookup, unload};
 
-/// How long to wait for others: links that nobody holds are released in the background.
+/// Longest wait for other tests: links without owners are released in the background.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Nobody else's test registers a name while this lives.
+/// No other test registers a name while this lives.
 pub struct RegistrationLock {
     holder: Child,
     /// A congestion control of ours that the kernel does not have.
@@ -19,13 +19,13 @@ pub struct RegistrationLock {
 }
 
 impl RegistrationLock {
-    /// Waits for it; none, and said aloud, where the kernel takes nothing from us. What a test that was killed has left is
-    /// removed.
+    /// Waits for the lock; `None` with a printed reason where the kernel accepts no programs of this process. Leftovers
+    /// of killed tests are removed.
     pub fn acquire() -> Option<Self> {
         Self::acquire_matching(|_| true)
     }
 
-    /// The same, with this very name.
+    /// Like `acquire`, with this very name.
     pub fn acquire_named(name: &str) -> Option<Self> {
         Self::acquire_matching(|one| one == name)
     }

@@ -16,7 +16,7 @@ pub mod virtual_queue;
 
 use std::net::Ipv4Addr;
 
-/// What waits.
+/// The backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Backlog {
@@ -26,7 +26,7 @@ pub struct Backlog {
     pub packets: u64,
 }
 
-/// A packet that arrives, and what it finds.
+/// An arriving packet, and the state that it meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct ArrivingPacket {
@@ -34,7 +34,7 @@ pub struct ArrivingPacket {
     pub now: u64,
     /// Which packet it is, counted from 0: chance is by this number.
     pub number: u64,
-    /// What waits before it, without what is on the line.
+    /// The backlog before it, without the packet on the line.
     pub backlog: Backlog,
     /// For how long nothing has waited, in nanoseconds, counted from the previous arrival at the earliest; 0 if
     /// something waits.
@@ -49,7 +49,7 @@ pub struct ArrivingPacket {
     pub ecn_capable: u32,
 }
 
-/// What becomes of a packet.
+/// The verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is let in.
@@ -85,7 +85,7 @@ pub struct QueueLimit {
 pub const MAX_LEVEL: u64 = 1 << 39;
 
 impl QueueLimit {
-    /// What waits, in the unit of the limit.
+    /// The backlog, in the unit of the limit.
     #[must_use]
     pub const fn level(&self, waiting: Backlog) -> u64 {
         if self.in_bytes != 0 { waiting.bytes } else { waiting.packets }
@@ -155,8 +155,8 @@ const fn fnv(mut hash: u32, bytes: &[u8]) -> u32 {
     hash
 }
 
-/// A hash of what makes a connection: source and destination address as they are in the IP header, the four bytes of the
-/// ports (none in fragments, or where the protocol has no ports), and the protocol.
+/// A hash of a connection: source and destination address as they are in the IP header, the four bytes of the ports
+/// (absent in fragments, and in protocols without ports), and the protocol.
 #[must_use]
 pub const fn connection_hash(addresses: &[u8], ports: &[u8], protocol: u8) -> u32 {
     fnv(fnv(fnv(FNV_BASIS, addresses), ports), &[protocol])

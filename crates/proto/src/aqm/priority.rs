@@ -12,7 +12,7 @@ use crate::aqm::{ArrivingPacket, Verdict};
 /// How many senders may be heavy.
 pub const MAX_SENDERS: usize = 16;
 
-/// What is fixed of static priority drop.
+/// Constant parameters of static priority drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct StaticParams {
@@ -43,13 +43,13 @@ impl StaticParams {
     }
 }
 
-/// What becomes of a packet under static priority drop.
+/// The verdict of static priority drop.
 pub fn judge_static(params: &StaticParams, state: &mut red::RedState, arrival: &ArrivingPacket) -> Verdict {
     let class = if params.is_heavy(arrival.source) { HEAVY } else { OTHERS };
     red::judge(&params.red, state, arrival, class)
 }
 
-/// What is fixed of dynamic priority drop.
+/// Constant parameters of dynamic priority drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct DynamicParams {
@@ -63,7 +63,7 @@ pub struct DynamicParams {
     pub hist_len: u32,
 }
 
-/// What changes under dynamic priority drop. All of it is 0 at first.
+/// The state of dynamic priority drop, initially all 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct DynamicState {
@@ -90,7 +90,7 @@ impl DynamicParams {
     }
 }
 
-/// What becomes of a packet under dynamic priority drop.
+/// The verdict of dynamic priority drop.
 pub fn judge_dynamic(params: &DynamicParams, state: &mut DynamicState, arrival: &ArrivingPacket) -> Verdict {
     update_history(params, state, arrival.flow);
     let class = if state.known != 0 && state.heavy == arrival.flow { HEAVY } else { OTHERS };

@@ -9,7 +9,7 @@ use crate::aqm;
 use crate::aqm::virtual_queue::TYPICAL_PACKET;
 use crate::aqm::{ArrivingPacket, DropReason, MAX_LEVEL, QueueLimit, Verdict};
 
-/// How many powers of what is kept of the average there are: an idle time of 2^24 packets forgets all of it.
+/// Number of powers of the decay factor: an idle time of 2^24 packets resets the average.
 pub const DECAY_POWERS: usize = 24;
 
 /// The classes of connections: those that are dropped by the law, and those that are dropped `n` times as often.
@@ -20,7 +20,7 @@ pub const HEAVY: usize = 1;
 /// `count` counts no further than this, so that its product with a probability fits 64 bits.
 const MAX_COUNT: u64 = 1 << 31;
 
-/// What a person sets. Levels are in the unit of `room`.
+/// The user's settings. Levels are in the unit of `room`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RedConfig {
     /// How much waits at most.
@@ -57,7 +57,7 @@ pub struct Slope {
     pub shift: u64,
 }
 
-/// What is fixed.
+/// Constant parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct RedParams {
@@ -83,11 +83,11 @@ pub struct RedParams {
     pub ecn: u64,
     /// The time of a typical packet on the line, in nanoseconds; at least 1.
     pub typical_packet_time: u64,
-    /// What 2^k typical packets of idle time leave of the average, in 2^-24.
+    /// The factor on the average after 2^k typical packets of idle time, in 2^-24.
     pub decay_factors: [u64; DECAY_POWERS],
 }
 
-/// What changes. All is 0 at first.
+/// The state, initially all 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct RedState {
@@ -153,12 +153,12 @@ fn decay_powers(base: f64) -> [u64; DECAY_POWERS] {
     })
 }
 
-/// What becomes of a packet of any connection.
+/// The verdict on a packet of any connection.
 pub fn judge_any(params: &RedParams, state: &mut RedState, arrival: &ArrivingPacket) -> Verdict {
     judge(params, state, arrival, OTHERS)
 }
 
-/// What becomes of a packet of a connection of this class.
+/// The verdict on a packet of a connection of this class.
 pub fn judge(params: &RedParams, state: &mut RedState, arrival: &ArrivingPacket, class: usize) -> Verdict {
     update_average(params, state, arrival);
     let verdict = red_verdict(params, state, arrival, class);
@@ -180,7 +180,7 @@ fn update_average(params: &RedParams, state: &mut RedState, arrival: &ArrivingPa
     }
 }
 
-/// What is left of the average after so many typical packets of idle time.
+/// The average after so many typical packets of idle time.
 fn decay(params: &RedParams, average: u64, packets: u64) -> u64 {
     if packets >> DECAY_POWERS != 0 {
         return 0;

@@ -1,8 +1,8 @@
-//! A queue that is only counted: what would wait if the line had the rate that is configured.
+//! A virtual queue: the backlog of a line with the configured rate.
 //!
-//! `level = max(0, level - rate * dt) + bytes`. Configured a little below the true rate, it fills before the real one does,
-//! so that little waits there, and no driver or queueing discipline has to be asked. It counts bytes; settings in packets
-//! read it in packets of [`TYPICAL_PACKET`].
+//! `level = max(0, level - rate * dt) + bytes`. Configured a little below the true rate, it fills before the real queue
+//! does, so that the real backlog stays small, and no driver or queueing discipline has to be read. It counts bytes;
+//! settings in packets read it in packets of [`TYPICAL_PACKET`].
 
 use crate::aqm::{ArrivingPacket, Backlog};
 
@@ -12,21 +12,21 @@ pub const TYPICAL_PACKET: u64 = 1500;
 /// Bits of a fraction of a byte.
 const FRACTION: u32 = 32;
 
-/// What is fixed.
+/// Constant parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct VirtualQueueParams {
-    /// What the line takes, in 2^-32 bytes a nanosecond.
+    /// The rate of the line, in 2^-32 bytes a nanosecond.
     pub rate: u64,
-    /// After so many nanoseconds there is nothing left, whatever there was.
+    /// After this many nanoseconds any backlog has drained.
     pub max_age: u64,
 }
 
-/// What changes.
+/// The state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct VirtualQueueState {
-    /// What waits, in 2^-32 bytes.
+    /// The backlog, in 2^-32 bytes.
     pub level: u64,
     /// When it was that, in nanoseconds.
     pub updated_at: u64,
@@ -43,7 +43,7 @@ impl VirtualQueueParams {
     }
 }
 
-/// Brings the queue to the time of the arrival, and tells it what waits.
+/// Advances the queue to the time of the arrival, and sets the arrival's backlog.
 pub const fn advance(params: &VirtualQueueParams, state: &mut VirtualQueueState, arrival: &mut ArrivingPacket) {
     let passed = arrival.now.saturating_sub(state.updated_at);
     let drained = if passed > params.max_age { u64::MAX } else { passed * params.rate };

@@ -1,4 +1,4 @@
-//! The fair rate: what a connection gets that wants more than there is, found by counting, not by going through a table.
+//! The fair rate: the rate of a connection with unlimited demand, by counting, without a pass over the table.
 
 use super::{AutoParams, AutoState, EPOCH, FlowSlot, MAX_LEAD, waiting_time};
 
@@ -12,7 +12,7 @@ const QUEUE_OF_FEW: u64 = 80;
 const QUEUE_OF_MANY: u64 = 6;
 /// The longest waiting time that few connections are left, in nanoseconds.
 const MAX_WAIT_OF_FEW: u64 = 40_000_000;
-/// What waits longer than four references and this is too much, in nanoseconds.
+/// A backlog above four references and this delay is too long, in nanoseconds.
 const URGENT_WAIT: u64 = 100_000_000;
 /// The longest time that a line takes for a packet, as far as shares are concerned, in nanoseconds.
 const MAX_PACKET_TIME: u64 = 1 << 30;
@@ -30,7 +30,7 @@ pub(super) fn begin_first_epoch(params: &AutoParams, state: &mut AutoState, now:
     derive_shares(params, state);
 }
 
-/// Counts a connection that is seen for the first time in this epoch, by what it sent in the last.
+/// Counts a connection at its first packet of this epoch, by its bytes in the last one.
 pub(super) fn count_flow(state: &mut AutoState, slot: &mut FlowSlot) {
     if slot.epoch != 0 {
         state.active += 1;
@@ -56,7 +56,7 @@ pub(super) fn count_busy_flow(params: &AutoParams, state: &mut AutoState) {
     }
 }
 
-/// Computes the shares anew, from what was counted.
+/// Computes the shares from the counters of the epoch.
 pub(super) fn end_epoch(params: &AutoParams, state: &mut AutoState, now: u64) {
     let elapsed = now - state.began;
     let micros = (elapsed / 1000).min(MAX_EPOCH);

@@ -1,5 +1,5 @@
-//! One queue, first in, first out, that shares its line: whom to hit is decided at arrival, by what each connection has had
-//! and by how it answers.
+//! One FIFO queue that shares its line: drops and marks are decided at arrival, by the share that each connection has
+//! used and by its response to earlier ones.
 //!
 //! The specification is the head comment of `queue/auto.rs` in the laboratory.
 
@@ -40,18 +40,18 @@ pub const MAX_DOUBLINGS: u32 = 6;
 const UNRESPONSIVE: u32 = 3;
 /// No packet costs more than one of so many bytes.
 const MAX_PACKET: u32 = 1 << 17;
-/// Who has sent so much in an epoch is busy, in bytes.
+/// A sender of this many bytes in an epoch is busy.
 const BUSY_BYTES: u64 = 6000;
 /// The most that a connection's recent rate counts.
 const MAX_RECENT: u64 = 8 * RATE_WINDOW;
 
-/// What is fixed.
+/// Constant parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct AutoParams {
     /// How much waits at most.
     pub queue_limit: QueueLimit,
-    /// What the line takes, in bytes a second.
+    /// The rate of the line, in bytes a second.
     pub capacity: u64,
     /// How long the line takes for a byte, in 2^-16 nanoseconds; 0 if it takes no time.
     pub byte_time: u64,
@@ -65,7 +65,7 @@ pub struct AutoParams {
     pub mask: u64,
 }
 
-/// What changes. All is 0 at first.
+/// The state, initially all 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct AutoState {
@@ -73,7 +73,7 @@ pub struct AutoState {
     pub last: u64,
     /// The smoothed waiting time, in nanoseconds.
     pub average: u64,
-    /// Who is above it is hit, in nanoseconds of a share.
+    /// Connections above it are dropped or marked, in nanoseconds of a share.
     pub bar: i64,
     /// Until when the bar does not sink.
     pub pause: u64,
@@ -87,7 +87,7 @@ pub struct AutoState {
     pub active: u64,
     /// Those of them that want more than their share.
     pub heavy: u64,
-    /// What the others have had, in bytes.
+    /// Bytes of the other connections.
     pub light: u64,
     /// The sum of the leads of the heavy, each above the lowest possible.
     pub leads: u64,
@@ -107,7 +107,7 @@ pub struct AutoState {
     pub fair: u64,
     /// How long a connection with the fair rate takes for a byte, in 2^-16 nanoseconds.
     pub price: u64,
-    /// What a connection with the fair rate sends in an epoch, in bytes.
+    /// Bytes that a connection at the fair rate sends in an epoch.
     pub portion: u64,
     /// The smoothed number of heavy connections, in 2^-8.
     pub crowd: u64,
@@ -131,7 +131,7 @@ impl AutoParams {
         params.with_rate(bits_per_second)
     }
 
-    /// The same in front of another line.
+    /// The parameters for another line.
     #[must_use]
     pub fn with_rate(self, bits_per_second: Option<u64>) -> Self {
         let capacity = bits_per_second.map_or(MAX_LINE_RATE, |rate| (rate / 8).clamp(1, MAX_LINE_RATE));
@@ -157,7 +157,7 @@ const fn waiting_time(byte_time: u64, bytes: u64) -> u64 {
     if byte_time != 0 && bytes > longest / byte_time { longest >> 16 } else { (bytes * byte_time) >> 16 }
 }
 
-/// What becomes of a packet.
+/// The verdict on a packet.
 pub fn judge_arrival(
     params: &AutoParams,
     state: &mut AutoState,
@@ -241,7 +241,7 @@ fn update_slot(state: &mut AutoState, slot: &mut FlowSlot, now: u64) {
     }
 }
 
-/// What a packet finds.
+/// The state that a packet meets.
 struct Observation {
     now: u64,
     waiting_time: u64,
@@ -299,7 +299,7 @@ fn is_due(state: &AutoState, slot: &FlowSlot, finding: &Observation) -> bool {
     score > bar
 }
 
-/// Writes down what a connection sends.
+/// Charges a connection for a packet.
 fn charge(params: &AutoParams, state: &mut AutoState, slot: &mut FlowSlot, bytes: u32) {
     if slot.bytes < BUSY_BYTES && slot.bytes + u64::from(bytes) >= BUSY_BYTES {
         fair::count_busy_flow(params, state);
@@ -319,7 +319,7 @@ mod tests {
     const LINE: u64 = 100_000_000;
     const ROOM: QueueLimit = QueueLimit { limit: 10_000, in_bytes: 0 };
 
-    /// A law, its table, and a line of 100 Mbit/s with what waits for it.
+    /// A policy, its table, and a line of 100 Mbit/s with its backlog.
     struct Queue {
         params: AutoParams,
         state: AutoState,
@@ -363,9 +363,9 @@ mod tests {
         AutoParams::new(ROOM, 5_000_000, ecn, Some(LINE), 1024)
     }
 
-    /// What of ten connections' packets gets in within so many seconds, if the first sends five times what the others
-    /// do, and all together a third more than the line takes: a fourteenth of 11,111 packets a second each of the
-    /// others, so that of the line's 8333 a second 1190 are left for the first.
+    /// The passed packets of ten connections within so many seconds, if the first sends five times as much as each of
+    /// the others, and all together a third more than the line carries: a fourteenth of 11,111 packets a second each of
+    /// the others, so that of the line's 8333 a second 1190 are left for the first.
     fn shares(queue: &mut Queue, seconds: u64, capable: bool) -> ([u64; 10], u64) {
         let (mut let_in, mut marked) = ([0; 10], 0);
         let end = queue.now + seconds * 1_000_000_000;

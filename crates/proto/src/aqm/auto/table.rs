@@ -11,13 +11,13 @@ pub const WAYS: usize = 8;
 /// A slot that was seen within this time is in use, in nanoseconds.
 const IN_USE: u64 = 1 << 30;
 
-/// What is known of a connection.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct FlowSlot {
-    /// How far it is ahead: what it has had, less its share, in nanoseconds of its share.
+    /// Its lead: its bytes less its share, in nanoseconds of its share.
     pub lead: i64,
-    /// What it has had recently: `RATE_WINDOW` if it was its share.
+    /// Its recent bytes: `RATE_WINDOW` if they were its share.
     pub recent: u64,
     /// When it was seen last.
     pub seen: u64,
@@ -25,9 +25,9 @@ pub struct FlowSlot {
     pub hit_at: u64,
     /// How much `recent` was then.
     pub hit_recent: u64,
-    /// What it has sent in the epoch, in bytes.
+    /// Its bytes in the epoch.
     pub bytes: u64,
-    /// What it sends in an epoch, smoothed.
+    /// Its smoothed bytes per epoch.
     pub rate: u64,
     /// Which epoch that is; 0 if it is new.
     pub epoch: u64,
