@@ -1,9 +1,9 @@
-//! What ekiden speaks and what it decides, as pure values: bytes in, values out.
+//! The protocols and decisions of ekiden, as pure values: bytes in, values out.
 //!
-//! Nothing here performs I/O, asks for the time, or uses `unsafe`, so every line can be tested and fuzzed without a
-//! socket. [`wire`] holds the protocols, [`addr`] and [`units`] the vocabulary, [`profile`] the TCP settings of a
-//! section, [`tuning`] what becomes of them by itself, [`event`] everything a relay has to tell, and [`aqm`] the arithmetic
-//! of queue management.
+//! Nothing here performs I/O, reads a clock, or uses `unsafe`, so every line can be tested and fuzzed without a socket.
+//! [`wire`] holds the protocols, [`addr`] and [`units`] the vocabulary, [`profile`] the TCP settings of a section,
+//! [`tuning`] their automatic adjustment, [`event`] the events of a relay, and [`aqm`] the arithmetic of queue
+//! management.
 #![forbid(unsafe_code)]
 
 #[macro_use]

@@ -18,7 +18,7 @@ pub struct Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub Duration);
 
-/// A quantity that cannot be read; the text says what was expected.
+/// A quantity that cannot be read; the text is the expected format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnitError(&'static str);

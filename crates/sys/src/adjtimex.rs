@@ -3,12 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-/// What the kernel says of its clock.
+/// The kernel's state of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockStatus {
-    /// Whether somebody keeps it right, as ntpd, chrony and systemd-timesyncd do.
+    /// Whether a daemon synchronises it, as ntpd, chrony and systemd-timesyncd do.
     pub synchronised: bool,
-    /// How far off it may be, by the kernel's own count: that grows while nobody corrects it.
+    /// Upper bound of its error, by the kernel's estimate: it grows without synchronisation.
     pub max_error: Duration,
 }
 
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn the_kernel_gives_sixteen_seconds_at_most() {
-        // NTP_PHASE_LIMIT of the kernel: a clock that nobody corrects is said to be 16 s off, and not more.
+        // NTP_PHASE_LIMIT of the kernel: 16 s is the largest error of an unsynchronised clock.
         let clock = read().unwrap();
         assert!(clock.max_error <= Duration::from_secs(16), "{clock:?}");
         assert!(clock.synchronised || clock.max_error > Duration::ZERO, "{clock:?}");

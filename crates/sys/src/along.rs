@@ -1,5 +1,5 @@
-//! Messages that take a descriptor along (unix(7), `SCM_RIGHTS`; cmsg(3)): whoever receives one has the same open socket,
-//! file or device as whoever sent it.
+//! Messages with a descriptor (unix(7), `SCM_RIGHTS`; cmsg(3)): the receiver gets the sender's open socket, file or
+//! device.
 
 use std::io;
 use std::mem;
@@ -48,7 +48,7 @@ pub fn send(socket: impl AsFd, message: &[u8], along: Option<impl AsFd>) -> io::
             libc::CMSG_DATA(first).cast::<c_int>().write_unaligned(along.as_fd().as_raw_fd());
         }
     }
-    // SAFETY: what `header` points to lives until after the call, and the kernel only reads it.
+    // SAFETY: the buffers that `header` points to live until after the call, and the kernel only reads them.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -78,7 +78,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Optio
     Ok((length, along))
 }
 
-/// The descriptor in what recvmsg(2) has filled in.
+/// The descriptor in a header that recvmsg(2) has filled in.
 fn received_fd(header: &libc::msghdr) -> Option<OwnedFd> {
     // SAFETY: the kernel has set the length of the control data, and written whole headers.
     let first = unsafe { libc::CMSG_FIRSTHDR(&raw const *header) };

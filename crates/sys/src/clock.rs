@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn work_takes_processor_time_and_waiting_does_not() {
-        // The process first: what passes between the two is then in both.
+        // The process first: time that passes between the two is then in both.
         let (process, thread) = (process_cpu_time(), thread_cpu_time());
         let mut number = 1_u64;
         while thread_cpu_time() < thread + Duration::from_millis(20) {

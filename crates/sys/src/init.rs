@@ -102,7 +102,7 @@ impl ChildWaiter {
     }
 }
 
-/// Reaps whatever has ended; the exit code if `child` has.
+/// Reaps ended processes; returns the exit code of `child` when it has ended.
 fn reap_until(child: pid_t) -> io::Result<Option<u8>> {
     loop {
         let mut status = 0;

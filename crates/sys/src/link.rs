@@ -35,7 +35,7 @@ impl Links {
     /// Limits the packets of interface number `index` to `mtu` bytes.
     ///
     /// # Errors
-    /// The kernel's: `EINVAL` for what the interface cannot, `ENODEV`, `EPERM`.
+    /// The kernel's: `EINVAL` for an unsupported value, `ENODEV`, `EPERM`.
     pub fn set_mtu(&self, index: u32, mtu: u32) -> io::Result<()> {
         self.0.request(set_link_request(index, 0).with_attribute(c_int::from(libc::IFLA_MTU), &mtu.to_ne_bytes()))
     }
@@ -76,7 +76,7 @@ impl Links {
         self.0.request(request)
     }
 
-    /// Takes an interface away, whoever has it open.
+    /// Removes an interface, even when a process has it open.
     ///
     /// # Errors
     /// The kernel's: `ENODEV`, `EPERM`.

@@ -11,7 +11,7 @@ use libc::c_int;
 const MESSAGE_HEADER: usize = 16;
 const ATTRIBUTE_HEADER: usize = 4;
 
-/// The bits of an attribute's type that say what it is; the others say how it is coded.
+/// The bits of an attribute's type that identify it; the others are flags of its encoding.
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 
 /// A request: a header, the family's own header, and attributes.
@@ -46,7 +46,7 @@ impl NetlinkRequest {
     }
 }
 
-/// What the kernel says.
+/// A message of the kernel.
 #[derive(Debug)]
 pub enum Message<'a> {
     /// `NLMSG_ERROR`: a request was done, or why not.
@@ -84,7 +84,7 @@ impl Netlink {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new, and nobody else's.
+        // SAFETY: the descriptor is new, and has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 

@@ -30,8 +30,8 @@ pub fn unshare_all(user: bool) -> io::Result<()> {
     check(unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWNET | user) })
 }
 
-/// A new network namespace with nothing in it but a loopback interface. It lasts as long as somebody holds the
-/// descriptor or is inside; it has no name.
+/// A new network namespace with nothing in it but a loopback interface. It lasts as long as a descriptor is open or a
+/// process is inside; it has no name.
 ///
 /// # Errors
 /// The kernel's, from unshare(2) or open(2) of `/proc/thread-self/ns/net`.

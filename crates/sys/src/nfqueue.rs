@@ -1,8 +1,8 @@
-//! Packets that wait for a verdict (linux/netfilter/nfnetlink_queue.h): a rule sends them to a numbered queue, whoever
-//! has bound the number says what becomes of them.
+//! Packets that wait for a verdict (linux/netfilter/nfnetlink_queue.h): a rule sends them to a numbered queue, and the
+//! process that has bound the number decides.
 //!
-//! A packet waits in the kernel until its verdict. A queue that is closed drops what waits in it; what comes after goes
-//! the way of the rule, which is to pass if it says `bypass`.
+//! A packet waits in the kernel until its verdict. A queue that is closed drops its packets; later ones pass if the
+//! rule says `bypass`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -15,10 +15,10 @@ use crate::sockopt::set;
 /// How much of a packet is copied, in bytes: all headers of TCP over IPv4 (120 at most), and of IPv6 with extensions.
 const COPY_RANGE: u32 = 256;
 
-/// A datagram of the kernel: what is copied of one packet, and a few attributes about it.
+/// A datagram of the kernel: the copied part of one packet, and a few attributes.
 const DATAGRAM_SIZE: usize = 4096;
 
-/// What a waiting datagram takes of the receive buffer, in bytes, as setsockopt(2) counts.
+/// The cost of a queued datagram in the receive buffer, in bytes, as setsockopt(2) counts.
 const BUFFER_PER_PACKET: u32 = 1024;
 
 /// Length of `struct nfgenmsg`, in bytes.
@@ -38,7 +38,7 @@ pub struct NfQueue {
 /// A packet that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// What the verdict has to name.
+    /// The number for the verdict.
     pub id: u32,
     /// The firewall mark it came with.
     pub mark: u32,
@@ -48,7 +48,7 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// What becomes of a packet.
+/// The verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on behind the rule that queued it, with this firewall mark.
@@ -65,7 +65,7 @@ impl NfQueue {
     /// full, packets pass as if there were no queue (`NFQA_CFG_F_FAIL_OPEN`).
     ///
     /// # Errors
-    /// The kernel's: `EBUSY` when somebody else has the number, else as in [`check_available`].
+    /// The kernel's: `EBUSY` when another process has the number, else as in [`check_available`].
     pub fn bind(number: u16, most: u32) -> io::Result<Self> {
         let queue = Self { socket: Netlink::open(libc::NETLINK_NETFILTER)?, number };
         set(queue.as_fd(), libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, &1)?;
@@ -73,7 +73,7 @@ impl NfQueue {
         if set(queue.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &room).is_err() {
             set(queue.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &room)?;
         }
-        // Superpackets come whole: nobody here looks behind the headers.
+        // Superpackets come whole: only their headers are read.
         let flags = (libc::NFQA_CFG_F_FAIL_OPEN | libc::NFQA_CFG_F_GSO) as u32;
         let bind = queue
             .request(libc::NFQNL_MSG_CONFIG)
@@ -93,7 +93,7 @@ impl NfQueue {
         Self { socket: Netlink::from_fd(socket), number }
     }
 
-    /// The same queue once more: a packet goes to whichever reads first.
+    /// A second handle of the queue: each packet goes to one reader.
     ///
     /// # Errors
     /// The kernel's, when it is out of descriptors.
@@ -135,7 +135,7 @@ impl NfQueue {
         failed
     }
 
-    /// Says what becomes of a packet. One that waits no longer is none of our business, and no error.
+    /// Gives the verdict on a packet. A packet that no longer waits is no error.
     ///
     /// # Errors
     /// The kernel's.
@@ -192,7 +192,7 @@ pub fn check_available() -> io::Result<()> {
     check_permission(&Netlink::open(libc::NETLINK_NETFILTER)?)
 }
 
-/// `NFQNL_CFG_CMD_PF_BIND` does nothing since Linux 3.8, but only for those who may.
+/// `NFQNL_CFG_CMD_PF_BIND` does nothing since Linux 3.8, but requires the privilege.
 fn check_permission(socket: &Netlink) -> io::Result<()> {
     socket.request(
         request(libc::NFQNL_MSG_CONFIG, 0).with_attribute(libc::NFQA_CFG_CMD, &command(libc::NFQNL_CFG_CMD_PF_BIND)),
@@ -330,7 +330,7 @@ mod tests {
         });
     }
 
-    /// What a relay that dies does to the SYNs it held: they come again, and `bypass` lets them through.
+    /// SYNs held by a relay that dies: they are retransmitted, and pass by `bypass`.
     #[test]
     fn a_closed_queue_is_passed_by_and_its_number_is_free() {
         run_in_namespace(&[QUEUE_SYNS], || {

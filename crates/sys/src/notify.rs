@@ -1,4 +1,5 @@
-//! What a service tells its manager (sd_notify(3), sd_watchdog_enabled(3)): one datagram of `NAME=VALUE` lines each.
+//! Messages of a service to its manager (sd_notify(3), sd_watchdog_enabled(3)): one datagram of `NAME=VALUE` lines
+//! each.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use crate::clock::monotonic;
 
-/// How long a manager may keep us waiting that does not read what it is told.
+/// Longest wait for a manager that does not read.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The way to the manager, if there is one that wants to hear. By default there is none.
@@ -21,12 +22,12 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Takes what the manager has put into the environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`. Without
-    /// the first nobody is told anything.
+    /// Reads the manager's environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`. Without the first,
+    /// messages are dropped.
     ///
     /// # Errors
-    /// `InvalidInput` for a `NOTIFY_SOCKET` that is neither a path from the root nor an abstract name with `@`; else the
-    /// kernel's.
+    /// `InvalidInput` for a `NOTIFY_SOCKET` that is neither a path from the root nor an abstract name with `@`; else
+    /// the kernel's.
     pub fn from_env() -> io::Result<Self> {
         Self::read(|name| env::var_os(name))
     }
@@ -85,7 +86,7 @@ impl Notifier {
         self.send("WATCHDOG=1")
     }
 
-    /// One line about the service, for whoever looks at it.
+    /// One line about the service, for `systemctl status`.
     ///
     /// # Errors
     /// The kernel's; nothing is sent then.
@@ -94,7 +95,7 @@ impl Notifier {
         self.send(&format!("STATUS={}", text.replace(['\n', '\r'], " ")))
     }
 
-    /// From now on process `pid` is the service: what this one says is not heard any more.
+    /// From now on process `pid` is the service: the manager ignores messages of this one.
     ///
     /// # Errors
     /// The kernel's; nothing is sent then.

@@ -35,7 +35,7 @@ mod tests {
         "ip6tables -t nat -A OUTPUT -p tcp -d 2001:db8::1 --dport 80 -j REDIRECT --to-ports 7002",
     ];
 
-    /// What `listener` is told of a client that dialled `to`.
+    /// The original destination that `listener` gets for a client that dialled `to`.
     fn told(listener: &TcpListener, to: &str) -> io::Result<SocketAddr> {
         let _client = TcpStream::connect(to).unwrap();
         original_destination(listener.accept().unwrap().0.as_fd())

@@ -1,4 +1,4 @@
-//! What a TCP socket still owes its peer, and its reader (tcp(7): `SIOCOUTQ`, `SIOCOUTQNSD`, `SIOCINQ`).
+//! The unsent and unread bytes of a TCP socket (tcp(7): `SIOCOUTQ`, `SIOCOUTQNSD`, `SIOCINQ`).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

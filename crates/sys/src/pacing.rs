@@ -9,7 +9,7 @@ use libc::c_int;
 use crate::sockopt::{get, set};
 use crate::tcp_info::read;
 
-/// No bound; what a socket has from the start.
+/// Unbounded; the initial value of a socket.
 pub const UNLIMITED: u64 = u64::MAX;
 
 /// A header of IPv4 or IPv6, one of TCP, and timestamps (RFC 7323), in bytes.
@@ -22,14 +22,14 @@ const TIMESTAMPS: u64 = 12;
 const OPTIONS: usize = 5;
 const HAS_TIMESTAMPS: u8 = 1;
 
-/// What a connection has sent so far, and in what packets.
+/// The bytes and packets that a connection has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendCounters {
     /// Bytes of payload, each as often as it was sent; Linux 4.19, before that nothing.
     pub bytes: u64,
     /// Payload of a full packet, in bytes.
     pub mss: u64,
-    /// What IP and TCP add to each, in bytes.
+    /// Bytes of IP and TCP headers per packet.
     pub headers: u64,
     /// Bytes that were written and wait to be sent for the first time.
     pub unsent: u64,
@@ -59,7 +59,7 @@ pub fn is_multipath(socket: BorrowedFd<'_>) -> bool {
     get::<c_int>(socket, libc::SOL_SOCKET, libc::SO_PROTOCOL).is_ok_and(|protocol| protocol == libc::IPPROTO_MPTCP)
 }
 
-/// What a connection has sent.
+/// The bytes and packets that a connection has sent.
 ///
 /// # Errors
 /// The kernel's: not a TCP socket.

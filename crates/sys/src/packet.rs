@@ -1,7 +1,8 @@
-//! Whole frames in and out of an interface, superpackets included (packet(7), `PACKET_VNET_HDR`; recvmmsg(2), sendmmsg(2)).
+//! Whole frames in and out of an interface, superpackets included (packet(7), `PACKET_VNET_HDR`; recvmmsg(2),
+//! sendmmsg(2)).
 //!
-//! Every frame is preceded by a `virtio_net_hdr` of [`VNET_HEADER`] bytes (linux/virtio_net.h), which says what
-//! segmentation and checksum work is still to be done.
+//! Every frame is preceded by a `virtio_net_hdr` of [`VNET_HEADER`] bytes (linux/virtio_net.h), which names the
+//! segmentation and checksum work that is still to be done.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -32,14 +33,15 @@ pub struct ReceivedFrame {
 /// A frame to send: two pieces that follow one another, the first beginning with the `virtio_net_hdr`.
 #[derive(Debug, Clone, Copy)]
 pub struct OutgoingFrame<'a> {
-    /// The `virtio_net_hdr`, headers, and whatever else.
+    /// The `virtio_net_hdr`, headers, and the beginning of the payload.
     pub head: &'a [u8],
     /// The rest, perhaps empty.
     pub body: &'a [u8],
 }
 
 impl PacketSocket {
-    /// Opens a socket on `interface`, with room for `receive_buffer` bytes of waiting frames or what the system allows.
+    /// Opens a socket on `interface`, with room for `receive_buffer` bytes of waiting frames, or as many as the system
+    /// allows.
     ///
     /// # Errors
     /// The kernel's: no such interface, or no `CAP_NET_RAW`.
@@ -49,7 +51,7 @@ impl PacketSocket {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new, and nobody else's.
+        // SAFETY: the descriptor is new, and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let one: libc::c_int = 1;
         set(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, &one)?;
@@ -98,10 +100,11 @@ fn bind(socket: &OwnedFd, interface: &str) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Receives into as many of `buffers` as there are frames, in order, without waiting; says in `received` what came.
+/// Receives into as many of `buffers` as there are frames, in order, without waiting; describes the frames in
+/// `received`.
 ///
 /// # Errors
-/// The kernel's, `WouldBlock` if nothing is there.
+/// The kernel's, `WouldBlock` if there is no frame.
 pub fn receive(socket: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut Vec<ReceivedFrame>) -> io::Result<()> {
     received.clear();
     let mut pieces: Vec<libc::iovec> = buffers

@@ -1,4 +1,4 @@
-//! What the kernel lets this process have, and who it is: descriptors and identity (getrlimit(2), geteuid(2), proc(5)).
+//! Limits and identity of this process: descriptors, user and capabilities (getrlimit(2), geteuid(2), proc(5)).
 
 use std::fs::{self, File};
 use std::io;
@@ -57,7 +57,7 @@ pub fn effective_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// The size of a page of memory in bytes, in which the kernel counts what pipes and sockets may have (sysconf(3)).
+/// The size of a page of memory in bytes, the unit of the kernel's limits for pipes and sockets (sysconf(3)).
 #[must_use]
 pub fn page_size() -> u64 {
     // SAFETY: sysconf(3) takes a number and touches no memory of ours.
@@ -143,13 +143,13 @@ fn kernel_address(ip: IpAddr, port: u16) -> String {
     format!("{words}:{port:04X}")
 }
 
-/// Puts /dev/null in the place of standard input: nobody reads it, and what it was is closed.
+/// Replaces standard input by /dev/null, and closes the former one.
 ///
 /// # Errors
 /// The kernel's, from open(2) or dup2(2).
 pub fn replace_stdin_with_null() -> io::Result<()> {
     let nothing = File::open("/dev/null")?;
-    // SAFETY: dup2(2) takes two numbers. Nobody in here owns standard input, so nobody's descriptor changes.
+    // SAFETY: dup2(2) takes two numbers. No value here owns standard input, so no owned descriptor changes.
     if unsafe { libc::dup2(nothing.as_raw_fd(), libc::STDIN_FILENO) } < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -32,8 +32,8 @@ pub fn receive_buffer(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(doubled.cast_unsigned() / 2)
 }
 
-/// Bounds what the peer may send before we have read, in bytes. What is there stays there; what the peer was promised, and is
-/// more than that, is dropped when it comes.
+/// Bounds the bytes that the peer may send before this process has read. Queued bytes stay; data beyond the bound,
+/// within a window that was offered before, is dropped on arrival.
 ///
 /// # Errors
 /// The kernel's; `Unsupported` where it would grant less (`net.core.rmem_max`), and then nothing has changed.
@@ -49,7 +49,7 @@ pub fn lock_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()>
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes)
 }
 
-/// The largest receive buffer that is granted without privilege, tried on a socket that nobody needs.
+/// The largest receive buffer that is granted without privilege, tried on a temporary socket.
 fn max_receive_buffer() -> io::Result<u32> {
     static MOST: OnceLock<u32> = OnceLock::new();
     if let Some(most) = MOST.get() {
@@ -62,7 +62,7 @@ fn max_receive_buffer() -> io::Result<u32> {
     Ok(*MOST.get_or_init(|| most))
 }
 
-/// Leaves the size of the receive buffer to the kernel again, from what it is now.
+/// Returns the size of the receive buffer to the kernel's control, from its present value.
 ///
 /// # Errors
 /// The kernel's.
@@ -71,8 +71,8 @@ pub fn unlock_receive_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &(locks & !RCVBUF_LOCK))
 }
 
-/// Lets the socket be readable only when so many bytes have arrived, or the end of the stream (`SO_RCVLOWAT`, socket(7)). Whoever
-/// waits is not woken before; a read takes what there is. 1 is usual.
+/// Makes the socket readable only when this many bytes have arrived, or the end of the stream (`SO_RCVLOWAT`,
+/// socket(7)). A poll does not wake before; a read returns the available bytes. The default is 1.
 ///
 /// # Errors
 /// The kernel's.

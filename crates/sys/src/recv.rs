@@ -1,13 +1,13 @@
-//! recv(2) into memory that nobody has written to yet.
+//! recv(2) into uninitialised memory.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Reads once, at most `most` bytes and at most what fits without growing, and appends them to `buffer`. 0 is the end of
-/// the stream.
+/// Reads once, at most `most` bytes and at most the spare capacity, and appends them to `buffer`. 0 is the end of the
+/// stream.
 ///
 /// # Errors
-/// The kernel's: EAGAIN when there is nothing, ECONNRESET, ...
+/// The kernel's: EAGAIN without data, ECONNRESET, ...
 pub fn append(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
     let spare = buffer.spare_capacity_mut();
     let room = spare.len().min(most);

@@ -187,7 +187,7 @@ fn parse_route(message: &Message<'_>) -> Option<Route> {
     Some(Route { to, interface, is_connected: header[PROTOCOL] == libc::RTPROT_KERNEL })
 }
 
-/// What there is to `read` in an answer.
+/// The value that `read` finds in an answer.
 fn parse_answer<T>(message: &Message<'_>, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
     let route = match message {
         Message::Done(Err(error)) => return Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))),

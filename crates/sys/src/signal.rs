@@ -36,7 +36,7 @@ pub fn is_interrupted() -> bool {
 /// Kills every process of a process group.
 ///
 /// # Errors
-/// The kernel's, from kill(2): `ESRCH` if there is none. `EINVAL` for 0 and 1, which would be somebody else's.
+/// The kernel's, from kill(2): `ESRCH` if there is none. `EINVAL` for 0 and 1, which would be other processes.
 pub fn kill_group(group: u32) -> io::Result<()> {
     let group = libc::pid_t::try_from(group).ok().filter(|group| *group > 1);
     let group = group.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -50,7 +50,7 @@ pub fn kill_group(group: u32) -> io::Result<()> {
 /// Asks a child of this process, that has not been waited for, to end (SIGTERM).
 ///
 /// # Errors
-/// The kernel's, from kill(2): `ESRCH` if there is none. `EINVAL` for what is no process, or a whole group of them.
+/// The kernel's, from kill(2): `ESRCH` if there is none. `EINVAL` for a number that is no process, or a whole group.
 pub fn send_term(child: i32) -> io::Result<()> {
     send(child, libc::SIGTERM)
 }
@@ -66,7 +66,7 @@ pub fn send_kill(process: u32) -> io::Result<()> {
 /// Asks a relay for an upgrade (SIGUSR2).
 ///
 /// # Errors
-/// As [`send_term`], and `EPERM` when the process is somebody else's.
+/// As [`send_term`], and `EPERM` when the process belongs to another user.
 pub fn send_upgrade(process: u32) -> io::Result<()> {
     send(number(process)?, libc::SIGUSR2)
 }

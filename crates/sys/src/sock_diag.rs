@@ -1,4 +1,4 @@
-//! Ends sockets by what they are connected to (sock_diag(7), `SOCK_DESTROY` of linux/sock_diag.h).
+//! Ends sockets by their addresses (sock_diag(7), `SOCK_DESTROY` of linux/sock_diag.h).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,12 +24,12 @@ impl SocketDestroyer {
         Netlink::open(libc::NETLINK_SOCK_DIAG).map(Self)
     }
 
-    /// Ends the TCP connection from `local` to `remote`, as far as this host is concerned, in whatever state it is; in
-    /// TIME_WAIT there is nobody left whom that could harm.
+    /// Ends the TCP connection from `local` to `remote`, for this host, in any state; in TIME_WAIT no process uses it
+    /// any more.
     ///
     /// # Errors
-    /// The kernel's: `ENOENT` when there is none, `EOPNOTSUPP` where it cannot (`CONFIG_INET_DIAG_DESTROY`; for TIME_WAIT
-    /// Linux 6.3), `EPERM` without `CAP_NET_ADMIN`.
+    /// The kernel's: `ENOENT` when there is none, `EOPNOTSUPP` where it cannot (`CONFIG_INET_DIAG_DESTROY`; for
+    /// TIME_WAIT Linux 6.3), `EPERM` without `CAP_NET_ADMIN`.
     pub fn destroy(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
         self.0.request(NetlinkRequest::new(SOCK_DESTROY, &request(local, remote)))
     }
@@ -100,7 +100,7 @@ mod tests {
                 let mut client = connect(listener.local_addr().unwrap());
                 let (mut server, _) = listener.accept().unwrap();
                 let (local, remote) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
-                // Who ends first keeps TIME_WAIT.
+                // The side that closes first gets TIME_WAIT.
                 client.shutdown(std::net::Shutdown::Write).unwrap();
                 assert_eq!(server.read(&mut [0]).unwrap(), 0);
                 drop(server);

@@ -1,7 +1,7 @@
-//! Addresses: who asked, what is asked for, and which networks it lies in.
+//! Addresses: clients, targets, and the networks that they are in.
 //!
 //! [`ClientAddr`] and [`ServerAddr`] are different types because swapping them is the one mistake a relay must not
-//! make. A [`Target`] keeps a name as a name: whoever is nearest to the server resolves it.
+//! make. A [`Target`] keeps a name as a name: the hop nearest to the server resolves it.
 
 mod network;
 mod private;

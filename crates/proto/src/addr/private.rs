@@ -50,7 +50,7 @@ impl fmt::Display for Nat64Prefix {
 /// link-local, private, CGNAT, unique local, multicast and reserved (RFC 6890, RFC 6598), and the IPv6 addresses that
 /// contain such an IPv4 address, see [`embedded_ipv4`].
 ///
-/// An address in one of the `nat64` prefixes counts as the IPv4 address in it, whatever the prefix is.
+/// An address in one of the `nat64` prefixes counts as the IPv4 address in it, for every length of the prefix.
 #[must_use]
 pub fn is_private(ip: IpAddr, nat64: &[Nat64Prefix]) -> bool {
     match ip.to_canonical() {

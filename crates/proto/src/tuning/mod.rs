@@ -1,13 +1,14 @@
-//! Automatic tuning of a section: from what the kernel tells of it now and then, how its TCP should behave.
+//! Automatic tuning of a section: the TCP settings that follow from the kernel's counters.
 //!
-//! What a loss costs. A lost segment with others behind it is missed after a round trip (RACK, RFC 8985); a lost tail is
-//! probed after two; but a lost retransmission, or a tail whose probe is lost as well, waits for the retransmission
-//! timeout, which in Linux is `srtt + max(rto_min, 4 rttvar)` with 200 ms for `rto_min`, doubled each time. Between two
-//! relays that is far too long: at the other end nobody delays an acknowledgement for more than
-//! [`Tuning::delack_max`]. If the peer does after all, or the path's delay jumps, timeouts are spurious, which it says
-//! itself (DSACK, RFC 2883), and they are put off again.
+//! The cost of a loss. A lost segment with others behind it is detected after a round trip (RACK, RFC 8985); a lost
+//! tail is probed after two; but a lost retransmission, or a tail whose probe is lost as well, waits for the
+//! retransmission timeout, which in Linux is `srtt + max(rto_min, 4 rttvar)` with 200 ms for `rto_min`, doubled each
+//! time. Between two relays that is far too long: the peer delays an ACK for [`Tuning::delack_max`] at most. If it
+//! delays longer, or the path's delay jumps, timeouts are spurious, which the peer reports (DSACK, RFC 2883), and
+//! `rto_min` is raised again.
 //!
-//! [`SectionTuner`] decides the options of a socket, [`RecordSizer`] the size of records, [`WriteCoalescer`] whether small pieces wait.
+//! [`SectionTuner`] decides the options of a socket, [`RecordSizer`] the size of records, [`WriteCoalescer`] whether
+//! small pieces wait.
 
 mod gather;
 mod section;

@@ -1,5 +1,5 @@
-//! Who may ask. A web page that a user of this host has open can ask any address that the user's browser reaches; it gives
-//! itself away by the name it uses (DNS rebinding) or by its origin, and is refused with a token as well.
+//! Access to the admin listener. A web page that a user of this host has open can send requests to any address that the
+//! user's browser reaches; its host name (DNS rebinding) or its origin reveals it, and it is refused even with a token.
 
 use std::time::Duration;
 

@@ -301,12 +301,12 @@ mod tests {
 pub(super) struct WorkerHandles(pub Vec<mpsc::Sender<Command>>);
 
 impl WorkerHandles {
-    /// What each of them has to say in numbers.
+    /// The counters of each worker.
     pub async fn counts(&self) -> Vec<WorkerCounts> {
         self.query_all(Command::Count).await
     }
 
-    /// What all of them say together.
+    /// The descriptions of all workers, merged.
     pub async fn describe(&self, request: StatusQuery) -> WorkerStatus {
         let mut all = WorkerStatus::default();
         for description in self.query_all(|answer| Command::Describe(request.clone(), answer)).await {

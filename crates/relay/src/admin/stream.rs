@@ -1,7 +1,7 @@
 //! `/api/stream`: once a second a snapshot of the relay, as a server-sent event.
 //!
-//! It is made once for all readers, and only while there are any. A reader holds the newest one and no other: who reads
-//! slowly misses some, and costs no memory.
+//! It is made once for all readers, and only while there are any. A reader holds the newest one and no other: a slow
+//! reader misses some, and costs no memory.
 
 use std::convert::Infallible;
 use std::pin::Pin;

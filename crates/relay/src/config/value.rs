@@ -260,7 +260,7 @@ impl ConfigValue for ListenerKind {
 
 #[cfg(test)]
 mod tests {
-    //! What each type of option takes.
+    //! The accepted text of each type of option.
 
     use super::*;
     use crate::config::capture::{ConnectMode, InstanceNumber, InterfaceName, RuleManagement};

@@ -1,7 +1,7 @@
-//! One connection to etcd: what stands there is read, then what changes; our own entry is written under a lease, and
-//! written again when it is gone or has become old.
+//! One connection to etcd: reads all entries, then follows changes; writes the entry of this relay under a lease, and
+//! again when it disappears or becomes old.
 //!
-//! Reading goes on where writing does not: a full etcd, or one that lets us only read, still tells who is there.
+//! Reading continues where writing fails: a full etcd, or read-only access, still yields the members.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
-//! The last known state in a file: a relay that starts while etcd is away knows the fleet all the same.
+//! The last known state in a file: a relay that starts while etcd is unavailable still knows the fleet.
 //!
-//! It is written whole, beside the old one, and then takes its place (rename(2)). Entries are kept as they were signed, so
-//! that whoever writes to the file adds nobody either.
+//! It is written whole, beside the old one, and then renamed over it (rename(2)). Entries are kept with their
+//! signatures, so that write access to the file does not suffice to add a member.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

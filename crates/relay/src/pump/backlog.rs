@@ -169,7 +169,8 @@ mod tests {
         receive_buffer(stream.as_fd()).unwrap()
     }
 
-    /// Found by `limiting-factor`: a buffer that was cut at once dropped what was under way, and its sender fell silent.
+    /// Found by `limiting-factor`: a buffer that was reduced at once dropped data in flight, and its sender fell
+    /// silent.
     #[tokio::test]
     async fn a_receive_buffer_shrinks_by_what_was_read() {
         const HELD: u32 = MIN_AHEAD + 100_000;

@@ -1,4 +1,4 @@
-//! Policy routing: incoming packets with the mark LOCAL are delivered to this host, whatever their address (ip-rule(8),
+//! Policy routing: incoming packets with the mark LOCAL are delivered to this host, for any address (ip-rule(8),
 //! ip-route(8)).
 //!
 //! Only incoming packets: the routes of outgoing packets, and the reverse path of incoming ones, are looked up as if

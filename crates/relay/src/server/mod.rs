@@ -1,9 +1,9 @@
 //! The relay as a process: binds the listeners, starts a worker for each core, and waits for signals.
 //!
 //! SIGHUP reads the configuration again: it is checked and every new socket bound before anything changes, and when
-//! that fails the old one stays. SIGTERM and SIGINT drain: nothing new is accepted, what the rules would catch goes by
-//! without us, running sessions have until the deadline; a second one ends at once. SIGUSR2 starts the program again and
-//! hands over to it ([`upgrade`]).
+//! that fails the old one stays. SIGTERM and SIGINT drain: no new connection is accepted, intercepted ones pass
+//! directly, running sessions have until the deadline; a second signal ends the process at once. SIGUSR2 starts the
+//! program again and hands over to it ([`upgrade`]).
 
 mod handover;
 pub mod interception;

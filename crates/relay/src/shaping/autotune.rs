@@ -213,10 +213,10 @@ impl Tuner {
     }
 }
 
-/// What is in force, as the kernel has it now.
+/// The settings in force, according to the kernel.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TuningView {
-    /// Lower bound of what the retransmission timeout has beyond the round trip.
+    /// Lower bound of the retransmission timeout above the round trip.
     pub rto_min_seconds: Option<f64>,
     /// Upper bound of the retransmission timeout.
     pub rto_max_seconds: Option<f64>,
@@ -232,7 +232,7 @@ pub struct TuningView {
     pub record: Option<usize>,
     /// The lower bound that the route demands, which wins over the socket's.
     pub route_rto_min_seconds: Option<f64>,
-    /// Options that this kernel has refused, and what it said.
+    /// Options that this kernel has refused, with its error.
     pub refused: Vec<String>,
 }
 
@@ -291,7 +291,7 @@ mod tests {
         Some((Rc::new(near), far))
     }
 
-    /// What is in force after a look, and what the profile leaves alone.
+    /// The settings in force after a sample, for a profile with these settings.
     async fn looked_at(settings: &[(&str, &str)]) -> TcpTimers {
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
         let rounds = TuneScheduler::new();

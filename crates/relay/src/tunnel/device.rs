@@ -54,7 +54,7 @@ impl Device {
     }
 }
 
-/// The largest IP packet, whatever the MTU of the interface becomes.
+/// The largest IP packet, for every MTU of the interface.
 const MAX_PACKET: usize = 65_536;
 
 /// How many are read before others on this thread have their turn.

@@ -101,7 +101,7 @@ impl LaneTransport<'_> {
             received = &mut receiving => {
                 received?;
                 self.lane.retire();
-                // Whoever has said goodbye may be gone, and need not hear ours.
+                // A peer that has announced its end may be gone, and need not get an answer.
                 let _ = timeout(CLOSE_TIMEOUT, sending).await;
             }
             () = done => {
@@ -115,8 +115,8 @@ impl LaneTransport<'_> {
         Ok(())
     }
 
-    /// Nothing more can be sent. Where that is an error, what the other side said before is still there to be read: it may
-    /// have been goodbye, or why.
+    /// Sending has ended. After an error, earlier messages of the peer can still be read: the end of the lane, or its
+    /// reason.
     async fn on_send_end(
         &self,
         sent: io::Result<()>,
@@ -137,7 +137,7 @@ impl LaneTransport<'_> {
         LaneError::Connection(error, self.lane.receive_direction())
     }
 
-    /// Sends what waits, several packets at once if there are, until the lane is retired.
+    /// Sends queued packets, several at once if possible, until the lane is retired.
     async fn send(&self) -> io::Result<()> {
         loop {
             self.lane.wait_ready().await;
@@ -146,14 +146,14 @@ impl LaneTransport<'_> {
                 write_all(self.stream, &records).await?;
             } else if self.lane.is_retired() {
                 write_all(self.stream, &self.cipher.end_record()).await?;
-                // Whoever is gone already has heard enough.
+                // A peer that is gone needs no end of stream.
                 let _ = SockRef::from(self.stream).shutdown(Shutdown::Write);
                 return Ok(());
             }
         }
     }
 
-    /// What waits and is not late, as records.
+    /// The queued packets that are not late, as records.
     fn take_records(&self) -> Vec<u8> {
         let mut records = Vec::new();
         let mut room = usize::MAX;
@@ -204,7 +204,7 @@ mod tests {
     use crate::pump::{seals, sockets};
     use crate::tunnel::sources::LaneRemote;
 
-    /// What comes of a lane whose other side has said `last` and gone, with our packets unread.
+    /// The result of a lane whose peer has sent `last` and gone, with packets unread.
     async fn ends(last: impl FnOnce(&RecordCipher) -> Vec<u8>, reads_late: bool) -> Result<(), LaneError> {
         let metrics = Metrics::new();
         let (ours, theirs) = seals();

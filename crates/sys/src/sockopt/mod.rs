@@ -1,4 +1,4 @@
-//! Applies a profile to a socket, setting by setting, and tells what became of each (setsockopt(2), tcp(7), socket(7),
+//! Applies a profile to a socket, setting by setting, and returns their outcomes (setsockopt(2), tcp(7), socket(7),
 //! ip(7)). Accepted sockets inherit every setting from their listener, so nothing is done per accepted connection.
 //!
 //! Every socket that gets a profile also leaves urgent data in its place in the stream (`SO_OOBINLINE`, socket(7)).
@@ -26,7 +26,7 @@ pub(crate) const TCP_DELACK_MAX_US: c_int = 46;
 /// How many connections with data in their SYN a listener holds (RFC 7413, `TCP_FASTOPEN`).
 const FAST_OPEN_QUEUE: c_int = 1024;
 
-/// What a socket is for; a few settings differ.
+/// The role of a socket; a few settings differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketRole {
     /// A listening socket; accepted ones inherit.
@@ -43,7 +43,7 @@ pub fn apply_and_report(socket: BorrowedFd<'_>, profile: &Profile, role: SocketR
     profile.initial_settings().map(report).collect()
 }
 
-/// Applies one setting, at any time of a socket's life, and says what became of it.
+/// Applies one setting, at any time of a socket's life, and returns its outcome.
 #[must_use]
 pub fn apply_setting(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> Outcome {
     match apply_one(socket, setting, role).and_then(|request| request.read_back(socket)) {
@@ -53,7 +53,7 @@ pub fn apply_setting(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole
     }
 }
 
-/// Applies `profile` like [`apply_and_report`], without asking what became of it.
+/// Applies `profile` like [`apply_and_report`], without outcomes.
 pub fn apply(socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) {
     let _ = keep_urgent_data_inline(socket);
     for setting in profile.initial_settings() {
@@ -99,7 +99,7 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> io:
         Setting::Fwmark(mark) => integer(socket, SOCKET, libc::SO_MARK, mark.cast_signed(), Unit::Plain),
         Setting::Dscp(dscp) => self::dscp(socket, *dscp),
         Setting::Congestion(algorithm) => congestion(socket, algorithm),
-        // No socket options: whoever has loaded it asks it himself.
+        // No socket options: the loader of the congestion control sets them.
         Setting::CtcpGamma(_) | Setting::CtcpAutoGamma(_) => Err(io::Error::other("it takes the ctcp of ekiden")),
         Setting::Rcvbuf(size) => buffer(socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, *size),
         Setting::Sndbuf(size) => buffer(socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, *size),
@@ -124,7 +124,7 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> io:
         Setting::ThinLinearTimeouts(on) => tcp(libc::TCP_THIN_LINEAR_TIMEOUTS, c_int::from(*on), Unit::Plain),
         Setting::PacingRate(rate) => pacing(socket, *rate),
         Setting::TxDelay(span) => tcp(TCP_TX_DELAY, micros(*span), Unit::Micros),
-        // No option of its own: whoever looks after the socket reads it.
+        // No socket option: the tuner of the socket reads it.
         Setting::Tune(_) => Ok(Request::Done),
     }
 }
@@ -275,7 +275,7 @@ pub(crate) fn get<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int) -
 
 #[cfg(test)]
 mod tests {
-    //! Beliefs about the kernel, one test each: they record what was seen and fail where a kernel differs.
+    //! Assumptions about the kernel, one test each: they record observed behaviour and fail where a kernel differs.
 
     use super::*;
     use socket2::{Domain, Socket, Type};

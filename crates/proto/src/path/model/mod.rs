@@ -30,7 +30,7 @@ pub enum CongestionControl {
     Cubic,
     /// Compound TCP (Tan and others 2006), the control of Windows for a decade.
     Ctcp,
-    /// BBR version 1 as in Linux (Cardwell and others 2016): it sends at the delivery rate, whatever the loss.
+    /// BBR version 1 as in Linux (Cardwell and others 2016): it sends at the delivery rate, independent of losses.
     Bbr,
 }
 
@@ -201,11 +201,12 @@ fn relay_count(sections: &[SectionModel]) -> usize {
     sections.len().saturating_sub(1)
 }
 
-/// The share of the slowest section's rate that is left of it in a row of sections.
+/// The factor on the slowest section's rate in a row of sections.
 ///
-/// Relays: of n equal sections each carries n times what the path would undivided, and each of n - 1 relays takes `share` of
-/// the latter. Chance: where losses make rates swing, the slowest is now the one section and now the other, and a relay's
-/// buffer evens out little of that. A faster section waits for the slowest anyway, so it counts the less the faster it is.
+/// Relays: each of n equal sections carries n times as much as the undivided path, and each of n - 1 relays costs
+/// `share` of the latter. Chance: where losses make rates fluctuate, a different section is the slowest at each moment,
+/// and the buffer of a relay evens out little of that. A faster section waits for the slowest anyway, so it counts the
+/// less the faster it is.
 fn slowest_share(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
     let Some(slowest) = sections.iter().min_by(|a, b| a.rate().total_cmp(&b.rate())) else { return 1.0 };
     let count: f64 = sections.iter().map(|section| (slowest.rate() / section.rate()).powi(4)).sum();

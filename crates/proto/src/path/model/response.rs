@@ -12,7 +12,7 @@
 
 use super::{CongestionControl, SectionModel};
 
-/// What losses by chance leave of 1/√p.
+/// The factor on 1/√p for random losses.
 const BY_CHANCE: f64 = 1.31;
 
 /// RFC 9438's 1.054 (C = 0.4, β = 0.7), and an eighth more for losses by chance.
@@ -25,13 +25,13 @@ const RTO_MIN: f64 = 0.2;
 /// share is lost, and has next to nothing when the second is.
 const BBR: (f64, f64) = (0.15, 0.25);
 
-/// What BBR gives up to see the round trip: 200 ms in ten seconds with four packets under way.
+/// The cost of BBR's ProbeRTT: 200 ms in ten seconds with four packets in flight.
 const PROBE_RTT: f64 = 0.98;
 
 /// How sharply the lesser of two limits wins, and the greater of two regions.
 const SHARPNESS: (i32, f64) = (8, 0.125);
 
-/// What is left of the window after a loss.
+/// The factor on the window after a loss.
 pub(super) const fn decrease(congestion: CongestionControl) -> f64 {
     match congestion {
         CongestionControl::Cubic => 0.7,

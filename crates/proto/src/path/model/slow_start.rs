@@ -30,7 +30,7 @@ const MAX_EPOCHS: u32 = 40;
 /// RFC 9438, 5: packets in a second cubed.
 const CUBIC_C: f64 = 0.4;
 
-/// What has been sent, in packets, and how long that took.
+/// Packets sent so far, and the time they took.
 #[derive(Clone, Copy)]
 struct Progress {
     sent: f64,
@@ -61,7 +61,7 @@ fn slow_start(section: &SectionModel, packets: f64) -> Progress {
     if section.congestion == CongestionControl::Bbr && now >= full {
         return at;
     }
-    // What is left of the slow start: the last round of a small size, or a full path until the first loss.
+    // The rest of the slow start: the last round of a small size, or a full path until the first loss.
     let rest = (end - at.sent).max(0.0);
     if now >= full {
         return Progress { sent: end, time: at.time + rest / section.max_packet_rate() };
@@ -70,8 +70,8 @@ fn slow_start(section: &SectionModel, packets: f64) -> Progress {
     Progress { sent: end, time: at.time + rounds }
 }
 
-/// BBR sends no more for a round trip after a loss than what arrives, so a round of its start that has one is lost; the last
-/// before the path is `full` as far as it still had to grow.
+/// For a round trip after a loss BBR sends no more than what arrives, so a round of its start with a loss is wasted;
+/// the last before the path is `full` only as far as it still had to grow.
 fn bbr_stall(section: &SectionModel, round: f64, full: f64) -> f64 {
     match section.congestion {
         CongestionControl::Bbr => {
@@ -101,7 +101,7 @@ fn window_at_loss(section: &SectionModel) -> f64 {
     (INITIAL_WINDOW + first_loss(section)).min(section.max_window()).min(line.max(MIN_QUEUE))
 }
 
-/// From the first loss to where losses hold the window: an epoch is what is sent from one loss to the next.
+/// From the first loss to the steady state: an epoch is the time from one loss to the next.
 fn converge(section: &SectionModel, mut at: Progress, packets: f64) -> Progress {
     let (rtt, lost) = (section.round_trip(), section.loss_share());
     let (steady, kept) = (loss_limited_window(section.congestion, lost, rtt), decrease(section.congestion));
@@ -123,9 +123,9 @@ fn converge(section: &SectionModel, mut at: Progress, packets: f64) -> Progress 
     at
 }
 
-/// What the window has become when 1/p packets after a loss the next one is there. It grows by the same in squares, whatever
-/// it is: in the steady state by what a loss takes. CUBIC's may grow faster, back toward where it was (RFC 9438, 4.2), and not
-/// quite there, as it has been falling (fast convergence, 4.7).
+/// The window at the end of an epoch, when the next loss comes 1/p packets after the last one. It grows by a constant
+/// in squares: in the steady state by as much as a loss takes. CUBIC's may grow faster, back toward its former value
+/// (RFC 9438, 4.2), and not quite there after a decrease (fast convergence, 4.7).
 fn window_after_epoch(section: &SectionModel, start: f64, steady: f64) -> f64 {
     let (rtt, kept) = (section.round_trip(), decrease(section.congestion));
     let taken = 4.0 * (1.0 - kept * kept) / (1.0 + kept).powi(2);

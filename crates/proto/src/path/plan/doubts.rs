@@ -1,7 +1,7 @@
-//! What cannot be right about round trips, and what is only strange.
+//! Implausible and suspicious round trips.
 //!
-//! That a detour by a third site is shorter than the direct way is no contradiction: it happens in the Internet, and it is
-//! one reason why relays help. Only where it is much shorter somebody should look again.
+//! That a detour by a third site is shorter than the direct path is no contradiction: it happens in the Internet, and
+//! it is one reason why relays help. Only a much shorter one should be checked.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ pub struct RttAnomaly {
     pub sites: (usize, usize),
     /// Whether it cannot be right; otherwise it is only strange.
     pub is_mistake: bool,
-    /// What would be right.
+    /// The plausible value.
     pub expected: String,
 }
 
-/// Every doubt about what is given or measured, in the order of the sites.
+/// All anomalies of given and measured round trips, in the order of the sites.
 #[must_use]
 pub fn find_anomalies(sites: &[Site], matrix: &RttMatrix) -> Vec<RttAnomaly> {
     let known = || matrix.entries().filter(|(_, _, entry)| entry.source != RttSource::Estimated);

@@ -53,7 +53,7 @@ pub struct DistanceModel {
 }
 
 impl DistanceModel {
-    /// A factor that somebody has written.
+    /// A factor from the configuration.
     #[must_use]
     pub const fn with_inflation(inflation: f64) -> Self {
         Self { inflation, sample_count: 0 }
@@ -67,7 +67,7 @@ impl DistanceModel {
             .filter(|(_, _, entry)| entry.source != RttSource::Estimated)
             .filter_map(|(a, b, entry)| {
                 let straight = 2.0 * distance(&sites[a], &sites[b])? / LIGHT_IN_FIBRE;
-                // What is next door says nothing of cables.
+                // Sites at one place reveal nothing about cables.
                 (straight > 1e-3).then(|| entry.rtt.as_secs_f64() / straight)
             })
             .collect();

@@ -1,8 +1,8 @@
-//! Where relays help, before there are any: sites and the round trips between them in, ranked paths and the best places
-//! for the next one or two relays out.
+//! Plans relays before there are any: from sites and the round trips between them to ranked paths and the best places
+//! for one or two more relays.
 //!
-//! [`PlanInput`] is what is known, [`doubts`] what is strange about it, [`Plan`] what follows, by the arithmetic of
-//! [`super::model`]. [`table`], [`picture`] and [`view`] show it. Nothing is measured and nothing read here.
+//! [`PlanInput`] is the input, [`doubts`] its anomalies, [`Plan`] the result, by the arithmetic of [`super::model`].
+//! [`table`], [`picture`] and [`view`] show it. Nothing is measured or read here.
 
 pub mod doubts;
 mod geography;
@@ -22,7 +22,7 @@ pub use network::{Roles, Site};
 pub use placement::{Gain, Placement};
 pub use ranking::{PlannedPath, TrafficPaths};
 
-/// What follows from a [`PlanInput`].
+/// The result for a [`PlanInput`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Each of the network's traffics with its paths.
@@ -57,7 +57,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// A factor, with as many digits as anybody can tell apart.
+/// A factor, with a sensible number of digits.
 #[must_use]
 pub fn factor(factor: f64) -> String {
     match factor {

@@ -18,24 +18,24 @@ pub struct PlanInput {
     pub matrix: RttMatrix,
     /// How missing ones were estimated.
     pub distance_model: DistanceModel,
-    /// What sections are like of which nothing is written.
+    /// The properties of sections without an entry.
     pub default_traits: SectionTraits,
-    /// What the others are like, by their sites, the smaller number first.
+    /// The properties of the others, by their sites, the smaller number first.
     pub traits: BTreeMap<(usize, usize), SectionTraits>,
-    /// Who fetches from whom; at least one.
+    /// The traffic; at least one.
     pub traffic: Vec<Traffic>,
     /// Sizes of the objects that are fetched, bytes; at least one.
     pub sizes: Vec<u64>,
-    /// What relays take for themselves.
+    /// The cost of relays.
     pub costs: RelayCosts,
 }
 
-/// What is known of a section beside its round trip.
+/// The properties of a section beside its round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct SectionTraits {
     /// Share of packets lost.
     pub loss: f64,
-    /// What the line carries, bytes/s on the wire.
+    /// The rate of the line, bytes/s on the wire.
     pub line_rate: Option<f64>,
     /// The smaller of the two buffers, bytes.
     pub window: Option<u64>,
@@ -101,7 +101,7 @@ impl RttMatrix {
         self.0.values().filter(|entry| entry.source == origin).count()
     }
 
-    /// Fills in what is missing where both sites have a position.
+    /// Estimates missing round trips where both sites have a position.
     pub fn fill_estimates(&mut self, sites: &[Site], yardstick: &DistanceModel) {
         for (one, site) in sites.iter().enumerate() {
             for (other, another) in sites.iter().enumerate().skip(one + 1) {
@@ -144,7 +144,7 @@ impl PlanInput {
         })
     }
 
-    /// What is known of a section beside its round trip.
+    /// The properties of a section beside its round trip.
     #[must_use]
     pub fn traits_of(&self, one: usize, other: usize) -> SectionTraits {
         self.traits.get(&ordered(one, other)).copied().unwrap_or(self.default_traits)
@@ -175,13 +175,13 @@ impl PlanInput {
 pub struct Site {
     /// Its name.
     pub name: String,
-    /// What is there.
+    /// The roles of the site.
     pub roles: Roles,
     /// Where it is on earth.
     pub position: Option<Position>,
 }
 
-/// What is at a site, or could be; more than one is fine.
+/// The roles of a site, existing or possible; it can have several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Roles {
     /// Clients.

@@ -45,7 +45,7 @@ struct PendingLines {
     closed: bool,
 }
 
-/// Ends the log: what was written before it is dropped reaches standard output.
+/// Ends the log: lines written before the drop reach standard output.
 #[derive(Debug)]
 pub struct LogWriter {
     queue: Arc<LogQueue>,

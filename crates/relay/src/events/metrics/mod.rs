@@ -1,8 +1,8 @@
-//! Events as numbers for Prometheus, one subject in a file. Labels never hold a client's address or a target, so their
+//! Events as Prometheus metrics, one subject in a file. Labels never hold a client's address or a target, so their
 //! number is bounded.
 //!
-//! One line declares a number: its name, which ends with its unit, and what it is. `docs/metrics.md` has the same lines,
-//! and a test compares them with a scrape.
+//! One line declares a metric: its name, which ends with its unit, and its help. `docs/metrics.md` has these lines as
+//! well, and a test compares them with a scrape.
 
 macro_rules! label_sets {
     ($($name:ident { $($field:ident: $type:ty),+ })+) => {$(

@@ -1,7 +1,7 @@
-//! Sessions as OpenTelemetry has them, where `[traces]` asks for it: in each relay on its path a session is a span with
-//! spans for its parts, all under the one trace whose name crosses relays with it. A thread tells of those that have ended.
+//! Sessions as OpenTelemetry spans, where `[traces]` asks for it: in each relay on its path a session is a span with
+//! spans for its parts, all under one trace id that crosses relays with it. A thread exports ended sessions.
 //!
-//! No session ever waits for it: what finds the queue full, or no collector, is dropped and counted.
+//! No session ever waits for it: a session that finds the queue full, or no collector, is dropped and counted.
 
 mod connection;
 mod exporter;
@@ -149,7 +149,7 @@ impl fmt::Debug for TraceHandle {
 
 #[cfg(test)]
 mod tests {
-    //! The queue before the collector, and what is told of sessions that did not go well.
+    //! The queue before the collector, and the sampling of failed sessions.
 
     use std::net::TcpListener;
     use std::time::Instant;
@@ -171,7 +171,7 @@ mod tests {
         SessionClosed::new(7, "door".to_owned(), ClientAddr("192.0.2.1:4000".parse().unwrap()))
     }
 
-    /// Connections to it stand, and nobody ever answers.
+    /// A collector that accepts connections and never answers.
     fn silent() -> (TcpListener, TraceHandle) {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let traces = settings(&format!("endpoint = \"http://{}\"", silent.local_addr().unwrap()));

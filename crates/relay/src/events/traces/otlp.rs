@@ -1,5 +1,5 @@
-//! What a collector is sent: OTLP over HTTP, in JSON (OpenTelemetry Protocol 1.x, "JSON Protobuf Encoding"): names in
-//! camel case, identifiers in hexadecimal, 64-bit numbers as texts.
+//! The export format: OTLP over HTTP, in JSON (OpenTelemetry Protocol 1.x, "JSON Protobuf Encoding"): names in camel
+//! case, identifiers in hexadecimal, 64-bit numbers as texts.
 
 use serde::Serialize;
 use serde_json::Value as Json;

@@ -9,7 +9,7 @@ use crate::ingress::responder::send_and_close;
 /// The name in `FirstHop` and `Proxy-Status`.
 pub const NAME: &str = "ekiden";
 
-/// Text for users who open the relay's address in a browser; they see a page, not an error code.
+/// Text for users that open the relay's address in a browser; they see a page, not an error code.
 pub const NOT_A_SERVER: &str = "This is ekiden, a proxy. Set it as the HTTP or SOCKS proxy of your program.";
 
 /// Answers with a status of our own and hangs up.

@@ -98,8 +98,8 @@ impl Table<'_> {
             // Never to a socket: one in TIME_WAIT would answer for a connection that has its port again.
             let listeners = if rules.holds() { "goto listeners" } else { "accept" };
             table.line(&format!("{SYN} {listeners}"));
-            // A wildcard-bound listener would take every packet to its port, whatever the address. A socket in its
-            // handshake matches neither value of "wildcard".
+            // A wildcard-bound listener would take every packet to its port, for any address. A socket in its handshake
+            // matches neither value of "wildcard".
             for suspect in rules.listening_everywhere() {
                 table.line(&format!("{suspect} socket wildcard 1 accept"));
             }

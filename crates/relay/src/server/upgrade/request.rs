@@ -1,6 +1,6 @@
-//! `ekiden upgrade`, from outside: finds the relay by its admin listener, asks it by a signal, and waits for what becomes
-//! of it. The kernel permits the signal to the relay's own user and to root. The signal goes to the process that has the
-//! listening socket according to the kernel; the answer of the relay is not enough.
+//! `ekiden upgrade`, from outside: finds the relay by its admin listener, requests the upgrade by a signal, and waits
+//! for the result. The kernel permits the signal to the relay's own user and to root. The signal goes to the process
+//! that has the listening socket according to the kernel; the answer of the relay is not enough.
 
 use std::io;
 use std::net::SocketAddr;

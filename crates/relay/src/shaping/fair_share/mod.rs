@@ -1,4 +1,4 @@
-//! Sections that leave by one interface share its rate by pacing: none sends faster than its share, whatever its
+//! Sections that leave by one interface share its rate by pacing: none sends faster than its share, under any
 //! congestion control (docs/decisions/0015).
 //!
 //! A section is a [`PacedSocket`] of the [`SharedInterface`] that its packets leave by. While it sends, the
@@ -207,7 +207,7 @@ mod tests {
         vec![config::InterfaceConfig { name: "lo".to_owned(), rate: rate.parse().unwrap() }]
     }
 
-    /// A desk that shares lo, and what it takes to change that.
+    /// A shaper of lo, and its configuration for changes.
     fn desk(rate: &str) -> (Arc<SharedInterfaces>, Rc<ThreadShaper>) {
         let shares = Arc::new(SharedInterfaces::default());
         shares.apply_config(&lo(rate));

@@ -1,4 +1,4 @@
-//! What was chosen, and what there was to choose from.
+//! The choices of the path selector, and their alternatives.
 
 use serde_json::Value;
 

@@ -45,7 +45,7 @@ impl Point {
     }
 }
 
-/// What has been drawn so far.
+/// The drawing so far.
 pub(super) struct Canvas {
     width: f64,
     body: String,
@@ -120,7 +120,7 @@ impl Canvas {
         ));
     }
 
-    /// What the marks mean, in one line from `at` on; says how far down it goes.
+    /// The legend of the marks, in one line from `at` on; returns its lower edge.
     pub fn mark_legend(&mut self, at: Point) -> f64 {
         let only = |set: fn(&mut Roles)| {
             let mut roles = Roles::default();

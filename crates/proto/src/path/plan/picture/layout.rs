@@ -139,7 +139,7 @@ fn column_layout(sites: &[Site]) -> Layout {
 /// Width of a letter, as a share of its size.
 const LETTER: f64 = 0.62;
 
-/// What is on the drawing already.
+/// The occupied areas of the drawing.
 #[derive(Default)]
 pub(super) struct LabelPlacer {
     taken: Vec<Area>,
@@ -179,7 +179,7 @@ impl LabelPlacer {
         let width = text.chars().count() as f64 * size * LETTER;
         let normal = from.normal(to);
         let parts = [0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8];
-        // Far enough to the side for the text to clear the line, whichever way that runs.
+        // Far enough to the side for the text to clear the line, for every direction of the line.
         let clear = (normal.x.abs() * width + normal.y.abs() * size) / 2.0 + 6.0;
         let sides = [1.0, -1.0];
         let centres = parts

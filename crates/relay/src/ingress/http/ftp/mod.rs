@@ -1,13 +1,13 @@
 //! `ftp://` URLs for HTTP clients (RFC 1738, 3.2; RFC 959, 2428 and 3659 toward the server).
 //!
-//! The one idea: the protocol is a client crate's business, the bytes are ours. Control and data connections are dialled
-//! like any other, through hops, access rules and deadlines, and what goes over a data connection goes through the pump.
+//! A client crate implements the protocol; ekiden moves the bytes. Control and data connections are dialled like any
+//! other, through hops, access rules and deadlines, and the bytes of a data connection go through the pump.
 //!
-//! [`url`] reads the URL, [`connection`] is the control connection, [`download`], [`listing`] and [`upload`] are what
-//! can be done with it, [`response`] is what the client sees of it.
+//! [`url`] reads the URL, [`connection`] is the control connection, [`download`], [`listing`] and [`upload`] are the
+//! operations, [`response`] is the HTTP response.
 //!
-//! A last hop that is an HTTP proxy is asked for the URL itself: few proxies let CONNECT through to port 21, and to the
-//! ports of data connections none does.
+//! A last hop that is an HTTP proxy is asked for the URL itself: few proxies permit CONNECT to port 21, and none to the
+//! ports of data connections.
 //!
 //! Left out: ranges, conditional requests, FTPS, and control connections kept for later requests.
 
