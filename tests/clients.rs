@@ -1,5 +1,5 @@
-//! Real programs, as a user has them, through the real binary to real servers. Every file has a subject of its own;
-//! `clients_slow.rs` has the programs that take their time.
+//! Real programs, installed as users have them, through the real binary to real servers. Each file has a subject of its
+//! own; `clients_slow.rs` has the programs that run long.
 
 mod harness;
 

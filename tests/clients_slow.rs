@@ -1,4 +1,4 @@
-//! Real programs that take their time: run by `make test-clients`, and skipped aloud by `make test`.
+//! Real programs that run long: `make test-clients` runs them, and `make test` skips them with a message.
 
 mod harness;
 
@@ -21,7 +21,7 @@ mod shell;
 
 use std::io::Write;
 
-/// Whether these tests are to be left out: unless `make test-clients` runs them, or where a program is missing.
+/// Whether the tests are skipped: without `make test-clients`, or where a program is missing.
 fn left_out(programs: &[&str]) -> bool {
     if std::env::var_os("EKIDEN_TEST_CLIENTS").is_none_or(|value| value != "1") {
         let _ = writeln!(std::io::stderr(), "skipped: run make test-clients");

@@ -14,13 +14,13 @@ fn chmod(file: &Path, mode: u32) {
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// The exit status of `ekiden check`, and what it says on standard error.
+/// The exit status of `ekiden check`, and its output on standard error.
 fn check(file: &Path) -> (Option<i32>, String) {
     let output = ekiden().arg("check").arg(file).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Only key files were looked at.
+/// Only the permissions of key files used to be checked.
 #[test]
 fn files_with_secrets_that_others_can_read_are_told() {
     let folder = Folder::new();
@@ -51,7 +51,7 @@ fn files_with_secrets_that_others_can_read_are_told() {
     all.iter().for_each(|path| chmod(path, 0o640));
     assert_eq!(check(&file), (Some(0), String::new()));
 
-    // The password itself is in it, as in a key file.
+    // The file has the password itself, like a key file.
     chmod(&password, 0o640);
     let hop = format!("socks5://u@192.0.2.1:1?password_file={}", password.display());
     folder.write("relay.toml", format!("version = 1\nforward = [{hop:?}]\n{LISTENER}"));
@@ -62,7 +62,7 @@ fn files_with_secrets_that_others_can_read_are_told() {
     assert_eq!(check(&file), (Some(0), String::new()));
 }
 
-/// Every user of the host sees it in `ps`.
+/// Every user of the host sees the argument in `ps`.
 #[test]
 fn a_password_on_the_command_line_is_warned_of_at_the_start() {
     let url = "socks5://u:hunter2@192.0.2.1:1";
@@ -85,7 +85,7 @@ fn a_password_on_the_command_line_is_warned_of_at_the_start() {
     assert!(events.iter().all(|event| event["event"] != "warning"), "{events:?}");
 }
 
-/// An interface may come later, as that of a VPN. A misspelt name would catch no packet, without a message.
+/// An interface may appear later, like that of a VPN. A misspelt name would catch no packet, without a message.
 #[test]
 fn interfaces_that_are_not_there_are_told() {
     let folder = Folder::new();
@@ -118,7 +118,7 @@ fn a_congestion_control_that_does_not_exist_is_a_mistake() {
     }
     let (status, said) = named("frugal");
     assert!(status == Some(2) && said.contains(", one of ") && said.contains("cubic"), "{said}");
-    // The kernel has it, or another one takes its place, or a module may have it.
+    // The kernel has the control, or a replacement is used, or a module may provide it.
     for name in ["reno", "cubic", "westwood", "scalable", "ctcp", "yeah"] {
         assert_eq!(named(name).0, Some(0), "{name}");
     }

@@ -1,5 +1,5 @@
-//! `ekiden doctor` on machines that lack something: network namespaces in which a setting of the kernel is wrong. What
-//! doctor says is to be done is done there, by a shell, and then it has nothing to say any more.
+//! `ekiden doctor` on faulty machines: network namespaces in which a setting of the kernel is wrong. A shell runs the
+//! remedies that doctor prints, and doctor then reports no finding.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -14,11 +14,11 @@ use serde_json::Value;
 
 use harness::{Folder, ekiden};
 
-/// A host of the test's own, gone with it.
+/// A network namespace that ends with the test.
 struct Host(Arc<OwnedFd>);
 
 impl Host {
-    /// Where that is not allowed, says so.
+    /// Without the permission the test is skipped with a message.
     fn new() -> Option<Self> {
         netns::new_network_namespace()
             .map_err(|error| eprintln!("skipped: no network namespaces: {error}"))
@@ -31,7 +31,7 @@ impl Host {
         command.output().expect("it runs")
     }
 
-    /// Runs a script, which has to succeed.
+    /// Runs a script, which must succeed. Returns its output.
     fn shell(&self, script: &str) -> String {
         let mut command = Command::new("sh");
         command.args(["-euc", script]).env("EKIDEN", ekiden().get_program());
@@ -46,7 +46,7 @@ impl Host {
         self.run(command)
     }
 
-    /// What it says that is not well: check by check, the first finding of each.
+    /// The first finding of each check whose verdict is not good.
     fn findings(&self, arguments: &[&str]) -> BTreeMap<String, Value> {
         let output = self.doctor(&[&["--json"], arguments].concat());
         let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -142,7 +142,7 @@ fn a_configuration_is_looked_at() {
 fn a_device_that_stays_without_a_relay_is_bad_and_removed() {
     let Some(host) = Host::new() else { return };
     let report = |script: &str| {
-        // The files of a network namespace are shown by the sysfs that is mounted in it.
+        // sysfs shows the files of the network namespace in which it was mounted.
         let script = format!("{script}; mount -t sysfs none /sys && \"$EKIDEN\" doctor || echo exit $?");
         host.shell(&format!("unshare -m sh -euc '{script}'"))
     };
@@ -155,10 +155,10 @@ fn a_device_that_stays_without_a_relay_is_bad_and_removed() {
     assert!(!said.contains("device ekiden7") && !said.contains("exit 1"), "{said}");
 }
 
-/// The lines of sysctl(8), ip(8) and nft(8) that belong to one host: settings of its network, and lines that are no settings.
+/// The lines of sysctl(8), ip(8) and nft(8) for one host: the settings of its network, and lines that are no settings.
 /// Other settings belong to the whole machine.
 fn state(host: &Host) -> Vec<String> {
-    // Counters are no settings.
+    // Counters change without a change of settings.
     let text = host.shell("sysctl -a 2>/dev/null | grep -v -e count -e '\\.drop' ; ip rule; ip link; nft list ruleset");
     let lines = text.lines().filter(|line| line.starts_with("net.") || !line.contains(" = "));
     lines.map(without_what_others_load).collect()
@@ -189,7 +189,7 @@ fn it_changes_nothing() {
 fn mistakes_end_with_two_and_nothing_bad_with_zero() {
     let Some(host) = Host::new() else { return };
     let healthy = host.doctor(&[]);
-    // Other tests may leave something in the kernel, which all namespaces share, for a moment.
+    // Other tests may change the kernel state that all namespaces share, for a moment.
     let bad = String::from_utf8(healthy.stdout).unwrap().contains("\nBAD ");
     assert_eq!(healthy.status.code(), Some(i32::from(bad)));
     for wrong in [["--rtt", "0s"], ["--rate", "fast"], ["-c", "/nowhere.toml"]] {
@@ -209,6 +209,6 @@ fn without_privileges_it_says_what_it_did_not_try() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(i32::from(said.contains("\nBAD "))), "{said}");
     assert!(said.contains("hint  privileges                   no CAP_NET_ADMIN"), "{said}");
-    // This namespace is not the host's, and shows less.
+    // This namespace is not the initial one, and shows fewer settings.
     assert!(said.contains("net.core.default_qdisc is not shown here"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! SOCKS clients good and bad, and what the relay lets them reach.
+//! Correct and faulty SOCKS clients, and the targets that the relay permits.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -14,7 +14,7 @@ fn v4(address: SocketAddr) -> [u8; 6] {
     [a, b, c, d, high, low]
 }
 
-/// A server that says "hello" and then what it hears.
+/// A server that sends "hello" and then echoes all bytes.
 fn parrot() -> SocketAddr {
     serve(|mut stream| {
         let _ = stream.write_all(b"hello");
@@ -31,7 +31,7 @@ fn talks_to_the_parrot(mut stream: TcpStream) {
     assert_eq!(read_exactly(&mut stream, 5), b"polly");
 }
 
-/// Whether the relay closed without another word, by end of stream or reset.
+/// Whether the relay closed without another byte, by end of stream or reset.
 fn is_closed(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0]) {
         Ok(count) => count == 0,
@@ -106,7 +106,7 @@ fn a_name_that_leads_to_a_forbidden_address_is_forbidden() {
     assert_eq!(relay.closed()["end"], "denied");
 }
 
-/// On a listener for others, this host's own services are out of reach unless somebody says otherwise.
+/// An open listener reaches services of the relay's own host only with `allow_private`.
 #[test]
 fn private_targets_are_out_of_reach_from_open_listeners() {
     let relay =
@@ -145,13 +145,13 @@ fn a_client_that_says_nothing_or_too_little_is_not_waited_for() {
     let closed = relay.closed();
     assert_eq!(closed["end"], "handshake_timeout");
 
-    // All reads together have that time, so dripping bytes does not buy more.
+    // The deadline covers all reads together, so single bytes at intervals do not extend it.
     let mut dripping = relay.connect();
     dripping.write_all(&[5]).unwrap();
     let writer = dripping.try_clone().unwrap();
     let drip = std::thread::spawn(move || {
         let mut writer = writer;
-        // A client that offers 255 methods, one at a time.
+        // A client that sends its 255 methods one by one.
         while writer.write_all(&[255]).is_ok() {
             std::thread::park_timeout(std::time::Duration::from_millis(20));
         }
@@ -167,7 +167,7 @@ fn a_client_that_says_nothing_or_too_little_is_not_waited_for() {
 #[test]
 fn users_come_in_with_their_password_only() {
     let folder = Folder::new();
-    // Made once with crypt(3), bcrypt at cost 4, for the password "baton".
+    // Created once with crypt(3), bcrypt at cost 4, for the password "baton".
     let users = folder.write("users", "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n");
     let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())]);
     let address = relay.address();

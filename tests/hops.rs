@@ -1,4 +1,4 @@
-//! The way on: hops good and bad, names, and the true cause of every failure.
+//! Hops that work or fail, name resolution, and the cause of each failure.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use harness::*;
 
-/// A server that speaks first.
+/// A server that sends first.
 fn greeter() -> SocketAddr {
     serve(|mut stream| {
         let _ = stream.write_all(b"hello");
@@ -20,12 +20,12 @@ fn greets(mut stream: TcpStream) {
     assert_eq!(read_exactly(&mut stream, 5), b"hello");
 }
 
-/// A relay whose only hop is this.
+/// A relay with this single hop.
 fn through(hop: &str) -> Relay {
     Relay::run(&["-L", "auto://127.0.0.1:0", "-F", hop], 1)
 }
 
-/// The SOCKS reply and the cause in the log, for a target that exists, by a hop that is bad.
+/// The SOCKS reply and the logged cause, for an existing target through a failing hop.
 fn failure(hop: &str) -> (u8, String) {
     let mut relay = through(hop);
     let reply = socks5(relay.address(), greeter()).map(|_| ()).unwrap_err();
@@ -62,14 +62,14 @@ fn what_the_far_end_says_reaches_the_client() {
     }
 }
 
-/// A hop that is down must not look like a target that is.
+/// The failure of a hop must not be reported as a failure of the target.
 #[test]
 fn a_hop_that_cannot_be_reached_is_the_hops_fault() {
     assert_eq!(failure(&format!("socks5://{}", nobody())), (1, "refused".into()));
     assert_eq!(failure(&format!("http://{}", nobody())), (1, "refused".into()));
 }
 
-/// Checks the answers to a CONNECT and a GET: `Proxy-Status` and the page have this sentence.
+/// Checks the responses to a CONNECT and a GET: `Proxy-Status` and the page have this sentence.
 fn check_answers(relay: &Relay, sentence: &str) {
     let target = greeter();
     for request in [format!("CONNECT {target}"), format!("GET http://{target}/")] {
@@ -92,7 +92,7 @@ fn a_client_is_told_which_hop_failed_and_why() {
     }
 }
 
-/// A proxy that says in `Proxy-Status` why it failed is quoted.
+/// The relay quotes the cause that a proxy gives in `Proxy-Status`.
 #[test]
 fn what_an_http_hop_says_of_its_own_hop_is_passed_on() {
     let dead = format!("socks5://{}", nobody());
@@ -154,7 +154,7 @@ fn a_hop_that_is_no_proxy_is_found_out() {
 #[test]
 fn credentials_for_a_hop_are_sent_checked_and_never_shown() {
     let folder = Folder::new();
-    // Made once with crypt(3), bcrypt at cost 4, for the password "baton".
+    // Created once with crypt(3), bcrypt at cost 4, for the password "baton".
     let users = folder.write("users", "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n");
     let far = Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())]);
     for scheme in ["socks5", "http"] {
@@ -193,7 +193,7 @@ fn a_relay_that_is_its_own_hop_is_refused_at_the_start() {
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The answer to one query (RFC 1035, 4) by a name server that knows one name, by IPv4 only, and fails for names under
+/// The response to one query (RFC 1035, 4) by a name server that has one name, by IPv4 only, and fails for names under
 /// `broken.`
 fn name_answer(query: &[u8]) -> Vec<u8> {
     let question_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 5;

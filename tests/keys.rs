@@ -1,4 +1,4 @@
-//! `ekiden keygen`: what it prints is a key file.
+//! `ekiden keygen`: its output is a valid key file.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use harness::*;
 
-/// Runs it, and gives back its output and the public key in it.
+/// Runs `ekiden keygen`. Returns its output and the public key in it.
 fn keygen() -> (String, String) {
     let output = ekiden().arg("keygen").output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");

@@ -1,4 +1,4 @@
-//! A binary that was built with --no-default-features: everything works but what it has not, and that it says.
+//! A binary built with --no-default-features: the other features work, and a missing feature is reported by name.
 #![cfg(not(feature = "bpf"))]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 

@@ -1,4 +1,4 @@
-//! What holds a session back, as a running relay tells it: real sessions on loopback, one side of which is slow.
+//! The limiting factor of a session, as a running relay reports it: real sessions on loopback, with one slow side.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use harness::*;
 use serde_json::Value;
 
-/// What a slow side writes at once, and how often: 1.6 MB/s, which loopback carries a thousand times.
+/// Block and interval of the slow side: 1.6 MB/s, of which loopback carries a thousand times as much.
 const BLOCK: usize = 32 * 1024;
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Somebody who writes slowly until this is dropped, and then ends the stream.
+/// A writer with a limited rate, which ends the stream when the value is dropped.
 struct Slow {
     stop: Option<Sender<()>>,
     writer: Option<JoinHandle<()>>,
@@ -41,12 +41,12 @@ impl Drop for Slow {
     }
 }
 
-/// Reads all there is, in a thread.
+/// Reads to the end of the stream, in a thread.
 fn reader(mut stream: TcpStream) -> JoinHandle<u64> {
     std::thread::spawn(move || std::io::copy(&mut stream, &mut std::io::sink()).unwrap())
 }
 
-/// Writes as fast as it can, in a thread, until the connection is gone.
+/// Writes as fast as possible, in a thread, until the connection ends.
 fn flood(mut stream: TcpStream) -> JoinHandle<()> {
     std::thread::spawn(move || while stream.write_all(&[7; BLOCK]).is_ok() {})
 }
@@ -55,7 +55,7 @@ fn relay_to(target: SocketAddr) -> Relay {
     Relay::listen(&[&format!("tcp://127.0.0.1:0/{target}")])
 }
 
-/// What the one session has as the limit of a direction, once it has one.
+/// Waits for the limit of a direction of the only session.
 fn limit(relay: &Relay, direction: &str) -> Value {
     eventually("a limit", || {
         let limit = relay.sessions()[0]["limits"][direction].clone();

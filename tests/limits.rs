@@ -1,4 +1,4 @@
-//! When something runs out: places, descriptors, pipes. Sessions wait or fail one by one; the relay goes on.
+//! Exhausted resources: places, descriptors, pipes. Single sessions wait or fail; the relay keeps running.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -57,7 +57,7 @@ fn at_the_session_limit_clients_wait_and_none_is_refused() {
     relay.next(|event| event["event"] == "accept_resumed");
 }
 
-/// A connection that waits for a place is served by the configuration that is in force when there is one.
+/// A connection that waits for a place is served with the configuration in force when the place becomes free.
 #[test]
 fn a_client_that_waits_over_a_reload_reaches_the_new_target() {
     let (folder, old, new) = (Folder::new(), parrot(), serve(|mut stream| stream.write_all(b"new!").unwrap()));
@@ -71,7 +71,7 @@ fn a_client_that_waits_over_a_reload_reaches_the_new_target() {
     config(&folder, "sessions = 1", new);
     relay.signal("HUP");
     relay.next(|event| event["event"] == "reloaded");
-    // Workers answer this behind the command to go over to the new configuration.
+    // Workers process this request after the switch to the new configuration.
     relay.sessions();
     drop(first);
     assert_eq!(read_exactly(&mut waiting, 4), b"new!");
@@ -93,8 +93,8 @@ fn one_client_cannot_take_all_places() {
     echoes(&mut relay.connect());
 }
 
-/// With 64 descriptors there is no room for forty sessions. Whatever happens to single ones, the relay stays, and works
-/// again once there is room.
+/// With 64 descriptors there is no room for forty sessions. Single sessions may fail; the relay keeps running, and
+/// serves again when descriptors are free.
 #[test]
 fn out_of_descriptors_the_relay_pauses_and_recovers() {
     let folder = Folder::new();
@@ -109,7 +109,7 @@ fn out_of_descriptors_the_relay_pauses_and_recovers() {
     echoes(&mut relay.connect());
 }
 
-/// Descriptors that something else took: the relay's own reckoning is right and accept(2) fails all the same.
+/// Descriptors that other code took: the relay's own count permits accept(2), and accept(2) fails.
 #[test]
 fn accept_that_fails_is_tried_again() {
     let target = parrot();
@@ -117,7 +117,7 @@ fn accept_that_fails_is_tried_again() {
     let mut relay = Relay::listen(&[&url]);
     let id = relay.id().to_string();
     let limit = |nofile: &str| Command::new("prlimit").args(["--pid", &id, nofile]).status().unwrap();
-    // No descriptor above standard error, in a process that has more already: the next one is one too many.
+    // A limit at standard error, in a process that already has more descriptors: the next descriptor exceeds it.
     assert!(limit("--nofile=3:").success());
     let mut client = relay.connect();
     let paused = relay.next(|event| event["event"] == "accept_paused");
@@ -126,7 +126,7 @@ fn accept_that_fails_is_tried_again() {
     echoes(&mut client);
 }
 
-/// The admin listener answers when sessions have taken every descriptor of their limit.
+/// The admin listener responds when sessions have taken all descriptors of their limit.
 #[test]
 fn without_descriptors_the_admin_listener_answers() {
     let folder = Folder::new();
@@ -144,14 +144,14 @@ fn without_descriptors_the_admin_listener_answers() {
         assert!(relay.ask("/metrics").contains("ekiden_sessions_open"));
         assert!(!relay.sessions().is_empty());
     }
-    // After the use of the reserve the limit of the sessions is as before.
+    // After the use of the reserve the limit for sessions is as before.
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", relay.id())).unwrap();
     let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(files.split_whitespace().nth(3), Some("3"), "{limits}");
     drop(clients);
 }
 
-/// The reserve of the admin listener lies above the limit that sessions have.
+/// The admin listener's reserve of descriptors lies above the limit of the sessions.
 #[test]
 fn sessions_do_not_get_the_descriptors_of_the_admin_listener() {
     let relay = Relay::start(&mut limited("-n 64", &["-L", "auto://127.0.0.1:0"]), 1);
@@ -181,7 +181,7 @@ fn without_pipes_bytes_are_copied() {
         eprintln!("skipped: only root can become a user whose pipe quota is used up");
         return;
     }
-    // A user that nobody else is, so that only our own pipes count.
+    // An unused user ID, so that the quota counts only the pipes of this test.
     let user = (3_000_000_000 - std::process::id()).to_string();
     let as_user = |program: &str| {
         let mut command = Command::new("setpriv");
@@ -201,7 +201,7 @@ fn without_pipes_bytes_are_copied() {
     });
     let folder = Folder::new();
     let binary = folder.0.join("ekiden");
-    // Another process copies it, as with Folder::program.
+    // Another process copies the binary, for the reason given at `Folder::program`.
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_ekiden")).arg(&binary).status().unwrap().success());
     let url = format!("tcp://127.0.0.1:0/{target}");
     let mut relay = Relay::start(as_user(binary.to_str().unwrap()).args(["run", "-L", &url]), 1);
@@ -219,7 +219,7 @@ fn without_pipes_bytes_are_copied() {
     hoarder.wait().unwrap();
 }
 
-/// A rush of sessions, all moving at once, leaves nothing behind.
+/// Many sessions at once, all moving bytes, leave no descriptor or pipe behind.
 #[test]
 fn a_thousand_sessions_leave_no_descriptor_behind() {
     let target = parrot();

@@ -49,14 +49,14 @@ fn session(relay: SocketAddr, to: SocketAddr) -> u8 {
     answer
 }
 
-/// A page by the forward proxy; its status line.
+/// Requests a page through the forward proxy. Returns the status line.
 fn page(relay: SocketAddr, from: SocketAddr) -> String {
     let mut stream = client(relay);
     write!(stream, "GET http://{from}/page HTTP/1.1\r\nHost: {from}\r\nConnection: close\r\n\r\n").unwrap();
     String::from_utf8(hear_out(&mut stream).0).unwrap()
 }
 
-/// A relay that is to log as `log` says, with a listener named `door`.
+/// A relay with the `[log]` settings `log`, and a listener named `door`.
 fn start(log: &str, arguments: &[&str]) -> (Relay, SocketAddr, Folder) {
     let folder = Folder::new();
     let text = format!("version = 1\n{log}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\nkind = \"auto\"\n");
@@ -76,7 +76,7 @@ fn start(log: &str, arguments: &[&str]) -> (Relay, SocketAddr, Folder) {
     (relay, address, folder)
 }
 
-/// All lines of a relay, which this ends.
+/// Ends a relay, and returns all its log lines.
 fn all(relay: &mut Relay) -> Vec<Value> {
     eventually("all sessions to end", || relay.sessions().is_empty().then_some(()));
     relay.signal("TERM");
@@ -177,7 +177,7 @@ fn logged(format: &str, redact: &str) -> String {
     text
 }
 
-/// Each failed handshake was a line, however many came.
+/// Each failed handshake used to be a line, without a bound.
 #[test]
 fn failed_handshakes_do_not_flood_the_log() {
     const MANY: u64 = 600;
@@ -188,7 +188,7 @@ fn failed_handshakes_do_not_flood_the_log() {
         stream.write_all(b"not SOCKS at all").unwrap();
         let _ = stream.read(&mut [0; 16]);
     }
-    // Another source still has its lines.
+    // The lines of another source are not suppressed.
     let mut other = client(relay.address());
     other.write_all(b"not SOCKS at all").unwrap();
     let _ = other.read(&mut [0; 16]);
@@ -209,7 +209,7 @@ fn failed_handshakes_do_not_flood_the_log() {
     let of = |word: &str| events.iter().filter(move |event| event["event"] == word).collect::<Vec<_>>();
     let written = of("closed").len() as u64;
     let suppressed: u64 = of("suppressed").iter().map(|event| event["lines"].as_u64().unwrap()).sum();
-    // The one of the other source has been taken out of the events.
+    // `next` has already taken the line of the other source.
     assert_eq!(written + suppressed, MANY, "each is a line or counted: {:?}", words(&events));
     assert!(written <= 50 + seconds, "{written} lines of one source in {seconds} s");
     assert!(of("suppressed").len() as u64 <= seconds + 2, "a summary more often than once in a second");

@@ -1,4 +1,4 @@
-//! Running it: starting, checking, reloading, draining, looking at it.
+//! Operation: start, check, reload, drain and status.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -68,7 +68,7 @@ fn reload_swaps_for_new_sessions_and_leaves_running_ones_alone() {
     assert_eq!(relay.next(|event| event["event"] == "reloaded")["listeners"], 2);
     let second = second["address"].as_str().unwrap().parse().unwrap();
     assert_eq!(read_exactly(&mut connect(second), 3), b"two");
-    // The worker may still be on its way to the new configuration, but no connection is ever refused.
+    // The worker may not have the new configuration yet, but no connection is refused.
     eventually("the new target", || (read_exactly(&mut relay.connect(), 3) == b"new").then_some(()));
 
     running.shutdown(Shutdown::Write).unwrap();
@@ -86,7 +86,7 @@ fn a_broken_configuration_is_refused_on_reload_and_the_old_one_stays() {
     assert_eq!(rejected["mistakes"].as_array().unwrap().len(), 2, "{rejected}");
     assert_eq!(read_exactly(&mut relay.connect(), 3), b"old");
 
-    // A port that somebody else has.
+    // A port in use by another listener.
     let (_taken, address) = server();
     let text = config(&[("door", greeter("new"))]).replace("127.0.0.1:0", &address.to_string());
     folder.write("ekiden.toml", text);
@@ -102,7 +102,7 @@ fn sigterm_lets_running_sessions_finish() {
     let mut relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{target}")]);
     let mut client = relay.connect();
     let mut server = accept(&listener);
-    // Who still gets in, before every thread has heard of it, finds nobody.
+    // Until every thread has stopped accepting, a late connection finds no server.
     close(listener);
     relay.signal("TERM");
     assert_eq!(relay.next(|event| event["event"] == "draining")["open"], 1);
@@ -175,7 +175,7 @@ fn status_without_a_relay_says_so() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("no relay answers"));
 }
 
-/// A page in a browser could ask a loopback port under its own name.
+/// DNS rebinding: a page in a browser can send requests to a loopback port under its own host name.
 #[test]
 fn the_admin_listener_answers_loopback_names_only() {
     let relay = Relay::listen(&["auto://127.0.0.1:0"]);

@@ -1,4 +1,4 @@
-//! What packages install beside the binary: manual pages, completions, configurations, and the scripts around them.
+//! The files of packages beside the binary: manual pages, completions, configurations, and scripts.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -38,7 +38,7 @@ fn pages() -> BTreeMap<String, String> {
     files.into_iter().flatten().map(|file| read(file.unwrap().path())).collect()
 }
 
-/// The words of a text, without the marks of either notation.
+/// The words of a text, without the markup of either notation.
 fn words(text: &str) -> Vec<String> {
     let plain = text.replace("\\fB", "").replace("\\fR", "").replace("\\-", "-").replace("\\*(Aq", "'");
     let lines = plain.lines().map(|line| line.strip_prefix(".SH ").or(line.strip_prefix(".SS ")).unwrap_or(line));
@@ -71,7 +71,7 @@ fn every_command_has_a_manual_page_and_every_option_is_explained() {
 fn the_page_of_the_configuration_says_all_that_the_example_says() {
     let page = words(&pages()["man5/ekiden.toml.5"]);
     let mut at = page.iter();
-    // The first line is the example's own name.
+    // The first line has the example's own file name.
     for (number, line) in EXAMPLE.lines().enumerate().skip(1) {
         for word in words(line) {
             assert!(at.any(|said| *said == word), "line {}: {word} is missing, or not where it belongs", number + 1);
@@ -146,7 +146,7 @@ fn the_examples_in_packaged_configurations_are_right_too() {
     assert!(verdict.contains("ok, 1 listener(s), 1 relay(s)"), "{verdict}");
 }
 
-/// What OpenWrt's rc.common gives an init script, as far as ours asks for it: it says what it is told.
+/// A stub of OpenWrt's rc.common for the init script: it prints the parameters of procd.
 const PROCD: &str = "
 config_load() { :; }
 config_get() { eval \"$1=\\${OPTION_$3:-$4}\"; }
@@ -188,7 +188,7 @@ fn shells_understand_the_scripts() {
     }
 }
 
-/// What OpenWrt's build system gives a package's Makefile, as far as ours asks for it.
+/// A stub of OpenWrt's build system, with the definitions that the package's Makefile uses.
 const RULES: &str = "
 CP := cp -a
 INSTALL_DIR := install -d
@@ -231,7 +231,7 @@ fn the_recipe_for_routers_takes_along_all_it_needs() {
     let manifest = folder.0.join("build/Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));
     said(cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1", "--manifest-path"]).arg(manifest));
-    // The lock file, what is built into the binary, and what the manifest names.
+    // The lock file, a file embedded in the binary, and files named in the manifest.
     for file in ["Cargo.lock", "ekiden.example.toml", "tests/congestion/main.rs", "LICENSE-MIT"] {
         assert!(folder.0.join("build").join(file).exists(), "{file} is not taken along");
     }

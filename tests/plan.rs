@@ -1,4 +1,4 @@
-//! `ekiden plan` as a user runs it.
+//! `ekiden plan`, run as a user does.
 
 mod harness;
 
@@ -20,8 +20,8 @@ const MASUYA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/plan-masuya.
 /// Table 4 of Masuya and Shimozono (2014): Mbit/s of 8 MiB from Tokyo to Yoron.
 const PUBLISHED: [(&[&str], f64); 4] = [(&["kagoshima"], 65.8), (&["fukuoka"], 58.6), (&[], 48.2), (&["osaka"], 48.1)];
 
-/// Where the next relay brings the most is where the measurement says it does, the order of the paths is the measured one,
-/// and the rates are those within a fifth.
+/// The next relay with the largest gain is at the measured place, the order of the paths is the measured order, and the
+/// rates agree within a fifth.
 #[test]
 fn the_example_has_the_published_answer() {
     let output = plan(&[MASUYA, "--json"]);
@@ -132,7 +132,8 @@ fn a_detour_that_is_much_shorter_is_only_warned_of() {
     assert!(text(&output.stdout).contains("via b is"));
 }
 
-/// One who refuses has come back as well; where nobody answers, positions help or the plan ends with a reason.
+/// A refused connection yields a round trip as well; without any answer, positions are used or the plan fails with a
+/// reason.
 #[test]
 fn round_trips_are_measured_from_here() {
     let (_listener, open) = server();
@@ -161,7 +162,7 @@ fn round_trips_are_measured_from_here() {
     assert!(told.contains("a -> c: the round trip could not be measured: write it as rtt.a.c"), "{told}");
 }
 
-/// Two cities in one host: light would need longer.
+/// Two distant cities on one host: the measured round trip is shorter than light needs.
 #[test]
 fn what_was_measured_is_doubted_as_well() {
     let (_listener, address) = server();

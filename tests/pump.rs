@@ -1,4 +1,4 @@
-//! Bytes, ends and resets, as two real sockets see them through the real binary.
+//! Bytes, ends and resets, observed by two real sockets at the ends of a session through the real binary.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -32,7 +32,8 @@ fn every_byte_arrives_in_order_over_the_change_from_copy_to_splice() {
         let closed = relay.closed();
         assert_eq!((&closed["end"], &closed["bytes_down"]), (&"finished".into(), &size.into()));
         let spliced = closed["bytes_spliced"].as_u64().unwrap();
-        // Where the change comes depends on how the bytes arrive: after 64 KiB at the earliest, after twice that at the latest.
+        // The switch to splicing depends on the arrival of the bytes: after 64 KiB at the earliest, after 128 KiB at
+        // the latest.
         assert!(size > 65_536 || spliced == 0, "{spliced} of {size} bytes were spliced");
         assert!(size < 131_072 || spliced > 0, "none of {size} bytes was spliced");
     }
@@ -102,24 +103,24 @@ fn a_reset_travels_as_a_reset_both_ways() {
     assert_eq!(relay.closed()["end"], "reset_by_server");
 }
 
-/// After its end of stream nobody reads from the client any more, so its reset used to go unseen.
+/// After its end of stream the relay no longer reads from the client, so the client's reset used to go unseen.
 #[test]
 fn a_reset_after_half_close_is_seen() {
     let (mut relay, client, mut server) = relayed();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut server), b"");
     reset(client);
-    // Reading goes on saying "end of stream"; the socket itself knows (EPIPE in CLOSE-WAIT, tcp(7)).
+    // Reads keep returning the end of stream; only the socket error shows the reset (EPIPE in CLOSE-WAIT, tcp(7)).
     eventually("the reset", || server.take_error().unwrap());
     assert_eq!(relay.closed()["end"], "reset_by_client");
 }
 
-/// Found by the bench: under load a server's kernel answered a late acknowledgement with a reset, after all bytes and the
-/// end of stream. The relay passed it on at once, and it destroyed what was still on its way to a slow client.
+/// Found by the bench: under load a server's kernel answered a late acknowledgement with a reset, after all bytes and
+/// the end of stream. The relay passed the reset on at once, and destroyed bytes that were in transit to a slow client.
 #[test]
 fn a_reset_after_the_servers_end_does_not_overtake_its_bytes() {
     let (mut relay, mut client, mut server) = relayed();
-    // More than the client's receive buffer takes while nobody reads, so that some waits in the relay's send queue.
+    // More than the receive buffer of a client that does not read, so that some bytes wait in the relay's send queue.
     socket2::SockRef::from(&client).set_recv_buffer_size(4096).unwrap();
     let sent = pattern(300_000);
     server.write_all(&sent).unwrap();
@@ -131,8 +132,8 @@ fn a_reset_after_the_servers_end_does_not_overtake_its_bytes() {
     assert_eq!(relay.closed()["end"], "reset_by_server");
 }
 
-/// The same, with end and reset both there before the relay looks: the end is real, because the reset came behind it. In a
-/// session that has begun, and in one whose bytes are spliced already.
+/// Like the test above, but end and reset have both arrived before the relay reads: the end is valid, because the reset
+/// came after it. The rounds cover a new session, and a session whose bytes are already spliced.
 #[test]
 fn an_end_with_a_reset_right_behind_it_is_still_an_end() {
     for round in 0..20 {
@@ -142,7 +143,7 @@ fn an_end_with_a_reset_right_behind_it_is_still_an_end() {
             assert!(read_exactly(&mut client, 100_000) == pattern(100_000));
         }
         relay.stop();
-        // Fits into the window of a connection whose receiver does not read. A reset discards bytes that have not left.
+        // Fits into the receive window of a connection whose receiver does not read. A reset discards unsent bytes.
         let sent = pattern(16_000);
         server.write_all(&sent).unwrap();
         server.shutdown(Shutdown::Write).unwrap();
@@ -165,7 +166,7 @@ fn bytes_before_a_reset_are_delivered() {
     assert!(is_reset(&mut client));
 }
 
-/// The writer is stopped by the reader, and what waits in between waits in the kernel.
+/// Backpressure: a slow reader stops the writer, and the bytes between them wait in the kernel.
 #[test]
 fn a_slow_reader_holds_back_the_writer_and_costs_no_memory() {
     let (relay, client, mut server) = relayed();
@@ -174,7 +175,7 @@ fn a_slow_reader_holds_back_the_writer_and_costs_no_memory() {
     let block = pattern(1 << 20);
     let mut written = 0_u64;
     let mut stuck_for = 0;
-    // Until nothing more fits anywhere: the writer has been refused for a second.
+    // Until all buffers are full: for one second no write succeeds.
     while stuck_for < 100 {
         match server.write(&block) {
             Ok(count) => (written, stuck_for) = (written + count as u64, 0),
@@ -205,7 +206,7 @@ fn a_slow_reader_holds_back_the_writer_and_costs_no_memory() {
 fn a_receiver_that_becomes_slow_does_not_hide_behind_the_relay() {
     const BLOCK: usize = 1 << 16;
     let (_relay, mut client, mut server) = relayed();
-    // What the two ends hold themselves is little.
+    // Small buffers at both ends.
     SockRef::from(&client).set_recv_buffer_size(BLOCK).unwrap();
     SockRef::from(&server).set_send_buffer_size(BLOCK).unwrap();
     let written = Arc::new(AtomicU64::new(0));
@@ -220,7 +221,8 @@ fn a_receiver_that_becomes_slow_does_not_hide_behind_the_relay() {
         let (until, mut buffer) = (read + most, vec![0; BLOCK]);
         let deadline = Instant::now() + PATIENCE;
         while read < until && !enough(written.load(Ordering::Relaxed).saturating_sub(read)) {
-            // Whatever the machine does, a fast reader is only waited for as long as a read lasts.
+            // The deadline applies only to a paced reader; a fast reader is bounded by the read timeout alone, at any
+            // load.
             assert!(
                 pace.is_none() || Instant::now() < deadline,
                 "{} bytes wait",
@@ -231,7 +233,7 @@ fn a_receiver_that_becomes_slow_does_not_hide_behind_the_relay() {
         }
     };
     let never = |_: u64| false;
-    // Fast, so that buffers grow; then so slow that only little may wait; and fast again, which is not to be bounded.
+    // Fast, so that buffers grow; then slow, so that only few bytes may wait; and fast again, without a bound.
     take(500_000_000, None, &never);
     take(4_000_000, Some(Duration::from_millis(5)), &never);
     take(u64::MAX / 2, Some(Duration::from_millis(5)), &|waits| waits < 1_500_000);
@@ -251,7 +253,7 @@ fn a_refused_target_is_a_reset_for_a_silent_client() {
 fn silence_ends_a_session_after_its_time_and_no_earlier() {
     let folder = Folder::new();
     let (listener, address) = server();
-    // The other timeout is long, so the moment at which this test closes does not matter.
+    // The other timeout is long, so the moment at which this test closes has no effect.
     let start = |timeouts: &str| {
         let text = format!(
             "version = 1\n[timeouts]\n{timeouts}\n\

@@ -68,7 +68,7 @@ fn relays(folder: &Folder, is_chain: bool) -> Vec<Relay> {
     vec![home, far]
 }
 
-/// What clients of each protocol hear of port 8080 of `name`, byte by byte.
+/// The bytes that a client of each protocol receives when it asks for port 8080 of `name`.
 fn heard(relay: &Relay, name: &str) -> Vec<(String, Vec<u8>)> {
     let target = format!("{name}:8080");
     let length = u8::try_from(name.len()).unwrap();
@@ -106,7 +106,7 @@ fn a_name_with_a_private_address_looks_like_one_that_does_not_exist() {
                 assert_eq!(answer, expected, "{protocol} of {name}, chain: {is_chain}");
             }
         }
-        // The log of the relay that has resolved the name knows.
+        // The log of the relay that resolved the name has the cause.
         let last = relays.last_mut().unwrap();
         let denied = last.next(|event| event["event"] == "closed" && event["end"] == "denied");
         assert!(denied["detail"].as_str().is_some_and(|detail| detail.contains("private")), "{denied}");

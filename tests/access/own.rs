@@ -91,7 +91,7 @@ fn own_addresses_are_private_unless_allowed() {
     assert_eq!(scene.relay.closed()["end"], "finished");
 }
 
-/// Addresses come and go while the relay runs, and a routing table can make others local.
+/// Addresses change while the relay runs, and a routing table can make further addresses local.
 #[test]
 fn own_addresses_are_known_as_they_are_at_the_moment() {
     if missing(&["curl"]) {

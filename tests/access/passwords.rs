@@ -9,8 +9,8 @@ use crate::curl::{by, curl};
 use crate::harness::{Folder, PATIENCE, Relay, eventually, hear_out, read_exactly, serve};
 use crate::programs::missing;
 
-/// `correct horse` for ann with cost 10, which `htpasswd -B` calls usual for a server, and with cost 13: a check of that
-/// takes so long that everything else in a test happens meanwhile.
+/// `correct horse` for ann with cost 10, the usual cost for a server by `htpasswd -B`, and with cost 13: a check with
+/// cost 13 takes longer than all other steps of a test.
 const USUAL: &str = "ann:$2b$10$ekidenekidenekidenekieLUNTXhJ/d/ihUaZWlQa53Sz0AD1H11O\n";
 const SLOW: &str = "ann:$2b$13$ekidenekidenekidenekieFdgzbRDmeMlgNrkxoySvrRpTU3MwvEu\n";
 
@@ -23,7 +23,7 @@ fn start(folder: &Folder, users: &str, more: &str) -> Relay {
     Relay::run(&["-c", file.to_str().unwrap()], 1)
 }
 
-/// Address number `number` of 127.0.1.0/24, as a client's.
+/// A client connection from address `number` of 127.0.1.0/24.
 fn client(relay: &Relay, number: u8) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 1, number), 0)).into()).unwrap();
@@ -33,7 +33,7 @@ fn client(relay: &Relay, number: u8) -> TcpStream {
     stream
 }
 
-/// Shows `user` and `password` by SOCKS5, and does not wait for the verdict.
+/// Sends `user` and `password` by SOCKS5, and does not wait for the reply.
 fn show(mut client: TcpStream, user: &str, password: &str) -> TcpStream {
     client.write_all(&[5, 1, 2]).unwrap();
     assert_eq!(read_exactly(&mut client, 2), [5, 2]);
@@ -43,8 +43,8 @@ fn show(mut client: TcpStream, user: &str, password: &str) -> TcpStream {
     client
 }
 
-/// As many checks as run at once, each for a client at an address of its own. They run when this returns, and take much
-/// longer than what the test does then.
+/// Occupies all places for checks: one client for each place, each at its own address. On return the checks run, and
+/// they take much longer than the rest of the test.
 fn all_places(relay: &Relay, round: u8) -> Vec<TcpStream> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let places = u8::try_from((cores / 2).max(1)).unwrap();
@@ -56,7 +56,7 @@ fn all_places(relay: &Relay, round: u8) -> Vec<TcpStream> {
     clients
 }
 
-/// The time that the relay has used of all processors, in clock ticks (proc(5)): only password checks use much.
+/// The CPU time of the relay, in clock ticks (proc(5)): only password checks use much.
 fn ticks(relay: &Relay) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", relay.id())).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
@@ -64,7 +64,7 @@ fn ticks(relay: &Relay) -> u64 {
     fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-/// Waits until they have failed.
+/// Waits until the checks of these clients have failed.
 fn ended(clients: Vec<TcpStream>) {
     for mut client in clients {
         assert_eq!(hear_out(&mut client).0, [1, 1]);
@@ -93,9 +93,9 @@ fn the_right_password_does_not_wait_behind_wrong_ones() {
     let waiting_before = wrong.iter().filter(|client| !is_answered(client)).count();
     assert_eq!(read_exactly(&mut right, 2), [1, 0]);
     let waiting = wrong.iter().filter(|client| !is_answered(client)).count();
-    // The checks that ran already come to their end, and perhaps a few more before the request was read.
+    // The running checks end, and perhaps a few more before the relay has read the request.
     assert!(waiting * 4 > waiting_before * 3, "{} of {waiting_before} were answered before", waiting_before - waiting);
-    // Known now, the user passes at once from anywhere.
+    // After one successful check the user is accepted at once from any address.
     let mut right = show(client(&relay, 1), "ann", RIGHT);
     assert_eq!(read_exactly(&mut right, 2), [1, 0]);
 }
@@ -148,7 +148,7 @@ fn an_overload_is_not_a_wrong_password() {
     // RFC 1929 has no status for it but "not success"; it differs from that of a wrong password, 1.
     assert!(fetched.code == 97 && fetched.err.contains("(1 2)"), "{}", fetched.err);
     assert_eq!(overloaded(&mut relay)["end"], "overloaded");
-    // A check that has begun is waited for, however long it takes.
+    // A check that has begun runs to its end, however long it takes.
     ended(busy);
 }
 

@@ -1,10 +1,10 @@
-//! Which web pages may ask, and what browsers are told about ours.
+//! Web pages that may send requests to the admin listener, and the headers that restrict browsers.
 
 use crate::scene::{Scene, TOKEN};
 
 const EVIL: &str = "http://evil.example";
 
-/// Every path that tells something.
+/// Every path that reveals something about the relay.
 const TELLING: [&str; 6] = ["/metrics", "/api/sessions", "/api/paths", "/api/fleet", "/api/events", "/api/stream"];
 
 #[test]
@@ -68,7 +68,7 @@ fn every_answer_keeps_others_away() {
     assert!(scene.get("/", &[]).head.contains("content-type: text/html"), "a page");
 }
 
-/// The policy of the page forbids what would not be from here; nothing of it may ask for that.
+/// The Content-Security-Policy forbids resources from other origins, so the page must not refer to any.
 #[test]
 fn the_page_needs_nothing_from_outside() {
     let scene = Scene::open();

@@ -1,4 +1,4 @@
-//! What clients of the admin listener can take: connections, time, places at the stream.
+//! Limits for clients of the admin listener: connections, time, and readers of the stream.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 use crate::harness::{PATIENCE, connect, eventually, hear_out};
 use crate::scene::{Scene, Snapshots, TOKEN};
 
-/// As in the relay.
+/// The constant of the relay.
 const MOST_CONNECTIONS: usize = 64;
 const MOST_READERS: usize = 16;
 const HEAD: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The admin listener of a real relay: who may ask, and the stream that the dashboard reads. Chromium reads it in
+//! The admin listener of a real relay: access, and the stream that the dashboard reads. Chromium reads the stream in
 //! `tests/clients_slow/dashboard.rs`.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 

@@ -1,4 +1,4 @@
-//! A relay that answers over TCP, and clients that say what they like.
+//! A relay whose admin listener uses TCP, and clients that send arbitrary requests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ pub struct Scene {
     pub folder: Folder,
 }
 
-/// What came back.
+/// A response to one request.
 pub struct Answer {
     pub status: u16,
     pub head: String,
@@ -26,12 +26,12 @@ pub struct Answer {
 }
 
 impl Scene {
-    /// One that asks nobody for anything.
+    /// A relay whose admin listener requires no token.
     pub fn open() -> Self {
         Self::with("", "kind = \"auto\"")
     }
 
-    /// One with a token, and more lines in `[admin]`.
+    /// A relay with a token and further lines in `[admin]`.
     pub fn guarded(more: &str) -> Self {
         let folder = Folder::new();
         let file = folder.write_with_mode("token", format!("{TOKEN}\n"), 0o600);
@@ -51,18 +51,18 @@ impl Scene {
         let mut command = ekiden();
         command.args(["run", "-c"]).arg(&file);
         let relay = Relay::begin(&mut command, 2, folder.0.join("none"));
-        // The relay answers before it listens.
+        // The admin listener is ready before the relay's other listeners.
         let (admin, clients) = (relay.address_of(0), relay.address_of(1));
         Self { relay, admin, clients, folder }
     }
 
-    /// Asks for `path` with these lines in the head, beside the right host.
+    /// Requests `path` with the correct `Host` and these further header lines.
     pub fn get(&self, path: &str, lines: &[&str]) -> Answer {
         let host = format!("Host: {}", self.admin);
         self.request("GET", path, &[&[host.as_str()], lines].concat())
     }
 
-    /// Asks with these lines in the head, and no others.
+    /// Sends a request with exactly these header lines.
     pub fn request(&self, method: &str, path: &str, lines: &[&str]) -> Answer {
         let mut stream = connect(self.admin);
         let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
@@ -74,7 +74,7 @@ impl Scene {
         Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
     }
 
-    /// Begins to read the stream.
+    /// Opens a connection that reads the stream.
     pub fn stream(&self) -> Snapshots {
         let mut stream = connect(self.admin);
         // An answer to HTTP/1.0 is not in chunks.
@@ -91,7 +91,7 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// What the relay has answered.
+    /// The HTTP status of the response.
     pub fn status(&mut self) -> u16 {
         if let Some(status) = self.status {
             return status;
@@ -102,14 +102,14 @@ impl Snapshots {
         status
     }
 
-    /// The next snapshot.
+    /// Reads the next snapshot.
     pub fn next(&mut self) -> Value {
         assert_eq!(self.status(), 200);
         let event = String::from_utf8(self.until(b"\n\n")).unwrap();
         serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap()
     }
 
-    /// The first one that is like this.
+    /// Reads up to the first snapshot that satisfies `wanted`.
     pub fn find(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -1,4 +1,4 @@
-//! The stream of snapshots: what is in it, and readers that are too slow.
+//! The stream of snapshots: its contents, and slow readers.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::harness::{accept, connect, eventually, pattern, read_exactly, serve, server};
 use crate::scene::Scene;
 
-/// As in the relay.
+/// The constant of the relay.
 const MOST_SESSIONS: usize = 100;
 
 #[test]
@@ -23,7 +23,7 @@ fn a_snapshot_shows_what_moves() {
     let shown = snapshots.find(|snapshot| snapshot["moved"]["down"] == 300_000);
     let session = &shown["sessions"][0];
     assert_eq!((&session["target"], &session["path"]), (&target.to_string().into(), &"direct".into()));
-    // What of them has moved in the last second.
+    // Bytes that moved in the last second.
     let rate = session["rate"]["down"].as_u64().unwrap();
     assert!((1..1_000_000).contains(&rate) && shown["rate"]["down"].as_u64() > Some(0), "{shown:#}");
     assert!(session["down"]["rtt_seconds"].is_number() && session["up"]["congestion"].is_string(), "{session:#}");
@@ -64,7 +64,7 @@ fn of_many_sessions_those_are_shown_that_move_most() {
     };
     let mut pairs: Vec<(TcpStream, TcpStream)> = (0..MOST_SESSIONS + 20).map(open).collect();
     let mut snapshots = scene.stream();
-    // The oldest is the last by age, and the first by what it moves.
+    // The oldest session is the last in the order of age, and its transfer makes it the first in the order of rate.
     let busiest = pairs[0].0.local_addr().unwrap().to_string();
     snapshots.find(|snapshot| snapshot["open"] == MOST_SESSIONS + 20);
     pairs[0].1.write_all(&pattern(50_000)).unwrap();
@@ -75,12 +75,12 @@ fn of_many_sessions_those_are_shown_that_move_most() {
     assert_eq!(shown["paths"][0]["sessions"], MOST_SESSIONS + 20);
 }
 
-/// A reader that does not read costs no memory and nobody else's time; when it reads on, it has missed some.
+/// A client that stops reading costs no memory and delays no other client; on reading again it has missed snapshots.
 #[test]
 fn a_slow_reader_misses_snapshots() {
     let (listener, target) = server();
     let scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
-    // Enough for snapshots of some 100 KB: more than the kernel keeps for somebody who does not read.
+    // Enough sessions for snapshots of about 100 KB: more than the kernel buffers for a client that does not read.
     let open = |_| {
         let client = connect(scene.clients);
         (client, accept(&listener))
@@ -99,7 +99,7 @@ fn a_slow_reader_misses_snapshots() {
     let numbers: Vec<u64> = (0..8).map(|_| quick.next()["number"].as_u64().unwrap()).collect();
     assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "the quick one misses nothing: {numbers:?}");
     let grown = scene.relay.resident_kib().saturating_sub(before);
-    // Eight readers that keep eight snapshots each would take some 7 MB.
+    // Eight readers with eight stored snapshots each would take about 7 MB.
     assert!(grown < 3000, "{grown} KiB more");
     for slow in &mut slow {
         let (mut last, mut missed) = (slow.next()["number"].as_u64().unwrap(), false);

@@ -1,4 +1,4 @@
-//! Tokens: where one is needed, what it takes to give it, and what is said when it is wrong.
+//! Tokens: listeners that need a token, the ways to send the token, and the messages for a wrong token.
 
 use std::process::Output;
 
@@ -49,7 +49,7 @@ fn a_token_is_a_secret_and_long() {
         assert!(said.contains("admin.token_file") && said.contains(expected), "{said}");
         assert!(text.is_empty() || !said.contains(text), "the token is shown: {said}");
     }
-    // Somebody may have written the token itself, and a host with a port.
+    // Two mistakes of an operator: the token itself in place of its file, and a host with a port.
     let (_, said) = check(&folder, &format!("token_file = \"{TOKEN}\"\nhosts = [\"relay.example:9090\"]"));
     assert!(!said.contains(TOKEN) && said.contains("admin.hosts[1]") && said.contains("without a port"), "{said}");
 }
@@ -69,7 +69,7 @@ fn only_the_right_token_opens() {
     let right = scene.get("/api/sessions", &[&format!("Authorization: Bearer {TOKEN}")]);
     assert_eq!(right.status, 200);
     assert!(right.body.contains("\"sessions\":[]"), "{}", right.body);
-    // The page says nothing of this relay but that it wants a token.
+    // The page reveals only that the relay requires a token.
     assert_eq!(scene.get("/", &[]).status, 200);
     assert_eq!(scene.get("/api/access", &[]).body.trim(), r#"{"token":true}"#);
     assert_eq!(Scene::open().get("/api/access", &[]).body.trim(), r#"{"token":false}"#);
@@ -90,7 +90,7 @@ fn status_gives_the_token() {
     assert!(code == Some(1) && text.contains("16 to 256"), "{code:?} {text}");
 }
 
-/// With port 0 nobody but the relay knows the port; `ekiden status -c` used to ask port 0 of this host.
+/// With port 0 only the relay knows the port; `ekiden status -c` used to connect to port 0 of this host.
 #[test]
 fn a_port_that_the_kernel_chooses_is_in_the_log() {
     let scene = Scene::guarded("");
@@ -100,7 +100,7 @@ fn a_port_that_the_kernel_chooses_is_in_the_log() {
     assert!(code == Some(1) && text.contains("port 0") && text.contains("--admin"), "{code:?} {text}");
 }
 
-/// Its file is its owner's alone.
+/// Only its owner can open the socket file.
 #[test]
 fn a_unix_socket_needs_no_token() {
     let folder = Folder::new();
@@ -110,7 +110,7 @@ fn a_unix_socket_needs_no_token() {
         file.display()
     );
     let config = folder.write("ekiden.toml", text);
-    // The harness answers at a unix socket, by --admin.
+    // The harness passes `--admin` with a Unix socket.
     let relay = Relay::run(&["-c", config.to_str().unwrap()], 1);
     assert!(relay.sessions().is_empty());
 }

@@ -1,4 +1,4 @@
-//! Real TCP connections of several congestion controls through the box, by iperf3, and how they share.
+//! TCP connections of several congestion controls through the box, by iperf3, and their shares of the rate.
 
 use std::process::{Child, Stdio};
 
@@ -8,10 +8,10 @@ use crate::harness::eventually;
 use crate::network::Network;
 use crate::traffic::{attach, show};
 
-/// The first seconds of connections, which are about something else.
+/// The first seconds of each connection, which the mean rate excludes.
 const START: usize = 4;
 
-/// One connection.
+/// One iperf3 connection of `run`.
 #[derive(Clone, Copy)]
 pub struct Flow {
     pub congestion: &'static str,
@@ -28,7 +28,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs connections from the client to the server at the same time; the mean rate of each after its start, in bits a second.
+/// Runs connections from the client to the server at the same time. Returns the mean rate of each after its start, in
+/// bits per second.
 pub fn run(network: &Network, flows: &[Flow]) -> Vec<f64> {
     let ports = (5201_u16..).take(flows.len());
     let servers: Vec<Running> = ports.clone().map(|port| serve(network, port)).collect();
@@ -67,7 +68,7 @@ fn jain(rates: &[f64]) -> f64 {
     rates.iter().sum::<f64>().powi(2) / (squares * rates.len() as f64)
 }
 
-/// A long queue, in which BBR starves beside CUBIC, unless the box sees to it.
+/// A long queue, in which BBR starves beside CUBIC without the box's queue management.
 #[test]
 fn auto_shares_between_congestion_controls_and_a_plain_queue_does_not() {
     let Some(network) = Network::new() else { return };

@@ -1,4 +1,4 @@
-//! `ekiden aqm` as an operator uses it, on a box between hosts in network namespaces of the tests' own.
+//! `ekiden aqm` as an operator runs it, on a box between hosts in separate network namespaces.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

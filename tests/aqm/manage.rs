@@ -1,4 +1,4 @@
-//! What attach, detach and show do to an interface, and what they say when they cannot.
+//! Effects of attach, detach and show on an interface, and their error messages.
 
 use crate::network::{Host, Said};
 
@@ -20,7 +20,7 @@ fn qdiscs(host: &Host) -> String {
     host.run("tc", "qdisc show dev one")
 }
 
-/// How many programs of ours hang at the interface.
+/// Number of ekiden's programs at the interface.
 fn filters(host: &Host) -> usize {
     host.run("tc", "filter show dev one egress").matches("direct-action").count()
 }
@@ -72,7 +72,7 @@ fn what_others_have_put_there_stays() {
     assert_eq!(attach(&host, "red", &[]).code, Some(0));
     host.succeeds(&["aqm", "detach", "--dev", "one"]);
     assert_eq!(state(), before);
-    // Somebody who comes later, too, and uses the clsact that was made for us.
+    // Another program may add a filter later, to the clsact qdisc that `attach` created.
     host.run("tc", "qdisc del dev one clsact");
     assert_eq!(attach(&host, "red", &[]).code, Some(0));
     host.run("tc", &format!("filter add dev one ingress {others}"));
@@ -122,7 +122,7 @@ fn mistakes_are_told_with_what_to_do() {
 #[test]
 fn without_privilege_the_remedy_is_told() {
     let Some(host) = host() else { return };
-    // Where the binary is, only root may look; so root it is, without what root may.
+    // Only root may search the folder of the binary, so the command runs as root, without capabilities.
     let run = |arguments: &str| {
         host.shell(&format!("setpriv --inh-caps=-all --bounding-set=-all {} {arguments}", env!("CARGO_BIN_EXE_ekiden")))
     };

@@ -1,11 +1,11 @@
-//! What becomes of packets that a box forwards, of its own, and of marks.
+//! Treatment of forwarded packets, of the box's own packets, and of ECN marks.
 
 use serde_json::Value;
 
 use crate::flows::{Flow, run};
 use crate::network::Network;
 
-/// Manages what leaves the box toward the server.
+/// Attaches the queue management to the box's egress toward the server.
 pub fn attach(network: &Network, mode: &str, more: &[&str]) {
     let start = ["aqm", "attach", "--dev", "wan0", "--rate", "50Mbit/s", "--mode", mode];
     network.middle.succeeds(&[&start[..], more].concat());
@@ -28,7 +28,7 @@ fn own_packets_pass_and_forwarded_ones_are_judged_by_connection() {
     {
         assert_eq!(host.shell(&format!("ping -c 3 -i 0.1 {address}")).code, Some(0));
     }
-    // These go out while they are watched.
+    // These pings run while `show` watches the interface.
     let pings = "for a in fd03::2 10.3.0.2; do ping -c 30 -i 0.1 $a >/dev/null 2>&1 & done";
     assert_eq!(network.client.shell(pings).code, Some(0));
     let shown = show(&network, "1s");
@@ -59,7 +59,7 @@ fn capable_packets_are_marked_and_others_dropped() {
     }
 }
 
-/// What comes as superpackets from the veth is counted as the packets that it will be on the line.
+/// A superpacket from the veth is counted as the packets into which it is segmented on the line.
 #[test]
 fn superpackets_are_counted_as_what_they_will_be() {
     let Some(network) = Network::new() else { return };
@@ -79,7 +79,7 @@ fn with_backlog_what_really_waits_decides() {
     attach(&network, "red", &["--backlog", "--limit", "1MiB", "--min", "20KiB", "--max", "200KiB", "--wq", "0.05"]);
     run(&network, &[Flow { congestion: "cubic", seconds: 3 }]);
     let shown = show(&network, "10ms");
-    // The rate that is configured is never reached: a queue that is only counted would have stayed empty.
+    // The traffic never reaches the configured rate: a queue that is only computed would stay empty.
     assert!(counter(&shown, "early") > 3, "{shown}");
     network.middle.succeeds(&["aqm", "detach", "--dev", "wan0"]);
     assert!(network.middle.run("tc", "qdisc show dev wan0").contains("tbf"));

@@ -1,4 +1,4 @@
-//! curl: its arguments, and what it says of its transfers.
+//! curl: its arguments, exit codes and counters.
 #![allow(dead_code, reason = "the quick and the slow clients use their own parts of it")]
 
 use std::net::SocketAddr;
@@ -9,26 +9,26 @@ use serde_json::Value;
 use super::programs::{client, said};
 use crate::harness::{Folder, Relay};
 
-/// What came of one run.
+/// The result of one curl process.
 #[derive(Debug)]
 pub struct Fetched {
-    /// curl's exit code: 0, or the number of what went wrong.
+    /// curl's exit code: 0, or the number of the error.
     pub code: i32,
-    /// All bodies, one behind the other; with -i and -I heads too.
+    /// All bodies, concatenated; with -i and -I also the heads.
     pub body: Vec<u8>,
-    /// One for each transfer.
+    /// One element for each transfer.
     pub transfers: Vec<Transfer>,
     pub err: String,
 }
 
-/// What curl counted.
+/// The counters that curl writes for one transfer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Of the answer; 0 when there was none.
+    /// Status of the response; 0 without a response.
     pub status: u16,
-    /// Of the proxy's answer to CONNECT; 0 without one.
+    /// Status of the proxy's response to CONNECT; 0 without CONNECT.
     pub connect_status: u16,
-    /// Bytes of heads and body as they came.
+    /// Bytes of heads and body as received.
     pub bytes_down: u64,
 }
 
@@ -38,7 +38,7 @@ pub fn curl(arguments: &[&str]) -> Fetched {
     curl_by(&mut client("curl", &home), arguments)
 }
 
-/// The same, with a command that runs curl in a way of its own.
+/// Like `curl`, with a prepared command that runs curl.
 pub fn curl_by(command: &mut Command, arguments: &[&str]) -> Fetched {
     const COUNTED: &str = "%{stderr}@ %{http_code} %{http_connect} %{size_header} %{size_download}\n";
     let said = said(command.args(["-q", "-sS", "-w", COUNTED]).args(arguments));
@@ -51,14 +51,14 @@ pub fn curl_by(command: &mut Command, arguments: &[&str]) -> Fetched {
 }
 
 impl Fetched {
-    /// The run went well, with this status and these bytes.
+    /// Asserts that the run succeeded, with this status and these bytes.
     #[track_caller]
     pub fn brought(&self, status: u16, body: &[u8]) {
         self.ended(0, status);
         assert!(self.body == body, "{} of {} bytes, or not the same: {}", self.body.len(), body.len(), self.err);
     }
 
-    /// The run ended with this exit code and, where there was an answer, this status.
+    /// Asserts that the run ended with this exit code and, where there was a response, this status.
     #[track_caller]
     pub fn ended(&self, code: i32, status: u16) {
         assert_eq!((self.code, self.transfers[0].status), (code, status), "{}", self.err);
@@ -70,12 +70,12 @@ impl Fetched {
     }
 }
 
-/// `-x SCHEME://RELAY`: every kind of proxy that curl knows.
+/// `-x SCHEME://RELAY`, for each proxy scheme of curl.
 pub fn by(scheme: &str, relay: SocketAddr) -> String {
     format!("-x{scheme}://{relay}")
 }
 
-/// The next closing event says this of end, target and path.
+/// Asserts end, target and path of the next closing event.
 #[track_caller]
 pub fn closed(relay: &mut Relay, end: &str, target: &str, path: &str) -> Value {
     let closed = relay.closed();
@@ -83,7 +83,7 @@ pub fn closed(relay: &mut Relay, end: &str, target: &str, path: &str) -> Value {
     closed
 }
 
-/// A closing event says this of end, target and path.
+/// Asserts end, target and path of this closing event.
 #[track_caller]
 pub fn says(closed: &Value, end: &str, target: &str, path: &str) {
     assert_eq!((closed["end"].as_str(), closed["target"].as_str()), (Some(end), Some(target)), "{closed}");

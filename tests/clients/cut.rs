@@ -1,4 +1,4 @@
-//! Transfers that end before their time: the other side must not take what came for the whole.
+//! Interrupted transfers: the other side must not take the received part for the whole.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::harness::{Folder, Relay, eventually, pattern};
 /// More than fits into all buffers between nginx and curl.
 const SIZE: usize = 60_000_000;
 
-/// Every way through the relay: scheme, and an option that makes it CONNECT.
+/// Each proxy method of the relay: scheme, and an option that selects CONNECT.
 const WAYS: [(&str, &str); 3] = [("http", "-S"), ("http", "-p"), ("socks5h", "-S")];
 
-/// Starts a curl that takes its time, and waits until the answer has begun to arrive.
+/// Starts a rate-limited curl, and waits until the response has begun to arrive.
 fn slow_download(home: &Folder, way: (&str, &str), relay: SocketAddr, url: &str) -> (Child, Command) {
     let file = home.0.join(format!("{}{}", way.0, way.1));
     let mut curl = client("curl", home);
@@ -48,7 +48,7 @@ fn a_server_that_dies_is_not_the_end_of_the_file() {
         assert_eq!(event["target"], nginx.address.to_string(), "{event}");
         assert!(event["bytes_down"].as_u64() < Some(SIZE as u64), "{event}");
         if way == WAYS[0] {
-            // In absolute form the relay knows how long the answer should have been.
+            // In absolute form the relay knows the length of the complete response.
             let end = event["end"].as_str();
             assert!(matches!(end, Some("reset_by_server" | "server_lost")), "{event}");
         }
@@ -65,7 +65,7 @@ fn a_client_that_goes_away_ends_its_session() {
     let home = Folder::new();
     for way in WAYS {
         let (mut child, _) = slow_download(&home, way, relay.address(), &nginx.url("file"));
-        // To timeout(1), which passes it on.
+        // timeout(1) passes the signal on.
         let killed = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status();
         assert!(killed.expect("kill runs").success());
         child.wait().expect("curl ends");
@@ -73,7 +73,7 @@ fn a_client_that_goes_away_ends_its_session() {
         assert_eq!(event["end"], "reset_by_client", "{way:?}: {event}");
         assert!(event["bytes_down"].as_u64() < Some(SIZE as u64), "{event}");
     }
-    // nginx has noticed as well.
+    // nginx has logged the end as well.
     assert_eq!(nginx.seen(3).len(), 3);
 }
 
@@ -87,7 +87,7 @@ fn chunks_without_their_end_are_not_the_whole() {
     for version in ["--http1.1", "-0"] {
         let url = format!("http://{origin}/broken-chunks");
         let fetched = super::curl::curl(&[&by("http", relay.address()), version, &url]);
-        // An old client gets the bare data, and only a reset can tell it that there should be more.
+        // A client of HTTP/1.0 gets the data without framing, and only a reset can report that data is missing.
         assert!(matches!(fetched.code, 18 | 56), "{version}: {} {}", fetched.code, fetched.err);
         let event = relay.closed();
         assert!(matches!(event["end"].as_str(), Some("reset_by_server" | "server_lost")), "{event}");

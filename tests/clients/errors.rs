@@ -1,4 +1,4 @@
-//! The true cause of a failure, as each kind of client hears it.
+//! The cause of a failure, as each kind of client reports it.
 
 use super::curl::{Fetched, by, closed, curl, curl_by};
 use super::namespace::{Namespace, SILENT, UNREACHABLE};
@@ -6,7 +6,7 @@ use super::origin;
 use super::programs::missing;
 use crate::harness::{Folder, Relay, nobody};
 
-/// What curl makes of a cause.
+/// The codes by which curl reports one cause.
 struct Told {
     /// The HTTP status in absolute form and for CONNECT.
     status: u16,
@@ -16,7 +16,7 @@ struct Told {
     socks5: &'static str,
 }
 
-/// Asks for `target` in every way with `run`, and compares what curl and the relay say of it.
+/// Requests `target` by each proxy method with `run`, and compares the reports of curl and of the relay.
 fn every_client_is_told(relay: &mut Relay, target: &str, end: &str, told: &Told, run: impl Fn(&[&str]) -> Fetched) {
     let url = format!("http://{target}/");
     let address = relay.address();
@@ -37,7 +37,7 @@ fn every_client_is_told(relay: &mut Relay, target: &str, end: &str, told: &Told,
     assert!(fetched.err.contains(told.socks5), "{} should be {}", fetched.err, told.socks5);
     closed(relay, end, target, "direct");
 
-    // SOCKS4 knows one word for all.
+    // SOCKS4 has one reply code for all failures.
     let fetched = run(&[&by("socks4a", address), &url]);
     assert!(fetched.code == 97 && fetched.err.contains("(91)"), "{}", fetched.err);
     let event = closed(relay, end, target, "direct");
@@ -75,7 +75,7 @@ fn a_forbidden_target_is_denied() {
     let port = nobody().port();
     let denied = Told { status: 403, proxy_status: "destination_ip_prohibited", socks5: "(2)" };
     let not_found = Told { status: 502, proxy_status: "dns_error", socks5: "(4)" };
-    // Where private addresses are out of reach, that a name leads to one is for the log only.
+    // Where private addresses are denied, only the log says that a name resolves to one.
     let rules = [
         (format!("deny=127.0.0.0/8:{port}&deny=[::1]:{port}"), &denied),
         ("allow=*.example.com".to_owned(), &denied),
@@ -83,7 +83,7 @@ fn a_forbidden_target_is_denied() {
     ];
     for (rule, told_of_name) in rules {
         let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?{rule}")]);
-        // The name leads to the same address.
+        // The name resolves to this address as well.
         for (host, told) in [("127.0.0.1", &denied), ("localhost", told_of_name)] {
             let target = format!("{host}:{port}");
             every_client_is_told(&mut relay, &target, "denied", told, curl);
@@ -115,7 +115,7 @@ fn name_servers_that_fail_are_not_a_name_that_is_missing() {
         return;
     }
     let folder = Folder::new();
-    // Nobody listens there.
+    // No name server listens at this address.
     let servers = nobody();
     let text = format!(
         "version = 1\n[timeouts]\nconnect = \"1s\"\n[dns]\nservers = [\"{servers}\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"auto\"\n"
@@ -126,7 +126,7 @@ fn name_servers_that_fail_are_not_a_name_that_is_missing() {
     closed(&mut relay, "name_server_failed", "www.example.com:8080", "direct");
 }
 
-/// Where there is no hop, none can be at fault.
+/// Without a hop no error may be attributed to a hop.
 #[test]
 fn a_server_that_answers_nonsense_is_not_a_hop() {
     if missing(&["curl"]) {

@@ -1,4 +1,4 @@
-//! Through proxies of others: a real dante and a real squid, alone and in both orders.
+//! Through other proxies: a real dante and a real squid, alone and in both orders.
 
 use std::process::Command;
 
@@ -9,14 +9,14 @@ use super::servers::{Dante, Nginx, Squid};
 use super::users::relay_with_users;
 use crate::harness::{Folder, Relay, ekiden, nobody, pattern, server};
 
-/// A relay that goes on through these hops.
+/// A relay that dials through these hops.
 pub fn relay_by(hops: &[&str]) -> Relay {
     let forward = hops.iter().flat_map(|hop| ["-F", hop]);
     let arguments: Vec<&str> = ["-L", "auto://127.0.0.1:0"].into_iter().chain(forward).collect();
     Relay::run(&arguments, 1)
 }
 
-/// Every kind of client brings the same bytes through these hops, and the events say which way.
+/// Each kind of client fetches equal bytes through these hops, and the events have the path.
 fn every_client_gets_through(hops: &[&str]) {
     let (small, large) = (pattern(100), pattern(6_000_000));
     let nginx = Nginx::with_tls().serves("small", &small).serves("large", &large);
@@ -42,7 +42,8 @@ fn every_client_gets_through(hops: &[&str]) {
             assert!(event["bytes_down"].as_u64() > Some(bytes.len() as u64), "{event}");
         }
     }
-    // The port without TLS saw no client but the last hop: this many, and in absolute form the relay is in `Via`.
+    // At the port without TLS the last hop is the only client: 12 requests, and those in absolute form have the relay
+    // in `Via`.
     assert_eq!(nginx.seen(12).iter().filter(|line| line.contains("ekiden")).count(), 2);
 }
 
@@ -89,7 +90,7 @@ fn through_squid_and_then_dante() {
     dante.saw("pass(1): tcp/connect");
 }
 
-/// squid keeps connections that are asked in absolute form, and so does the relay.
+/// squid and the relay keep connections to servers open after requests in absolute form.
 #[test]
 fn the_connection_to_an_http_hop_is_used_again() {
     if missing(&["curl", "nginx", "squid"]) {
@@ -119,7 +120,7 @@ fn dante_forbids_the_target() {
     closed(&mut relay, "denied_by_hop", &target, &dante.hop());
 }
 
-/// The other way round: ekiden is the next proxy of a real dante and a real squid.
+/// In the reverse order: ekiden is the next proxy of a real dante and a real squid.
 #[test]
 fn proxies_of_others_go_on_through_ekiden() {
     if missing(&["curl", "nginx", "openssl", "danted", "squid"]) {
@@ -139,11 +140,11 @@ fn proxies_of_others_go_on_through_ekiden() {
         curl(&[&by("http", squid.address), "--cacert", &certificate, url]).brought(200, &bytes);
         squid.saw(&relay.address().ip().to_string());
         if url == &secure {
-            // Others are squid's probes, whether its parent is there.
+            // Other sessions are squid's probes of its parent.
             let event = relay.next(|event| event["event"] == "closed" && event["user"] == "ann");
             assert_eq!((event["end"].as_str(), event["target"].as_str()), (Some("finished"), Some(target.as_str())));
         } else {
-            // squid keeps its connection to us for the next request.
+            // squid keeps its connection to the relay for the next request.
             let request = relay.next(|event| event["event"] == "request");
             assert_eq!((request["status"].as_u64(), request["url"].as_str()), (Some(200), Some(url.as_str())));
         }
@@ -154,7 +155,7 @@ fn proxies_of_others_go_on_through_ekiden() {
     let dante = Dante::before(relay.address());
     for (url, target) in [&plain, &secure].into_iter().zip(&targets) {
         curl(&[&by("socks5h", dante.address), "--cacert", &certificate, url]).brought(200, &bytes);
-        // dante looks names up itself.
+        // dante resolves names itself.
         closed(&mut relay, "finished", &target.replace("localhost", "127.0.0.1"), "direct");
     }
 }
@@ -176,13 +177,13 @@ fn a_hop_that_refuses_does_not_look_like_the_target() {
         let event = closed(&mut relay, "refused", &target, &hop);
         assert_eq!(event["detail"], format!("hop {hop}"), "{event}");
         let fetched = curl(&[&by("socks5h", relay.address()), &url]);
-        // 1, general failure: 5 would say that the target refused.
+        // 1, general failure: 5 would mean that the target refused the connection.
         assert!(fetched.code == 97 && fetched.err.contains("(1)"), "{}", fetched.err);
         closed(&mut relay, "refused", &target, &hop);
     }
 }
 
-/// Two kinds of silence: a hop that does not answer the SYN, and one that accepts and says nothing.
+/// Two kinds of silent hops: one does not answer the SYN, and one accepts the connection and sends nothing.
 #[test]
 fn a_hop_that_says_nothing_is_named() {
     if missing(&["curl"]) {

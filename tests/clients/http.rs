@@ -1,4 +1,4 @@
-//! curl through the HTTP proxy: absolute form and CONNECT, and answers of every shape.
+//! curl through the HTTP proxy: absolute form and CONNECT, and responses with each kind of framing.
 
 use std::time::UNIX_EPOCH;
 
@@ -37,7 +37,7 @@ fn absolute_form_and_connect_bring_the_same_bytes() {
             assert_eq!(event["bytes_spliced"].as_u64() > Some(1_000_000), name == "large", "{event}");
         }
     }
-    // In absolute form the relay is part of the conversation, in a tunnel it is not.
+    // In absolute form the relay adds `Via`, in a tunnel it does not.
     for (at, line) in nginx.seen(8).iter().enumerate() {
         assert_eq!(line.ends_with(r#""1.1 ekiden""#), at % 2 == 0, "{line}");
     }
@@ -67,7 +67,7 @@ fn heads_without_bodies() {
     let nginx = Nginx::start().serves("file", &pattern(5000));
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let (proxy, url) = (by("http", relay.address()), nginx.url("file"));
-    // Two in one run: the second one finds the connection where the first one left it.
+    // Two requests in one run: the second request uses the connection of the first.
     let fetched = curl(&[&proxy, "-I", &url, &url]);
     assert_eq!(fetched.text().matches("Content-Length: 5000\r\n").count(), 2, "{}", fetched.text());
     let event = closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
@@ -126,7 +126,7 @@ fn answers_in_chunks_and_until_the_end() {
             let event = closed(&mut relay, "finished", &origin.to_string(), "direct");
             assert!(event["bytes_down"].as_u64() > Some(300_000), "{event}");
         }
-        // nginx compresses as it goes, so it does not know the length.
+        // nginx compresses while it sends, so it does not know the length in advance.
         let fetched = curl(&[&proxy, version, "--compressed", &nginx.url("gzip/file")]);
         fetched.brought(200, &bytes);
         closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
@@ -179,7 +179,7 @@ fn offers_that_nobody_takes_up_do_no_harm() {
     let nginx = Nginx::start().serves("file", &bytes);
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let (proxy, url) = (by("http", relay.address()), nginx.url("file"));
-    // HTTP/2 without TLS, which ends here, and a protocol that nginx does not know.
+    // An offer of HTTP/2 without TLS, which the relay does not pass on, and of a protocol that nginx does not support.
     for offer in [&["--http2"][..], &["-H", "Connection: Upgrade", "-H", "Upgrade: chat"], &["-H", "TE: trailers"]] {
         let fetched = curl(&[&[proxy.as_str()], offer, &["-o", "-", "-o", "-", &url, &url]].concat());
         fetched.brought(200, &bytes.repeat(2));

@@ -1,4 +1,4 @@
-//! A network namespace with a black hole in it, for what a real network does and this host does not.
+//! A network namespace with a black hole, for behaviour of a network that loopback cannot produce.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,14 +8,14 @@ use super::programs::{find, said, skipped};
 /// Packets to this address are sent and never answered.
 pub const SILENT: &str = "192.0.2.9";
 
-/// There is no way to this address.
+/// An address without a route.
 pub const UNREACHABLE: &str = "198.51.100.1";
 
-/// Removed with the test.
+/// Removed when the value is dropped.
 pub struct Namespace(String);
 
 impl Namespace {
-    /// Makes one, where that is allowed; where not, says so.
+    /// Creates a namespace. Without the permission the test is skipped with a message.
     pub fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("ekiden-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -25,7 +25,7 @@ impl Namespace {
             return None;
         }
         let namespace = Self(name);
-        // The other end of the pair drops what is not for its own hardware address.
+        // The other end of the pair drops frames for any hardware address but its own.
         let commands = [
             "link set lo up",
             "link add here type veth peer name there",
@@ -44,7 +44,7 @@ impl Namespace {
         Some(namespace)
     }
 
-    /// A program in it.
+    /// A command that runs `program` in the namespace.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0, program]);

@@ -1,8 +1,8 @@
-//! A small HTTP server of the tests' own: it describes every request as it saw it, so that a test can compare.
+//! A small HTTP server for the tests: its response describes each request as received, so that a test can compare.
 //!
-//! `/chunked` is answered in chunks, `/broken-chunks` without the last one, `/close` until the connection ends;
-//! `/no-http` and `/wants-proxy-password` as no server should; a request to change to the protocol `echo` is granted,
-//! and every byte comes back; everything else is answered by length.
+//! `/chunked` is answered in chunks, `/broken-chunks` without the last chunk, `/close` until the connection ends;
+//! `/no-http` and `/wants-proxy-password` get invalid responses; an upgrade to the protocol `echo` is accepted, and
+//! every byte is returned; every other path is answered with a length.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use crate::harness::{pattern, read_exactly, read_head, serve};
 
-/// What the server says first in the new protocol, in one piece with the end of the old one.
+/// The first bytes of the server in the new protocol, in one segment with the end of the old protocol.
 pub const GREETING: &[u8] = b"hello from the other protocol";
 
-/// What `/chunked` and `/close` are answered with.
+/// The body of the responses to `/chunked` and `/close`.
 pub fn long_answer() -> Vec<u8> {
     pattern(300_000)
 }
 
-/// Starts a server.
+/// Starts a server on a free port.
 pub fn start() -> SocketAddr {
     serve(|mut stream| {
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout that is not zero");
@@ -30,7 +30,7 @@ pub fn start() -> SocketAddr {
     })
 }
 
-/// A sum of all bytes in their order (FNV-1a).
+/// A checksum of all bytes that depends on their order (FNV-1a).
 pub fn sum(bytes: &[u8]) -> String {
     let sum = bytes
         .iter()
@@ -38,7 +38,7 @@ pub fn sum(bytes: &[u8]) -> String {
     format!("{sum:016x}")
 }
 
-/// Answers one request; nothing when the connection is not to be used again.
+/// Answers one request; `None` when the connection is not to be reused.
 fn answer(stream: &mut TcpStream) -> Option<()> {
     let head = read_head(stream);
     let value = |name: &str| {

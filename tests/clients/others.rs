@@ -8,7 +8,7 @@ use super::programs::{client, missing, said, skipped, succeeds};
 use super::servers::Nginx;
 use crate::harness::{Folder, Relay, pattern};
 
-/// The interpreter that Debian's packages are for; another one may come first in PATH.
+/// The interpreter of Debian's packages; another interpreter may precede it in PATH.
 const PYTHON: &str = "/usr/bin/python3";
 
 #[test]
@@ -49,7 +49,7 @@ fn wget_goes_on_where_it_was_cut_off() {
     assert!(event["bytes_down"].as_u64() < Some(400_000), "only the rest: {event}");
 }
 
-/// Two GETs in one session and one POST, each compared on the spot.
+/// Two GETs in one session and one POST, each compared immediately.
 const SCRIPT: &str = r#"
 import sys, requests
 proxy, url, put, path = sys.argv[1:]
@@ -115,7 +115,7 @@ fn git_clones_over_http() {
     git(&["-C", "work", "commit", "-q", "-m", "first"]);
     let bare = nginx.path("bare.git").display().to_string();
     git(&["clone", "-q", "--bare", "work", &bare]);
-    // The protocol for servers that know nothing of git: what there is has to be listed beforehand.
+    // The protocol for servers without git support: the server's references must be listed in advance.
     git(&["-C", &bare, "update-server-info"]);
 
     let commit = git(&["-C", "work", "rev-parse", "HEAD"]);
@@ -125,7 +125,7 @@ fn git_clones_over_http() {
         git(&["-c", &proxy, "clone", "-q", &nginx.named_url("bare.git"), scheme]);
         assert!(std::fs::read(folder.0.join(scheme).join("file")).expect("it was cloned") == bytes);
         assert_eq!(git(&["-C", scheme, "rev-parse", "HEAD"]), commit);
-        // git decides how many connections it takes.
+        // git decides the number of connections.
         let target = format!("localhost:{}", nginx.address.port());
         let mut down = 0;
         while down < 100_000 {

@@ -1,4 +1,4 @@
-//! Passwords towards proxies of others, and another ekiden.
+//! Passwords for other proxies, and for another ekiden.
 
 use super::curl::{by, closed, curl};
 use super::hops::relay_by;
@@ -30,7 +30,7 @@ fn passwords_towards_squid() {
 
     for hop in [format!("http://ann:wrong@{}", squid.address), squid.hop()] {
         let mut relay = relay_by(&[&hop]);
-        // The client must not be asked for a password: it is ours that is wrong.
+        // The client must not be asked for a password: the wrong password is the relay's.
         for (scheme, tunnel, code, status, connect_status) in
             [("socks5h", "-S", 97, 0, 0), ("http", "-p", 56, 0, 403), ("http", "-S", 0, 403, 0)]
         {

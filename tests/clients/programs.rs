@@ -1,4 +1,4 @@
-//! Programs of others: found or missed aloud, run to their end within a deadline, or kept running beside the test.
+//! Other programs: located or reported as missing, run to their end within a deadline, or kept running during the test.
 #![allow(dead_code, reason = "the quick and the slow clients use their own parts of it")]
 
 use std::fs::File;
@@ -10,13 +10,13 @@ use std::process::{Child, Command, Stdio};
 
 use crate::harness::{Folder, eventually};
 
-/// Seconds after which a program that does not end is ended; a machine under load is slow, a hang is for ever.
+/// Deadline of a program, in seconds; long, because a loaded machine is slow and a hang is endless.
 const DEADLINE: &str = "60";
 
-/// Where servers are, which Debian keeps out of a user's PATH.
+/// Folders of servers, which Debian keeps out of a user's PATH.
 const SERVERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
-/// What the environment says of proxies must not interfere.
+/// Proxy settings of the environment, which must not influence the tests.
 const PROXY_VARIABLES: [&str; 10] = [
     "http_proxy",
     "https_proxy",
@@ -30,14 +30,14 @@ const PROXY_VARIABLES: [&str; 10] = [
     "NO_PROXY",
 ];
 
-/// The program called `name`, where it is installed. An absolute path is looked for where it says.
+/// The path of the program `name`, where it is installed. An absolute `name` is checked as it is.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(SERVERS.map(PathBuf::from));
     folders.map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Whether one of these programs is missing, which is said aloud: the test is to return.
+/// Whether one of these programs is missing, with a message: the test then returns.
 pub fn missing(names: &[&str]) -> bool {
     match names.iter().find(|name| find(name).is_none()) {
         Some(name) => {
@@ -48,7 +48,7 @@ pub fn missing(names: &[&str]) -> bool {
     }
 }
 
-/// Says why a test did not run, past the capture of its output.
+/// Prints the reason of a skipped test, past the capture of its output.
 pub fn skipped(why: &str) {
     let thread = std::thread::current();
     let _ = writeln!(std::io::stderr(), "skipped: {}: {why}", thread.name().unwrap_or("a test"));
@@ -59,7 +59,7 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
-/// A program without the user's settings: no proxy variables, a home of the test's own.
+/// A command without the user's settings: no proxy variables, and a home folder of the test.
 pub fn program(name: &str, home: &Folder) -> Command {
     let mut command = Command::new(find(name).unwrap_or_else(|| panic!("{name} is missing")));
     settle(&mut command, home);
@@ -73,7 +73,7 @@ fn settle(command: &mut Command, home: &Folder) {
     command.env("HOME", &home.0).env("LC_ALL", "C").env_remove("XDG_CONFIG_HOME").stdin(Stdio::null());
 }
 
-/// The same, ended with all its children when it takes too long.
+/// Like `program`; after the deadline the program is killed with all its children.
 pub fn client(name: &str, home: &Folder) -> Command {
     let mut command = Command::new("timeout");
     settle(&mut command, home);
@@ -81,7 +81,7 @@ pub fn client(name: &str, home: &Folder) -> Command {
     command
 }
 
-/// What a program that has ended had to say.
+/// Exit code and output of a program.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,
@@ -106,11 +106,11 @@ pub fn succeeds(command: &mut Command) -> Vec<u8> {
     said.out
 }
 
-/// A server in the foreground, ended with the test.
+/// A server in the foreground, killed when the value is dropped.
 pub struct Daemon(Child);
 
 impl Daemon {
-    /// Starts it, and waits until it accepts connections. What it says goes to `folder`/said.
+    /// Starts the server, and waits until it accepts connections. Its output goes to `folder`/said.
     pub fn start(command: &mut Command, folder: &Path, address: SocketAddr) -> Self {
         let path = folder.join("said");
         let file = File::create(&path).expect("a file for what it says");

@@ -1,4 +1,4 @@
-//! Real servers: nginx to be fetched from, dante and squid to go through. Each has a folder and a port of its own.
+//! Real servers: nginx as the origin, dante and squid as proxies. Each has its own folder and port.
 #![allow(dead_code, reason = "the quick and the slow clients use their own parts of it")]
 
 use std::fs::Permissions;
@@ -12,7 +12,7 @@ use crate::harness::{Folder, eventually, nobody};
 /// squid's helper that reads htpasswd files.
 pub const AUTHENTICATION_OF_SQUID: &str = "/usr/lib/squid/basic_ncsa_auth";
 
-/// nginx with a folder of files, over HTTP and, where asked for, HTTPS.
+/// nginx with a folder of files, over HTTP and optionally HTTPS.
 pub struct Nginx {
     pub address: SocketAddr,
     pub secure: Option<SocketAddr>,
@@ -29,7 +29,7 @@ impl Nginx {
         nginx
     }
 
-    /// The same with a second port for HTTPS, and a certificate for localhost signed by itself.
+    /// Like `start`, with a second port for HTTPS and a self-signed certificate for localhost.
     pub fn with_tls() -> Self {
         let mut nginx = Self::start();
         let mut openssl = program("openssl", &nginx.folder);
@@ -42,7 +42,7 @@ impl Nginx {
         nginx
     }
 
-    /// Ends it, with every connection to it, and starts it again at the same address.
+    /// Kills nginx with all its connections, and starts it again at this address.
     pub fn restart(&mut self) {
         self.daemon = None;
         let path = self.folder.write("nginx.conf", self.configuration());
@@ -60,7 +60,7 @@ impl Nginx {
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
             .concat();
-        // One process: ending it ends everything.
+        // A single process, so that one kill ends everything.
         format!(
             r#"daemon off; master_process off; user root; pid nginx.pid; error_log error.log;
             events {{ worker_connections 1024; }}
@@ -83,12 +83,12 @@ impl Nginx {
         )
     }
 
-    /// Where it finds the file that it serves as `/name`.
+    /// The path of the file that nginx serves as `/name`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.0.join("www").join(name)
     }
 
-    /// Adds a file.
+    /// Adds a file with this content.
     pub fn serves(self, name: &str, bytes: &[u8]) -> Self {
         std::fs::write(self.path(name), bytes).expect("a file to be served");
         self
@@ -99,7 +99,7 @@ impl Nginx {
         format!("http://{}/{name}", self.address)
     }
 
-    /// The same by the name localhost.
+    /// Like `url`, with the host name localhost.
     pub fn named_url(&self, name: &str) -> String {
         format!("http://localhost:{}/{name}", self.address.port())
     }
@@ -140,7 +140,7 @@ impl Dante {
         Self::with("none", "pass", "")
     }
 
-    /// That goes on through the SOCKS server at `next`.
+    /// A dante that forwards to the SOCKS server at `next`.
     pub fn before(next: SocketAddr) -> Self {
         let (ip, port) = (next.ip(), next.port());
         let everything = "from: 0.0.0.0/0 to: 0.0.0.0/0";
@@ -148,14 +148,14 @@ impl Dante {
         Self::with("none", "pass", &route)
     }
 
-    /// With this method of authentication, passing or blocking every request.
+    /// A dante with this method of authentication, which passes or blocks every request.
     pub fn asking_for(method: &str, verdict: &str) -> Self {
         Self::with(method, verdict, "")
     }
 
     fn with(method: &str, verdict: &str, route: &str) -> Self {
         let (address, folder) = (nobody(), Folder::new());
-        // Who is not root cannot become somebody else, and needs not.
+        // A process that is not root cannot change its user, and need not.
         let users = if is_root() { "user.privileged: root\nuser.unprivileged: root\n" } else { "" };
         let text = format!(
             "logoutput: {}/dante.log\ninternal: 127.0.0.1 port = {}\nexternal: lo\nsocksmethod: {method}\n\
@@ -170,12 +170,12 @@ impl Dante {
         Self { address, folder, _daemon: daemon }
     }
 
-    /// The hop that `-F` takes.
+    /// The URL of this server for `-F`.
     pub fn hop(&self) -> String {
         format!("socks5://{}", self.address)
     }
 
-    /// Waits until its log has `text`: the way led through here.
+    /// Waits until the log has `text`, as proof that the path led through this server.
     pub fn saw(&self, text: &str) {
         has(&self.folder.0.join("dante.log"), text);
     }
@@ -185,7 +185,7 @@ impl Dante {
 pub struct Squid {
     pub address: SocketAddr,
     folder: Folder,
-    /// Its name among all squids of this host, for what they share in memory.
+    /// The name of this instance among all squids of the host, for shared memory.
     service: String,
     _daemon: Daemon,
 }
@@ -199,12 +199,12 @@ impl Drop for Squid {
 }
 
 impl Squid {
-    /// For everybody, to everywhere.
+    /// A squid that admits every client to every target.
     pub fn start() -> Self {
         Self::with(Folder::new(), "http_access allow all\n")
     }
 
-    /// Only for the users of an htpasswd file, which squid's own helper reads.
+    /// A squid for the users of an htpasswd file, which squid's own helper reads.
     pub fn with_users(htpasswd: &str) -> Self {
         let folder = Folder::new();
         let path = folder.write("users", htpasswd);
@@ -216,7 +216,7 @@ impl Squid {
         Self::with(folder, &rules)
     }
 
-    /// That goes on through the HTTP proxy at `next`, as a user of it.
+    /// A squid that forwards to the HTTP proxy at `next`, with these credentials.
     pub fn before(next: SocketAddr, login: &str) -> Self {
         let (ip, port) = (next.ip(), next.port());
         let rules = format!(
@@ -228,7 +228,7 @@ impl Squid {
 
     fn with(folder: Folder, rules: &str) -> Self {
         let address = nobody();
-        // It gives up being root for a user of its own.
+        // squid changes from root to a user of its own.
         std::fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).expect("the folder is ours");
         let place = folder.0.display();
         let text = format!(
@@ -243,12 +243,12 @@ impl Squid {
         Self { address, folder, service, _daemon: daemon }
     }
 
-    /// The hop that `-F` takes.
+    /// The URL of this server for `-F`.
     pub fn hop(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Waits until its access log has `text`: the way led through here.
+    /// Waits until the access log has `text`, as proof that the path led through this server.
     pub fn saw(&self, text: &str) {
         has(&self.folder.0.join("access.log"), text);
     }

@@ -15,7 +15,7 @@ fn every_kind_of_socks_brings_the_same_bytes() {
     let port = nginx.address.port();
     for listener in ["auto", "socks"] {
         let mut relay = Relay::listen(&[&format!("{listener}://127.0.0.1:0")]);
-        // Where curl resolves the name, the relay hears of an address.
+        // Where curl resolves the name, the relay receives an address.
         for (scheme, host, target) in [
             ("socks4", "127.0.0.1", "127.0.0.1"),
             ("socks4a", "localhost", "localhost"),

@@ -88,7 +88,7 @@ fn files_are_put_onto_a_real_server() {
     }
 }
 
-/// nginx answers a body that is too large before it has come, and hangs up.
+/// nginx responds to a body that is too large before it has received the body, and closes.
 #[test]
 fn a_refusal_reaches_a_client_that_is_still_sending() {
     if missing(&["curl", "nginx"]) {

@@ -5,10 +5,10 @@ use super::programs::missing;
 use super::servers::Nginx;
 use crate::harness::{Folder, Relay, pattern};
 
-/// `correct horse` for ann, as `htpasswd -nbB -C 4 ann 'correct horse'` writes it. Made once with the cheapest cost.
+/// `correct horse` for ann, by `htpasswd -nbB -C 4 ann 'correct horse'`: created once, with the lowest cost.
 pub const HTPASSWD: &str = "ann:$2b$04$TzMLYZsOZh8n6/7xdlLVsOOXAkX40DCnKPoedRwiDcXixictI8hj.\n";
 
-/// A relay whose listener asks for a user of the file above.
+/// A relay whose listener requires a user of the file above.
 pub fn relay_with_users(folder: &Folder) -> Relay {
     let users = folder.write("users", HTPASSWD);
     Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())])
@@ -32,7 +32,7 @@ fn the_right_password_opens_every_way() {
     assert!(nginx.seen(4).len() == 4);
 }
 
-/// `--proxy-anyauth` asks without a password first, and again when it knows what is wanted.
+/// `--proxy-anyauth` sends a request without a password first, and repeats it with the scheme that the relay demands.
 #[test]
 fn a_client_that_asks_first_is_told_how_to_authenticate() {
     if missing(&["curl", "nginx"]) {
@@ -46,7 +46,7 @@ fn a_client_that_asks_first_is_told_how_to_authenticate() {
         let proxy = by("http", relay.address());
         let arguments = [&proxy, tunnel, "--proxy-anyauth", "-U", "ann:correct horse", &nginx.url("file")];
         curl(&arguments).brought(200, &bytes);
-        // Two connections, which may have come to different threads.
+        // Two connections, possibly accepted by different threads.
         let [finished, without] = &relay.all_closed(2, "end")[..] else { unreachable!() };
         says(finished, "finished", &nginx.address.to_string(), "direct");
         assert_eq!(without["end"], "unauthenticated", "{without}");
@@ -73,7 +73,7 @@ fn a_wrong_password_opens_nothing() {
         assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, 407), "{}", fetched.err);
         assert_eq!(relay.closed()["end"], "unauthenticated");
 
-        // 97 is what curl says of every quarrel with a SOCKS server.
+        // 97 is curl's exit code for every error of the SOCKS handshake.
         let fetched = curl(&[&by("socks5h", relay.address()), "-U", user, &nginx.url("file")]);
         assert_eq!(fetched.code, 97, "{}", fetched.err);
         let event = relay.closed();

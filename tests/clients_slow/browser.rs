@@ -1,4 +1,4 @@
-//! A headless Chromium loads a page with sub-resources, and computes over what it got.
+//! A headless Chromium loads a page with sub-resources, and computes a checksum of the received bytes.
 
 use super::left_out;
 use super::programs::{client, succeeds};
@@ -30,7 +30,7 @@ window.addEventListener('load', () => {
 });
 ";
 
-/// What the script above says of itself when all arrived.
+/// The result of the script above when all resources have arrived.
 fn expected(data: &[u8]) -> String {
     let sum = data.iter().fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
     format!("bytes {SIZE} sum {sum} scripts {EACH} images {EACH} styles 777px put 201")
@@ -78,10 +78,10 @@ fn browse(scheme: &str, secure: bool) {
     let sent = std::fs::read(nginx.path("put/from-the-browser")).expect("it was put there");
     assert_eq!(sent, b"sent by the browser");
 
-    // The browser decides how many connections it takes, and which of them it cuts off in the end.
+    // The browser decides the number of connections, and the connections that it cuts off at the end.
     let mut target = url.split('/').nth(2).expect("a URL").to_owned();
     if scheme == "socks4" {
-        // SOCKS4 has no names.
+        // SOCKS4 cannot carry names.
         target = target.replace("localhost", "127.0.0.1");
     }
     let mut down = 0;

@@ -1,5 +1,5 @@
-//! A headless Chromium that a test can look into, by the DevTools protocol over a pipe: what a page shows, what it
-//! complains of, what keys do. Nothing else has to be installed for that.
+//! A headless Chromium, controlled by the DevTools protocol over a pipe: contents of a page, its errors, and key
+//! presses. Only Chromium must be installed.
 
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Write};
@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 use super::programs::{find, program};
 use crate::harness::Folder;
 
-/// Longest wait for Chromium, which is many processes on perhaps one busy core.
+/// Longest wait for Chromium, which runs many processes, perhaps on one busy core.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Chromium reads the protocol from descriptor 3 and writes it to 4; here these are its standard input and output.
+/// Chromium reads the protocol from descriptor 3 and writes to descriptor 4; here these are its standard input and
+/// output.
 const START: &str = r#"exec timeout -k 2 240 "$@" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null"#;
 
 const SETTINGS: [&str; 9] = [
@@ -32,7 +33,7 @@ const SETTINGS: [&str; 9] = [
     "--remote-debugging-pipe",
 ];
 
-/// One browser at a time: several would wait for each other's processor, and some of them in vain.
+/// One browser at a time: several browsers compete for the processor, and some exceed the deadline.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A browser with one page.
@@ -48,7 +49,7 @@ pub struct Chromium {
 }
 
 impl Chromium {
-    /// Starts one with an empty page and these settings more.
+    /// Starts a browser with an empty page and these additional arguments.
     pub fn start(more: &[&str]) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = Folder::new();
@@ -69,12 +70,12 @@ impl Chromium {
         browser
     }
 
-    /// Goes to a page.
+    /// Loads the page at `url`.
     pub fn go(&self, url: &str) {
         self.call("Page.navigate", json!({ "url": url }));
     }
 
-    /// What an expression is on the page; a promise is waited for.
+    /// Evaluates an expression in the page, and awaits a promise.
     pub fn value(&self, expression: &str) -> Value {
         let wish = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let answer = self.call("Runtime.evaluate", wish);
@@ -82,13 +83,13 @@ impl Chromium {
         answer["result"]["value"].clone()
     }
 
-    /// The text of an element, as it is shown.
+    /// The text of an element, as rendered.
     pub fn text(&self, selector: &str) -> String {
         let found = self.value(&format!("document.querySelector({selector:?})?.innerText ?? ''"));
         found.as_str().expect("a text").to_owned()
     }
 
-    /// Waits until an expression is true; one that cannot be told yet is not.
+    /// Waits until an expression is true; an expression that throws counts as false.
     pub fn until(&self, expression: &str) {
         let tried = format!("(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()");
         let deadline = Instant::now() + PATIENCE;
@@ -114,24 +115,24 @@ impl Chromium {
         }
     }
 
-    /// Writes into what has the focus.
+    /// Inserts `text` into the element that has the focus.
     pub fn write(&self, text: &str) {
         self.call("Input.insertText", json!({ "text": text }));
     }
 
-    /// Has a window of this size.
+    /// Sets the size of the viewport, in CSS pixels.
     pub fn size(&self, width: u32, height: u32) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// Has a system that is `light` or `dark`.
+    /// Sets the colour scheme of the system to `light` or `dark`.
     pub fn scheme(&self, word: &str) {
         let feature = json!({ "name": "prefers-color-scheme", "value": word });
         self.call("Emulation.setEmulatedMedia", json!({ "features": [feature] }));
     }
 
-    /// Keeps a picture, where somebody wants to look: `EKIDEN_TEST_PICTURES` names a folder.
+    /// Saves a screenshot as `NAME.png` in the folder that `EKIDEN_TEST_PICTURES` names, where it is set.
     pub fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("EKIDEN_TEST_PICTURES") else { return };
         let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
@@ -140,9 +141,9 @@ impl Chromium {
         std::fs::write(std::path::Path::new(&folder).join(format!("{name}.png")), bytes).expect("a file");
     }
 
-    /// What the page has complained of so far: errors and warnings in its console, exceptions, what could not be loaded.
+    /// Takes the errors so far: errors and warnings in the console, exceptions, resources that could not be loaded.
     pub fn complaints(&self) -> Vec<String> {
-        // Events come in order: what was said before is here with this answer.
+        // Events arrive in order: this answer follows all earlier events.
         self.value("0");
         self.complaints.take()
     }
@@ -200,7 +201,7 @@ fn complaint(event: &Value) -> Option<String> {
 
 impl Drop for Chromium {
     fn drop(&mut self) {
-        // timeout(1) hands the signal on to all that Chromium has started.
+        // timeout(1) forwards the signal to all processes of Chromium.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
     }

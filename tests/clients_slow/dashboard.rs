@@ -1,4 +1,4 @@
-//! The dashboard in a headless Chromium: what it shows, keys, themes, sizes; and pages that have no business with it.
+//! The dashboard in a headless Chromium: contents, keys, themes, sizes; and pages of other origins.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use crate::harness::{Folder, Key, Relay, accept, connect, ekiden, pattern, serve
 const LIVE: &str = "document.getElementById('state').dataset.state === 'live'";
 const TOKEN: &str = "correct-horse-battery-staple";
 
-/// A relay whose dashboard is at a loopback port, and its listener for clients.
+/// A relay with the dashboard at a loopback port, and a listener for clients.
 struct Home {
     relay: Relay,
     folder: Folder,
@@ -42,7 +42,7 @@ impl Home {
     }
 }
 
-/// A server that sends without end, a little every now and then.
+/// A server that sends 40 kB every 20 ms, without end.
 fn river() -> SocketAddr {
     serve(|mut stream| {
         let bytes = pattern(40_000);
@@ -52,7 +52,7 @@ fn river() -> SocketAddr {
     })
 }
 
-/// A client that reads on until it is dropped.
+/// A client that reads until it is dropped.
 fn reader(address: SocketAddr) -> TcpStream {
     let stream = connect(address);
     let mut reading = stream.try_clone().expect("a descriptor");
@@ -60,7 +60,7 @@ fn reader(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A relay behind which there is another, with sessions whose bytes move.
+/// A relay and a second relay behind it, with sessions whose bytes move.
 fn chain() -> (Relay, Home, Vec<TcpStream>) {
     let key = Key::new();
     let far = Relay::listen(&[&format!("section://127.0.0.1:0?key={}", key.file.display())]);
@@ -96,7 +96,7 @@ fn chromium_shows_the_dashboard() {
     }
     assert!(browser.text("#roads").contains("via-osaka") && browser.text("#pools").contains("osaka"));
     browser.until("document.querySelector('#profiles').innerText.includes('longhaul')");
-    // The second time it is drawn it is what it was.
+    // A repeated rendering leaves the structure as it was: no chips in the headings of profiles.
     browser.until("document.querySelectorAll('#events time').length > 0");
     assert_eq!(browser.value("document.querySelectorAll('#profiles h3 .chip').length"), 0);
     assert!(browser.text("#events").contains("listening listener=admin"), "{}", browser.text("#events"));
@@ -181,7 +181,7 @@ fn chromium_says_when_the_relay_is_gone_and_finds_it_again() {
     assert_eq!(browser.text("#banner"), "");
 }
 
-/// A page of somebody else in the same browser, and a name of somebody else that leads here.
+/// A page of another origin in this browser, and a foreign name that resolves to the dashboard (DNS rebinding).
 #[test]
 fn chromium_keeps_other_pages_away() {
     if left_out(&["chromium"]) {
@@ -209,7 +209,7 @@ fn chromium_shows_a_thousand_sessions() {
         return;
     }
     const COUNT: usize = 1000;
-    // Three descriptors of ours for each.
+    // The test needs three descriptors for each session.
     let files = ekiden_sys::process::raise_open_file_limit().unwrap();
     assert!(files > 3 * COUNT as u64 + 200, "{files} files are too few for this test");
     let (listener, target) = server();
@@ -226,7 +226,7 @@ fn chromium_shows_a_thousand_sessions() {
     browser.until("document.getElementById('sessions-note').innerText === '1,000'");
     assert!(browser.value(drawn).as_u64().unwrap() < 60, "all are drawn: {}", browser.value(drawn));
     browser.picture("thousand");
-    // The last row comes into sight, and one of all can be found.
+    // The last row is scrolled into view, and a search finds one session of all.
     browser.value("document.getElementById('window').scrollTop = 1e9");
     browser.until("[...document.querySelectorAll('#rows tbody tr')].some(row => row.ariaRowIndex === '1001')");
     browser.press("/");
@@ -235,7 +235,7 @@ fn chromium_shows_a_thousand_sessions() {
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
-/// Everything that the page is made of is below what a phone waits for.
+/// The files of the page stay below 64 KiB in total, for phones with slow links.
 #[test]
 fn the_dashboard_is_small() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/relay/dashboard");

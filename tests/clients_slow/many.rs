@@ -49,7 +49,7 @@ fn wget_takes_a_whole_site() {
     wget.args(["-r", "-l", "50", "-nH", "-e", "robots=off", "-P"]).arg(folder.0.join("copy"));
     succeeds(wget.arg(nginx.named_url("page0.html")));
     assert!(tree(&folder.0.join("copy")) == tree(&nginx.path("")), "the copy is not the original");
-    // wget goes on with the same connection.
+    // wget reuses the connection.
     let target = format!("localhost:{}", nginx.address.port());
     let event = closed(&mut relay, "finished", &target, "direct");
     assert!(event["bytes_down"].as_u64() > Some(12_345 * 780), "{event}");
@@ -85,7 +85,7 @@ fn curl_loads_100_files_at_once() {
         let absolute = (scheme, tunnel) == ("http", "-S");
         for _ in 0..COUNT {
             if absolute {
-                // curl may ask for several files on one connection.
+                // curl may request several files on one connection.
                 let request = relay.next(|event| event["event"] == "request");
                 assert!(request["status"] == 200 && request["bytes_down"].as_u64() > Some(1_000_000), "{request}");
             } else {
@@ -93,9 +93,9 @@ fn curl_loads_100_files_at_once() {
                 assert!(event["bytes_down"].as_u64() > Some(1_000_000), "{event}");
             }
         }
-        // All sessions are over; what is kept for later are pipes and, in absolute form, connections to the server.
+        // All sessions are over; pipes stay open for reuse, and in absolute form connections to the server.
         eventually("the end of all sessions", || relay.sessions().is_empty().then_some(()));
-        // And a few that every relay opens once.
+        // A relay opens a few further descriptors once.
         let most_kept = if absolute { COUNT + 10 } else { 10 };
         eventually("the descriptors of ended sessions", || (relay.descriptors() <= idle + most_kept).then_some(()));
     }

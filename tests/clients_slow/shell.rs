@@ -1,4 +1,4 @@
-//! ssh through `nc`, to an sshd of the test's own: 10 MB there and back.
+//! ssh through `nc`, to an sshd started by the test: 10 MB in each direction.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use super::left_out;
 use super::programs::{Daemon, client, program, succeeds};
 use crate::harness::{Folder, Relay, nobody, pattern};
 
-/// An sshd with keys, settings and authorized users of its own.
+/// An sshd with its own keys, settings and authorized users.
 struct Sshd {
     address: SocketAddr,
     folder: Folder,
@@ -29,14 +29,14 @@ impl Sshd {
              PidFile none\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nLogLevel VERBOSE\n"
         );
         let path = folder.write("sshd.conf", text);
-        // Where sshd confines itself; Debian makes it when the service starts.
+        // The folder for sshd's privilege separation; Debian creates it when the service starts.
         let _ = std::fs::create_dir_all("/run/sshd");
         let mut sshd = program("sshd", &folder);
         let daemon = Daemon::start(sshd.args(["-D", "-e", "-f"]).arg(path), &folder.0, address);
         Self { address, folder, _daemon: daemon }
     }
 
-    /// `ssh -o ProxyCommand=... COMMAND`, with nothing of the user's.
+    /// `ssh -o ProxyCommand=... COMMAND`, without the user's settings.
     fn command(&self, proxy_command: &str, command: &str) -> Command {
         let mut ssh = client("ssh", &self.folder);
         let user = succeeds(Command::new("id").arg("-un"));

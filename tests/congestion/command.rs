@@ -51,7 +51,7 @@ fn connections_go_on_while_it_is_updated_and_unloaded() {
     carries();
 }
 
-/// Nobody has to have bpffs on a kernel without links, and what was registered then is found by its name.
+/// A kernel without BPF links needs no bpffs; a control that was registered there is found by its name.
 #[test]
 fn the_older_way_survives_its_process_and_even_its_pins() {
     let Some(turn) = RegistrationLock::acquire() else { return };
@@ -67,7 +67,7 @@ fn the_older_way_survives_its_process_and_even_its_pins() {
     let room = Room::new();
     room.ekiden(&format!("cc load --older {name}")).well();
     assert_eq!(room.listed(name)["origin"], "pinned");
-    // Pins go with their file system; the registration does not.
+    // The pins end with their file system; the registration stays.
     drop(room);
     assert_eq!(bare.listed(name)["origin"], "left");
     bare.ekiden(&format!("cc unload {name}")).well();

@@ -1,5 +1,5 @@
-//! Congestion controls as an operator meets them: `ekiden cc`, relays whose profiles name one, and what is said when
-//! something is missing. Every test has a BPF file system of its own, which goes with it and takes all pins along.
+//! Congestion controls in an operator's use: `ekiden cc`, relays whose profiles name a control, and the messages when
+//! something is missing. Each test has its own BPF file system, which ends with the test and removes all pins.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -10,7 +10,7 @@ use crate::harness::{Folder, Relay, accept, connect, ended, eventually, read_exa
 use crate::room::{NOBODY, Room};
 use crate::turn::{RegistrationLock, wait_absent};
 
-/// A relay to a server of the test's own, with one profile for both sections.
+/// A relay to a server of the test, with one profile for both sections.
 struct Scene {
     relay: Relay,
     origin: TcpListener,
@@ -27,18 +27,18 @@ impl Scene {
         Self { relay: Relay::start(&mut command, 1), origin, address, folder }
     }
 
-    /// The event about congestion controls.
+    /// The next event about congestion controls.
     fn event(&mut self) -> Value {
         self.relay.next(|event| event["event"] == "congestion")
     }
 
-    /// The report of the listener's profile.
+    /// The settings that the relay reports for the listener's profile.
     fn settings(&mut self) -> Vec<String> {
         let applied = self.relay.next(|event| event["event"] == "profile_applied");
         applied["settings"].as_array().unwrap().iter().map(|one| one.as_str().unwrap().to_owned()).collect()
     }
 
-    /// A session, and both its ends.
+    /// Both ends of a new session: client and server.
     fn session(&self) -> (TcpStream, TcpStream) {
         let mut client = connect(self.relay.address());
         client.write_all(b"hello").unwrap();
@@ -47,7 +47,7 @@ impl Scene {
         (client, server)
     }
 
-    /// What the status says of the sections of the newest session: client's and server's.
+    /// The status of the newest session's two sections: the client's and the server's.
     fn sections(&self) -> [Value; 2] {
         let sessions = self.relay.sessions();
         let session = sessions.last().unwrap();
@@ -90,7 +90,7 @@ fn it_is_loaded_when_a_profile_names_it_and_goes_with_the_relay() {
     wait_absent(turn.name);
 }
 
-/// The process before has loaded it. Root keeps it when that ends; whoever may not loads it again.
+/// The first process has loaded the control. The new process keeps it with CAP_SYS_ADMIN, and loads it again without.
 #[test]
 fn after_an_upgrade_it_is_still_there() {
     let Some(turn) = RegistrationLock::acquire() else { return };
@@ -140,7 +140,8 @@ fn without_privilege_the_nearest_one_is_in_its_place_and_that_is_told_everywhere
     assert_eq!(answer["congestion"][0]["why"], event["why"]);
 }
 
-/// The user of a relay needs nothing for what an administrator has loaded, and reads what his connections tell.
+/// A relay without privileges can use a control that an administrator has loaded, and read the telemetry of its own
+/// connections.
 #[test]
 fn without_privilege_what_is_loaded_is_chosen_and_heard() {
     let Some(_turn) = RegistrationLock::acquire_named("ctcp") else { return };
@@ -165,7 +166,7 @@ fn wishes_reach_the_connections_of_both_sides() {
     assert!(tell_of_themselves(&scene, 12), "{:?}", scene.sections());
 }
 
-/// Sends both ways until the congestion controls of both sections speak with this gamma.
+/// Sends in both directions until the congestion controls of both sections report this gamma.
 fn tell_of_themselves(scene: &Scene, gamma: u64) -> bool {
     let (mut client, mut server) = scene.session();
     let speaks = |section: &Value| section["told"]["gamma"].as_u64() == Some(gamma);
@@ -176,7 +177,7 @@ fn tell_of_themselves(scene: &Scene, gamma: u64) -> bool {
     })
 }
 
-/// Less than the buffers hold, so that one thread is enough.
+/// Fewer bytes than the buffers hold, so that one thread can write and then read.
 fn carries(from: &mut TcpStream, to: &mut TcpStream) {
     from.write_all(&[1; 20_000]).unwrap();
     read_exactly(to, 20_000);

@@ -1,5 +1,5 @@
-//! A mount namespace with a BPF file system of its own. It lives as long as its first process, which lives as long as the
-//! test; what is pinned there goes with it.
+//! A mount namespace with its own BPF file system. The namespace and its pins exist as long as its first process, which
+//! ends with the test.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,7 +10,7 @@ use crate::harness::ekiden;
 
 pub struct Room(Child);
 
-/// What a program said.
+/// Exit code and output of a program.
 pub struct Said {
     pub code: Option<i32>,
     pub out: String,
@@ -18,12 +18,12 @@ pub struct Said {
 }
 
 impl Room {
-    /// One with a BPF file system.
+    /// A namespace with a BPF file system.
     pub fn new() -> Self {
         Self::after("mount -t bpf bpf /sys/fs/bpf")
     }
 
-    /// One in which a shell has done something first. Takes root, as whoever has a turn is.
+    /// A namespace in which a shell has run `script`. Needs root, like the registration lock.
     pub fn after(script: &str) -> Self {
         let mut first = Command::new("unshare");
         first.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{script} && echo && exec cat")]);
@@ -34,22 +34,22 @@ impl Room {
         Self(first)
     }
 
-    /// `ekiden ARGUMENTS` in here, as root.
+    /// Runs `ekiden ARGUMENTS` in the namespace, as root.
     pub fn ekiden(&self, arguments: &str) -> Said {
         self.run("", arguments)
     }
 
-    /// The same as nobody, without any privilege.
+    /// Runs `ekiden ARGUMENTS` as user 65534, without any privilege.
     pub fn as_nobody(&self, arguments: &str) -> Said {
         self.run(NOBODY, arguments)
     }
 
-    /// The same through another program that starts it.
+    /// Runs `ekiden ARGUMENTS` through another program, which starts it.
     pub fn run(&self, through: &str, arguments: &str) -> Said {
         Said::from(self.command(through, arguments).output().unwrap())
     }
 
-    /// Prepares that.
+    /// Prepares the command of `run`.
     pub fn command(&self, through: &str, arguments: &str) -> Command {
         let binary = ekiden();
         let mut command = Command::new("nsenter");
@@ -58,7 +58,7 @@ impl Room {
         command
     }
 
-    /// What `ekiden cc list --json` says of one name.
+    /// The entry of `name` in the output of `ekiden cc list --json`.
     pub fn listed(&self, name: &str) -> Value {
         let list: Value = serde_json::from_str(&self.ekiden("cc list --json").out).unwrap();
         list.as_array().unwrap().iter().find(|one| one["name"] == name).unwrap().clone()
@@ -72,7 +72,7 @@ impl Drop for Room {
     }
 }
 
-/// Has the rest of the command line run without any privilege.
+/// A command prefix that drops all privileges.
 pub const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all";
 
 impl Said {
@@ -83,13 +83,13 @@ impl Said {
         said
     }
 
-    /// It did what it was told; what it wrote.
+    /// Asserts success without an error message. Returns the standard output.
     pub fn well(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
         self.out
     }
 
-    /// It did not, and said why in one line with all of these.
+    /// Asserts failure with one line that has all of these reasons.
     pub fn because(&self, reasons: &[&str]) {
         assert_eq!(self.code, Some(1), "{}{}", self.out, self.err);
         assert_eq!(self.err.lines().count(), 1, "{}", self.err);

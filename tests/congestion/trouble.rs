@@ -1,4 +1,4 @@
-//! What is said when something is missing, and what is done without it.
+//! Missing permissions, features and files: the messages, and the replacement.
 
 use crate::harness::{Folder, ekiden, eventually};
 use crate::room::{NOBODY, Room};
@@ -47,7 +47,7 @@ fn names_that_are_not_ours_stay_as_they_are() {
     room.ekiden("cc load reno").because(&["no congestion control \"reno\""]);
     room.ekiden("cc unload reno").because(&["the kernel's own"]);
     room.ekiden(&format!("cc unload {}", turn.name)).because(&["not loaded"]);
-    // Nothing is done when one of several is wrong.
+    // One wrong name among several prevents the whole command.
     room.ekiden(&format!("cc load {} vages", turn.name)).because(&["vages"]);
     assert_eq!(room.listed(turn.name)["origin"], "not_loaded");
 }
@@ -66,14 +66,14 @@ fn a_name_that_a_process_has_is_left_to_it() {
     let pid = format!("pid {}", holder.0.id());
     room.ekiden(&format!("cc load {name}")).because(&["is taken by ekiden", &pid]);
     room.ekiden(&format!("cc unload {name}")).because(&[&pid, "when that ends"]);
-    // SIGKILL: nobody is left to tidy up but the kernel.
+    // After SIGKILL only the kernel can release the registration.
     holder.0.kill().unwrap();
     holder.0.wait().unwrap();
     wait_absent(name);
     room.ekiden(&format!("cc load {name}")).well();
 }
 
-/// A process that ends with the test.
+/// A process that is killed when the value is dropped.
 struct Ended(std::process::Child);
 
 impl Drop for Ended {

@@ -1,14 +1,14 @@
-//! Configurations are right: `ekiden check` says so of each, in a folder that has the files they name.
+//! `ekiden check` accepts each configuration of the pages, in a folder with the files that the configuration names.
 
 use std::process::Output;
 
 use crate::fence::{Kind, pages};
 use crate::harness::{Folder, Key, ekiden};
 
-/// The password does not matter.
+/// A users file; its password is never used.
 const USERS: &str = "alice:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n";
 
-/// A folder that stands for /etc/ekiden and /var/lib/ekiden, and for where ekiden is started.
+/// A folder in place of /etc/ekiden, /var/lib/ekiden and the working directory of ekiden.
 struct Desk {
     folder: Folder,
     fleet: String,
@@ -44,7 +44,7 @@ impl Desk {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A configuration as it would be: with its files in the folder, with keys for those that only have a name, and whole.
+    /// A complete configuration: paths in the folder, keys in place of their placeholders, a version and a listener.
     fn completed(&self, text: &str) -> String {
         let place = format!("{}/", self.folder.0.display());
         let text = text.replace("/etc/ekiden/", &place).replace("/var/lib/ekiden/", &place);
@@ -58,7 +58,7 @@ impl Desk {
         lines.join("\n")
     }
 
-    /// `key = "PUBLIC"` has no key in it, but says where one goes.
+    /// `key = "PUBLIC"` has a placeholder, which this replaces with a key.
     fn with_key(&self, line: &str) -> String {
         let Some((value, rest)) = line.strip_prefix("key = \"").and_then(|rest| rest.split_once('"')) else {
             return line.to_owned();

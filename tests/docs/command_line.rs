@@ -1,7 +1,7 @@
-//! The commands of a shell script, as far as documentation has them: words, quotes, pipes, lists, comments, redirections
-//! and here-documents.
+//! The commands of a shell script, with the syntax that the documentation uses: words, quotes, pipes, lists, comments,
+//! redirections and here-documents.
 
-/// The commands of a script, each as its words.
+/// The commands of a script, each split into words.
 pub fn commands(script: &str) -> Vec<Vec<String>> {
     let mut reader = Reader { rest: script, commands: vec![Vec::new()], here: None };
     while reader.step() {}
@@ -23,12 +23,12 @@ fn is_name(word: &str) -> bool {
 struct Reader<'a> {
     rest: &'a str,
     commands: Vec<Vec<String>>,
-    /// The word that ends a here-document which begins with the next line.
+    /// The delimiter of a here-document that begins on the next line.
     here: Option<String>,
 }
 
 impl Reader<'_> {
-    /// Takes one more piece of the script, if there is any.
+    /// Parses the next token of the script; false at the end.
     fn step(&mut self) -> bool {
         let Some(first) = self.rest.chars().next() else { return false };
         match first {
@@ -57,7 +57,7 @@ impl Reader<'_> {
         self.rest = &self.rest[bytes..];
     }
 
-    /// `> FILE`, `2>/dev/null`, `<<'END'`: the word behind is no argument, nor is the number before.
+    /// `> FILE`, `2>/dev/null`, `<<'END'`: neither the word after the operator nor the number before it is an argument.
     fn redirect(&mut self) {
         let operator = self.rest.len() - self.rest.trim_start_matches(['<', '>', '&']).len();
         let is_here = self.rest.starts_with("<<");
@@ -82,7 +82,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A word, without its quotes.
+    /// Reads a word, without its quotes.
     fn word(&mut self) -> String {
         let (mut word, mut quote) = (String::new(), None);
         let mut characters = self.rest.char_indices();

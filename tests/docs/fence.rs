@@ -1,42 +1,42 @@
-//! Pages and their fenced blocks, with the comment before each.
+//! Pages and their fenced code blocks, with the comment before each block.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A page of Markdown.
+/// A page in Markdown.
 pub struct Page {
-    /// Its path in the repository.
+    /// Path of the page in the repository.
     pub name: String,
     pub text: String,
 }
 
-/// A fenced block.
+/// A fenced code block of a page.
 pub struct Block<'a> {
     page: &'a str,
     line: usize,
-    /// What stands behind the opening fence.
+    /// The info string after the opening fence.
     pub language: &'a str,
-    /// What the comment right before it says.
+    /// The text of the comment directly before the block.
     pub mark: &'a str,
     pub text: String,
 }
 
-/// What becomes of a block.
+/// The test of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// A script for these machines.
+    /// A script that runs on these machines.
     Run(Vec<String>),
-    /// A file of a machine.
+    /// A file that is written on a machine.
     File { machine: String, path: String },
     /// Commands that are only parsed.
     Parsed,
-    /// A configuration, or a part of one.
+    /// A complete or partial configuration.
     Checked,
-    /// A plan.
+    /// A plan for `ekiden plan`.
     Plan,
-    /// A lab or an experiment, or a part of one.
+    /// A complete or partial lab or experiment.
     Lab,
-    /// A picture, or what a program says.
+    /// A diagram, or the output of a program.
     Shown,
 }
 
@@ -66,7 +66,7 @@ pub fn pages() -> Vec<Page> {
     files.into_iter().map(page).collect()
 }
 
-/// The repository.
+/// The root folder of the repository.
 pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     if here.join("docs").exists() { here } else { here.parent().and_then(Path::parent).expect("crates/NAME") }
@@ -84,7 +84,7 @@ fn find(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 impl Page {
-    /// Its blocks, in order.
+    /// The code blocks, in order.
     pub fn blocks(&self) -> Vec<Block<'_>> {
         let (mut blocks, mut open): (Vec<Block<'_>>, Option<(Block<'_>, usize)>) = (Vec::new(), None);
         let mut mark = "";
@@ -109,7 +109,7 @@ impl Page {
         blocks
     }
 
-    /// Everything outside blocks that stands between backticks on one line, with the number of the line.
+    /// All inline code outside of blocks, on one line each, with the line number.
     pub fn spans(&self) -> Vec<(usize, &str)> {
         let (mut spans, mut inside) = (Vec::new(), false);
         for (number, line) in self.text.lines().enumerate() {
@@ -124,12 +124,12 @@ impl Page {
 }
 
 impl Block<'_> {
-    /// `docs/lab.md:12`
+    /// Page and line, as `docs/lab.md:12`.
     pub fn place(&self) -> String {
         format!("{}:{}", self.page, self.line)
     }
 
-    /// What becomes of it, if anybody knows.
+    /// The test of the block; `None` where language and comment fit no kind.
     pub fn kind(&self) -> Option<Kind> {
         let of_the_lab = self.page == "docs/lab.md" || self.page.starts_with("docs/results/");
         if let Some(machines) = self.mark.strip_prefix("on ") {

@@ -1,10 +1,10 @@
-//! Pages are followed: on the machines they talk of, from the first block to the last.
+//! Runs the pages on the machines that they describe, from the first block to the last.
 
 use crate::fence::{Kind, Page, pages};
 use crate::machine::Machine;
 use crate::worlds::{WORLDS, World, named, place};
 
-/// Does what a page says; `None` where there can be no machines. Returns how many blocks that was.
+/// Runs the blocks of a page, and returns their number; `None` without the permission to create machines.
 fn follow(page: &Page, world: &World) -> Option<usize> {
     let place = place();
     let mut machines = world.start(&place)?;
@@ -38,7 +38,7 @@ fn follow(page: &Page, world: &World) -> Option<usize> {
     Some(done)
 }
 
-/// A text with the keys that its machines have made by then.
+/// Replaces placeholders in a text by the public keys that the machines have created so far.
 fn filled(text: &str, world: &World, machines: &mut [Machine]) -> String {
     let mut text = text.to_owned();
     for (words, machine) in world.keys.iter().filter(|(words, _)| text.contains(words)).copied().collect::<Vec<_>>() {
@@ -48,7 +48,7 @@ fn filled(text: &str, world: &World, machines: &mut [Machine]) -> String {
     text
 }
 
-/// The pages one after the other would take the time of all of them.
+/// One test for each page, so that the pages run in parallel.
 fn followed(page: &str) {
     let pages = pages();
     let page = pages.iter().find(|one| one.name == page).unwrap_or_else(|| panic!("no page {page}"));

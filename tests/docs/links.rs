@@ -1,16 +1,16 @@
-//! Links between pages lead somewhere: the file is there, and the heading.
+//! The targets of links between pages exist: the file, and the heading.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::fence::{Page, pages, root};
 
-/// What a heading is called in links, as GitHub does it.
+/// The fragment of a heading in links, as GitHub forms it.
 fn anchor(heading: &str) -> String {
     let kept = |character: &char| character.is_alphanumeric() || matches!(character, '-' | '_' | ' ');
     heading.trim_start_matches(['#', ' ']).to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
 }
 
-/// The targets of links, with their lines.
+/// The targets of links, with their line numbers.
 fn links(page: &Page) -> Vec<(usize, &str)> {
     let (mut links, mut inside) = (Vec::new(), false);
     for (number, line) in page.text.lines().enumerate() {
@@ -23,7 +23,7 @@ fn links(page: &Page) -> Vec<(usize, &str)> {
     links
 }
 
-/// `docs/recipes/../lab.md` is `docs/lab.md`.
+/// Resolves `..`: `docs/recipes/../lab.md` is `docs/lab.md`.
 fn resolved(path: &Path) -> PathBuf {
     let mut whole = PathBuf::new();
     for part in path.components() {
@@ -35,7 +35,7 @@ fn resolved(path: &Path) -> PathBuf {
     whole
 }
 
-/// What is wrong with a link of a page.
+/// Checks a link of a page; the error is the reason.
 fn judge(page: &Page, link: &str) -> Result<(), String> {
     let (path, heading) = link.split_once('#').unwrap_or((link, ""));
     let folder = Path::new(&page.name).parent().expect("a file is in a folder");

@@ -1,5 +1,5 @@
-//! A machine of a page: a shell in namespaces of its own. It has its own network, processes, /etc (over ours) and /run; all
-//! of it is gone with the test, however that ends.
+//! A machine of a page: a shell in its own namespaces. It has its own network, processes, /etc (an overlay) and /run;
+//! all of them are removed at the end of the test, even after a crash.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use ekiden_sys::netns;
 
 use crate::harness::{Folder, ekiden, eventually};
 
-/// Takes scripts by their paths, one a line, and says how each has ended.
+/// Reads paths of scripts, one on each line, runs them, and writes their exit statuses.
 const SHELL: &str = r#"
 set -eu
 mount -t tmpfs none "$PLACE"
@@ -29,7 +29,7 @@ while read -r script; do
 done
 "#;
 
-/// Starts a relay as systemd does: it waits for "ready", and lets it go on.
+/// Starts a relay as systemd does: waits for the message "ready", and leaves the relay running.
 const RUN: &str = r#"#!/usr/bin/env python3
 import os, socket, subprocess, sys
 binary, arguments = os.environ["EKIDEN_BINARY"], sys.argv[1:]
@@ -52,14 +52,14 @@ errors.seek(0)
 sys.exit(f"ekiden run ended with {relay.returncode}: {errors.read().decode()}")
 "#;
 
-/// What it takes to have machines.
+/// The files that all machines share.
 pub struct Place {
     folder: Folder,
     names: String,
 }
 
 impl Place {
-    /// `names` is what stands in /etc/hosts.
+    /// `names` has the further lines of /etc/hosts.
     pub fn new(names: &str) -> Self {
         let folder = Folder::new();
         std::fs::create_dir(folder.0.join("bin")).unwrap();
@@ -68,13 +68,13 @@ impl Place {
         Self { folder, names }
     }
 
-    /// A path for something that all machines can read.
+    /// A path for a file that all machines can read.
     pub fn path(&self, name: &str) -> String {
         self.folder.0.join(name).display().to_string()
     }
 }
 
-/// One machine.
+/// A running machine of a page.
 pub struct Machine {
     pub name: String,
     network: Arc<OwnedFd>,
@@ -86,7 +86,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts it; where that is not allowed, says so.
+    /// Starts a machine. Without the permission the test is skipped with a message.
     pub fn start(name: &str, place: &Place) -> Option<Self> {
         let network = match netns::new_network_namespace() {
             Ok(network) => Arc::new(network),
@@ -97,7 +97,7 @@ impl Machine {
         };
         let own = place.path(name);
         std::fs::create_dir(&own).unwrap();
-        // Whoever is killed first takes the next one along.
+        // The death of each process in the chain kills the next process: the test, `unshare`, the shell.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.args(["sh", "-c", SHELL]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -108,7 +108,7 @@ impl Machine {
         for (variable, _) in std::env::vars().filter(|(name, _)| name.to_lowercase().ends_with("_proxy")) {
             command.env_remove(variable);
         }
-        // The admin socket is then in /run.
+        // Without this variable the admin socket is in /run.
         command.env_remove("XDG_RUNTIME_DIR");
         netns::start_in_network_namespace(&mut command, Arc::clone(&network));
         let mut shell = command.spawn().expect("setpriv and unshare");
@@ -125,7 +125,7 @@ impl Machine {
         line.trim_end().to_owned()
     }
 
-    /// Runs a script to its end; what it said, and whether it succeeded.
+    /// Runs a script to its end. Returns its output, and whether it succeeded.
     pub fn try_run(&mut self, script: &str) -> (bool, String) {
         self.scripts += 1;
         let path = format!("{}{}-{}.sh", self.place, self.name, self.scripts);
@@ -136,19 +136,19 @@ impl Machine {
         (status == "0", String::from_utf8_lossy(&said).into_owned())
     }
 
-    /// Runs a script, which has to succeed.
+    /// Runs a script, which must succeed. Returns its output.
     pub fn run(&mut self, script: &str) -> String {
         let (well, said) = self.try_run(script);
         assert!(well, "on {}: {script}\nsaid: {said}", self.name);
         said
     }
 
-    /// Runs a script until it succeeds: for states that nobody reports.
+    /// Runs a script until it succeeds: for states without an event.
     pub fn run_until(&mut self, script: &str) {
         eventually(&format!("{script} on {}", self.name), || self.try_run(script).0.then_some(()));
     }
 
-    /// Makes a link to another machine, with a name and an address at each end.
+    /// Creates a link to another machine, with an interface name and an address at each end.
     pub fn link(&mut self, here: (&str, &str), other: &mut Self, there: (&str, &str)) {
         let network = format!("/proc/{}/fd/{}", std::process::id(), other.network.as_raw_fd());
         let mut command = Command::new("ip");

@@ -1,19 +1,19 @@
-//! The documentation is right: every block of every page is run, parsed or checked, and says which by the comment before
-//! it, or by its language.
+//! Tests of the documentation: each block of each page is run, parsed or checked. The comment before the block, or its
+//! language, selects the test.
 //!
-//! | block | what becomes of it |
+//! | block | test |
 //! |---|---|
-//! | `sh` after `<!-- on MACHINE, ... -->` | run there, in the order of the page; every command has to succeed |
-//! | `toml`, `text` after `<!-- at MACHINE: FILE -->` | written there, keys filled in; a configuration is checked at the end |
-//! | `sh`, `console` | every command is known, and every `ekiden` of it takes its arguments |
-//! | `toml` | `ekiden check`, completed where it is a part of a file |
+//! | `sh` after `<!-- on MACHINE, ... -->` | runs there, in the order of the page; each command must succeed |
+//! | `toml`, `text` after `<!-- at MACHINE: FILE -->` | written there, keys filled in; configurations are checked at the end |
+//! | `sh`, `console` | each command is known, and each `ekiden` command accepts its arguments |
+//! | `toml` | `ekiden check`, after completion of a partial file |
 //! | `toml` after `<!-- plan -->` | `ekiden plan` |
-//! | `toml` after `<!-- lab -->`, in docs/lab.md and docs/results | read by the laboratory, in its own tests |
-//! | `yaml` | a file of another program; nobody looks into it |
-//! | `text` | a picture or what a program says; but `ekiden` and `$ ekiden` at the beginning of a line are commands |
+//! | `toml` after `<!-- lab -->`, in docs/lab.md and docs/results | parsed by the laboratory, in its own tests |
+//! | `yaml` | a file of another program; not checked |
+//! | `text` | a diagram or output; but `ekiden` and `$ ekiden` at the beginning of a line are commands |
 //!
-//! Any other block fails. `ekiden ...` in the middle of a sentence is parsed as well. The machines of a page are network
-//! namespaces with their own /etc and /run ([`machine`]); which there are, and how they are linked, is in [`worlds`].
+//! Any other block fails. `ekiden ...` in the middle of a sentence is parsed as well. The machines of a page are
+//! network namespaces with their own /etc and /run ([`machine`]); [`worlds`] defines the machines and their links.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

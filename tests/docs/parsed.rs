@@ -1,11 +1,11 @@
-//! Commands take the arguments that the documentation gives them. Nothing is done: `--help` behind them has the command
-//! line read, and ends it.
+//! The programs accept the arguments that the documentation gives them. `--help` after the arguments makes ekiden parse
+//! the command line and exit without another effect.
 
 use crate::command_line::commands;
 use crate::fence::{Kind, pages, root};
 use crate::harness::{Key, ekiden};
 
-/// Programs of others; what documentation has them do is not looked at where it is not run.
+/// Other programs, whose arguments are not checked unless the page is run.
 const OTHERS: &[&str] = &[
     "apt",
     "apt-get",
@@ -43,17 +43,17 @@ const OTHERS: &[&str] = &[
     "umask",
 ];
 
-/// What is wrong with a command, or whether it is one of ours.
+/// Checks a command: true for `ekiden` itself, false for another known program.
 fn judge(command: &[String]) -> Result<bool, String> {
     let program = command[0].rsplit('/').next().expect("rsplit has one");
     match program {
         "ekiden" => reads(&command[1..]).map(|()| true),
-        // The laboratory's own tests read its command lines.
+        // The laboratory's own tests parse its command lines.
         "ekiden-lab" => Ok(false),
         "make" => {
             let makefile = std::fs::read_to_string(root().join("Makefile")).expect("a Makefile");
             let target = command.get(1).map_or("help", String::as_str);
-            // That with a slash is a target of somebody else's, as OpenWrt has them.
+            // A target with a slash belongs to another Makefile, such as OpenWrt's.
             let is_there = target.contains('/') || makefile.lines().any(|line| line.starts_with(&format!("{target}:")));
             is_there.then_some(false).ok_or_else(|| format!("no target {target} in the Makefile"))
         }
@@ -63,7 +63,7 @@ fn judge(command: &[String]) -> Result<bool, String> {
     }
 }
 
-/// Has `ekiden` read these arguments. `REQUEST` stands for what a relay has signed, which is long.
+/// Lets `ekiden` parse these arguments. `REQUEST` is replaced by the signed request of a relay, which is long.
 fn reads(arguments: &[String]) -> Result<(), String> {
     let arguments = arguments.iter().map(|word| if word == "REQUEST" { request() } else { word.clone() });
     let output = ekiden().args(arguments).arg("--help").output().expect("ekiden runs");
@@ -78,13 +78,13 @@ fn request() -> String {
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
-/// The commands of a block: `relay$    ekiden ...` of a console is one, and `$ ekiden ...` of what programs say.
+/// The commands of a block, such as `relay$    ekiden ...` in a console and `$ ekiden ...` in the output of programs.
 fn commands_of(text: &str, kind: &Kind, language: &str) -> Vec<Vec<String>> {
     let behind =
         |line: &str| line.split_once('$').filter(|(host, _)| !host.contains(' ')).map(|(_, rest)| rest.to_owned());
     match (kind, language) {
         (Kind::Shown, _) => {
-            // What a program shows may begin with `ekiden 0.1.0`.
+            // The output of a program may begin with `ekiden 0.1.0`.
             let is_ours = |rest: &str| rest.starts_with(|first: char| first.is_ascii_lowercase());
             let ours = |line: &str| line.strip_prefix("ekiden ").filter(|rest| is_ours(rest)).map(|_| line.to_owned());
             let lines: Vec<String> = text.lines().filter_map(|line| ours(line).or_else(|| behind(line))).collect();
@@ -123,7 +123,7 @@ fn every_command_in_a_sentence_is_one() {
     let (mut wrong, mut count) = (Vec::new(), 0);
     for page in pages() {
         for (line, span) in page.spans() {
-            // `ekiden rules print|apply|remove` are three commands, of which one is read.
+            // `ekiden rules print|apply|remove` stands for three commands, and the first of them is parsed.
             let Some(command) = commands(span).into_iter().next().filter(|command| command[0] == "ekiden") else {
                 continue;
             };

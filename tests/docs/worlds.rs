@@ -1,24 +1,24 @@
-//! The machines that pages talk of, and the links between them. All addresses are those of documentation (RFC 5737) and of
-//! private networks; every world has the same names, and one machine, `internet`, that is everybody else.
+//! The machines of the pages, and the links between them. All addresses are for documentation (RFC 5737) or private;
+//! all worlds share the names, and the machine `internet` stands for all other hosts.
 
 use crate::machine::{Machine, Place};
 
-/// A world, for one page.
+/// The machines and links of one page.
 pub struct World {
     pub page: &'static str,
-    /// `MACHINE INTERFACE ADDRESS - MACHINE INTERFACE ADDRESS`
+    /// Links as `MACHINE INTERFACE ADDRESS - MACHINE INTERFACE ADDRESS`
     links: &'static [&'static str],
-    /// `MACHINE ROUTE`, as ip-route(8) takes it.
+    /// Routes as `MACHINE ROUTE`, in the syntax of ip-route(8).
     routes: &'static [&'static str],
-    /// What stands in the page for the public key of which machine.
+    /// Placeholders of public keys in the page, each with the machine that has the key.
     pub keys: &'static [(&'static str, &'static str)],
-    /// Where a web server is.
+    /// The machine with the web server.
     web: &'static str,
-    /// What has to be so when the page was followed: `MACHINE`, and a script that succeeds sooner or later.
+    /// Conditions after the last block: `MACHINE`, and a script that must succeed within the deadline.
     pub proofs: &'static [(&'static str, &'static str)],
 }
 
-/// The names that pages use.
+/// Host names of the pages, for /etc/hosts.
 const NAMES: &str = "\
 203.0.113.80 example.com www.example.com files.example server.example
 203.0.113.7 relay.example
@@ -130,7 +130,7 @@ pub const WORLDS: &[World] = &[
 ];
 
 impl World {
-    /// Starts its machines, and links them; `None` where there can be none.
+    /// Starts and links the machines; `None` without the permission to create them.
     pub fn start(&self, place: &Place) -> Option<Vec<Machine>> {
         let mut machines: Vec<Machine> = Vec::new();
         for link in self.links {
@@ -154,7 +154,7 @@ impl World {
     }
 }
 
-/// Where machines are to be for all worlds.
+/// The shared files of the machines of all worlds.
 pub fn place() -> Place {
     Place::new(NAMES)
 }

@@ -1,4 +1,4 @@
-//! `ekiden fleet`, and what `ekiden check` says of `[fleet]`.
+//! `ekiden fleet`, and the checks of `[fleet]` by `ekiden check`.
 
 use crate::etcd::Etcd;
 use crate::harness::*;

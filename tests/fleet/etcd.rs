@@ -1,4 +1,4 @@
-//! An etcd of the test's own, and what an operator, or somebody who should not, does with it.
+//! An etcd started by the test, and the changes by an operator or an attacker.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -7,15 +7,15 @@ use std::process::{Child, Command, Output, Stdio};
 
 use crate::harness::*;
 
-/// A server of etcd. Its process ends with it.
+/// An etcd server, killed when the value is dropped.
 pub struct Etcd {
     child: Option<Child>,
-    /// Where clients ask.
+    /// The port for clients.
     pub port: u16,
     peers: u16,
     data: PathBuf,
     options: Vec<String>,
-    /// Who etcdctl is there, `NAME:PASSWORD`, once there are users.
+    /// The user of etcdctl, `NAME:PASSWORD`, once authentication is enabled.
     user: Option<&'static str>,
     folder: Folder,
 }
@@ -38,12 +38,12 @@ impl Etcd {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Starts it where it was, with what it has.
+    /// Starts the server at its port, with its existing data.
     pub fn run(&mut self) {
         let (client, peer) = (self.url(), format!("http://127.0.0.1:{}", self.peers));
         let path = self.folder.0.join("log");
         let log = std::fs::File::create(&path).unwrap();
-        // It ends with the test's thread, also where that was killed.
+        // The server ends with the test's thread, also when that is killed.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "etcd", "--data-dir"])
@@ -63,7 +63,7 @@ impl Etcd {
         eventually("etcd to be well", || self.ctl(&["endpoint", "health"]).status.success().then_some(()));
     }
 
-    /// Ends it at once.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -76,7 +76,7 @@ impl Etcd {
         assert!(Command::new("kill").args(["-s", name, &id.to_string()]).status().unwrap().success());
     }
 
-    /// Has users from now on: root, who may everything, and these, who may `permission` under `prefix`.
+    /// Enables authentication: user root with all permissions, and these users with `permission` under `prefix`.
     pub fn let_in_only(&mut self, users: &[(&str, &str)], permission: &str, prefix: &str) {
         self.ask(&["role", "add", "fleet"]);
         self.ask(&["role", "grant-permission", "fleet", "--prefix=true", permission, prefix]);
@@ -90,7 +90,7 @@ impl Etcd {
         self.user = Some("root:root");
     }
 
-    /// Gives a user another password; what it was called by so far is forgotten.
+    /// Gives a user another password; etcd then invalidates the user's tokens.
     pub fn set_password(&self, name: &str, password: &str) {
         let mut command = self.etcdctl();
         command.args(["user", "passwd", name, "--interactive=false"]).stdin(Stdio::piped());
@@ -99,7 +99,7 @@ impl Etcd {
         assert!(child.wait().unwrap().success());
     }
 
-    /// Forgets everything that was before now.
+    /// Compacts all revisions before the current one.
     pub fn compact(&self) {
         let answer: serde_json::Value = serde_json::from_str(&self.ask(&["get", "x", "--write-out", "json"])).unwrap();
         self.ask(&["compaction", "--physical", &answer["header"]["revision"].to_string()]);
@@ -112,64 +112,64 @@ impl Etcd {
         command
     }
 
-    /// Runs etcdctl.
+    /// Runs `etcdctl ARGUMENTS`, and returns its result.
     pub fn ctl(&self, arguments: &[&str]) -> Output {
         self.etcdctl().args(arguments).output().expect("etcdctl runs (Debian: etcd-client)")
     }
 
-    /// The same, where it has to succeed; what it says.
+    /// Runs `etcdctl ARGUMENTS`, which must succeed. Returns its output.
     pub fn ask(&self, arguments: &[&str]) -> String {
         let output = self.ctl(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// All keys.
+    /// All keys in etcd.
     pub fn keys(&self) -> Vec<String> {
         let text = self.ask(&["get", "", "--prefix", "--keys-only"]);
         text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
 
-    /// The leases that run.
+    /// The leases that have not expired.
     pub fn leases(&self) -> Vec<String> {
         self.ask(&["lease", "list"]).lines().skip(1).map(str::to_owned).collect()
     }
 
-    /// What stands at `key`; nothing when nothing does.
+    /// The value of `key`; `None` when the key does not exist.
     pub fn value(&self, key: &str) -> Option<String> {
         let text = self.ask(&["get", key, "--print-value-only"]);
-        // etcdctl ends it with a line break of its own.
+        // etcdctl appends a line break.
         text.strip_suffix('\n').map(str::to_owned)
     }
 
-    /// The revision since which something stands at `key` without a break.
+    /// The revision at which `key` was created.
     pub fn stands_since(&self, key: &str) -> u64 {
         let answer: serde_json::Value = serde_json::from_str(&self.ask(&["get", key, "--write-out", "json"])).unwrap();
         answer["kvs"][0]["create_revision"].as_u64().expect("it stands there")
     }
 
     pub fn put(&self, key: &str, value: &str) {
-        // By a file: a huge one is too long for a command line.
+        // Through a file: a large value is too long for a command line.
         let file = self.folder.write("value", value);
         let output = self.etcdctl().args(["put", key]).stdin(std::fs::File::open(file).unwrap()).output().unwrap();
         assert!(output.status.success(), "{key}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Puts many at once; `puts` is what etcdctl calls them, one in a line.
+    /// Puts many keys in one transaction; `puts` has one `put` command of etcdctl on each line.
     pub fn puts(&self, puts: &str) {
         let file = self.folder.write("puts", format!("\n{puts}\n\n"));
         let output = self.etcdctl().arg("txn").stdin(std::fs::File::open(file).unwrap()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Copies everything, as an operator makes a backup.
+    /// Saves a snapshot, as an operator's backup.
     pub fn backup(&self) -> PathBuf {
         let file = self.folder.0.join("backup");
         self.ask(&["snapshot", "save", &file.display().to_string()]);
         file
     }
 
-    /// Goes back to the copy: its revisions are those of then.
+    /// Restores the snapshot, with its revisions.
     pub fn restore(&mut self, backup: &PathBuf) {
         self.kill();
         std::fs::remove_dir_all(&self.data).unwrap();

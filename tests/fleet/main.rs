@@ -1,5 +1,5 @@
-//! A fleet: relays that learn of each other from etcd, in good days and in bad ones. etcd is the real one, on ports of
-//! the kernel's choice and in a folder of the test's own.
+//! A fleet: relays that discover each other through etcd, in normal operation and during failures. etcd is the real
+//! program, on free ports and in a folder of the test.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -9,9 +9,9 @@ fn relays_that_have_never_heard_of_each_other_carry_sessions() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
-    // The path has nobody yet, and another one is there.
+    // No relay has the name yet, so the next path of the route is used.
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
-    // Two that come at once may turn each other away at first.
+    // Two relays that join at once may refuse each other at first.
     home.place(&etcd);
     let mut at_osaka = osaka.start(&etcd, "");
     hears(&mut at_home, "joined", "osaka");
@@ -42,7 +42,7 @@ fn a_relay_that_drains_keeps_what_it_has_and_gets_nothing_new() {
     assert_eq!(at_osaka.exit_code(), Some(0));
     hears(&mut at_home, "left", "osaka");
     assert!(etcd.keys().iter().all(|key| !etcd.value(key).unwrap_or_default().contains("name: osaka")));
-    // And comes back.
+    // osaka joins a second time.
     let at_osaka = osaka.start(&etcd, "");
     hears(&mut at_home, "joined", "osaka");
     goes(&mut at_home, target, "by-osaka");
@@ -55,7 +55,7 @@ fn a_relay_that_is_nobody_there_only_reads_and_a_stranger_does_not_come_in() {
     let (osaka, stranger) = (fleet.site("osaka"), other.site("stranger"));
     let mut at_osaka = osaka.start(&etcd, "");
     osaka.place(&etcd);
-    // It has the fleet's public key, as everybody may, and no certificate of it.
+    // The stranger has the fleet's public key, which is public, and no certificate of the fleet.
     let folder = Folder::new();
     let (url, key, file) = (etcd.url(), &fleet.public, &stranger.key.file);
     let text = format!(
@@ -110,13 +110,13 @@ fn what_the_files_say_counts_before_what_the_fleet_says() {
     let mut at_home = home.start(&etcd, &(relay + BY_OSAKA));
     hears(&mut at_osaka, "joined", "home");
     goes(&mut at_home, target, "by-osaka");
-    // More than the connections that were ready before osaka heard of home.
+    // More sessions than the connections that were pooled before osaka knew home.
     for _ in 0..20 {
         drop(session(&at_home, target));
         assert_eq!(at_osaka.next(|event| event["end"] == "finished")["peer"], "alice");
     }
     let _at_kobe = kobe.start(&etcd, "");
-    // osaka is there once.
+    // osaka is counted once.
     assert_eq!(hears(&mut at_home, "joined", "kobe")["relays"], 2);
 }
 
@@ -126,7 +126,7 @@ fn nobody_hears_that_it_drains_or_leaves() {
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
     home.place(&etcd);
-    // Long enough for a busy machine between the last word of one process and the first of the other.
+    // Long enough, on a busy machine, for the pause between the last entry of one process and the first of the other.
     let config = osaka.config(&etcd, "[timeouts]\nupgrade_drain = \"2s\"\n");
     let text = std::fs::read_to_string(&config).unwrap().replace("lease = \"5s\"", "lease = \"15s\"");
     std::fs::write(&config, text).unwrap();
@@ -146,7 +146,7 @@ fn nobody_hears_that_it_drains_or_leaves() {
     drop(running);
     assert_eq!(closed(&mut at_home)["path"], "by-osaka");
     ended(at_osaka.id());
-    // What the process before had written would go with its lease.
+    // An entry of the first process would expire with its lease.
     eventually("the end of its lease", || {
         let now = etcd.leases();
         leases.iter().any(|lease| !now.contains(lease)).then_some(())
@@ -164,7 +164,7 @@ fn nobody_hears_that_it_drains_or_leaves() {
     assert!(gone.is_none(), "{gone:?}");
 }
 
-/// Which of its entries it is.
+/// The sequence number of the entry.
 fn number(etcd: &Etcd, place: &str) -> u64 {
     let entry = etcd.value(place).expect("an entry");
     let line = entry.lines().find_map(|line| line.strip_prefix("number: ")).expect("a number");

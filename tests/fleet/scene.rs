@@ -13,14 +13,14 @@ use serde_json::Value;
 use super::etcd::Etcd;
 use super::harness::*;
 
-/// A fleet's key and what is signed with it.
+/// The public and private key of a fleet.
 pub struct Fleet {
     pub public: String,
     pub file: PathBuf,
     _folder: Folder,
 }
 
-/// What makes a relay a member.
+/// The identity and files of a member relay.
 pub struct Site {
     pub name: String,
     pub key: Key,
@@ -31,7 +31,7 @@ pub struct Site {
     pub fleet: String,
 }
 
-/// Runs `ekiden fleet ARGUMENTS`; what it prints.
+/// Runs `ekiden fleet ARGUMENTS`. Returns the standard output.
 pub fn fleet(arguments: &[&str]) -> String {
     let output = ekiden().arg("fleet").args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -47,7 +47,7 @@ impl Fleet {
         Self { public, file, _folder: folder }
     }
 
-    /// A relay that it has signed for.
+    /// A relay with a certificate of this fleet.
     pub fn site(&self, name: &str) -> Site {
         let (key, folder) = (Key::new(), Folder::new());
         let address = nobody();
@@ -59,17 +59,17 @@ impl Fleet {
         Site { name: name.to_owned(), key, address, certificate, state, folder, fleet }
     }
 
-    /// What its keys in etcd begin with, where all fleets of a test share one.
+    /// The prefix of the keys in etcd that all fleets of a test share.
     pub const SHARED: &'static str = "/shared/";
 }
 
 impl Site {
-    /// The configuration: a listener for relays, one for clients, and `more`.
+    /// The configuration: a listener for relays, a listener for clients, and `more`.
     pub fn config(&self, etcd: &Etcd, more: &str) -> PathBuf {
         self.config_at(&etcd.url(), "", more)
     }
 
-    /// The same, with more in `[fleet]`.
+    /// Like `config`, with another URL of etcd and further lines in `[fleet]`.
     pub fn config_at(&self, etcd: &str, settings: &str, more: &str) -> PathBuf {
         let (key, certificate, state) = (&self.key.file, &self.certificate, &self.state);
         let text = format!(
@@ -85,7 +85,7 @@ impl Site {
         self.folder.write("ekiden.toml", text)
     }
 
-    /// The configuration without a line of `[fleet]`.
+    /// The configuration without the line of `option` in `[fleet]`.
     pub fn config_without(&self, etcd: &Etcd, option: &str) -> PathBuf {
         let text = std::fs::read_to_string(self.config(etcd, "")).unwrap();
         let (option, lines) = (format!("{option} = "), text.lines());
@@ -93,7 +93,7 @@ impl Site {
         self.folder.write("ekiden.toml", left)
     }
 
-    /// A folder beside its files.
+    /// A folder beside the relay's files.
     pub fn folder(&self, name: &str) -> PathBuf {
         let path = self.folder.0.join(name);
         std::fs::create_dir(&path).unwrap();
@@ -108,7 +108,7 @@ impl Site {
         Relay::run(&["-c", config.to_str().unwrap()], 2)
     }
 
-    /// The key of its entry in etcd.
+    /// The key of the relay's entry in etcd.
     pub fn place(&self, etcd: &Etcd) -> String {
         eventually("an entry", || {
             let line = format!("\nname: {}\n", self.name);
@@ -119,11 +119,11 @@ impl Site {
     }
 }
 
-/// home, which goes by osaka, and osaka: they know each other.
+/// Relays home and osaka, which know each other; home's sessions use the path by osaka.
 pub fn pair(etcd: &Etcd, fleet: &Fleet) -> (Site, Relay, Site, Relay) {
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(etcd, BY_OSAKA);
-    // Two that come at once may turn each other away at first.
+    // Two relays that join at once may refuse each other at first.
     home.place(etcd);
     let mut at_osaka = osaka.start(etcd, "");
     hears(&mut at_home, "joined", "osaka");
@@ -131,28 +131,28 @@ pub fn pair(etcd: &Etcd, fleet: &Fleet) -> (Site, Relay, Site, Relay) {
     (home, at_home, osaka, at_osaka)
 }
 
-/// Goes by osaka, and where that cannot be directly.
+/// Sessions use the path by osaka, and the direct path as the fallback.
 pub const BY_OSAKA: &str =
     "[[path]]\nname = \"by-osaka\"\nrelays = [\"osaka\"]\n[[route]]\npath = [\"by-osaka\", \"direct\"]\n";
 
-/// Waits until `relay` has taken in that `name` has `come`: `joined`, `draining` or `left`.
+/// Waits until `relay` reports the change `come` of the member `name`: `joined`, `draining` or `left`.
 pub fn hears(relay: &mut Relay, come: &str, name: &str) -> Value {
     let says = |event: &Value| event[come].as_array().is_some_and(|names| names.iter().any(|one| one == name));
     relay.next(|event| event["event"] == "fleet_changed" && says(event))
 }
 
-/// Waits until the relay says that etcd does so: `etcd_up` or `etcd_down`.
+/// Waits for the relay's event about etcd: `etcd_up` or `etcd_down`.
 pub fn etcd_is(relay: &mut Relay, word: &str) -> Value {
     relay.next(|event| event["event"] == word)
 }
 
-/// How often it has warned with these words in it, up to its end.
+/// Number of warnings with these words, until the end of the relay.
 pub fn warnings(relay: &mut Relay, words: &str) -> usize {
     let says = |event: &&Value| event["message"].as_str().is_some_and(|said| said.contains(words));
     relay.rest().iter().filter(says).count()
 }
 
-/// Waits for a warning with these words in it.
+/// Waits for a warning that has these words.
 pub fn warns(relay: &mut Relay, words: &str) -> Value {
     relay
         .next(|event| event["event"] == "warning" && event["message"].as_str().is_some_and(|said| said.contains(words)))
@@ -164,12 +164,12 @@ pub fn members(relay: &Relay) -> Vec<Value> {
     answer["members"].as_array().cloned().unwrap_or_default()
 }
 
-/// One of them.
+/// The member `name`, where the relay knows it.
 pub fn member(relay: &Relay, name: &str) -> Option<Value> {
     members(relay).into_iter().find(|member| member["name"] == name)
 }
 
-/// A server that says what it hears.
+/// A server that sends back all bytes that it receives.
 pub fn echo() -> SocketAddr {
     serve(|mut stream| {
         let mut bytes = [0; 1024];
@@ -179,7 +179,7 @@ pub fn echo() -> SocketAddr {
     })
 }
 
-/// A session through the relay's listener for clients; it answers.
+/// A session through the relay's client listener, after one echoed exchange.
 pub fn session(relay: &Relay, target: SocketAddr) -> TcpStream {
     let mut stream = socks5(relay.address_of(1), target).unwrap_or_else(|code| panic!("refused: {code}"));
     answers(&mut stream);
@@ -191,23 +191,23 @@ pub fn answers(stream: &mut TcpStream) {
     assert_eq!(read_exactly(stream, 12), b"still there?");
 }
 
-/// Waits for the end of a client's session.
+/// Waits for the closing event of a client's session.
 pub fn closed(relay: &mut Relay) -> Value {
     relay.next(|event| event["event"] == "closed" && event["listener"] == "clients")
 }
 
-/// Waits until sessions go this way: relays that have just met have to be let in by each other first.
+/// Waits until sessions use this path: relays that have just joined must first admit each other.
 pub fn goes(relay: &mut Relay, target: SocketAddr, path: &str) {
     eventually(path, || (path_of_a_session(relay, target) == path).then_some(()));
 }
 
-/// A session from beginning to end; the path it took.
+/// Opens and closes a session. Returns the path of its closing event.
 pub fn path_of_a_session(relay: &mut Relay, target: SocketAddr) -> String {
     drop(session(relay, target));
     closed(relay)["path"].as_str().unwrap().to_owned()
 }
 
-/// Seconds since 1970, by a clock that is so many seconds ahead.
+/// Seconds since 1970, by a clock that is `ahead` seconds ahead.
 fn unix(ahead: i64) -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     now.as_secs().checked_add_signed(ahead).unwrap()
@@ -218,7 +218,7 @@ impl Site {
         PrivateKey::from_file(&fs::read_to_string(&self.key.file).unwrap()).unwrap()
     }
 
-    /// What the fleet signs for this relay: valid from and until so many seconds from now.
+    /// A certificate of the fleet for this relay, valid from and until these times in seconds from now.
     pub fn certified(&self, fleet: &Fleet, (from, until): (i64, i64)) -> SignedCertificate {
         let CertificateRequest { key, verify_key: signing } = CertificateRequest::for_relay(&self.private());
         let fleet_key = SigningKey::from_file(&fs::read_to_string(&fleet.file).unwrap()).unwrap();
@@ -234,7 +234,7 @@ impl Site {
         certificate.sign(&fleet_key)
     }
 
-    /// What it says with such a certificate, by a clock that is so many seconds ahead.
+    /// An entry of this relay with such a certificate, by a clock that is `ahead` seconds ahead.
     pub fn entry(&self, fleet: &Fleet, window: (i64, i64), ahead: i64) -> FleetEntry {
         let (issued, at) = (self.certified(fleet, window), unix(ahead));
         FleetEntry {
@@ -246,7 +246,7 @@ impl Site {
         }
     }
 
-    /// Puts it into etcd.
+    /// Signs the entry, and puts it into etcd.
     pub fn says(&self, etcd: &Etcd, entry: &FleetEntry) {
         let key = self.private();
         let place =

@@ -24,7 +24,7 @@ fn etcd_that_is_killed_takes_nobody_with_it() {
     etcd_is(&mut at_osaka, "etcd_down");
     answers(&mut running);
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
-    // A relay that starts now knows the fleet from its file.
+    // A relay that starts without etcd reads the fleet from its state file.
     drop((running, at_home));
     let mut at_home = home.start(&etcd, BY_OSAKA);
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
@@ -44,7 +44,7 @@ fn etcd_that_was_emptied_loses_nobody() {
     let (etcd, target) = (Etcd::start(), echo());
     let (home, mut at_home, osaka, _at_osaka) = pair(&etcd, &Fleet::new());
     etcd.ask(&["del", "", "--prefix"]);
-    // Both write again what is theirs.
+    // Both relays write their own entries again.
     home.place(&etcd);
     osaka.place(&etcd);
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
@@ -60,7 +60,7 @@ fn etcd_that_goes_back_to_an_old_copy_loses_nobody_and_brings_nothing_old_back()
     let mut at_osaka = osaka.start(&etcd, "");
     hears(&mut at_home, "joined", "osaka");
     let before = member(&at_home, "osaka").unwrap();
-    // The copy knows of no osaka, and has an old entry of home.
+    // The snapshot has no entry of osaka, and an old entry of home.
     etcd.restore(&backup);
     etcd_is(&mut at_home, "etcd_up");
     etcd_is(&mut at_osaka, "etcd_up");
@@ -79,7 +79,7 @@ fn etcd_that_hangs_holds_up_nobody() {
     let (etcd, target) = (Etcd::start(), echo());
     let (_home, mut at_home, _osaka, mut at_osaka) = pair(&etcd, &Fleet::new());
     etcd.signal("STOP");
-    // It accepts connections, and says nothing.
+    // The stopped etcd accepts connections, and never answers.
     for _ in 0..20 {
         assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     }
@@ -167,7 +167,7 @@ fn a_reload_while_etcd_is_away_forgets_nobody() {
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
 }
 
-/// A command in a mount namespace of its own that goes with it, behind a file system of this size at `folder`.
+/// A command in its own mount namespace, with a file system of `size` at `folder`; the namespace ends with the process.
 fn behind_a_small_disk(folder: &Path, size: &str) -> Option<Command> {
     let mount = format!("mount -t tmpfs -o size={size} none {}", folder.display());
     let unshared = |script: &str| {
@@ -183,7 +183,7 @@ fn behind_a_small_disk(folder: &Path, size: &str) -> Option<Command> {
     None
 }
 
-/// Writes to `path` until there is no room.
+/// Writes to `path` until the file system is full.
 fn fill(path: &Path) {
     let mut file = fs::File::create(path).unwrap();
     while file.write_all(&[b'x'; 512]).is_ok() {}
@@ -198,7 +198,7 @@ fn a_full_disk_is_said_once_and_written_to_when_there_is_room() {
     home.state = small.join("state");
     command.arg(ekiden().get_program()).args(["run", "-c"]).arg(home.config(&etcd, BY_OSAKA));
     let mut at_home = Relay::start(&mut command, 2);
-    // The same file, seen from where we are.
+    // This file, seen from outside of the mount namespace.
     let inside = |path: &Path| PathBuf::from(format!("/proc/{}/root{}", at_home.id(), path.display()));
     let (state, beside, filler) =
         (inside(&home.state), inside(&small.join("state.new")), inside(&small.join("filler")));
@@ -210,7 +210,7 @@ fn a_full_disk_is_said_once_and_written_to_when_there_is_room() {
     let warning = warns(&mut at_home, "cannot keep the last known state");
     assert!(warning["message"].as_str().unwrap().contains("No space left on device"), "{warning}");
     goes(&mut at_home, target, "by-osaka");
-    // What it could keep is still there, and half a file is not.
+    // The complete file is still there, and no partial file replaces it.
     assert!(keeps("home").is_some() && keeps("osaka").is_none());
     eventually("no half of a file", || (!beside.exists()).then_some(()));
     let _at_kobe = kobe.start(&etcd, "");
@@ -241,7 +241,7 @@ fn who_begins_to_watch_too_late_reads_everything_again() {
     osaka.place(&etcd);
     let way = Way::held_after(etcd.port, "name: osaka");
     let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
-    // Home has read everything, and what happens now is forgotten before it watches.
+    // Home has read all entries, and the next revisions are compacted before home watches.
     way.assert_held();
     etcd.put("/elsewhere", "one");
     etcd.put("/elsewhere", "two");
@@ -259,7 +259,7 @@ fn who_begins_to_watch_too_late_reads_everything_again() {
 fn what_is_forgotten_between_two_pages_is_read_again() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
-    // More keys than a page has, and as many as etcd takes at once.
+    // More keys than one page of a read, in two transactions of 100 keys, as many as etcd accepts at once.
     for half in 0..2 {
         let puts: String =
             (0..100).map(|at| format!("put {}!{half}{at:02} \"one of many\"\n", Fleet::SHARED)).collect();

@@ -18,7 +18,7 @@ fn what_is_not_signed_right_changes_nothing() {
     let (etcd, fleet, other, target) = (Etcd::start(), Fleet::new(), Fleet::new(), echo());
     let thief = other.site("thief");
     let (_home, mut at_home, osaka, _at_osaka) = pair(&etcd, &fleet);
-    // Two fleets at one place: neither believes the other.
+    // Two fleets under one prefix: the relays reject the entries of the other fleet.
     let mut at_thief = thief.start(&etcd, "");
     warns(&mut at_home, "of another fleet");
     warns(&mut at_thief, "of another fleet");
@@ -44,10 +44,10 @@ fn what_is_not_signed_right_changes_nothing() {
         assert_eq!(member(&at_home, "osaka").unwrap()["address"], osaka.address.to_string());
     }
     assert_eq!(members(&at_home).len(), 2);
-    // Keys that are nobody's are not looked at.
+    // Keys that belong to no relay are ignored.
     etcd.put(&format!("{}../../etc", Fleet::SHARED), "x");
     etcd.put(Fleet::SHARED, "x");
-    // Osaka takes its place again.
+    // osaka writes its own entry again.
     eventually("osaka's own entry", || etcd.value(&place).filter(|value| value.contains("name: osaka")));
 }
 
@@ -63,11 +63,11 @@ fn an_old_entry_is_replaced_by_a_new_one() {
     at_osaka.signal("TERM");
     hears(&mut at_home, "left", "osaka");
     assert_eq!(at_osaka.exit_code(), Some(0));
-    // Signed rightly, and old: it says that osaka serves.
+    // The signature is valid, and the entry is old: it says that osaka serves.
     etcd.put(&place, &first);
     warns(&mut at_home, "older than one that was here before");
     assert!(member(&at_home, "osaka").is_none());
-    // Nor does who has just started believe it, for it has kept the number.
+    // A restarted relay rejects the entry as well, because its state file has the sequence number.
     let numbered = |text: String| (!text.contains("name: osaka") && text.contains(&osaka.key.public)).then_some(());
     eventually("its number in the file", || std::fs::read_to_string(&home.state).ok().and_then(numbered));
     drop(at_home);
@@ -76,7 +76,7 @@ fn an_old_entry_is_replaced_by_a_new_one() {
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
     let at_osaka = osaka.start(&etcd, "");
     hears(&mut at_home, "joined", "osaka");
-    // Again, while osaka is there.
+    // The old entry again, while osaka runs.
     etcd.put(&place, &first);
     eventually("a newer entry", || etcd.value(&place).filter(|value| *value != first));
     assert!(member(&at_home, "osaka").is_some());
@@ -111,7 +111,7 @@ fn an_old_entry_that_is_listed_still_says_that_its_relay_is_there() {
     hears(&mut at_home, "joined", "nara");
     way.cut();
     etcd_is(&mut at_home, "etcd_down");
-    // As after etcd was restored from a copy.
+    // The state after a restore of etcd from a snapshot.
     nara.says(&etcd, &FleetEntry { sequence: entry.sequence - 1, ..entry });
     way.mend();
     etcd_is(&mut at_home, "etcd_up");
@@ -121,7 +121,7 @@ fn an_old_entry_that_is_listed_still_says_that_its_relay_is_there() {
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// From an hour ago, in seconds from now.
+/// From one hour ago until one year from now, in seconds.
 const YEAR: (i64, i64) = (-3600, 365 * DAY);
 
 #[test]
@@ -135,7 +135,7 @@ fn a_relay_whose_clock_is_days_off_is_believed_and_told() {
         site.says(&etcd, &site.entry(&fleet, YEAR, shift));
         hears(&mut at_home, "joined", &site.name);
         warns(&mut at_home, words);
-        // Again, and nothing new to say.
+        // A second entry with the same clock error must cause no second warning.
         site.says(&etcd, &site.entry(&fleet, YEAR, shift + 10));
     }
     at_home.signal("TERM");
@@ -147,7 +147,7 @@ fn what_is_not_valid_by_our_clock_is_not_believed() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, early, late) = (fleet.site("home"), fleet.site("early"), fleet.site("late"));
     let mut at_home = home.start(&etcd, "");
-    // Signed today, where our clock is two days behind; valid until tomorrow, where it is two days ahead.
+    // Signed today, where the relay's clock is two days behind; valid until tomorrow, where it is two days ahead.
     early.says(&etcd, &early.entry(&fleet, (2 * DAY, 365 * DAY), 2 * DAY));
     warns(&mut at_home, "is this clock slow, or that of the signer fast?");
     late.says(&etcd, &late.entry(&fleet, (-9 * DAY, -DAY), -2 * DAY));
@@ -161,7 +161,7 @@ fn who_was_early_or_is_late_comes_and_goes_with_the_time_alone() {
     let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
     let tolerance = i64::try_from(MAX_CLOCK_SKEW.as_secs()).unwrap();
     let mut at_home = home.start(&etcd, BY_OSAKA);
-    // Nobody writes these again.
+    // These entries are not written again.
     osaka.says(&etcd, &osaka.entry(&fleet, (-DAY, 8 - tolerance), 0));
     hears(&mut at_home, "joined", "osaka");
     warns(&mut at_home, "not valid by our clock; some minutes are let pass");
@@ -178,7 +178,7 @@ fn a_relay_whose_clock_was_ahead_is_believed_after_it_was_set_right() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let mut at_home = home.start(&etcd, BY_OSAKA);
-    // What it wrote then has a number that its clock reaches in two days.
+    // The entry has a sequence number that the relay's clock reaches in two days.
     osaka.says(&etcd, &osaka.entry(&fleet, YEAR, 2 * DAY));
     hears(&mut at_home, "joined", "osaka");
     let place = osaka.place(&etcd);
@@ -186,7 +186,7 @@ fn a_relay_whose_clock_was_ahead_is_believed_after_it_was_set_right() {
     let mut at_osaka = osaka.start(&etcd, "");
     eventually("a new entry", || (etcd.value(&place) != written_ahead).then_some(()));
     goes(&mut at_home, target, "by-osaka");
-    // It leaves nothing in etcd, and remembers by its file.
+    // The relay deletes its entry from etcd, and remembers the sequence number by its state file.
     let keeps = |text: String| text.contains("name: osaka").then_some(());
     eventually("itself in its file", || fs::read_to_string(&osaka.state).ok().and_then(keeps));
     at_osaka.signal("TERM");
@@ -210,7 +210,7 @@ fn a_relay_whose_own_certificate_is_not_valid_says_so_and_runs_on() {
         let mut at_home = home.start(&etcd, BY_OSAKA);
         warns(&mut at_home, words);
         assert_eq!(path_of_a_session(&mut at_home, target), "direct");
-        // A new certificate is taken by a reload.
+        // A reload reads the new certificate.
         fs::write(&home.certificate, home.certified(&fleet, YEAR).to_string()).unwrap();
         at_home.signal("HUP");
         eventually("home", || member(&at_home, "home"));

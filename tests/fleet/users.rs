@@ -1,4 +1,4 @@
-//! etcd has users and passwords: right ones, wrong ones, and ones that are changed.
+//! etcd with users and passwords: right, wrong and changed passwords.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,21 @@ use crate::way::Way;
 
 const NOT_TAKEN: &str = "etcd does not take our entry";
 
-/// An etcd that lets in `relays`, whose password is `right`, for this under the fleet's prefix.
+/// An etcd that admits the user `relays` with the password `right`, with `permission` under the fleet's prefix.
 fn guarded(permission: &str) -> Etcd {
     let mut etcd = Etcd::start_with(&["--auth-token-ttl", "1"]);
     etcd.let_in_only(&[("relays", "right")], permission, Fleet::SHARED);
     etcd
 }
 
-/// The password in a file of its own, and what `[fleet]` says of it.
+/// Writes the password to its own file, and returns the file and its lines for `[fleet]`.
 fn password(folder: &Folder, password: &str) -> (PathBuf, String) {
     let file = folder.write_with_mode("password", format!("{password}\n"), 0o600);
     let settings = format!("user = \"relays\"\npassword_file = {file:?}");
     (file, settings)
 }
 
-/// Takes the relay's entry away, and waits until it has written another.
+/// Deletes the relay's entry, and waits until the relay has written another.
 fn writes_again(site: &Site, etcd: &Etcd) {
     let place = site.place(etcd);
     etcd.ask(&["del", &place]);
@@ -36,9 +36,9 @@ fn who_has_the_password_comes_in_and_goes_on_when_its_token_ends() {
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
     let (_, settings) = password(&folder, "right");
     let mut at_home = home.run(&home.config_at(&etcd.url(), &settings, BY_OSAKA));
-    // Tokens last for a second, and an entry that is taken away is written again after one.
+    // Tokens are valid for 1 s, and a deleted entry is written again after 1 s.
     (0..4).for_each(|_| writes_again(&home, &etcd));
-    // The same password once more: that ends every token.
+    // Setting the password again, unchanged, invalidates every token.
     etcd.set_password("relays", "right");
     writes_again(&home, &etcd);
     let _at_osaka = osaka.run(&osaka.config_at(&etcd.url(), &settings, ""));
@@ -74,7 +74,7 @@ fn a_password_that_is_changed_is_told_and_taken_by_a_reload() {
     etcd.ask(&["del", &place]);
     warns(&mut at_home, NOT_TAKEN);
     std::fs::write(file, "changed").unwrap();
-    // Who comes now is heard all the same: what is watched goes on being told.
+    // The watch continues, so a relay that joins now is still reported.
     let _at_osaka = osaka.run(&osaka.config_at(&etcd.url(), &settings, ""));
     hears(&mut at_home, "joined", "osaka");
     at_home.signal("HUP");
@@ -88,7 +88,7 @@ fn what_is_wrong_with_the_user_is_told_with_what_to_do() {
     let (etcd, open, fleet, folder) = (guarded("read"), Etcd::start(), Fleet::new(), Folder::new());
     let (home, kobe, nara) = (fleet.site("home"), fleet.site("kobe"), fleet.site("nara"));
     let (_, settings) = password(&folder, "right");
-    // It may read, and only that.
+    // The user may read, and not write.
     let mut at_home = home.run(&home.config_at(&etcd.url(), &settings, ""));
     let warning = warns(&mut at_home, NOT_TAKEN);
     assert!(warning["message"].as_str().unwrap().contains("etcdctl role grant-permission"), "{warning}");
@@ -110,7 +110,7 @@ fn who_may_no_longer_read_is_told() {
     etcd.put(&format!("{}first", Fleet::SHARED), "something to read");
     let way = Way::held_after(etcd.port, "something to read");
     let mut at_home = home.run(&home.config_at(&way.url(), &settings, ""));
-    // It has read, and does not watch yet.
+    // The relay has read, and does not watch yet.
     way.assert_held();
     etcd.ask(&["role", "revoke-permission", "fleet", "--prefix=true", Fleet::SHARED]);
     way.open();

@@ -1,4 +1,4 @@
-//! What is between a relay and its etcd, in the hands of the test.
+//! A proxy between a relay and its etcd, controlled by the test.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::harness::*;
 
-/// Carries bytes to a port and back.
+/// Forwards bytes to a port and back.
 pub struct Way {
     port: u16,
     state: Arc<State>,
@@ -16,9 +16,9 @@ pub struct Way {
 
 #[derive(Default)]
 struct State {
-    /// Each read comes so much later.
+    /// Delay of each read.
     delay: Duration,
-    /// After etcd has said this, what it is asked waits.
+    /// After a response of etcd with these words, requests are held back.
     words: Option<&'static str>,
     held: Mutex<Held>,
     changed: Condvar,
@@ -27,11 +27,11 @@ struct State {
 
 #[derive(Default)]
 struct Held {
-    /// Nobody comes through.
+    /// No connection is forwarded.
     cut: bool,
-    /// The words have been said.
+    /// The words were in a response.
     waits: bool,
-    /// It does not matter any more what is said.
+    /// Requests are no longer held back.
     open: bool,
     streams: Vec<TcpStream>,
 }
@@ -41,7 +41,7 @@ impl Way {
         Self::of(port, State { delay, ..State::default() })
     }
 
-    /// A way that holds back what etcd is asked once it has said these words.
+    /// A proxy that holds back requests after a response of etcd with these words.
     pub fn held_after(port: u16, words: &'static str) -> Self {
         Self::of(port, State { words: Some(words), ..State::default() })
     }
@@ -61,25 +61,25 @@ impl Way {
         self.state.carried.load(Ordering::Relaxed)
     }
 
-    /// Waits until the words have been said.
+    /// Waits until a response had the words.
     pub fn assert_held(&self) {
         eventually("the words", || self.state.held.lock().unwrap().waits.then_some(()));
     }
 
-    /// Lets everything through, for good.
+    /// Forwards all bytes from now on.
     pub fn open(&self) {
         self.state.held.lock().unwrap().open = true;
         self.state.changed.notify_all();
     }
 
-    /// Ends all connections, and takes no more.
+    /// Closes all connections, and forwards no new ones.
     pub fn cut(&self) {
         let mut held = self.state.held.lock().unwrap();
         held.cut = true;
         held.streams.drain(..).for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 
-    /// Takes them again.
+    /// Forwards new connections again.
     pub fn mend(&self) {
         self.state.held.lock().unwrap().cut = false;
     }
@@ -103,7 +103,7 @@ fn run(listener: &TcpListener, port: u16, state: &Arc<State>) {
 fn carry(mut from: TcpStream, mut to: TcpStream, answers: bool, state: &State) {
     let (mut bytes, mut heard) = (vec![0; 65_536], Vec::new());
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        // Not to wait for something: this is the delay that is tested.
+        // A deliberate delay, which is the subject of the test.
         std::thread::park_timeout(state.delay);
         if answers {
             heard.extend_from_slice(&bytes[..count]);

@@ -1,4 +1,4 @@
-//! What relays write, and how long it stays in etcd.
+//! The entries that relays write, and their lifetime in etcd.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::etcd::Etcd;
 use crate::harness::*;
 use crate::scene::*;
 
-/// A configuration with these in the place of the short times that tests have.
+/// A configuration with these times in place of the short times of the tests.
 fn patient(site: &Site, etcd: &Etcd, lease: &str, every: &str) -> PathBuf {
     let path = site.config(etcd, "");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -19,7 +19,7 @@ fn patient(site: &Site, etcd: &Etcd, lease: &str, every: &str) -> PathBuf {
     path
 }
 
-/// The entry in etcd, as etcd has it.
+/// The key-value record of etcd for an entry.
 fn kept(etcd: &Etcd, place: &str) -> Option<Value> {
     let answer: Value = serde_json::from_str(&etcd.ask(&["get", place, "--write-out", "json"])).unwrap();
     answer["kvs"].get(0).cloned()
@@ -34,14 +34,14 @@ fn an_entry_goes_with_its_relay_and_stays_while_that_is_there() {
     let mut at_kobe = kobe.run(&patient(&kobe, &etcd, "1h", "1h"));
     let [home, osaka, kobe] = [&home, &osaka, &kobe].map(|site| site.place(&etcd));
     let since = kept(&etcd, &home).unwrap()["create_revision"].clone();
-    // One is killed: its lease ends. One is told to end, and does not leave that to its lease.
+    // osaka is killed, and its lease expires. kobe gets SIGTERM, and deletes its entry before its lease of 1 h expires.
     drop(at_osaka);
     at_kobe.signal("TERM");
     assert_eq!(at_kobe.exit_code(), Some(0));
     assert_eq!(kept(&etcd, &kobe), None);
     eventually("the end of a lease", || kept(&etcd, &osaka).is_none().then_some(()));
     assert_eq!(kept(&etcd, &home).unwrap()["create_revision"], since, "it was away in between");
-    // Who was killed may be cut off only.
+    // A killed relay may only be cut off from etcd, so it stays a member.
     let missing = || member(&at_home, "osaka")?["missing_seconds"].is_number().then_some(());
     eventually("osaka, known and not listed", missing);
 }
@@ -50,7 +50,7 @@ fn an_entry_goes_with_its_relay_and_stays_while_that_is_there() {
 fn a_lease_that_is_gone_is_followed_by_another() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let home = fleet.site("home");
-    // Nothing is written because of the entry alone for half a minute.
+    // Without the loss of the lease the relay writes no entry for half a minute.
     let mut at_home = home.run(&patient(&home, &etcd, "5s", "1h"));
     let place = home.place(&etcd);
     let lease = kept(&etcd, &place).unwrap()["lease"].as_u64().unwrap();
@@ -81,7 +81,7 @@ fn what_a_relay_has_measured_is_known_to_who_has_not_met_it() {
     let (etcd, fleet) = (Etcd::start(), Fleet::new());
     let (home, osaka, nara) = (fleet.site("home"), fleet.site("osaka"), fleet.site("nara"));
     let at_home = home.start(&etcd, "");
-    // Nobody answers at nara; its word is all there is.
+    // No relay answers at nara's address; its entry is the only source.
     let CertificateRequest { key, .. } = CertificateRequest::for_relay(&osaka.private());
     let neighbour = Neighbour { key, rtt: Duration::from_millis(9), loss_ppm: 0, rate: 1_000_000, age: 1 };
     nara.says(&etcd, &FleetEntry { neighbours: vec![neighbour], ..nara.entry(&fleet, (-60, 60), 0) });

@@ -12,7 +12,7 @@ fn files_come_with_length_type_and_date() {
     let mut relay = http();
     vsftpd.write("pub/a file.txt", "hello");
     let url = vsftpd.url("/pub/a%20file.txt");
-    // Twice over one connection, which an answer with a length leaves open.
+    // Two requests over one connection, which a response with a length keeps open.
     let got = get(&relay, &url, &[&url]);
     assert_eq!((got.status, got.exit, got.body.as_slice()), (200, 0, b"hellohello".as_slice()), "{got:?}");
     for field in ["Content-Length: 5", "Content-Type: text/plain", "Last-Modified: ", " GMT"] {
@@ -60,7 +60,7 @@ fn directories_are_pages_of_links() {
     let relay = http();
     vsftpd.write("pub/<b>&\"x\" ü.html", "12345");
     std::fs::create_dir(vsftpd.path("pub/deeper")).unwrap();
-    // Too many for one piece of the page.
+    // Too many entries for one chunk of the page.
     (0..500).for_each(|number| vsftpd.write(&format!("pub/deeper/{number}"), ""));
     let many = String::from_utf8(get(&relay, &vsftpd.url("/pub/deeper/"), &[]).body).unwrap();
     assert!((0..500).all(|number| many.contains(&format!("<a href=\"{number}\">{number}</a>"))), "{many}");
@@ -81,11 +81,11 @@ fn directories_are_pages_of_links() {
     let top = get(&relay, &vsftpd.url(""), &[]);
     assert!(String::from_utf8_lossy(&top.body).contains("<a href=\"incoming/\">"));
     assert_eq!(get(&relay, &vsftpd.url("/pub/"), &["-I"]).status, 200);
-    // Absolute, twice over: both name the root.
+    // Two notations of an absolute path: both begin at the root.
     for path in ["/%2Fpub/deeper/", "//pub/deeper/"] {
         assert_eq!(get(&relay, &vsftpd.url(path), &["--path-as-is"]).status, 200);
     }
-    // HTTP/1.0 knows no chunks: the page ends with the connection.
+    // HTTP/1.0 has no chunked framing: the page ends with the connection.
     let old = get(&relay, &vsftpd.url("/pub/"), &["-0"]);
     assert!(old.body.ends_with(b"</html>\n") && !old.head.contains("chunked"), "{}", old.head);
 }

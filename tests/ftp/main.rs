@@ -1,7 +1,7 @@
-//! `ftp://` URLs through the HTTP proxy, and FTP through SOCKS: the real vsftpd, asked by the real curl. What no good
-//! server does is done by a scripted one.
+//! `ftp://` URLs through the HTTP proxy, and FTP through SOCKS: the real vsftpd with the real curl. A scripted server
+//! sends invalid replies.
 //!
-//! `vsftpd` and `scripted` are the servers, `curl` the client; every other module is one question.
+//! `vsftpd` has the real server and curl, `scripted` the scripted server; every other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -1,4 +1,4 @@
-//! What is not done, and how the client hears of it.
+//! Refused requests, and the responses to the client.
 
 use std::io::Write;
 
@@ -39,7 +39,7 @@ fn commands_cannot_be_smuggled_into_the_control_connection() {
         let answer = read_all(&mut ask(&relay, &format!("GET ftp://{user}@{address}/ HTTP/1.1\r\n\r\n")));
         assert!(answer.starts_with(b"HTTP/1.1 400 "), "{user}");
     }
-    // "u\r\nDELE b" and "p"
+    // Decoded: "u\r\nDELE b" and "p".
     let field = ["-H", "Authorization: Basic dQ0KREVMRSBiOnA="];
     assert_eq!(get(&relay, &format!("ftp://{address}/"), &field).status, 400);
     assert!(heard.lock().unwrap().is_empty());
@@ -62,7 +62,7 @@ fn failures_to_connect_keep_their_cause_and_silence_has_an_end() {
     let server_of_http = serve(|mut stream| drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")));
     assert_eq!(get(&relay, &format!("ftp://{server_of_http}/"), &[]).status, 502);
 
-    // The time may be short only for a server that sends nothing.
+    // A short timeout suits only a server that sends nothing.
     let folder = Folder::new();
     let text = "version = 1\n[timeouts]\nconnect = \"300ms\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\n";
     let file = folder.write("ekiden.toml", text);

@@ -1,4 +1,4 @@
-//! A server that does what no good one does.
+//! An FTP server with scripted faults.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::harness::*;
 
-/// What the scripted server does, beginning with everything right.
+/// The behaviour of the scripted server; `WELL_BEHAVED` has no fault.
 #[derive(Clone, Copy)]
 pub struct Script {
     pub knows_epsv: bool,
@@ -14,11 +14,11 @@ pub struct Script {
     pub sends: &'static [u8],
     pub ends_with: &'static str,
     pub passive_port: Option<u16>,
-    /// Where it stops for good, once it has sent all that it sends.
+    /// The point at which the server stops for good, after all its data.
     pub stalls: Option<Stall>,
 }
 
-/// A place in a transfer.
+/// A point in a data transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Stall {
     /// The data connection stays open.
@@ -36,7 +36,7 @@ pub const WELL_BEHAVED: Script = Script {
     stalls: None,
 };
 
-/// A server that plays `script`, and the commands it has heard.
+/// Starts a server with this `script`. Returns its address and the commands that it has received.
 pub fn scripted(script: Script) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&heard);
@@ -52,12 +52,12 @@ fn play(script: Script, mut control: TcpStream, heard: &Mutex<Vec<String>>) {
     let mut data: Option<(TcpListener, Option<TcpListener>)> = None;
     let _ = write!(control, "220-Two\r\n220 lines.\r\n");
     for line in lines.map_while(Result::ok) {
-        // Names are bytes in no known character set.
+        // Names are bytes in an unknown character set.
         let line: String = line.trim_ascii_end().iter().map(|byte| char::from(*byte)).collect();
         heard.lock().unwrap().push(line.clone());
         let mut passive = || {
             let (listener, address) = server();
-            // Another server of the same name, whom nobody has asked for anything.
+            // Another server at this port of `::1`, an address of the name without a control connection.
             let stranger = TcpListener::bind(("::1", address.port())).ok();
             data = Some((listener, stranger));
             script.passive_port.unwrap_or(address.port())
@@ -69,7 +69,7 @@ fn play(script: Script, mut control: TcpStream, heard: &Mutex<Vec<String>>) {
             "SIZE" => script.size.map_or("502 What?".to_owned(), |size| format!("213 {size}")),
             "MDTM" => "213 20240229123456".to_owned(),
             "EPSV" if script.knows_epsv => format!("229 Here (|||{}|)", passive()),
-            // An address that leads elsewhere: only the port counts.
+            // A foreign address in the reply: the client must use the port only.
             "PASV" => {
                 let [high, low] = passive().to_be_bytes();
                 format!("227 Here (192,0,2,1,{high},{low}).")
@@ -93,7 +93,7 @@ fn play(script: Script, mut control: TcpStream, heard: &Mutex<Vec<String>>) {
                 script.ends_with.to_owned()
             }
             "STOR" => {
-                // Takes a little, and then its disk is full.
+                // Reads some bytes, and then resets the data connection, as with a full disk.
                 let _ = write!(control, "150 Go ahead.\r\n");
                 let mut data = accept(&data.as_ref().expect("a passive reply").0);
                 let _ = data.read(&mut [0; 1000]);

@@ -1,4 +1,4 @@
-//! Ends that come too soon: nobody may take a part for the whole.
+//! Connections that end too soon: no receiver may take a part for the whole.
 
 use super::vsftpd::*;
 use crate::harness::*;
@@ -53,7 +53,7 @@ fn part_of_a_file_does_not_look_like_a_file() {
     let (address, _) = scripted(Script { size: None, ..WELL_BEHAVED });
     let got = get(&http(), &format!("ftp://{address}/file"), &[]);
     assert_eq!((got.exit, got.body.as_slice()), (0, b"contents".as_slice()));
-    // A length in bytes says nothing of a text whose line ends are changed.
+    // A length in bytes is useless for a text whose line ends are converted.
     let (address, heard) = scripted(Script { size: Some(7), ..WELL_BEHAVED });
     let got = get(&http(), &format!("ftp://{address}/file;type=a"), &[]);
     assert_eq!((got.exit, got.body.as_slice()), (0, b"contents".as_slice()));
@@ -62,11 +62,11 @@ fn part_of_a_file_does_not_look_like_a_file() {
     assert!(head.status == 200 && !head.head.contains("Content-Length"), "{}", head.head);
 }
 
-/// Without a length the end of the connection is the end of the file or list, so it must not be an orderly one before the
-/// server's last reply has said that all is there.
+/// Without a length the end of the connection is the end of the file or list, so the relay must not close in an orderly
+/// way before the server's last reply has confirmed the transfer.
 #[test]
 fn what_a_relay_that_is_killed_has_sent_does_not_look_whole() {
-    // More than the relay gathers before it writes.
+    // More than the relay collects before it writes.
     let list = (0..1000).map(|number| format!("-rw-r--r-- 1 0 0 1 Nov 05 2019 file-{number}\r\n")).collect::<String>();
     let list: &'static [u8] = list.leak().as_bytes();
     for stalls in [Stall::BeforeEnd, Stall::BeforeReply] {

@@ -1,4 +1,4 @@
-//! Files that clients send: all of one, or nothing.
+//! Uploads: the server stores a complete file or none.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -44,7 +44,7 @@ fn a_client_that_waits_hears_the_refusal_instead_of_an_invitation() {
     assert!(answer.starts_with(b"HTTP/1.1 403 "), "{}", String::from_utf8_lossy(&answer));
 }
 
-/// In FTP a closed connection is the end of the file: half a file used to look whole.
+/// In FTP a closed connection is the end of the file: half a file used to be stored as a whole.
 #[test]
 fn half_an_upload_is_no_file() {
     let Some(vsftpd) = Vsftpd::start() else { return };

@@ -11,7 +11,7 @@ use super::harness::*;
 
 const VSFTPD: &str = "/usr/sbin/vsftpd";
 
-/// A running vsftpd with `pub/`, which can be read, and `incoming/`, which can be written.
+/// A running vsftpd with a readable folder `pub/` and a writable folder `incoming/`.
 pub struct Vsftpd {
     child: Child,
     pub address: SocketAddr,
@@ -19,7 +19,7 @@ pub struct Vsftpd {
 }
 
 impl Vsftpd {
-    /// Nothing, said aloud, where it cannot run.
+    /// Starts the server; `None`, with a message, where vsftpd cannot run.
     pub fn start() -> Option<Self> {
         let root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
         if !root || !std::path::Path::new(VSFTPD).exists() {
@@ -33,7 +33,7 @@ impl Vsftpd {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
         folder.write("banned", "wrong@password\n");
-        // It cannot choose a port itself. Another process may take the one that was free, so its banner has to be ours.
+        // vsftpd cannot choose a port itself. Another process may take the free port, so the banner must be the test's.
         let (child, address) = eventually("vsftpd", || Self::try_start(&folder));
         Some(Self { child, address, folder })
     }
@@ -86,7 +86,7 @@ impl Drop for Vsftpd {
     }
 }
 
-/// What curl got.
+/// The result of one curl process.
 #[derive(Debug)]
 pub struct Got {
     pub status: u16,
@@ -116,7 +116,7 @@ pub fn curl(arguments: &[&str]) -> Got {
     }
 }
 
-/// curl through the relay as an HTTP proxy.
+/// Runs curl with the relay as the HTTP proxy.
 pub fn get(relay: &Relay, url: &str, more: &[&str]) -> Got {
     let proxy = format!("http://{}", relay.address());
     curl(&[&["-x", &proxy, url], more].concat())
@@ -130,7 +130,7 @@ pub fn request(relay: &mut Relay) -> Value {
     relay.next(|event| event["event"] == "request")
 }
 
-/// A request that is written byte for byte, and the connection for what comes next.
+/// Writes a request byte for byte. Returns the connection for the response.
 pub fn ask(relay: &Relay, request: &str) -> TcpStream {
     let mut client = relay.connect();
     client.write_all(request.as_bytes()).unwrap();

@@ -5,12 +5,12 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::{Folder, PATIENCE};
 
-/// A manager. A thread reads its socket all the time, as a manager does: the kernel lets only a few datagrams wait
-/// (`net.unix.max_dgram_qlen`, 10 by default), and what does not fit is lost.
+/// A service manager. A thread reads its socket all the time, like a real manager: the kernel queues only a few
+/// datagrams (`net.unix.max_dgram_qlen`, 10 by default), and loses the others.
 pub struct Manager(Receiver<String>);
 
 impl Manager {
-    /// Its socket is `notify` in this folder.
+    /// The socket is `notify` in this folder.
     pub fn new(folder: &Folder) -> Self {
         let socket = UnixDatagram::bind(folder.0.join("notify")).expect("our own folder");
         let (sender, told) = channel();
@@ -25,12 +25,12 @@ impl Manager {
         Self(told)
     }
 
-    /// The next message.
+    /// Waits for the next message.
     pub fn heard(&self) -> String {
         self.0.recv_timeout(PATIENCE).expect("a message for the manager")
     }
 
-    /// The next message that is not a sign of life.
+    /// Waits for the next message that is not a watchdog keep-alive.
     pub fn told(&self) -> String {
         std::iter::repeat_with(|| self.heard()).find(|said| said != "WATCHDOG=1").expect("it repeats")
     }

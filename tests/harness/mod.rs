@@ -1,5 +1,5 @@
-//! Starts the real binary on ports the kernel chooses, reads its events as they are logged, and ends it again, whatever
-//! becomes of the test.
+//! Starts the real binary on ports that the kernel chooses, reads its events from the log, and ends the process, even
+//! when the test fails.
 #![allow(dead_code, unused_imports, reason = "every test file uses its own part of the harness")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
@@ -17,10 +17,10 @@ pub use manager::Manager;
 pub use relay::{Relay, relayed};
 pub use sockets::*;
 
-/// Longest wait for anything in a test; a machine under load is slow, a hang is for ever.
+/// Longest wait for an event in a test; long, because a loaded machine is slow and a hang is endless.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A folder of the test's own, removed with it.
+/// A folder that is removed with the value.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -39,7 +39,7 @@ impl Folder {
         path
     }
 
-    /// A file with these permissions, from before there is anything in it.
+    /// Writes a file that has these permissions from its creation.
     pub fn write_with_mode(&self, name: &str, text: impl AsRef<[u8]>, mode: u32) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
         let path = self.write(name, "");
@@ -47,9 +47,9 @@ impl Folder {
         self.write(name, text)
     }
 
-    /// A program. A shell writes it: were it open for writing in this process, a program that another thread starts at that
-    /// moment would hold a copy of the descriptor, and the kernel executes nothing that is open for writing (execve(2),
-    /// ETXTBSY).
+    /// Writes a program. A shell writes the file: if this process had it open for writing, a program that another
+    /// thread starts at that moment would inherit the descriptor, and the kernel does not execute a file that is open
+    /// for writing (execve(2), ETXTBSY).
     pub fn program(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         let mut shell = Command::new("sh");
@@ -76,7 +76,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Makes one as an operator does.
+    /// Creates a key pair with `ekiden keygen`.
     pub fn new() -> Self {
         let output = ekiden().arg("keygen").output().expect("ekiden runs");
         let text = String::from_utf8(output.stdout).expect("text");
@@ -91,12 +91,12 @@ impl Key {
     }
 }
 
-/// The binary under test.
+/// A command that runs the binary under test.
 pub fn ekiden() -> Command {
     ekiden_at(Path::new(env!("CARGO_BIN_EXE_ekiden")))
 }
 
-/// The same by another path.
+/// Like `ekiden`, with another path of the binary.
 pub fn ekiden_at(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in [
@@ -120,17 +120,17 @@ pub fn signal(process: u32, name: &str) {
     assert!(status.success());
 }
 
-/// Waits until a process has ended, though perhaps nobody has looked yet.
+/// Waits until a process has ended, even if its parent has not waited for it.
 pub fn ended(process: u32) {
     eventually("the end of a process", || ekiden_sys::process::start_time(process).is_none().then_some(()));
 }
 
-/// Waits until `look` finds something, looking again every few milliseconds: for states that send no event.
+/// Calls `look` every few milliseconds until it returns a value: for states without an event.
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     eventually_within(PATIENCE, what, look)
 }
 
-/// The same for what takes long by itself.
+/// Like `eventually`, with another deadline for slow operations.
 pub fn eventually_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;
     loop {
@@ -142,12 +142,12 @@ pub fn eventually_within<T>(patience: Duration, what: &str, mut look: impl FnMut
     }
 }
 
-/// Bytes that are not alike, so that a lost or swapped block shows.
+/// Bytes without repetition between blocks, so that a lost or swapped block is detected.
 pub fn pattern(count: usize) -> Vec<u8> {
     (0..count as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// A background thread whose panic fails the test.
+/// Joins a thread. A panic of the thread fails the test.
 pub fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -1,4 +1,4 @@
-//! A running relay: its events, its answers, and its end.
+//! A running relay: its events, its admin responses, and its end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,14 +11,14 @@ use serde_json::Value;
 
 use super::{Folder, PATIENCE, accept, connect, ekiden, eventually, server, signal};
 
-/// A running relay.
+/// A running relay process.
 pub struct Relay {
     child: Child,
     lines: Receiver<Value>,
     seen: Vec<Value>,
     addresses: Vec<SocketAddr>,
     stderr: Option<ChildStderr>,
-    /// Processes that have taken its place.
+    /// Processes that have replaced the first process in an upgrade.
     after: Vec<u32>,
     pub admin: PathBuf,
 }
@@ -35,7 +35,7 @@ impl Relay {
         Self::start(ekiden().args(["run"]).args(arguments), listeners)
     }
 
-    /// Starts a prepared command, whose environment or limits the test has changed.
+    /// Starts a prepared command, with the environment or limits of the test.
     pub fn start(command: &mut Command, listeners: usize) -> Self {
         let folder = Folder::new();
         let admin = folder.0.with_extension("sock");
@@ -43,7 +43,7 @@ impl Relay {
         Self::begin(command, listeners, admin)
     }
 
-    /// The same, where the command says itself where the relay answers.
+    /// Like `start`, for a command with its own arguments for the admin listener, which is at `admin`.
     pub fn begin(command: &mut Command, listeners: usize, admin: PathBuf) -> Self {
         command.args(["--log", "json"]);
         let mut child =
@@ -68,12 +68,12 @@ impl Relay {
         relay
     }
 
-    /// Where the first listener listens.
+    /// The address of the first listener.
     pub fn address(&self) -> SocketAddr {
         self.addresses[0]
     }
 
-    /// Where listener number `index` listens.
+    /// The address of listener `index`, counted from 0.
     pub fn address_of(&self, index: usize) -> SocketAddr {
         self.addresses[index]
     }
@@ -87,7 +87,8 @@ impl Relay {
         connect(self.address())
     }
 
-    /// Waits for an event that `wanted` likes, among those seen and those to come. Each is returned once.
+    /// Waits for an event that satisfies `wanted`, among the earlier and the coming events. Each event is returned
+    /// once.
     pub fn next(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         if let Some(at) = self.seen.iter().position(&wanted) {
             return self.seen.remove(at);
@@ -110,15 +111,15 @@ impl Relay {
         self.next(|event| event["event"] == "closed")
     }
 
-    /// Waits for the closing events of so many sessions, sorted by this field: every thread of the relay writes those of its
-    /// own sessions, in no particular order between threads.
+    /// Waits for `count` closing events, sorted by `field`: each thread of the relay writes the events of its own
+    /// sessions, in no particular order between threads.
     pub fn all_closed(&mut self, count: usize, field: &str) -> Vec<Value> {
         let mut all: Vec<Value> = (0..count).map(|_| self.closed()).collect();
         all.sort_by_key(|event| event[field].to_string());
         all
     }
 
-    /// Every event up to the end of the process.
+    /// All events up to the end of the process.
     pub fn rest(&mut self) -> Vec<Value> {
         let mut events = std::mem::take(&mut self.seen);
         let deadline = Instant::now() + PATIENCE;
@@ -140,21 +141,21 @@ impl Relay {
         signal(self.child.id(), name);
     }
 
-    /// Stops it until SIGCONT, and waits until none of its threads runs.
+    /// Stops the relay until SIGCONT, and waits until none of its threads runs.
     pub fn stop(&self) {
         self.signal("STOP");
         let tasks = format!("/proc/{}/task", self.id());
         eventually("all threads to stop", || {
             let states = std::fs::read_dir(&tasks).unwrap().map(|task| {
                 let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-                // proc_pid_stat(5): the state stands behind the name, which is in brackets.
+                // proc_pid_stat(5): the state follows the name, which is in parentheses.
                 stat.rsplit_once(") ").unwrap().1.starts_with('T')
             });
             states.into_iter().all(|stopped| stopped).then_some(())
         });
     }
 
-    /// Waits until another process has taken the place of the one that serves; its pid.
+    /// Waits until another process has replaced the serving process. Returns its PID.
     pub fn upgraded(&mut self) -> u32 {
         let event = self.next(|event| event["event"] == "upgraded");
         let process = u32::try_from(event["pid"].as_u64().expect("a pid")).expect("a pid");
@@ -162,17 +163,17 @@ impl Relay {
         process
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits until the process exits. Returns its exit code.
     pub fn exit_code(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
-        // The events end when the process closes its standard output.
+        // The event channel closes when the process closes its standard output.
         while let Ok(event) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             self.seen.push(event);
         }
         self.child.wait().expect("the process can be waited for").code()
     }
 
-    /// Asks the admin listener.
+    /// Requests `path` from the admin listener, and returns the body.
     pub fn ask(&self, path: &str) -> String {
         let mut stream = std::os::unix::net::UnixStream::connect(&self.admin).expect("the admin socket answers");
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -182,13 +183,13 @@ impl Relay {
         answer.split_once("\r\n\r\n").expect("an HTTP answer").1.to_owned()
     }
 
-    /// The sessions that are open now, as `/api/sessions` shows them.
+    /// The open sessions in `/api/sessions`.
     pub fn sessions(&self) -> Vec<Value> {
         let answer: Value = serde_json::from_str(&self.ask("/api/sessions")).expect("JSON");
         answer["sessions"].as_array().expect("a list").clone()
     }
 
-    /// Open descriptors of the process.
+    /// Number of open descriptors of the process.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("the process lives").count()
     }
@@ -205,7 +206,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Others of its group, where it was started with one of its own.
+        // Kills its process group as well, where the command was started with one.
         let _ = ekiden_sys::signal::kill_group(self.child.id());
         for process in &self.after {
             let _ = ekiden_sys::signal::send_kill(*process);
@@ -217,7 +218,7 @@ impl Drop for Relay {
     }
 }
 
-/// A relay with a `tcp` listener to a server of the test's own, and one connection through it, both ends in hand.
+/// A relay with a `tcp` listener to a server of the test, and both ends of one connection through it.
 pub fn relayed() -> (Relay, TcpStream, TcpStream) {
     let (listener, address) = server();
     let relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{address}")]);

@@ -1,4 +1,4 @@
-//! Sockets of the tests' own, and what they say and hear.
+//! Sockets of the tests: clients, servers and name servers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{PATIENCE, eventually};
 
-/// A connection whose reads and writes do not last for ever.
+/// A connection whose reads and writes have a timeout.
 pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -15,7 +15,7 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A listener of the test's own, on a port the kernel chooses.
+/// A listener of the test, on a port that the kernel chooses.
 pub fn server() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().unwrap();
@@ -28,14 +28,14 @@ pub fn close(listener: TcpListener) {
     socket2::SockRef::from(&listener).shutdown(Shutdown::Both).expect("it listens");
 }
 
-/// Accepts one connection, within the test's patience.
+/// Accepts one connection, within [`PATIENCE`].
 pub fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
     let stream = eventually("a connection", || listener.accept().ok()).0;
     patient(stream)
 }
 
-/// A stream that waits for its peer, but not for ever.
+/// Sets the timeouts of a stream to [`PATIENCE`].
 pub fn patient(stream: TcpStream) -> TcpStream {
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -43,7 +43,7 @@ pub fn patient(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Serves every connection in a thread of its own, for as long as the test runs.
+/// Handles each connection in its own thread, until the end of the test process.
 pub fn serve(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let (listener, address) = server();
     std::thread::spawn(move || {
@@ -55,7 +55,7 @@ pub fn serve(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Sock
     address
 }
 
-/// A name server that answers each query so, for as long as the test runs.
+/// A name server that answers each query with `answer`, until the end of the test process.
 pub fn name_server(answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -68,8 +68,8 @@ pub fn name_server(answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> Socket
     address
 }
 
-/// A port where nobody listens, below those that the kernel gives out by itself: no connection or listener of another
-/// test takes it.
+/// A port without a listener, below the ephemeral ports of the kernel: no connection or listener of another test takes
+/// it.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     const FIRST: u32 = 10_000;
@@ -84,7 +84,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 pub fn nobody() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
@@ -95,14 +95,14 @@ pub fn read_exactly(stream: &mut TcpStream, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// How a stream ended.
+/// The end of a stream, as its reader sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     Clean,
     Reset,
 }
 
-/// Everything that still comes, and how it ends.
+/// Reads all remaining bytes, and returns them with the end of the stream.
 pub fn hear_out(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
     let (mut heard, mut bytes) = (Vec::new(), vec![0; 65_536]);
     loop {
@@ -110,7 +110,7 @@ pub fn hear_out(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
             Ok(0) => return (heard, Ending::Clean),
             Ok(count) => heard.extend(&bytes[..count]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return (heard, Ending::Reset),
-            // A machine that was suspended, with a timeout on the socket (signal(7)).
+            // After a suspend of the machine a read with a timeout is interrupted (signal(7)).
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("{error} after {} bytes: {:?}", heard.len(), String::from_utf8_lossy(&heard)),
         }
@@ -123,7 +123,7 @@ pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// Reads an HTTP head, byte by byte so that nothing behind it is lost.
+/// Reads an HTTP head, byte by byte so that no byte after it is lost.
 pub fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -133,7 +133,7 @@ pub fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).expect("an ASCII head")
 }
 
-/// Makes closing a socket a reset.
+/// Closes a socket with a reset.
 pub fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }

@@ -1,12 +1,12 @@
-//! Who may use the relay: user names and passwords in `Proxy-Authorization` (RFC 9110, 11.7).
+//! Authentication of clients: user names and passwords in `Proxy-Authorization` (RFC 9110, 11.7).
 
 use crate::harness::*;
 use crate::talk::*;
 
-/// Made once with `htpasswd -nbBC 4 alice "open sesame"`: cost 4 is the cheapest, so that tests do not take long.
+/// Created once with `htpasswd -nbBC 4 alice "open sesame"`: cost 4 is the lowest, so that tests are fast.
 const USERS: &str = "alice:$2b$04$ekidenekidenekidenekieEB0wconlpYz80iymDMyHINbjJSaFPb6\n";
 
-/// `alice:open sesame`, and with a wrong password.
+/// `alice:open sesame`, and below a wrong password.
 const RIGHT: &str = "Basic YWxpY2U6b3BlbiBzZXNhbWU=";
 const WRONG: &str = "Basic YWxpY2U6b3BlbiBiYXJsZXk=";
 
@@ -59,12 +59,12 @@ fn the_right_password_opens_and_stays_here() {
     assert!(!head.0.to_lowercase().contains("authorization"), "{}", head.0);
     say(&mut server, OK);
     answered_ok(&mut client);
-    // In lower case, and once more, from memory.
+    // The field name in lower case, and a second check, answered from the cache.
     say(&mut client, with(&scene.get("/"), RIGHT).replace("Proxy-Authorization: Basic", "proxy-authorization: basic"));
     Head::read(&mut server);
     say(&mut server, OK);
     answered_ok(&mut client);
-    // Every request has to show it.
+    // Each request needs the credentials.
     say(&mut client, scene.get("/"));
     refused(&mut client, 407, "a later request without credentials");
     drop(client);
@@ -113,7 +113,7 @@ fn passwords_are_not_logged() {
     let events = scene.relay.rest();
     let closed = events.iter().filter(|event| event["event"] == "closed");
     let mut ends: Vec<_> = closed.map(|event| event["end"].as_str().unwrap()).collect();
-    // Of two workers the second may tell first.
+    // Of two workers the second may log first.
     ends.sort_unstable();
     assert_eq!(ends, ["finished", "unauthenticated"]);
     let told = format!("{events:?}{}", scene.relay.said_on_stderr());

@@ -1,10 +1,10 @@
-//! Servers that try on the relay what clients try: the client is told, and the server is not asked again.
+//! Invalid responses of servers: the client gets an error, and the relay does not use the server's connection again.
 
 use crate::framing::{BAD_CHUNKS, TRICKS};
 use crate::harness::*;
 use crate::talk::*;
 
-/// The server's answer is not one, and costs it its connection.
+/// The response is invalid, and the relay closes the server's connection.
 fn assert_no_answer(scene: &mut Scene, bytes: &[u8]) {
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
     let mut client = scene.client();
@@ -54,7 +54,7 @@ fn what_is_no_answer_does_not_reach_a_client() {
     }
 }
 
-/// The page is for people, and where there is no next relay it must not blame one.
+/// People read the page; without a next relay it must not mention a failing relay.
 #[test]
 fn a_server_s_fault_is_its_own() {
     let scene = Scene::new();
@@ -70,7 +70,7 @@ fn a_server_s_fault_is_its_own() {
     }
 }
 
-/// The head has gone by then, so the end must not be one that could be taken for the body's.
+/// The head has already been sent, so the end must not look like the end of the body.
 #[test]
 fn an_answer_of_bad_chunks_never_ends_well() {
     let mut scene = Scene::new();
@@ -111,7 +111,7 @@ fn chunks_lose_their_extensions_and_trailers_what_must_come_first() {
     scene.exchange(&mut client, &mut server, "/next");
 }
 
-/// Fields of an answer without a body say nothing of its end (RFC 9112, 6.3), and a client must not see them.
+/// Framing fields of a response without a body do not define its end (RFC 9112, 6.3), and must not reach a client.
 #[test]
 fn framing_of_what_has_no_body_is_dropped() {
     let scene = Scene::new();

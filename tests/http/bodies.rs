@@ -1,4 +1,5 @@
-//! Bodies by length, in chunks and until the end, small and large, both ways; and answers that have none.
+//! Bodies with a length, in chunks and until the end, small and large, in both directions; and responses without a
+//! body.
 
 use std::net::{Shutdown, TcpStream};
 
@@ -7,11 +8,11 @@ use crate::talk::*;
 
 const LARGE: usize = 10_000_000;
 
-/// How a body is told to end.
+/// The framing of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Length,
-    /// Of so many bytes each.
+    /// Chunks of this size, in bytes.
     Chunks(usize),
     Close,
 }
@@ -69,7 +70,7 @@ fn requests_arrive_whole() {
             answered_ok(&mut client);
             let request = scene.request();
             assert!(request["bytes_up"].as_u64().unwrap() >= size as u64, "{request}");
-            // The server's connection is as good as new.
+            // The server's connection is usable again.
             scene.exchange(&mut client, &mut server, "/next");
             drop(client);
             let closed = scene.relay.closed();
@@ -116,7 +117,8 @@ fn answers_arrive_whole() {
     }
 }
 
-/// A client of HTTP/1.0 knows neither chunks nor trailers: it gets the data, and the end of the connection as its end.
+/// An HTTP/1.0 client supports neither chunks nor trailers: it gets the data, and the end of the connection as the end
+/// of the body.
 #[test]
 fn an_http_1_0_client_gets_no_chunks() {
     for size in [0, 5_000, LARGE] {
@@ -161,7 +163,7 @@ fn an_http_1_0_client_may_stay_when_lengths_are_known() {
     assert_closed(&mut client);
 }
 
-/// The answers lie about a body; the connections go on behind their heads nevertheless.
+/// The responses have framing fields without a body; the connections continue after their heads.
 #[test]
 fn answers_without_a_body_end_with_their_head() {
     let mut scene = Scene::new();

@@ -1,4 +1,4 @@
-//! Answers that come before the request is complete: 100 Continue, refusals, and servers in a hurry.
+//! Responses before the end of the request: 100 Continue, refusals, and early final responses.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::harness::*;
 use crate::talk::*;
 
-/// The server really does not have a byte yet.
+/// Asserts that the server has not received a byte yet.
 fn hears_nothing_yet(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let heard = stream.read(&mut [0]).map_err(|error| error.kind());
@@ -37,7 +37,7 @@ fn a_client_waits_for_100_continue_and_gets_it() {
     scene.exchange(&mut client, &mut server, "/next");
 }
 
-/// Clients of HTTP/1.0 know no interim answers (RFC 9110, 15.2).
+/// HTTP/1.0 clients do not support interim responses (RFC 9110, 15.2).
 #[test]
 fn an_http_1_0_client_is_spared_interim_answers() {
     let scene = Scene::new();
@@ -51,7 +51,8 @@ fn an_http_1_0_client_is_spared_interim_answers() {
     assert_closed(&mut client);
 }
 
-/// The client has been told no and keeps its body; the connections, on which a body may or may not follow, are closed.
+/// The client was refused and withholds its body; the relay closes the connections, because the body may or may not
+/// follow.
 #[test]
 fn a_refused_expectation_ends_the_exchange() {
     let mut scene = Scene::new();
@@ -71,7 +72,7 @@ fn a_refused_expectation_ends_the_exchange() {
     }
 }
 
-/// An answer that costs the connection says so (RFC 9112, 9.6), or the client sends its next request into the void.
+/// A response after which the connection closes says so (RFC 9112, 9.6), or the client loses its next request.
 #[test]
 fn an_early_answer_says_that_the_connection_ends() {
     let scene = Scene::new();
@@ -85,7 +86,7 @@ fn an_early_answer_says_that_the_connection_ends() {
     assert_closed(&mut client);
 }
 
-/// Writes until it cannot any more.
+/// Writes until a write fails.
 fn pour(mut client: TcpStream) -> std::thread::JoinHandle<u64> {
     std::thread::spawn(move || {
         let (block, mut written) = (pattern(1 << 16), 0);
@@ -99,7 +100,7 @@ fn pour(mut client: TcpStream) -> std::thread::JoinHandle<u64> {
     })
 }
 
-/// The server says no to a gigabyte after its first bytes, and hangs up while the client is still sending.
+/// The server refuses a body of 1 GB after its first bytes, and closes while the client is still sending.
 #[test]
 fn a_refused_upload_is_stopped_and_its_answer_delivered() {
     for framing in ["Content-Length: 1073741824\r\n", "Transfer-Encoding: chunked\r\n"] {
@@ -130,7 +131,7 @@ fn a_refused_upload_is_stopped_and_its_answer_delivered() {
     }
 }
 
-/// The whole answer, the end of the server's connection, and only then the rest of the request.
+/// The complete response, the end of the server's connection, and only then the rest of the request.
 #[test]
 fn a_server_may_answer_and_close_before_it_has_read_all() {
     let mut scene = Scene::new();
@@ -144,7 +145,7 @@ fn a_server_may_answer_and_close_before_it_has_read_all() {
     let head = Head::read(&mut client);
     assert_eq!((head.status(), head.get("Connection")), (200, Some("close")));
     assert_eq!(read_all(&mut client), b"enough");
-    // The rest would be taken for a request, if the connection were still in use.
+    // A reused connection would take the rest for a request.
     say(&mut client, scene.get("/smuggled"));
     drop(client);
     assert_eq!(scene.relay.closed()["end"], "finished");
@@ -152,7 +153,7 @@ fn a_server_may_answer_and_close_before_it_has_read_all() {
     scene.assert_untouched("the rest of a body");
 }
 
-/// An answer may begin while the request still comes, and both go on.
+/// A response may begin before the end of the request, and both continue.
 #[test]
 fn both_bodies_go_at_once() {
     let mut scene = Scene::new();

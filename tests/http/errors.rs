@@ -1,11 +1,11 @@
-//! What a client is told when there is no server to ask: the true cause, in words and in `Proxy-Status` (RFC 9209).
+//! Errors without a reachable server: the true cause, in words and in `Proxy-Status` (RFC 9209).
 
 use std::net::SocketAddr;
 
 use crate::harness::*;
 use crate::talk::*;
 
-/// A GET and a CONNECT that come to nothing for the same reason.
+/// A GET and a CONNECT that fail for one reason.
 fn fails(scene: &mut Scene, target: &str, status: u16, error: &str, end: &str) {
     let get = format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n");
     let post = format!("POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Length: 100\r\n\r\npart");
@@ -38,7 +38,7 @@ fn a_forbidden_target_is_forbidden() {
     let target = scene.server.to_string();
     fails(&mut scene, &target, 403, "destination_ip_prohibited", "denied");
     scene.assert_untouched("a forbidden target");
-    // Also by a name: what counts is the address.
+    // The rule also applies to a name that resolves to the address.
     let target = format!("localhost:{}", scene.server.port());
     let mut client = scene.client();
     say(&mut client, format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n"));
@@ -47,8 +47,8 @@ fn a_forbidden_target_is_forbidden() {
     scene.assert_untouched("a forbidden target by its name");
 }
 
-/// The answer of a name server that knows no name (RFC 1035, 4.1.1): a response, recursion is available, there is no such
-/// name, and only the question follows.
+/// The response of a name server without any name (RFC 1035, 4.1.1): a response, recursion available, name error, and
+/// only the question section.
 fn no_such_name(query: &[u8]) -> Vec<u8> {
     let question_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
     let mut answer = query[..question_end].to_vec();
@@ -66,7 +66,7 @@ fn a_name_that_does_not_exist_is_a_bad_gateway() {
 #[test]
 fn a_silent_target_is_a_gateway_timeout() {
     let mut scene = Scene::with("[timeouts]\nconnect = \"300ms\"\n");
-    // A listener whose queue is full answers no more.
+    // A listener with a full queue accepts no further connection.
     let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     full.listen(0).unwrap();
@@ -75,7 +75,7 @@ fn a_silent_target_is_a_gateway_timeout() {
     fails(&mut scene, &address.to_string(), 504, "connection_timeout", "timed_out");
 }
 
-/// Somebody has opened the relay's own address in a browser.
+/// A browser has opened the relay's own address.
 #[test]
 fn the_relay_is_no_server_and_says_so() {
     let mut scene = Scene::new();
@@ -101,7 +101,7 @@ fn https_wants_connect() {
     scene.assert_untouched("https");
 }
 
-/// The answer to HEAD has no content, not even when it is the relay's own (RFC 9110, 9.3.2).
+/// The response to HEAD has no content, even when it is the relay's own (RFC 9110, 9.3.2).
 #[test]
 fn a_head_request_gets_its_error_without_a_page() {
     let scene = Scene::new();
@@ -112,7 +112,7 @@ fn a_head_request_gets_its_error_without_a_page() {
     assert_eq!(String::from_utf8(read_all(&mut client)).unwrap(), "");
 }
 
-/// A challenge of the origin server for a proxy is not for our client: it would answer with the password it has for us.
+/// A proxy challenge of the origin server must not reach the client: the client would send its password for the relay.
 #[test]
 fn a_server_cannot_ask_for_the_proxy_s_password() {
     let mut scene = Scene::new();

@@ -1,4 +1,4 @@
-//! What happens to header fields on their way: those of one connection end at the relay, the others arrive as they were.
+//! Header fields: hop-by-hop fields end at the relay, the others arrive unchanged.
 
 use crate::harness::*;
 use crate::talk::*;
@@ -45,7 +45,8 @@ fn fields_of_one_connection_do_not_reach_the_client() {
     assert_eq!((head.0.as_str(), body.as_slice()), (expected, b"ok".as_slice()));
 }
 
-/// A client that names fields the server needs wants it to see another request than the relay judged.
+/// `Connection` may not name fields that the server needs: the server would see another request than the relay has
+/// checked.
 #[test]
 fn connection_cannot_take_away_what_the_server_needs() {
     let scene = Scene::new();
@@ -61,7 +62,7 @@ fn connection_cannot_take_away_what_the_server_needs() {
     assert_eq!((head.get("Connection"), read_exactly(&mut server, 5).as_slice()), (None, b"hello".as_slice()));
 }
 
-/// In absolute form the URI alone says who is meant (RFC 9112, 3.2.2).
+/// In absolute form only the URI defines the host (RFC 9112, 3.2.2).
 #[test]
 fn the_host_is_the_uri_s() {
     let scene = Scene::new();
@@ -93,7 +94,7 @@ fn options_may_ask_for_the_whole_server() {
     answered_ok(&mut client);
 }
 
-/// To each version its own `Via`, and always HTTP/1.1 in the first line (RFC 9110, 2.5 and 7.6.3).
+/// `Via` has the version of each received message, and the first line is always HTTP/1.1 (RFC 9110, 2.5 and 7.6.3).
 #[test]
 fn versions_are_the_relay_s_own() {
     let scene = Scene::new();
@@ -108,7 +109,7 @@ fn versions_are_the_relay_s_own() {
     assert_eq!((head.line().trim_end(), head.get("Via")), ("HTTP/1.1 200", Some("1.0 ekiden")));
 }
 
-/// RFC 9110, 7.6.2: each stop counts, and the request ends where none is left.
+/// `Max-Forwards` (RFC 9110, 7.6.2): each hop decrements it, and the request ends at 0.
 #[test]
 fn max_forwards_counts_this_stop() {
     let scene = Scene::new();

@@ -5,8 +5,7 @@ use std::net::TcpStream;
 use crate::harness::*;
 use crate::talk::*;
 
-/// Field lines that make the end of a message a matter of opinion, or that hide a field. Answers may not have them
-/// either.
+/// Field lines that make the end of a message ambiguous, or that hide a field. Responses may not have them either.
 pub const TRICKS: &[&str] = &[
     "Content-Length: 5\r\nTransfer-Encoding: chunked",
     "Transfer-Encoding: chunked\r\nContent-Length: 5",
@@ -45,12 +44,12 @@ pub const TRICKS: &[&str] = &[
     "no colon",
 ];
 
-/// What a server would take for a second request, if it believed the wrong end of the first.
+/// Bytes that a server would take for a second request, if it found the wrong end of the first.
 fn smuggled(scene: &Scene) -> String {
     format!("0\r\n\r\n{}", scene.get("/smuggled"))
 }
 
-/// The relay's only answer is `status`, it closes, and no server hears a thing.
+/// The relay's only response is `status`, it closes, and no server receives a byte.
 fn assert_refused(scene: &mut Scene, request: &str, status: u16) {
     let mut client = scene.client();
     say(&mut client, request);
@@ -73,7 +72,7 @@ fn no_trick_reaches_a_server() {
     }
 }
 
-/// The second request of a connection is looked at as closely as the first.
+/// The second request of a connection is checked as strictly as the first.
 #[test]
 fn no_trick_reaches_a_server_behind_a_good_request() {
     let mut scene = Scene::new();
@@ -136,7 +135,7 @@ fn heads_that_are_too_long_are_refused() {
     assert_refused(&mut scene, &format!("GET http://{server}/ HTTP/1.1\r\nX: {long}\r\n\r\n"), 431);
 }
 
-/// A POST whose chunks the server reads with its own eyes.
+/// A POST whose chunks the server parses itself.
 fn post_chunks(scene: &Scene, body: &str) -> (TcpStream, TcpStream) {
     let mut client = scene.client();
     say(&mut client, scene.post("Transfer-Encoding: chunked\r\n") + body);
@@ -145,7 +144,7 @@ fn post_chunks(scene: &Scene, body: &str) -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// Lines before a chunk's data that are none, and data that is longer than its line said.
+/// Invalid chunk-size lines, and data that is longer than its size.
 pub const BAD_CHUNKS: &[&str] = &[
     "0x5\r\nhello\r\n",
     "+5\r\nhello\r\n",
@@ -200,6 +199,6 @@ fn chunks_lose_their_extensions_and_trailers_what_must_come_first() {
     assert_eq!(String::from_utf8(read_exactly(&mut server, expected.len())).unwrap(), expected);
     say(&mut server, OK);
     answered_ok(&mut client);
-    // And nothing else: the next request begins right behind.
+    // No byte is left over: the next request follows directly.
     scene.exchange(&mut client, &mut server, "/next");
 }

@@ -33,7 +33,7 @@ fn heads_may_come_byte_by_byte() {
     join(writer);
 }
 
-/// Writes a byte every 50 ms, the time it waits for an answer, until there is one.
+/// Writes a byte every 50 ms, and reads for that time, until there is a response.
 fn drip(client: &mut TcpStream, bytes: &[u8]) -> Duration {
     let began = Instant::now();
     client.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -51,7 +51,7 @@ fn drip(client: &mut TcpStream, bytes: &[u8]) -> Duration {
     panic!("a slow head was waited for");
 }
 
-/// The deadline is one for all bytes together, or a byte now and then would hold a session for ever.
+/// One deadline covers all bytes together: otherwise single bytes at intervals would hold a session for ever.
 #[test]
 fn slow_heads_are_told_so() {
     let mut scene = Scene::with(HURRIED);
@@ -72,7 +72,7 @@ fn slow_heads_are_told_so() {
     scene.assert_untouched("a slow second head");
 }
 
-/// A client that says nothing at all may not speak HTTP.
+/// A client that sends nothing may not speak HTTP, and gets no response.
 #[test]
 fn silence_is_answered_with_silence() {
     let mut scene = Scene::with(HURRIED);
@@ -83,7 +83,7 @@ fn silence_is_answered_with_silence() {
     assert!(closed["seconds"].as_f64().unwrap() >= 1.0, "{closed}");
 }
 
-/// The handshake deadline of ten seconds is not waited for: what cannot become a request is refused as it comes.
+/// Bytes that cannot become a request are refused on arrival, and not at the handshake deadline of 10 s.
 #[test]
 fn garbage_is_refused_at_once() {
     let mut scene = Scene::listening("", "kind = \"auto\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\n");
@@ -115,8 +115,8 @@ fn garbage_is_refused_at_once() {
     refused(&mut socks, 400, "SOCKS on an HTTP listener");
 }
 
-/// While the relay waits for a refused client to hang up, the handshake deadline ran on, ended that wait as its own, and
-/// the event told of a timeout.
+/// While the relay waited for a refused client to close, the handshake deadline kept running, ended that wait, and the
+/// event reported a timeout.
 #[test]
 fn a_refusal_stays_one_however_long_the_client_holds_on() {
     let mut scene = Scene::with(HURRIED);

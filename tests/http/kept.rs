@@ -1,4 +1,4 @@
-//! Idle connections to servers: who may use them, what happens when they turn out to be dead, and how long they live.
+//! Idle connections to servers: the requests that may use them, the treatment of dead connections, and their lifetime.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn clients_share_the_kept_connections_of_a_thread() {
     assert_eq!(reused, [false, true]);
 }
 
-/// The server closes between two requests: the relay looks before it writes.
+/// The server closes between two requests: the relay checks the connection before it writes.
 #[test]
 fn a_connection_the_server_closed_is_not_tried() {
     let mut scene = Scene::new();
@@ -37,7 +37,7 @@ fn a_connection_the_server_closed_is_not_tried() {
     }
 }
 
-/// The server closes just as the request comes, and looking does not help.
+/// The server closes at the arrival of the request, which the check cannot see.
 #[test]
 fn a_request_without_effect_is_repeated_on_a_fresh_connection() {
     let mut scene = Scene::new();
@@ -58,7 +58,7 @@ fn a_request_without_effect_is_repeated_on_a_fresh_connection() {
     }
 }
 
-/// Part of an answer means that the server has taken the request: it is not asked again.
+/// A partial response proves that the server has taken the request: the relay does not repeat it.
 #[test]
 fn a_request_is_not_repeated_once_the_answer_has_begun() {
     let mut scene = Scene::new();
@@ -91,12 +91,12 @@ fn a_request_with_an_effect_never_goes_on_a_kept_connection() {
         let request = scene.request();
         assert_eq!((&request["method"], &request["reused"]), (&method.into(), &false.into()));
     }
-    // The kept one still waits for a request that may have it.
+    // The kept connection still waits for a request that may use it.
     scene.exchange(&mut client, &mut kept, "/again");
     assert_eq!(scene.request()["reused"], true);
 }
 
-/// A request that came to nothing on a fresh connection is not sent twice: who knows what the server did.
+/// A request that fails on a fresh connection is not repeated, because the server may have processed it.
 #[test]
 fn nothing_is_repeated_after_a_fresh_connection() {
     let mut scene = Scene::new();
@@ -158,7 +158,7 @@ fn an_idle_client_is_let_go() {
     assert_eq!(scene.relay.closed()["end"], "idle");
 }
 
-/// Who may not dial a server may not have it by a connection that another listener dialled.
+/// A listener that denies a server must not use a connection to it that another listener has dialled.
 #[test]
 fn a_kept_connection_is_no_way_around_a_ban() {
     let banned = "kind = \"http\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\ndeny = [\"127.0.0.1\"]\n";
@@ -175,13 +175,13 @@ fn a_kept_connection_is_no_way_around_a_ban() {
     assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=destination_ip_prohibited"));
     drop(banned);
     assert_eq!(scene.relay.closed()["end"], "denied");
-    // It is still there for those who may.
+    // Permitted clients can still use the connection.
     let mut client = scene.client();
     scene.exchange(&mut client, &mut server, "/second");
 }
 
-/// NTLM and Negotiate (RFC 4559) vouch for the connection, not for the request: whoever came by it next would be taken for
-/// the one who had shown a password.
+/// NTLM and Negotiate (RFC 4559) authenticate the connection, not the request: the next client on the connection would
+/// act as the authenticated user.
 #[test]
 fn a_connection_with_a_name_on_it_is_not_shared() {
     for (asked, answered) in [
@@ -211,7 +211,7 @@ fn a_connection_with_a_name_on_it_is_not_shared() {
     }
 }
 
-/// Whether a byte waits to be read.
+/// Whether a byte can be read.
 fn is_readable(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     matches!(stream.peek(&mut [0]), Ok(1))

@@ -1,6 +1,6 @@
-//! The HTTP forward proxy as a client and a server see it: raw sockets on both sides of the real binary.
+//! The HTTP forward proxy between a client and a server: raw sockets on both sides of the real binary.
 //!
-//! `talk` has the relay, the heads and the bodies; every other module is one question.
+//! `talk` has the relay, the heads and the bodies; every other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

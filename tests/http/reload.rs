@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use super::harness::*;
 use super::talk::*;
 
-/// A relay whose configuration file changes, and a server (or an HTTP hop) of the test's own.
+/// A relay whose configuration file changes, and a server (or an HTTP hop) of the test.
 struct Changing {
     relay: Relay,
     listener: TcpListener,
@@ -15,7 +15,7 @@ struct Changing {
 }
 
 impl Changing {
-    /// `settings` makes keys of the top and tables from the address of the server.
+    /// `settings` returns top-level keys and tables for the address of the server.
     fn with(settings: impl Fn(SocketAddr) -> String) -> Self {
         let (folder, (listener, address)) = (Folder::new(), server());
         let file = folder.write("ekiden.toml", Self::text(&settings(address)));
@@ -30,16 +30,16 @@ impl Changing {
         self.reload_text(Self::text(&settings(self.address)));
     }
 
-    /// Reloads this text instead of one with other settings.
+    /// Reloads with this complete text.
     fn reload_text(&mut self, text: String) {
         self.folder.write("ekiden.toml", text);
         self.relay.signal("HUP");
         self.relay.next(|event| event["event"] == "reloaded");
-        // The worker answers with the new configuration in its hands.
+        // The response shows that the worker has the new configuration.
         self.relay.sessions();
     }
 
-    /// Sends a request for which the relay has to dial; returns the head of the request and the dialled connection.
+    /// Sends a request for which the relay must dial. Returns the head of the request and the dialled connection.
     fn asks_anew(&self, client: &mut TcpStream) -> (Head, TcpStream) {
         say(client, get(self.address, "/"));
         let mut server = accept(&self.listener);
@@ -65,7 +65,7 @@ fn check_replaced(
     assert_closed(&mut before);
     let (head, mut now) = scene.asks_anew(&mut stays);
     assert_ne!(differs(&head, &now), then, "{what}: the client that stays goes by the old configuration");
-    // The one made by the new configuration is kept for others.
+    // The connection of the new configuration is kept for other clients.
     let mut other = scene.relay.connect();
     say(&mut other, get(scene.address, "/other"));
     assert_eq!(Head::read(&mut now).line().split(' ').nth(1).unwrap().rsplit('/').next(), Some("other"), "{what}");
@@ -106,7 +106,7 @@ fn another_profile_of_targets_needs_another_connection() {
     );
 }
 
-/// The profile is the same, and so is the connection.
+/// A reload that does not change the profile keeps the connection.
 #[test]
 fn a_reload_that_changes_nothing_closes_nothing() {
     let mut scene = Changing::with(|_| "[profile.other]\nbind = \"127.0.0.2\"\n".to_owned());
@@ -119,7 +119,7 @@ fn a_reload_that_changes_nothing_closes_nothing() {
     answered_ok(&mut client);
 }
 
-/// A target that a reload forbids is forbidden to clients that were there before as well.
+/// A target that a reload denies is denied to connected clients as well.
 #[test]
 fn a_client_that_stays_is_judged_by_the_new_rules() {
     let mut scene = Changing::with(|_| String::new());
@@ -130,7 +130,7 @@ fn a_client_that_stays_is_judged_by_the_new_rules() {
     refused(&mut client, 403, "a target that is forbidden now");
 }
 
-/// The listener of the client is gone after the reload.
+/// The reload removes the listener of the client.
 #[test]
 fn a_client_of_a_listener_that_is_gone_is_turned_away() {
     let mut scene = Changing::with(|_| String::new());
@@ -178,7 +178,7 @@ fn a_session_in_the_middle_of_an_answer_finishes_it() {
     assert_eq!(scene.request()["status"], 200);
 }
 
-/// The request has gone to the server, which has not answered yet.
+/// The relay has sent the request to the server, and waits for the response.
 #[test]
 fn a_session_that_waits_for_its_answer_gets_it() {
     let mut scene = Scene::new();
@@ -195,7 +195,7 @@ fn a_session_that_waits_for_its_answer_gets_it() {
     assert_eq!(scene.relay.closed()["end"], "finished");
 }
 
-/// What waits for ever is cut off at the deadline, and does not look whole.
+/// At the deadline unfinished responses are cut off, in a way that does not look like their end.
 #[test]
 fn the_deadline_cuts_off() {
     let mut scene = Scene::with("[timeouts]\ndrain = \"300ms\"\n");

@@ -1,4 +1,4 @@
-//! One client connection, many requests: to several servers, in order, and over connections the relay kept.
+//! Several requests on one client connection: to several servers, in order, and over connections that the relay kept.
 
 use std::net::TcpStream;
 
@@ -64,7 +64,7 @@ fn pipelined_requests_are_answered_in_order() {
     assert_closed(&mut client);
 }
 
-/// Asks twice; between the two the server did something after which its connection is of no use.
+/// Sends two requests; between them the server makes its connection unusable.
 fn assert_not_reused(what: &str, last_answer: &str, closes: bool) {
     let mut scene = Scene::new();
     let mut client = scene.client();
@@ -110,7 +110,7 @@ fn connections_that_end_with_their_answer_are_not_used_again() {
     assert_not_reused("closed afterwards", OK, true);
 }
 
-/// What nobody asked for would be taken for the answer to the next request, perhaps of another client.
+/// Bytes without a request would be taken for the response to the next request, perhaps of another client.
 #[test]
 fn connections_with_unexpected_bytes_are_not_used_again() {
     let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
@@ -163,7 +163,7 @@ fn a_client_that_says_close_is_closed_and_the_server_stays() {
         assert_closed(&mut client);
         drop(client);
         assert_eq!(scene.relay.closed()["end"], "finished");
-        // Another client comes in by the same connection to the server.
+        // A second client uses the kept connection to the server.
         let mut another = scene.client();
         scene.exchange(&mut another, &mut server, "/another");
         drop(server);

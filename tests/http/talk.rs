@@ -1,4 +1,4 @@
-//! A relay with a server of the test's own behind it, and what both ends say and hear.
+//! A relay with a server of the test, and the messages of both ends.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use crate::harness::*;
 
-/// An answer of a server that stays.
+/// A response that keeps the connection open.
 pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// What stands between two lines.
+/// The end of a line.
 pub const CRLF: &str = "\r\n";
 
-/// A relay and a server. The server's connections are accepted by hand, so a test knows how many there were.
+/// A relay and a server. The test accepts the server's connections itself, so it knows their number.
 pub struct Scene {
     pub relay: Relay,
     pub listener: TcpListener,
@@ -26,12 +26,12 @@ impl Scene {
         Self::with("")
     }
 
-    /// `settings` are lines of the configuration file: keys of the top first, then tables.
+    /// `settings` are lines of the configuration file: top-level keys first, then tables.
     pub fn with(settings: &str) -> Self {
         Self::listening(settings, "kind = \"auto\"\n")
     }
 
-    /// `entrance` are further lines of its `[[listener]]`.
+    /// `entrance` has further lines of the `[[listener]]`.
     pub fn listening(settings: &str, entrance: &str) -> Self {
         let folder = Folder::new();
         let text = format!("version = 1\n{settings}\n[[listener]]\nbind = \"127.0.0.1:0\"\n{entrance}");
@@ -61,7 +61,7 @@ impl Scene {
         format!("POST http://{server}/form HTTP/1.1\r\nHost: {server}\r\n{fields}\r\n")
     }
 
-    /// Asks, and has the server read the head and answer.
+    /// Sends a request; the server reads the head and responds.
     pub fn exchange(&self, client: &mut TcpStream, server: &mut TcpStream, path: &str) -> Head {
         say(client, self.get(path));
         let asked = Head::read(server);
@@ -71,7 +71,7 @@ impl Scene {
         asked
     }
 
-    /// A client and a server that have talked once, over connections that both stay.
+    /// A client and a server after one exchange, over connections that both stay open.
     pub fn acquainted(&self) -> (TcpStream, TcpStream) {
         let mut client = self.client();
         say(&mut client, self.get("/first"));
@@ -82,12 +82,12 @@ impl Scene {
         (client, server)
     }
 
-    /// The event of the next request.
+    /// Waits for the event of the next request.
     pub fn request(&mut self) -> Value {
         self.relay.next(|event| event["event"] == "request")
     }
 
-    /// The server was not even connected to.
+    /// Asserts that the relay has not connected to the server.
     pub fn assert_untouched(&self, why: &str) {
         assert!(!is_waiting(&self.listener), "{why:?} reached the server");
     }
@@ -98,7 +98,7 @@ pub fn get(server: SocketAddr, path: &str) -> String {
     format!("GET http://{server}{path} HTTP/1.1\r\nHost: {server}\r\n\r\n")
 }
 
-/// Whether a connection waits to be accepted; it is taken.
+/// Whether a connection waits to be accepted; it is then accepted and dropped.
 pub fn is_waiting(listener: &TcpListener) -> bool {
     listener.set_nonblocking(true).unwrap();
     listener.accept().is_ok()
@@ -134,7 +134,7 @@ impl Head {
     }
 }
 
-/// Reads an answer and its body, which ends by length, by chunks or by the connection.
+/// Reads a response and its body, which ends by length, by chunks or with the connection.
 pub fn answer(stream: &mut TcpStream) -> (Head, Vec<u8>) {
     let head = Head::read(stream);
     let body = match (head.get("Content-Length"), head.get("Transfer-Encoding")) {
@@ -146,13 +146,13 @@ pub fn answer(stream: &mut TcpStream) -> (Head, Vec<u8>) {
     (head, body)
 }
 
-/// The client got [`OK`].
+/// Asserts that the client got [`OK`].
 pub fn answered_ok(client: &mut TcpStream) {
     let (head, body) = answer(client);
     assert_eq!((head.status(), body.as_slice()), (200, b"ok".as_slice()), "{}", head.0);
 }
 
-/// Reads a chunked body: its data, and its trailers with the empty line behind them.
+/// Reads a chunked body: its data, and its trailers with the final empty line.
 pub fn chunks(stream: &mut TcpStream) -> (Vec<u8>, String) {
     let mut data = Vec::new();
     loop {
@@ -183,13 +183,13 @@ fn read_line(stream: &mut TcpStream) -> String {
     String::from_utf8(line).unwrap()
 }
 
-/// Waits until the other side has closed, in whatever way, without another byte.
+/// Waits until the other side has closed, by end of stream or reset, without another byte.
 pub fn assert_closed(stream: &mut TcpStream) {
     let (heard, _) = hear_out(stream);
     assert!(heard.is_empty(), "{:?}", String::from_utf8_lossy(&heard));
 }
 
-/// The relay says no, with a page, and hangs up.
+/// Asserts a refusal with a page, after which the relay closes.
 pub fn refused(client: &mut TcpStream, status: u16, why: &str) -> (Head, String) {
     let head = Head::read(client);
     let page = String::from_utf8(read_all(client)).unwrap();

@@ -1,4 +1,4 @@
-//! Ends that come too soon, from either side: nobody may take a part for the whole.
+//! Connections that end too soon, on either side: no receiver may take a part for the whole.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -43,8 +43,8 @@ fn half_an_answer_does_not_look_whole() {
     }
 }
 
-/// A client of HTTP/1.0 has only the end of the connection to know the end of a body by. Chunks that were passed on to it without
-/// their framing ended in an orderly way when the relay was killed, and half of them looked whole.
+/// An HTTP/1.0 client detects the end of a body only by the end of the connection. Chunks that were passed on without
+/// their framing ended in an orderly way when the relay was killed, and half of a body looked complete.
 #[test]
 fn half_an_answer_of_a_relay_that_is_killed_does_not_look_whole() {
     for (version, begun) in [
@@ -66,7 +66,7 @@ fn half_an_answer_of_a_relay_that_is_killed_does_not_look_whole() {
     }
 }
 
-/// The head is the first half of an answer.
+/// A head without its body is an incomplete response.
 #[test]
 fn a_head_alone_does_not_look_like_an_empty_answer() {
     for head in ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
@@ -79,7 +79,7 @@ fn a_head_alone_does_not_look_like_an_empty_answer() {
     }
 }
 
-/// An end by reset is no end of a body.
+/// A reset is no valid end of a body.
 #[test]
 fn a_body_until_the_end_that_is_reset_does_not_look_whole() {
     let mut scene = Scene::new();
@@ -91,8 +91,8 @@ fn a_body_until_the_end_that_is_reset_does_not_look_whole() {
     assert_eq!(scene.relay.closed()["end"], "reset_by_server");
 }
 
-/// The kernel tells of a reset once. When the upload heard of it first, the answer's body saw a plain end of stream
-/// behind it (tcp(7): the error is pending, then cleared) and passed for whole. Which of the two hears it is chance.
+/// The kernel reports a reset once. When the upload got the error first, the response's body saw a plain end of stream
+/// after it (tcp(7): the error is pending, then cleared) and counted as complete. Either direction may get the error.
 #[test]
 fn a_reset_that_the_upload_heard_of_ends_the_answer_too() {
     let mut scene = Scene::new();
@@ -113,8 +113,7 @@ fn a_reset_that_the_upload_heard_of_ends_the_answer_too() {
     }
 }
 
-/// A server that stops in the middle of its answer: what the relay has to say about that must not become the answer's
-/// body.
+/// The server stops in the middle of its response: the relay's error page must not become part of the response's body.
 #[test]
 fn a_stalled_answer_gets_no_error_page_into_its_body() {
     let mut scene = Scene::with("[timeouts]\nidle = \"1500ms\"\n");
@@ -194,8 +193,8 @@ fn a_client_that_resets_while_it_is_sent_to_ends_the_server_s_section() {
     assert_eq!(scene.request()["status"], 200);
 }
 
-/// Nobody reads from a client whose request is complete, and a server that is silent gives no reason to write to it:
-/// its reset went unseen for the idle time of an hour.
+/// The relay does not read from a client whose request is complete, and has nothing to write while the server is
+/// silent: the client's reset went unseen for the idle timeout of 1 h.
 #[test]
 fn a_client_that_resets_while_the_server_thinks_ends_the_server_s_section() {
     let mut scene = Scene::new();
@@ -211,7 +210,7 @@ fn a_client_that_resets_while_the_server_thinks_ends_the_server_s_section() {
     }
 }
 
-/// It has only said that it will not ask again.
+/// The half-close only means that the client sends no further request.
 #[test]
 fn a_client_that_closes_its_direction_still_gets_its_answer() {
     let mut scene = Scene::new();

@@ -53,7 +53,7 @@ fn both_speak_another_protocol_afterwards() {
     assert!(closed["bytes_spliced"].as_u64().unwrap() > 0, "{closed}");
 }
 
-/// Both are in a hurry and speak it right behind their heads.
+/// Both sides send bytes of the new protocol directly after their heads.
 #[test]
 fn bytes_behind_the_heads_are_not_lost() {
     let scene = Scene::new();
@@ -142,7 +142,7 @@ fn a_change_to_another_protocol_than_was_asked_for_is_a_bad_answer() {
     }
 }
 
-/// Names of protocols are compared without case, and a server takes one of several.
+/// Names of protocols are compared case-insensitively, and a server selects one of several.
 #[test]
 fn a_server_takes_one_of_the_protocols_that_were_asked_for() {
     for (asked, answered) in
@@ -163,8 +163,8 @@ fn a_server_takes_one_of_the_protocols_that_were_asked_for() {
     }
 }
 
-/// Bytes of the request's body were on their way when the server changed its protocol: they went nowhere. (No server
-/// may change before it has the whole request, so the relay may also say that this one did wrong.)
+/// Bytes of the request's body were in transit when the server switched its protocol, and were lost. (A server may not
+/// switch before it has the complete request, so the relay may also report a fault of the server.)
 #[test]
 fn no_byte_of_a_body_is_lost_to_a_change_of_protocol() {
     let scene = Scene::new();

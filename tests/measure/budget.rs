@@ -1,4 +1,4 @@
-//! What looking costs. A wire in the middle counts the bytes of each connection between two relays.
+//! The cost of probing a section. A proxy in the middle counts the bytes of each connection between two relays.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,13 +11,14 @@ use crate::harness::*;
 use crate::known::*;
 use crate::relays::*;
 
-/// Bytes both ways, of each connection in the order in which they came.
+/// Bytes in both directions, for each connection in the order of arrival.
 type Counts = Arc<Mutex<Vec<Arc<AtomicU64>>>>;
 
-/// What a packet has beside its payload: Ethernet, IPv4, TCP with timestamps.
+/// Bytes of a packet beside its payload: Ethernet, IPv4, TCP with timestamps.
 const HEADERS: u64 = 66;
 
-/// Payload of a packet, in the worst case: half of what a full one has, since the last of each train is not full.
+/// Payload of a packet in bytes, in the worst case: half of a full packet, since the last packet of each train is not
+/// full.
 const PAYLOAD: u64 = 700;
 
 fn wire(to: SocketAddr) -> (SocketAddr, Counts) {
@@ -46,8 +47,8 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, count: &AtomicU64) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// A far relay as one of a version before reports: a connection whose first record behind the hello is as long as an OPEN
-/// for reports is cut off, as an OPEN is with a flag that nobody knows.
+/// A far relay that behaves as a version without reports: a connection whose first record after the hello has the
+/// length of an OPEN for reports is cut off, as such a version does at an OPEN with an unknown flag.
 pub fn without_reports(far: &Site) -> SocketAddr {
     let to = far.address;
     serve(move |down| {
@@ -68,8 +69,8 @@ pub fn without_reports(far: &Site) -> SocketAddr {
     })
 }
 
-/// Whether the first record is an OPEN for reports, which is known by its length: what it says is sealed. It is longer for a
-/// name, and for other relays to go on to.
+/// Whether the first record is an OPEN for reports. The contents are encrypted, so the length decides. An OPEN with a
+/// name or with further relays is longer.
 fn is_report(heard: &[u8]) -> bool {
     let length = |at: usize| heard.get(at..at + 2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
     let Some(hello) = length(8) else { return false };
@@ -78,10 +79,10 @@ fn is_report(heard: &[u8]) -> bool {
     heard.len() >= open + 2 + rest && rest == REPORT
 }
 
-/// OPEN for reports: flags, hops, trace, client, no relays, nowhere; and the tag.
+/// Length of an OPEN for reports: flags, hops, trace, client, no relays, no target; and the tag.
 const REPORT: usize = 1 + 1 + 16 + 7 + 1 + 7 + 16;
 
-/// Relays look every twelve seconds: two looks fall into it, three at most.
+/// Relays probe a section every 12 s: two probes fall into this span, at most three.
 const SPAN: Duration = Duration::from_secs(34);
 
 #[test]
@@ -92,7 +93,7 @@ fn an_idle_section_is_looked_at_within_the_budget() {
     let home = Chooser::calling(&far, address, nobody());
     learns(&home.relay, &far.key.public, None, |_| true);
     let total = || counts.lock().unwrap().iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
-    // A span that began with a look and ended with one would have one too many.
+    // A span with a probe at its start and at its end would count one probe too many.
     let (before, begun) = (total(), Instant::now());
     let passed = || (begun.elapsed() >= SPAN).then_some(());
     while passed().is_none() {
@@ -104,7 +105,7 @@ fn an_idle_section_is_looked_at_within_the_budget() {
     let rate = bits as f64 / begun.elapsed().as_secs_f64();
     println!("an idle section costs {rate:.0} bit/s, of these {bytes} bytes of payload in {SPAN:?}");
     assert!(bytes > 2 * 2 * 16_000, "nobody has looked twice: {bytes} bytes");
-    // Here only one of the two looks: half of the 64 kbit/s that a section may cost.
+    // Only one of the two relays probes here: it may use half of the 64 kbit/s for a section.
     assert!(rate <= 32_000.0, "{rate} bit/s");
     drop(far_relay);
 }

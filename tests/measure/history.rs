@@ -1,4 +1,4 @@
-//! `[history]`: what is kept, and what becomes of a relay that cannot keep anything.
+//! `[history]`: the stored measurements, and relays that cannot store any.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::harness::*;
 use crate::known::*;
 use crate::relays::*;
 
-/// The configuration of a relay that chooses and keeps what it measures in `file`.
+/// The configuration of a relay that chooses paths and stores its measurements in `file`.
 fn kept_in(site: &Site, file: &Path) -> std::path::PathBuf {
     let far = Site::new();
     site.write_home(&format!("{}[history]\nfile = {file:?}\n", settings(&far, far.address, nobody())), AUTO)
@@ -19,7 +19,7 @@ fn text_of(file: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(file).unwrap()).into_owned()
 }
 
-/// What the relay has warned of up to its end, which is to come now.
+/// Ends the relay, and returns the warnings that it has logged until its end.
 fn warnings(relay: &mut Relay) -> Vec<String> {
     relay.signal("TERM");
     let events = relay.rest();
@@ -44,7 +44,7 @@ fn what_was_measured_is_kept_from_run_to_run() {
     assert!(text_of(&file).contains(HERE), "it is there still");
 }
 
-/// A relay that cannot keep its history says so once, and carries sessions.
+/// A relay that cannot store its history warns once, and carries sessions.
 fn says_so_once_and_runs_on(mut relay: Relay, wanted: &str) {
     let target = generous(500_000);
     let warning = relay.next(|event| event["event"] == "warning");
@@ -90,7 +90,7 @@ fn a_reload_moves_the_history() {
     assert!(text_of(&after).contains(HERE) && !text_of(&before).contains(HERE));
 }
 
-/// A relay whose history is in a file system of its own, in a mount namespace of its own that goes with it.
+/// A relay whose history is on a separate file system, in a mount namespace that ends with the relay.
 fn with_file_system(options: &str) -> Option<(Relay, Site)> {
     let site = Site::new();
     let folder = site.folder.0.join("small");

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::harness::*;
 use super::relays::*;
 
-/// A relay that chooses, but sends the sessions to `far_target` through the relay `far` and all others directly.
+/// A relay that measures, and sends sessions to `far_target` through the relay `far`, all others directly.
 pub struct Chooser {
     pub relay: Relay,
     pub site: Site,
@@ -20,7 +20,7 @@ impl Chooser {
         Self::calling(far, far.address, far_target)
     }
 
-    /// The same, where the far relay is to be found at another address.
+    /// Like `new`, with another address of the far relay.
     pub fn calling(far: &Site, address: SocketAddr, far_target: SocketAddr) -> Self {
         let site = Site::new();
         let relay = site.home(&settings(far, address, far_target), AUTO);
@@ -28,7 +28,8 @@ impl Chooser {
     }
 }
 
-/// The name is on no target, so nothing is ever chosen, but the relay is one that chooses.
+/// No target has the name of the automatic route, so no path is chosen, but the relay measures like a relay that
+/// chooses.
 pub fn settings(far: &Site, address: SocketAddr, far_target: SocketAddr) -> String {
     let port = far_target.port();
     let path = "[[path]]\nname = \"way\"\nrelays = [\"far\"]\n";
@@ -37,20 +38,20 @@ pub fn settings(far: &Site, address: SocketAddr, far_target: SocketAddr) -> Stri
     far.table_at(address, "far", "") + path + auto + &by_far
 }
 
-/// A server that sends `bytes` to everyone, as far as they are taken.
+/// A server that sends `bytes` bytes on each connection, until the client closes.
 pub fn generous(bytes: usize) -> SocketAddr {
     serve(move |mut stream| {
-        // A client that has enough is its own affair.
+        // The client may close before the end.
         let _ = stream.write_all(&pattern(bytes));
     })
 }
 
-/// Takes everything that `target` has, through a relay.
+/// Reads all bytes of `target` through a relay. Returns their number.
 pub fn take_all(relay: &Relay, target: SocketAddr) -> usize {
     rest_of(socks5(relay.address(), target))
 }
 
-/// The same, by the name of this host.
+/// Like `take_all`, with the name localhost as the target.
 pub fn take_all_by_name(relay: &Relay, target: SocketAddr) -> usize {
     let request = [b"\x05\x01\0\x03\x09localhost".as_slice(), &target.port().to_be_bytes()].concat();
     rest_of(socks5_request(relay.address(), &request))
@@ -63,18 +64,18 @@ fn rest_of(tunnel: Result<TcpStream, u8>) -> usize {
     all.len()
 }
 
-/// All that a relay knows.
+/// All entries of `/api/paths`.
 pub fn all_of(relay: &Relay) -> Vec<Value> {
     let answer: Value = serde_json::from_str(&relay.ask("/api/paths")).expect("JSON");
     answer.as_array().expect("a list").clone()
 }
 
-/// What a relay knows of the section to somebody, by itself or because somebody has told.
+/// The entry of a relay about the section to `to`: its own, or the one reported by `told_by`.
 pub fn known(relay: &Relay, to: &str, told_by: Option<&str>) -> Option<Value> {
     all_of(relay).into_iter().find(|entry| entry["to"] == to && entry["told_by"].as_str() == told_by)
 }
 
-/// Waits until a relay knows something of it that `wanted` likes.
+/// Waits for an entry about the section to `to` that satisfies `wanted`.
 pub fn learns(relay: &Relay, to: &str, told_by: Option<&str>, wanted: impl Fn(&Value) -> bool) -> Value {
     eventually(&format!("word of {to}, told by {told_by:?}"), || known(relay, to, told_by).filter(&wanted))
 }
@@ -97,7 +98,7 @@ fn a_relay_tells_its_neighbours_what_it_knows() {
     assert!(told["sending"]["rtt_seconds"].as_f64() > Some(0.0), "{told}");
 }
 
-/// The relay in the middle does not choose: it is asked, and so it asks.
+/// The relay in the middle does not choose paths: a request for its report makes it request the next one.
 #[test]
 fn sections_between_other_relays_are_known_though_nothing_flows_there() {
     let (middle, far) = (Site::new(), Site::new());
@@ -109,13 +110,14 @@ fn sections_between_other_relays_are_known_though_nothing_flows_there() {
     assert!(told["receiving"]["segments"].as_f64() > Some(1.0), "{told}");
 }
 
-/// A network is told only to those whose sessions have gone there through the relay: nobody learns where others go.
+/// A network is reported only to relays whose sessions have gone there through the reporting relay, so that no relay
+/// learns the targets of others.
 #[test]
 fn nobody_learns_where_others_go() {
     let (far, target) = (Site::new(), generous(500_000));
     let _far_relay = far.relay("", "allow_open = true\n");
     let (mine, other) = (Chooser::new(&far, target), Chooser::new(&far, nobody()));
-    // Both want to know of the network, because they go there; only one through the far relay.
+    // Both relays want reports about the network, because their sessions go there; only one relay uses the far relay.
     let direct = generous(500_000);
     take_all(&mine.relay, target);
     take_all(&mine.relay, direct);
@@ -123,7 +125,7 @@ fn nobody_learns_where_others_go() {
     let far = &*far.key.public;
     learns(&mine.relay, HERE, Some(far), |_| true);
 
-    // What the far relay knows of the first one's section is news once more, which the other hears in a later answer.
+    // The far relay's estimate of the section to `mine` is news again, which `other` gets in a later report.
     let begun = Instant::now();
     take_all(&mine.relay, target);
     let own = &*mine.site.key.public;
@@ -166,7 +168,7 @@ fn a_session_that_still_runs_tells_as_well() {
     let mut client = socks5(home.relay.address(), target).unwrap();
     let mut server = accept(&listener);
     let section = eventually("an estimate of a running session", || {
-        // Round and round, because only what moves is looked at.
+        // Repeated, because only connections with traffic are measured.
         crate::trouble::passes(&mut server, &mut client, 50_000);
         known(&far_relay, &home.site.key.public, None).filter(|entry| entry["busy"] == true)
     });
@@ -182,7 +184,7 @@ fn a_direct_session_tells_of_its_target_s_network() {
     learns(&home.relay, HERE, None, |entry| number(&entry["receiving"]["segments"]) > 10.0);
 }
 
-/// Who neither chooses nor is called by relays has nobody to tell.
+/// A relay that neither chooses paths nor is called by relays has no reader for measurements.
 #[test]
 fn a_relay_on_its_own_measures_nothing() {
     let (mut relay, target) = (Relay::listen(&["auto://127.0.0.1:0"]), generous(1_000_000));

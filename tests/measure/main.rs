@@ -1,6 +1,6 @@
-//! What relays find out about sections, and tell each other: real relays, real sessions, and what `/api/paths` says then.
+//! Measurement of sections, and reports between relays: real relays, real sessions, and the resulting `/api/paths`.
 //!
-//! `known` reads that; every other module is one question.
+//! `known` reads it; every other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -1,4 +1,4 @@
-//! Relays that go away, that come back, and that know nothing of reports.
+//! Relays that stop, that return, and that do not support reports.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use crate::harness::*;
 use crate::known::*;
 use crate::relays::*;
 
-/// Sends so many bytes from one to the other.
+/// Sends `bytes` bytes from one stream to the other.
 pub fn passes(from: &mut TcpStream, to: &mut TcpStream, bytes: usize) {
     thread::scope(|scope| {
         scope.spawn(|| from.write_all(&pattern(bytes)).unwrap());
@@ -29,7 +29,7 @@ fn a_relay_that_restarts_is_asked_again() {
 
     let begun = Instant::now();
     let _far_relay = far.relay("", "allow_open = true\n");
-    // It is asked again after a pause and looked at after another one, 14 s in all.
+    // The report is requested again after a pause, and the section is probed after another pause, 14 s in all.
     eventually_within(3 * PATIENCE, "word of the new one", || {
         let told = known(&home.relay, own, Some(key))?;
         (told["sending"]["age_seconds"].as_f64()? < begun.elapsed().as_secs_f64()).then_some(())
@@ -37,7 +37,7 @@ fn a_relay_that_restarts_is_asked_again() {
     assert_eq!(take_all(&home.relay, target), 500_000);
 }
 
-/// A relay of a version without reports takes them for nonsense, and hangs up.
+/// A relay of a version without reports treats the OPEN as invalid, and closes the connection.
 #[test]
 fn a_relay_without_reports_is_told_of_once_and_carries_sessions() {
     let (far, target) = (Site::new(), generous(500_000));
@@ -46,7 +46,8 @@ fn a_relay_without_reports_is_told_of_once_and_carries_sessions() {
     let mut home = Chooser::calling(&far, address, target);
     let warning = home.relay.next(|event| event["event"] == "warning");
     assert!(warning["message"].as_str().unwrap().contains("reports no estimates of its sections"), "{warning}");
-    // By its name, since an OPEN for an address is as long as one for reports, by which the wire knows them.
+    // With a name as the target, since the proxy recognises reports by their length, and an OPEN with an address has
+    // that length.
     assert_eq!(take_all_by_name(&home.relay, target), 500_000);
     assert_eq!(home.relay.next(|event| event["event"] == "closed")["end"], "finished");
     session_closed(&mut far_relay);

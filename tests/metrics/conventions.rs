@@ -48,20 +48,20 @@ const GAUGES: [&str; 22] = [
     "process_max_fds",
     "process_open_fds",
     "process_resident_memory_bytes",
-    // The one that never changes: Prometheus' own client libraries have it as a gauge.
+    // This gauge never changes: Prometheus' own client libraries expose it as a gauge.
     "process_start_time_seconds",
     "process_threads",
     "process_virtual_memory_bytes",
 ];
 
-/// What `# WORD NAME REST` says of each name.
+/// The REST of each `# WORD NAME REST` line, by name.
 fn said<'a>(scrape: &'a Scrape, word: &str) -> BTreeMap<&'a str, &'a str> {
     let begin = format!("# {word} ");
     let lines = scrape.0.lines().filter_map(|line| line.strip_prefix(begin.as_str())?.split_once(' '));
     lines.collect()
 }
 
-/// The rule that a name breaks.
+/// The rules that a name breaks.
 fn mistakes(name: &str, kind: &str, unit: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     let mut expect = |is_so: bool, rule: &str| {
@@ -79,7 +79,7 @@ fn mistakes(name: &str, kind: &str, unit: Option<&str>) -> Vec<String> {
         "lower case and underscores",
     );
     for suffix in ["total", "count", "sum", "bucket", "info", "created"] {
-        // In a scrape the suffix of a counter and of an info stands at the lines with values only.
+        // The suffix of a counter or an info appears only in the lines with values.
         expect(words.last() != Some(&suffix), "a suffix that only the encoder adds");
     }
     expect(!rest.iter().any(|word| NO_UNITS.contains(word)), "not a base unit");
@@ -120,7 +120,7 @@ fn every_name_follows_the_conventions() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The rules themselves.
+/// Tests of `mistakes` itself.
 #[test]
 fn a_name_against_the_conventions_is_noticed() {
     for (name, kind, unit) in [

@@ -1,4 +1,4 @@
-//! The dashboard that comes with ekiden asks for numbers that there are, and the page about them has them all.
+//! The bundled dashboard queries only existing metrics, and docs/metrics.md lists all metrics.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -11,8 +11,8 @@ use crate::scene::*;
 const DASHBOARD: &str = include_str!("../../docs/grafana/ekiden.json");
 const PAGE: &str = include_str!("../../docs/metrics.md");
 
-/// What takes a tunnel, a catching listener, or paths that were measured; tests/transparent, tests/tunnel and tests/paths
-/// have those.
+/// Metrics that need a tunnel, a `tproxy` listener or measured paths; tests/transparent, tests/tunnel and tests/paths
+/// produce them.
 const ELSEWHERE: [&str; 5] = [
     "ekiden_connections_passed",
     "ekiden_rules_packets",
@@ -25,7 +25,7 @@ fn dashboard() -> Value {
     serde_json::from_str(DASHBOARD).expect("JSON")
 }
 
-/// All panels, those in rows among them.
+/// All panels, including those in rows.
 fn panels() -> Vec<Value> {
     let dashboard = dashboard();
     let panels = dashboard["panels"].as_array().unwrap();
@@ -33,7 +33,7 @@ fn panels() -> Vec<Value> {
     panels.iter().chain(inner).cloned().collect()
 }
 
-/// All queries of panels and variables, as they are written.
+/// All queries of panels and variables, unexpanded.
 fn queries() -> Vec<String> {
     let panels = panels();
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
@@ -44,7 +44,7 @@ fn queries() -> Vec<String> {
     expressions.chain(asked).collect()
 }
 
-/// The names of numbers in a text.
+/// The names of metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("ekiden_") || word.starts_with("process_")).map(str::to_owned).collect()
@@ -112,7 +112,7 @@ fn the_dashboard_can_be_imported() {
     }
 }
 
-/// Prometheus' own reader of queries, where it is installed; the dashboard changes seldom.
+/// Checks the queries with promtool, where it is installed; ignored by default, because the dashboard changes seldom.
 #[test]
 #[ignore = "takes promtool of Debian's package prometheus: make check-dashboard"]
 fn prometheus_understands_every_query() {

@@ -1,4 +1,4 @@
-//! The relay as a program.
+//! Metrics of the relay's own process.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ fn the_process_is_shown_as_the_kernel_has_it() {
     let scrape = Scrape::of(&relay);
     let value = |name: &str| scrape.sum(name, &[]);
     assert!((before - 1.0..=now()).contains(&value("process_start_time_seconds")), "{}", scrape.0);
-    // The scrape itself takes some.
+    // The scrape itself opens some descriptors.
     let descriptors = relay.descriptors() as f64;
     assert!((value("process_open_fds") - descriptors).abs() <= 4.0, "{} of {descriptors}", value("process_open_fds"));
     assert!(value("process_max_fds") >= value("process_open_fds"));
@@ -29,7 +29,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// Of all processor time most is the workers', and what they add is little.
+/// The workers account for most of the CPU time of the process, and add little latency.
 #[test]
 fn each_worker_tells_how_busy_it_is_and_what_it_adds() {
     let site = Site::new();

@@ -1,7 +1,7 @@
-//! Numbers of relays that serve: that they are true, that the page about them and the dashboard know no others, and that
-//! they stay few.
+//! Metrics of relays with traffic: their values are correct, the page and the dashboard list no others, and their
+//! number is bounded.
 //!
-//! `scrape` reads them, `streams` flow, `scene` are relays to which much happens; every other module is one question.
+//! `scene` has relays with all kinds of traffic, and reads their metrics; every other module has one subject.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use super::harness::*;
 use super::relays::*;
 
-/// Places for sessions at the home relay.
+/// The limit of sessions at the home relay.
 pub const PLACES: usize = 12;
 
 pub struct Scene {
@@ -20,7 +20,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Relays to which nothing has happened yet.
+    /// Relays without any traffic yet.
     pub fn new() -> Self {
         let sites = [Site::new(), Site::new()];
         let [near, beyond] = &sites;
@@ -64,7 +64,7 @@ impl Scene {
         session_closed(&mut self.home);
     }
 
-    /// Two requests through the forward proxy, by the same connection.
+    /// Two requests through the forward proxy, on one connection.
     fn ask_for_pages(&self) {
         let origin = serve(|mut stream| {
             while stream.peek(&mut [0]).is_ok_and(|count| count > 0) {
@@ -88,7 +88,7 @@ impl Scene {
     }
 }
 
-/// A server that sends so many bytes to whoever sends one.
+/// A server that sends `bytes` bytes after the first byte from the client.
 pub fn blob(bytes: usize) -> SocketAddr {
     let sent = pattern(bytes);
     serve(move |mut stream| {
@@ -107,19 +107,19 @@ impl Scrape {
         Self(text)
     }
 
-    /// Every line with a value, by what stands before it.
+    /// The value of each line, by the series before it.
     pub fn lines(&self) -> BTreeMap<&str, f64> {
         let lines = self.0.lines().filter(|line| !line.starts_with('#'));
         let split = lines.map(|line| line.rsplit_once(' ').expect("a value"));
         split.map(|(series, value)| (series, value.parse().expect("a number"))).collect()
     }
 
-    /// The names of all lines.
+    /// The metric names of all lines.
     pub fn names(&self) -> BTreeSet<&str> {
         self.lines().into_keys().map(|series| series.split('{').next().unwrap()).collect()
     }
 
-    /// The sum of all lines of this name whose labels have all of these.
+    /// The sum over all lines of metric `name` whose labels include all of `labels`.
     pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         let lines = self.lines().into_iter().filter(|(series, _)| {
             let (found, rest) = series.split_once('{').unwrap_or((series, ""));
@@ -129,17 +129,17 @@ impl Scrape {
     }
 }
 
-/// Waits until the sum of these is as `wanted`.
+/// Waits until the sum of these series satisfies `wanted`.
 pub fn until(relay: &Relay, name: &str, labels: &[&str], wanted: impl Fn(f64) -> bool) -> f64 {
     eventually(&format!("{name} {labels:?}"), || Some(Scrape::of(relay).sum(name, labels)).filter(|sum| wanted(*sum)))
 }
 
-/// Whether two numbers are the same count.
+/// Whether a value equals a count.
 pub fn is(value: f64, count: u32) -> bool {
     (value - f64::from(count)).abs() < 0.5
 }
 
-/// Bytes one way, again and again, until the receiver is gone; returns how many were written.
+/// Writes until the receiver closes. The thread returns the number of written bytes.
 pub fn flood(mut to: TcpStream) -> JoinHandle<u64> {
     std::thread::spawn(move || {
         let piece = pattern(16 * 1024);
@@ -152,7 +152,7 @@ pub fn flood(mut to: TcpStream) -> JoinHandle<u64> {
     })
 }
 
-/// Reads all that comes, until the sender is gone.
+/// Reads until the sender closes.
 pub fn drain(mut from: TcpStream) -> JoinHandle<()> {
     std::thread::spawn(move || while from.read(&mut [0; 65_536]).is_ok_and(|count| count > 0) {})
 }

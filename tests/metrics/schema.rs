@@ -76,7 +76,7 @@ fn pair_of_relays() -> (Relay, Relay, [Site; 2]) {
     (home, far, sites)
 }
 
-/// A session of the user, whose client reads nothing of what the server sends.
+/// A session of the user, whose client does not read the bytes from the server.
 fn session(home: &Relay) -> (std::net::TcpStream, std::net::TcpStream) {
     let (listener, target) = server();
     let mut client = home.connect();
@@ -113,7 +113,7 @@ fn the_page_has_every_field_and_no_other() {
     drop((client, chosen));
     join(sending);
 
-    // The answer itself has no name, and items of lists are named by their fields.
+    // The root of the response has no name, and items of lists appear by their fields.
     found.retain(|path, _| !path.is_empty() && !path.ends_with("[]"));
     let documented = documented();
     let missing: Vec<_> = found.keys().filter(|path| !documented.contains_key(*path)).collect();

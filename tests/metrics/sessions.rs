@@ -42,14 +42,14 @@ fn a_session_is_counted_from_its_beginning_to_its_end() {
     ] {
         assert!(is(scrape.sum(name, &labels), count), "{name} {labels:?} is not {count} in\n{}", scrape.0);
     }
-    // What the log says of it.
+    // The values in the log agree.
     let seconds = |key: &str| closed[key].as_f64().unwrap_or_else(|| panic!("no {key} in {closed}"));
     assert!((scrape.sum("ekiden_first_byte_seconds_sum", &[DOOR]) - seconds("first_byte_seconds")).abs() < 1e-6);
     assert!(seconds("first_byte_seconds") >= seconds("connect_seconds"), "{closed}");
     assert!(seconds("handshake_seconds") + seconds("first_byte_seconds") <= seconds("seconds"), "{closed}");
 }
 
-/// The client asks, and reads nothing for a while.
+/// The client sends a request, and does not read for a while.
 #[test]
 fn what_waits_for_a_slow_client_is_seen_while_it_waits_and_counted_after() {
     let (_site, mut home) = home();
@@ -149,10 +149,10 @@ fn a_thousand_clients_and_targets_add_no_line() {
     let before = ended(1).lines().len();
     (2..=MANY).for_each(one);
     let after = ended(u32::from(MANY));
-    // What a section is like may be told for the first time; a client is at most one line, and these are a thousand.
+    // Metrics of sections may appear for the first time; a line for each client would add a thousand.
     assert!(after.lines().len() < before + 200, "{} lines, and {before} before", after.lines().len());
     assert!(after.lines().len() < 1000, "{}", after.0);
-    // Labels only: the digits of a port are found by chance in some sum of seconds.
+    // Labels only: the digits of a port may occur by chance in a sum of seconds.
     let telling = ["127.".to_owned(), format!(":{port}"), format!("\"{port}\"")];
     let told: Vec<&str> =
         after.lines().into_keys().filter(|series| telling.iter().any(|s| series.contains(s))).collect();

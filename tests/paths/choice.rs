@@ -1,11 +1,11 @@
-//! What is chosen while all goes well.
+//! The chosen path without failures.
 
 use crate::harness::*;
 use crate::scene::*;
 
 const AUTO: &str = "[[route]]\npath = \"auto\"\n";
 
-/// Enough to tell of a rate.
+/// Bytes of a session, enough for an estimate of the rate.
 const MUCH: u64 = 1 << 20;
 
 #[test]
@@ -20,7 +20,8 @@ fn the_first_session_races_and_says_so() {
     );
 }
 
-/// Direct, `a` and `c` are slow, and nobody has told home: it finds out. Where `b` goes on to another relay it is as good.
+/// The direct path, `a` and `c` are slow, and home must find this out. Paths by `b` and a further relay are as good as
+/// `b`.
 #[test]
 fn the_best_is_found_and_kept() {
     let Some(mut scene) = Scene::with(AUTO, true, |_| String::new()) else { return };

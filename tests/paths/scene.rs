@@ -1,5 +1,5 @@
-//! The hosts `home`, `a`, `b`, `c` and `server`. Every relay has a link of its own to home and to the server, and home has one
-//! to the server. What comes toward home can be slowed on each of them.
+//! The hosts `home`, `a`, `b`, `c` and `server`. Each relay has a link to home and a link to the server, and home has a
+//! link to the server. The traffic toward home can be slowed at each host.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,13 +11,13 @@ use crate::boxes::Station;
 use crate::harness::*;
 use crate::network::*;
 
-/// The server's address, by which all of them reach it.
+/// The server's address, which all hosts use.
 pub const SERVER: &str = "10.9.0.1";
 
-/// Where home's client listener is.
+/// The address of home's client listener.
 pub const HOME: &str = "127.0.0.1:1080";
 
-/// The relays.
+/// Hosts with a relay.
 pub const RELAYS: [&str; 3] = ["a", "b", "c"];
 
 /// Links beside the row's own, between home and `a`, `a` and `b`, `b` and `c`, `c` and the server.
@@ -29,32 +29,34 @@ const LINKS: [[(&str, &str, &str); 2]; 5] = [
     [("home", "server", "10.2.0.1/24"), ("server", "to-home", "10.2.0.2/24")],
 ];
 
-/// How each host reaches the server.
+/// The next hop of each host toward the server.
 const ROUTES: [(&str, &str); 4] = [("home", "10.2.0.2"), ("a", "10.2.1.2"), ("b", "10.2.2.2"), ("c", "10.0.3.2")];
 
-/// The interface of each host that sends toward home.
+/// The interface of each host toward home.
 const TOWARD_HOME: [(&str, &str); 4] = [("server", "to-home"), ("a", "left"), ("b", "home"), ("c", "home")];
 
-/// Where home reaches each relay.
+/// The addresses at which home reaches the relays.
 const ADDRESSES: [&str; 3] = ["10.0.0.2:7000", "10.1.2.2:7000", "10.1.3.2:7000"];
 
-/// All of it.
+/// The network, the relays and the server.
 pub struct Scene {
     pub row: Row,
     pub home: Station,
-    /// Those that run.
+    /// Relays by index; `None` after a relay was stopped.
     pub relays: Vec<Option<Station>>,
     pub keys: Vec<Key>,
     target: SocketAddr,
 }
 
 impl Scene {
-    /// Starts it, where that is possible; `way` is what home's file says of routes. Relays know nobody to go on to.
+    /// Starts the scene, where namespaces are permitted; `way` has the routes of home's file. The relays know no
+    /// further relays.
     pub fn new(way: &str) -> Option<Self> {
         Self::with(way, false, |_| String::new())
     }
 
-    /// The same, with relays that may know their neighbours in the row, and further lines of each one's listener.
+    /// Like `new`, with relays that may know their neighbours in the row, and with further lines for each relay's
+    /// listener.
     pub fn with(way: &str, neighbours: bool, entrance: impl Fn(&str) -> String) -> Option<Self> {
         let row = Row::of(&["home", "a", "b", "c", "server"], &[Family::V4])?;
         LINKS.iter().for_each(|ends| link(&row, *ends));
@@ -74,7 +76,7 @@ impl Scene {
         Some(Self { row, home, relays, keys, target })
     }
 
-    /// What comes from this host toward home goes no faster than so many Mbit/s from now on.
+    /// Limits the traffic from this host toward home to `mbit` Mbit/s.
     pub fn slow(&self, host: &str, mbit: u32) {
         let (_, interface) = TOWARD_HOME.iter().find(|(name, _)| *name == host).expect("a host with a way home");
         let rate = format!("{mbit}mbit");
@@ -83,12 +85,12 @@ impl Scene {
         self.row[host].run("tc", &[&command[..], &rest].concat(), "");
     }
 
-    /// Whoever is at this host cannot reach the server.
+    /// Makes the server unreachable from this host.
     pub fn cut(&self, host: &str) {
         self.row[host].ip(&format!("route replace unreachable {SERVER}/32\n"));
     }
 
-    /// Puts another way into force.
+    /// Reloads home with other routes.
     pub fn reload(&mut self, way: &str) {
         let text = home_file(&self.keys, way);
         self.home.reload(&text);
@@ -100,18 +102,18 @@ impl Scene {
         self.row["home"].inside(|| socks5(HOME.parse().unwrap(), target)).expect("a way to the server")
     }
 
-    /// Where the server is.
+    /// Address and port of the server.
     pub const fn target(&self) -> SocketAddr {
         self.target
     }
 
-    /// One session that takes so many bytes; its closing event.
+    /// One session that downloads `bytes` bytes. Returns its closing event.
     pub fn pull(&mut self, bytes: u64) -> Value {
         take(&mut self.open(), bytes);
         self.home.relay.next(|event| event["event"] == "closed" && event["bytes_down"] == bytes)
     }
 
-    /// Sessions until a few in a row took a path that begins with `relay`; their paths.
+    /// Runs sessions until four in a row use a path that begins with `relay`. Returns the paths.
     pub fn settles_on(&mut self, relay: char, bytes: u64) -> Vec<String> {
         const ROW: usize = 4;
         let mut paths: Vec<String> = Vec::new();
@@ -122,26 +124,26 @@ impl Scene {
         paths
     }
 
-    /// The paths of so many sessions.
+    /// Runs this number of sessions, and returns their paths.
     pub fn paths(&mut self, sessions: usize, bytes: u64) -> Vec<String> {
         (0..sessions).map(|_| path(&self.pull(bytes))).collect()
     }
 }
 
-/// The path that a closing event tells of.
+/// The path in a closing event.
 pub fn path(closed: &Value) -> String {
     assert_eq!(closed["end"], "finished", "{closed}");
     closed["path"].as_str().expect("a path").to_owned()
 }
 
-/// Asks the server for so many bytes, and takes them all.
+/// Requests `bytes` bytes from the server, and reads them all.
 pub fn take(stream: &mut TcpStream, bytes: u64) {
     stream.write_all(&bytes.to_be_bytes()).unwrap();
     let count = std::io::copy(stream, &mut std::io::sink()).expect("the stream goes on to its end");
     assert_eq!(count, bytes);
 }
 
-/// A server that sends as many bytes as it is asked for.
+/// A server that sends the requested number of bytes.
 fn serve_bytes(host: &Host) -> SocketAddr {
     let (listener, port) = host.listen();
     thread::spawn(move || answer(&listener));
@@ -152,7 +154,7 @@ fn answer(listener: &TcpListener) {
     for mut stream in listener.incoming().map_while(Result::ok) {
         thread::spawn(move || {
             let mut count = [0; 8];
-            // A connection that nobody wanted in the end asks for nothing.
+            // The connection that loses a race carries no request.
             if stream.read_exact(&mut count).is_ok() {
                 let bytes = vec![7; usize::try_from(u64::from_be_bytes(count)).unwrap()];
                 let _ = stream.write_all(&bytes);
@@ -161,8 +163,8 @@ fn answer(listener: &TcpListener) {
     }
 }
 
-/// One more link between two hosts of the row: on each, the name of its interface and the address of its end, with the length
-/// of the network.
+/// An additional link between two hosts of the row: for each end the host, the name of its interface, and its address
+/// with the prefix length.
 fn link(row: &Row, [one, other]: [(&str, &str, &str); 2]) {
     let ((here, left, _), (there, right, _)) = (one, other);
     let peer = row[there].path();
@@ -175,7 +177,7 @@ fn link(row: &Row, [one, other]: [(&str, &str, &str); 2]) {
     }
 }
 
-/// The row's own links are those by which neighbours reach each other.
+/// Neighbours reach each other by the links of the row itself.
 fn neighbours_of(at: usize, keys: &[Key]) -> String {
     let beside = |other: usize| format!("10.0.{}.{}:7000", at.min(other) + 1, if other > at { 2 } else { 1 });
     let others = (0..RELAYS.len()).filter(|other| other.abs_diff(at) == 1);

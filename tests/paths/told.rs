@@ -1,4 +1,4 @@
-//! What the operator is told of choices: events in the log, and numbers.
+//! Reports of choices to the operator: events in the log, and metrics.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use crate::scene::*;
 
 const AUTO: &str = "[[route]]\npath = \"auto\"\n";
 
-/// Enough to tell of a rate.
+/// Bytes of a session, enough for an estimate of the rate.
 const MUCH: u64 = 1 << 20;
 
-/// Sessions until a few in a row are as `wanted`; their closing events.
+/// Runs sessions until `row` in a row have a path that satisfies `wanted`. Returns their closing events.
 fn until(scene: &mut Scene, row: usize, wanted: impl Fn(&str) -> bool) -> Vec<Value> {
     let mut closed: Vec<Value> = Vec::new();
     while closed.len() < row || !closed[closed.len() - row..].iter().all(|event| wanted(&path(event))) {
@@ -24,7 +24,7 @@ fn until(scene: &mut Scene, row: usize, wanted: impl Fn(&str) -> bool) -> Vec<Va
     closed
 }
 
-/// How often `of` says what.
+/// Counts the events by the value of `of`.
 fn counts(events: &[Value], of: impl Fn(&Value) -> String) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     events.iter().for_each(|event| *counts.entry(of(event)).or_default() += 1);
@@ -71,7 +71,8 @@ fn a_change_of_path_is_logged_and_choices_are_counted() {
     assert!(left["to"] != "b" && why.starts_with(&word(&left["to"])) && why.contains(" predicted for "), "{left}");
 }
 
-/// Nobody has gone there through a relay, and home itself has only been refused: the relays are asked to have a look.
+/// No session has gone there through a relay, and home's own connection was refused: the relays are asked to probe the
+/// target.
 #[test]
 fn relays_look_at_targets_where_they_have_not_been() {
     let Some(scene) = Scene::new(AUTO) else { return };

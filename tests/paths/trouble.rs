@@ -1,4 +1,4 @@
-//! What is chosen when something is wrong.
+//! The chosen path during failures.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::scene::*;
 
 const AUTO: &str = "[[route]]\npath = \"auto\"\n";
 
-/// Enough to tell of a rate.
+/// Bytes of a session, enough for an estimate of the rate.
 const MUCH: u64 = 1 << 20;
 
 #[test]
@@ -35,7 +35,7 @@ fn a_target_that_answers_only_through_one_relay_is_reached() {
     let Some(mut scene) = Scene::new(AUTO) else { return };
     ["home", "a", "c"].iter().for_each(|host| scene.cut(host));
     let paths = scene.paths(6, 10_000);
-    // Also by a relay that goes on through the one that reaches it.
+    // The path may have a relay before `b`, the only relay that reaches the server.
     assert!(paths.iter().all(|path| path.ends_with('b')), "{paths:?}");
 }
 
@@ -53,7 +53,7 @@ fn a_relay_that_is_killed_is_left_and_no_new_session_is_lost() {
     drop(running);
 }
 
-/// Its reports and its round trips are as good as they can be, and what it carries is not.
+/// The relay's reports and round trips are the best, and its throughput is low.
 #[test]
 fn a_relay_that_promises_more_than_comes_is_found_out() {
     let slow = "profile = \"slow\"\n[profile.slow]\npacing_rate = \"2Mbit/s\"\n";

@@ -1,4 +1,4 @@
-//! Every kind of listener goes the chosen way.
+//! Listeners of every kind use the chosen path.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -9,7 +9,7 @@ use crate::harness::*;
 use crate::network::*;
 use crate::scene::*;
 
-/// Enough to tell of a rate.
+/// Bytes of a session, enough for an estimate of the rate.
 const MUCH: u64 = 1 << 20;
 
 #[test]
@@ -23,7 +23,7 @@ fn clients_of_every_kind_have_their_path_chosen() {
     take(&mut tunnel, 5000);
     let (listener, port) = scene.row["server"].listen();
     let page = std::thread::spawn(move || {
-        // A way that comes second asks for nothing.
+        // The connection that loses the race carries no request.
         for mut stream in listener.incoming().map_while(Result::ok) {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let mut first = [0; 1];
@@ -55,11 +55,12 @@ fn clients_of_every_kind_have_their_path_chosen() {
     assert!(closed["chosen"]["reason"].is_string() && closed["path"] != "direct", "{closed}");
 }
 
-/// A listener at home for those who come from the host `c`, whose own relay does not run then.
+/// A listener at home for clients on the host `c`, whose own relay is stopped in this test.
 const CAUGHT: &str = "[[listener]]\nname = \"caught\"\nkind = \"tproxy\"\nbind = \"[::]:7001\"\ninterfaces = [\"to-c\"]\n\
                       keep_client_address = false\n";
 
-/// The client's first packet waits for the path to stand, by whichever way that is: what the server says is what it sees.
+/// The client's first packet waits until the path is connected, whether direct or by relays: the client sees the
+/// server's own answer.
 #[test]
 fn a_caught_client_waits_for_the_chosen_path() {
     let Some(mut scene) = Scene::new(&format!("[[route]]\npath = \"auto\"\ndefault = \"b\"\n{CAUGHT}")) else { return };
@@ -93,7 +94,7 @@ fn a_caught_client_waits_for_the_chosen_path() {
     }
 }
 
-/// A client that is told "connected" at once has sent its bytes before a path stands: they go by one way only.
+/// With `connect = "early"` the client sends its bytes before a path is connected: only one path may carry them.
 #[test]
 fn the_bytes_of_an_early_client_go_one_way() {
     let early = "[[listener]]\nname = \"early\"\nbind = \"127.0.0.1:2000\"\nconnect = \"early\"\n";

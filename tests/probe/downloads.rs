@@ -15,7 +15,7 @@ fn a_download_is_measured_direct_and_through_every_relay() {
     let (own, folder) = (Key::new(), Folder::new());
     let (near, near_key) = relay(&own, "allow_private = true\n");
     let encrypted = table("sealed", near.address(), &near_key.public) + "encrypt = true\n";
-    // The same relay under two names is one; so the second is another one.
+    // One relay under two names counts as one candidate, so the second name needs another relay.
     let (other, other_key) = relay(&own, "allow_private = true\n");
     let relays = table("near", other.address(), &other_key.public)
         + &encrypted
@@ -35,13 +35,13 @@ fn a_download_is_measured_direct_and_through_every_relay() {
         assert_eq!(found["predicted"], false);
     }
     assert_eq!(candidate(&report, "via near")["sections_ms"].as_array().unwrap().len(), 2);
-    // The relay in the middle does not know the one behind it.
+    // The first relay of the path does not know the second.
     let both = candidate(&report, "via both");
     assert_eq!((both["reached"].as_bool(), both["failures"].as_u64()), (Some(false), Some(3)), "{both:#}");
     assert!(text(&output.stderr).contains("real traffic: 2 s or 24MiB by each"), "{}", text(&output.stderr));
 }
 
-/// The server is slow at its IPv6 address, and the relay may only go to the other one.
+/// The server is slow at its IPv6 address, and the relay may use only the IPv4 address.
 #[test]
 fn a_relay_that_is_faster_is_praised() {
     let port = free_port();
@@ -74,7 +74,8 @@ fn a_relay_that_is_faster_is_praised() {
     assert!(candidate(&report, "via near")["gain"][2].as_f64().unwrap() > 1.5, "{report:#}");
 }
 
-/// Hints before the answer, and a file without a length; nobody says what a larger one would take that is not there.
+/// Early hints before the response, and a file without a length; for small files the report makes no claim about larger
+/// ones.
 #[test]
 fn small_files_of_every_form_are_taken_whole() {
     for head in
@@ -83,7 +84,7 @@ fn small_files_of_every_form_are_taken_whole() {
         let address = serve(move |mut stream| {
             if asks(&stream) {
                 read_head(&mut stream);
-                // A probe that has enough closes.
+                // The probe closes when it has enough bytes.
                 let _ = stream.write_all(&[head.as_bytes(), &[b'x'; 300_000]].concat());
             }
         });
@@ -103,7 +104,7 @@ fn no_more_is_downloaded_than_was_said() {
     assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
 }
 
-/// By TLS as a browser does: a certificate that the system does not trust is told, one that it trusts is fine.
+/// TLS as in a browser: an untrusted certificate is an error, a certificate trusted by the system is accepted.
 #[test]
 fn https_is_fetched_by_tls() {
     let folder = Folder::new();
@@ -141,7 +142,7 @@ fn https_is_fetched_by_tls() {
     assert_eq!(direct["bytes"].as_u64(), Some(2 << 20), "twice 1 MiB: {direct:#}");
 }
 
-/// nginx with a file of 1 MiB, by TLS, in the foreground.
+/// nginx with a file of 1 MiB, over TLS, in the foreground.
 fn nginx(folder: &Folder, port: u16) -> Result<std::process::Child, String> {
     folder.write("file", vec![b'x'; 1 << 20]);
     let here = folder.0.display();

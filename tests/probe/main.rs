@@ -1,6 +1,6 @@
-//! `ekiden probe` as a user runs it: real relays on loopback, a server of the test's own.
+//! `ekiden probe`, run as a user does: real relays on loopback, a server of the test.
 //!
-//! `scene` has these; every other module is one question.
+//! `scene` has these; every other module has one subject.
 
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -1,4 +1,4 @@
-//! Relays for a probe to try, a server with a file, and what the probe says of them.
+//! Candidate relays for a probe, a server with a file, and the output of the probe.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::harness::*;
 
-/// What the file of the test's server is long.
+/// Length of the server's file, in bytes.
 pub const LONG: usize = 12 << 20;
 
 pub fn probe(arguments: &[&str]) -> Output {
@@ -30,12 +30,12 @@ pub fn candidate<'v>(report: &'v Value, name: &str) -> &'v Value {
     all.iter().find(|candidate| candidate["name"] == name).unwrap_or_else(|| panic!("no {name} in {report:#}"))
 }
 
-/// Whether somebody wants something; a probe also connects and closes again.
+/// Whether the client sends a request; a probe also opens connections only to measure the connect time.
 pub fn asks(stream: &TcpStream) -> bool {
     stream.peek(&mut [0]).is_ok_and(|count| count > 0)
 }
 
-/// Answers one request with a file of so many bytes, so much at once, with such pauses.
+/// Answers one request with a file of `length` bytes, in blocks of `piece` bytes with a `pause` after each.
 pub fn answer(mut stream: TcpStream, length: usize, (piece, pause): (usize, Duration)) {
     if !asks(&stream) {
         return;
@@ -45,7 +45,7 @@ pub fn answer(mut stream: TcpStream, length: usize, (piece, pause): (usize, Dura
     let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
     let block = vec![b'x'; piece];
     for _ in 0..length / piece {
-        // Enough is enough for a probe: then it closes.
+        // The probe closes when it has enough bytes.
         if stream.write_all(&block).is_err() {
             return;
         }
@@ -59,7 +59,7 @@ pub fn fast(stream: TcpStream) {
     answer(stream, LONG, (64 << 10, Duration::ZERO));
 }
 
-/// A relay that lets this caller in, to every target, and the caller's file with it as `near`.
+/// A relay that admits the caller, for every target. Returns the relay and its key.
 pub fn relay(caller: &Key, entrance: &str) -> (Relay, Key) {
     let key = Key::new();
     let folder = Folder::new();
@@ -78,7 +78,7 @@ pub fn table(name: &str, address: SocketAddr, key: &str) -> String {
     format!("[[relay]]\nname = \"{name}\"\naddress = \"{address}\"\nkey = \"{key}\"\n")
 }
 
-/// The file of a relay that calls others.
+/// The configuration file of a relay that calls other relays.
 pub fn caller(folder: &Folder, key: &Key, relays: &str) -> String {
     let door = "[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n";
     let text = format!("version = 1\nprivate_key = \"{}\"\n{relays}{door}", key.file.display());

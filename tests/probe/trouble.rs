@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::harness::*;
 use super::scene::*;
 
-/// Each way says itself why it does not work; the others go on.
+/// Each candidate reports its own error; the other candidates are not affected.
 #[test]
 fn errors_are_told_by_candidate() {
     let (own, stranger, folder) = (Key::new(), Key::new(), Folder::new());
@@ -56,7 +56,7 @@ fn an_answer_that_is_no_file_is_told() {
     assert!(said.contains("302 and sends us to \"https://b.example/\": probe that instead"), "{said}");
 }
 
-/// Ctrl-C shows what is known by then.
+/// After SIGINT (Ctrl-C) the probe prints the results so far.
 #[test]
 fn an_interrupted_probe_says_what_it_knows() {
     let (listener, address) = server();
@@ -66,7 +66,8 @@ fn an_interrupted_probe_says_what_it_knows() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("ekiden runs");
-    // The first connection is the one that only connects; the second asks, and hears nothing more than a beginning.
+    // The first connection only measures the connect time; the second sends a request and gets the beginning of the
+    // response.
     drop(listener.accept().expect("a connection"));
     let (mut stream, _) = listener.accept().expect("the download");
     read_head(&mut stream);
@@ -79,7 +80,7 @@ fn an_interrupted_probe_says_what_it_knows() {
     assert!(said.starts_with("Interrupted; so far:") && said.contains("direct"), "{said}");
 }
 
-/// Without a file there is nothing to download: the rate is the model's, and said to be.
+/// Without a file there is no download: the rate is the model's, and marked as a prediction.
 #[test]
 fn a_bare_host_is_predicted() {
     let (own, folder) = (Key::new(), Folder::new());
@@ -102,7 +103,7 @@ fn a_bare_host_is_predicted() {
     assert!(text(&output.stderr).contains("--via nowhere: expected a relay or a path, one of near"));
 }
 
-/// Proxies of other kinds are tried as a session would use them; an HTTP proxy is asked for the file itself.
+/// Proxies of other kinds are used like in a session; an HTTP proxy is asked for the file itself.
 #[test]
 fn proxies_are_tried_too() {
     let proxy = Relay::listen(&["auto://127.0.0.1:0?allow_private=true"]);
@@ -113,7 +114,7 @@ fn proxies_are_tried_too() {
         let found = candidate(&report, &format!("via {hop}"));
         assert_eq!(found["error"], Value::Null, "{found:#}");
         assert!(found["bytes"].as_u64().unwrap() >= 1 << 20, "{found:#}");
-        // Of a proxy that is asked for the file nobody knows how far it is from the server.
+        // The distance between an HTTP proxy and the server is unknown, because the proxy requests the file itself.
         let sections = found["sections_ms"].as_array().unwrap().len();
         assert_eq!(sections, if scheme == "http" { 0 } else { 2 }, "{found:#}");
     }

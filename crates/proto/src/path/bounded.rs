@@ -13,7 +13,7 @@ pub struct BoundedMap<K, V> {
 }
 
 impl<K: Eq + Hash + Copy, V> BoundedMap<K, V> {
-    /// An empty one for at most `most` entries, and at least two.
+    /// An empty table for at most `most` entries; a bound below two counts as two.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { young: HashMap::new(), old: HashMap::new(), capacity: most.max(2) }
@@ -42,13 +42,13 @@ impl<K: Eq + Hash + Copy, V> BoundedMap<K, V> {
         self.young.get_mut(&key).expect("invariant: it was put there")
     }
 
-    /// Puts `value` there.
+    /// Inserts `value`, or replaces the value of `key`.
     pub fn insert(&mut self, key: K, value: V) {
         self.old.remove(&key);
         self.insert_young(key, value);
     }
 
-    /// Takes it away.
+    /// Removes the entry of `key` and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         self.young.remove(key).or_else(|| self.old.remove(key))
     }
@@ -58,19 +58,19 @@ impl<K: Eq + Hash + Copy, V> BoundedMap<K, V> {
         self.young.iter().chain(&self.old)
     }
 
-    /// How many there are.
+    /// The number of entries in both halves.
     #[must_use]
     pub fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }
 
-    /// Whether there is none.
+    /// Whether the table has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets all.
+    /// Removes all entries of both halves.
     pub fn clear(&mut self) {
         self.young.clear();
         self.old.clear();

@@ -21,14 +21,14 @@ pub const MAX_RELAYS: usize = 3;
 /// Paths kept to each relay, for each number of sections.
 const FRONT_SIZE: usize = 4;
 
-/// A path that is faster by less than this is not worth a longer delay.
+/// A path with a throughput gain below this factor is not worth a longer delay.
 const THROUGHPUT_TOLERANCE: f32 = 1.02;
 
-/// A path that may be chosen, by the numbers of its relays in the [`NetworkMap`], in the order in which they are dialled; none:
-/// direct.
+/// A candidate path, by the numbers of its relays in the [`NetworkMap`], in the order of dialling; direct without
+/// relays.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Candidate {
-    /// At most [`MAX_RELAYS`].
+    /// Numbers of at most [`MAX_RELAYS`] relays.
     pub relays: Vec<u32>,
 }
 
@@ -45,7 +45,7 @@ impl Candidate {
         self.relays.is_empty()
     }
 
-    /// Its name: `direct`, `osaka`, `fukuoka > osaka`.
+    /// The name of the path: `direct`, `osaka`, `fukuoka > osaka`.
     #[must_use]
     pub fn name(&self, map: &NetworkMap) -> String {
         if self.is_direct() {
@@ -65,7 +65,7 @@ pub(super) struct Hops {
 impl Hops {
     pub const DIRECT: Self = Self { nodes: [0; MAX_RELAYS], count: 0 };
 
-    /// Those of a candidate; none when it has too many relays, or ones that no map has.
+    /// The relays of a candidate; `None` for more than [`MAX_RELAYS`] or for a number above `u16::MAX`.
     pub fn from_candidate(candidate: &Candidate) -> Option<Self> {
         let mut hops = Self::DIRECT;
         for relay in &candidate.relays {
@@ -99,7 +99,7 @@ impl fmt::Debug for Hops {
     }
 }
 
-/// A path to a relay: how soon one is there, and how fast it is.
+/// A path to a relay, with its delay and throughput.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Label {
     pub hops: Hops,
@@ -111,16 +111,17 @@ pub(super) struct Label {
 impl Label {
     const START: Self = Self { hops: Hops::DIRECT, delay: 0.0, throughput: Throughput::UNLIMITED };
 
-    /// None.
+    /// The label of an unused slot.
     const NONE: Self = Self { hops: Hops::DIRECT, delay: f32::INFINITY, throughput: Throughput::NONE };
 
-    /// With one section more.
+    /// This path with one more section; the hops do not change.
     fn extend(&self, delay: f32, speed: Throughput) -> Self {
         Self { hops: self.hops, delay: self.delay + delay, throughput: self.throughput.min(speed) }
     }
 }
 
-/// Labels of which none beats another. Places without one have an endless delay: so all are always compared, and at once.
+/// Labels of which none dominates another. Unused slots have an infinite delay, so every comparison covers all slots
+/// without a branch.
 #[derive(Debug, Clone, Copy)]
 struct Front {
     delay: [f32; FRONT_SIZE],
@@ -151,7 +152,7 @@ impl Front {
         (0..FRONT_SIZE).filter(|at| self.delay[*at].is_finite()).map(|at| self.label(at))
     }
 
-    /// Whether a label here is as good at everything, or so nearly that it does not matter.
+    /// Whether a label of this front is at least as good by every measure, within the tolerance.
     fn dominates(&self, label: &Label) -> bool {
         let (medium, large) =
             (label.throughput.medium / THROUGHPUT_TOLERANCE, label.throughput.large / THROUGHPUT_TOLERANCE);
@@ -171,7 +172,7 @@ impl Front {
         self.labels().fold(Label::NONE, best)
     }
 
-    /// Puts a label in that none here beats; those that it beats go.
+    /// Inserts a label that this front does not dominate; labels that it dominates are removed.
     fn insert(&mut self, label: &Label) {
         let mut alone = Self::EMPTY;
         alone.set(0, label);
@@ -184,7 +185,7 @@ impl Front {
         self.set(free.unwrap_or_else(|| self.least_useful()), label);
     }
 
-    /// Of a full front, the one that is the best at nothing.
+    /// The slot of a full front that is best by no measure.
     fn least_useful(&self) -> usize {
         let best = |of: &[f32; FRONT_SIZE]| {
             let places = of.iter().enumerate();
@@ -215,7 +216,7 @@ impl RelayFronts {
         reached
     }
 
-    /// One section more.
+    /// The fronts with one more section.
     fn relax(&self, map: &NetworkMap, costs: &RelayCosts, trust: &Trust, direction: Direction) -> Vec<Front> {
         let mut fronts = vec![Front::EMPTY; map.node_count()];
         let hop = costs.hop_delay.as_secs_f32();
@@ -249,7 +250,7 @@ impl RelayFronts {
         fronts
     }
 
-    /// Whether a path to `node` is as good that is in `front`, or shorter.
+    /// Whether `front` or a round with fewer sections has a path to `node` that is at least as good.
     fn is_dominated(&self, label: &Label, node: u32, front: &Front) -> bool {
         front.dominates(label) || self.rounds[1..].iter().any(|round| round[node as usize].dominates(label))
     }
@@ -260,7 +261,7 @@ impl RelayFronts {
 }
 
 impl Hops {
-    /// With one more, where it does not come by a second time.
+    /// The hops with one more relay; `None` if the path already contains it.
     fn push_unvisited(self, node: u16) -> Option<Self> {
         if self.nodes().contains(&node) { None } else { self.push(node) }
     }
@@ -275,7 +276,7 @@ pub struct ParetoFronts {
 }
 
 impl ParetoFronts {
-    /// Works them out.
+    /// Computes the fronts of both directions.
     #[must_use]
     pub fn compute(map: &NetworkMap, costs: &RelayCosts, trust: &Trust) -> Self {
         Self {
@@ -308,7 +309,7 @@ mod tests {
         PublicKey(key)
     }
 
-    /// A map of `nodes` relays, of which each knows about two thirds of the sections to others, alike by `seed`.
+    /// A map of `nodes` relays, of which each knows about two thirds of the sections to others; determined by `seed`.
     fn random(nodes: u32, seed: u64) -> NetworkMap {
         let mut map = NetworkMap::new(key(0), "here");
         for node in 1..nodes {
@@ -339,7 +340,7 @@ mod tests {
         map
     }
 
-    /// Every simple path of one to three relays: its relays, delay and rate, counted the slow way.
+    /// Every simple path of one to three relays: its relays, delay and rate, by exhaustive search.
     fn all(map: &NetworkMap, costs: &RelayCosts) -> Vec<Label> {
         let nodes = u16::try_from(map.node_count()).unwrap();
         let mut found: Vec<Label> = Vec::new();

@@ -10,75 +10,75 @@ use super::candidates::Candidate;
 pub struct Choice {
     /// The candidates in the order to try; `direct` is always among them.
     pub ranking: Vec<RankedCandidate>,
-    /// Too little is measured to choose: `direct` and the configured default are to race.
+    /// There are too few measurements to choose: `direct` and the configured default race.
     pub race: bool,
-    /// Why the first of them.
+    /// The reason for the first path of the ranking.
     pub reason: ChoiceReason,
-    /// The standing choice for this prefix and size was this one until now.
+    /// The previous standing choice for this prefix and size, if it has just changed.
     pub previous: Option<Candidate>,
 }
 
 /// A candidate and its prediction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankedCandidate {
-    /// The path.
+    /// The relays of the path.
     pub candidate: Candidate,
     /// From the client's wish to the last byte.
     pub predicted: Duration,
     /// The predicted bulk rate, in bytes/s.
     pub rate: f64,
-    /// How sure that is, 0 to 1.
+    /// Confidence of the prediction, 0 to 1.
     pub confidence: f64,
 }
 
-/// How a session came out, or a stretch of one that still runs, which may be told every few seconds.
+/// The outcome of a session, or of a part of a running session, which may be reported every few seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TransferOutcome {
     /// The bytes of the session, and their main direction.
     pub transferred: super::likely::TransferSize,
     /// The expected bytes of the whole session, as far as known.
     pub session_bytes: u64,
-    /// From the client's wish to the last byte, or as long as the stretch.
+    /// Time from the client's request to the last byte, or the length of the part.
     pub elapsed: Duration,
-    /// It is a stretch without the session's beginning, which was told before.
+    /// It is a part that does not include the session's beginning, which was reported before.
     pub is_continuation: bool,
     /// Whether the path was the limit. Where client or server had nothing to send, or a rate was limited on purpose, a
     /// slow result proves nothing, and only a fast one counts.
     pub limited_by_path: bool,
 }
 
-/// Why a path was chosen. As text it is one line in plain words, with the figures.
+/// The reason for a choice. As text it is one line in plain words, with the figures.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ChoiceReason {
-    /// Nothing is known of the direct path, or of no path at all.
+    /// The direct path, or every path, is unmeasured.
     Unmeasured,
-    /// Only `direct` is known, or everything else is out.
+    /// Only `direct` is known, or every other path is out of use.
     Only(PathComparison),
-    /// It is predicted to be the soonest.
+    /// It has the shortest predicted time.
     Best(PathComparison),
-    /// Another one is predicted to be sooner, by too little or for too short a time.
+    /// Another path is predicted to be faster, but by too little or for too short a time.
     Kept(PathComparison),
-    /// It could be better than it is known to be, or than it was: one session tries.
+    /// It may be better than estimated, or than before: one session tries it.
     Explores(PathComparison),
-    /// The path before failed or disappointed.
+    /// The previous path failed or was slower than expected.
     Retreats(PathComparison),
 }
 
 /// The predictions for the chosen path and for the path it was compared with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathComparison {
-    /// The chosen path.
+    /// The name of the chosen path.
     pub name: String,
     /// From the client's wish to the last byte.
     pub predicted: Duration,
-    /// The size that the session was taken to have, in bytes.
+    /// The assumed size of the session, in bytes.
     pub bytes: u64,
-    /// Direct where another is chosen, and the best one where that is not; the one that was left in a retreat.
+    /// Direct if another path is chosen; the best path if it is not chosen; in a retreat the path that was left.
     pub other: Option<(String, Option<Duration>)>,
 }
 
 impl ChoiceReason {
-    /// A word for it: `best`, `kept`, ...
+    /// The reason as one word: `best`, `kept`, ...
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -91,7 +91,7 @@ impl ChoiceReason {
         }
     }
 
-    /// The figures behind it.
+    /// The figures behind the reason.
     #[must_use]
     pub const fn comparison(&self) -> Option<&PathComparison> {
         match self {

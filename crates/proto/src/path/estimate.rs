@@ -14,27 +14,28 @@ use serde::{Deserialize, Serialize};
 
 use super::figures::EstimateSnapshot;
 
-/// After this long a sample counts half.
+/// Time after which the weight of a sample has halved.
 pub const HALF_LIFE: Duration = Duration::from_secs(120);
 
-/// After this long without a sample confidence has halved once more.
+/// Half-life of the confidence without new samples, in addition to [`HALF_LIFE`].
 const STALE_HALF_LIFE: Duration = Duration::from_secs(600);
 
-/// So many segments make us half sure: three lost of them or none is one section or another.
+/// Number of segments at which the confidence is one half: no loss or three losses among these distinguish one section
+/// from another.
 const HALF_SURE_SEGMENTS: f64 = 50.0;
 
-/// Older segments count as these at most, so that the newest sample always tells.
+/// Largest weight of the history, in segments, so that the newest sample always has an effect.
 const MAX_SEGMENTS: f64 = 20_000.0;
 
-/// Rates remembered at most, in samples.
+/// Largest weight of the rates, in samples.
 const MAX_RATE_SAMPLES: f64 = 4.0;
 
 /// One sample of a connection, since the sample before.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SectionSample {
-    /// Smallest round-trip time.
+    /// Smallest round-trip time of the connection.
     pub rtt: Option<Duration>,
-    /// Segments sent, those sent again included.
+    /// Segments sent, retransmissions included.
     pub segments: u64,
     /// Segments sent again.
     pub lost: u64,
@@ -76,7 +77,7 @@ impl Estimate {
         }
     }
 
-    /// Takes a sample in. One that says nothing changes nothing.
+    /// Records a sample; an empty sample has no effect.
     pub fn record(&mut self, sample: &SectionSample, now: Duration) {
         if *sample == SectionSample::default() {
             return;
@@ -129,8 +130,8 @@ impl Estimate {
         }
     }
 
-    /// The newest connection counts a quarter, and more while there are few. One that says half or double is a road that
-    /// has changed.
+    /// The newest connection has a weight of one quarter. A round trip of half or double the estimate is a change of
+    /// route and replaces it.
     fn record_rtt(&mut self, sample: &SectionSample) {
         let Some(rtt) = sample.rtt.map(|rtt| rtt.as_secs_f64()) else { return };
         self.rtt = Some(match self.rtt {
@@ -155,7 +156,7 @@ impl Estimate {
         self.rtt.and_then(|rtt| Duration::try_from_secs_f64(rtt).ok())
     }
 
-    /// Share of segments lost, of those sent in this direction; nothing before any was sent.
+    /// Share of segments lost, of those sent in this direction; `None` before any was sent.
     #[must_use]
     pub fn loss(&self) -> Option<f64> {
         (self.segments > 0.0).then(|| self.lost / self.segments)
@@ -179,7 +180,7 @@ impl Estimate {
         self.window
     }
 
-    /// The time of the newest sample; zero before there is one.
+    /// Time of the newest sample; zero before the first.
     #[must_use]
     pub const fn updated_at(&self) -> Duration {
         self.at
@@ -191,7 +192,7 @@ impl Estimate {
         now.saturating_sub(self.at)
     }
 
-    /// How sure we are, 0 to 1: the more the more segments, the less the longer ago.
+    /// Confidence of the estimate, 0 to 1: it grows with the number of segments and falls with the age.
     #[must_use]
     pub fn confidence(&self, now: Duration) -> f64 {
         let age = self.age(now);
@@ -199,7 +200,7 @@ impl Estimate {
         segments / (segments + HALF_SURE_SEGMENTS) * decay_factor(age, STALE_HALF_LIFE)
     }
 
-    /// All of it, to be told to others together with [`Estimate::age`].
+    /// All values, to be reported to other relays together with [`Estimate::age`].
     #[must_use]
     pub fn snapshot(&self) -> EstimateSnapshot {
         EstimateSnapshot {

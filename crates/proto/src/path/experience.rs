@@ -9,29 +9,30 @@ const HALF_LIFE: Duration = Duration::from_secs(300);
 /// The weight of reports, in sessions.
 const REPORT_WEIGHT: f64 = 0.5;
 
-/// Sessions remembered at most.
+/// Largest weight of the experience, in sessions.
 const MAX_WEIGHT: f64 = 8.0;
 
-/// So much slower than expected disappoints,
+/// A session slower than expected by this factor disappoints.
 const SLOW_FACTOR: f64 = 1.5;
 
-/// and so many in a row are no chance.
+/// Number of disappointing sessions in a row that replace the mean.
 const SLOW_STREAK: u8 = 3;
 
 /// Before there are this many sessions, one that is slower by this factor may be bad luck, and counts half.
 const OUTLIER_FACTOR: f64 = 1.4;
 
-/// So much faster after a pause is no luck: nothing comes faster than the path carries it.
+/// A session after a pause that is faster than expected by this factor replaces the mean: no session is faster than its
+/// path.
 const FAST_FACTOR: f64 = 1.5;
 
-/// Sessions of a class tell so much less of the next one, and so on.
+/// Factor on the weight of a session for each size class of distance.
 const NEIGHBOUR_WEIGHT: f64 = 0.7;
 
-/// Sizes that are taken for alike: those that have the same power of two next to them.
+/// A class of sizes: those with one nearest power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct SizeClass(u8);
 
-/// Smaller and larger sizes are taken for these: 1 KiB and 1 TiB.
+/// Limits of the size classes, 1 KiB and 1 TiB; sizes beyond them belong to the first and last class.
 const MIN_LOG2_BYTES: f64 = 10.0;
 const MAX_LOG2_BYTES: f64 = 40.0;
 
@@ -40,14 +41,14 @@ impl SizeClass {
         Self((bytes as f64).log2().round().clamp(MIN_LOG2_BYTES, MAX_LOG2_BYTES) as u8)
     }
 
-    /// The size that stands for it, in bytes.
+    /// The representative size of the class, in bytes.
     pub const fn bytes(self) -> u64 {
         1 << self.0
     }
 }
 
-/// How sessions of one class came by one path to one prefix. All times are logarithms of seconds, for the size that stands
-/// for the class.
+/// Sessions of one size class over one path to one prefix. All times are logarithms of seconds, for the representative
+/// size of the class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PathAverages {
     class: SizeClass,
@@ -55,20 +56,20 @@ pub(super) struct PathAverages {
     mean_log: f64,
     /// Mean logarithm of transfer time over the map's prediction.
     log_excess: f64,
-    /// Sessions behind it, the older ones counted less.
+    /// Number of sessions behind the means; older ones count less.
     weight: f64,
-    /// Sessions in a row that disappointed, and the mean of these.
+    /// Number of disappointing sessions in a row, and their mean.
     slow_streak: u8,
     streak_mean_log: f64,
     updated_at: Duration,
 }
 
-/// Experiences with one path to one prefix, by class.
+/// Experience with one path to one prefix, by size class.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PathHistory(Vec<PathAverages>);
 
 impl PathHistory {
-    /// That of the class.
+    /// The entry of the class, created if missing.
     pub fn entry(&mut self, class: SizeClass) -> &mut PathAverages {
         let at = self.0.iter().position(|it| it.class == class).unwrap_or_else(|| {
             self.0.push(PathAverages::new(class));
@@ -77,14 +78,14 @@ impl PathHistory {
         &mut self.0[at]
     }
 
-    /// That of the class, or of the one next to it of which there is one, and how much of its weight it has there.
+    /// The entry of the nearest class that has sessions, and the factor on its weight for the distance.
     pub fn nearest(&self, class: SizeClass) -> Option<(&PathAverages, f64)> {
         let distance = |it: &PathAverages| it.class.0.abs_diff(class.0);
         let near = self.0.iter().filter(|it| it.weight > 0.0).min_by_key(|it| distance(it))?;
         Some((near, NEIGHBOUR_WEIGHT.powi(distance(near).into())))
     }
 
-    /// By how much sessions came slower than promised, as a logarithm: of those of the class or next to it.
+    /// How much slower than predicted sessions were, as a logarithm, from the nearest class.
     pub fn log_excess(&self, class: SizeClass, now: Duration) -> f64 {
         self.nearest(class).map_or(0.0, |(near, share)| {
             let weight = near.weight(now) * share;
@@ -110,7 +111,7 @@ impl PathAverages {
         self.class
     }
 
-    /// Sessions behind it.
+    /// The weight of the sessions at `now`.
     pub fn weight(&self, now: Duration) -> f64 {
         self.weight * decay_factor(now.saturating_sub(self.updated_at), HALF_LIFE)
     }
@@ -175,31 +176,31 @@ fn decay_factor(age: Duration, life: Duration) -> f64 {
     (-age.as_secs_f64() / life.as_secs_f64()).exp2()
 }
 
-/// A path to a prefix that was found wanting: it is out for a pause, which is longer each time.
+/// The circuit breaker of a path to a prefix that failed: the path is out of use for a pause, which doubles each time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct CircuitBreaker {
     open_duration: Duration,
     open_until: Duration,
     /// After the pause, no session is sent here until one trial session has succeeded.
     needs_trial: bool,
-    /// A session tries.
+    /// A trial session is running.
     is_trial_running: bool,
-    /// It works again; how long it was out is remembered.
+    /// The path works again; the length of the pause is kept.
     is_closed: bool,
 }
 
-/// Whether a path may be taken.
+/// Whether a path may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BreakerState {
-    /// It may.
+    /// Every session may use the path.
     Closed,
-    /// One session may try.
+    /// One session may try the path.
     HalfOpen,
-    /// It may not.
+    /// No session may use the path.
     Open,
 }
 
-/// The first pause, and the longest.
+/// The shortest and the longest pause.
 const MIN_OPEN: Duration = Duration::from_secs(10);
 const MAX_OPEN: Duration = Duration::from_secs(600);
 
@@ -222,7 +223,7 @@ impl CircuitBreaker {
         };
     }
 
-    /// Whether the path may be taken.
+    /// The state of the breaker at `now`.
     pub fn state(&self, now: Duration) -> BreakerState {
         match self {
             Self { is_closed: true, .. } => BreakerState::Closed,
@@ -237,14 +238,14 @@ impl CircuitBreaker {
         }
     }
 
-    /// One session tries, and the others wait for a longer pause, unless it comes.
+    /// Starts a trial by one session. For other sessions the pause doubles, unless the trial succeeds.
     pub fn begin_trial(&mut self, now: Duration) {
         self.open_duration = (self.open_duration * 2).clamp(MIN_OPEN, MAX_OPEN);
         self.open_until = now.saturating_add(self.open_duration);
         self.is_trial_running = true;
     }
 
-    /// A session has come. One that was under way before the pause proves nothing.
+    /// Records a successful session. A session that began before the pause has no effect.
     pub fn record_success(&mut self) {
         self.is_closed |= self.is_trial_running;
     }
@@ -272,7 +273,7 @@ mod tests {
         experience.record(PROMISED + factor.ln(), PROMISED, expected, NOW)
     }
 
-    /// An experience of so many sessions that each came by `factor` slower.
+    /// The experience after `sessions` sessions that are slower than expected by `factor`.
     fn after(sessions: u32, factor: f64) -> PathAverages {
         let mut experience = PathAverages::new(CLASS);
         for _ in 0..sessions {

@@ -6,35 +6,35 @@ use serde::{Deserialize, Serialize};
 
 use super::model::{CongestionControl, SectionModel};
 
-/// Payload of a full packet where nothing else is known: Ethernet's, with timestamps (RFC 7323).
+/// Payload of a full packet by default: Ethernet's, with timestamps (RFC 7323).
 const MSS: u16 = 1448;
 
 /// The assumed loss of a section without samples: a low loss has to be measured.
 const PRIOR_LOSS: f64 = 5e-4;
 
-/// And that counts as so many segments.
+/// Weight of the prior loss, in segments.
 pub(super) const PRIOR_SEGMENTS: f64 = 500.0;
 
-/// How the rate of a sender falls with loss, to the power of one over this: between Reno and CUBIC.
+/// The rate of a sender falls with loss to the power of one over this: between Reno and CUBIC.
 const LOSS_EXPONENT: f64 = 1.5;
 
-/// Steps toward the loss that explains a rate.
+/// Iterations to find the loss that explains a rate.
 const LOSS_ITERATIONS: u32 = 4;
 
 /// The figures of an [`Estimate`](super::estimate::Estimate) at one moment, as relays report and status shows them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct EstimateSnapshot {
-    /// Round-trip time without the queue of our own.
+    /// Round-trip time without the queue of our own traffic.
     pub rtt: Option<Duration>,
-    /// Share of segments lost.
+    /// Share of segments lost, 0 to 1.
     pub loss: Option<f64>,
-    /// Bytes per second that the section carries.
+    /// Rate of the section in bytes per second.
     pub rate: Option<f64>,
-    /// Bytes per second that it carries at least.
+    /// Lower bound of the rate in bytes per second.
     pub at_least: Option<f64>,
-    /// Bytes that may be under way.
+    /// Bytes that may be in flight.
     pub window: Option<u64>,
-    /// Segments behind all this, the older ones counted less.
+    /// Number of segments behind the estimate; older ones count less.
     pub segments: f64,
 }
 

@@ -14,13 +14,13 @@ pub const HOURS_PER_WEEK: u32 = 7 * 24;
 /// Upper bound of the factor between two hours.
 const MAX_FACTOR: f64 = 8.0;
 
-/// A loss of nothing is taken for this, since a factor of it is wanted.
+/// Smallest loss in calculations: a ratio needs a loss above zero.
 const MIN_LOSS: f64 = 1e-5;
 
-/// After so many weeks the hour's figures are half as sure as they can be.
+/// Number of weeks at which the confidence of an hour is half of its maximum.
 const HALF_SURE_WEEKS: f64 = 2.0;
 
-/// And so sure they are at most: last week is not today.
+/// Largest confidence of an hour's figures: last week does not determine today.
 const MAX_CONFIDENCE: f64 = 0.6;
 
 /// The usual figures of an hour of the week.
@@ -30,14 +30,14 @@ pub struct HourlyBaseline {
     pub rtt: Option<f64>,
     /// Share of segments lost.
     pub loss: Option<f64>,
-    /// Bytes per second.
+    /// Rate in bytes per second.
     pub rate: Option<f64>,
-    /// In how many weeks it was seen.
+    /// Number of weeks in which the hour was measured.
     pub weeks: u32,
 }
 
 impl HourlyBaseline {
-    /// How sure it is, 0 to 1.
+    /// Confidence of the figures, 0 to 1.
     #[must_use]
     pub fn confidence(&self) -> f64 {
         let weeks = f64::from(self.weeks);
@@ -70,7 +70,7 @@ pub fn forecast(
     let figures = EstimateSnapshot {
         rtt: mixed(measured.rtt.map(|rtt| rtt.as_secs_f64()), rtt.0, rtt.1, 1e-6)
             .and_then(|rtt| Duration::try_from_secs_f64(rtt).ok()),
-        // Where nothing is lost, ever, nothing is expected to be.
+        // Where loss is always zero, the expected loss is zero.
         loss: mixed(measured.loss, loss.0, loss.1, MIN_LOSS)
             .map(|loss| if loss <= MIN_LOSS * 1.01 { 0.0 } else { loss }),
         rate: mixed(measured.rate, rate.0, rate.1, 1.0),

@@ -1,33 +1,34 @@
-//! When to change: a better path has to be better by a margin and for some time, and longer the more often it went to and
-//! fro. A path that has become much worse than it was is left at once, and so is one that sessions show to be worse than
-//! direct.
+//! When to change the standing choice: a better path must be better by a margin and for a dwell time, which grows with
+//! the number of recent changes. A path that has become much worse than before is left at once, and so is a path that
+//! sessions show to be worse than direct.
 
 use std::time::Duration;
 
 use super::candidates::Hops;
 
-/// A gain below this is no reason to change,
+/// Smallest gain that justifies a change to another relay path.
 const MARGIN: f64 = 1.04;
 
-/// but a small loss against direct is: relays cost others something, too.
+/// Smallest gain that justifies a change to direct: less, as relays have costs for others.
 const MARGIN_TO_DIRECT: f64 = 1.02;
 
 /// A path without sessions is predicted from reports: the best of many such predictions is probably too good.
 const UNTRIED_MARGIN: f64 = 1.3;
 
-/// So long the gain has to last, if it did not change of late.
+/// Dwell time of a gain in seconds, without recent changes.
 const DWELL: f64 = 3.0;
 
-/// And so long at most, in seconds as well.
+/// Longest dwell time in seconds.
 const MAX_DWELL: f64 = 300.0;
 
-/// After so many seconds a change counts half.
+/// Seconds after which the count of changes has halved.
 const CHANGE_HALF_LIFE: f64 = 300.0;
 
 /// After this long without a session, the choice starts over.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// So much worse than it was of late, and than the best, is a path that has degraded.
+/// A path has degraded if its prediction is worse by these factors: the first against its recent mean, the second
+/// against the best path.
 const DEGRADED_FACTOR: f64 = 1.5;
 const BEATEN_FACTOR: f64 = 1.25;
 
@@ -37,25 +38,25 @@ const RECENT_SECONDS: f64 = 60.0;
 /// A choice that differs from this many before counts as new: learning is not flapping.
 const MAX_PREVIOUS: usize = 3;
 
-/// A path that may be taken, and how many seconds are predicted for it.
+/// A usable path, and its predicted duration in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct AvailablePath {
     pub hops: Hops,
     pub predicted: f64,
-    /// Whether this relay knows that from sessions of its own.
+    /// Whether the prediction includes sessions of this relay.
     pub is_experienced: bool,
 }
 
 /// The result for the standing choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StandingDecision {
-    /// The best is taken, or was already.
+    /// The best path is chosen, newly or as before.
     Best,
-    /// Another is better, but not by enough or not for long enough.
+    /// Another path is better, but by too little or for too short a time.
     Kept,
-    /// It has become much worse than it was.
+    /// It has become much worse than before.
     Degraded,
-    /// It is not open any more.
+    /// It is not usable any more.
     Unavailable,
 }
 
@@ -67,21 +68,22 @@ pub(super) struct StandingChoice {
     recent_prediction: f64,
     /// Time of the last question.
     last_asked: Duration,
-    /// Since when another one is better.
+    /// Since when another path is better.
     beaten_since: Option<Duration>,
-    /// Changes, the older ones counted less.
+    /// Number of changes back; older ones count less.
     changes: f64,
-    /// The choices before it.
+    /// The choices before the current one.
     previous: [Option<Hops>; MAX_PREVIOUS],
 }
 
 impl StandingChoice {
-    /// The standing choice.
+    /// The path of the standing choice.
     pub const fn current(&self) -> Option<Hops> {
         self.current
     }
 
-    /// Decides which of `open` to take, which is sorted, the best first, and not empty: its place, and why.
+    /// Decides which of `open` to use, which is sorted, the best first, and not empty. Returns the index and the
+    /// reason.
     pub fn decide(&mut self, open: &[AvailablePath], now: Duration) -> (usize, StandingDecision) {
         let quiet = now.saturating_sub(std::mem::replace(&mut self.last_asked, now));
         self.changes *= (-quiet.as_secs_f64() / CHANGE_HALF_LIFE).exp2();
@@ -158,7 +160,7 @@ mod tests {
         all
     }
 
-    /// A stand that has kept relay 1 since long.
+    /// A standing choice that has kept relay 1 for long.
     fn settled() -> StandingChoice {
         let mut stand = StandingChoice::default();
         for second in 0..10 {
@@ -194,7 +196,7 @@ mod tests {
         let mut changes = Vec::new();
         for tenth in 0..18_000 {
             let now = f64::from(tenth) / 10.0;
-            // The better one changes every 20 s, as if a crowd ran after it.
+            // The better path changes every 20 s, as if load followed the choice.
             let (one, two) = if ((now / 20.0) as u64).is_multiple_of(2) { (1.0, 0.8) } else { (0.8, 1.0) };
             let before = stand.current();
             stand.decide(&open(3.0, one, two, false), at(now));

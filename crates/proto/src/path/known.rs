@@ -7,12 +7,12 @@ use super::estimate;
 use super::figures::PRIOR_SEGMENTS;
 use super::model::{self, CongestionControl, RelayCosts, SectionModel};
 
-/// One direction of a section, and how much there is to it.
+/// One direction of a section, with its confidence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MapEntry {
     /// The model of the section.
     pub section: SectionModel,
-    /// How sure that is, 0 to 1.
+    /// Confidence of the estimate, 0 to 1.
     pub confidence: f64,
     /// Whether this relay has measured it itself. Reports count as far as their relay is trusted.
     pub is_own: bool,
@@ -32,13 +32,13 @@ impl MapEntry {
 pub(super) struct PackedEntry {
     rtt: u32,
     loss: f32,
-    /// 0 for none.
+    /// In bytes; 0 for none.
     window: u32,
-    /// Infinite for none.
+    /// In bytes/s; infinite for none.
     line: f32,
     throughput: Throughput,
     mss: u16,
-    /// In 255ths.
+    /// In units of 1/255.
     confidence: u8,
     flags: u8,
 }
@@ -55,10 +55,10 @@ const MEDIUM_BYTES: u64 = 1 << 20;
 const LARGE_BYTES: u64 = 64 << 20;
 
 impl Throughput {
-    /// Of a path without sections.
+    /// The throughput of a path without sections.
     pub const UNLIMITED: Self = Self { medium: f32::INFINITY, large: f32::INFINITY };
 
-    /// Of none.
+    /// The throughput of an unusable path.
     pub const NONE: Self = Self { medium: 0.0, large: 0.0 };
 
     fn of_section(section: &SectionModel) -> Self {
@@ -71,7 +71,7 @@ impl Throughput {
         Self { medium: of(MEDIUM_BYTES), large: of(LARGE_BYTES) }
     }
 
-    /// For a transfer of so many bytes.
+    /// The throughput for a transfer of this size, in bytes/s.
     pub const fn for_size(self, bytes: u64) -> f32 {
         if bytes < 8 * MEDIUM_BYTES { self.medium } else { self.large }
     }
@@ -89,7 +89,7 @@ impl Throughput {
     }
 }
 
-/// Bits of `flags`; the two lowest say which congestion control it is.
+/// Bits of `flags`; the two lowest hold the congestion control.
 const CONGESTION: u8 = 0b11;
 const WARM: u8 = 1 << 2;
 const OWN: u8 = 1 << 3;
@@ -177,7 +177,7 @@ impl PackedEntry {
         self.throughput
     }
 
-    /// Seconds until something comes back: a round trip, and one more where there is no connection yet.
+    /// Seconds until the first answer: one round trip, two without a ready connection.
     #[expect(clippy::cast_precision_loss, reason = "as near as it gets")]
     pub const fn delay(&self) -> f32 {
         let round_trips = if self.flags & WARM > 0 { 1.0 } else { 2.0 };

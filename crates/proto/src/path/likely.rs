@@ -8,13 +8,13 @@ use crate::direction::Direction;
 
 use super::bounded::BoundedMap;
 
-/// Hosts remembered at most, with their ports.
+/// Entries at most, one per pair of host and port.
 const MAX_HOSTS: usize = 1 << 16;
 
-/// After this long a session counts half.
+/// Time after which the weight of a session has halved.
 const HALF_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// Sessions remembered of one host and port at most.
+/// Largest weight of one host and port, in sessions.
 const MAX_WEIGHT: f64 = 16.0;
 
 /// The weight of the usual size of a port, in sessions.
@@ -23,20 +23,20 @@ const PORT_WEIGHT: f64 = 0.5;
 /// The probable size and direction of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransferSize {
-    /// Bytes, in the direction in which most go.
+    /// Bytes in the direction that carries more.
     pub bytes: u64,
-    /// That direction.
+    /// The direction that carries more.
     pub direction: Direction,
 }
 
 impl TransferSize {
-    /// So many bytes toward the client.
+    /// A transfer of `bytes` toward the client.
     #[must_use]
     pub const fn down(bytes: u64) -> Self {
         Self { bytes, direction: Direction::Down }
     }
 
-    /// So many bytes toward the server.
+    /// A transfer of `bytes` toward the server.
     #[must_use]
     pub const fn up(bytes: u64) -> Self {
         Self { bytes, direction: Direction::Up }
@@ -46,12 +46,12 @@ impl TransferSize {
     #[must_use]
     pub const fn default_for_port(port: u16) -> Self {
         match port {
-            // Names, time, terminals, chat: they wait for each other more than they carry.
+            // Name service, time, terminals, chat: latency matters more than volume.
             22 | 23 | 53 | 123 | 853 | 3389 | 5900 | 6667 | 6697 => Self::down(8 << 10),
-            // Mail goes up by one kind of port, and down by the other.
+            // Mail: submission and transfer ports carry uploads, mailbox ports downloads.
             25 | 465 | 587 => Self::up(64 << 10),
             110 | 143 | 993 | 995 => Self::down(64 << 10),
-            // Copies of whole trees.
+            // Copies of whole directory trees.
             20 | 21 | 873 | 989 | 990 | 9418 => Self::down(16 << 20),
             _ => Self::down(1 << 20),
         }
@@ -91,7 +91,7 @@ impl TransferHistory {
         TransferSize { bytes: mean.exp2().round() as u64, direction }
     }
 
-    /// A session to `host` and `port` has carried so many bytes in all.
+    /// Records the total bytes of a session to `host` and `port`.
     pub fn record(&mut self, host: &Host, port: u16, down: u64, up: u64, now: Duration) {
         self.hosts.get_or_insert_with(host_key(host, port), TransferStats::default).record(
             log2_bytes(down),
@@ -114,7 +114,7 @@ impl TransferStats {
     }
 }
 
-/// Sizes are compared by their logarithm: one large session among small ones does not make all large.
+/// Sizes are averaged as logarithms, so one large session among small ones does not dominate the mean.
 fn log2_bytes(bytes: u64) -> f64 {
     (bytes.max(1) as f64).log2()
 }

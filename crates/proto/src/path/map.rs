@@ -14,16 +14,16 @@ use super::prefix::Prefix;
 
 pub use super::known::MapEntry;
 
-/// This relay's number.
+/// The number of this relay in every map.
 pub const THIS_RELAY: u32 = 0;
 
-/// Most relays of a map, and so about a million sections between them.
+/// Most relays of a map, so about a million sections between them.
 pub const MAX_NODES: usize = 1024;
 
 /// Most prefixes of a map; the one that was set longest ago is dropped first.
 pub const MAX_PREFIXES: usize = 1 << 17;
 
-/// Most last sections to one prefix: the relays nearest to it, and this one.
+/// Most last sections to one prefix: those of the nearest relays, and this relay's own.
 pub const MAX_LAST_SECTIONS: usize = 16;
 
 /// The known relays, and the figures of the sections between them and to the targets.
@@ -45,7 +45,7 @@ struct Node {
     name: Box<str>,
 }
 
-/// A section to or, where it is a last one, from this relay.
+/// A section to relay `node`, or a last section from `node`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Edge {
     pub node: u32,
@@ -69,7 +69,7 @@ impl BothDirections {
 }
 
 impl NetworkMap {
-    /// A map of this relay only, which is number [`THIS_RELAY`].
+    /// A map of this relay only, with number [`THIS_RELAY`].
     #[must_use]
     pub fn new(key: PublicKey, name: &str) -> Self {
         let node = Node { key, name: name.into() };
@@ -81,7 +81,7 @@ impl NetworkMap {
         }
     }
 
-    /// A map with the relays of `other`, by the same numbers, and nothing known.
+    /// A map with the relays of `other` under their numbers, without sections.
     #[must_use]
     pub fn empty_like(other: &Self) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl NetworkMap {
         }
     }
 
-    /// The number of a relay, which is added when it is new and takes this name. None when there are [`MAX_NODES`].
+    /// The number of a relay. A new relay is added; its name is set or updated. `None` at the limit of [`MAX_NODES`].
     pub fn add_node(&mut self, key: PublicKey, name: &str) -> Option<u32> {
         if let Some(number) = self.find(&key) {
             if self.name(number) != name {
@@ -110,31 +110,31 @@ impl NetworkMap {
         Some(number)
     }
 
-    /// The number of a relay.
+    /// The number of the relay with this key.
     #[must_use]
     pub fn find(&self, key: &PublicKey) -> Option<u32> {
         self.numbers.get(key).copied()
     }
 
-    /// The key of a relay.
+    /// The key of the relay with this number.
     #[must_use]
     pub fn key(&self, node: u32) -> Option<PublicKey> {
         self.nodes.get(node as usize).map(|node| node.key)
     }
 
-    /// The name of a relay; `?` for one that is not there.
+    /// The name of a relay; `?` for an unknown number.
     #[must_use]
     pub fn name(&self, node: u32) -> &str {
         self.nodes.get(node as usize).map_or("?", |node| &node.name)
     }
 
-    /// How many relays there are, this one included.
+    /// The number of relays, this one included.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// How many sections between relays something is known of.
+    /// The number of sections between relays with an estimate.
     #[must_use]
     pub fn section_count(&self) -> usize {
         self.sections.iter().map(Vec::len).sum()
@@ -166,7 +166,8 @@ impl NetworkMap {
         last.both.get(direction).unpack()
     }
 
-    /// Sets it. Of more than [`MAX_LAST_SECTIONS`] the farthest goes, never this relay's own.
+    /// Sets the estimate of a last section. Above [`MAX_LAST_SECTIONS`] the farthest is dropped, never this relay's
+    /// own.
     pub fn set_last_section(&mut self, node: u32, prefix: Prefix, direction: Direction, known: &MapEntry) {
         if node as usize >= self.nodes.len() {
             return;
@@ -186,7 +187,7 @@ impl NetworkMap {
         }
     }
 
-    /// Whether `other` has the same relays by the same numbers, and perhaps others besides.
+    /// Whether `other` has all relays of this map under their numbers; `other` may have more.
     pub(super) fn is_prefix_of(&self, other: &Self) -> bool {
         let keys = |map: &Self| map.nodes.iter().map(|node| node.key).collect::<Vec<_>>();
         keys(other).starts_with(&keys(self))

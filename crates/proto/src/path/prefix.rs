@@ -1,27 +1,27 @@
-//! Targets that lie together: the networks by which last sections are known.
+//! Networks of targets: last sections are stored per network.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A network of targets that are taken to lie at the same place: a /24 of IPv4, a /48 of IPv6. These are the smallest that
-/// are announced on their own, so all of one take the same way through the Internet.
+/// A network of targets that are treated as one place: a /24 of IPv4, a /48 of IPv6. These are the longest prefixes
+/// that are announced separately, so all addresses of one take one path through the Internet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix(IpAddr);
 
-/// A text that is no [`Prefix`].
+/// The error for a text that is no [`Prefix`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a network like 192.0.2.0/24 or 2001:db8:1::/48")]
 pub struct PrefixError;
 
 impl Prefix {
-    /// Its first address.
+    /// The first address of the network.
     #[must_use]
     pub const fn address(self) -> IpAddr {
         self.0
     }
 
-    /// How many bits all its addresses share.
+    /// The length of the prefix in bits.
     #[must_use]
     pub const fn prefix_len(self) -> u8 {
         match self.0 {

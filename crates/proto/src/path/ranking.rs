@@ -12,13 +12,13 @@ use super::model::{self, RelayCosts, SectionModel};
 use super::prefix::Prefix;
 use super::trust::Trust;
 
-/// Paths of a ranking at most.
+/// Most paths of a ranking.
 const MAX_RANKED: usize = 8;
 
-/// Paths for which the model is asked: those that a look at delay and rate says are the best.
+/// Most paths that the model evaluates: those with the best bound from delay and rate.
 const MAX_MODELLED: usize = 12;
 
-/// Targets, sizes and a direction that are answered alike: sizes that have the same power of two next to them.
+/// Targets, sizes and a direction that share one answer: sizes are grouped by the nearest power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ChoiceKey {
     pub prefix: Prefix,
@@ -31,7 +31,7 @@ impl ChoiceKey {
         Self { prefix, direction: likely.direction, class: SizeClass::for_bytes(likely.bytes) }
     }
 
-    /// The size that it stands for, in bytes.
+    /// The representative size in bytes.
     pub const fn bytes(&self) -> u64 {
         self.class.bytes()
     }
@@ -46,7 +46,7 @@ impl ChoiceKey {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RatedPath {
     pub hops: Hops,
-    /// Seconds, if all that others say is true.
+    /// Seconds, if all reports of other relays are correct.
     pub predicted: f64,
     /// The prediction for the size that stands for the session's class.
     pub class_predicted: f64,
@@ -54,15 +54,15 @@ pub(super) struct RatedPath {
     pub optimistic: f64,
     /// Seconds to the first byte.
     pub first_byte: f64,
-    /// Bytes/s.
+    /// Steady rate in bytes/s.
     pub rate: f64,
     pub confidence: f64,
-    /// The sections that others report, as bits: the lowest is the first behind this relay.
+    /// Bit set of the sections that other relays report: bit 0 is the section that this relay dials.
     reported_sections: u8,
 }
 
 impl RatedPath {
-    /// The relays whose reports are behind it.
+    /// The relays that report sections of this path.
     pub fn reporters(&self) -> impl Iterator<Item = u32> {
         let nodes = self.hops.nodes().iter().enumerate();
         nodes.filter(|(at, _)| self.reported_sections & (2 << at) > 0).map(|(_, node)| u32::from(*node))
@@ -113,7 +113,7 @@ pub(super) fn rate_path(
     })
 }
 
-/// The paths that are worth a thought, the best first, and direct if it is known.
+/// The best paths, the best first, and direct if it is known.
 pub(super) fn rank(
     map: &NetworkMap,
     fronts: &ParetoFronts,
@@ -132,7 +132,7 @@ pub(super) fn rank(
     rated
 }
 
-/// Paths through relays, those first that could be the soonest if they ran at their rate from the beginning.
+/// Paths through relays with the smallest lower bounds: delay, and the size at the steady rate from the beginning.
 fn promising(map: &NetworkMap, fronts: &ParetoFronts, question: &ChoiceKey) -> Vec<Hops> {
     let bytes = question.bytes();
     let mut bounds: Vec<(f32, Hops)> = Vec::new();
@@ -154,7 +154,7 @@ fn promising(map: &NetworkMap, fronts: &ParetoFronts, question: &ChoiceKey) -> V
     bounds.into_iter().map(|(_, hops)| hops).collect()
 }
 
-/// Seconds as a time that can be shown and added.
+/// Seconds as a [`Duration`]; out of range, `u32::MAX` seconds.
 pub(super) fn to_duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(u32::MAX.into()))
 }

@@ -16,27 +16,27 @@ const SLOW_START_ROUND_TRIPS: u32 = 20;
 /// The initial window in packets (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
 
-/// Less than this proves nothing of a rate.
+/// Smallest number of bytes that a rate is computed from.
 const MIN_BYTES: u64 = 128 * 1024;
 
-/// Counters of one connection (`TCP_INFO`); those that a kernel does not have are zero.
+/// Counters of one connection (`TCP_INFO`); counters that a kernel lacks are zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TcpCounters {
-    /// Smoothed round-trip time.
+    /// Smoothed round-trip time (RFC 6298).
     pub rtt: Duration,
     /// Smallest round-trip time seen.
     pub min_rtt: Duration,
     /// Payload of a full segment, in bytes.
     pub mss: u32,
-    /// Segments sent with data, those sent again included.
+    /// Data segments sent, retransmissions included.
     pub segments_sent: u32,
-    /// Segments sent again.
+    /// Data segments that were retransmitted.
     pub retransmitted: u32,
-    /// Of these, for nothing: the first had arrived (RFC 2883).
+    /// Retransmissions that were unnecessary, as the original had arrived (RFC 2883).
     pub spurious: u32,
     /// Segments with data received.
     pub segments_received: u32,
-    /// Of these, out of order.
+    /// Received data segments that were out of order.
     pub out_of_order: u32,
     /// Bytes acknowledged by the peer.
     pub bytes_sent: u64,
@@ -44,36 +44,36 @@ pub struct TcpCounters {
     pub bytes_received: u64,
     /// Time with data to send.
     pub busy: Duration,
-    /// Part of it in which the peer's receive window held us back.
+    /// Part of the busy time limited by the peer's receive window.
     pub rwnd_limited: Duration,
-    /// Part of it in which our send buffer did.
+    /// Part of the busy time limited by our send buffer.
     pub sndbuf_limited: Duration,
     /// The receive window that the peer advertises, in bytes.
     pub peer_window: u32,
-    /// The one that we offer at most, in bytes, as far as it has grown.
+    /// The largest receive window that we offer, in bytes, as grown so far.
     pub own_window: u32,
     /// The mean time from an ACK of this host to the data that it permits the peer to send.
     pub rcv_rtt: Duration,
-    /// Payload of a full segment that comes, in bytes.
+    /// Payload of a full received segment, in bytes.
     pub rcv_mss: u32,
-    /// Bytes of payload a second that we let it send at most (`SO_MAX_PACING_RATE`).
+    /// Pacing limit of the peer's data, in bytes of payload per second (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<u64>,
-    /// Whether its congestion control has slowed down for a loss: BBR never does.
+    /// Whether its congestion control has reduced the rate after a loss; BBR never does.
     pub has_backed_off: bool,
-    /// Time since data was received last.
+    /// Time since data was last received.
     pub since_last_receive: Duration,
 }
 
 /// The pump's figures for that span.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PumpTimes {
-    /// How long it was.
+    /// Length of the span.
     pub span: Duration,
-    /// Part of it in which there were bytes to send and no room: waiting for this section.
+    /// Part of the span with bytes to send and a full send buffer: time spent waiting for this section.
     pub stalled: Duration,
-    /// Part of it in which bytes that had arrived waited for the section behind.
+    /// Part of the span in which received bytes waited for the next section.
     pub held: Duration,
-    /// Whether it is the first of a session, so that slow start is in it.
+    /// Whether it is the first span of a session, so that it contains slow start.
     pub includes_start: bool,
 }
 
@@ -121,7 +121,8 @@ pub fn sample_receiving(before: &TcpCounters, now: &TcpCounters, pumped: PumpTim
     SectionSample { rtt: round_trip(now), segments, lost, rate, rate_is_limit, window: None }
 }
 
-/// How many segments must have been lost for so many of them to come out of order in a span; none are fewer than one.
+/// The number of lost segments that explains `out_of_order` of `segments` in a span; at least one if any segment was
+/// out of order.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn lost_segments(segments: u64, out_of_order: u64, rtt: Duration, span: Duration) -> u64 {
     if out_of_order == 0 || segments == 0 {
@@ -156,13 +157,13 @@ fn without_slow_start(now: &TcpCounters, mean: Option<f64>, span: Duration) -> D
     span.saturating_sub(rtt.mul_f64(rounds.max(0.0))).max(span / 2)
 }
 
-/// Whether slow start is long over.
+/// Whether the span is much longer than slow start.
 fn is_past_slow_start(now: &TcpCounters, span: Duration) -> bool {
     span > now.rtt * SLOW_START_ROUND_TRIPS
 }
 
-/// The peer's window, where it was used up in every round trip. A peer that only reads slowly has a window as well, and
-/// sends less of it on.
+/// The peer's window, if it was used up in every round trip. A peer that only reads slowly also has a window, and less
+/// of it is in flight.
 fn peer_window_limit(now: &TcpCounters, rate: f64) -> Option<u64> {
     let under_way = rate * round_trip(now)?.as_secs_f64();
     (under_way > 0.7 * f64::from(now.peer_window)).then_some(u64::from(now.peer_window))
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(sample_sending(&before, &now, pumped).segments, 10);
     }
 
-    /// 1,000 segments a second for 10 s, and one of 500 lost: each leaves a hole for 40 ms, in which 40 segments come.
+    /// 1,000 segments a second for 10 s, and one of 500 lost: each leaves a gap of 40 ms, in which 40 segments arrive.
     #[test]
     fn losses_of_the_other_direction_follow_from_how_much_came_out_of_order() {
         let (now, pumped) = after(10, |now| {

@@ -2,16 +2,16 @@
 
 use super::map::MAX_NODES;
 
-/// The least trust: a report is never believed less than this share of it, so that a relay can better itself.
+/// Lower bound of the trust factor: above zero, so that a relay can regain trust.
 const MIN_TRUST: f64 = 1.0 / 16.0;
 
-/// How much of its trust one session decides.
+/// Weight of one session in the moving average.
 const GAIN: f64 = 0.2;
 
 /// By relay, a factor on its reported rates, and a divisor of its reported times.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Trust {
-    /// Logarithms, never positive.
+    /// Natural logarithms of the factors, never positive.
     logs: Vec<f64>,
 }
 
@@ -26,8 +26,8 @@ impl Trust {
         self.logs.get(node as usize).copied().unwrap_or(0.0)
     }
 
-    /// A path came slower than it would have if all reports were true, by the factor whose logarithm is `slower`. Its
-    /// sections share it: those that are measured by this relay itself may have changed as well.
+    /// Records that a path was slower than its reports predicted, by the factor whose logarithm is `slower`. All its
+    /// sections share it, as those measured by this relay may have changed as well.
     pub(super) fn record(&mut self, reporters: &[u32], sections: usize, slower: f64) {
         let share = slower / sections.max(1) as f64;
         for node in reporters.iter().map(|node| *node as usize).filter(|node| *node < MAX_NODES) {

@@ -20,15 +20,15 @@ const DEFAULT_WINDOW: u64 = 2 << 20;
 /// Upper bound of a time, in seconds: longer times are never chosen, and finite ones can be added.
 const MAX_SECONDS: u32 = 365 * 24 * 3600;
 
-/// How a sender answers to loss.
+/// The congestion control of a sender: its response to loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CongestionControl {
-    /// RFC 5681: one packet more in a round trip, half of it at a loss.
+    /// RFC 5681: the window grows by one packet per round trip and halves at a loss.
     Reno,
     /// RFC 9438, the default of Linux.
     #[default]
     Cubic,
-    /// Compound TCP (Tan and others 2006), the control of Windows for a decade.
+    /// Compound TCP (Tan and others 2006), the default of Windows for a decade.
     Ctcp,
     /// BBR version 1 as in Linux (Cardwell and others 2016): it sends at the delivery rate, independent of losses.
     Bbr,
@@ -50,7 +50,7 @@ impl CongestionControl {
 /// The properties of one section, in the direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SectionModel {
-    /// Round trip without queueing of our own making.
+    /// Round-trip time without the queue of our own traffic.
     pub rtt: Duration,
     /// Share of the packets that is lost, for every sender.
     pub loss: f64,
@@ -58,11 +58,11 @@ pub struct SectionModel {
     pub window: Option<u64>,
     /// The payload rate of the line, in bytes/s; [`payload_rate`] computes it from the line's own rate.
     pub line_rate: Option<f64>,
-    /// How its sender answers to loss.
+    /// The congestion control of the section's sender.
     pub congestion: CongestionControl,
     /// Payload of a full packet, in bytes.
     pub mss: u16,
-    /// A connection is ready: no handshake before the data.
+    /// A connection is ready: no handshake precedes the data.
     pub is_warm: bool,
 }
 
@@ -73,12 +73,12 @@ impl SectionModel {
         response::section_rate(self)
     }
 
-    /// The round trip in seconds. Less than 10 µs no two processes manage.
+    /// The round trip in seconds, at least 10 µs: no two processes exchange data faster.
     fn round_trip(&self) -> f64 {
         self.rtt.as_secs_f64().clamp(1e-5, 1e3)
     }
 
-    /// The share of packets lost, as a number that can be divided by: no figure, or a negative one, is none.
+    /// The share of packets lost, as a valid divisor or factor: NaN and negative values count as zero.
     fn loss_share(&self) -> f64 {
         if self.loss > 0.0 { self.loss.min(0.99) } else { 0.0 }
     }
@@ -88,12 +88,12 @@ impl SectionModel {
         f64::from(self.mss.max(1))
     }
 
-    /// The window in packets.
+    /// The window in packets, at least 1.
     fn max_window(&self) -> f64 {
         (self.window.unwrap_or(DEFAULT_WINDOW) as f64 / self.payload_bytes()).max(1.0)
     }
 
-    /// How much its rate swings, from 0 where window or line hold it to 1 where losses alone do.
+    /// How much the section's rate varies: 0 where window or line limit it, 1 where only losses do.
     fn rate_variability(&self) -> f64 {
         match self.congestion {
             CongestionControl::Bbr => 0.0,
@@ -115,14 +115,14 @@ impl SectionModel {
 /// The cost of relays.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RelayCosts {
-    /// How much later the first byte comes for each relay.
+    /// Additional delay of the first byte per relay.
     pub hop_delay: Duration,
     /// The rate of one relay, in bytes/s.
     pub relay_rate: f64,
     /// The cost of each relay between equal sections, as a share of the rate of the undivided path.
     pub share: f64,
-    /// Whether the client hears of the server's handshake before it asks, as with SOCKS and `CONNECT` unless they are
-    /// `early`: then the answer to OPEN goes all the way back before the request comes.
+    /// Whether the client waits for the server's handshake before its request, as with SOCKS and `CONNECT` unless they
+    /// are `early`: the answer to OPEN then travels back over the whole path before the request is sent.
     pub waits_for_connect: bool,
 }
 
@@ -148,17 +148,16 @@ pub fn path_rate(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
     combined_rate(sections, costs)
 }
 
-/// From `connect()` to the first byte of the answer: handshakes, one behind the other, but for those that are made; then
-/// the request up all sections and its answer down.
+/// The time from `connect()` to the first byte of the answer: the handshakes of all sections without a ready
+/// connection, one after the other; then the request over all sections and its answer back.
 #[must_use]
 pub fn time_to_first_byte(sections: &[SectionModel], costs: &RelayCosts) -> Duration {
     Duration::from_secs_f64(first_byte_seconds(sections, costs).min(f64::from(MAX_SECONDS)))
 }
 
-/// From `connect()` to the last byte of an answer of `size` bytes.
+/// The time from `connect()` to the last byte of an answer of `size` bytes.
 ///
-/// Sections fill at the same time, so a path takes the time to the first byte, and then as long as the section that needs
-/// longest.
+/// Sections transfer in parallel, so a path takes the time to the first byte, and then the time of its slowest section.
 #[must_use]
 pub fn completion(sections: &[SectionModel], size: u64, costs: &RelayCosts) -> Duration {
     Duration::from_secs_f64(completion_seconds(sections, size, costs).min(f64::from(MAX_SECONDS)))
@@ -168,7 +167,7 @@ pub fn completion(sections: &[SectionModel], size: u64, costs: &RelayCosts) -> D
 /// that fluctuate by a third. Measured in the laboratory.
 const SWING: f64 = 0.4;
 
-/// In bytes/s.
+/// The steady rate of the path, in bytes/s.
 fn combined_rate(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
     let slowest = sections.iter().map(SectionModel::rate).reduce(f64::min).unwrap_or(0.0);
     let limit = if relay_count(sections) > 0 { costs.relay_rate } else { f64::MAX };
@@ -196,7 +195,7 @@ fn completion_seconds(sections: &[SectionModel], size: u64, costs: &RelayCosts) 
     first_byte_seconds(sections, costs) + (longest / slowest_share(sections, costs)).max(through_relays)
 }
 
-/// How many relays are between so many sections.
+/// The number of relays that connect these sections.
 fn relay_count(sections: &[SectionModel]) -> usize {
     sections.len().saturating_sub(1)
 }

@@ -1,33 +1,34 @@
-//! How long a section takes for a size: slow start until the line, the window or a loss ends it, the way from there to the
-//! steady rate, and the rest at that rate.
+//! The transfer time of a section for a size: slow start until the line, the window or a loss ends it, the convergence
+//! to the steady rate, and the rest at that rate.
 //!
-//! After Cardwell, Savage and Anderson (INFOCOM 2000), with the initial window of RFC 6928. Windows double in a round trip:
-//! Linux counts packets that are acknowledged (RFC 3465), so delayed acknowledgements do not slow it down.
+//! After Cardwell, Savage and Anderson (INFOCOM 2000), with the initial window of RFC 6928. Windows double per round
+//! trip: Linux counts acknowledged packets (RFC 3465), so delayed acknowledgements do not slow the growth.
 
 use super::response::{decrease, delivered_rate, loss_limited_window, smooth_min};
 use super::{CongestionControl, SectionModel};
 
-/// RFC 6928.
+/// Initial window in packets (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
 
-/// The packet before which half of all connections have lost one: ln 2 / p.
+/// Half of all connections lose a packet before packet ln 2 / p.
 const MEDIAN_FACTOR: f64 = std::f64::consts::LN_2;
 
-/// With how much more than the line holds slow start ends. HyStart (CUBIC) sees the delay grow, others a queue as long as
-/// the line overflow.
+/// Window at the end of slow start, as a multiple of the bandwidth-delay product. HyStart (CUBIC) ends slow start when
+/// the delay grows, the others when a queue of one bandwidth-delay product overflows.
 const OVERSHOOT: (f64, f64) = (1.5, 2.0);
 
-/// Packets that find room in a queue even where the line holds next to none.
+/// Packets that a queue holds even where the bandwidth-delay product is near zero.
 const MIN_QUEUE: f64 = 64.0;
 
-/// BBR paces a round of its start over a third of it and more, so the last packet comes half a round trip later.
+/// BBR paces a round of its start over a third of a round trip and more, so the last packet is sent half a round trip
+/// later.
 const BBR_PACING_DELAY: f64 = 0.5;
 
-/// A window this near to the steady one is there; so is one after this many losses.
+/// A window within this factor of the steady window has converged; so has a window after `MAX_EPOCHS` losses.
 const CONVERGED: f64 = 1.05;
 const MAX_EPOCHS: u32 = 40;
 
-/// RFC 9438, 5: packets in a second cubed.
+/// Constant C of RFC 9438, section 5, in packets per second cubed.
 const CUBIC_C: f64 = 0.4;
 
 /// Packets sent so far, and the time they took.
@@ -37,7 +38,7 @@ struct Progress {
     time: f64,
 }
 
-/// From the first packet's departure to the last one's, in seconds, for so many bytes.
+/// Time from the departure of the first packet to that of the last, in seconds, for `size` bytes.
 pub(super) fn transfer_time(section: &SectionModel, size: u64) -> f64 {
     let packets = (size as f64 / section.payload_bytes()).ceil();
     let start = slow_start(section, packets);
@@ -46,7 +47,8 @@ pub(super) fn transfer_time(section: &SectionModel, size: u64) -> f64 {
     settled.time + rest + tail_loss_delay(section, packets)
 }
 
-/// Rounds that double until the path is full, all is sent, or the first loss is known: a round trip after it.
+/// Rounds of slow start: the window doubles until the path is full, all packets are sent, or the first loss is
+/// detected, a round trip after it.
 fn slow_start(section: &SectionModel, packets: f64) -> Progress {
     let (rtt, full) = (section.round_trip(), section.max_packet_rate() * section.round_trip());
     let end = packets.min(first_loss(section) + window_at_loss(section));
@@ -81,12 +83,12 @@ fn bbr_stall(section: &SectionModel, round: f64, full: f64) -> f64 {
     }
 }
 
-/// How likely one of so many packets is lost.
+/// The probability that at least one of `packets` packets is lost.
 fn loss_probability(section: &SectionModel, packets: f64) -> f64 {
     1.0 - (1.0 - section.loss_share()).powf(packets)
 }
 
-/// Packets before the first loss that the sender answers to.
+/// Median number of packets before the first loss that reduces the window.
 fn first_loss(section: &SectionModel) -> f64 {
     match section.congestion {
         CongestionControl::Bbr => f64::INFINITY,
@@ -94,7 +96,7 @@ fn first_loss(section: &SectionModel) -> f64 {
     }
 }
 
-/// The window when the first loss is known: slow start adds a packet for each that arrives.
+/// The window when the first loss is detected: slow start adds a packet per packet that arrives.
 fn window_at_loss(section: &SectionModel) -> f64 {
     let overshoot = if section.congestion == CongestionControl::Cubic { OVERSHOOT.0 } else { OVERSHOOT.1 };
     let line = section.line_packet_rate() * section.round_trip() * overshoot;
@@ -139,8 +141,8 @@ fn window_after_epoch(section: &SectionModel, start: f64, steady: f64) -> f64 {
     end.max(back + CUBIC_C * (time.min(until_back) - until_back).powi(3))
 }
 
-/// If something of the last window is lost, the last byte is a round trip later. In slow start the last window is about half
-/// of all.
+/// Expected delay by losses in the last window, in seconds: a loss there delays the last byte by a round trip. In slow
+/// start the last window is about half of all packets.
 fn tail_loss_delay(section: &SectionModel, packets: f64) -> f64 {
     let under_way = section.rate() / section.payload_bytes() * section.round_trip();
     let last = under_way.max(INITIAL_WINDOW).min(INITIAL_WINDOW + packets / 2.0).min(packets);

@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use super::{RttMatrix, RttSource, Site, geography};
 
-/// From here on a direct way that is longer than a detour is strange.
+/// Ratio of the direct path to a detour from which it is suspicious.
 const SUSPICIOUS_RATIO: f64 = 3.0;
 
-/// From here on it is a mistake, as of a unit.
+/// Ratio from which it is a mistake, such as a wrong unit.
 const MISTAKE_RATIO: f64 = 20.0;
 
-/// Shorter ways are not looked at: a millisecond more is no detour.
+/// Shorter round trips are not checked: their ratios are dominated by differences of a millisecond.
 const MIN_CHECKED: Duration = Duration::from_millis(20);
 
-/// Positions are those of a city and not of a machine, km/s and seconds aside: so much less than light needs is fine.
+/// Positions are those of a city, not of a machine, so a round trip down to this share of light's is accepted.
 const LIGHT_TOLERANCE: f64 = 0.8;
 
-/// Something about the round trip between two sites.
+/// An implausible round trip between two sites.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RttAnomaly {
-    /// The two sites.
+    /// The indices of the two sites.
     pub sites: (usize, usize),
-    /// Whether it cannot be right; otherwise it is only strange.
+    /// Whether the round trip is impossible; otherwise it is only suspicious.
     pub is_mistake: bool,
     /// The plausible value.
     pub expected: String,
@@ -54,7 +54,7 @@ fn faster_than_light(one: &Site, other: &Site, rtt: Duration) -> Option<String> 
     })
 }
 
-/// The best way by one other site, if it is so much shorter that it is strange.
+/// The shortest detour through another site and its ratio, if it is short enough to be suspicious.
 fn detour(sites: &[Site], matrix: &RttMatrix, (one, other): (usize, usize), rtt: Duration) -> Option<(f64, String)> {
     let known = |a, b| matrix.get(a, b).filter(|entry| entry.source != RttSource::Estimated).map(|entry| entry.rtt);
     let by = |third: usize| Some((known(one, third)? + known(third, other)?, third));

@@ -1,4 +1,4 @@
-//! Round trips from positions: great-circle distance, the speed of light in fibre, and how much longer cables are.
+//! Round trips from positions: great-circle distance, the speed of light in fibre, and the detours of cables.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ const LIGHT_IN_VACUUM: f64 = 299_792.458;
 /// light", HotNets 2014), which is twice light in fibre.
 const INFLATION: f64 = 2.0;
 
-/// From so many given round trips on, they know better.
+/// Smallest number of given round trips that replace the default factor.
 const MIN_SAMPLES: usize = 3;
 
-/// Two sites in one place are not nearer than a city's access network.
+/// Smallest round trip between two sites at one place: that of a city's access network.
 const MIN_ROUND_TRIP: Duration = Duration::from_millis(1);
 
-/// A place on earth.
+/// A position on earth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Position {
     /// Degrees to the north, -90 to 90.
@@ -43,12 +43,12 @@ impl Position {
     }
 }
 
-/// How a distance becomes a round trip.
+/// Converts a distance to a round trip.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DistanceModel {
-    /// How many times as long as light in fibre along the great circle.
+    /// Ratio of the round trip to that of light in fibre along the great circle.
     pub inflation: f64,
-    /// Of how many given round trips that is the median; 0 where it is written or the usual one.
+    /// Number of given round trips whose median is the factor; 0 for a given or default factor.
     pub sample_count: usize,
 }
 
@@ -59,7 +59,7 @@ impl DistanceModel {
         Self { inflation, sample_count: 0 }
     }
 
-    /// The median factor of the round trips in `matrix` whose sites have positions, or the usual one if they are few.
+    /// The median factor of the round trips in `matrix` whose sites have positions, or the default if they are few.
     #[must_use]
     pub fn fit(sites: &[Site], matrix: &RttMatrix) -> Self {
         let mut factors: Vec<f64> = matrix
@@ -78,7 +78,7 @@ impl DistanceModel {
         Self { inflation: factors[factors.len() / 2].max(1.0), sample_count: factors.len() }
     }
 
-    /// The round trip between two sites; none where one has no position.
+    /// The estimated round trip between two sites; `None` if a position is missing.
     #[must_use]
     pub fn round_trip(&self, one: &Site, other: &Site) -> Option<Duration> {
         let kilometres = distance(one, other)?;
@@ -86,7 +86,7 @@ impl DistanceModel {
     }
 }
 
-/// The round trip of light in vacuum; no other is shorter.
+/// The round trip of light in vacuum, the lower bound of all round trips.
 pub(super) fn light_round_trip(one: &Site, other: &Site) -> Option<Duration> {
     distance(one, other).map(|kilometres| Duration::from_secs_f64(2.0 * kilometres / LIGHT_IN_VACUUM))
 }

@@ -27,9 +27,9 @@ pub use ranking::{PlannedPath, TrafficPaths};
 pub struct Plan {
     /// Each of the network's traffics with its paths.
     pub pairs: Vec<TrafficPaths>,
-    /// Where one relay more would be best, the best place first.
+    /// The places for one additional relay, the best first.
     pub single_placements: Vec<Placement>,
-    /// Where two would be.
+    /// The pairs of places for two additional relays, the best first.
     pub double_placements: Vec<Placement>,
 }
 
@@ -74,7 +74,7 @@ pub fn milliseconds(time: Duration) -> String {
     if milliseconds < 999.95 { format!("{milliseconds:.1}") } else { format!("{milliseconds:.0}") }
 }
 
-/// A time with its unit.
+/// A duration in ms or s, with its unit.
 #[must_use]
 pub fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
@@ -85,7 +85,7 @@ pub fn time(time: Duration) -> String {
     }
 }
 
-/// Bytes a second as Mbit/s, without the unit.
+/// Bytes per second as Mbit/s, without the unit.
 #[must_use]
 pub fn megabits(rate: f64) -> String {
     match rate * 8.0 / 1e6 {

@@ -9,14 +9,14 @@ use crate::path::model::{CongestionControl, RelayCosts, SectionModel, payload_ra
 /// Payload of a full packet on Ethernet, with timestamps.
 const MSS: u16 = 1448;
 
-/// Everything a plan is made from.
+/// The complete input of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanInput {
-    /// The sites; elsewhere their places in here stand for them.
+    /// The sites; all other fields refer to them by index.
     pub sites: Vec<Site>,
-    /// The round trips.
+    /// The round trips between sites.
     pub matrix: RttMatrix,
-    /// How missing ones were estimated.
+    /// The model behind the estimated round trips.
     pub distance_model: DistanceModel,
     /// The properties of sections without an entry.
     pub default_traits: SectionTraits,
@@ -24,7 +24,7 @@ pub struct PlanInput {
     pub traits: BTreeMap<(usize, usize), SectionTraits>,
     /// The traffic; at least one.
     pub traffic: Vec<Traffic>,
-    /// Sizes of the objects that are fetched, bytes; at least one.
+    /// Sizes of the fetched objects in bytes; at least one.
     pub sizes: Vec<u64>,
     /// The cost of relays.
     pub costs: RelayCosts,
@@ -39,42 +39,42 @@ pub struct SectionTraits {
     pub line_rate: Option<f64>,
     /// The smaller of the two buffers, bytes.
     pub window: Option<u64>,
-    /// How senders answer to loss.
+    /// The congestion control of the senders.
     pub congestion: CongestionControl,
 }
 
 /// Objects that clients at one site fetch from another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Traffic {
-    /// Where the client is.
+    /// Index of the client's site.
     pub client: usize,
-    /// Where the server is.
+    /// Index of the server's site.
     pub server: usize,
-    /// How much it counts, beside the others.
+    /// Weight relative to the other traffics.
     pub weight: f64,
 }
 
-/// Where a round trip is known from.
+/// The source of a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RttSource {
-    /// It is written.
+    /// Given in the input.
     Given,
-    /// It was measured just now.
+    /// Measured for this plan.
     Measured,
-    /// From the positions.
+    /// Estimated from the positions.
     Estimated,
 }
 
 /// A round trip between two sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RttEntry {
-    /// How long it takes.
+    /// Round-trip time between the sites.
     pub rtt: Duration,
-    /// Where that is known from.
+    /// The source of the value.
     pub source: RttSource,
 }
 
-/// Round trips between all sites, the same both ways.
+/// Round trips between all sites, equal in both directions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RttMatrix(BTreeMap<(usize, usize), RttEntry>);
 
@@ -85,17 +85,17 @@ impl RttMatrix {
         self.0.get(&ordered(one, other)).copied()
     }
 
-    /// Notes one.
+    /// Sets the round trip between two sites.
     pub fn set(&mut self, one: usize, other: usize, entry: RttEntry) {
         self.0.insert(ordered(one, other), entry);
     }
 
-    /// All that is known: two sites, the smaller number first, and their round trip.
+    /// All known round trips: two sites, the smaller index first, and the entry.
     pub fn entries(&self) -> impl Iterator<Item = (usize, usize, RttEntry)> {
         self.0.iter().map(|(&(one, other), &entry)| (one, other, entry))
     }
 
-    /// How many come from there.
+    /// The number of entries from this source.
     #[must_use]
     pub fn count(&self, origin: RttSource) -> usize {
         self.0.values().filter(|entry| entry.source == origin).count()
@@ -115,14 +115,14 @@ impl RttMatrix {
     }
 }
 
-/// The key of a section: it is the same seen from both ends.
+/// The key of a section, independent of the order of its ends.
 pub(super) fn ordered(one: usize, other: usize) -> (usize, usize) {
     (one.min(other), one.max(other))
 }
 
 impl PlanInput {
-    /// The sections of a path from client to server, as the model wants them; `None` when the round trip of one is not
-    /// known. Between relays a connection is ready.
+    /// The sections of a path from client to server, for the model; `None` if a round trip is unknown. Connections
+    /// between relays are warm.
     #[must_use]
     pub fn sections(&self, stops: &[usize]) -> Option<Vec<SectionModel>> {
         let last = stops.len().checked_sub(2)?;
@@ -150,12 +150,12 @@ impl PlanInput {
         self.traits.get(&ordered(one, other)).copied().unwrap_or(self.default_traits)
     }
 
-    /// The sites where relays stand.
+    /// The sites that have a relay.
     pub(super) fn relay_sites(&self) -> Vec<usize> {
         self.sites_where(|site| site.roles.relay)
     }
 
-    /// The sites where one could be and is not.
+    /// The sites without a relay that are possible places for one.
     pub(super) fn possible_sites(&self) -> Vec<usize> {
         self.sites_where(|site| site.roles.possible && !site.roles.relay)
     }
@@ -164,41 +164,41 @@ impl PlanInput {
         (0..self.sites.len()).filter(|site| fits(&self.sites[*site])).collect()
     }
 
-    /// The name of a site.
+    /// The name of the site with this index.
     pub(super) fn name(&self, site: usize) -> &str {
         &self.sites[site].name
     }
 }
 
-/// A place in the network.
+/// A site of the network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Site {
-    /// Its name.
+    /// The name of the site in the input.
     pub name: String,
     /// The roles of the site.
     pub roles: Roles,
-    /// Where it is on earth.
+    /// The position on earth, if given.
     pub position: Option<Position>,
 }
 
 /// The roles of a site, existing or possible; it can have several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Roles {
-    /// Clients.
+    /// The site has clients.
     pub client: bool,
-    /// Servers.
+    /// The site has servers.
     pub server: bool,
-    /// A relay that stands.
+    /// The site has a relay.
     pub relay: bool,
-    /// Room for a relay.
+    /// The site is a possible place for a relay.
     pub possible: bool,
 }
 
 impl Roles {
-    /// The words for them.
+    /// The names of the roles in the input.
     pub const NAMES: [&'static str; 4] = ["client", "server", "relay", "possible"];
 
-    /// Adds the role of this word; false where there is none.
+    /// Adds the role with this name; false for an unknown name.
     pub fn add_by_name(&mut self, word: &str) -> bool {
         match word {
             "client" => self.client = true,

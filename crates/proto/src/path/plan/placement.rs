@@ -11,9 +11,9 @@ use super::{PlanInput, Traffic};
 /// One or two more relays, and their gain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
-    /// Where they would stand.
+    /// The sites of the additional relays.
     pub sites: Vec<usize>,
-    /// How many times as fast as today, as the mean described above.
+    /// Speed relative to today, as the mean described above.
     pub gain: f64,
     /// The gain of each traffic, in the network's order.
     pub gains: Vec<Gain>,
@@ -22,13 +22,13 @@ pub struct Placement {
 /// The gain of one traffic by a placement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gain {
-    /// How many times as fast as today, the mean over the sizes.
+    /// Speed relative to today, as the mean over the sizes.
     pub gain: f64,
-    /// The most useful path by then; empty for direct.
+    /// The relays of the most useful path with the placement; empty for direct.
     pub relays: Vec<usize>,
 }
 
-/// The best that a traffic has.
+/// The best paths of a traffic.
 #[derive(Debug, Clone)]
 struct BestTimes {
     /// For each size, on its fastest path.
@@ -84,7 +84,7 @@ impl BestTimes {
         best.with_relays(network, traffic, (&[], relays))
     }
 
-    /// The same where paths by all of `must`, and by some of `may`, are open too.
+    /// The best times if paths through all of `must`, and through some of `may`, are added.
     fn with_relays(mut self, network: &PlanInput, traffic: usize, (must, may): (&[usize], &[usize])) -> Self {
         let direct = direct_times(network, traffic);
         visit_paths(network, traffic, (must, may), &mut |relays| {

@@ -5,39 +5,39 @@ use std::time::Duration;
 use super::PlanInput;
 use crate::path::model;
 
-/// Relays on a path, at most.
+/// Most relays of a path.
 const MAX_RELAYS: usize = 3;
 
-/// A detour that is longer than so many times the direct way is not looked at.
+/// Longest detour to consider, as a multiple of the direct round trip.
 const MAX_DETOUR: u32 = 8;
 
 /// The least merit of one more relay: about a hundredth.
 const MIN_MERIT: f64 = 0.01;
 
-/// Paths of a pair that are kept.
+/// Paths that are kept per pair.
 const MAX_PATHS: usize = 20;
 
-/// One traffic and its paths.
+/// One traffic with its paths.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrafficPaths {
-    /// Which traffic of the network.
+    /// Index of the traffic in the network.
     pub traffic: usize,
-    /// Its paths, by relays that stand and by possible ones, the most useful first; the best 20, and direct.
+    /// Its paths through existing and possible relays, the most useful first; the best 20, and direct.
     pub paths: Vec<PlannedPath>,
 }
 
 /// A path and its merit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedPath {
-    /// The sites of its relays in order, from the client on; none for direct.
+    /// The sites of its relays in order, from the client on; empty for direct.
     pub relays: Vec<usize>,
-    /// The round trips of its sections together.
+    /// Sum of the round trips of its sections.
     pub rtt: Duration,
     /// The bulk rate, bytes/s.
     pub rate: f64,
-    /// From `connect()` to the last byte, for each of the network's sizes.
+    /// Time from `connect()` to the last byte, for each of the network's sizes.
     pub times: Vec<Duration>,
-    /// How many times as fast as direct that is.
+    /// Speed relative to direct, for each size.
     pub gains: Vec<f64>,
     /// The merit over direct: the mean over the sizes of the logarithm of its gain, 0 where direct is faster.
     pub merit: f64,
@@ -50,7 +50,7 @@ impl TrafficPaths {
         self.paths.iter().find(|path| path.is_direct()).expect("invariant: direct is among them")
     }
 
-    /// The path that adds the most, direct when none adds anything.
+    /// The most useful path, or direct if no path has a gain.
     #[must_use]
     pub fn best(&self) -> &PlannedPath {
         self.paths.first().expect("invariant: direct is among them")
@@ -58,13 +58,13 @@ impl TrafficPaths {
 }
 
 impl PlannedPath {
-    /// Whether there is no relay on it.
+    /// Whether the path has no relay.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.relays.is_empty()
     }
 
-    /// The mean of the logarithms of all gains, to tell apart paths that add nothing.
+    /// The mean logarithm of all gains, which ranks paths without merit.
     fn mean(&self) -> f64 {
         self.gains.iter().map(|gain| gain.ln()).sum::<f64>() / self.gains.len().max(1) as f64
     }
@@ -89,7 +89,7 @@ pub(super) fn rank_paths(network: &PlanInput, traffic: usize) -> TrafficPaths {
     TrafficPaths { traffic, paths }
 }
 
-/// Without chains that bring next to nothing over one with fewer of the same relays.
+/// Removes paths with almost no merit over a path with a subset of their relays.
 fn without_idle_relays(paths: Vec<PlannedPath>) -> Vec<PlannedPath> {
     let is_within = |fewer: &PlannedPath, more: &PlannedPath| {
         fewer.relays.len() < more.relays.len() && fewer.relays.iter().all(|relay| more.relays.contains(relay))
@@ -115,7 +115,7 @@ pub(super) fn direct_times(network: &PlanInput, traffic: usize) -> Vec<Duration>
     completion_times(network, traffic, &[]).expect("invariant: the round trip between both ends of a traffic is known")
 }
 
-/// From `connect()` to the last byte by these relays, for each size; `None` when a round trip is not known.
+/// Times from `connect()` to the last byte through these relays, for each size; `None` if a round trip is unknown.
 pub(super) fn completion_times(network: &PlanInput, traffic: usize, relays: &[usize]) -> Option<Vec<Duration>> {
     let sections = network.sections(&stops(network, traffic, relays))?;
     Some(network.sizes.iter().map(|size| model::completion(&sections, *size, &network.costs)).collect())
@@ -135,7 +135,7 @@ fn predict(network: &PlanInput, traffic: usize, relays: &[usize], direct: &[Dura
     })
 }
 
-/// How many times as fast as `direct` the `times` are.
+/// The ratios of `direct` to `times`.
 pub(super) fn gains(direct: &[Duration], times: &[Duration]) -> Vec<f64> {
     let gain = |(direct, time): (&Duration, &Duration)| direct.as_secs_f64() / time.as_secs_f64().max(1e-9);
     direct.iter().zip(times).map(gain).collect()
@@ -151,7 +151,7 @@ pub(super) fn stops(network: &PlanInput, traffic: usize, relays: &[usize]) -> Ve
     [&[traffic.client], relays, &[traffic.server]].concat()
 }
 
-/// Visits every path whose relays are among `must` and `may`, each once, and all of `must` on it.
+/// Visits once every path that contains all relays of `must` and any of `may`.
 pub(super) fn visit_paths(
     network: &PlanInput,
     traffic: usize,

@@ -6,16 +6,16 @@ use super::verdict::{pair_verdict, path_name, placement_verdict};
 use super::{Placement, Plan, PlanInput, PlannedPath, RttSource, TrafficPaths};
 use super::{factor, megabits, milliseconds, size};
 
-/// Width of a line.
+/// Columns of a line.
 const COLUMNS: usize = 80;
 
-/// Width of a path's name.
+/// Columns of a path's name.
 const NAME: usize = 24;
 
-/// Placements that are shown.
+/// Number of placements to show.
 const PLACEMENTS: usize = 5;
 
-/// Everything, with at most `most` paths for each pair.
+/// The whole plan, with at most `most` paths for each pair.
 #[must_use]
 pub fn table(network: &PlanInput, plan: &Plan, most: usize) -> String {
     let mut text = wrap(&summary(network), "");
@@ -135,7 +135,7 @@ fn who_gains(network: &PlanInput, placement: &Placement) -> String {
     if all.is_empty() { "nobody".to_owned() } else { all.join(", ") }
 }
 
-/// Text in lines that begin with `margin`.
+/// Wraps text to lines that begin with `margin`.
 #[must_use]
 pub fn wrap(text: &str, margin: &str) -> String {
     let (mut lines, mut line) = (String::new(), margin.to_owned());

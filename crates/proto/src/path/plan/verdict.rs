@@ -3,7 +3,7 @@
 use super::{Placement, Plan, PlanInput, PlannedPath, TrafficPaths};
 use super::{factor, size, time};
 
-/// Less is not worth a word: predictions are not that exact.
+/// Smaller gains are not mentioned: predictions are less exact.
 const MIN_GAIN: f64 = 1.05;
 
 /// One or two sentences about the paths of a pair.
@@ -39,7 +39,7 @@ fn small_object_note(network: &PlanInput, pair: &TrafficPaths, best: &PlannedPat
     Some(format!(" Small objects are better off direct: {smallest} would come {} later.", time(later)))
 }
 
-/// The size at which a path gains the most, and how much that is.
+/// The index of the size at which a path gains the most, and that gain.
 fn largest_gain(path: &PlannedPath) -> (usize, f64) {
     let gains = path.gains.iter().copied().enumerate();
     gains.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, 1.0))
@@ -79,7 +79,7 @@ pub fn placement_verdict(network: &PlanInput, plan: &Plan) -> String {
     text
 }
 
-/// A path's name.
+/// The name of a path: `direct`, or its relays, with `+` before possible ones.
 #[must_use]
 pub fn path_name(network: &PlanInput, relays: &[usize]) -> String {
     if relays.is_empty() {

@@ -1,4 +1,4 @@
-//! A plan as programs read it: names instead of numbers, times in milliseconds, rates in bytes per second.
+//! A plan in machine-readable form: names instead of numbers, times in milliseconds, rates in bytes per second.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::verdict::{pair_verdict, placement_verdict};
 use super::{Placement, Plan, PlanInput, PlannedPath, RttSource, TrafficPaths};
 
-/// Everything.
+/// The serialisable form of a plan with its input.
 #[derive(Debug, Serialize)]
 pub struct View<'a> {
     sizes: &'a [u64],
@@ -38,7 +38,7 @@ struct PairView<'a> {
 #[derive(Debug, Serialize)]
 struct PathView<'a> {
     relays: Vec<&'a str>,
-    /// Those of the relays that do not stand yet.
+    /// The relays of the path that do not exist yet.
     not_there_yet: Vec<&'a str>,
     rtt_ms: f64,
     bytes_per_second: f64,
@@ -61,7 +61,7 @@ struct GainView<'a> {
     relays: Vec<&'a str>,
 }
 
-/// Shows a plan.
+/// Builds the view of a plan.
 #[must_use]
 pub fn build<'a>(network: &'a PlanInput, plan: &'a Plan) -> View<'a> {
     let round_trips = network.matrix.entries().map(|(one, other, entry)| RoundTrip {

@@ -10,21 +10,21 @@ use crate::path::likely::TransferSize;
 use crate::path::prefix::Prefix;
 use crate::path::ranking::{self, ChoiceKey, RatedPath, to_duration};
 
-/// Ways of a choice at most.
+/// Most paths of a choice.
 pub(super) const MAX_RANKING: usize = 4;
 
-/// A path of which nothing is sure may be better than predicted by this share.
+/// Share by which a path without confidence may be faster than predicted.
 const MAX_OPTIMISM: f64 = 0.5;
 
 /// A path with its current prediction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WeighedPath {
     pub rated: RatedPath,
-    /// Seconds.
+    /// Predicted duration in seconds.
     pub predicted: f64,
     pub confidence: f64,
     pub is_experienced: bool,
-    /// It was out, and nothing has come since.
+    /// It was out of use, and no session has succeeded since.
     pub is_half_open: bool,
 }
 impl WeighedPath {
@@ -49,7 +49,7 @@ impl WeighedPath {
 }
 
 impl PathChooser {
-    /// `first` before the others; the paths of others that are nearest; and direct.
+    /// `first`, then the other paths by prediction; `direct` is always included.
     pub(super) fn rank(&self, open: &[WeighedPath], first: Option<&WeighedPath>) -> Vec<RankedCandidate> {
         let first_hops = first.map(|first| first.rated.hops);
         let others = open.iter().filter(|way| Some(way.rated.hops) != first_hops);
@@ -139,7 +139,7 @@ impl PathChooser {
         Some(to_duration(self.weigh(prefix, likely, &rated, now).predicted))
     }
 
-    /// The candidates of the latest answer for such a session, the best first, and whether each is out for now.
+    /// The candidates of the latest answer for such a session, the best first, each with whether it is out of use.
     #[must_use]
     pub fn ranked_candidates(
         &self,

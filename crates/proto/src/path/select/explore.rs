@@ -1,32 +1,32 @@
-//! Which session takes another path than the chosen one, to see whether it is better: a few at the beginning, when nothing is
-//! known, and then one of twenty.
+//! Selects the sessions that explore: they use another path than the chosen one to measure it. A few do at the
+//! beginning, when nothing is known, and one in twenty later.
 
 use super::answer::WeighedPath;
 
 /// A failed path is tried early if its replacement takes longer by this factor.
 const RECOVERED_FACTOR: f64 = 1.5;
 
-/// One session of so many may explore.
+/// One in this number of sessions may explore.
 pub(super) const SESSIONS_PER_EXPLORE: u32 = 20;
 
-/// So many may be saved up: at the beginning all paths that look good are to be tried soon.
+/// Explorations that may be saved up: at the beginning all promising paths are to be tried soon.
 pub(super) const BURST: u32 = 10;
 
-/// And of all prefixes together.
+/// Explorations that all prefixes together may save up.
 const GLOBAL_BURST: u32 = 64;
 
-/// How many sessions may explore.
+/// The budget of explorations, a token bucket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExploreBudget {
-    /// In sessions of which one may.
+    /// In units of sessions; an exploration costs [`SESSIONS_PER_EXPLORE`].
     tokens: u32,
     capacity: u32,
-    /// The session before has explored, or there was none.
+    /// The previous session has explored, or there was none.
     just_spent: bool,
 }
 
 impl Default for ExploreBudget {
-    /// That of one prefix and size, where the first session takes the best.
+    /// The budget of one prefix and size, whose first session takes the best path.
     fn default() -> Self {
         let most = BURST * SESSIONS_PER_EXPLORE;
         Self { tokens: most, capacity: most, just_spent: true }
@@ -34,13 +34,13 @@ impl Default for ExploreBudget {
 }
 
 impl ExploreBudget {
-    /// That of all prefixes together.
+    /// The budget of all prefixes together.
     pub const fn global() -> Self {
         let capacity = GLOBAL_BURST * SESSIONS_PER_EXPLORE;
         Self { tokens: capacity, capacity, just_spent: false }
     }
 
-    /// A session comes. Says whether it may explore: never two in a row to one prefix.
+    /// Adds a token for a session. Returns whether it may explore: never two in a row to one prefix.
     pub fn on_session(&mut self) -> bool {
         self.tokens = (self.tokens + 1).min(self.capacity);
         !std::mem::take(&mut self.just_spent) && self.can_explore()
@@ -65,7 +65,8 @@ pub(super) fn find_recovered(out: &[WeighedPath], predicted: f64) -> Option<Weig
         .copied()
 }
 
-/// A path that could beat the `chosen` one: one that was out and would by the map goes first, else the one with most hope.
+/// A path that could be faster than `chosen`: first one after a pause that is faster by the map, else the path with the
+/// best optimistic estimate.
 pub(super) fn find_promising(open: &[WeighedPath], out: &[WeighedPath], chosen: &WeighedPath) -> Option<WeighedPath> {
     if let Some(way) = out.iter().filter(|way| way.is_half_open).find(|way| way.rated.predicted < chosen.predicted) {
         return Some(*way);

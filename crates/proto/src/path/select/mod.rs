@@ -29,28 +29,28 @@ use super::prefix::Prefix;
 use super::ranking::{self, ChoiceKey, RatedPath};
 use super::trust::Trust;
 
-/// Paths that are weighed for one session, at most: those that the map has for the best, and others that were tried.
+/// Most paths that are weighed for one session: the best paths of the map, and others that were tried.
 const MAX_WEIGHED: usize = 16;
 
-/// Prefixes and sizes with an answer, at most.
+/// Most prefixes and sizes with an answer.
 const MAX_RANKINGS: usize = 1 << 17;
 
-/// Paths to prefixes with an experience, at most; and as many that are out.
+/// Most paths to prefixes with experience, and most with a circuit breaker.
 const MAX_HISTORIES: usize = 1 << 16;
 
-/// A path that came so much slower than the map says is overrated by it.
+/// The map overrates a path whose sessions are slower than predicted by this factor.
 const OVERRATED: f64 = 1.25;
 
-/// Times below this are the work of hosts: they say nothing of a path.
+/// Seconds that hosts add to a session: shorter times do not depend on the path.
 const HOST_NOISE: f64 = 0.005;
 
-/// Chooses paths. One for all threads, behind a short lock.
+/// Chooses paths. All threads share one instance behind a lock that is held briefly.
 #[derive(Debug)]
 pub struct PathChooser {
     map: Arc<NetworkMap>,
     fronts: ParetoFronts,
     costs: RelayCosts,
-    /// Counts the maps.
+    /// Number of the current map.
     generation: u64,
     rankings: BoundedMap<ChoiceKey, CachedRanking>,
     histories: BoundedMap<PathKey, PathHistory>,
@@ -60,7 +60,7 @@ pub struct PathChooser {
     budget: ExploreBudget,
 }
 
-/// A path to a prefix, as far as sessions tell of the same thing.
+/// The key of an experience: sessions with equal keys are comparable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct PathKey {
     prefix: Prefix,
@@ -68,7 +68,7 @@ struct PathKey {
     direction: crate::direction::Direction,
 }
 
-/// The answer to a question, as long as the map is the same, and the standing choice.
+/// The answer to a question, valid for one map, and the standing choice.
 #[derive(Debug, Clone, Default)]
 struct CachedRanking {
     generation: u64,
@@ -95,15 +95,15 @@ impl PathChooser {
         }
     }
 
-    /// Goes by a new map from now on. Takes a tenth of a second with a thousand relays: where sessions wait meanwhile, work
-    /// out [`ParetoFronts::compute`] beside them and [`PathChooser::install_map`] both.
+    /// Installs a new map. This takes a tenth of a second with a thousand relays: if sessions wait meanwhile, run
+    /// [`ParetoFronts::compute`] in parallel and pass its result to [`PathChooser::install_map`].
     pub fn set_map(&mut self, map: Arc<NetworkMap>) {
         let fronts = ParetoFronts::compute(&map, &self.costs, &self.trust);
         self.install_map(map, fronts);
     }
 
-    /// Goes by a new map, of which `fronts` were worked out, from now on. Where its relays have other numbers, everything
-    /// experienced is forgotten.
+    /// Installs a new map and the `fronts` computed from it. If its relays have other numbers, all experience is
+    /// dropped.
     pub fn install_map(&mut self, map: Arc<NetworkMap>, fronts: ParetoFronts) {
         if !self.map.is_prefix_of(&map) {
             self.rankings.clear();
@@ -116,7 +116,7 @@ impl PathChooser {
         self.generation += 1;
     }
 
-    /// The map it goes by.
+    /// The current map of the network.
     #[must_use]
     pub const fn map(&self) -> &Arc<NetworkMap> {
         &self.map
@@ -128,13 +128,13 @@ impl PathChooser {
         &self.costs
     }
 
-    /// How far relays are believed, for [`ParetoFronts::compute`] and for status.
+    /// The trust in relays, for [`ParetoFronts::compute`] and for status.
     #[must_use]
     pub const fn trust(&self) -> &Trust {
         &self.trust
     }
 
-    /// The ways for a session to `prefix` that will probably carry `likely`.
+    /// The paths for a session to `prefix` of the predicted size `likely`.
     pub fn choose(&mut self, prefix: Prefix, likely: TransferSize, now: Duration) -> Choice {
         let question = ChoiceKey::new(prefix, likely);
         self.refresh_ranking(question);
@@ -162,7 +162,7 @@ impl PathChooser {
         let former = before.filter(|before| *before != open[at].rated.hops);
         let may_explore = may_explore && self.budget.can_explore();
         let explores = || may_explore.then(|| find_promising(&open, &out, &open[at])).flatten();
-        // A session that changes to another path tells so, and tries nothing else.
+        // A session that changes the path reports the change, so it does not explore.
         let explored = if former.is_none() { find_recovered(&out, open[at].predicted).or_else(explores) } else { None };
         if let (StandingDecision::Degraded, Some(former)) = (verdict, former) {
             self.trip_breaker(prefix, former, self.is_overrated(&question, former, now), now);
@@ -193,7 +193,7 @@ impl PathChooser {
         Some(self.weigh(prefix, likely, &rated, now).to_ranked())
     }
 
-    /// The standing choices: of which prefix, direction and size in bytes, and which path.
+    /// The standing choices: prefix, direction with size in bytes, and path.
     pub fn standing_choices(&self) -> impl Iterator<Item = (Prefix, TransferSize, Candidate)> {
         self.rankings.iter().filter_map(|(question, answer)| {
             answer.standing.current().map(|kept| (question.prefix, question.transfer(), kept.to_candidate()))
@@ -223,7 +223,7 @@ impl PathChooser {
         }
     }
 
-    /// The paths that may be taken, the best first, and those that are out or have to show that they work again.
+    /// The usable paths, the best first, and those that are out of use or need a trial.
     fn weigh_all(&self, question: &ChoiceKey, now: Duration) -> (Vec<WeighedPath>, Vec<WeighedPath>) {
         let rated = self.rankings.peek(question).map_or(&[][..], |answer| &answer.rated);
         let mut open: Vec<WeighedPath> = Vec::with_capacity(rated.len());
@@ -285,7 +285,8 @@ impl PathChooser {
         self.breakers.get_or_insert_with((prefix, hops), CircuitBreaker::default).trip(needs_trial, now);
     }
 
-    /// Whether sessions have come notably slower than the map says. Then its word is not enough to go back.
+    /// Whether sessions were notably slower than the map predicts. Then the map alone does not justify a return to the
+    /// path.
     fn is_overrated(&self, question: &ChoiceKey, hops: Hops, now: Duration) -> bool {
         let way = PathKey { prefix: question.prefix, hops, direction: question.direction };
         let past = self.histories.peek(&way);

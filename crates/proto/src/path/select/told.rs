@@ -11,7 +11,7 @@ use crate::path::prefix::Prefix;
 use crate::path::ranking::{self, ChoiceKey, RatedPath};
 
 impl PathChooser {
-    /// A session to `prefix`, or a part of it, has come through `candidate`.
+    /// Records the outcome of a session to `prefix` through `candidate`, or of a part of it.
     pub fn record_outcome(&mut self, prefix: Prefix, candidate: &Candidate, outcome: &TransferOutcome, now: Duration) {
         let Some(hops) = Hops::from_candidate(candidate) else { return };
         let session = TransferSize { bytes: outcome.session_bytes, ..outcome.transferred };
@@ -41,8 +41,8 @@ impl PathChooser {
         }
     }
 
-    /// A session to `prefix` could not be made through `candidate`, or broke because of it: it is out for a while, longer
-    /// each time.
+    /// Records that a session to `prefix` through `candidate` could not be established, or broke because of the path.
+    /// The path is out of use for a pause, which doubles each time.
     pub fn record_failure(&mut self, prefix: Prefix, candidate: &Candidate, now: Duration) {
         if let Some(hops) = Hops::from_candidate(candidate) {
             self.trip_breaker(prefix, hops, true, now);
@@ -55,7 +55,7 @@ impl PathChooser {
         }
     }
 
-    /// Whether another path is predicted to be sooner than this one has become.
+    /// Whether another path is predicted to be faster than this one now is.
     fn has_better(&mut self, prefix: Prefix, hops: Hops, likely: TransferSize, now: Duration) -> bool {
         let question = ChoiceKey::new(prefix, likely);
         self.refresh_ranking(question);
@@ -74,7 +74,7 @@ impl PathChooser {
     }
 }
 
-/// How long a session of the size that stands for its class takes, in seconds, if it goes as this one did.
+/// The duration of a session with the representative size of the class, in seconds, at the speed of this one.
 fn class_elapsed(outcome: &TransferOutcome, rated: &RatedPath, class: SizeClass) -> f64 {
     let took = outcome.elapsed.as_secs_f64();
     if outcome.is_continuation {

@@ -7,7 +7,7 @@ mod published;
 const ALL: [CongestionControl; 4] =
     [CongestionControl::Reno, CongestionControl::Cubic, CongestionControl::Ctcp, CongestionControl::Bbr];
 
-/// A section of CUBIC without loss, limits or a ready connection.
+/// A section with CUBIC, without loss, limits or a ready connection.
 fn section(milliseconds: f64) -> SectionModel {
     SectionModel {
         rtt: Duration::from_secs_f64(milliseconds / 1e3),
@@ -20,7 +20,7 @@ fn section(milliseconds: f64) -> SectionModel {
     }
 }
 
-/// Relays that cost nothing.
+/// Relay costs of zero, without a rate limit.
 fn free() -> RelayCosts {
     RelayCosts { hop_delay: Duration::ZERO, relay_rate: f64::MAX, share: 0.0, waits_for_connect: false }
 }
@@ -30,7 +30,7 @@ fn near(found: f64, wanted: f64, share: f64) {
     assert!((found - wanted).abs() <= wanted * share, "{found}, not {wanted}");
 }
 
-/// Packets under way.
+/// Packets in flight in the steady state.
 fn under_way(section: &SectionModel) -> f64 {
     section.rate() * section.rtt.as_secs_f64() / f64::from(section.mss)
 }
@@ -59,7 +59,7 @@ fn a_line_less_its_headers() {
     near(section.rate(), 12.5e6 * 1448.0 / 1500.0, 1e-9);
 }
 
-/// The published response functions, less what recovery takes and more what chance gives: within a fifth of them.
+/// The rates are within a fifth of the published response functions: less for recovery, more for random losses.
 #[test]
 fn loss_is_answered_as_published() {
     let at = |congestion, loss: f64, rtt: f64| {
@@ -100,7 +100,7 @@ fn handshakes_and_then_the_request() {
     assert_eq!(time_to_first_byte(&relayed, &hop), Duration::from_millis(143), "one relay");
 }
 
-/// 10 packets, then 20, then 40: RFC 6928 and a window that doubles.
+/// 10 packets, then 20, then 40: RFC 6928 and a window that doubles per round trip.
 #[test]
 fn slow_start_takes_a_round_trip_for_each_doubling() {
     let rounds = |packets: u64| {
@@ -138,7 +138,7 @@ fn a_path_of_no_sections_carries_nothing() {
     assert_eq!(completion(&[], 1 << 20, &RelayCosts::default()), Duration::from_secs(u64::from(MAX_SECONDS)));
 }
 
-/// Whatever anybody measured or claims.
+/// The results are finite and bounded for every input, measured or claimed.
 #[test]
 fn nothing_comes_out_that_is_absurd() {
     let durations = [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(3600), Duration::MAX];
@@ -161,14 +161,14 @@ fn product<A: Copy, B: Copy, C: Copy>(a: &[A], b: &[B], c: &[C]) -> Vec<(A, B, C
     a.iter().flat_map(|a| b.iter().flat_map(|b| c.iter().map(|c| (*a, *b, *c)))).collect()
 }
 
-/// Steps small and large over everything that occurs.
+/// Small and large steps over all values that occur.
 const RTTS: [f64; 6] = [0.1, 1.0, 10.0, 40.0, 41.0, 300.0];
 const LOSSES: [f64; 8] = [0.0, 1e-6, 1e-4, 5e-4, 6e-4, 5e-3, 1e-2, 0.2];
 const LINES: [Option<f64>; 5] = [Some(1e4), Some(1.2e7), Some(1.3e7), Some(1e9), None];
 const WINDOWS: [Option<u64>; 4] = [Some(2000), Some(64 << 10), Some(65 << 10), Some(64 << 20)];
 const SIZES: [u64; 6] = [1, 10_000, 100_000, 256 << 10, 5 << 20, 64 << 20];
 
-/// Every section of the sweep, as its four axes say.
+/// Calls `check` for each section of the sweep, with its position on the four axes.
 fn sweep(mut check: impl FnMut(&dyn Fn([usize; 4]) -> SectionModel, [usize; 4])) {
     for congestion in ALL {
         let at = |[rtt, loss, line, window]: [usize; 4]| SectionModel {
@@ -185,8 +185,8 @@ fn sweep(mut check: impl FnMut(&dyn Fn([usize; 4]) -> SectionModel, [usize; 4]))
     }
 }
 
-/// A path that is worse in one thing and the same in all others is never the faster one. 1 % is for rounds that end earlier, 6 %
-/// for those that BBR loses.
+/// A path that is worse in one property and equal in all others is never faster. The tolerance is 1 % for rounds that
+/// end earlier, 6 % for rounds that BBR loses.
 #[test]
 fn what_is_worse_is_never_faster() {
     sweep(|at, place| {

@@ -1,9 +1,9 @@
-//! What papers say about paths, held to the model.
+//! The model's results compared with published figures.
 
 use super::*;
 
-/// Masuya and Shimozono (2014): `Tn = n T - f(n - 1)` for n equal sections of a path with a window, and 30 % of T for each relay
-/// in the virtual set-up.
+/// Masuya and Shimozono (2014): `Tn = n T - f(n - 1)` for n equal sections of a path with a window, and 30 % of T for
+/// each relay in the virtual set-up.
 #[test]
 fn equal_sections_carry_as_many_times_as_much_less_what_relays_take() {
     let window = Some(512 << 10);
@@ -17,7 +17,8 @@ fn equal_sections_carry_as_many_times_as_much_less_what_relays_take() {
     }
 }
 
-/// The same, tables 1 and the slides' of FTP through dante and HTTP through squid: 50 ms in two sections.
+/// Masuya and Shimozono, table 1 and the slides' table of FTP through dante and HTTP through squid: 50 ms in two
+/// sections.
 #[test]
 fn the_middle_is_the_best_place_and_the_gains_are_the_published_ones() {
     let rows = [(40.0, 1.19, 1.36), (30.0, 1.57, 1.77), (25.0, 1.70, 1.89), (20.0, 1.66, 1.64), (10.0, 1.23, 1.24)];
@@ -35,8 +36,9 @@ fn the_middle_is_the_best_place_and_the_gains_are_the_published_ones() {
     }
 }
 
-/// The same, tables 3 and 4: relays between Yoron and Tokyo by their round trips. Windows alone would have every relay help by as
-/// much as its longer section is shorter; Osaka did not help, so its order is for measured loss and rates to tell.
+/// Masuya and Shimozono, tables 3 and 4: relays between Yoron and Tokyo by their round trips. By windows alone every
+/// relay would gain as much as its longer section is shorter. Osaka gained nothing, so only measured loss and rates can
+/// rank it.
 #[test]
 fn relays_rank_by_their_longer_section_where_windows_rule() {
     let window = Some(256 << 10);
@@ -47,12 +49,12 @@ fn relays_rank_by_their_longer_section_where_windows_rule() {
     let [kagoshima, fukuoka, osaka] = [[31.8, 21.2], [26.6, 26.4], [30.5, 12.6]].map(gain);
     near(kagoshima, 38.6 / 31.8, 1e-6);
     assert!(fukuoka > osaka && osaka > kagoshima);
-    // What was measured at Kagoshima and Fukuoka is more and less: the hour, not the window, decides there.
+    // The measured gains at Kagoshima and Fukuoka are larger and smaller: there the hour decides, not the window.
     near(kagoshima, 1.37, 0.15);
     near(fukuoka, 1.22, 0.25);
 }
 
-/// Hasegawa and Jibiki: `B = min(W/d, C/(d √p))`. Windows XP has 64 KB and Reno, and the line 28.6 ms.
+/// Hasegawa and Jibiki: `B = min(W/d, C/(d √p))`. Windows XP has 64 KB and Reno, and the line has 28.6 ms.
 #[test]
 fn a_window_or_loss_whichever_is_less() {
     let xp = |delay: f64, loss: f64| SectionModel {
@@ -63,15 +65,16 @@ fn a_window_or_loss_whichever_is_less() {
         ..section(delay)
     };
     let mbit = |section: &SectionModel| section.rate() * 8.0 / 1e6;
-    // Table 5, the first row. 64 KB at these rates are 28.6 ms and four times the delay: it is one way, and at both ends.
+    // Table 5, the first row. 64 KB at these rates give 28.6 ms plus four times the delay: the delay is one-way, and at
+    // both ends.
     for (delay, published) in [(0.0, 18.3), (1.0, 16.1), (2.0, 14.3), (5.0, 10.7), (10.0, 7.37)] {
         near(mbit(&xp(28.6 + 4.0 * delay, 0.0)), published, 0.04);
     }
-    // Table 6, the first row: the relay is 1, 5 and 10 ms away, and its own time some tenths of a millisecond.
+    // Table 6, the first row: the relay is 1, 5 and 10 ms away, and its own delay is some tenths of a millisecond.
     for (rtt, published) in [(2.6, 201.0), (10.7, 49.0), (20.0, 26.1)] {
         near(mbit(&xp(rtt, 0.0)), published, 0.02);
     }
-    // The least of the two counts, and where they are near the truth is below both.
+    // The smaller of the two limits applies; where they are close the rate is below both.
     for loss in [1e-5, 1e-4, 1e-3, 1e-2] {
         let section = xp(28.6, loss);
         let bound = (65_535.0 / 0.0286_f64).min(1.31 * 1460.0 / 0.0286 / f64::sqrt(loss));
@@ -79,8 +82,8 @@ fn a_window_or_loss_whichever_is_less() {
     }
 }
 
-/// The same, tables 5 and 6: a relay gains at least 3.5 times in every cell of XP's, as delay and loss are left behind on a short
-/// section.
+/// Hasegawa and Jibiki, tables 5 and 6: a pair of relays gains at least 3.5 times in every cell of XP's tables, because
+/// delay and loss stay on a short section.
 #[test]
 fn a_pair_of_relays_gains_what_the_claim_says() {
     for (delay, loss) in [(1.0, 0.0), (2.0, 1e-5), (5.0, 1e-4), (10.0, 1e-3), (1.0, 1e-3)] {
@@ -94,7 +97,7 @@ fn a_pair_of_relays_gains_what_the_claim_says() {
         let direct = SectionModel { rtt: near.rtt + long.rtt, ..near };
         let gain = path_rate(&[near, long, section(0.5)], &RelayCosts::default())
             / path_rate(&[direct], &RelayCosts::default());
-        // From 10 ms on the paper's own gain is 26.1 / 7.37 and less.
+        // From 10 ms on the paper's own gain is 26.1 / 7.37 or less.
         assert!(gain > if delay < 10.0 { 3.4 } else { 2.3 }, "{delay} ms, {loss}: {gain}");
     }
 }

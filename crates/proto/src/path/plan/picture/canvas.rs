@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use crate::path::plan::Roles;
 
-/// A place on the drawing, pixels.
+/// A point on the drawing, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Point {
     pub x: f64,
     pub y: f64,
 }
 
-/// A part of it.
+/// A rectangle on the drawing, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Area {
     pub left: f64,
@@ -33,12 +33,12 @@ impl Point {
         (self.x - other.x).hypot(self.y - other.y)
     }
 
-    /// Part of the way to `other`.
+    /// The point at the share `part` of the line to `other`.
     pub fn toward(self, other: Self, part: f64) -> Self {
         Self { x: self.x + (other.x - self.x) * part, y: self.y + (other.y - self.y) * part }
     }
 
-    /// One pixel to the side of the way to `other`.
+    /// The unit vector perpendicular to the line to `other`, in pixels.
     pub fn normal(self, other: Self) -> Self {
         let length = self.distance(other).max(1.0);
         Self { x: (self.y - other.y) / length, y: (other.x - self.x) / length }
@@ -63,7 +63,7 @@ impl Canvas {
         ));
     }
 
-    /// A line; `dashes` is empty for an unbroken one.
+    /// Draws a line; `dashes` is empty for a solid one.
     pub fn line(&mut self, (from, to): (Point, Point), colour: &str, width: f64, dashes: &str) {
         let dashes = if dashes.is_empty() { String::new() } else { format!(r#" stroke-dasharray="{dashes}""#) };
         self.add(format_args!(
@@ -72,7 +72,7 @@ impl Canvas {
         ));
     }
 
-    /// A text whose first letter stands at `at`, with a light edge so that lines below it do not disturb.
+    /// Draws a text that begins at `at`, with a light outline that separates it from lines below it.
     pub fn text(&mut self, at: Point, text: &str, colour: &str, size: f64, weight: &str) {
         let weight = if weight.is_empty() { "normal" } else { weight };
         let text = escape(text);
@@ -82,8 +82,8 @@ impl Canvas {
         ));
     }
 
-    /// The mark of a site: a circle for clients, a square for servers, a diamond for a relay, a dashed one where one
-    /// could be.
+    /// The mark of a site: a circle for clients, a square for servers, a diamond for a relay, a dashed diamond for a
+    /// possible one.
     pub fn site(&mut self, Point { x, y }: Point, roles: Roles) {
         if roles.server {
             self.add(format_args!(
@@ -113,7 +113,7 @@ impl Canvas {
         }
     }
 
-    /// Marks the place where the next relay should be.
+    /// Marks the best place for the next relay.
     pub fn ring(&mut self, Point { x, y }: Point) {
         self.add(format_args!(
             r##"<circle cx="{x:.1}" cy="{y:.1}" r="16" fill="none" stroke="#e69f00" stroke-width="3"/>"##
@@ -168,7 +168,7 @@ impl Canvas {
     }
 
     fn add(&mut self, element: std::fmt::Arguments<'_>) {
-        // Writing to a text does not fail.
+        // Writing to a `String` does not fail.
         let _ = self.body.write_fmt(element);
         self.body.push('\n');
     }

@@ -1,20 +1,20 @@
-//! Where sites are on the drawing.
+//! The positions of sites on the drawing.
 
 use super::canvas::{Area, Point};
 use crate::path::plan::{Position, Site};
 
-/// Width of the whole drawing.
+/// Width of the drawing in pixels.
 pub(super) const WIDTH: f64 = 1000.0;
 
-/// Room between the outermost sites and the edge, for their names.
+/// Pixels between the outermost sites and the edge, for their names.
 const MARGIN: f64 = 90.0;
 
-/// The part that is the map.
+/// The area of the map.
 pub(super) fn map_area() -> Area {
     Area { left: 16.0, top: 16.0, right: WIDTH - 16.0, bottom: 560.0 }
 }
 
-/// Every site's place.
+/// The position of every site.
 pub(super) struct Layout {
     pub points: Vec<Point>,
     pub graticule: Vec<GraticuleLine>,
@@ -28,14 +28,14 @@ pub(super) struct GraticuleLine {
 }
 
 impl Layout {
-    /// A map if all sites have a position.
+    /// A map if all sites have a position, otherwise three columns.
     pub fn of(sites: &[Site]) -> Self {
         let positions: Option<Vec<Position>> = sites.iter().map(|site| site.position).collect();
         positions.filter(|positions| !positions.is_empty()).map_or_else(|| column_layout(sites), |all| map_layout(&all))
     }
 }
 
-/// From degrees to pixels: equal scale both ways in the middle of the map.
+/// Converts degrees to pixels, with equal scale in both axes at the middle of the map.
 struct Projection {
     west: f64,
     squeeze: f64,
@@ -70,7 +70,7 @@ impl Projection {
     }
 }
 
-/// The site behind the widest gap, going east: so no map is cut in the middle of its sites.
+/// Longitude of the site east of the widest gap, so that the map is not cut between its sites.
 fn western_end(positions: &[Position]) -> f64 {
     let gap_before = |position: &Position| {
         let gaps = positions.iter().map(|other| (position.longitude - other.longitude).rem_euclid(360.0));
@@ -127,7 +127,7 @@ fn column_layout(sites: &[Site]) -> Layout {
     let points = sites.iter().map(|site| {
         let column = column(site);
         let part = (seen[column] as f64 + 0.5) / total[column].max(1) as f64;
-        // To and fro, so that lines between relays do not run through others.
+        // Alternating offsets, so that lines between relays do not cross other relays.
         let aside = if column == 1 && seen[column] % 2 == 1 { 90.0 } else { 0.0 };
         seen[column] += 1;
         let x = [left + MARGIN, f64::midpoint(left, right) - 45.0 + aside, right - MARGIN][column];
@@ -136,7 +136,7 @@ fn column_layout(sites: &[Site]) -> Layout {
     Layout { points: points.collect(), graticule: Vec::new() }
 }
 
-/// Width of a letter, as a share of its size.
+/// Width of a letter, as a share of the font size.
 const LETTER: f64 = 0.62;
 
 /// The occupied areas of the drawing.
@@ -147,17 +147,17 @@ pub(super) struct LabelPlacer {
 }
 
 impl LabelPlacer {
-    /// Nothing is to be written over the mark at `point`.
+    /// Reserves the mark at `point`.
     pub fn avoid_point(&mut self, Point { x, y }: Point) {
         self.taken.push(Area { left: x - 12.0, top: y - 12.0, right: x + 12.0, bottom: y + 12.0 });
     }
 
-    /// Better not over this line either.
+    /// Makes labels avoid this line, with a lower cost than a mark.
     pub fn avoid_line(&mut self, ends: (Point, Point)) {
         self.lines.push(ends);
     }
 
-    /// A place for `text` at a site; where its first letter stands.
+    /// A position for `text` at a site; returns the point where the text begins.
     pub fn place_at_point(&mut self, point: Point, text: &str, size: f64) -> Point {
         let (width, far) = (text.chars().count() as f64 * size * LETTER, 17.0);
         let (middle, below) = (-width / 2.0, far + size * 0.8);
@@ -174,7 +174,7 @@ impl LabelPlacer {
         self.best_position(places.into_iter().map(|(x, y)| point.add(Point { x, y })), width, size)
     }
 
-    /// The same at a line.
+    /// A position for `text` at a line; returns the point where the text begins.
     pub fn place_at_line(&mut self, (from, to): (Point, Point), text: &str, size: f64) -> Point {
         let width = text.chars().count() as f64 * size * LETTER;
         let normal = from.normal(to);
@@ -189,7 +189,7 @@ impl LabelPlacer {
         self.best_position(places.into_iter(), width, size)
     }
 
-    /// The first place where the least is in the way.
+    /// The first position with the least overlap.
     fn best_position(&mut self, places: impl Iterator<Item = Point>, width: f64, size: f64) -> Point {
         let of = |at: Point| Area {
             left: at.x - 2.0,
@@ -217,7 +217,7 @@ fn overlaps(one: Area, other: Area) -> bool {
     one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom
 }
 
-/// Whether a line goes through a label, looked at every few pixels.
+/// Whether a line crosses a label, checked every 5 pixels.
 fn crosses(label: Area, (from, to): (Point, Point)) -> bool {
     let steps = (from.distance(to) / 5.0).ceil().max(1.0);
     (0..=steps as u32).any(|step| {

@@ -1,4 +1,4 @@
-//! A plan as a drawing (SVG): a map where every site has a position, otherwise clients to the left, relays in the middle,
+//! A plan as a drawing (SVG): a map if every site has a position, otherwise clients to the left, relays in the middle,
 //! servers to the right. Sections are thin, the most useful path of each traffic is thick, with round trips and gains.
 
 mod canvas;
@@ -11,16 +11,16 @@ use canvas::{Canvas, Point};
 use layout::LabelPlacer;
 use layout::Layout;
 
-/// One for each traffic, easy to tell apart for most eyes (Okabe and Ito).
+/// One colour per traffic, distinguishable with most forms of colour blindness (Okabe and Ito).
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56707f"];
 
-/// Lines of the legend, at most.
+/// Most traffics in the legend.
 const MAX_LEGEND_LINES: usize = 8;
 
 /// Pixels between paths that share a section.
 const LINE_SPACING: f64 = 6.0;
 
-/// Draws a plan.
+/// Draws a plan as SVG.
 #[must_use]
 pub fn render_svg(network: &PlanInput, plan: &Plan) -> String {
     let layout = Layout::of(&network.sites);
@@ -74,7 +74,7 @@ impl Drawing<'_> {
         (self.layout.points[one], self.layout.points[other])
     }
 
-    /// The direct way and the most useful path of each traffic.
+    /// Draws the direct path and the most useful path of each traffic.
     fn paths(&mut self) -> Vec<Note> {
         let mut notes = Vec::new();
         for (pair, colour) in self.plan.pairs.iter().zip(COLOURS.iter().cycle()) {
@@ -116,7 +116,7 @@ impl Drawing<'_> {
         Some(Note { ends, text: format!("{about}{} ms", milliseconds(entry.rtt)), colour, is_gain: false })
     }
 
-    /// A section's line, moved aside where other paths take it too.
+    /// The line of a section, offset if several paths share it.
     fn offset_line(&self, pair: &TrafficPaths, one: usize, other: usize) -> (Point, Point) {
         let takes = |other_pair: &&TrafficPaths| {
             let stops = super::ranking::stops(self.network, other_pair.traffic, &other_pair.best().relays);
@@ -127,7 +127,7 @@ impl Drawing<'_> {
         let sharing: Vec<usize> = self.plan.pairs.iter().filter(takes).map(|pair| pair.traffic).collect();
         let place = sharing.iter().position(|traffic| *traffic == pair.traffic).unwrap_or(0);
         let offset = (place as f64 - (sharing.len() as f64 - 1.0) / 2.0) * LINE_SPACING;
-        // The same side for both directions.
+        // Both directions of a section use one side.
         let (low, high) = self.ends(one.min(other), one.max(other));
         let aside = low.normal(high).scaled(offset);
         let (from, to) = self.ends(one, other);
@@ -213,7 +213,7 @@ fn describe_pair(network: &PlanInput, pair: &TrafficPaths) -> String {
     )
 }
 
-/// Lines of so many letters.
+/// Wraps text to lines of at most `most` bytes.
 fn wrap_words(text: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

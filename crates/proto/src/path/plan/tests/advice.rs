@@ -1,4 +1,4 @@
-//! What is advised, and what is not advised from: bounds, doubts and words.
+//! Tests of recommendations: limits, anomalies and texts.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn a_relay_that_stands_is_no_place_for_one() {
     assert!(Plan::compute(&network).single_placements.is_empty());
 }
 
-/// The words for placements with these gains, by one relay and by two.
+/// The verdict for placements with these gains, by one relay and by two.
 fn advice(one: f64, two: Option<f64>) -> String {
     let network = network(&[("a", "possible", 50.0, 50.0), ("b", "possible", 50.0, 50.0)], 100.0);
     let placed = |places: &[usize], gain| Placement { sites: places.to_vec(), gain, gains: Vec::new() };

@@ -8,7 +8,7 @@ use crate::path::choice::TransferOutcome;
 use crate::path::map::{MapEntry, THIS_RELAY};
 use crate::path::model::{CongestionControl, SectionModel};
 
-/// The sites of masuya2014, table 3: Yoron is here, the target is in Tokyo.
+/// The sites of masuya2014, table 3: Yoron is this relay, the target is in Tokyo.
 const SITES: [&str; 4] = ["yoron", "kagoshima", "fukuoka", "osaka"];
 
 fn target() -> Prefix {
@@ -42,7 +42,7 @@ fn known(section: SectionModel, own: bool) -> MapEntry {
     MapEntry { section, confidence: 0.9, is_own: own }
 }
 
-/// A map in the making.
+/// A map under construction.
 struct Draft(NetworkMap);
 
 impl Draft {
@@ -75,7 +75,7 @@ impl Draft {
     }
 }
 
-/// Direct is long and a little lossy; Kagoshima halves it, Osaka takes a way around.
+/// Direct is long and slightly lossy; Kagoshima halves it, Osaka is a detour.
 fn masuya() -> Draft {
     Draft::new()
         .to(0, 1, 18.0, 0.0)
@@ -114,7 +114,7 @@ fn choose(chooser: &mut PathChooser, at: f64) -> Choice {
     chooser.choose(target(), TransferSize::down(BULK_SIZE), seconds(at))
 }
 
-/// So many bytes came down in `took` seconds.
+/// The outcome of `bytes` down in `took` seconds.
 fn outcome(bytes: u64, took: f64) -> TransferOutcome {
     TransferOutcome {
         transferred: TransferSize::down(bytes),
@@ -150,7 +150,7 @@ fn direct_alone_is_the_only_way() {
 
 #[test]
 fn the_size_decides() {
-    // The relay is a way around, with a better line.
+    // The relay is a detour with a better line.
     let draft = Draft::new().to(0, 1, 80.0, 0.0).last(0, 100.0, 0.003).last(1, 60.0, 0.0);
     let mut chooser = chooser(draft.map());
     let mut at = |bytes| first(&chooser.choose(target(), TransferSize::down(bytes), seconds(1.0))).clone();

@@ -1,5 +1,5 @@
-//! How often the chooser finds the best path where all it knows it has from its own sessions and from small looks: networks
-//! that chance draws, in virtual time.
+//! How often the chooser finds the best path with only its own sessions and small probes: random networks in virtual
+//! time.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use crate::aqm;
 use crate::path::estimate::{Estimate, SectionSample};
 use crate::path::model;
 
-/// Who dials whom; none for the target.
+/// The dialling relay and the dialled relay; `None` for the target.
 type Ends = (u32, Option<u32>);
 
-/// A network of three relays and a target, and what is known of it.
+/// A network of three relays and a target, and its estimates.
 struct RegretNetwork {
     truth: BTreeMap<Ends, SectionModel>,
     estimates: BTreeMap<Ends, Estimate>,
     seed: u64,
     drawn: u64,
-    /// Seconds.
+    /// Virtual time in seconds.
     now: f64,
 }
 
-/// Shares of packets, one of which is drawn.
+/// Shares of lost packets, one drawn per section.
 const LOSSES: [f64; 7] = [0.0, 0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2];
-/// Mbit/s.
+/// Line rates in Mbit/s.
 const LINES: [f64; 3] = [20.0, 50.0, 100.0];
 
 /// Direct and all simple paths of up to two relays.
@@ -41,7 +41,7 @@ fn ends(candidate: &Candidate) -> Vec<Ends> {
 impl RegretNetwork {
     fn new(seed: u64) -> Self {
         let mut world = Self { truth: BTreeMap::new(), estimates: BTreeMap::new(), seed, drawn: 0, now: 1000.0 };
-        // Relay 1 is near the client, 3 near the target. Milliseconds one way, from and to.
+        // Relay 1 is near the client, relay 3 near the target. Ends, and the range of milliseconds one way.
         for (from, to, low, high) in [
             (THIS_RELAY, None, 15.0, 110.0),
             (THIS_RELAY, Some(1), 2.0, 25.0),
@@ -82,7 +82,7 @@ impl RegretNetwork {
         }
     }
 
-    /// From 0 to 1.
+    /// A random number from 0 to 1.
     fn chance(&mut self) -> f64 {
         self.drawn += 1;
         (aqm::random_bits(self.seed, self.drawn) >> 11) as f64 / (1_u64 << 53) as f64
@@ -92,7 +92,7 @@ impl RegretNetwork {
         (0..12).map(|_| self.chance()).sum::<f64>() - 6.0
     }
 
-    /// Of so many segments, how many are lost.
+    /// The number of lost segments of `segments`.
     fn lost(&mut self, segments: u64, loss: f64) -> u64 {
         let expected = segments as f64 * loss;
         if expected > 30.0 {
@@ -114,7 +114,7 @@ impl RegretNetwork {
         model::completion(&self.sections(candidate), bytes, &RelayCosts::default()).as_secs_f64()
     }
 
-    /// A small look at every section between relays.
+    /// A small probe of every section between relays.
     fn look(&mut self) {
         for ends in self.truth.keys().copied().filter(|(_, to)| to.is_some()).collect::<Vec<_>>() {
             let section = self.truth[&ends];
@@ -124,7 +124,7 @@ impl RegretNetwork {
         }
     }
 
-    /// A session: how long it takes, and what the sections of the path show meanwhile.
+    /// Runs a session: returns its duration in seconds and records samples of the path's sections.
     fn session(&mut self, candidate: &Candidate, bytes: u64) -> f64 {
         let sections = self.sections(candidate);
         let segments = bytes.div_ceil(1448);
@@ -135,7 +135,7 @@ impl RegretNetwork {
         let slowest = sections.iter().map(SectionModel::rate).fold(f64::MAX, f64::min);
         for (ends, section) in ends(candidate).into_iter().zip(&sections) {
             let is_slowest = section.rate() <= slowest * 1.01;
-            // Who fills a line overflows its queue now and then.
+            // A session that fills a line overflows its queue now and then.
             let fills = is_slowest && segments > 500 && section.rate() > 0.8 * section.line_rate.unwrap_or(f64::MAX);
             let lost = self.lost(segments, section.loss).max(u64::from(fills));
             let rate_is_limit = is_slowest && lost > 0 && took > 20.0 * section.rtt.as_secs_f64();
@@ -164,7 +164,7 @@ impl RegretNetwork {
     }
 }
 
-/// How much longer the chosen path takes than the best, and than direct, after so many sessions.
+/// The ratios of the chosen path's time to the best path's and to direct's, after `sessions` sessions.
 fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
     let mut world = RegretNetwork::new(seed);
     let mut chooser = chooser(world.map());

@@ -1,9 +1,9 @@
-//! Whatever a map says and whatever comes, a choice is one that can be made.
+//! For every map and every outcome, a choice contains valid paths.
 
 use super::*;
 use crate::aqm;
 
-/// Figures from nothing to far beyond what can be.
+/// Figures from zero to far beyond possible values.
 fn odd(dice: u64) -> f64 {
     let figures = [0.0, -1.0, 1e-300, 1e-9, 0.001, 0.5, 1.0, 1e3, 1e9, 1e300, f64::INFINITY];
     figures[(dice % figures.len() as u64) as usize]
@@ -27,7 +27,7 @@ fn odd_known(dice: u64) -> MapEntry {
     MapEntry { section, confidence: odd(dice >> 44), is_own: dice >> 48 & 1 == 0 }
 }
 
-/// A map of five relays of which anything may be known.
+/// A map of five relays with arbitrary known sections.
 fn odd_map(seed: u64) -> Arc<NetworkMap> {
     let mut map = NetworkMap::new(key(0), "here");
     for number in 1..5 {

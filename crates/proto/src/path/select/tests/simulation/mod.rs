@@ -1,5 +1,5 @@
-//! The whole choice in virtual time: sites whose sections change, maps that lag behind or lie, sessions that come as the
-//! true sections let them, with noise.
+//! The whole chooser in virtual time: sites whose sections change, maps that lag or are wrong, and sessions at the
+//! speed of the true sections, with noise.
 
 mod world;
 
@@ -16,7 +16,7 @@ fn changes(sessions: &[Session]) -> usize {
     sessions.iter().filter(|session| session.changed).count()
 }
 
-/// No more than one in twenty explores, but for a few that are saved up; and never two in a row.
+/// At most one in twenty sessions explores, except for a few that are saved up; never two in a row.
 fn assert_explores_within_budget(sessions: &[Session]) {
     let explored = sessions.iter().filter(|session| session.explores()).count();
     assert!(
@@ -29,7 +29,7 @@ fn assert_explores_within_budget(sessions: &[Session]) {
     }
 }
 
-/// Masuya's sites: through Kagoshima it is best, and then through Fukuoka.
+/// Masuya's sites: Kagoshima is the best relay, Fukuoka the second.
 fn steady(from: u32, to: Option<u32>, _: f64) -> (f64, f64) {
     let (low, high) = (from.min(to.unwrap_or(9)), from.max(to.unwrap_or(9)));
     match (low, high) {
@@ -64,7 +64,7 @@ fn degrades(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     }
 }
 
-/// New sessions leave within 10 s, do not come back while it lasts, and do when it is over.
+/// New sessions leave within 10 s, do not return during the degradation, and return after it.
 fn assert_leaves_and_returns(world: &Simulation, seed: u64, back_after: f64) {
     let (sessions, _) = world.run(seed);
     let on_it = |session: &&Session| session.candidate.relays.first() == Some(&1) && !session.explores();
@@ -87,13 +87,13 @@ fn a_degraded_path_that_is_seen_is_left_within_ten_seconds() {
 #[test]
 fn a_degraded_path_that_nobody_reports_is_left_as_well() {
     for seed in 0..3 {
-        // Sessions on it take long: it is the first that has come, and then two more, that tell.
+        // Only slow sessions show the degradation: the first that ends, and then two more.
         let world = Simulation { truth: degrades, seconds: 1200, ..WORLD };
         assert_leaves_and_returns(&world, seed, 400.0);
     }
 }
 
-/// Kagoshima and Fukuoka are as good as each other.
+/// Kagoshima and Fukuoka are equally good.
 fn equal(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     match (from.min(to.unwrap_or(9)), from.max(to.unwrap_or(9))) {
         (0, 2) => (18.0, 0.0),
@@ -102,7 +102,7 @@ fn equal(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     }
 }
 
-/// And what is measured of them is off by a fifth, by another one each time.
+/// The measured round trips deviate randomly by up to about a fifth (σ = 0.1), differently at each time.
 fn noisy(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     let (millis, loss) = equal(from, to, at);
     let place = u64::from(from) << 32 | u64::from(to.unwrap_or(9));
@@ -122,12 +122,12 @@ fn noise_makes_nobody_flap() {
     }
 }
 
-/// Osaka says that it is next to everything.
+/// Osaka reports short sections to all sites.
 fn lies(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     if from == 3 { (1.0, 0.0) } else { steady(from, to, at) }
 }
 
-/// In truth what it forwards takes an age, and the way to it is short.
+/// In truth Osaka forwards very slowly, and the path to it is short.
 fn truth_about_the_liar(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     match (from, to) {
         (3, _) => (150.0, 0.01),
@@ -160,7 +160,7 @@ fn a_relay_that_lies_is_found_out() {
     }
 }
 
-/// What is said changes to the contrary every 10 s, and is impossible: the way through is shorter than the way to it.
+/// The reports reverse every 10 s and are impossible: the path through a relay is shorter than the path to it.
 fn contradicts(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     let (millis, loss) = steady(from, to, at);
     let turn = (at / 10.0) as u32 + from + to.unwrap_or(9);
@@ -179,7 +179,7 @@ fn contradictory_reports_cost_little_and_do_not_make_it_flap_for_ever() {
     }
 }
 
-/// No relay helps: all are ways around. By report Kagoshima does.
+/// No relay helps: all are detours. The reports say that Kagoshima helps.
 fn no_site_helps(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     match (from, to) {
         (_, None) if from > 0 => (90.0, 0.002),

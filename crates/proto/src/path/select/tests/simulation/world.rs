@@ -1,23 +1,23 @@
-//! A world in virtual time: what its sections are like, what maps say of them, and the sessions that come in it.
+//! A network in virtual time: its sections, the reports of the maps, and its sessions.
 
 use super::*;
 use crate::path::model;
 
-/// Loss by who dials whom; none for the target. The round trips stay.
+/// Round trip in ms and loss of a section by its ends; `None` is the target. The round trips are constant.
 type TruthFn = fn(from: u32, to: Option<u32>, at: f64) -> (f64, f64);
 
-/// What a map says where it does not say the truth.
+/// The values that the map reports instead of the truth.
 type ReportFn = fn(from: u32, to: Option<u32>, at: f64) -> (f64, f64);
 
-/// How a simulation goes.
+/// The parameters of a simulation.
 pub(super) struct Simulation {
     pub(super) truth: TruthFn,
     pub(super) report: ReportFn,
-    /// Standard deviation of the logarithm of what a session takes.
+    /// Standard deviation of the logarithm of a session's duration.
     pub(super) noise: f64,
-    /// Seconds between sessions.
+    /// Seconds between the starts of sessions.
     pub(super) every: f64,
-    /// Seconds by which maps lag behind.
+    /// Delay of the maps in seconds.
     pub(super) lag: f64,
     pub(super) seconds: u32,
 }
@@ -31,7 +31,7 @@ pub(super) struct Session {
     pub(super) took: f64,
 }
 
-/// One that has not ended yet.
+/// A session that has not ended yet.
 struct RunningSession {
     candidate: Candidate,
     began: f64,
@@ -40,7 +40,7 @@ struct RunningSession {
 }
 
 impl RunningSession {
-    /// Tells how it goes, every three seconds and when it has ended; says whether it goes on.
+    /// Records the outcome every three seconds and at the end; returns whether the session continues.
     fn report(&mut self, chooser: &mut PathChooser, now: f64) -> bool {
         let end = self.began + self.took;
         let until = if now >= end { end } else { now };
@@ -63,7 +63,7 @@ impl RunningSession {
 
 const RELAYS: [u32; 3] = [1, 2, 3];
 
-/// The sections of a candidate, by who dials whom.
+/// The sections of a candidate, by their ends.
 fn hops(candidate: &Candidate) -> Vec<(u32, Option<u32>)> {
     let from = std::iter::once(THIS_RELAY).chain(candidate.relays.iter().copied());
     let to = candidate.relays.iter().copied().map(Some).chain([None]);
@@ -92,13 +92,13 @@ fn draft(report: ReportFn, at: f64) -> Arc<NetworkMap> {
     draft.map()
 }
 
-/// A number of the normal distribution, or nearly (Irwin and Hall).
+/// An approximately normal random number (Irwin and Hall).
 pub(super) fn normal(seed: u64) -> f64 {
     (0..12).map(|number| (aqm::random_bits(seed, number) >> 11) as f64 / (1_u64 << 53) as f64).sum::<f64>() - 6.0
 }
 
 impl Simulation {
-    /// All sessions, one behind the other: each begins when it is time, and tells how it came when it has ended.
+    /// Runs all sessions in order: each begins at its time and reports its outcome at its end.
     pub(super) fn run(&self, seed: u64) -> (Vec<Session>, PathChooser) {
         let mut chooser = chooser(draft(self.report, 0.0));
         let mut sessions: Vec<Session> = Vec::new();
