@@ -1,4 +1,4 @@
-//! As a service: what the manager is told (sd_notify(3)), and what it is told to do.
+//! Running as a service: messages to the manager (sd_notify(3)), and its signals.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -70,7 +70,7 @@ fn the_unit_watches_and_cleans_up() {
     }
 }
 
-/// Whoever has systemd has this (Debian: systemd).
+/// Every host with systemd has this (Debian: systemd).
 #[test]
 fn systemd_takes_the_unit_and_finds_it_hardened() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! What goes by: everything that is not for a relay, or that no relay is there for.
+//! Traffic that bypasses the relay: connections that no listener intercepts, or whose relay is gone.
 
 use crate::harness::accept;
 use crate::network::{Network, apply};
@@ -89,7 +89,7 @@ fn two_daemons_do_not_meddle_with_each_other() {
         let file = folder.write("ekiden.toml", text);
         network.middle.succeeds(&["rules", "apply", "-c", file.to_str().unwrap()]);
     };
-    // The lower one goes first, and what it has caught is its own.
+    // The lower instance takes precedence, and intercepts its own targets.
     for (instance, port, target) in [(1, 7001, "*:80"), (2, 7002, "*"), (1, 7001, "*:80"), (2, 7002, "*")] {
         config(instance, port, target);
     }

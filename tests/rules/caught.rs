@@ -16,7 +16,7 @@ const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
 fn a_first_packet_goes_to_the_listener_and_the_client_keeps_its_address() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
-    // Somebody else's rules of which conntrack is a part.
+    // Rules of another program that use conntrack.
     network
         .middle
         .nft("table inet other { chain other { type filter hook forward priority 0; ct state new counter; }; }");
@@ -123,7 +123,7 @@ fn marks_are_no_part_of_the_way_back() {
     talk(&mut client, &mut accept(&relay));
     let mut up = connect(&network.middle, from, to, Some(KEPT)).unwrap();
     talk(&mut up, &mut accept(&origin));
-    // Whoever closes without reading resets, and the mark of what is answered is that of the answer.
+    // A socket that closes with unread bytes sends RST, and a reply carries the mark of its packet.
     let mut again = connect(&network.client, address(CLIENT[0], 4001), to, None).unwrap();
     let down = accept(&relay);
     socket2::SockRef::from(&down).set_linger(Some(std::time::Duration::ZERO)).unwrap();
@@ -152,7 +152,7 @@ fn own_programs_are_redirected_and_others_go_on_where_no_daemon_judges() {
     assert_eq!((network.middle.counted("caught_0"), network.middle.counted("unanswered_0")), (4, 2));
 }
 
-/// What the relay sends itself is not caught again.
+/// Packets of the relay's own sockets are not intercepted again.
 #[test]
 fn our_own_packets_are_not_redirected() {
     let Some(network) = Network::new() else { return };
@@ -163,7 +163,7 @@ fn our_own_packets_are_not_redirected() {
     assert_eq!(network.middle.counted("caught_0"), 0);
 }
 
-/// Makes every first packet what the gate would make it.
+/// Gives every first packet this verdict of the gate.
 fn gate(network: &Network, verdict: &str) {
     network.middle.nft(&format!(
         "table inet gate\ndelete table inet gate\ntable inet gate {{ chain gate {{ \
@@ -183,7 +183,7 @@ fn passed_refused_and_unreachable_are_what_the_client_sees() {
         gate(&network, "0xe1040000");
         assert_eq!(try_it().unwrap_err().kind(), ErrorKind::ConnectionRefused);
         gate(&network, "0xe1050000");
-        // What Linux makes of "address unreachable" in IPv6 and of "host unreachable" in IPv4.
+        // The errors of Linux for "address unreachable" in IPv6 and "host unreachable" in IPv4.
         assert_eq!(try_it().unwrap_err().kind(), ErrorKind::HostUnreachable);
         gate(&network, "0xe1030000");
         talk(&mut try_it().unwrap(), &mut accept(&origin));
@@ -196,7 +196,7 @@ fn passed_refused_and_unreachable_are_what_the_client_sees() {
     assert_eq!(network.middle.counted("caught_0"), 4 + unreachable);
 }
 
-/// The lower half of a mark is somebody else's.
+/// The lower half of a mark belongs to other programs.
 #[test]
 fn marks_of_others_are_left_alone() {
     let Some(network) = Network::new() else { return };

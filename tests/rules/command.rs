@@ -67,7 +67,7 @@ fn what_only_partly_exists_is_replaced_and_removed() {
     }
 }
 
-/// The text is a script; it does what `apply` does.
+/// The text is a script with the effect of `apply`.
 #[test]
 fn printed_rules_are_taken_by_the_programs_they_name() {
     let Some(host) = Host::new() else { return };
@@ -117,7 +117,7 @@ fn rules_of_a_daemon_that_runs_are_its_own() {
         format!("ekiden: instance 1 belongs to ekiden with pid {pid}: set [transparent] instance = 2 here\n");
     assert_eq!((refused.code, refused.err), (Some(1), expected));
     assert!(!host.ip("rule").contains("57345"));
-    // Removing them is what an operator may want most.
+    // An operator must always be able to remove the rules.
     assert_eq!(host.succeeds(&["rules", "remove"]), "removed: the rules of instance 1\n");
 }
 

@@ -1,4 +1,4 @@
-//! `ekiden doctor`: what it says of transparent listeners.
+//! `ekiden doctor` on transparent listeners.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use crate::harness::accept;
 use crate::network::{Host, Network, apply};
 use crate::sockets::{CLIENT, SERVER, address, connect, listen, talk};
 
-/// The line about `subject`, and what is said below it.
+/// The line about `subject`, and the text below it.
 fn about(report: &str, subject: &str) -> Option<String> {
     let mut lines = report.lines().skip_while(|line| !line.get(6..).unwrap_or_default().starts_with(subject));
     let first = lines.next()?;

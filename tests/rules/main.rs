@@ -1,8 +1,8 @@
-//! The rules of transparent listeners in the kernel, in network namespaces of the tests' own: what `ekiden rules` does to
-//! a host, and what the rules then do to packets. No relay runs here; the tests have their own transparent sockets, and
-//! a rule of their own plays the gate.
+//! The rules of transparent listeners in the kernel, in network namespaces of the tests: the effects of `ekiden rules`
+//! on a host, and of the rules on packets. No relay runs here; the tests have their own transparent sockets, and a rule
+//! plays the gate.
 //!
-//! `network` has the hosts, `sockets` what tests do with sockets, `state` what is in a kernel; every other module is one
+//! `network` has the hosts and the state of their kernels, `sockets` the sockets of tests; every other module is one
 //! question.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 

@@ -13,7 +13,7 @@ use super::harness::{ekiden, eventually};
 #[derive(Clone)]
 pub struct Host(Arc<OwnedFd>);
 
-/// What a program said.
+/// The output of a program.
 pub struct Said {
     pub code: Option<i32>,
     pub out: String,
@@ -54,7 +54,7 @@ impl Host {
         self.run("ip", arguments)
     }
 
-    /// Runs a program, which has to succeed; returns what it wrote.
+    /// Runs a program, which has to succeed; returns its output.
     pub fn run(&self, program: &str, arguments: &str) -> String {
         let said = said(&mut self.command(program).args(arguments.split(' ')).output().expect(program));
         assert_eq!(said.code, Some(0), "{program} {arguments}: {}", said.err);
@@ -76,7 +76,7 @@ impl Host {
         said(&mut self.start(ekiden()).args(arguments).output().expect("ekiden runs"))
     }
 
-    /// Runs `ekiden ARGUMENTS`, which has to succeed; returns what it wrote.
+    /// Runs `ekiden ARGUMENTS`, which has to succeed; returns its output.
     pub fn succeeds(&self, arguments: &[&str]) -> String {
         let said = self.ekiden(arguments);
         assert_eq!(said.code, Some(0), "{arguments:?}: {}{}", said.out, said.err);
@@ -130,7 +130,7 @@ impl Host {
         self.set("ipv6/conf/all/forwarding", "1");
     }
 
-    /// Sets what is below `net` for sysctl(8).
+    /// Sets a value below `net` of sysctl(8).
     pub fn set(&self, path: &str, value: &str) {
         self.inside(|| std::fs::write(format!("/proc/sys/net/{path}"), value).expect(path));
     }
@@ -209,8 +209,8 @@ pub fn everything(host: &Host) -> String {
     host.shell(script).out
 }
 
-/// What could be ours, in alphabetical order and without the empty chain that iptables leaves in the table it made for everybody, and without what
-/// comes and goes by itself.
+/// Rules that may be ekiden's, in alphabetical order, without the empty chain that iptables leaves in its table, and
+/// without counters and handles.
 pub fn ours(host: &Host) -> Vec<String> {
     let lines = everything(host);
     let names = ["ekiden", "EKIDEN", "0xe", "5734", "5735"];

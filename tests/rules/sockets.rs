@@ -31,7 +31,7 @@ pub fn listen(host: &Host, at: SocketAddr, mark: Option<u32>) -> TcpListener {
     })
 }
 
-/// A connection from `from`, transparent where there is a mark; an error when nobody answers for long.
+/// A connection from `from`, transparent with a mark; an error after a timeout.
 pub fn connect(host: &Host, from: SocketAddr, to: SocketAddr, mark: Option<u32>) -> std::io::Result<TcpStream> {
     host.inside(|| {
         let socket = new(to, mark);
@@ -66,7 +66,7 @@ pub fn talk(one: &mut TcpStream, other: &mut TcpStream) {
     assert_eq!(&bytes, b"pong");
 }
 
-/// Whether nobody connects within a short while. What comes late is not seen, so a test has to look for more than this.
+/// Whether no client connects within a short time. A later client is not seen, so a test has to check more than this.
 pub fn nobody_comes(listener: &TcpListener) -> bool {
     listener.set_nonblocking(true).unwrap();
     let nobody = listener.accept().is_err();

@@ -84,7 +84,7 @@ impl Scene {
         stream
     }
 
-    /// The same, up to the answer.
+    /// Like `replay_from`, and reads the answer.
     fn answered_replay_from(&self, source: [u8; 4]) -> TcpStream {
         let mut stream = self.replay_from(source);
         wait_answered(&mut stream);

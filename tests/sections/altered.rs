@@ -1,5 +1,5 @@
-//! Encrypted sessions with somebody on the wire who changes what is said: both ends see a reset, and what arrived
-//! before is a beginning of what was sent. Never an end that is none, never a byte that was not said.
+//! Encrypted sessions with an attacker on the wire who changes bytes: both ends see a reset, and received data are a
+//! prefix of the sent data. Never a false end of stream, never a false byte.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -19,7 +19,7 @@ const SIZE: usize = 1_000_000;
 /// Changes frames of the direction it is for, with memory.
 type Change = Box<dyn FnMut(Frame) -> Fate + Send>;
 
-/// A home relay and a relay with somebody in between, an encrypted session, both ends in hand.
+/// A home relay and a relay with the attacker in between, an encrypted session, both ends in hand.
 fn session(way: Way, mut change: Change) -> (TcpStream, TcpStream, (Relay, Relay, Site, Site)) {
     let (site, home) = (Site::new(), Site::new());
     let peers = site.admit(&[(&home.key.public, "home")]);
@@ -44,7 +44,7 @@ fn send_what_goes(stream: &TcpStream) -> JoinHandle<bool> {
     std::thread::spawn(move || stream.write_all(&pattern(SIZE)).and_then(|()| stream.shutdown(Shutdown::Write)).is_ok())
 }
 
-/// What was changed ends the session, and the relay that got it says so.
+/// A change ends the session, and the relay that detects it logs it.
 #[test]
 fn the_log_says_that_a_record_was_changed() {
     for way in [Way::Down, Way::Up] {
@@ -86,7 +86,7 @@ fn breaks(what: &str, make: impl Fn() -> Change) {
     }
 }
 
-/// What becomes of the one record.
+/// The fate of the one record.
 fn the_one(mut change: impl FnMut(Vec<u8>) -> Fate + Send + 'static) -> Change {
     Box::new(move |frame| if frame.number == CHANGED { change(frame.bytes) } else { untouched(frame) })
 }
@@ -222,7 +222,7 @@ fn bytes_behind_the_end_are_a_reset() {
     }
 }
 
-/// The answer says whether the way stands; when it was changed, nobody is told that it does.
+/// The answer confirms the path; after a change no client gets a confirmation.
 #[test]
 fn an_answer_that_was_changed_is_no_success() {
     for encrypt in [false, true] {

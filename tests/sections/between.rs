@@ -1,7 +1,7 @@
-//! Somebody on the wire between two relays, who hears all and changes what the test wants.
+//! A man in the middle between two relays, who records all and changes selected frames.
 //!
-//! A section is heard as frames: a hello each way (ten bytes, whose last two are the length of the rest), then records
-//! (two bytes of length, then as many more). When a session is not encrypted, raw bytes follow the first record.
+//! A section consists of frames: a hello each way (ten bytes, whose last two are the length of the rest), then records
+//! (two bytes of length, then the record). When a session is not encrypted, raw bytes follow the first record.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -28,7 +28,7 @@ pub struct Frame {
     pub bytes: Vec<u8>,
 }
 
-/// What becomes of a frame.
+/// The fate of a frame.
 pub enum Fate {
     /// This is said instead.
     Said(Vec<u8>),
@@ -38,7 +38,7 @@ pub enum Fate {
     Reset,
 }
 
-/// How many frames of a direction are framed; what follows is raw.
+/// Number of frames of a direction; raw bytes follow.
 #[derive(Clone, Copy)]
 pub enum Framed {
     /// Hello and first record.

@@ -81,7 +81,7 @@ fn a_server_that_speaks_first_is_heard_at_once() {
     }
 }
 
-/// Sections and other people's proxies, in one row: the ones that are no sections speak what they always spoke.
+/// Sections and other proxies in one chain: each proxy gets its own protocol.
 #[test]
 fn proxies_of_others_may_stand_before_between_and_behind() {
     let proxy = Relay::listen(&["auto://127.0.0.1:0"]);
@@ -126,7 +126,7 @@ fn twenty_megabytes_each_way_arrive_as_they_were_sent() {
     }
 }
 
-/// Sizes around what a record holds, and around the change from copy to splice.
+/// Sizes around the capacity of a record, and around the switch from copy to splice.
 #[test]
 fn no_size_is_special() {
     for encrypt in [false, true] {
@@ -138,7 +138,7 @@ fn no_size_is_special() {
     }
 }
 
-/// What a client says before it hears that the way stands reaches the server, once and in order.
+/// Bytes that a client sends before the path is confirmed reach the server, once and in order.
 #[test]
 fn first_words_go_with_the_opening() {
     for encrypt in [false, true] {
@@ -189,7 +189,7 @@ fn listeners_and_hops_may_be_on_the_command_line() {
         let by_environment =
             Relay::start(command.env("EKIDEN_KEY", key).args(["run", "-L", "auto://127.0.0.1:0", "-F", &hop]), 1);
         echoes(&mut socks5(by_environment.address(), parrot()).unwrap());
-        // Without a key of its own it is somebody whom the relay does not know.
+        // Without a key of its own it is unknown to the relay.
         let by_nobody = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
         assert!(socks5(by_nobody.address(), parrot()).is_err());
     }
@@ -227,7 +227,7 @@ fn a_listener_is_early_also_where_the_way_is_direct() {
     echoes(&mut socks5(relay.address(), parrot()).unwrap());
 }
 
-/// The relay cannot have asked anybody yet: the only relay behind it is stopped.
+/// The relay cannot have asked another one yet: the only relay behind it is stopped.
 #[test]
 fn success_does_not_wait_for_anybody() {
     let mut chain = early(1, false);
@@ -244,7 +244,7 @@ fn success_does_not_wait_for_anybody() {
     assert_eq!(chain.home.closed()["bytes_up"], 8);
 }
 
-/// What was said into an early session arrives whole, in order and once.
+/// Bytes sent into an early session arrive complete, in order and once.
 #[test]
 fn first_words_arrive_once() {
     for encrypt in [false, true] {

@@ -7,7 +7,7 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// Time is what is tested here, not what is waited for.
+/// Time itself is under test here; this is no wait for an event.
 fn asleep(relay: &Relay, span: Duration) {
     relay.stop();
     let begun = Instant::now();
@@ -17,7 +17,7 @@ fn asleep(relay: &Relay, span: Duration) {
 
 const SLEEP: Duration = Duration::from_millis(1200);
 
-/// Everything that lasts is shorter than the sleep, but for what sessions need.
+/// All timeouts are shorter than the sleep, except those that sessions need.
 const SHORT: &str = "[timeouts]\nready_age = \"200ms\"\nhandshake = \"1s\"\nkept_idle = \"200ms\"\n";
 
 #[test]

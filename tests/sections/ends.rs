@@ -88,7 +88,7 @@ fn a_reset_travels_down() {
     });
 }
 
-/// In the middle of a transfer, with bytes under way everywhere: what arrives is a beginning of what was sent.
+/// In the middle of a transfer, with bytes in flight everywhere: received data are a prefix of sent data.
 #[test]
 fn a_reset_in_the_middle_of_a_transfer_is_no_end() {
     each(|_, mut client, mut server| {
@@ -105,7 +105,7 @@ fn a_reset_in_the_middle_of_a_transfer_is_no_end() {
     });
 }
 
-/// What [`pour`] sends.
+/// The bytes that [`pour`] sends.
 fn pattern_blocks(count: usize) -> Vec<u8> {
     pattern(65_536).into_iter().cycle().take(count).collect()
 }
@@ -197,7 +197,7 @@ fn the_longest_record_crosses_and_the_shortest_is_the_end() {
     assert_eq!((longest.load(Ordering::Relaxed), last.load(Ordering::Relaxed)), (LONGEST, END));
 }
 
-/// Whoever stops reading holds back the sender, through all that is encrypted; what waits, waits in the kernel.
+/// A receiver that stops reading stops the sender, through all encryption; the bytes wait in the kernel.
 #[test]
 fn a_peer_that_stops_reading_holds_back_the_sender_and_costs_no_memory() {
     let chain = Chain::of_kind(2, true);

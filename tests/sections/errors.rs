@@ -1,5 +1,5 @@
-//! True errors: what the far end of a chain finds out is what the client at its near end is told, and what the home
-//! relay's log says, with the relay that found it out.
+//! True errors: the client at the near end and the home relay's log report the cause that the far end of a chain found,
+//! and the relay that found it.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -10,12 +10,12 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// A failure, in the words of everybody who is told.
+/// A failure, as each party reports it.
 struct Told {
     socks: u8,
     status: u16,
     proxy_status: &'static str,
-    /// What the home relay logs.
+    /// The home relay's log.
     end: &'static str,
 }
 
@@ -216,7 +216,7 @@ fn causes_come_home_also_where_only_neighbours_know_each_other() {
     assert_eq!(socks5(chain.home.address(), parrot()).map(|_| ()), Err(1));
 }
 
-/// What a foreign proxy behind the last relay says comes home, too.
+/// The cause that a foreign proxy behind the last relay reports reaches the client, too.
 #[test]
 fn what_a_foreign_proxy_says_comes_home() {
     for scheme in ["socks5", "http"] {

@@ -1,5 +1,5 @@
-//! Whatever else comes to a section listener, or stands where a relay should: told apart, ended in time, and no
-//! session.
+//! Other protocols at a section listener, and other servers in place of a relay: recognised, ended in time, and without
+//! a session.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -71,7 +71,7 @@ fn noise_of_all_lengths_is_turned_away() {
     }
 }
 
-/// What a real home relay says on the way up: its hello, and the records of one session.
+/// The bytes of a real home relay: its hello, and the records of one session.
 fn recorded() -> (Scene, Vec<Vec<u8>>, SocketAddr, std::net::TcpListener) {
     let scene = Scene::new();
     let (sender, frames) = channel();
@@ -120,7 +120,7 @@ fn what_was_recorded_opens_no_session() {
     let (mut scene, words, _, listener) = recorded();
     assert!(words.len() >= 3, "a hello, an OPEN and a record");
     scene.survives(&words.concat(), false);
-    // The same with good manners: only after the relay's own hello.
+    // The same bytes in the right order: only after the relay's own hello.
     let mut stranger = connect(scene.site.address);
     stranger.write_all(&words[0]).unwrap();
     let header = read_exactly(&mut stranger, 10);

@@ -107,7 +107,7 @@ fn without_a_list_a_loopback_listener_takes_every_key() {
     echoes(&mut socks5(nobody.address(), parrot()).unwrap());
 }
 
-/// Without `--key` the relay says at its start that its key is a temporary one, which, and what to do with it.
+/// Without `--key` the relay reports at start that its key is temporary, the key itself, and the remedy.
 #[test]
 fn a_temporary_key_is_told_with_what_to_write_at_the_other_end() {
     let (far, folder, door) = (Site::new(), Folder::new(), own_address());
@@ -142,7 +142,7 @@ impl Drop for Running {
     }
 }
 
-/// The SOCKS code and the home relay's event for a session that nobody should be able to have.
+/// The SOCKS code and the home relay's event for a session that must be refused.
 fn refused(home: &mut Relay, target: SocketAddr) -> (u8, String, String) {
     let code = socks5(home.address(), target).map(|_| ()).expect_err("a session");
     let closed = home.closed();
@@ -182,8 +182,8 @@ fn a_relay_with_another_key_is_not_the_one_that_was_meant() {
     assert!(listener.accept().is_err(), "the target was reached");
 }
 
-/// A key that is taken off the list opens nothing more, not even by connections that stood ready before; what runs goes
-/// on. Put back, it opens again.
+/// A key that is removed from the file opens no session, even over connections that were ready; running sessions
+/// continue. Put back, it works again.
 #[test]
 fn a_revoked_key_opens_nothing_more() {
     for encrypt in [false, true] {
@@ -198,7 +198,7 @@ fn a_revoked_key_opens_nothing_more() {
             chain.sites[1].admit(&[(key, "caller")]);
             chain.relays[0].signal("HUP");
             chain.relays[0].next(|event| event["event"] == "reloaded");
-            // What the worker is asked now, it answers with the new list in its hands.
+            // The worker answers a later request with the new list in force.
             chain.relays[0].sessions();
         };
 

@@ -1,5 +1,5 @@
-//! A relay is killed, or hangs, in every state of its sessions. Clients see an error or a reset, never an end; and once
-//! it is back, nobody notices that it was away.
+//! A relay is killed, or hangs, in every state of its sessions. Clients see an error or a reset, never an end of
+//! stream; and once it is back, new sessions work.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr};
@@ -51,7 +51,7 @@ fn killed_while_its_connections_wait() {
     }
 }
 
-/// Whoever receives must not take what it got for all there was.
+/// A receiver must not take partial data for complete data.
 #[test]
 fn killed_in_the_middle_of_a_transfer() {
     for encrypt in [false, true] {
@@ -107,7 +107,7 @@ fn killed_after_half_of_the_session_has_ended() {
     }
 }
 
-/// OPEN has been sent and nobody has answered: the far relay is stopped, then a relay is killed.
+/// OPEN has been sent and is unanswered: the far relay is stopped, then a relay is killed.
 fn killed_before_the_answer(at: usize, encrypt: bool, mode: &str) {
     let mut chain = chain(2, encrypt, mode);
     let target = parrot();
@@ -140,8 +140,8 @@ fn killed_before_it_has_answered() {
     }
 }
 
-/// What a client has said goes to the far end once or not at all: when the connection it was sent on breaks, nobody
-/// knows how far it came, so it is not sent again.
+/// A client's bytes reach the far end once or not at all: when the connection breaks, the delivered part is unknown, so
+/// nothing is sent again.
 #[test]
 fn first_words_are_never_said_twice() {
     use std::sync::Arc;

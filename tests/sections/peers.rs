@@ -1,4 +1,4 @@
-//! What a peer may do: the targets and the relays that its line in the peers file, and the relay's own file, allow.
+//! Permissions of a peer: the targets and the relays that its line in the peers file, and the relay's own file, allow.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -6,7 +6,7 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// A server of the test's own, and how it says that nobody came.
+/// A server of the test, and a check that no client has connected.
 struct Watched(TcpListener, SocketAddr);
 
 impl Watched {
@@ -107,7 +107,7 @@ fn a_peer_goes_on_through_every_relay_that_is_configured_and_no_other() {
     target.assert_untouched();
 }
 
-/// `encrypt = true` at a listener: whoever comes in plain is told no.
+/// `encrypt = true` at a listener: plain sessions are refused.
 #[test]
 fn a_listener_that_wants_encryption_refuses_plain_sessions() {
     let target = Watched::new();

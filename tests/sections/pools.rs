@@ -8,8 +8,8 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// A home relay and a relay, with somebody in between who counts connections; he also notes by which ones sessions
-/// came.
+/// A home relay and a relay, with a counter of connections in between, which also records the connection of each
+/// session.
 struct Counted {
     home: Relay,
     relay: Relay,
@@ -36,7 +36,7 @@ impl Counted {
         let (counted, noted, heard) = (Arc::clone(&hellos), Arc::clone(&openings), Arc::clone(&kinds));
         let middle = between(site.address, Framed::Plain, move |frame| {
             match (frame.way, frame.number) {
-                // Ready is what has been answered.
+                // A connection is ready when its handshake is answered.
                 (Way::Down, 0) => *counted.lock().unwrap() += 1,
                 (Way::Up, 0) => heard.lock().unwrap().push(frame.bytes[7]),
                 (Way::Up, 1) => noted.lock().unwrap().push(frame.connection),
@@ -77,7 +77,7 @@ fn a_session_goes_by_a_connection_that_stood_ready() {
     }
 }
 
-/// One handshake makes the next ones short, until the relay restarts and has forgotten: that costs nobody a session.
+/// One handshake shortens the next ones, until the relay restarts and loses its ticket key: no session fails by that.
 #[test]
 fn relays_that_have_met_greet_each_other_the_short_way() {
     let mut counted = Counted::new("");
@@ -169,13 +169,13 @@ fn ready_connections_are_bounded() {
     eventually("the rest to be closed", || (connections_to(address) <= 2).then_some(()));
 }
 
-/// Found by these tests: a connection that was ready was given no more time for its OPEN than for its hello, because
-/// what had been read of the hello still counted as something to read.
+/// Found by these tests: a ready connection got no more time for its OPEN than for its hello, because parsed bytes of
+/// the hello still counted as unread.
 #[test]
 fn a_connection_may_wait_longer_than_a_handshake_takes() {
     let mut counted = Counted::with("", "[timeouts]\nhandshake = \"600ms\"\n");
     let made = eventually("ready connections", || Some(counted.hellos()).filter(|made| *made >= 2));
-    // Time is what is tested here: more than three handshakes may take.
+    // Time itself is under test: more than three handshakes may take.
     let begun = Instant::now();
     eventually("the time to pass", || (begun.elapsed() > Duration::from_millis(2000)).then_some(()));
     assert_eq!(counted.hellos(), made, "they were made again");
@@ -202,7 +202,7 @@ fn old_connections_are_replaced() {
     for _ in 0..2 {
         echoes(&mut socks5(counted.home.address(), target).unwrap());
         let made = counted.hellos();
-        // Either it is replaced by a new one, or nobody has needed one for so long that none is kept.
+        // It is replaced by a new one, or none is kept because of low demand.
         eventually("the old one to go", || {
             (counted.hellos() > made || connections_to(counted.sites[0].address) == 0).then_some(())
         });
@@ -222,7 +222,7 @@ fn nobody_is_called_but_next_relays() {
     assert_eq!(chain.relays[1].rest().iter().filter(strangers).count(), 0, "somebody called who was not asked to");
 }
 
-/// What an operator can see of it.
+/// The operator's view of it.
 #[test]
 fn metrics_count_what_pools_do() {
     let chain = Chain::of(1);

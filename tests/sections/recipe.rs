@@ -1,4 +1,4 @@
-//! docs/recipes/home-relay.md, followed to the letter: its files are right, and what they describe works.
+//! docs/recipes/home-relay.md, followed literally: its files are valid, and the setup works.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::streams::*;
 
 const RECIPE: &str = include_str!("../../docs/recipes/home-relay.md");
 
-/// The files of the recipe, each of which says in its first line what it is, with paths and keys of the test.
+/// The files of the recipe, each with its purpose in the first line, with paths and keys of the test.
 struct Kitchen {
     sites: [Site; 2],
 }

@@ -1,4 +1,4 @@
-//! Relays that call each other: where they stand, what is in their files, and chains of them.
+//! Relays that call each other: their addresses, their files, and chains of them.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub struct Site {
     pub folder: Folder,
 }
 
-/// An address that is nobody else's: a port of a loopback address of its own, so that a relay can come back to it.
+/// An address that no other test uses: a port of a loopback address of its own, so that a relay can return to it.
 pub fn own_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -39,18 +39,18 @@ impl Site {
         self.table_at(self.address, name, more)
     }
 
-    /// The same, for a caller that is to find it at another address.
+    /// The table for a caller that dials another address.
     pub fn table_at(&self, address: SocketAddr, name: &str, more: &str) -> String {
         let key = &self.key.public;
         format!("[[relay]]\nname = \"{name}\"\naddress = \"{address}\"\nkey = \"{key}\"\n{more}")
     }
 
-    /// What a caller's `-F` says.
+    /// The caller's `-F`.
     pub fn url(&self) -> String {
         format!("section://{}?key={}", self.address, self.key.public)
     }
 
-    /// Writes the file of those who may come in, with what else each line says.
+    /// Writes the peers file, with further options of each line.
     pub fn admit(&self, peers: &[(&str, &str)]) -> PathBuf {
         let line = |(key, rest): &(&str, &str)| format!("{key} {rest}\n");
         self.folder.write("peers", "# who may come in\n\n".to_owned() + &peers.iter().map(line).collect::<String>())
@@ -85,7 +85,7 @@ impl Site {
     }
 }
 
-/// Starts what a file says, and waits until all of it listens.
+/// Starts a relay from a file, and waits until all of it listens.
 pub fn start(file: &std::path::Path) -> Relay {
     let listeners = std::fs::read_to_string(file).unwrap().matches("[[listener]]").count();
     Relay::run(&["-c", file.to_str().unwrap()], listeners)
@@ -96,7 +96,7 @@ pub fn everything_by(name: &str, relays: &[String]) -> String {
     format!("[[path]]\nname = \"{name}\"\nrelays = {relays:?}\n[[route]]\npath = [\"{name}\"]\n")
 }
 
-/// Who knows the way.
+/// The relay that knows the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// The home relay, by a `[[path]]`.
@@ -114,7 +114,7 @@ pub struct Layout {
     pub entrance: String,
     /// Further keys of the home relay's file, keys of the top first.
     pub home: String,
-    /// The same of the last relay's file.
+    /// Further lines of the last relay's file.
     pub far: String,
     /// Further lines of the last relay's listener.
     pub far_entrance: String,
@@ -128,7 +128,7 @@ impl Default for Layout {
     }
 }
 
-/// A home relay and the relays behind it, each of which admits the one before it and nobody else.
+/// A home relay and the relays behind it, each of which admits only the one before it.
 pub struct Chain {
     pub home: Relay,
     /// The nearest first.
@@ -171,7 +171,7 @@ impl Layout {
         }
     }
 
-    /// What a relay's file says of the relays `first` to `last`; the first is the next one.
+    /// The lines of a relay's file about the relays `first` to `last`; the first is the next one.
     fn onward(&self, sites: &[Site], first: usize, last: usize) -> String {
         let encrypt = self.encrypt;
         match self.by {
@@ -189,7 +189,7 @@ impl Chain {
         Layout { relays, ..Layout::default() }.start()
     }
 
-    /// The same, encrypted or not.
+    /// A chain, encrypted or not.
     pub fn of_kind(relays: usize, encrypt: bool) -> Self {
         Layout { relays, encrypt, ..Layout::default() }.start()
     }
@@ -200,7 +200,7 @@ impl Chain {
     }
 }
 
-/// A connection through a relay, and whatever is behind it, to a server of the test's own.
+/// A connection through a relay, and the relays behind it, to a server of the test.
 pub fn pair(home: &Relay) -> (TcpStream, TcpStream) {
     let (listener, address) = server();
     let client = socks5(home.address(), address).expect("a tunnel");

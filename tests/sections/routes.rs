@@ -7,7 +7,7 @@ use super::harness::*;
 use super::relays::*;
 use super::streams::*;
 
-/// A home relay that knows `west` and `east`, by paths `by-west` and `by-east`, and whatever routes the test writes.
+/// A home relay that knows `west` and `east`, by paths `by-west` and `by-east`, and the routes of the test.
 struct Crossing {
     home: Relay,
     relays: [Option<Relay>; 2],
@@ -76,7 +76,7 @@ fn the_first_route_that_matches_counts() {
     assert_eq!(crossing.home.closed()["path"], "by-east");
 }
 
-/// What no route is for goes by `forward`, or direct.
+/// Targets without a route go by `forward`, or direct.
 #[test]
 fn other_targets_go_as_if_there_were_no_routes() {
     let (routed, other) = (parrot(), parrot());
@@ -159,7 +159,7 @@ fn routes_and_paths_that_lead_nowhere_are_mistakes() {
     }
 }
 
-/// A relay with a URL is one of somebody else's, and may be in a path like any.
+/// A relay with a URL is a foreign proxy, and may be in a path like any.
 #[test]
 fn a_path_may_go_through_a_foreign_proxy() {
     let proxy = Relay::listen(&["auto://127.0.0.1:0"]);
@@ -169,7 +169,7 @@ fn a_path_may_go_through_a_foreign_proxy() {
     assert_eq!(relay.closed()["path"], "by-corp");
 }
 
-/// A loop that nobody notices ends at the deadline of the first relay, 15 s; this is well before.
+/// An undetected loop ends at the deadline of the first relay, 15 s; this is well before.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 fn peers(site: &Site, callers: &[&Site]) -> String {
@@ -250,7 +250,7 @@ fn a_path_that_leads_back_is_a_mistake() {
     }
 }
 
-/// What is no loop is none: the same relays, one after the other, for many sessions at once.
+/// No false positives: the same relays, one after the other, for many sessions at once.
 #[test]
 fn many_sessions_by_one_way_are_no_loop() {
     let chain = Chain::of(2);

@@ -1,4 +1,4 @@
-//! Private keys and what sessions carry are nobody's business: not the log's, nor the metrics', nor the status page's.
+//! Private keys and payloads appear neither in the log, nor in metrics, nor in status.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! What tests do with sockets, and what they see there.
+//! Operations of tests on sockets, and their observations.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -57,7 +57,8 @@ pub fn pour(stream: &TcpStream) -> JoinHandle<ErrorKind> {
     })
 }
 
-/// Whether one who pours was reset. The kernel says so once, to whoever asks first: here the reader or the writer.
+/// Whether a sending socket was reset. The kernel reports that once, to the first caller: here the reader or the
+/// writer.
 pub fn is_reset_pouring(stream: &mut TcpStream, writer: JoinHandle<ErrorKind>) -> bool {
     let heard = hear_out(stream).1;
     join(writer) == ErrorKind::ConnectionReset || heard == Ending::Reset

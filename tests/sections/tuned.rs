@@ -1,5 +1,5 @@
-//! Sections between relays are tuned as they go on: what arrives on the sockets, what a profile keeps for itself, and what
-//! is left alone.
+//! Sections between relays are tuned while they run: the resulting socket options, the profile's own settings, and
+//! those that are left alone.
 
 use std::io::Write;
 use std::process::Command;
@@ -91,7 +91,8 @@ fn what_a_profile_says_stays() {
         let key = |key: &str| tuning[key].as_f64().unwrap_or(0.0);
         [key("rto_min_seconds"), key("delack_max_seconds"), key("notsent_lowat")]
     };
-    // The peer's death is what `keepalive_count` decides, and would not, with the user timeout that `rto_max` brings.
+    // `keepalive_count` decides when a dead peer is detected, and would not with the user timeout that `rto_max`
+    // implies.
     let tunings =
         section.tuning(|tuning| said(tuning) == [0.092, 0.06, 262_144.0] && tuning["rto_max_seconds"] == 120.0);
     assert!(tunings[0]["rto_seconds"].as_f64().unwrap() > 0.09, "{tunings:?}");
@@ -120,7 +121,7 @@ fn a_profile_that_says_no_leaves_all_alone() {
     assert!(section.timeout() >= 200.0, "the kernel's own: {} ms", section.timeout());
 }
 
-/// What goes in byte by byte comes out as it was, also where pieces were gathered and records opened by the row.
+/// Bytes written one by one arrive unchanged, also where pieces were coalesced and several records opened at once.
 #[test]
 fn small_pieces_arrive_whole_and_in_order() {
     let section = Pair::with("");
@@ -138,7 +139,7 @@ fn small_pieces_arrive_whole_and_in_order() {
     join(writing);
 }
 
-/// While pieces gather nobody is woken for one of them; afterwards a lone one is as quick as any.
+/// While pieces are coalesced the receiver is not woken for each; afterwards a single piece is as fast as any.
 #[test]
 fn a_piece_behind_a_row_of_pieces_arrives() {
     let section = Pair::with("");

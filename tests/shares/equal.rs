@@ -39,7 +39,7 @@ fn one_alone_has_it_all_before_and_after_others() {
     }
 }
 
-/// A server that sends slowly leaves what it does not use to the others.
+/// The unused share of a slow server goes to the others.
 #[test]
 fn what_one_does_not_use_is_the_others() {
     let Some(scene) = Scene::new(&[SHARED, &listener(8001, "cubic", "")].concat()) else { return };

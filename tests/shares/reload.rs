@@ -50,7 +50,7 @@ fn an_interface_that_is_not_there_is_told_and_no_mistake() {
     let warning = scene.relay.next(|event| event["event"] == "warning").to_string();
     assert!(warning.contains("no interface ppp0"), "{warning}");
     let download = scene.download(8001);
-    // Nobody is held back meanwhile.
+    // No download is held back meanwhile.
     let got = watch(&[&download], 4 * SHORT);
     scene.wait_unlimited();
     assert!(got.rate() > 3.0 * RATE, "{got:?}");
@@ -73,7 +73,7 @@ fn status_and_metrics_show_the_shares() {
     let downloads = [8001, 8002].map(|port| scene.download(port));
     let fair = eventually("figures of a whole second", || {
         let shown = scene.interface();
-        // In its first moment each of them was alone, and who sends less for a moment leaves the rest to the other.
+        // In its first moment each of them was alone, and the unused share of one goes to the other.
         let part = |key| shown[key].as_f64().map_or(0.0, |bits| bits / RATE);
         let settled = (0.8..1.02).contains(&part("sent_bits_per_second")) && part("level_bits_per_second") == 0.5;
         shown["fairness"].as_f64().filter(|jain| settled && *jain > 0.95).map(|_| shown)

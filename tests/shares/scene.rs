@@ -12,19 +12,19 @@ use crate::harness::*;
 use crate::network::*;
 use crate::programs::missing;
 
-/// What is shared, in bits a second.
+/// The shared rate, in bits a second.
 pub const RATE: f64 = 20e6;
 
-/// The same as the configuration has it.
+/// The rate in the configuration.
 pub const SHARED: &str = "[[interface]]\nname = \"left\"\nrate = \"20Mbit/s\"\n";
 
-/// What is asked for to get an answer that comes at [`SLOW`].
+/// The path of a response that comes at [`SLOW`].
 pub const SLOWLY: &str = "/slowly";
 
 /// Bits a second.
 pub const SLOW: f64 = 2e6;
 
-/// What a download has to have before it counts: it has begun.
+/// The bytes after which a download counts as begun.
 const BEGUN: u64 = 200_000;
 
 /// Hosts in a row, and a relay in the middle.
@@ -43,7 +43,7 @@ impl Scene {
         Self::of(Family::V4, text)
     }
 
-    /// The same for one family of addresses.
+    /// Like `new`, for one family of addresses.
     pub fn of(family: Family, text: &str) -> Option<Self> {
         if missing(&["curl"]) {
             return None;
@@ -141,7 +141,7 @@ pub struct Download {
 }
 
 impl Download {
-    /// What it has got.
+    /// The bytes received.
     pub fn bytes(&self) -> u64 {
         std::fs::metadata(&self.file).expect("the file of the test").len()
     }
@@ -159,7 +159,7 @@ impl Drop for Download {
 pub struct Section {
     /// The ports of the relay and of its peer.
     ports: (u16, u16),
-    /// Payload of a full packet, and what the relay reckons for its headers, in bytes.
+    /// Payload of a full packet, and the relay's figure for its headers, in bytes.
     segment: u64,
     headers: u64,
     /// Payload that was sent so far, in bytes.
@@ -183,7 +183,7 @@ impl Section {
         Some(Self { ports: (port(2)?, port(3)?), segment: number("mss:")?, headers, sent, ceiling })
     }
 
-    /// What a full packet has on the wire, in bytes.
+    /// A full packet on the wire, in bytes.
     fn packet(&self) -> u64 {
         self.segment + self.headers
     }
@@ -225,15 +225,15 @@ impl Scene {
         });
     }
 
-    /// In the long run, from now on, downloads get these shares in bits a second: all together 80 % of what there is, in
-    /// payload, and each as much of its own by Jain's index, 0.95.
+    /// In the long run, from now on, downloads get these shares in bits a second: all together 80 % of the rate, in
+    /// payload, and Jain's index of the shares is at least 0.95.
     pub fn shares(&self, downloads: &[&Download], shares: &[f64], bytes: u64) {
         self.shares_so(downloads, shares, bytes, |got| got.jain(shares) >= 0.95);
     }
 
-    /// The same, where `is_fair` says what is fair. The run is at least so many bytes long. Pacing holds back and never speeds
-    /// up: on a busy machine the share is less for a while, so the run goes on until the average since its beginning is right. At
-    /// no moment the sections have sent more than the rate.
+    /// Like `shares`, with the criterion `is_fair`. The run is at least so many bytes long. Pacing only slows down: on
+    /// a busy machine the share is lower for a while, so the run continues until the average since its beginning is
+    /// right. At no moment the sections have sent more than the rate.
     pub fn shares_so(&self, downloads: &[&Download], shares: &[f64], bytes: u64, is_fair: impl Fn(&Got) -> bool) {
         begun(downloads);
         let (sections, run) = (self.sections(), Run::begin(downloads));
@@ -241,7 +241,7 @@ impl Scene {
         for part in 5.. {
             let got = run.reaches(bytes / 5 * part);
             let sent = sent_since(&sections, &self.sections());
-            // A ceiling is judged anew by what was sent in two looks, of 0.1 s each.
+            // A ceiling is updated from the bytes of two samples, of 0.1 s each.
             let most = all * (run.begun.elapsed().as_secs_f64() + 0.2);
             assert!(sent * 8.0 <= most, "{sent} bytes, and {all} bit/s are there: {got:?}");
             if got.rate() >= 0.80 * all && is_fair(&got) {
@@ -261,7 +261,7 @@ fn sent_since(before: &[Section], after: &[Section]) -> f64 {
     after.iter().map(of).sum()
 }
 
-/// What downloads got over some time.
+/// The bytes of downloads over some time.
 #[derive(Debug)]
 pub struct Got {
     pub bytes: Vec<u64>,

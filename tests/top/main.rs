@@ -21,7 +21,7 @@ fn top(admin: &Path, arguments: &[&str]) -> Command {
     top_every("100ms", admin, arguments)
 }
 
-/// The same with another time between two screens.
+/// Like `top`, with another refresh interval.
 fn top_every(time: &str, admin: &Path, arguments: &[&str]) -> Command {
     let mut command = ekiden();
     command.args(["top", "--every", time, "--admin", &format!("unix:{}", admin.display())]).args(arguments);
@@ -32,7 +32,7 @@ fn top_every(time: &str, admin: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A relay to a server that sends as long as somebody listens, a good megabyte a second; and somebody who does.
+/// A relay to a server that sends about a megabyte a second, and a client that reads.
 fn busy() -> (Relay, std::net::TcpStream) {
     let server = serve(|mut stream| {
         while stream.write_all(&[7; 16 << 10]).is_ok() {
@@ -54,7 +54,7 @@ fn is_busy(line: &str) -> bool {
     line.starts_with("      1 127.0.0.1") && line.split_whitespace().skip(3).any(|rate| rate.ends_with('M'))
 }
 
-/// After the end; what was written last may still be on its way.
+/// After the end; the last output may still be on its way.
 fn assert_restored(terminal: &mut Terminal) {
     assert!(terminal.is_restored(), "the modes are those of before");
     terminal.until("the screen of before", |screen| !screen.alternate && screen.cursor_shown);
@@ -97,7 +97,7 @@ fn a_session_is_seen_and_looked_at_and_q_gives_the_terminal_back() {
 
 #[test]
 fn a_relay_goes_and_comes_and_what_watches_stays() {
-    // What is asked is a name, which leads to one relay and then to another.
+    // The address is a name, which leads to one relay and then to another.
     let folder = Folder::new();
     let name = folder.0.join("admin.sock");
     let (relay, _client) = busy();

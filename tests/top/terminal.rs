@@ -1,4 +1,4 @@
-//! A terminal of the test's own (pty(7)) with a program on it, and what is on its screen.
+//! A terminal of the test (pty(7)) with a program on it, and its screen.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -69,7 +69,7 @@ impl Terminal {
         resize(&self.master, (columns, lines));
     }
 
-    /// Waits until the screen shows what `wanted` likes.
+    /// Waits until `wanted` accepts the screen.
     pub fn until(&mut self, what: &str, wanted: impl Fn(&Screen) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !wanted(&self.screen) {
@@ -84,7 +84,7 @@ impl Terminal {
     pub fn end(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // What it writes has to be read, or it waits for that.
+            // The program blocks until its output is read.
             if let Ok(bytes) = self.written.recv_timeout(Duration::from_millis(5)) {
                 self.screen.write(&bytes);
             }
@@ -114,7 +114,7 @@ fn resize(terminal: &File, (columns, lines): (u16, u16)) {
     tcsetwinsize(terminal, size).expect("a terminal has a size");
 }
 
-/// Hands on what the program writes; the end comes when nobody has the terminal any more.
+/// Passes on the program's output; ends when no process has the terminal open.
 fn read(mut master: File) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -128,14 +128,14 @@ fn read(mut master: File) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// What is on the screen: as much of a terminal as `ekiden top` uses (ECMA-48, xterm's control sequences).
+/// The screen: as much of a terminal as `ekiden top` uses (ECMA-48, xterm's control sequences).
 pub struct Screen {
     cells: Vec<Vec<char>>,
     column: usize,
     line: usize,
-    /// Of a control sequence or a character, what has come of it so far.
+    /// The incomplete part of a control sequence or a character.
     begun: Vec<u8>,
-    /// Whether it is the alternate screen, which leaves what was there before alone.
+    /// Whether it is the alternate screen, which preserves the normal one.
     pub alternate: bool,
     pub cursor_shown: bool,
     pub coloured: bool,
@@ -174,7 +174,7 @@ impl Screen {
         }
     }
 
-    /// Does what has come, if it is whole.
+    /// Executes the sequence, if it is complete.
     fn take_begun(&mut self) -> bool {
         match &self.begun[..] {
             [0x1b] | [0x1b, b'['] => false,
@@ -206,7 +206,7 @@ impl Screen {
     }
 
     fn put(&mut self, letter: char) {
-        // A line that is gone since the window became smaller: what comes next is drawn for the new size.
+        // The line may be gone since the window shrank: the next screen is drawn for the new size.
         if let Some(cell) = self.cells.get_mut(self.line).and_then(|line| line.get_mut(self.column)) {
             *cell = letter;
         }

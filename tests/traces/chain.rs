@@ -1,4 +1,4 @@
-//! What a session looks like that goes through relays.
+//! The spans of a session through relays.
 
 use std::io::Write;
 use std::net::Shutdown;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::harness::*;
 
-/// What it answers.
+/// The collector's response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     /// That it has taken all.

@@ -1,4 +1,4 @@
-//! Who is told, and of what share.
+//! The collector's address, and the sampled share.
 
 use crate::collector::*;
 use crate::harness::*;
@@ -24,11 +24,11 @@ fn session(home: &mut Relay) {
     let (client, server) = pair(home);
     drop((client, server));
     session_closed(home);
-    // What a worker says of its sessions comes when it has told the collector of those that have ended.
+    // A worker answers this query after it has exported its ended sessions.
     home.sessions();
 }
 
-/// Whoever ends tells what is still to be told, so what has not come by then never will.
+/// A relay exports the rest before it ends, so a missing span will never come.
 #[test]
 fn a_share_of_nothing_tells_nothing_and_one_of_all_tells_all_before_the_end() {
     for (sample, told) in [("0", 0), ("1.0", 20)] {

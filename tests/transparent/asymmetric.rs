@@ -13,7 +13,7 @@ fn asymmetric(row: &Row) -> u64 {
     row["near"].counter("ekiden", "asymmetric")
 }
 
-/// How many first packets the gate has let pass because nobody answered it.
+/// Number of first packets that passed because the server did not answer the gate.
 fn passed_as_silent(near: &Station) -> u64 {
     let metrics = near.relay.ask("/metrics");
     let name = "ekiden_connections_passed_total{listener=\"caught\",reason=\"silent\"} ";
@@ -59,7 +59,7 @@ fn only_the_answers_come_this_way() {
     assert!(metrics.contains(&line), "{metrics}");
 }
 
-/// What both directions of go through the box is not counted.
+/// Connections of which both directions pass the box are not counted.
 #[test]
 fn symmetric_connections_are_not_counted() {
     let Some(row) = Row::new(NAMES) else { return };

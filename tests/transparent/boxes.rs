@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::harness::*;
 use crate::network::*;
 
-/// A listener that catches what comes from the left; `more` are further lines of it.
+/// A listener that intercepts connections from the left; `more` are further lines of it.
 pub fn catching(more: &str) -> String {
     format!(
         "[[listener]]\nname = \"caught\"\nkind = \"tproxy\"\nbind = \"[::]:7001\"\ninterfaces = [\"left\"]\n{more}\n"
@@ -39,7 +39,7 @@ impl Site {
         self.folder.0.join("ekiden.toml")
     }
 
-    /// What runs it.
+    /// The command that runs it.
     pub fn command(&self) -> Command {
         let mut command = ekiden();
         command.arg("run").arg("-c").arg(self.file());
@@ -96,7 +96,7 @@ impl Station {
         self.relay.next(|event| event["event"] == "reloaded");
     }
 
-    /// SIGKILL: nothing of it is left but its files and what it told the kernel.
+    /// SIGKILL: only its files and its state in the kernel remain.
     pub fn kill(mut self) -> Site {
         self.relay.signal("KILL");
         self.relay.exit_code();
@@ -111,7 +111,7 @@ pub fn site(text: &str) -> Site {
     site
 }
 
-/// Who stands at the far end of the link.
+/// The relay at the far end of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Far {
     /// A router.
@@ -120,7 +120,7 @@ pub enum Far {
     Transparent,
     /// A relay that is called by the near one.
     Section,
-    /// The same, encrypted.
+    /// A section, encrypted.
     Encrypted,
 }
 
@@ -141,7 +141,7 @@ pub struct Pair {
     pub far: Option<Station>,
 }
 
-/// What the relays of a pair are told, beside who they are.
+/// Options of the relays of a pair, beside their keys.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Told<'a> {
     /// Tables of both.
@@ -214,7 +214,7 @@ impl Pair {
         events
     }
 
-    /// The same for a session that must have ended this way for all of them.
+    /// Like `closed`, for all relays of the pair.
     pub fn all_closed(&mut self, server: SocketAddr, end: &str) {
         for event in self.closed(server) {
             assert_eq!(event["end"], end, "far: {:?}: {event}", self.kind);
@@ -233,7 +233,7 @@ pub fn each(told: Told<'_>, check: impl Fn(&mut Pair, Family)) {
     }
 }
 
-/// The same for what takes long: each kind with one of the families.
+/// Like `all`, for slow cases: each kind with one of the families.
 pub fn some(told: Told<'_>, check: impl Fn(&mut Pair, Family)) {
     for (kind, family) in Far::ALL.into_iter().zip(BOTH.into_iter().cycle()) {
         let Some(mut pair) = Pair::new(kind, told) else { return };

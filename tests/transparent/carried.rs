@@ -1,4 +1,4 @@
-//! Byte streams over one box and over pairs: nothing is changed, and neither end sees that somebody is between.
+//! Byte streams over one box and over pairs: unchanged, and neither end sees the relay.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -71,7 +71,7 @@ fn two_for_different_clients() {
     }
 }
 
-/// What `ekiden run` says when it cannot.
+/// The message of `ekiden run` when it fails.
 fn fails(host: &Host, command: &mut Command) -> String {
     let output = host.inside(|| command.output()).expect("it runs");
     assert!(!output.status.success());

@@ -1,4 +1,4 @@
-//! The client's first packet waits until the server has answered: what the server says is what the client sees.
+//! The client's first packet waits for the server's answer: the client sees the server's own answer.
 
 use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ fn a_closed_port_refuses() {
     });
 }
 
-/// Whoever was refused holds no place among the sessions.
+/// Refused connections occupy no session place.
 #[test]
 fn refusals_take_no_place() {
     let Some(mut pair) = Pair::new(Far::Nobody, Told { settings: "[limits]\nsessions = 1\n", ..Told::default() })
@@ -98,7 +98,7 @@ fn where_a_server_is_silent_the_packet_is_passed_by() {
     });
 }
 
-/// Nobody answers at all: nothing is invented.
+/// The server does not answer at all: the client sees a timeout.
 #[test]
 fn silence_stays_silence() {
     let Some(mut pair) = Pair::new(Far::Nobody, Told { settings: "[timeouts]\nhold = \"200ms\"\n", ..Told::default() })
@@ -113,7 +113,7 @@ fn silence_stays_silence() {
     eventually("it to be passed by", || passed(&pair.near.relay.ask("/metrics")).then_some(()));
     assert!(!asking.is_finished());
     assert!(pair.row["client"].run("ss", &["-Htan"], "").contains("SYN-SENT"));
-    // Ends the waiting: now somebody says no.
+    // Ends the wait: from now on the server refuses.
     pair.row["server"].nft("delete table inet silence");
     assert_eq!(join(asking).expect_err("nobody listens").kind(), ErrorKind::ConnectionRefused);
 }
@@ -185,7 +185,7 @@ fn without_hold_a_failure_is_a_reset() {
     }
 }
 
-/// Nobody listens there, on the box itself.
+/// No listener is there, on the box itself.
 #[test]
 fn the_box_answers_for_itself() {
     let Some(pair) = Pair::new(Far::Transparent, Told::default()) else { return };

@@ -84,7 +84,7 @@ fn by_http() {
     drop(near);
 }
 
-/// Who ends a connection, and how.
+/// The side that ends a connection, and the way it does.
 const ENDINGS: [fn(TcpStream, TcpStream); 3] = [
     |client, server| {
         reset(client);
@@ -132,7 +132,7 @@ fn a_port_that_is_used_again() {
                     talk(&mut client, &mut server);
                     assert!(is_cut(&server));
                     let seen = plain(server.peer_addr().unwrap());
-                    // Without timestamps nobody can have a port again that is in TIME-WAIT (RFC 6191).
+                    // Without timestamps a port in TIME-WAIT cannot be reused (RFC 6191).
                     assert!(seen == own || timestamps == "0" && seen.ip() == own.ip(), "{seen}");
                     ending(client, server);
                     pair.closed(to);

@@ -81,7 +81,7 @@ fn the_near_relay_is_away_and_comes_back() {
         assert_eq!(is_cut(&server), kind == Far::Transparent);
         let near = again.start(&row["near"]);
         let pair = Pair { kind, row, near, far };
-        // What began without it goes on without it.
+        // A connection that began without the relay continues without it.
         talk(&mut client, &mut server);
         for family in BOTH {
             let (mut client, mut server) = pair.connect(family);

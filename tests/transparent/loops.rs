@@ -43,7 +43,7 @@ fn who_calls_the_other_listener_is_turned_away_there() {
     }
 }
 
-/// Both boxes catch what comes from both sides, the other's connections among it.
+/// Both boxes intercept connections from both sides, also those of each other.
 #[test]
 fn boxes_that_catch_each_other() {
     let Some(row) = Row::new(&["client", "near", "far", "server"]) else { return };

@@ -1,5 +1,5 @@
 //! Hosts in network namespaces of their own, joined by veth pairs in a row. The namespaces have no names: they last as
-//! long as this process or a program inside, so that nothing is left over, whatever becomes of the test.
+//! long as this process or a program inside, so that nothing remains after the test, however it ends.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use crate::harness::*;
 use crate::programs::{missing, skipped};
 
-/// What carries TCP.
+/// The IP version that carries TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     V4,
@@ -30,8 +30,8 @@ impl Family {
 
 pub static BOTH: [Family; 2] = [Family::V4, Family::V6];
 
-/// The largest segment that the first host of a row says it takes. Every other host takes more, so that a server can
-/// tell who has made its connection.
+/// The MSS that the first host of a row announces. Every other host announces more, so that a server can tell which
+/// host made its connection.
 pub const CLIENTS_SEGMENT: u16 = 1200;
 
 /// Rules of a server that answers no first packet, until its table `inet silence` is deleted.
@@ -39,7 +39,7 @@ pub const NO_FIRST_PACKETS: &str = "table inet silence { counter clients { }; co
     chain input { type filter hook input priority 0; tcp flags & (syn | ack) == syn jump first; }; \
     chain first { tcp option maxseg size <= 1200 counter name clients drop; counter name others drop; }; }";
 
-/// The same for first packets that are not the client's own.
+/// Drops first packets that are not the client's own.
 pub const ONLY_CLIENTS: &str = "table inet silence { chain input { type filter hook input priority 0; \
     tcp flags & (syn | ack) == syn tcp option maxseg size > 1200 drop; }; }";
 
@@ -75,7 +75,7 @@ impl Host {
         thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Runs a program with this input, which has to succeed, and returns what it says.
+    /// Runs a program with this input, which has to succeed, and returns its output.
     pub fn run(&self, program: &str, arguments: &[&str], input: &str) -> String {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -121,7 +121,7 @@ impl Host {
         self.inside(|| connect(address))
     }
 
-    /// The same for an address that may not answer as wished.
+    /// Like `connect`, for an address that may not answer.
     pub fn try_connect(&self, address: SocketAddr) -> std::io::Result<TcpStream> {
         let stream = self.inside(|| TcpStream::connect_timeout(&address, PATIENCE))?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -129,7 +129,7 @@ impl Host {
         Ok(stream)
     }
 
-    /// The same in a thread of its own, which waits for as long as the kernel does.
+    /// Like `try_connect`, in a thread of its own, with the kernel's timeout.
     pub fn try_connecting(&self, address: SocketAddr) -> JoinHandle<std::io::Result<TcpStream>> {
         let namespace = self.namespace.try_clone().expect("a descriptor");
         thread::spawn(move || Host { namespace }.try_connect(address))
@@ -171,7 +171,7 @@ impl Row {
         Self::of(names, &BOTH)
     }
 
-    /// The same with addresses of these families only.
+    /// Like `new`, with addresses of these families only.
     pub fn of(names: &'static [&'static str], families: &'static [Family]) -> Option<Self> {
         if missing(&["ip", "nft"]) {
             return None;
@@ -228,7 +228,7 @@ impl Row {
         self.names.iter().position(|known| *known == name).unwrap_or_else(|| panic!("no host {name}"))
     }
 
-    /// A way from one host to another past all others: what `from` sends to `to`, and nothing else, takes it.
+    /// A path from one host to another past all others, for packets of `from` to `to` only.
     pub fn shortcut(&self, from: &str, to: &str, family: Family, target: IpAddr) {
         let (here, there) = (&self[from], &self[to]);
         if family == self.families[0] {
@@ -270,8 +270,8 @@ impl Row {
     }
 }
 
-/// A port where nobody ever listens. One that a listener has just left may still be open: a program that another test starts
-/// at that moment has a copy of it until it runs (fork(2)).
+/// A port without a listener at any time. A port that a listener has just closed may still be open: a program that
+/// another test starts at that moment has a copy of it until it runs (fork(2)).
 pub const NOBODY: u16 = 9;
 
 /// Turns forwarding on, and everything off that takes time, before there are interfaces.
@@ -297,7 +297,7 @@ fn address(family: Family, link: usize, end: u16) -> IpAddr {
     }
 }
 
-/// Whether the connection that a server has accepted was made by somebody else than the client.
+/// Whether the accepted connection was made by another host than the client.
 pub fn is_cut(accepted: &TcpStream) -> bool {
     socket2::SockRef::from(accepted).tcp_mss().unwrap() > u32::from(CLIENTS_SEGMENT)
 }

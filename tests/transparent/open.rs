@@ -25,7 +25,7 @@ impl Line {
     }
 }
 
-/// A connection that works; whether it was cut is what it is asked for.
+/// A working connection, cut by a relay if `cut`.
 fn works(row: &Row, family: Family, cut: bool) -> (std::net::TcpStream, std::net::TcpStream) {
     let (listener, address) = row.server(family);
     let mut client = row["client"].connect(address);
@@ -35,7 +35,7 @@ fn works(row: &Row, family: Family, cut: bool) -> (std::net::TcpStream, std::net
     (client, server)
 }
 
-/// What of ours is in the kernel.
+/// The rules of ekiden in the kernel.
 fn rules(host: &Host) -> Vec<String> {
     let ours = |line: &str| line.to_lowercase().contains("ekiden") || line.contains("lookup 573");
     let asked = [
@@ -231,7 +231,7 @@ fn without_iptables() -> Folder {
     folder
 }
 
-/// Here nftables has no queue, and iptables is what has it.
+/// nftables has no queue here, but iptables has.
 fn has_queue(host: &Host) -> bool {
     let rule = "table inet t { chain c { type filter hook prerouting priority 0; queue flags bypass to 1; }; }";
     let tried = host.inside(|| std::process::Command::new("nft").args(["-c", rule]).status());

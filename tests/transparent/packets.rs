@@ -1,4 +1,4 @@
-//! What networks do to packets on their way: each section has to live with what is on its own part of it.
+//! Losses, small MTUs and rewriting on the way: each section handles those of its own part of the path.
 
 use crate::boxes::*;
 use crate::harness::*;
@@ -68,7 +68,7 @@ fn a_narrow_link_is_discovered_on_either_side() {
     }
 }
 
-/// The same for connections that go by: what routers say to their clients is none of our business.
+/// Like the test above, for connections that bypass: the relay ignores the ICMP messages of routers to clients.
 #[test]
 fn a_narrow_link_is_discovered_by_those_that_go_by() {
     let Some(row) = Row::new(&["client", "near", "first", "second", "server"]) else { return };
@@ -88,7 +88,7 @@ fn a_narrow_link_is_discovered_by_those_that_go_by() {
     assert_eq!(near.relay.sessions().len(), 1);
 }
 
-/// A router that rewrites what segments may be, on either side.
+/// A router that rewrites the MSS, on either side.
 #[test]
 fn segments_are_clamped_on_either_side() {
     const CLAMP: &str = "table inet clamp { chain forward { type filter hook forward priority 0; \
@@ -111,7 +111,7 @@ fn segments_are_clamped_on_either_side() {
     }
 }
 
-/// Each section asks for what its own ends want (RFC 3168).
+/// Each section negotiates ECN by the settings of its own ends (RFC 3168).
 #[test]
 fn congestion_notification_is_each_section_s_own() {
     // Every packet that may be marked has met a queue that was long.
@@ -157,7 +157,7 @@ fn a_box_that_filters_by_reverse_path() {
     }
 }
 
-/// What is relayed takes no room in the box's table of connections.
+/// Relayed connections take no entry in the box's conntrack table.
 #[test]
 fn connections_are_not_tracked() {
     let Some(row) = Row::new(&["client", "near", "server"]) else { return };

@@ -20,8 +20,8 @@ fn caught(row: &Row, family: Family) -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// The connection that the client's bytes come by. A first packet that waits while a process hands over is dialled for by both,
-/// and what the process before has dialled nobody takes over.
+/// The connection with the client's bytes. A first packet that waits during an upgrade is dialled for by both
+/// processes, and the connection of the old one is not handed over.
 fn taken(listener: &TcpListener, client: &mut TcpStream) -> TcpStream {
     client.write_all(b"?").unwrap();
     listener.set_nonblocking(true).unwrap();

@@ -67,7 +67,7 @@ fn whoever_does_not_hold_says_it_later() {
     }
 }
 
-/// A box that checks strictly where packets come from, and drops what its connection tracking cannot make sense of.
+/// A box with strict reverse-path filtering that drops packets in conntrack state INVALID.
 #[test]
 fn a_strict_box_lets_a_tunnel_through() {
     let Some(row) = hosts(&BOTH) else { return };
@@ -130,7 +130,7 @@ fn a_peer_that_stops_reading_stops_only_its_own() {
     let (mut client, mut server) = sites.connect("client", "server", Family::V4);
     client.set_nonblocking(true).unwrap();
     let (block, mut sent) = (pattern(65_536), 0);
-    // Until all buffers on the way are full; nobody reads.
+    // Until all buffers of the path are full; no socket reads.
     let mut full = 0;
     while full < 40 {
         match client.write(&block) {
@@ -194,7 +194,7 @@ fn a_box_reaches_the_other_site_too() {
     }
 }
 
-/// What servers see of them is an address of the box, and which one is the operator's choice.
+/// Servers see an address of the box, which the operator chooses.
 #[test]
 fn their_address_is_what_is_wanted() {
     let Some(row) = hosts(&BOTH) else { return };

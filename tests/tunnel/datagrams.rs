@@ -1,4 +1,4 @@
-//! What is not TCP: packets cross by lanes, both ways, as they are.
+//! Packets other than TCP cross by lanes, both ways, unchanged.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ fn pings_cross_both_ways() {
             all_answered(&sites.boxes(), &sites.row[from], address, 20, &["-s", "1000"]);
         }
     }
-    // What one box has sent the other one has received: none of it is lost between them.
+    // Every packet that one box has sent was received by the other: none is lost between them.
     let total = |station, what: &str| lanes(station).iter().map(|lane| lane[what].as_u64().unwrap()).sum::<u64>();
     for (from, to) in [(&sites.left, &sites.right), (&sites.right, &sites.left)] {
         let both = || (total(from, "packets_sent"), total(to, "packets_received"));
@@ -104,7 +104,7 @@ fn datagrams_of_every_length_come_back() {
         let echo = Echo::start(&sites.row["server"], sites.address("server", family));
         let lengths: Vec<usize> = (1..1400).step_by(97).chain([1399, 1400]).collect();
         echoes(&sites.row["client"], &echo, &lengths);
-        // In fragments, which nobody on the way puts together.
+        // In fragments, which are not reassembled on the way.
         echoes(&sites.row["client"], &echo, &[1453, 1473, 2000, 4000, 9000]);
     }
 }
@@ -122,7 +122,7 @@ fn a_smaller_mtu_is_found_out() {
     }
 }
 
-/// As traceroute(8) finds who is on the way.
+/// Like traceroute(8), which finds the routers of a path.
 #[test]
 fn lifetimes_end_on_the_way() {
     let Some(sites) = sites(|texts| {
@@ -182,8 +182,8 @@ fn a_far_side_without_a_tunnel_says_so() {
     assert!(closed["detail"].as_str().unwrap().contains("kind = \"tun\""), "{closed}");
 }
 
-/// What comes out of a device goes to another relay, or nowhere. The relay in the middle answers for the addresses of the
-/// site behind it: its own `from=` at the far side has them, and it binds them to the site.
+/// Packets from a device go to another relay, or nowhere. The relay in the middle is responsible for the addresses of
+/// the site behind it: its own `from=` at the far side lists them, and it binds them to the site.
 #[test]
 fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
     let Some(row) = hosts(&BOTH) else { return };

@@ -1,4 +1,4 @@
-//! Lanes in trouble: floods, boxes that die, and somebody on the wire.
+//! Lanes under floods, with boxes that die, and with an attacker on the wire.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn sites() -> Option<Sites> {
     if missing(&["ping", "ss"]) { None } else { Sites::new("") }
 }
 
-/// A link of 20 Mbit/s, and who sends many times that.
+/// A link of 20 Mbit/s, and a sender of many times that rate.
 #[test]
 fn a_flood_is_dropped_and_leaves_nothing_behind() {
     let Some(mut sites) = sites() else { return };
@@ -37,14 +37,14 @@ fn a_flood_is_dropped_and_leaves_nothing_behind() {
         let mut sent = 0_u64;
         while !told.load(Ordering::Relaxed) {
             sent += u64::from(flooder.send_to(&[7; 1200], to).is_ok());
-            // Many times what the link carries is enough, and leaves the boxes a processor.
+            // Many times the rate of the link suffices, and leaves the boxes a processor.
             if sent.is_multiple_of(64) {
                 std::thread::park_timeout(Duration::from_millis(1));
             }
         }
         sent
     });
-    // What the kernel has not sent cannot be dropped, and every packet behind it would be late.
+    // Packets in the kernel's send queue cannot be dropped, and every packet behind them would be late.
     eventually("drops", || {
         let unsent = unsent(&sites.row["left"]);
         assert!(unsent <= MOST_UNSENT, "{unsent} bytes wait in the kernel");
@@ -81,7 +81,7 @@ fn unsent(host: &Host) -> u64 {
     of_connections.map(|bytes| bytes.parse().unwrap()).max().unwrap_or(0)
 }
 
-/// What the lanes of the left box had no room for, or not in time.
+/// Packets that the lanes of the left box dropped for lack of room or time.
 fn lost(sites: &Sites) -> u64 {
     let count = |listener| dropped(&sites.left, listener, "full") + dropped(&sites.left, listener, "late");
     count("tunnel") + count("section")

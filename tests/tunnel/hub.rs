@@ -31,7 +31,7 @@ struct Hub {
     files: Files,
 }
 
-/// What the relays are configured with.
+/// The files of the relays.
 struct Files {
     keys: [Key; 3],
     folder: Folder,
@@ -98,7 +98,7 @@ impl Files {
         files
     }
 
-    /// Writes what the hub knows of its peers: the options in the lines of `one` and `two`.
+    /// Writes the hub's peers file: the options in the lines of `one` and `two`.
     fn lets_in(&self, one: &str, two: &str) {
         let [_, key_one, key_two] = &self.keys;
         self.folder.write("peers", format!("{} one {one}\n{} two {two}\n", key_one.public, key_two.public));
@@ -156,7 +156,7 @@ impl Hub {
         [&self.hub, &self.one, &self.two]
     }
 
-    /// How many packets have come to the hub by lanes of this relay, whichever of the two has dialled.
+    /// Packets that the hub received by lanes of this relay, whichever side dialled.
     fn received(&self, from: &str) -> u64 {
         let path = format!("to-{from}");
         let by = |lane: &&serde_json::Value| lane["by"] == *from || lane["by"] == *path;
@@ -201,7 +201,8 @@ impl Hub {
     }
 }
 
-/// One packet with the address of a host of the other site was enough: the hub sent what was for that host to the attacker.
+/// A single packet with the address of a host of the other site sufficed: the hub sent that host's packets to the
+/// attacker.
 #[test]
 fn a_forged_source_takes_no_traffic_away() {
     let Some(sites) = Hub::new(Dials::All, ["", ""]) else { return };

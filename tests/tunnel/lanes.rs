@@ -1,4 +1,4 @@
-//! What tests do with packets: pings, datagrams that come back, and what the boxes have counted.
+//! Pings, datagrams and counters of lanes.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ use crate::sites::*;
 /// How long a packet is waited for before another one is sent.
 const SOON: Duration = Duration::from_millis(500);
 
-/// What a program says, whether it succeeds or not.
+/// The output of a program, whether it succeeds or not.
 pub fn said(host: &Host, program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
@@ -39,9 +39,9 @@ pub fn reaches(host: &Host, address: IpAddr) {
     eventually("an answer to a ping", || (pings(host, address, 1, &[]) == 1).then_some(()));
 }
 
-/// Has so many pings answered, one after the other, each waited for as long as a test waits. A lane drops what has waited
-/// for longer than 100 ms, as it may on a machine that does something else; a ping that is lost has to be one of those
-/// that `boxes` have counted as late, and another one is sent for it.
+/// Gets so many pings answered, one after the other, each with the timeout of a test. A lane drops packets that have
+/// waited for more than 100 ms, which happens on a busy machine; a lost ping has to be one that `boxes` have counted as
+/// late, and is sent again.
 pub fn all_answered(boxes: &[&Station], host: &Host, address: IpAddr, count: usize, more: &[&str]) {
     let (patience, address) = (PATIENCE.as_secs().to_string(), address.to_string());
     let arguments = [&["-n", "-c", "1", "-W", &patience], more, &[address.as_str()]].concat();
@@ -102,8 +102,8 @@ impl Drop for Ended {
     }
 }
 
-/// Sends a packet, and waits for what has to come of it. Where one of the boxes has dropped it as late instead, and counted
-/// that, another one is sent.
+/// Sends a packet, and waits for its effect. Where one of the boxes has dropped it as late instead, and counted that,
+/// another one is sent.
 pub fn accounted<L: FnMut() -> Option<()>>(what: &str, boxes: &[&Station], mut send: impl FnMut() -> L) {
     let late = || boxes.iter().map(|station| dropped_for(station, "late")).sum::<u64>();
     eventually(what, || {
@@ -114,7 +114,7 @@ pub fn accounted<L: FnMut() -> Option<()>>(what: &str, boxes: &[&Station], mut s
     });
 }
 
-/// Nobody has a relay at this port, so that the box cannot dial.
+/// No relay is at this port, so the box cannot dial.
 pub fn cannot_dial(text: &mut String) {
     *text = text.replacen(":7000\"\nkey", ":7999\"\nkey", 1);
     assert!(text.contains(":7999"));
@@ -149,7 +149,7 @@ impl Echo {
             let mut bytes = vec![0; 65_536];
             while !told.load(Ordering::Relaxed) {
                 if let Ok((count, from)) = socket.recv_from(&mut bytes) {
-                    // Nobody may have room for it: that is a datagram lost.
+                    // Without room in the buffer the datagram is lost.
                     let _ = socket.send_to(&bytes[..count], from);
                 }
             }

@@ -17,7 +17,7 @@ const DEAF: &str =
 #[test]
 fn a_killed_daemon_leaves_no_device_and_no_route() {
     let Some(row) = hosts(&BOTH) else { return };
-    // What an operator does so that packets go nowhere then.
+    // An operator's route that discards packets while the tunnel is down.
     row["left"].ip("route add unreachable 10.0.2.0/24 metric 9999\n");
     let texts = Texts::new(&row, "");
     let sites = Sites::start(row, texts);
@@ -39,7 +39,7 @@ fn a_killed_daemon_leaves_no_device_and_no_route() {
     }
 }
 
-/// The reset is lost, so that the client finds out by what becomes of the next thing it sends.
+/// The reset is lost, so the client notices at its next write.
 #[test]
 fn a_flow_from_before_a_restart_is_told_that_it_is_over() {
     for from in ["client", "left"] {
@@ -183,7 +183,7 @@ fn a_reload_takes_a_tunnel_away_and_makes_another() {
     talk(&mut client, &mut accept(&listener));
 }
 
-/// Somebody deletes the device: that is told, and a reload makes it again.
+/// The device is deleted: that is logged, and a reload creates it again.
 #[test]
 fn a_device_that_was_deleted_comes_back_with_a_reload() {
     let Some(sites) = Sites::new("") else { return };
@@ -197,7 +197,7 @@ fn a_device_that_was_deleted_comes_back_with_a_reload() {
     talk(&mut client, &mut accept(&listener));
 }
 
-/// SIGTERM: what runs goes on, what is new is turned away at once, and then all is gone.
+/// SIGTERM: running flows continue, new ones are refused at once, and then the device and its routes are gone.
 #[test]
 fn a_relay_that_drains_carries_on_what_runs() {
     let Some(sites) = Sites::new("") else { return };

@@ -1,7 +1,7 @@
 //! A tunnel between two sites, in networks made for each test: hosts of one site reach those of the other by their own
-//! addresses, and what crosses between the two boxes is one relay's sections.
+//! addresses, and sections carry the traffic between the two boxes.
 //!
-//! `sites` makes the two, `lanes` has what tests do with packets; every other module is one question.
+//! `sites` makes the two, `lanes` has the packets of tests; every other module is one question.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[allow(dead_code, reason = "these tests use their own parts of it")]

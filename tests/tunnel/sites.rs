@@ -117,7 +117,7 @@ impl Sites {
         Some(Self::start(row, texts))
     }
 
-    /// The same with these.
+    /// Like `new`, with these texts.
     pub fn start(row: Row, texts: Texts) -> Self {
         let (left, right) = (Station::start(&row["left"], &texts.left), Station::start(&row["right"], &texts.right));
         Self { row, left, right, texts }

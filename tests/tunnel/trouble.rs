@@ -1,4 +1,4 @@
-//! What is in the way of a tunnel, and that it is said with the remedy.
+//! Obstacles of a tunnel, and their messages with the remedy.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ use crate::network::*;
 use crate::programs::*;
 use crate::sites::*;
 
-/// What becomes of a relay that cannot start. One that does is ended.
+/// The message of a relay that cannot start. One that does is ended.
 fn fails(host: &Host, command: &mut Command) -> String {
     let mut bounded = Command::new("timeout");
     bounded.arg(PATIENCE.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
@@ -105,8 +105,8 @@ fn doctor_says_whether_there_can_be_tunnels() {
     assert!(off.contains("hint  forwarding                   off: net.ipv4.ip_forward"), "{off}");
 }
 
-/// A target whose name turns out to be behind the tunnel: whoever dials it from here would go through the tunnel to get
-/// there, and if it were the next relay, for ever.
+/// A target whose name resolves to an address behind the tunnel: dialling it from here would go through the tunnel, and
+/// if it were the next relay, for ever.
 #[test]
 fn no_section_goes_into_its_own_tunnel() {
     let Some(row) = hosts(&BOTH) else { return };

@@ -3,7 +3,7 @@
 use crate::harness::*;
 use crate::scene::*;
 
-/// The relay fails to upgrade with these words, and nobody notices; once it is put right, it works.
+/// The upgrade fails with these words, without effect on sessions; once the cause is removed, it works.
 fn fails_then_works(service: &mut Service, words: &[&str], put_right: impl FnOnce(&Service)) {
     let address = service.relay.address();
     let mut running = greeted(address);
@@ -74,7 +74,7 @@ fn a_port_that_somebody_else_has() {
     fails_then_works(&mut service, &["listener other cannot listen", "another program"], put_right);
 }
 
-/// The real program, with too few descriptors for what is handed over.
+/// The real program, with too few descriptors for the handover.
 #[test]
 fn a_process_that_cannot_take_it_all() {
     let mut service = Service::start(&to(greeter(), ""));

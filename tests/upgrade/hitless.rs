@@ -69,7 +69,7 @@ fn the_command_says_who_serves_now() {
     greeted(service.relay.address());
 }
 
-/// What was written is in force after it, like after a restart.
+/// The configuration on disk is in force afterwards, as after a restart.
 #[test]
 fn the_new_process_reads_the_configuration() {
     let (old, new) = (greeter(), serve(|mut stream| drop(std::io::Write::write_all(&mut stream, b"newer"))));
