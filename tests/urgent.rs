@@ -30,7 +30,7 @@ fn send_urgent(stream: &mut TcpStream, bytes: &[u8], marks: &[usize]) {
     stream.write_all(&bytes[sent..]).unwrap();
 }
 
-/// The same in a thread of its own, and the end of the stream behind it.
+/// Like `send_urgent`, in a thread of its own, with the end of the stream after it.
 fn send_urgent_and_end(stream: &TcpStream, bytes: Vec<u8>, marks: Vec<usize>) -> JoinHandle<()> {
     let mut stream = stream.try_clone().unwrap();
     std::thread::spawn(move || {

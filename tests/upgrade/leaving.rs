@@ -73,7 +73,7 @@ fn an_idle_http_client_is_not_cut_off() {
     ended(before);
 }
 
-/// One session is all it takes, so that everybody else waits in the kernel.
+/// One session fills the limit, so that all other clients wait in the kernel's queue.
 const FULL: &str = "[limits]\nsessions = 1";
 
 fn with_threads(target: std::net::SocketAddr, threads: usize) -> String {

@@ -1,4 +1,4 @@
-//! Upgrades: another process takes the place of a running one, and nobody notices; or it cannot, and nobody notices either.
+//! Upgrades: another process replaces a running one without effect on sessions; a failed upgrade has no effect either.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

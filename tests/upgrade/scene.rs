@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::harness::*;
 
-/// A relay, and what it was started from. Processes that take its place end with it.
+/// A relay, and its files. Processes that replace it end with it.
 pub struct Service {
     pub relay: Relay,
     /// The process that serves now.
@@ -73,7 +73,7 @@ impl Service {
         ekiden().args(["upgrade", "--admin", &admin]).output().unwrap()
     }
 
-    /// The same where it must not work: what it says, and what the relay does.
+    /// Like `upgrade`, where it must fail: the messages of the command and of the relay.
     pub fn fails(&mut self) -> (String, String) {
         let output = self.command();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -101,14 +101,14 @@ pub fn to(target: SocketAddr, more: &str) -> String {
 /// How long a download is, in bytes: more than sockets and pipes on the way hold.
 pub const LENGTH: usize = 24 << 20;
 
-/// What everybody gets.
+/// The content of every download.
 static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| pattern(LENGTH));
 
-/// Where everybody gets the same bytes.
+/// A server that sends the same bytes to every client.
 pub fn downloads() -> SocketAddr {
     LazyLock::force(&BYTES);
     serve(|mut stream| {
-        // Whoever leaves early does not want the rest.
+        // A client that leaves early does not want the rest.
         let _ = stream.write_all(&BYTES);
     })
 }
@@ -135,7 +135,7 @@ impl Download {
     }
 }
 
-/// Where everybody is greeted, and sent what they say.
+/// A server that greets every client, and echoes its bytes.
 pub fn greeter() -> SocketAddr {
     serve(|mut stream| {
         let _ = stream.write_all(b"hello");

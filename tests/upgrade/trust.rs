@@ -44,7 +44,7 @@ impl Process {
         Self(command.arg("1000").stdin(Stdio::null()).spawn().expect("sleep runs"))
     }
 
-    /// What a relay with this pid would answer to `/api/upgrade`.
+    /// The answer of a relay with this pid to `/api/upgrade`.
     fn answer(&self) -> String {
         let started = ekiden_sys::process::start_time(self.0.id()).expect("it runs");
         let view = format!(
@@ -136,7 +136,7 @@ fn a_socket_of_another_user_is_not_believed() {
     }
 }
 
-/// The pid is that of the process that listens, whatever that process says.
+/// The pid is that of the listening process, whatever that process reports.
 #[test]
 fn the_process_that_listens_gets_the_signal_and_no_other() {
     let folder = Folder::new();

@@ -27,7 +27,7 @@ impl Pipe {
         if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: both descriptors are new and nobody else owns them.
+        // SAFETY: both descriptors are new and have no other owner.
         let (read, write) = unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) };
         let capacity = CAPACITIES.iter().find_map(|size| set_capacity(&write, *size).ok());
         let capacity = capacity.ok_or_else(|| io::Error::from_raw_os_error(libc::EPERM))?;

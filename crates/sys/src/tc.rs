@@ -1,6 +1,6 @@
 //! BPF programs at an interface's clsact (tc(8), tc-bpf(8), rtnetlink(7)), in the calling thread's network namespace.
 //!
-//! What hangs there is known by the kernel alone: it is asked each time, and nothing is kept in files.
+//! Only the kernel knows the attached programs: it is asked each time, and nothing is kept in files.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -63,7 +63,7 @@ pub fn has_ethernet(name: &str) -> io::Result<bool> {
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR as _, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: of the union, this is what the kernel has written.
+    // SAFETY: the kernel has written this member of the union.
     let kind = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
     Ok(matches!(kind, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK))
 }
@@ -73,7 +73,7 @@ pub fn has_ethernet(name: &str) -> io::Result<bool> {
 /// # Errors
 /// The kernel's.
 pub fn interfaces() -> io::Result<Vec<(u32, String)>> {
-    // SAFETY: takes nothing; what it returns is freed below.
+    // SAFETY: takes no argument; the returned list is freed below.
     let list = unsafe { libc::if_nameindex() };
     if list.is_null() {
         return Err(io::Error::last_os_error());
@@ -151,7 +151,7 @@ pub fn detach_egress(interface: u32, preference: u16, handle: u32) -> io::Result
     open_route_socket()?.request(request.with_attribute(i32::from(libc::TCA_KIND), b"bpf\0"))
 }
 
-/// What hangs where packets leave.
+/// The filters at the egress of the interface.
 ///
 /// # Errors
 /// The kernel's.
@@ -159,7 +159,7 @@ pub fn egress_filters(interface: u32) -> io::Result<Vec<Filter>> {
     filters(interface, EGRESS)
 }
 
-/// What hangs where packets come in.
+/// The filters at the ingress of the interface.
 ///
 /// # Errors
 /// The kernel's.
@@ -206,7 +206,7 @@ fn dump(kind: u16, message: &[u8], mut each: impl FnMut(&[u8], &[u8])) -> io::Re
     while result.is_none() {
         netlink.receive(&mut buffer, |message| match message {
             Message::Done(done) => result = Some(done),
-            // What ends a list (`NLMSG_DONE`) has no such header.
+            // The end of a list (`NLMSG_DONE`) has no such header.
             Message::Other(body) if body.len() < TCMSG => result = Some(Ok(())),
             Message::Other(body) => each(&body[..TCMSG], &body[TCMSG..]),
         })?;

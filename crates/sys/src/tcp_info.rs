@@ -1,7 +1,7 @@
-//! What the kernel knows of a TCP connection (tcp(7), `TCP_INFO`; struct tcp_info in linux/tcp.h).
+//! The kernel's data about a TCP connection (tcp(7), `TCP_INFO`; struct tcp_info in linux/tcp.h).
 //!
-//! Kernels have only ever appended to the structure, so fields are read by offset from whatever length came back, and
-//! those past it are zero.
+//! Kernels have only ever appended to the structure, so fields are read by offset within the returned length, and those
+//! past it are zero.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -61,7 +61,7 @@ fn section_info(raw: &RawTcpInfo) -> SectionInfo {
     }
 }
 
-/// The kernel's counters of `socket`, from which follows what its section is like.
+/// The kernel's counters of `socket`, from which estimates of its section follow.
 ///
 /// # Errors
 /// The kernel's: not a TCP socket.
@@ -95,9 +95,9 @@ pub fn tcp_counters(socket: BorrowedFd<'_>) -> io::Result<TcpCounters> {
     })
 }
 
-/// Whether the connection is over for the kernel (`TCP_CLOSE`, tcp_states.h). After an end of stream that means a reset whose
-/// error somebody else has taken (a connection that ended well is in `TCP_CLOSE_WAIT`), unless we had closed our own
-/// direction before.
+/// Whether the connection is over for the kernel (`TCP_CLOSE`, tcp_states.h). After an end of stream that means a reset
+/// whose error another call has consumed (a connection that ended well is in `TCP_CLOSE_WAIT`), unless this side had
+/// closed its own direction before.
 #[must_use]
 pub fn is_closed(socket: BorrowedFd<'_>) -> bool {
     const TCP_CLOSE: u8 = 7;

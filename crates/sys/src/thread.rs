@@ -3,12 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-/// What the scheduler knows of a thread, since it began.
+/// The scheduler's statistics of a thread, since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchedStats {
     /// On a processor.
     pub run_time: Duration,
-    /// Ready to run, and waiting for a processor: others had it, or its cgroup had used up what it may have.
+    /// Time ready to run, waiting for a processor: others had it, or the quota of its cgroup was used up.
     pub runqueue_wait: Duration,
 }
 

@@ -20,7 +20,7 @@ impl Timer {
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new, so nobody else owns it.
+        // SAFETY: the descriptor is new, so it has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 

@@ -17,8 +17,8 @@ const PREFIX: usize = 1;
 const TYPE: usize = 7;
 const ROUTE_HEADER: usize = 12;
 
-/// Lets a socket have any address: bind to one that is not here, or accept what `tproxy` hands it. A socket of IPv6 may
-/// do so for IPv4 too.
+/// Permits any address for a socket: to bind to a foreign one, or to accept connections from `tproxy`. A socket of IPv6
+/// may do so for IPv4 too.
 ///
 /// # Errors
 /// The kernel's: `EPERM` without `CAP_NET_ADMIN` or `CAP_NET_RAW`.
@@ -98,7 +98,7 @@ mod tests {
             "ip route add local 10.9.0.0/16 dev lo",
             "ip route add blackhole 10.8.0.0/16",
             "ip route add unreachable 10.7.0.0/16",
-            // What a transparent relay adds for the packets it has marked.
+            // The rules that a transparent relay adds for its marked packets.
             "ip rule add fwmark 0xe1010000/0xffff0000 lookup 57345",
             "ip route add local default dev lo table 57345",
             "sysctl -q -w net.ipv4.ip_nonlocal_bind=1",

@@ -33,9 +33,9 @@ pub fn create(interface: &str, offload: bool) -> io::Result<OwnedFd> {
     Ok(device.into())
 }
 
-/// Makes a TUN device called `interface` in the calling thread's network namespace, where nothing has that name. What is
-/// read or written is one packet and nothing else, never longer than the MTU; neither waits. The device lasts as long as
-/// the descriptor.
+/// Creates a TUN device called `interface` in the calling thread's network namespace, where the name must be unused. A
+/// read or write transfers one packet without any header, at most as long as the MTU, and does not block. The device
+/// lasts as long as the descriptor.
 ///
 /// # Errors
 /// The kernel's: `EACCES` or `ENOENT` from open(2) of `/dev/net/tun`, `EBUSY` if the name is taken, `EPERM` without
@@ -50,7 +50,7 @@ fn attach(interface: &str, flags: c_int) -> io::Result<File> {
     let device = options.open(PATH)?;
     let mut request = interface_request(interface)?;
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | flags) as c_short;
-    // SAFETY: `request` is a valid ifreq with a name and flags, which is what TUNSETIFF reads.
+    // SAFETY: `request` is a valid ifreq with a name and flags, the fields that TUNSETIFF reads.
     if unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -63,10 +63,11 @@ fn set_offload(device: &File, flags: c_uint) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Reads into as many of `buffers` as there are packets, without waiting; says in `received` what came. There are no stamps.
+/// Reads into as many of `buffers` as there are packets, without waiting; describes the packets in `received`. There
+/// are no timestamps.
 ///
 /// # Errors
-/// The kernel's, `WouldBlock` if nothing is there.
+/// The kernel's, `WouldBlock` if there is no packet.
 pub fn receive(device: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut Vec<ReceivedFrame>) -> io::Result<()> {
     received.clear();
     for buffer in buffers {

@@ -1,4 +1,4 @@
-//! What a connection's timers are, and what there is to choose them by (tcp(7), `TCP_INFO`).
+//! The timers of a connection, and the counters to choose them by (tcp(7), `TCP_INFO`).
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -29,7 +29,7 @@ pub struct TcpTimers {
     pub rto: Option<Duration>,
 }
 
-/// What the options of a connection are.
+/// The options of a connection.
 #[must_use]
 pub fn tcp_timers(socket: BorrowedFd<'_>) -> TcpTimers {
     let option = |name| get::<c_int>(socket, libc::IPPROTO_TCP, name).ok().map(c_int::cast_unsigned);
@@ -46,7 +46,7 @@ pub fn tcp_timers(socket: BorrowedFd<'_>) -> TcpTimers {
     }
 }
 
-/// What a connection has done by `at`.
+/// The counters of a connection at `at`.
 ///
 /// # Errors
 /// The kernel's: not a TCP socket.
@@ -132,7 +132,7 @@ mod tests {
         });
     }
 
-    /// Accepted sockets are not dialled: what they begin with, they have from their listener.
+    /// Accepted sockets are not dialled: they inherit the initial options from their listener.
     #[test]
     fn accepted_sockets_have_the_timers_of_their_listener() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

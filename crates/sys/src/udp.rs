@@ -23,7 +23,7 @@ const ECT_0: c_int = 0b10;
 /// Not in every libc: linux/udp.h.
 const UDP_SEGMENT: c_int = 103;
 
-/// What the kernel says of a datagram.
+/// The kernel's data about a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatagramInfo {
     /// When it reached this host's network stack, in nanoseconds since the epoch (`SO_TIMESTAMPNS`).
@@ -56,8 +56,8 @@ pub fn sleep_until(at: u64) {
     }
 }
 
-/// Makes `socket` tell the time, the marks and the drops of what it receives, with room for about `room` bytes; the
-/// process needs `CAP_NET_ADMIN` to go beyond `net.core.rmem_max`, and gets that much without.
+/// Makes `socket` report the times, the marks and the drops of received datagrams, with room for about `room` bytes;
+/// beyond `net.core.rmem_max` only with `CAP_NET_ADMIN`, without it up to that limit.
 ///
 /// # Errors
 /// The kernel's.
@@ -87,7 +87,7 @@ pub fn set_ecn_capable(socket: &UdpSocket) -> io::Result<()> {
     set(borrowed(socket), libc::IPPROTO_IP, libc::IP_TOS, &ECT_0)
 }
 
-/// A raw socket for ICMP, which needs `CAP_NET_RAW`; what it receives begins with the IP header.
+/// A raw socket for ICMP, which needs `CAP_NET_RAW`; received data begin with the IP header.
 ///
 /// # Errors
 /// The kernel's.
@@ -117,8 +117,8 @@ impl Default for BatchReceiver {
 }
 
 impl BatchReceiver {
-    /// Waits for a datagram, as long as the socket's read timeout says, and hands out those that are there: the first
-    /// bytes of each, and what the kernel says of it.
+    /// Waits for a datagram, up to the socket's read timeout, and passes on those that have arrived: the first bytes of
+    /// each, and the kernel's data about it.
     ///
     /// # Errors
     /// The kernel's: `WouldBlock` after the timeout.
@@ -159,7 +159,7 @@ fn receive_batch(socket: RawFd, messages: &mut [libc::mmsghdr]) -> io::Result<us
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// What the control messages of a received datagram say.
+/// The data in the control messages of a received datagram.
 fn datagram_info(header: &libc::msghdr) -> DatagramInfo {
     let mut arrival = DatagramInfo::default();
     // SAFETY: the kernel has filled the control buffer of `header` and set its length.
@@ -222,7 +222,7 @@ mod tests {
         header.msg_control = control.0.as_mut_ptr().cast();
         header.msg_controllen = control.0.len() as _;
         let time = libc::timespec { tv_sec: 3, tv_nsec: 5 };
-        // SAFETY: the buffer has room for the three messages and what they hold, and is aligned for their headers.
+        // SAFETY: the buffer has room for the three messages and their data, and is aligned for their headers.
         unsafe {
             let at = libc::CMSG_FIRSTHDR(&raw const header);
             put(at, (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS), time);

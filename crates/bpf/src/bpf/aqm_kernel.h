@@ -9,7 +9,7 @@
 #define BPF_F_MMAPABLE (1 << 10)
 #define BPF_HDR_START_NET 1
 
-#define TC_ACT_UNSPEC (-1) /* on to whatever else hangs here */
+#define TC_ACT_UNSPEC (-1) /* continue with the next filter */
 #define TC_ACT_SHOT 2
 
 #define ETH_P_IP 0x0800

@@ -117,8 +117,8 @@ static __always_inline bool read_ipv6(struct __sk_buff *skb, bool ethernet, __u3
 }
 
 /*
- * Whether it is IP; then `found`, which was 0, is filled in. A function that is verified by itself: whoever calls it is not
- * verified once more for each kind of packet.
+ * Whether it is IP; then `found`, which was 0, is filled in. A function of its own for the verifier: its
+ * caller is not verified once more for each kind of packet.
  */
 __noinline int read_packet(struct __sk_buff *skb, struct found *found, bool ethernet)
 {
@@ -153,8 +153,8 @@ static __always_inline __u32 source(const union address *address)
 }
 
 /*
- * The connection as a number. By a key that nobody outside knows: with the laboratory's hash (flow.rs), anybody could make
- * connections that share one slot.
+ * The connection as a number. Keyed with a secret: with the laboratory's hash (aqm/mod.rs), a remote host
+ * could make connections that share one slot.
  */
 static __always_inline __u32 hash(const struct name *name, __u64 key)
 {

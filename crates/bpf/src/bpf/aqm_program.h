@@ -2,7 +2,7 @@
 /*
  * The tc program of `ekiden aqm`: what arrives at an interface is let through, marked or dropped.
  *
- * Whoever includes this says where what waits is read: `look(skb, &level)`, whether there is a real queue to ask. A test
+ * The including file defines how the backlog is read: `look(skb, &level)` returns whether there is a real queue. A test
  * may have the packet appear as another connection's: `disguise(&name)`.
  */
 #ifndef EKIDEN_AQM_PROGRAM_H
@@ -73,9 +73,8 @@ static __always_inline void unlock(struct queue *queue)
 }
 
 /*
- * Who sends how much, for `show`: no decision is made by it. A set is a cache line, and that is all that is touched for a
- * packet; names are beside it, written once. Processors write here without a lock: what they lose is a packet in a table
- * for the eye.
+ * Bytes by connection, for `show`: no decision depends on it. A set is a cache line, the only memory touched for a packet;
+ * names are beside it, written once. Processors write here without a lock: a race loses a packet in a table for people.
  *
  * With many connections that line is never in a cache. So, of packets that are smaller than `sample` one in some is entered,
  * as that many bytes: all of a slow line's, and no more than 100,000 a second of a fast one's.
@@ -204,8 +203,8 @@ static __always_inline enum verdict decide(struct queue *queue, union law_state 
 }
 
 /*
- * What is not judged is on the line nevertheless. It is let through whatever waits, so it fills the counted queue up to
- * the limit at most: beyond it, one host's own traffic would keep everybody else's out for ever.
+ * Packets without a verdict use the line as well. They pass at any backlog, so they fill the virtual queue up to the limit
+ * at most: beyond it, one host's own traffic would keep all other traffic out for ever.
  */
 static __always_inline void let_through(struct queue *queue, struct arrival *arrival, bool own, bool real, __u32 segments)
 {

@@ -44,8 +44,8 @@ static __always_inline void bic_grow(struct growth *growth, __u32 maximum, __u32
 	grow_by_round(growth, bic_increase(growth, maximum), acked);
 }
 
-/* The window after a loss. A window that has not come back to the old maximum has to share with somebody new: it gives
- * way by aiming at the middle between what it had and what it has now (fast convergence). */
+/* The window after a loss. A window that has not returned to the old maximum has to share with a new connection: it
+ * yields by aiming at the middle between its old and its new size (fast convergence). */
 static __always_inline __u32 bic_reduce(__u32 window, __u32 *maximum)
 {
 	__u32 reduced = (__u64)window * BIC_KEPT / PACKET;

@@ -46,8 +46,8 @@
  *   bursts                   paced by the kernel       not said: 30 packets are less than one burst of
  *                                                      segmentation offload
  *
- * Patents, to be judged by who ships it: US 7,577,097 (Compound TCP, filed in March 2005), US 7,729,249 (tuning gamma,
- * priority July 2007, said to have lapsed). So gamma is fixed unless somebody asks for the other.
+ * Patents, to be judged by the distributor: US 7,577,097 (Compound TCP, filed in March 2005), US 7,729,249 (tuning gamma,
+ * priority July 2007, said to have lapsed). So gamma is fixed unless the profile requests the other.
  */
 #include "cc.h"
 #include "ctcp.h"

@@ -7,8 +7,8 @@
  * of a thread of process 1. ssthresh was 0x81104110, a return address in srso_alias_return_thunk, and the window
  * 1105453791 packets.
  *
- * So an algorithm keeps what it knows both to be, and tells from that what nobody has meant. Nothing here knows the
- * kernel's types; mend.h puts it right.
+ * So an algorithm keeps the true values of both, and detects values that no code has set. Nothing here knows the kernel's
+ * types; mend.h restores the values.
  */
 #ifndef EKIDEN_KEPT_H
 #define EKIDEN_KEPT_H

@@ -4,8 +4,8 @@
  * next one that comes. Of an acknowledgement that is `pkts_acked`, before the kernel acts on the acknowledgement. kept.h
  * says why.
  *
- * The state of each algorithm begins with its `struct kept`. Whatever it does to the window or to ssthresh it does between
- * `mend` and `keep`.
+ * The state of each algorithm begins with its `struct kept`. It changes the window and ssthresh only between `mend` and
+ * `keep`.
  */
 #ifndef EKIDEN_MEND_H
 #define EKIDEN_MEND_H

@@ -93,7 +93,7 @@ impl TelemetryMap {
         pins::sections(name).map(Self::new)
     }
 
-    /// The message for users who may read the pinned storage, and not write it.
+    /// The message for users with read access, and no write access, to the pinned storage.
     #[must_use]
     pub fn write_permission_hint(name: &str) -> String {
         let path = PinKind::Sections.path(name);

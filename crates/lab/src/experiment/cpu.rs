@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use crate::topology::network::Network;
 
-/// Clock ticks in a second as the kernel reports them, whatever its own rate (time(7)).
+/// Clock ticks in a second as the kernel reports them, independent of its own rate (time(7)).
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The processor time that programs on each host have used so far, in seconds. Those that have ended are not in it.

@@ -1,4 +1,4 @@
-//! The arithmetic floor of the time to the first byte: what the delays of the links alone make of a way of asking.
+//! The arithmetic floor of the time to the first byte: what the delays of the links alone make of a request method.
 //!
 //! Round trips: `c` from the client to the first relay, `S` over all sections between relays together, `s` from the last
 //! relay to the server, `T = c + S + s`. Times are at the client, from the start of its first handshake; a way of half a

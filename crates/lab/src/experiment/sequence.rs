@@ -20,15 +20,15 @@ pub struct SequencePlot {
     pub to: String,
     /// How many packets with payload.
     pub packets: u64,
-    /// How many of them carried what had been sent before.
+    /// Number of packets that were sent again.
     pub sent_again: u64,
     /// How many of them the link dropped.
     pub dropped: u64,
     /// How far it had come by then.
     pub line: Vec<(f64, u64)>,
-    /// When something was sent again, and what.
+    /// Times and sequence numbers of packets that were sent again.
     pub again_at: Vec<(f64, u64)>,
-    /// When something was dropped, and what.
+    /// Times and sequence numbers of dropped packets.
     pub dropped_at: Vec<(f64, u64)>,
     /// Whether there were more packets than a log holds: the picture ends early.
     #[serde(default)]
@@ -77,8 +77,8 @@ fn largest_connection(lines: &[PacketLogEntry]) -> Vec<&PacketLogEntry> {
     lines.iter().filter(is_of).collect()
 }
 
-/// How many lines there are until nearly all is sent, then nothing for a while, and nothing is sent again: what a tunnel says to
-/// itself when the transfer is over (SoftEther does, seconds later) would be most of the picture.
+/// The number of lines until nearly all data is sent, then nothing for a while, and nothing is sent again: control
+/// traffic of a tunnel after the transfer (SoftEther sends some seconds later) would fill most of the plot.
 fn transfer_end(lines: &[&PacketLogEntry]) -> usize {
     let reached = |line: &PacketLogEntry| line.offset + line.tcp.map_or(0, |tcp| i64::from(tcp.length));
     let nearly = lines.iter().map(|line| reached(line)).max().map_or(0, |all| all - all / 1000);

@@ -1,7 +1,7 @@
-//! What choosing costs with many relays and targets: a fleet on the globe, simulated, and the chooser beside it timed.
+//! The cost of path choices with many relays and targets: a simulated fleet on the globe, and timings of the chooser.
 //!
-//! `cargo run --release -p ekiden-proto --example fleet [PICTURE.svg]` prints the tables of `docs/scale.md` and draws its
-//! plot. A world is the same each time; times are the machine's.
+//! `cargo run --release -p ekiden-proto --example fleet [PICTURE.svg]` prints the tables of `docs/scale.md` and draws
+//! its plot. A world is equal in every run; times depend on the machine.
 
 mod plot;
 mod world;
@@ -91,7 +91,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     took
 }
 
-/// What this thread has had of processors.
+/// The processor time of this thread.
 fn processor() -> Duration {
     let read = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanos = read.and_then(|text| text.split(' ').next()?.parse().ok());
@@ -218,7 +218,7 @@ fn simple_paths(map: &NetworkMap) -> impl Iterator<Item = Candidate> {
     direct.chain(singles).chain(pairs).map(|relays| Candidate { relays })
 }
 
-/// What the fleet's entries come to at etcd, where each relay writes no oftener than `every`.
+/// The load of the fleet's entries at etcd, where each relay writes at most once in `every`.
 fn print_etcd_load() {
     let neighbour = Neighbour {
         key: PublicKey([3; 32]),

@@ -9,7 +9,7 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
 
-/// What is plotted, with its name and colour.
+/// A plotted series, with its name and colour.
 pub struct Series<'a> {
     pub name: &'a str,
     pub colour: &'a str,

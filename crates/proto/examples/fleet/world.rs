@@ -57,7 +57,7 @@ const CENTRES: [(f64, f64, f64); 40] = [
 /// Degrees around a centre in which its people live.
 const SCATTER: f64 = 2.0;
 
-/// Radius of the Earth, and what light in glass makes in a second, in km.
+/// Radius of the Earth, and the speed of light in glass, in km and km/s.
 const EARTH: f64 = 6371.0;
 const LIGHT: f64 = 2.0e5;
 
@@ -72,7 +72,7 @@ const NEAREST: usize = 8;
 /// A place on the globe, as a unit vector.
 type Place = [f64; 3];
 
-/// Relays and targets, and what is known of all sections.
+/// Relays and targets, and the figures of all sections.
 pub struct World {
     relays: Vec<Place>,
     targets: Vec<Place>,
@@ -159,7 +159,7 @@ fn normal(seed: u64) -> f64 {
     (0..12).map(|number| fraction(aqm::random_bits(seed, number))).sum::<f64>() - 6.0
 }
 
-/// Where somebody lives.
+/// The place of a user.
 fn place(seed: u64, number: u64) -> Place {
     let all: f64 = CENTRES.iter().map(|centre| centre.2).sum();
     let mut left = fraction(aqm::random_bits(seed, number)) * all;
@@ -177,7 +177,7 @@ fn cosine(one: Place, other: Place) -> f64 {
     one.iter().zip(other).map(|(a, b)| a * b).sum::<f64>().clamp(-1.0, 1.0)
 }
 
-/// What the section between two places is like: the longer, the more is lost on it.
+/// The properties of the section between two places: loss grows with the distance.
 fn section(one: Place, other: Place, pair: u64, relays: bool) -> SectionModel {
     let distance = EARTH * cosine(one, other).acos();
     let inflation = (INFLATION * (SPREAD * normal(pair)).exp()).max(1.0);

@@ -1,7 +1,7 @@
-//! The model of paths against a simulation of senders, packet by packet: where the constants of `path::model` come from.
+//! The model of paths against a simulation of senders, packet by packet: the source of the constants of `path::model`.
 //!
-//! One sender, a line of 100 Mbit/s with as much queue as it takes, 4 MiB of buffer, and losses by chance, each packet for itself. Every
-//! size is simulated 59 times; what half of them take is compared with the prediction. BBR is not here: it was measured in the
+//! One sender, a line of 100 Mbit/s with an unbounded queue, 4 MiB of buffer, and independent random losses. Every size
+//! is simulated 59 times; the median is compared with the prediction. BBR is not here: it was measured in the
 //! laboratory.
 //!
 //! ```sh
@@ -19,7 +19,7 @@ use sender::Sender;
 const MSS: u16 = 1448;
 /// 100 Mbit/s in packets of 1500 bytes.
 const LINE: f64 = 12.5e6 / 1500.0;
-/// What the buffers hold, in packets.
+/// The buffers, in packets.
 const ROOM: f64 = 2896.0;
 const SEEDS: u64 = 59;
 /// 10 kB, 256 KiB, 4 MiB and 64 MiB.

@@ -1,8 +1,9 @@
-//! What a TCP of Linux has under way: slow start, congestion avoidance and recovery, for Reno and for CUBIC.
+//! The data in flight of a TCP of Linux: slow start, congestion avoidance and recovery, for Reno and for CUBIC.
 //!
-//! CUBIC is RFC 9438 with what Linux does otherwise: the curve is looked up a round trip ahead (`delay_min` is added to the time),
-//! the Reno-friendly window has no faster phase above where it was, and HyStart ends slow start by the length of the train of
-//! acknowledgements or by a queue. Recovery is proportional rate reduction (RFC 6937), and nothing grows in it.
+//! CUBIC is RFC 9438 with the deviations of Linux: the curve is evaluated a round trip ahead (`delay_min` is added to
+//! the time), the Reno-friendly window has no faster phase above its former value, and HyStart ends slow start by the
+//! length of the train of acknowledgements or by a queue. Recovery is proportional rate reduction (RFC 6937), and no
+//! window grows in it.
 
 use ekiden_proto::path::model::CongestionControl;
 
@@ -35,7 +36,7 @@ struct Recovery {
     sent: f64,
 }
 
-/// CUBIC's epoch: where it began, where it goes to, and what Reno would have.
+/// CUBIC's epoch: its start, its target, and Reno's window.
 struct CubicEpoch {
     began: f64,
     until_back: f64,
@@ -128,7 +129,7 @@ impl Sender {
         self.window >= 16.0 && (delayed || queued > 0.0 && now - self.round.began > self.rtt / 2.0)
     }
 
-    /// What an acknowledgement adds: at most half a packet.
+    /// The increment of an acknowledgement: at most half a packet.
     fn cubic(&mut self, now: f64) -> f64 {
         let (window, peak) = (self.window, self.peak);
         let curve = self.curve.get_or_insert_with(|| CubicEpoch {

@@ -1,12 +1,12 @@
-//! Queue management in integers: which packet is let in, which is marked, which is dropped, and why.
+//! Queue management in integers: the decision to pass, mark or drop a packet, with its reason.
 //!
-//! The laboratory's queues and the tc programs of `ekiden aqm` decide by the same numbers: what is here is mirrored line
-//! by line in C, and a replay of the same arrivals gives the same decisions, packet by packet. That asks for plainness:
-//! integers of 64 bits, no signed division, no allocation, loops with small bounds. Whatever needs a power or a
-//! floating-point number is computed once, from the settings, and is in a `Params` of plain fields, which the C program
-//! is handed as they are; a `State` has plain fields, too.
+//! The laboratory's queues and the tc programs of `ekiden aqm` decide by equal numbers: this arithmetic is mirrored
+//! line by line in C, and a replay of the same arrivals gives equal decisions, packet by packet. That requires plain
+//! code: integers of 64 bits, no signed division, no allocation, loops with small bounds. Powers and floating-point
+//! numbers are computed once, from the settings, and are plain fields of a `Params`, which is passed to the C program
+//! unchanged; a `State` has plain fields, too.
 //!
-//! Nothing here holds packets. What waits is the caller's: a real queue, or a [`virtual_queue`].
+//! Nothing here holds packets. The queue is the caller's: a real one, or a [`virtual_queue`].
 
 pub mod auto;
 pub mod history;

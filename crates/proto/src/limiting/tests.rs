@@ -13,7 +13,7 @@ struct Second {
     bytes: u64,
     moves: u64,
     blocked: Duration,
-    /// How long each wait for bytes is; they fill what is left.
+    /// Duration of each wait for bytes; the waits fill the rest.
     wait: Duration,
     ran: Duration,
     queued: Duration,
@@ -99,7 +99,7 @@ fn add(account: &mut LimitTracker, direction: Direction, seconds: std::ops::Rang
     }
 }
 
-/// What is said of ten such seconds; of a whole session and of the last of it alike.
+/// The diagnosis of ten such seconds; equal for a whole session and for its last seconds.
 fn told(direction: Direction, second: &Second) -> String {
     let account = account(direction, 10, second);
     let whole = account.overall_limit(direction).map(|limit| limit.factor().to_string());
@@ -258,7 +258,7 @@ fn an_answer_is_about_the_last_seconds_and_the_last_one_about_all() {
     let mut slow = full();
     slow.sending.rwnd_limited = SECOND;
     let mut account = account(Direction::Down, 40, &second());
-    // Counters go on from where they are: what follows is ten seconds of another kind.
+    // Counters continue: ten seconds of another kind follow.
     let standing = account.clone();
     for now in 41..=50 {
         let mut later = slow.clone();

@@ -53,8 +53,8 @@ impl SeededRng {
     }
 }
 
-/// Max-min by its definition: nobody gets more than it wants, all together get what there is or all they want, and who is
-/// left wanting has as much for each share as anybody.
+/// Max-min by its definition: no section gets more than its demand, all together get the rate or all demands, and
+/// unsatisfied sections have equal rates per unit of weight.
 #[test]
 fn shares_are_max_min() {
     let mut dice = SeededRng(7);
@@ -95,7 +95,7 @@ fn equal_weights_are_one_share_whatever_they_are() {
     assert_eq!(of(1), of(1_000_000));
 }
 
-/// What a section may take at once is never less than its share, and never more than the interface has.
+/// The ceiling of a section is at least its share, and at most the rate of the interface.
 #[test]
 fn ceilings_leave_room_for_who_speeds_up() {
     let mut dice = SeededRng(13);
@@ -134,8 +134,7 @@ fn who_sends_as_it_may_wants_more() {
     assert_eq!(pace.judge(absurd, u64::MAX), ALL, "and no overflow");
 }
 
-/// Whoever sends at a steady rate below its share is never taken for one that is held back: the others would lose its share
-/// each time.
+/// A section with a steady rate below its share never counts as held back: the others would lose its share each time.
 #[test]
 fn a_steady_slow_section_does_not_take_what_it_does_not_use() {
     let (rate, span) = (1_000_000, Duration::from_millis(100));

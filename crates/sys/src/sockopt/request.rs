@@ -1,4 +1,4 @@
-//! What was asked of the kernel for a setting, and what it holds.
+//! The request of a setting to the kernel, and the value that the kernel holds.
 
 use std::fmt;
 use std::io;
@@ -33,7 +33,7 @@ impl Unit {
     }
 }
 
-/// What was asked of the kernel, so that it can be read back.
+/// The request, so that its value can be read back.
 pub(super) enum Request {
     Integer { level: c_int, name: c_int, wanted: c_int, unit: Unit },
     Text { name: c_int, wanted: String },
@@ -42,7 +42,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// `None` when the kernel holds what was wanted, otherwise what it holds.
+    /// `None` when the kernel holds the requested value, otherwise its value.
     pub(super) fn read_back(&self, socket: BorrowedFd<'_>) -> io::Result<Option<String>> {
         let differs = |same: bool, shown: &dyn fmt::Display| (!same).then(|| shown.to_string());
         match self {

@@ -1,4 +1,4 @@
-//! Who is believed, and who is not.
+//! Entries that are accepted, and entries that are refused.
 
 use super::*;
 use crate::fleet::{
@@ -98,7 +98,7 @@ fn who_can_only_write_adds_nobody() {
     let (fleet, other) = (SigningKey::generate(), SigningKey::generate());
     let (osaka, thief) = (Relay::new("osaka", &fleet), Relay::new("osaka", &other));
     let mut roster = roster(&fleet);
-    // A certificate that somebody else has signed, in the name of this fleet.
+    // A certificate with the signature of another key, in the name of this fleet.
     let claimed = thief.says(1).replace(&other.verify_key().to_string(), &fleet.verify_key().to_string());
     // A member's certificate with an entry that the thief has signed.
     let stolen = osaka.entry(1).sign(&SigningKey::derive_for_relay(&thief.key));
@@ -204,7 +204,7 @@ fn who_is_no_longer_listed_stays_for_a_while() {
     assert!(!roster.reconcile_listed(&BTreeSet::from([tokyo.place()]), NOW));
     assert_eq!(roster.member(&osaka.place()).unwrap().missing_since, Some(NOW));
     assert!(roster.remove_expired(NOW + KEEP - Duration::from_secs(1), UNIX).is_empty());
-    // It comes back with what it had said before.
+    // It returns with its earlier entry.
     roster.apply_entry(&osaka.place(), osaka.says(1).as_bytes(), NOW, UNIX).unwrap();
     assert_eq!(roster.member(&osaka.place()).unwrap().missing_since, None);
     roster.mark_missing(&osaka.place(), NOW);

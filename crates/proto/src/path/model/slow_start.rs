@@ -72,8 +72,8 @@ fn slow_start(section: &SectionModel, packets: f64) -> Progress {
     Progress { sent: end, time: at.time + rounds }
 }
 
-/// For a round trip after a loss BBR sends no more than what arrives, so a round of its start with a loss is wasted;
-/// the last before the path is `full` only as far as it still had to grow.
+/// For a round trip after a loss BBR sends no more than the delivery rate, so a round of its start with a loss is
+/// wasted; the last before the path is `full` only as far as it still had to grow.
 fn bbr_stall(section: &SectionModel, round: f64, full: f64) -> f64 {
     match section.congestion {
         CongestionControl::Bbr => {

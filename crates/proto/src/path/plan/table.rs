@@ -111,20 +111,20 @@ fn placements(network: &PlanInput, title: &str, placements: &[Placement]) -> Str
     if placements.is_empty() {
         return String::new();
     }
-    let mut text = format!("  {title:<NAME$}{:>8}   who gains\n", "gain");
+    let mut text = format!("  {title:<NAME$}{:>8}   gain by traffic\n", "gain");
     for placement in placements.iter().take(PLACEMENTS) {
         let names: Vec<&str> = placement.sites.iter().map(|place| network.name(*place)).collect();
         let names = names.join(", ");
         let line = format!("  {names:<NAME$}{:>8}   ", factor(placement.gain));
         let margin = " ".repeat(2 + NAME + 8 + 3);
-        let who = wrap(&who_gains(network, placement), &margin);
+        let gains = wrap(&gains_by_traffic(network, placement), &margin);
         text += &line;
-        text += who.get(margin.len().min(line.chars().count())..).unwrap_or_default();
+        text += gains.get(margin.len().min(line.chars().count())..).unwrap_or_default();
     }
     text + "\n"
 }
 
-fn who_gains(network: &PlanInput, placement: &Placement) -> String {
+fn gains_by_traffic(network: &PlanInput, placement: &Placement) -> String {
     let mut gains: Vec<_> =
         placement.gains.iter().zip(&network.traffic).filter(|(gain, _)| gain.gain >= 1.01).collect();
     gains.sort_by(|one, other| other.0.gain.total_cmp(&one.0.gain));
@@ -132,7 +132,7 @@ fn who_gains(network: &PlanInput, placement: &Placement) -> String {
         format!("{}->{}\u{a0}{}", network.name(traffic.client), network.name(traffic.server), factor(gain.gain))
     });
     let all: Vec<String> = of.collect();
-    if all.is_empty() { "nobody".to_owned() } else { all.join(", ") }
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
 /// Wraps text to lines that begin with `margin`.

@@ -23,7 +23,7 @@ fn changed(packet: &[u8], changes: &[(usize, u8)]) -> Vec<u8> {
     packet
 }
 
-/// `V6` with extension headers in front of what is in it: each is its type, and its bytes behind the next one's type.
+/// `V6` with extension headers before its content: each is its type, and its bytes after the next one's type.
 fn extended(extensions: &[(u8, &[u8])]) -> Vec<u8> {
     let mut packet = V6[..IPV6_HEADER].to_vec();
     let mut next_at = 6;
@@ -85,7 +85,7 @@ fn ipv6_with_and_without_extension_headers() {
     ] {
         assert_eq!(IpHeader::parse(&extended(extensions)), Ok(v6(UDP, Some(53))), "{extensions:?}");
     }
-    // What is in a later fragment is no header, whatever it looks like.
+    // The content of a later fragment is no header, even if it looks like one.
     let later: &[u8] = &[0, 5, 0xa9, 0, 0, 0, 7];
     assert_eq!(IpHeader::parse(&extended(&[(HOP_BY_HOP, options), (FRAGMENT, later)])), Ok(v6(UDP, None)));
 }
@@ -115,7 +115,7 @@ fn source_routes_are_refused() {
     assert_eq!(IpHeader::parse(&extended(&[(ROUTING, arrived)])), Ok(v6(UDP, Some(53))), "at the end of its route");
 }
 
-/// TCP does not hide from whoever looks for it.
+/// TCP is found behind all extension headers.
 #[test]
 fn tcp_behind_extension_headers_is_tcp() {
     let mut packet = extended(&[(DESTINATION_OPTIONS, &[0, 1, 4, 0, 0, 0, 0])]);

@@ -1,4 +1,4 @@
-//! Handshakes in memory, between all that can meet: right and wrong keys, versions, and somebody in the middle.
+//! Handshakes in memory, in all combinations: right and wrong keys, versions, and an attacker between the two.
 
 use super::noise::{HandshakeError, write_refusal};
 use super::record::{HEADER_LENGTH, TAG_LENGTH};

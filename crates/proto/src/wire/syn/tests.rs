@@ -51,7 +51,7 @@ fn ipv4_with_and_without_options() {
     let mut options = changed(V4, 0, 0x47).to_vec();
     options.splice(20..20, [1; 8]);
     assert_eq!(shown(&options), plain);
-    // ECN is asked for in the flags, the first fragment has the ports, and the kernel has cut off what follows.
+    // The flags request ECN, the first fragment has the ports, and the kernel has cut off the rest.
     assert_eq!(shown(&changed(V4, 33, 0xc2)), plain);
     assert_eq!(shown(&changed(V4, 6, 0x20)), plain);
     assert_eq!(shown(&V4[..34]), plain);

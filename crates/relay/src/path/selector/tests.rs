@@ -1,4 +1,4 @@
-//! The chooser without sockets: which ways a session is given, and what becomes of what it tells.
+//! The path selector without sockets: the paths of a session, and the effect of its outcome.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) fn key(number: u8) -> PublicKey {
     PublicKey([number; 32])
 }
 
-/// A relay that knows so many others, and what else its file says.
+/// A relay with so many next hops, and further lines of its file.
 pub(super) fn config(relays: u8, more: &str) -> Config {
     let relay = |number: u8| {
         format!("[[relay]]\nname = \"r{number}\"\naddress = \"198.51.100.{number}:7000\"\nkey = \"{}\"\n", key(number))

@@ -24,7 +24,7 @@ use crate::events::metrics::{Metrics, ScrapeData};
 
 const MOST: usize = 1000;
 
-/// Pools, and what they tell.
+/// Pools, and their events.
 struct TestPools {
     pools: Pools,
     events: Arc<Mutex<Vec<String>>>,
@@ -138,7 +138,7 @@ fn more_than_the_limit_is_never_ready() {
     kept.wait_for_ready(5);
     wait_until("no more handshakes", || relay.open() == 5 + taken.len());
     assert_eq!(relay.made(), 5 + taken.len());
-    // A new configuration bounds what is there already, and so does what is left of the descriptors.
+    // A new configuration bounds existing connections, and so do the remaining descriptors.
     kept.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 3), MOST).unwrap();
     assert_eq!(kept.view().ready, 3);
     kept.pools.serve(&config(&[&hop]), 1).unwrap();

@@ -71,7 +71,7 @@ impl TestRelay {
         list.iter().filter(|(stream, _)| !matches!(stream.peek(&mut [0]), Ok(0))).count()
     }
 
-    /// Closes all, without notice to anybody.
+    /// Closes all connections, without notice.
     pub fn close_all(&self) {
         self.connections.lock().unwrap().clear();
     }

@@ -1,4 +1,4 @@
-//! What is told of relays that go down and come back.
+//! The events of relays that go down and come back.
 
 use std::sync::mpsc;
 use std::time::Instant;
@@ -23,7 +23,7 @@ fn a_relay_that_is_away_is_told_of_once_and_filled_when_it_is_back() {
     wait_until("it is away again", || kept.events().len() == 3);
     let events = kept.events();
     assert_eq!(events[..2], ["osaka down refused None", "osaka up"]);
-    // What it was cut off in differs: the connect, or the handshake.
+    // The interrupted step differs: the connect, or the handshake.
     assert!(events[2].starts_with("osaka down"), "{events:?}");
     wait_until("the end of what was ready", || kept.view().ready == 0);
     assert!(!kept.view().up, "{:?}", kept.view());

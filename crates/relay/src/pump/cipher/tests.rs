@@ -88,7 +88,7 @@ async fn urgent_data_in_records_holds_nothing_back() {
     }
 }
 
-/// Behind OPEN and its answer the bytes may be as they are: they belong to somebody else.
+/// After OPEN and its answer the bytes may be in the clear: they belong to the session.
 #[tokio::test]
 async fn at_first_nothing_is_read_behind_a_record() {
     let (near, far) = seals();

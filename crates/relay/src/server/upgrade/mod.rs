@@ -1,9 +1,9 @@
-//! Upgrades that nobody notices: a running relay starts its program anew, which may be another version by now, and hands
-//! over what it listens on.
+//! Hitless upgrades: a running relay starts its program anew, which may be another version by now, and hands over its
+//! listening sockets.
 //!
 //! ```text
 //! the process before                       the new process
-//! starts its program by its path ────────► begins, as nobody's child
+//! starts its program by its path ────────► begins, detached from it
 //! ◄──────────────────────────────────────  here: pid, version
 //! sockets, queues, devices ──────────────► reads its configuration, takes them, binds what is missing,
 //! ◄──────────────────────────────────────  serves; or failed: why

@@ -89,7 +89,7 @@ fn only_what_is_known_is_doubted() {
     let sites = [site("yoron", &["client"], Some(YORON)), site("tokyo", &["server"], Some(TOKYO))];
     let mut matrix = RttMatrix::default();
     matrix.set(0, 1, RttEntry { source: RttSource::Estimated, ..ms(3.0) });
-    assert_eq!(doubts::find_anomalies(&sites, &matrix), [], "an estimate is nobody's mistake");
+    assert_eq!(doubts::find_anomalies(&sites, &matrix), [], "an estimate is never a mistake");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn parse(bytes: &[u8]) -> Hello {
     Hello::parse(bytes).unwrap().0
 }
 
-/// A listener, a dialler, and what the dialler keeps of their first handshake.
+/// A listener, a dialler, and the dialler's ticket of their first handshake.
 fn acquainted(tickets: &TicketIssuer, now: Duration) -> (PrivateKey, PrivateKey, ResumptionTicket) {
     let (dialler, listener) = (PrivateKey::generate(), PrivateKey::generate());
     let (initiator, hello) = NoiseInitiator::begin(&dialler, &listener.public_key(), Versions::SUPPORTED);

@@ -1,5 +1,5 @@
-//! What needs to look inside: CPUs that are not this one, and the transcript in `docs/section-protocol.md`, which was made
-//! by another program, in another language.
+//! Tests with access to internals: other CPUs, and the transcript in `docs/section-protocol.md`, which another program
+//! in another language has made.
 
 use super::super::record::{HEADER_LENGTH, TAG_LENGTH};
 use super::*;

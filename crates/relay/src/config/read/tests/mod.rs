@@ -37,7 +37,7 @@ fn good(text: &str) -> Config {
     from_text(text).unwrap_or_else(|mistakes| panic!("{text}\n{mistakes}"))
 }
 
-/// The public key of nobody in particular.
+/// A public key without meaning.
 fn somebody() -> PublicKey {
     PrivateKey::generate().public_key()
 }

@@ -136,7 +136,7 @@ fn forward_takes_names_of_relays_only() {
         let shown = from_text(&with_listener(&format!("forward = [{name:?}]\n{relay}"))).unwrap_err().to_string();
         assert!(shown.contains(says) && shown.contains(name) == is_shown, "{shown}");
     }
-    // The relay is there; what is wrong with it is told once.
+    // The relay is known; its mistake is reported once.
     let seen = mistakes(&with_listener("forward = [\"osaka\"]\n[[relay]]\nname = \"osaka\"\nurl = \"x\""));
     assert_eq!(seen.iter().map(|m| m.key.as_str()).collect::<Vec<_>>(), ["relay[1].url"], "{seen:#?}");
 }

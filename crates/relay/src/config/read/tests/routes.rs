@@ -167,7 +167,7 @@ fn a_path_may_have_the_name_of_its_only_relay() {
     assert_eq!(shown(&good(&with_relays(text))), [" -> osaka(osaka)", " -> direct()"]);
 }
 
-/// One that is wrong still has its name: nobody is told that it does not exist.
+/// A wrong path keeps its name: references to it are no mistakes.
 #[test]
 fn a_mistake_has_no_echo() {
     let text = r#"

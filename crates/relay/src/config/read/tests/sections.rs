@@ -155,7 +155,7 @@ fn clients_are_told_at_once_only_where_that_is_wanted() {
     }
 }
 
-/// Paths and public keys are no secrets; only what looks like a private key is hidden.
+/// Paths and public keys are no secrets; only values that look like a private key are hidden.
 #[test]
 fn only_what_may_be_a_private_key_is_hidden() {
     let (file, own) = Scratch::key("shown");

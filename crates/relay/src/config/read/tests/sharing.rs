@@ -54,7 +54,7 @@ fn absurd_rates_names_and_weights_are_refused() {
     }
 }
 
-/// Nobody is told of a missing user when it is the file of users that is wrong.
+/// With a wrong users file, missing users are not reported as well.
 #[test]
 fn a_broken_file_of_users_is_one_mistake() {
     let users = Scratch::new("users", "alice\n");

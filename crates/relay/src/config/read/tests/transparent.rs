@@ -196,7 +196,7 @@ fn a_tunnel_leads_to_a_relay() {
         (route("10.1.0.0/16", "far"), true),
         (route("10.0.0.0/8", "far"), true),
         ("[[route]]\npath = [\"far\", \"direct\"]\n".to_owned(), true),
-        (route("10.1.0.0/17", "far") + &route("10.1.128.0/17", "far"), false), // what is left goes direct, as far as we see
+        (route("10.1.0.0/17", "far") + &route("10.1.128.0/17", "far"), false), // the rest is assumed to go direct
         (route("10.1.0.0/24", "far"), false),
         (route("10.1.0.0/24", "direct") + &route("10.1.0.0/16", "far"), false),
         (route("10.2.0.0/16", "direct") + &route("10.1.0.0/16", "far"), true),

@@ -1,4 +1,4 @@
-//! What becomes of what is known as time passes, and how long somebody is left in peace.
+//! Aging of estimates, and the intervals of probes.
 
 use super::*;
 
@@ -83,7 +83,7 @@ fn only_what_is_new_is_written_and_counts_as_word_of_somebody() {
     );
 }
 
-/// What an hour usually is, where so many weeks tell the same.
+/// The usual values of an hour, after so many equal weeks.
 fn usual(rate: f64) -> HourlyBaseline {
     HourlyBaseline { rtt: Some(RTT.as_secs_f64()), loss: Some(0.0), rate: Some(rate), weeks: 4 }
 }

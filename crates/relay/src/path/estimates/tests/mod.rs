@@ -1,4 +1,4 @@
-//! The book without sockets: who is told what, and what map comes of it.
+//! The store without sockets: the reports to each relay, and the resulting map.
 
 mod aging;
 
@@ -214,7 +214,7 @@ fn the_fleet_hears_of_relays_only() {
     assert_eq!(estimates.report_for(&nothing, key(2), &mut SentEntries::default()), []);
 }
 
-/// Who looks at us calls us, and that is no way on from here.
+/// A relay that probes this one has called it, and is no next hop.
 #[test]
 fn who_looks_is_a_caller_until_we_call() {
     let estimates = book();
