@@ -186,7 +186,7 @@ fn a_table_has_80_columns_whatever_it_shows() {
         assert!(line.chars().count() <= 80, "{line:?}");
         assert_eq!(line.trim_end(), line, "blanks at the end");
     }
-    assert!(text.contains(long) && text.contains("direct") && text.contains("who gains"), "{text}");
+    assert!(text.contains(long) && text.contains("direct") && text.contains("gain by traffic"), "{text}");
 }
 
 #[test]
