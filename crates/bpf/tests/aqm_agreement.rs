@@ -5,9 +5,8 @@ use std::io::Write;
 
 use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, QueueAmount};
 use ekiden_bpf::aqm::{ProgramParams, encode, object};
-use ekiden_proto::aqm;
 use ekiden_proto::aqm::priority::{self, DynamicParams, StaticParams};
-use ekiden_proto::aqm::{ArrivingPacket, DropReason, Verdict, auto, red, virtual_queue};
+use ekiden_proto::aqm::{self, ArrivingPacket, DropReason, Verdict, auto, red, virtual_queue};
 use libbpf_rs::{Object, ProgramInput};
 
 static REPLAY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_replay.bpf.o"));

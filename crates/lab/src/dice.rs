@@ -1,8 +1,7 @@
 //! Random numbers that depend only on a seed, a place and a packet number. Adding a link, or a packet elsewhere,
 //! changes no decision here. The arithmetic is [`ekiden_proto::aqm`], which has a mirror in C.
 
-use ekiden_proto::aqm;
-use ekiden_proto::aqm::{GOLDEN, mix};
+use ekiden_proto::aqm::{self, GOLDEN, mix};
 
 /// A source of random numbers for one place: a stage of a direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ mod fence;
 
 use std::process::Command;
 
-use ekiden_lab::experiment::read::Experiment;
+use ekiden_lab::experiment::spec::read::Experiment;
 use fence::{Kind, pages, root};
 use toml::Table;
 

@@ -4,9 +4,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ekiden_proto::aqm;
 use ekiden_proto::aqm::priority::{DynamicParams, StaticParams};
-use ekiden_proto::aqm::{QueueLimit, auto, red, virtual_queue};
+use ekiden_proto::aqm::{self, QueueLimit, auto, red, virtual_queue};
 
 use super::ProgramParams;
 use super::settings::{AqmMode, AqmSettings};

@@ -14,7 +14,7 @@ use super::{delay, jitter, loss, ping, rate, replay};
 use crate::Nanos;
 use crate::dice::SeededRng;
 use crate::emulator::{DirectionReport, Emulator, FAST_QUANTUM};
-use crate::experiment::results::CheckRow;
+use crate::experiment::collect::results::CheckRow;
 use crate::topology::Lab;
 use crate::topology::network::{HostHandle, Network};
 

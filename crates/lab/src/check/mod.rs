@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ekiden_proto::units::Span;
 
+use super::experiment::collect::results::CheckRow;
 use crate::conditions::Conditions;
 use crate::emulator::{Emulator, EmulatorOptions, Recording};
-use crate::experiment::results::CheckRow;
 use crate::ledger::DropCause;
 use crate::topology::network::Network;
 use crate::topology::{Host, Lab, Link};

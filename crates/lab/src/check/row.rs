@@ -1,6 +1,6 @@
 //! One row of the table: direction, property, measured value and limit.
 
-use crate::experiment::results::CheckRow;
+use crate::experiment::collect::results::CheckRow;
 use crate::topology::Link;
 
 /// One direction of a link.

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use ekiden_lab::experiment::campaign::ExperimentOptions;
-use ekiden_lab::experiment::demo;
+use ekiden_lab::experiment::run::campaign::ExperimentOptions;
+use ekiden_lab::experiment::run::demo;
 
 use crate::cli;
 use crate::cli::run::{EkidenPath, run_in_sandbox};

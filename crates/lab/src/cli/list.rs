@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use ekiden_lab::experiment::builtin;
-use ekiden_lab::experiment::progress::format_duration;
-use ekiden_lab::experiment::read::Experiment;
+use ekiden_lab::experiment::run::progress::format_duration;
+use ekiden_lab::experiment::spec::builtin;
+use ekiden_lab::experiment::spec::read::Experiment;
 
 #[derive(Args)]
 pub struct ListCommand {}

@@ -1,7 +1,8 @@
 //! Subcommands, and the code that they share.
 
-use ekiden_lab::experiment::read::Experiment;
-use ekiden_lab::experiment::{builtin, results::Results};
+use ekiden_lab::experiment::collect::results::Results;
+use ekiden_lab::experiment::spec::builtin;
+use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::topology::file::lines::prefix_line_numbers;
 
 pub mod check;

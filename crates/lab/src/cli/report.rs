@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use ekiden_lab::experiment::read::Experiment;
-use ekiden_lab::experiment::results::Results;
-use ekiden_lab::experiment::{analyse, store};
+use ekiden_lab::experiment::collect::results::Results;
+use ekiden_lab::experiment::collect::store;
+use ekiden_lab::experiment::judge::analyse;
+use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::report;
 
 use crate::cli;

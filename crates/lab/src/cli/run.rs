@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use ekiden_lab::experiment::analyse;
-use ekiden_lab::experiment::campaign::{self, ExperimentOptions};
-use ekiden_lab::experiment::manifest::InstalledPrograms;
-use ekiden_lab::experiment::read::Experiment;
-use ekiden_lab::experiment::results::{ExpectationVerdict, Results};
+use ekiden_lab::experiment::collect::manifest::InstalledPrograms;
+use ekiden_lab::experiment::collect::results::{ExpectationVerdict, Results};
+use ekiden_lab::experiment::judge::analyse;
+use ekiden_lab::experiment::run::campaign::{self, ExperimentOptions};
+use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::program::congestion::{self, LoadedControls};
 use ekiden_lab::report;
 use ekiden_lab::topology::sandbox::{self, SandboxEntry};

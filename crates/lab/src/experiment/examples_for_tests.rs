@@ -42,6 +42,6 @@ levels = [
 "#;
 
 /// The experiment in it, with `more` at its end.
-pub fn small_experiment(more: &str) -> Result<super::read::Experiment, Vec<String>> {
-    super::read::Experiment::parse("small", &format!("{TEXT}\n{more}"))
+pub fn small_experiment(more: &str) -> Result<super::spec::read::Experiment, Vec<String>> {
+    super::spec::read::Experiment::parse("small", &format!("{TEXT}\n{more}"))
 }

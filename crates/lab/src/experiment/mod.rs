@@ -1,49 +1,12 @@
 //! Experiments: factors, treatments, repetitions, and the published figures to compare with.
 //!
-//! [`read`] makes an experiment out of a [`mod@file`], [`plan`] determines the order of its runs, [`run`] makes one of
-//! them in a lab of its own, [`campaign`] all of them into a [`store`], [`analyse`] and [`expect`] produce the results.
+//! [`spec`] reads the file of an experiment, [`run`] makes its runs, each in a lab of its own, [`collect`] gathers and stores
+//! their data, and [`judge`] compares the results with expectations and published figures.
 
-pub mod accuracy;
-pub mod analyse;
-pub mod arrivals;
-pub mod blocks;
-pub mod builtin;
-pub mod campaign;
-pub mod choices;
-pub mod cpu;
-pub mod demo;
-pub mod drawn;
-pub mod expect;
-pub mod factor;
-pub mod fairness;
-pub mod file;
-pub mod floor;
-pub mod flows;
-pub mod gain;
-pub mod group;
-pub mod jobs;
-pub mod limit;
-pub mod manifest;
-pub mod metric;
-pub mod named;
-pub mod overrides;
-pub mod packets;
-pub mod plan;
-pub mod predict;
-pub mod progress;
-pub mod read;
-pub mod regret;
-pub mod results;
+pub mod collect;
+pub mod judge;
 pub mod run;
-pub mod schedule;
-pub mod sequence;
-pub mod share;
-pub mod short;
-pub mod store;
-pub mod stream;
-pub mod task;
-pub mod transfer;
-pub mod treatment;
+pub mod spec;
 
 #[cfg(test)]
 mod examples_for_tests;

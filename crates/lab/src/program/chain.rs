@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::experiment::treatment::{RelayProgram, Treatment};
+use crate::experiment::spec::treatment::{RelayProgram, Treatment};
 use crate::program::command::{self, ProxyKind};
 use crate::program::curl::ClientRoute;
 use crate::program::ekiden::ProfileChoice;

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::Context;
 use ekiden_sys::{congestion, netns, process, signal};
 
-use crate::experiment::read::ExperimentCell;
+use crate::experiment::spec::read::ExperimentCell;
 use crate::program::service::last_lines;
 
 /// Congestion controls available through `ekiden cc load`.

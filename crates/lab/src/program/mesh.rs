@@ -11,7 +11,7 @@ use std::path;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::treatment::Treatment;
+use crate::experiment::spec::treatment::Treatment;
 use crate::program::chain::RelayContext;
 use crate::program::curl::ClientRoute;
 use crate::program::ekiden::ProfileChoice;

@@ -13,7 +13,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use crate::experiment::treatment::Treatment;
+use crate::experiment::spec::treatment::Treatment;
 use crate::program::ekiden::ListenerKind;
 
 /// Port of section listeners.

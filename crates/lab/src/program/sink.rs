@@ -9,7 +9,7 @@ use std::time::Duration;
 use ekiden_sys::clock::monotonic;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::transfer::ProgressSampler;
+use crate::experiment::run::transfer::ProgressSampler;
 use crate::program::service::{LaunchSpec, Service};
 use crate::topology::network::HostHandle;
 

@@ -11,7 +11,7 @@ use std::process::Stdio;
 
 use anyhow::Context;
 
-use crate::experiment::treatment::Treatment;
+use crate::experiment::spec::treatment::Treatment;
 use crate::program::ProgramInfo;
 use crate::topology::network::{HostHandle, Network};
 use crate::topology::{counters, ip};

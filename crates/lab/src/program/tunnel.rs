@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ekiden_sys::signal;
 
-use crate::experiment::treatment::RelayProgram;
+use crate::experiment::spec::treatment::RelayProgram;
 use crate::program::chain::RelayContext;
 use crate::program::service::Service;
 use crate::program::{openvpn, softether, vtun};

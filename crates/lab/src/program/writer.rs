@@ -11,7 +11,7 @@ use anyhow::Context;
 use ekiden_sys::clock::monotonic;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::cpu;
+use crate::experiment::collect::cpu;
 use crate::program::sink::{self, SinkReport};
 
 /// Amount, block size and timing of the data to write.

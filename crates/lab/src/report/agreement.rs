@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::experiment::results::{CellSummary, Results, Summary};
+use crate::experiment::collect::results::{CellSummary, Results, Summary};
 use crate::report::number::{format_interval, format_significant};
 use crate::stats;
 

@@ -1,6 +1,6 @@
 //! The arithmetic floor of the time to the first byte, beside the measured values.
 
-use crate::experiment::results::FloorRow;
+use crate::experiment::collect::results::FloorRow;
 use crate::report::number::format_percent;
 use crate::report::table::{CellKind, ReportTable, TableCell};
 use crate::report::tables::with_confidence;

@@ -1,6 +1,6 @@
 //! Gains by relays beside published ones, and beside the arithmetic limit.
 
-use crate::experiment::results::{GainRow, Summary};
+use crate::experiment::collect::results::{GainRow, Summary};
 use crate::report::number::format_significant;
 use crate::report::table::{CellKind, ReportTable, TableCell};
 use crate::report::tables::verdict;

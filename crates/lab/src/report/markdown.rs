@@ -1,6 +1,6 @@
 //! The tables of a report as Markdown, to be pasted into a note.
 
-use crate::experiment::results::Results;
+use crate::experiment::collect::results::Results;
 use crate::report::table::{CellKind, ReportTable};
 use crate::report::view::ReportView;
 use crate::report::{floors, gains, paths, tables};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::experiment::results::Results;
+use super::experiment::collect::results::Results;
 
 mod agreement;
 mod chart;

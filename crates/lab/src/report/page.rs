@@ -1,6 +1,6 @@
 //! The report as one self-contained HTML page: no script, no network, light and dark, for screen and paper.
 
-use crate::experiment::results::{ExpectationVerdict, Results};
+use crate::experiment::collect::results::{ExpectationVerdict, Results};
 use crate::report::chart::{draw_swatch, style_class};
 use crate::report::markup::Markup;
 use crate::report::number::{format_count, pluralized};

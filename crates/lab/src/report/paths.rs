@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::results::SessionRun;
+use crate::experiment::collect::results::SessionRun;
 use crate::report::number::format_significant;
 use crate::report::table::{CellKind, ReportTable, TableCell};
 use crate::report::view::{Levels, ReportView};

@@ -6,7 +6,7 @@ use super::number::{format_count, format_interval, format_nanos, format_signific
 use super::table::{CellKind, ReportTable, TableCell};
 use super::view::{Levels, ReportView};
 use crate::emulator::{DirectionReport, LatenessHistogram};
-use crate::experiment::results::{ExpectationOutcome, ExpectationVerdict, GroupRun, Results, Run, Summary};
+use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict, GroupRun, Results, Run, Summary};
 use crate::ledger::DropCause;
 use crate::stats::mean;
 use crate::stats::median;

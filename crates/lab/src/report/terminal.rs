@@ -1,6 +1,6 @@
 //! The terminal output at the end of a run.
 
-use crate::experiment::results::{ExpectationOutcome, ExpectationVerdict, Results};
+use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict, Results};
 use crate::report::table::{Column, ReportTable};
 use crate::report::view::ReportView;
 use crate::report::{gains, tables};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::metric::CPU_PREFIX;
-use crate::experiment::results::{CellSummary, ExpectationOutcome, ExpectationVerdict, Results, Run};
+use crate::experiment::collect::metric::CPU_PREFIX;
+use crate::experiment::collect::results::{CellSummary, ExpectationOutcome, ExpectationVerdict, Results, Run};
 use crate::report::number::pluralized;
 
 /// Factor to level.

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ekiden_lab::emulator::Port;
-use ekiden_lab::experiment::flows::{self, ParallelFlowsRequest};
-use ekiden_lab::experiment::group::ShortFlowSettings;
+use ekiden_lab::experiment::run::flows::{self, ParallelFlowsRequest};
+use ekiden_lab::experiment::spec::group::ShortFlowSettings;
 use ekiden_lab::program::receiver::FlowReceiver;
 use ekiden_lab::topology::network::{HostHandle, Network};
 use ekiden_lab::topology::{Backend, Lab, LossRecovery, Offload};

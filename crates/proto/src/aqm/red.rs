@@ -5,9 +5,8 @@
 //! laboratory.
 
 use super::{FRACTION_BITS, ONE, scale, to_fixed, to_probability};
-use crate::aqm;
 use crate::aqm::virtual_queue::TYPICAL_PACKET;
-use crate::aqm::{ArrivingPacket, DropReason, MAX_LEVEL, QueueLimit, Verdict};
+use crate::aqm::{self, ArrivingPacket, DropReason, MAX_LEVEL, QueueLimit, Verdict};
 
 /// Number of powers of the decay factor: an idle time of 2^24 packets resets the average.
 pub const DECAY_POWERS: usize = 24;

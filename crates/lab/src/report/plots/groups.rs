@@ -1,6 +1,6 @@
 //! The goodput of each group of connections: by a factor, and over time.
 
-use crate::experiment::results::{GroupRun, Run};
+use crate::experiment::collect::results::{GroupRun, Run};
 use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, labelled_ticks};
 use crate::report::number::format_significant;
 use crate::report::plots::levels::{AxisFactor, at_level, choose_axis_factor, panels};

@@ -1,7 +1,7 @@
 //! The metric as a map over two factors.
 
-use crate::experiment::metric::{JAIN, RATIO};
-use crate::experiment::results::CellSummary;
+use crate::experiment::collect::metric::{JAIN, RATIO};
+use crate::experiment::collect::results::CellSummary;
 use crate::report::chart::{Chart, HeatMap, HeatMapCell};
 use crate::report::number::{format_significant, with_unit};
 use crate::report::plots::metric::capitalized;

@@ -2,8 +2,8 @@
 
 use super::levels::{AxisFactor, at_level, choose_axis_factor, panels};
 use super::{ChartGroup, legend, most_different_levels};
-use crate::experiment::metric::{JAIN, RATIO};
-use crate::experiment::results::{CellSummary, ExpectationOutcome, Summary};
+use crate::experiment::collect::metric::{JAIN, RATIO};
+use crate::experiment::collect::results::{CellSummary, ExpectationOutcome, Summary};
 use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, StripPlot, StripRow};
 use crate::report::number::{format_significant, with_unit};
 use crate::report::tables::confidence_interval;

@@ -1,6 +1,6 @@
 //! The charts of a report. Every title names the condition that the chart shows.
 
-use crate::experiment::results::CellSummary;
+use crate::experiment::collect::results::CellSummary;
 use crate::report::chart::Chart;
 use crate::report::view::{Levels, ReportView};
 

@@ -1,7 +1,7 @@
 //! The path and duration of each new session over the time of a run.
 
-use crate::experiment::choices::CHANGED_AT;
-use crate::experiment::results::{Run, SessionRun};
+use crate::experiment::collect::choices::CHANGED_AT;
+use crate::experiment::collect::results::{Run, SessionRun};
 use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, labelled_ticks};
 use crate::report::number::{format_significant, pluralized};
 use crate::report::plots::ChartGroup;

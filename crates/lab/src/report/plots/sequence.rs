@@ -1,8 +1,8 @@
 //! Sequence numbers over time, from the packet log: the upper layer as the client sends it, the lower layer on the long
 //! link.
 
-use crate::experiment::results::Run;
-use crate::experiment::sequence::SequencePlot;
+use crate::experiment::collect::results::Run;
+use crate::experiment::collect::sequence::SequencePlot;
 use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, labelled_ticks};
 use crate::report::number::{format_significant, pluralized};
 use crate::report::plots::ChartGroup;

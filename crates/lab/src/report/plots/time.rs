@@ -1,6 +1,6 @@
 //! Throughput over the time of a transfer.
 
-use crate::experiment::results::Run;
+use crate::experiment::collect::results::Run;
 use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, labelled_ticks};
 use crate::report::number::format_significant;
 use crate::report::plots::{ChartGroup, legend, most_different_levels};

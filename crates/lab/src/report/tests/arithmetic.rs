@@ -1,6 +1,8 @@
 //! Reports with arithmetic floors and limits beside the measured values; and further figures.
 
-use crate::experiment::results::{ExpectationVerdict, ExtraMetricCells, FloorRow, GainRow, Metric, Results, Summary};
+use crate::experiment::collect::results::{
+    ExpectationVerdict, ExtraMetricCells, FloorRow, GainRow, Metric, Results, Summary,
+};
 use crate::report::tests::fixture;
 use crate::report::{render_html, render_markdown, render_terminal};
 

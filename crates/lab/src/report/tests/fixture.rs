@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::emulator::{DirectionReport, LatenessHistogram};
-use crate::experiment::results::{
+use crate::experiment::collect::results::{
     CellSummary, CheckRow, ExpectationOutcome, ExpectationVerdict, Manifest, Metric, Results, Run, Summary,
 };
 use crate::ledger::DropCause;

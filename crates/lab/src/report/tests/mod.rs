@@ -7,8 +7,8 @@ mod wellformed;
 
 use super::view::ReportView;
 use super::{plots, render_html, render_markdown, render_terminal, write};
-use crate::experiment::results::{ExpectationVerdict, Results, Summary};
-use crate::experiment::sequence::SequencePlot;
+use crate::experiment::collect::results::{ExpectationVerdict, Results, Summary};
+use crate::experiment::collect::sequence::SequencePlot;
 
 fn titles(results: &Results) -> Vec<Vec<String>> {
     let view = ReportView::new(results);

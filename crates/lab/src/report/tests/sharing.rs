@@ -1,6 +1,6 @@
 //! Reports of groups that share a bottleneck, and of maps.
 
-use crate::experiment::results::{GroupRun, Metric, Results, Summary};
+use crate::experiment::collect::results::{GroupRun, Metric, Results, Summary};
 use crate::report::tests::{fixture, titles};
 use crate::report::{render_html, render_markdown};
 

@@ -313,8 +313,7 @@ fn charge(params: &AutoParams, state: &mut AutoState, slot: &mut FlowSlot, bytes
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aqm;
-    use crate::aqm::Backlog;
+    use crate::aqm::{self, Backlog};
 
     const LINE: u64 = 100_000_000;
     const ROOM: QueueLimit = QueueLimit { limit: 10_000, in_bytes: 0 };

@@ -2,8 +2,7 @@
 //! set that was not seen for the longest time. If even that is in use, the table is too small, and the two are taken for
 //! one connection from now on.
 
-use crate::aqm;
-use crate::aqm::ArrivingPacket;
+use crate::aqm::{self, ArrivingPacket};
 
 /// Slots of a set.
 pub const WAYS: usize = 8;

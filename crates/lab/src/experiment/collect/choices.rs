@@ -1,0 +1,222 @@
+//! The path of each session, and figures about the choices.
+//!
+//! The relay that selects paths logs a line of JSON when a session ends. The client's port identifies the session.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use super::results::SessionRun;
+use crate::stats;
+
+/// The key of the time until new sessions leave the path that has become worse.
+pub const TIME_TO_LEAVE: &str = "leave_s";
+/// The key of how often the path of new sessions changed.
+pub const PATH_CHANGES: &str = "path_changes";
+/// The key of the median completion time after sessions have left a degraded path.
+pub const COMPLETION_AFTER_CHANGE: &str = "after_ms";
+/// The key of when something first changed, in seconds since the lab started: nothing to compare, but to be shown.
+pub const CHANGED_AT: &str = "changed_at_s";
+/// The key of the share of sessions that failed.
+pub const FAILED_SHARE: &str = "failed";
+
+/// A path is left when so many new sessions in a row take another: one by itself may be a look at another path.
+const MIN_CONSECUTIVE: usize = 5;
+/// The window, in seconds, whose majority is the path of new sessions.
+const MAJORITY_WINDOW: f64 = 2.0;
+/// Sessions that begin this many seconds after the change, or later, count as after it.
+const SETTLE_TIME: f64 = 10.0;
+/// How long after the last byte the log may take to tell of the end.
+const LOG_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it is read until then.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Notes in each of `sessions` that came to its end, by its port, which path the chooser's `log` says it took.
+///
+/// # Errors
+/// The log cannot be read, or says nothing of one.
+pub fn assign_paths(log: &Path, sessions: &mut [SessionRun], ports: &[Option<u16>]) -> anyhow::Result<()> {
+    let deadline = Instant::now() + LOG_TIMEOUT;
+    loop {
+        let text = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
+        let paths = paths_by_client_port(&text);
+        for (session, port) in sessions.iter_mut().zip(ports) {
+            session.path = port.and_then(|port| paths.get(&port).cloned());
+        }
+        let missing = sessions.iter().zip(ports).filter(|(session, port)| port.is_some() && session.path.is_none());
+        let missing = missing.count();
+        if missing == 0 {
+            return Ok(());
+        }
+        let all = sessions.len();
+        anyhow::ensure!(Instant::now() < deadline, "the chooser's log does not tell of {missing} of {all} sessions");
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// A session's line in the log.
+#[derive(Deserialize)]
+struct SessionLogEntry {
+    event: String,
+    client: Option<std::net::SocketAddr>,
+    path: Option<String>,
+}
+
+/// The paths of sessions that have ended, by the client's port; of two with the same port, the later.
+fn paths_by_client_port(text: &str) -> BTreeMap<u16, String> {
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<SessionLogEntry>(line).ok());
+    let closed = lines.filter(|line| line.event == "closed");
+    closed.filter_map(|line| Some((line.client?.port(), path_name(&line.path?)))).collect()
+}
+
+/// The name of a path as treatments have it: relays joined by `-`, however the log parts them.
+fn path_name(path: &str) -> String {
+    let parts = path.split(|letter: char| letter.is_whitespace() || ",>→+/".contains(letter));
+    parts.filter(|part| !part.is_empty() && *part != "-").collect::<Vec<_>>().join("-")
+}
+
+/// The figures of sessions that began at fixed times, where a change happened at `trouble`, in seconds since the lab
+/// started; `worse` is the relay whose path was degraded.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "a number of sessions")]
+pub fn path_metrics(sessions: &[SessionRun], trouble: Option<f64>, worse: Option<&str>) -> Vec<(&'static str, f64)> {
+    let failed = sessions.iter().filter(|session| session.failed.is_some()).count();
+    let mut all = vec![(FAILED_SHARE, failed as f64 / sessions.len().max(1) as f64)];
+    if sessions.iter().any(|session| session.path.is_some()) {
+        all.push((PATH_CHANGES, count_path_changes(sessions) as f64));
+    }
+    let Some(trouble) = trouble else { return all };
+    all.push((CHANGED_AT, trouble));
+    all.extend(time_to_leave(sessions, trouble, worse).map(|leave| (TIME_TO_LEAVE, leave)));
+    let after = sessions.iter().filter(|session| session.at >= trouble + SETTLE_TIME && session.failed.is_none());
+    let after: Vec<f64> = after.map(|session| session.ms).collect();
+    all.extend((!after.is_empty()).then(|| (COMPLETION_AFTER_CHANGE, stats::median(&after))));
+    all
+}
+
+/// How often the path that most new sessions take became another.
+fn count_path_changes(sessions: &[SessionRun]) -> usize {
+    let mut windows: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for session in sessions {
+        let window = (session.at / MAJORITY_WINDOW) as u64;
+        windows.entry(window).or_default().extend(session.path.as_deref());
+    }
+    let mut main: Vec<&str> = windows.values().filter_map(|paths| most_frequent(paths.iter().copied())).collect();
+    main.dedup();
+    main.len().saturating_sub(1)
+}
+
+/// The most frequent element; of equals the first.
+fn most_frequent<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let count = |path: &str| paths.clone().filter(|other| *other == path).count();
+    paths.clone().reduce(|best, path| if count(path) > count(best) { path } else { best })
+}
+
+/// How many seconds after `trouble` new sessions began to take another path than most did before; the whole rest of the time
+/// if they never did. None if most did not go to the relay that became `worse`: there was nothing to leave.
+fn time_to_leave(sessions: &[SessionRun], trouble: f64, worse: Option<&str>) -> Option<f64> {
+    let told: Vec<(f64, &str)> =
+        sessions.iter().filter_map(|session| Some((session.at, session.path.as_deref()?))).collect();
+    let (before, after) = told.split_at(told.partition_point(|(at, _)| *at < trouble));
+    let taken = most_frequent(before.iter().rev().take(2 * MIN_CONSECUTIVE).map(|(_, path)| *path))?;
+    let is_worse = |path: &str| worse.map_or(path == taken, |relay| path.split('-').next() == Some(relay));
+    if !is_worse(taken) {
+        return None;
+    }
+    let left = after.windows(MIN_CONSECUTIVE).find(|row| !row.iter().any(|(_, path)| is_worse(path)));
+    let at = left.and_then(|row| row.first()).or(after.last())?.0;
+    Some(at - trouble)
+}
+
+#[cfg(test)]
+pub(in crate::experiment) fn every_metric_for_tests() -> impl Iterator<Item = (String, f64)> {
+    tests::all_path_metrics().into_iter().map(|(key, value)| (key.to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(paths: &str) -> Vec<SessionRun> {
+        let session = |(number, path): (u32, char)| SessionRun {
+            at: f64::from(number),
+            ms: if path == 'b' { 10.0 } else { 20.0 },
+            path: (path != '!').then(|| path.to_string()),
+            failed: (path == '!').then(|| "reset".to_owned()),
+            ..SessionRun::default()
+        };
+        (0..).zip(paths.chars()).map(session).collect()
+    }
+
+    pub(in crate::experiment) fn all_path_metrics() -> Vec<(&'static str, f64)> {
+        path_metrics(&sessions("aaaaaaaaaaabbbbbbbbbb"), Some(5.0), None)
+    }
+
+    fn path_metric(paths: &str, trouble: Option<f64>, key: &str) -> Option<f64> {
+        path_metrics(&sessions(paths), trouble, None).into_iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    #[test]
+    fn a_path_is_told_by_the_port_of_the_client() {
+        let text = r#"listening
+{"event":"closed","client":"10.0.0.1:5000","path":"direct"}
+{"event":"request","client":"10.0.0.1:5000","path":"x"}
+{"event":"closed","client":"10.0.0.1:6000","path":"a, b"}
+{"event":"closed","client":"10.0.0.1:7000","path":"a > b"}
+"#;
+        let expected = [(5000, "direct"), (6000, "a-b"), (7000, "a-b")].map(|(port, path)| (port, path.to_owned()));
+        assert_eq!(paths_by_client_port(text), expected.into());
+    }
+
+    #[test]
+    fn a_log_that_says_nothing_of_a_session_is_told() {
+        let name = format!("ekiden-lab-choices-{}", std::process::id());
+        let folder = crate::experiment::run::TempDir::create(&std::env::temp_dir(), &name).unwrap();
+        let log = folder.path().join("log");
+        std::fs::write(&log, "{\"event\":\"closed\",\"client\":\"10.0.0.1:5000\",\"path\":\"a\"}\n").unwrap();
+        let mut all = sessions("..");
+        assign_paths(&log, &mut all, &[Some(5000), None]).unwrap();
+        assert_eq!((all[0].path.as_deref(), all[1].path.as_deref()), (Some("a"), None), "one that failed has no path");
+        assert!(assign_paths(Path::new("/nowhere"), &mut all, &[None, None]).is_err());
+    }
+
+    #[test]
+    fn a_path_is_left_when_five_in_a_row_take_another() {
+        assert_eq!(
+            path_metric("aaaaaaaaaaabaabbbbbb", Some(10.0), TIME_TO_LEAVE),
+            Some(4.0),
+            "a look at another path is no leaving"
+        );
+        assert_eq!(
+            path_metric("aaaaaaaaaaaaaaaabbbb", Some(10.0), TIME_TO_LEAVE),
+            Some(9.0),
+            "never: all the time that was left"
+        );
+        assert_eq!(path_metric("aaaaaaaaaabbbbbbbbbb", Some(10.0), TIME_TO_LEAVE), Some(0.0));
+        assert_eq!(path_metric("aaaaaaaaaabbbbbbbbbb", None, TIME_TO_LEAVE), None);
+    }
+
+    #[test]
+    fn who_did_not_go_to_the_relay_that_became_worse_has_nothing_to_leave() {
+        let leave = |worse: &str| super::time_to_leave(&sessions("aaaaaaaaaaaabbbbbb"), 10.0, Some(worse));
+        assert_eq!((leave("a"), leave("b")), (Some(2.0), None));
+    }
+
+    #[test]
+    fn a_change_is_one_of_most_new_sessions() {
+        assert_eq!(path_metric("aaaaaaaa", None, PATH_CHANGES), Some(0.0));
+        assert_eq!(path_metric("aaaabbbb", None, PATH_CHANGES), Some(1.0));
+        assert_eq!(path_metric("aabbaabb", None, PATH_CHANGES), Some(3.0));
+        assert_eq!(path_metric("aaabaaaa", None, PATH_CHANGES), Some(0.0), "one of two is not most");
+    }
+
+    #[test]
+    fn what_failed_counts_and_what_came_after_is_told() {
+        let paths = "aaaa!aaaaabbbbbbbbbbbbbbbbb!";
+        assert_eq!(path_metric(paths, Some(5.0), FAILED_SHARE), Some(2.0 / 28.0));
+        assert_eq!(path_metric(paths, Some(5.0), COMPLETION_AFTER_CHANGE), Some(10.0));
+    }
+}

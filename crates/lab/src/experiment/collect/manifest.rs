@@ -1,0 +1,221 @@
+//! The circumstances of the runs.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use ekiden_sys::process::effective_uid;
+use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
+
+use super::results::Manifest;
+use crate::experiment::run::campaign::ExperimentOptions;
+use crate::experiment::spec::read::{CellKey, Experiment, ExperimentCell};
+use crate::experiment::spec::treatment::RelayProgram;
+use crate::program::server::Protocol;
+use crate::program::{
+    self, ProgramInfo, congestion, dante, ekiden, haproxy, iperf3, openvpn, program_version, softether, squid, ssh,
+    transparent, vtun,
+};
+
+/// The programs that an experiment needs, found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InstalledPrograms {
+    /// Where ekiden is; none if no treatment uses it.
+    pub ekiden: Option<PathBuf>,
+    /// Programs and their versions.
+    pub versions: Vec<(String, String)>,
+}
+
+impl InstalledPrograms {
+    /// Finds them.
+    ///
+    /// # Errors
+    /// Every one that is missing, with the package it is in.
+    pub fn find(experiment: &Experiment, request: &ExperimentOptions) -> Result<Self, Vec<String>> {
+        let cells: Vec<&ExperimentCell> = experiment.selected_cells(request.full).collect();
+        let mut tools = Self::default();
+        let mut missing = Vec::new();
+        for about in required_programs(&cells) {
+            match about.installed_version() {
+                Ok(version) => tools.versions.push((about.name.into(), version)),
+                Err(error) => missing.push(error.to_string()),
+            }
+        }
+        let relays: BTreeSet<&String> = cells.iter().filter_map(|cell| cell.spec.treatment.command.first()).collect();
+        for relay in relays {
+            tools.versions.push((relay.clone(), program_version(relay.as_ref(), &["--version"])));
+        }
+        if cells.iter().any(|cell| cell.spec.treatment.program == RelayProgram::Ekiden) {
+            match ekiden::find(request.ekiden.as_deref()).and_then(|path| Ok((ekiden::version(&path)?, path))) {
+                Ok((version, path)) => {
+                    tools.versions.push(("ekiden".into(), version));
+                    tools.ekiden = Some(path);
+                }
+                Err(error) => missing.push(format!("{error:#}")),
+            }
+        }
+        if tools.ekiden.is_none() && congestion::needs_ekiden(&congestion::required_controls(&cells)) {
+            // Without it, those that the kernel lacks will be told.
+            if let Ok(path) = ekiden::find(request.ekiden.as_deref()) {
+                let version = ekiden::version(&path).map_err(|error| vec![format!("{error:#}")])?;
+                tools.versions.push(("ekiden".into(), version));
+                tools.ekiden = Some(path);
+            }
+        }
+        let wanted = |cell: &&&ExperimentCell| request.only.is_empty() || request.only.contains(&cell.key.treatment);
+        let mut wanted = cells.iter().filter(wanted);
+        let changes_user =
+            |cell: &&ExperimentCell| matches!(cell.spec.treatment.program, RelayProgram::Squid | RelayProgram::Ssh);
+        if effective_uid() != 0 && wanted.any(changes_user) {
+            missing.push(
+                "squid and sshd have to become another user, which only root can let them: sudo, or --only without them"
+                    .into(),
+            );
+        }
+        if missing.is_empty() { Ok(tools) } else { Err(missing) }
+    }
+}
+
+fn required_programs(cells: &[&ExperimentCell]) -> Vec<&'static ProgramInfo> {
+    let mut all: Vec<&'static ProgramInfo> = Vec::new();
+    let mut need = |about: &'static ProgramInfo| {
+        if !all.contains(&about) {
+            all.push(about);
+        }
+    };
+    for cell in cells {
+        if matches!(cell.spec.workload.protocol, Protocol::Http | Protocol::Ftp) {
+            need(cell.spec.workload.agent.program_info());
+        }
+        cell.spec.workload.server_program().program_info().into_iter().for_each(&mut need);
+        if cell.spec.treatment.transparent {
+            need(&transparent::PROGRAM);
+        }
+        match cell.spec.treatment.program {
+            RelayProgram::Dante => need(&dante::PROGRAM),
+            RelayProgram::Squid => need(&squid::PROGRAM),
+            RelayProgram::Haproxy => need(&haproxy::PROGRAM),
+            RelayProgram::Ssh => [&ssh::PROGRAM, &ssh::SSHD].into_iter().for_each(&mut need),
+            RelayProgram::Openvpn => [&openvpn::PROGRAM, &openvpn::OPENSSL].into_iter().for_each(&mut need),
+            RelayProgram::Vtun => need(&vtun::PROGRAM),
+            RelayProgram::Softether => need(&softether::PROGRAM),
+            RelayProgram::Direct | RelayProgram::Ekiden | RelayProgram::Command => {}
+        }
+        if !cell.spec.background.is_empty() {
+            need(&iperf3::PROGRAM);
+        }
+    }
+    all
+}
+
+/// The manifest of an experiment that is about to begin.
+///
+/// # Errors
+/// It cannot be put into words, which no experiment file should bring about.
+pub fn build_manifest(
+    experiment: &Experiment,
+    tools: &InstalledPrograms,
+    request: &ExperimentOptions,
+) -> anyhow::Result<Manifest> {
+    let cells: Vec<&ExperimentCell> = experiment.selected_cells(request.full).collect();
+    let levels = |factor: &crate::experiment::spec::factor::Factor| {
+        let meant = factor.levels.iter().filter(|level| request.full || factor.is_quick(level));
+        (factor.name.clone(), meant.map(|level| level.name.clone()).collect())
+    };
+    Ok(Manifest {
+        name: experiment.name.clone(),
+        title: experiment.title.clone(),
+        source: experiment.source.clone(),
+        size: request.size_name().into(),
+        file: experiment.text.clone(),
+        digest: digest(experiment, tools, &cells, request)?,
+        seed: experiment.seed,
+        blocks: request.block_count(experiment),
+        factors: experiment.factors.iter().map(levels).collect(),
+        treatments: experiment.settings.treatments.clone(),
+        metric: experiment.metric.clone(),
+        map: experiment.settings.map.clone(),
+        started: utc_now(),
+        machine: machine_facts(),
+        programs: tools.versions.clone(),
+        settings: host_settings(&cells),
+    })
+}
+
+/// A digest of everything that a figure depends on. Not the expectations, nor the number of blocks: they may change
+/// between runs.
+fn digest(
+    experiment: &Experiment,
+    tools: &InstalledPrograms,
+    cells: &[&ExperimentCell],
+    request: &ExperimentOptions,
+) -> anyhow::Result<String> {
+    let mut digest = Sha256::new();
+    digest.update(env!("CARGO_PKG_VERSION"));
+    for cell in cells {
+        // The text of earlier builds, so that their unfinished results can be continued.
+        let CellKey { levels, treatment } = &cell.key;
+        digest.update(format!("Place {{ levels: {levels:?}, treatment: {treatment:?} }}"));
+        digest.update(serde_json::to_vec(&cell.spec)?);
+        digest.update(format!(
+            "{:?}",
+            cell.spec.workload.time.map(|time| request.time.unwrap_or(time.for_size(request.full)))
+        ));
+    }
+    let settings = &experiment.settings;
+    digest.update(format!("{:?} {:?}", settings.timeout, settings.lateness_limit));
+    digest.update(format!("{:?} {:?}", tools.versions, read_proc("/proc/sys/kernel/osrelease")));
+    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn machine_facts() -> Vec<(String, String)> {
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or("unknown").trim().to_owned();
+    let privilege = if program::is_rootless() { "user namespace" } else { "root" };
+    [
+        ("kernel", read_proc("/proc/sys/kernel/osrelease")),
+        ("processor", model.trim_start_matches(['\t', ':', ' ']).to_owned()),
+        ("cores", cores.to_string()),
+        ("memory", memory),
+        ("ekiden-lab", env!("CARGO_PKG_VERSION").to_owned()),
+        ("privilege", privilege.to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// The settings of the hosts in the first cell, and those they inherit from the machine.
+fn host_settings(cells: &[&ExperimentCell]) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for (name, host) in cells.first().iter().flat_map(|cell| &cell.spec.lab.hosts) {
+        let congestion = host.congestion.clone().unwrap_or_else(|| "the kernel's default".into());
+        let own: String = host.sysctl.iter().map(|(key, value)| format!(", {key} = {value}")).collect();
+        all.push((name.clone(), format!("congestion control {congestion}, offload {:?}{own}", host.offload)));
+    }
+    for key in [
+        "net.ipv4.tcp_congestion_control",
+        "net.core.rmem_max",
+        "net.core.wmem_max",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_wmem",
+    ] {
+        all.push((key.to_owned(), read_proc(&format!("/proc/sys/{}", key.replace('.', "/")))));
+    }
+    all
+}
+
+fn read_proc(file: &str) -> String {
+    std::fs::read_to_string(file)
+        .map_or_else(|_| "unknown".into(), |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Now, as RFC 3339 has it, in UTC.
+#[must_use]
+pub fn utc_now() -> String {
+    let now = OffsetDateTime::now_utc();
+    let (date, time) = (now.date(), now.time());
+    format!("{date}T{:02}:{:02}:{:02}Z", time.hour(), time.minute(), time.second())
+}

@@ -1,0 +1,289 @@
+//! The figures of a run, and those that runs can be compared by.
+
+use std::collections::BTreeMap;
+
+use super::results::Metric;
+use super::{choices, named};
+use crate::experiment::judge::regret;
+use crate::experiment::run::transfer::{FlowStats, Transfer};
+use crate::stats::{self, jain};
+
+const METRICS: [(&str, &str, bool); 30] = [
+    ("mb_s", "MB/s", true),
+    ("mbit_s", "Mbit/s", true),
+    ("steady_mb_s", "MB/s", true),
+    ("steady_mbit_s", "Mbit/s", true),
+    ("seconds", "s", false),
+    (FIRST_BYTE, "ms", false),
+    (COMPLETION, "ms", false),
+    ("completion_p95_ms", "ms", false),
+    ("completion_s", "s", false),
+    ("write_s", "s", false),
+    ("write_mbit_s", "Mbit/s", true),
+    ("block_ms", "ms", false),
+    ("block_p99_ms", "ms", false),
+    (RATIO, "", true),
+    (JAIN, "", true),
+    ("stalled", "", false),
+    ("queueing_ms", "ms", false),
+    ("queueing_p95_ms", "ms", false),
+    ("queueing_p99_ms", "ms", false),
+    ("window_packets", "packets", true),
+    ("retransmits", "packets", false),
+    (PREDICTED, "ms", false),
+    (PREDICTION_ERROR, "", false),
+    (regret::REGRET, "", false),
+    (regret::OVER_DIRECT, "", true),
+    (choices::TIME_TO_LEAVE, "s", false),
+    (choices::PATH_CHANGES, "", false),
+    (choices::COMPLETION_AFTER_CHANGE, "ms", false),
+    (choices::FAILED_SHARE, "", false),
+    (named::LIMIT_NAMED, "", true),
+];
+
+/// The key of the metric that has a [floor](crate::experiment::judge::floor).
+pub const FIRST_BYTE: &str = "first_byte_ms";
+
+/// The key of the ratio of two groups' rates: 1 is best.
+pub const RATIO: &str = "ratio";
+/// The key of Jain's index.
+pub const JAIN: &str = "jain";
+/// The key of the time to the last byte.
+pub const COMPLETION: &str = "completion_ms";
+/// The key of the time that the model of paths [predicts](crate::experiment::judge::predict).
+pub const PREDICTED: &str = "predicted_ms";
+/// The key of the relative error of a prediction.
+pub const PREDICTION_ERROR: &str = "prediction_error";
+
+/// The prefix of keys for the rate of one group's connections.
+pub const GROUP_PREFIX: &str = "mbit_s.";
+
+/// The prefix of keys for the processor time of the programs on a host.
+pub const CPU_PREFIX: &str = "cpu.";
+
+/// A figure that runs can be compared by.
+///
+/// # Errors
+/// There is none of this name; the text lists those there are.
+pub fn by_name(key: &str) -> Result<Metric, String> {
+    if key.strip_prefix(GROUP_PREFIX).is_some_and(|group| !group.is_empty()) {
+        return Ok(Metric { key: key.into(), unit: "Mbit/s".into(), higher_is_better: true });
+    }
+    if key.strip_prefix(CPU_PREFIX).is_some_and(|host| !host.is_empty()) {
+        return Ok(Metric { key: key.into(), unit: "% of a processor".into(), higher_is_better: false });
+    }
+    let known = METRICS.iter().find(|(name, ..)| *name == key);
+    let (_, unit, higher_is_better) = known.ok_or_else(|| {
+        let names = METRICS.map(|(name, ..)| name).join(", ");
+        format!("there is no metric {key:?}; there are {names}, {GROUP_PREFIX}GROUP, {CPU_PREFIX}HOST")
+    })?;
+    Ok(Metric { key: key.into(), unit: (*unit).into(), higher_is_better: *higher_is_better })
+}
+
+/// A rate in bytes per second, as this metric has it; `None` if it is no rate.
+#[must_use]
+pub fn rate_in_metric(key: &str, bytes_per_second: f64) -> Option<f64> {
+    match key {
+        "mb_s" | "steady_mb_s" => Some(bytes_per_second / 1e6),
+        "mbit_s" | "steady_mbit_s" => Some(bytes_per_second * 8.0 / 1e6),
+        _ => None,
+    }
+}
+
+/// The figures of a run of these transfers. Rates count the whole of each, from start to last byte; MB is 10^6 bytes.
+/// The figure of a single transfer is the median over all, so that one disturbed transfer has no more weight.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
+pub fn transfer_metrics(transfers: &[Transfer]) -> BTreeMap<String, f64> {
+    let count = transfers.len().max(1) as f64;
+    let seconds: f64 = transfers.iter().map(|transfer| transfer.seconds).sum();
+    let median = |values: Vec<f64>| stats::summarise(&values).median;
+    let first_bytes: Vec<f64> = transfers.iter().filter_map(|transfer| transfer.first_byte).collect();
+    let steady: f64 = transfers.iter().map(|transfer| steady_rate(&transfer.timeline)).sum::<f64>() / count;
+    let bytes = transfers.iter().map(|transfer| transfer.bytes).sum::<u64>() as f64;
+    let rate = if seconds > 0.0 { bytes / seconds } else { 0.0 };
+    let figures = [
+        ("mb_s", rate / 1e6),
+        ("mbit_s", rate * 8.0 / 1e6),
+        ("steady_mb_s", steady / 1e6),
+        ("steady_mbit_s", steady * 8.0 / 1e6),
+        ("seconds", seconds),
+        (COMPLETION, median(transfers.iter().map(|transfer| transfer.seconds).collect()) * 1e3),
+        ("bytes", bytes),
+    ];
+    // The first byte of a stream is not measured.
+    let first_byte = (!first_bytes.is_empty()).then(|| (FIRST_BYTE, median(first_bytes) * 1e3));
+    let all = figures.into_iter().chain(first_byte).chain(block_metrics(transfers)).chain(flow_metrics(transfers));
+    all.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// How much of one processor the programs on each host took while the transfers were made, in percent: more than 100 is more than
+/// one processor. A writer has ended by the second reading, and tells itself.
+#[must_use]
+pub fn cpu_metrics(
+    before: &BTreeMap<String, f64>,
+    now: &BTreeMap<String, f64>,
+    client: &str,
+    transfers: &[Transfer],
+) -> BTreeMap<String, f64> {
+    let seconds: f64 = transfers.iter().map(|transfer| transfer.seconds).sum();
+    let writers: f64 =
+        transfers.iter().filter_map(|transfer| transfer.block_stats.as_ref()).map(|blocks| blocks.cpu_s).sum();
+    let share = |(host, now): (&String, &f64)| {
+        let ended = if host == client { writers } else { 0.0 };
+        let used = now - before.get(host).copied().unwrap_or_default() + ended;
+        (format!("{CPU_PREFIX}{host}"), 100.0 * used / seconds)
+    };
+    now.iter().map(share).filter(|(_, share)| share.is_finite()).collect()
+}
+
+/// Further figures of transfers in blocks.
+#[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
+fn block_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
+    let blocks: Vec<_> = transfers.iter().filter_map(|transfer| transfer.block_stats.as_ref()).collect();
+    if blocks.is_empty() {
+        return Vec::new();
+    }
+    let median = |values: Vec<f64>| stats::summarise(&values).median;
+    let write: f64 = blocks.iter().map(|blocks| blocks.write_s).sum();
+    let bits = transfers.iter().map(|transfer| transfer.bytes).sum::<u64>() as f64 * 8.0;
+    let mut figures = vec![
+        ("completion_s", median(transfers.iter().map(|transfer| transfer.seconds).collect())),
+        ("write_s", median(blocks.iter().map(|blocks| blocks.write_s).collect())),
+        ("write_mbit_s", if write > 0.0 { bits / write / 1e6 } else { 0.0 }),
+    ];
+    let mut waits: Vec<f64> = blocks.iter().flat_map(|blocks| &blocks.block_delays).map(|wait| wait * 1e3).collect();
+    waits.sort_by(f64::total_cmp);
+    if !waits.is_empty() {
+        figures.extend([("block_ms", stats::quantile(&waits, 0.5)), ("block_p99_ms", stats::quantile(&waits, 0.99))]);
+    }
+    figures
+}
+
+/// Further figures of many flows at once. Transfer times are then those of the short flows.
+#[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53, and of flows")]
+fn flow_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
+    let flows: Vec<&FlowStats> = transfers.iter().filter_map(|transfer| transfer.flow_stats.as_ref()).collect();
+    let rates: Vec<f64> = flows.iter().flat_map(|flows| &flows.bytes).map(|bytes| *bytes as f64).collect();
+    if rates.is_empty() {
+        return Vec::new();
+    }
+    let stalled = rates.iter().filter(|rate| **rate <= 0.0).count() as f64 / rates.len() as f64;
+    let mut took: Vec<f64> = flows.iter().flat_map(|flows| &flows.completions).map(|took| took * 1e3).collect();
+    took.sort_by(f64::total_cmp);
+    let completions = if took.is_empty() {
+        Vec::new()
+    } else {
+        vec![("completion_ms", stats::quantile(&took, 0.5)), ("completion_p95_ms", stats::quantile(&took, 0.95))]
+    };
+    [("stalled", stalled)].into_iter().chain(jain(&rates).map(|jain| (JAIN, jain))).chain(completions).collect()
+}
+
+/// Bytes per second over the second half of the time.
+#[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
+fn steady_rate(timeline: &[(f64, u64)]) -> f64 {
+    let Some(&(end, all)) = timeline.last() else { return 0.0 };
+    let (from, before) = timeline.iter().copied().find(|(at, _)| *at >= end / 2.0).unwrap_or((end, all));
+    if end > from { (all - before) as f64 / (end - from) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::collect::fairness;
+    use crate::experiment::run::transfer::BlockWriteStats;
+
+    #[test]
+    fn start_up_counts_in_the_rate_and_not_in_the_steady_one() {
+        let timeline = vec![(1.0, 0), (2.0, 1_000_000), (4.0, 9_000_000)];
+        let transfer =
+            Transfer { seconds: 4.0, first_byte: Some(0.5), bytes: 9_000_000, timeline, ..Transfer::default() };
+        let figures = transfer_metrics(&[transfer]);
+        assert!((figures["mb_s"] - 2.25).abs() < 1e-9 && (figures["mbit_s"] - 18.0).abs() < 1e-9);
+        assert!((figures["steady_mb_s"] - 4.0).abs() < 1e-9 && (figures["first_byte_ms"] - 500.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn one_slow_transfer_of_many_moves_no_median() {
+        let took = |first_byte: f64| Transfer {
+            seconds: 2.0 * first_byte,
+            first_byte: Some(first_byte),
+            ..Transfer::default()
+        };
+        let figures = transfer_metrics(&[took(0.1), took(0.9), took(0.11)]);
+        assert!((figures["first_byte_ms"] - 110.0).abs() < 1e-9 && (figures["completion_ms"] - 220.0).abs() < 1e-9);
+        assert!((figures["seconds"] - 2.22).abs() < 1e-9);
+    }
+
+    #[test]
+    fn blocks_are_written_before_they_have_arrived() {
+        let blocks = BlockWriteStats {
+            write_s: 2.0,
+            block_delays: (1..=200).rev().map(|wait| f64::from(wait) / 1e3).collect(),
+            cpu_s: 0.0,
+        };
+        let figures = transfer_metrics(&[Transfer {
+            seconds: 4.0,
+            bytes: 1_000_000,
+            block_stats: Some(blocks),
+            ..Transfer::default()
+        }]);
+        let is = |key: &str, wanted: f64| (figures[key] - wanted).abs() < 1e-9;
+        assert!(
+            is("mbit_s", 2.0) && is("write_mbit_s", 4.0) && is("write_s", 2.0) && is("completion_s", 4.0),
+            "{figures:?}"
+        );
+        assert!(is("block_ms", 100.5) && is("block_p99_ms", 198.01), "{figures:?}");
+        assert!(!transfer_metrics(&[Transfer::default()]).contains_key("write_s"));
+    }
+
+    #[test]
+    fn a_flow_that_moved_nothing_is_counted_and_counts() {
+        let flows = FlowStats { bytes: vec![100, 300, 0, 0], completions: vec![0.3, 0.1, 2.0] };
+        let figures =
+            transfer_metrics(&[Transfer { seconds: 4.0, bytes: 400, flow_stats: Some(flows), ..Transfer::default() }]);
+        let is = |key: &str, wanted: f64| (figures[key] - wanted).abs() < 1e-9;
+        assert!(is("stalled", 0.5) && is("jain", 0.4) && is("mb_s", 1e-4), "{figures:?}");
+        assert!(is("completion_ms", 300.0) && is("completion_p95_ms", 1830.0), "{figures:?}");
+        let silent = FlowStats { bytes: vec![0], completions: Vec::new() };
+        let figures = transfer_metrics(&[Transfer { seconds: 4.0, flow_stats: Some(silent), ..Transfer::default() }]);
+        assert!((figures["stalled"] - 1.0).abs() < 1e-9 && !figures.contains_key("jain"), "{figures:?}");
+    }
+
+    #[test]
+    fn processors_are_shared_by_host_and_the_writer_counts_at_the_client() {
+        let hosts = |client: f64, left: f64| BTreeMap::from([("client".into(), client), ("left".into(), left)]);
+        let blocks = Some(BlockWriteStats { cpu_s: 1.5, ..BlockWriteStats::default() });
+        let transfers = [Transfer { seconds: 2.0, block_stats: blocks, ..Transfer::default() }];
+        let shares = cpu_metrics(&hosts(1.0, 3.0), &hosts(1.0, 6.0), "client", &transfers);
+        assert_eq!(shares, BTreeMap::from([("cpu.client".into(), 75.0), ("cpu.left".into(), 150.0)]));
+        assert_eq!(cpu_metrics(&hosts(0.0, 0.0), &hosts(0.0, 1.0), "client", &[]), BTreeMap::new(), "in no time");
+        assert_eq!(by_name("cpu.left").unwrap().unit, "% of a processor");
+    }
+
+    #[test]
+    fn a_stream_has_no_first_byte() {
+        assert!(!transfer_metrics(&[Transfer::default()]).contains_key(FIRST_BYTE));
+    }
+
+    #[test]
+    fn every_metric_is_a_figure_of_a_run() {
+        let blocks = Some(BlockWriteStats { write_s: 1.0, block_delays: vec![1.0], cpu_s: 1.0 });
+        let flows = Some(FlowStats { bytes: vec![1], completions: vec![1.0] });
+        let mut figures = transfer_metrics(&[Transfer {
+            first_byte: Some(0.0),
+            block_stats: blocks,
+            flow_stats: flows,
+            ..Transfer::default()
+        }]);
+        figures.extend(fairness::every_metric_for_tests());
+        figures.extend(
+            [PREDICTED, PREDICTION_ERROR, regret::REGRET, regret::OVER_DIRECT, named::LIMIT_NAMED]
+                .map(|key| (key.to_owned(), 0.0)),
+        );
+        figures.extend(choices::every_metric_for_tests());
+        assert!(METRICS.iter().all(|(name, ..)| figures.contains_key(*name)));
+        assert!(by_name("mb/s").unwrap_err().contains("there are mb_s, mbit_s"));
+        assert!(!by_name("seconds").unwrap().higher_is_better);
+    }
+}

@@ -1,0 +1,103 @@
+//! The limit that a relay reports for a transfer, and whether it is the expected one.
+//!
+//! The relay logs a line of JSON when a session ends; the session with the most bytes is the transfer.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::experiment::run::task::TRIAL_BYTES;
+
+/// The key of whether the relay named the expected limit: 1, or 0.
+pub const LIMIT_NAMED: &str = "limit_named";
+
+/// Time for the log line after a transfer: a stopped session ends when the data in its send buffers has arrived.
+const LOG_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often it is read until then.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A session's line in the log.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct ClosedEvent {
+    event: String,
+    #[serde(default)]
+    bytes_up: u64,
+    #[serde(default)]
+    bytes_down: u64,
+    limited: Option<String>,
+    limited_why: Option<String>,
+}
+
+impl ClosedEvent {
+    /// Whether the limit is the expected one: 1, or 0.
+    #[must_use]
+    pub fn metric(&self, expected: &str) -> f64 {
+        f64::from(u8::from(self.limited.as_deref() == Some(expected)))
+    }
+
+    /// The warning when it is not.
+    #[must_use]
+    pub fn mismatch_warning(&self, expected: &str) -> Option<String> {
+        let said = self.limited.as_deref().unwrap_or("nothing");
+        let why = self.limited_why.as_deref().unwrap_or("no reason");
+        (said != expected).then(|| format!("the relay names {said} and not {expected}: {why}"))
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.bytes_up + self.bytes_down
+    }
+}
+
+/// The session with the most bytes in the relay's `log`.
+///
+/// # Errors
+/// The log cannot be read, or holds trials only.
+pub fn read_largest_session(log: &Path) -> anyhow::Result<ClosedEvent> {
+    let deadline = Instant::now() + LOG_TIMEOUT;
+    loop {
+        let text = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
+        if let Some(told) = parse_largest_session(&text).filter(|told| told.total_bytes() > 2 * TRIAL_BYTES) {
+            return Ok(told);
+        }
+        anyhow::ensure!(Instant::now() < deadline, "the relay's log does not tell of the transfer");
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+fn parse_largest_session(text: &str) -> Option<ClosedEvent> {
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<ClosedEvent>(line).ok());
+    lines.filter(|told| told.event == "closed").max_by_key(ClosedEvent::total_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = r#"listening
+{"event":"closed","bytes_up":100,"bytes_down":1024,"limited":null}
+{"event":"closed","bytes_up":100,"bytes_down":5000000,"limited":"up:loss","limited_why":"about 1 % were lost"}
+{"event":"request","bytes_up":100,"bytes_down":9000000}
+"#;
+
+    #[test]
+    fn the_session_that_carried_most_is_the_transfer() {
+        let told = parse_largest_session(LOG).unwrap();
+        assert!((told.metric("up:loss") - 1.0).abs() < 1e-9 && told.mismatch_warning("up:loss").is_none());
+        assert!(told.metric("down:loss") < 1e-9);
+        let objection = told.mismatch_warning("down:loss").unwrap();
+        assert_eq!(objection, "the relay names up:loss and not down:loss: about 1 % were lost");
+    }
+
+    #[test]
+    fn a_log_of_trials_only_says_nothing_of_the_transfer() {
+        let name = format!("ekiden-lab-named-{}", std::process::id());
+        let folder = crate::experiment::run::TempDir::create(&std::env::temp_dir(), &name).unwrap();
+        let log = folder.path().join("log");
+        std::fs::write(&log, LOG).unwrap();
+        assert_eq!(read_largest_session(&log).unwrap().limited.as_deref(), Some("up:loss"));
+        assert!(read_largest_session(&folder.path().join("none")).is_err());
+        assert_eq!(parse_largest_session(&LOG.replace("closed", "opened")), None);
+    }
+}

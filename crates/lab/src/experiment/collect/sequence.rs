@@ -1,0 +1,174 @@
+//! Sequence numbers over time, few enough to be drawn: of one direction of a link its largest connection.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::packets::{DirectionLog, PacketLogEntry};
+use crate::Nanos;
+use crate::emulator::PacketOutcome;
+
+/// Sequence numbers over time on one link, of the connection that carried most, in the direction of the data. Times are
+/// seconds since the first packet of the transfers, numbers are bytes since the first of the connection.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SequencePlot {
+    /// The link.
+    pub link: String,
+    /// From which host.
+    pub from: String,
+    /// To which host.
+    pub to: String,
+    /// How many packets with payload.
+    pub packets: u64,
+    /// Number of packets that were sent again.
+    pub sent_again: u64,
+    /// How many of them the link dropped.
+    pub dropped: u64,
+    /// How far it had come by then.
+    pub line: Vec<(f64, u64)>,
+    /// Times and sequence numbers of packets that were sent again.
+    pub again_at: Vec<(f64, u64)>,
+    /// Times and sequence numbers of dropped packets.
+    pub dropped_at: Vec<(f64, u64)>,
+    /// Whether there were more packets than a log holds: the picture ends early.
+    #[serde(default)]
+    pub is_cut: bool,
+}
+
+/// The time is cut into so many parts, of each of which the first and the last packet are kept.
+const TIME_SLOTS: u64 = 400;
+/// A connection that has sent nearly all and then nothing for so long is at its end, in nanoseconds.
+const IDLE_END: Nanos = 200_000_000;
+/// So many marks of a kind, evenly spread, are enough to see where they are.
+const MAX_MARKS: usize = 200;
+
+/// The picture of the connection that carried most, with times since `zero`.
+#[must_use]
+pub fn sequence_plot(direction: &DirectionLog, zero: Nanos) -> SequencePlot {
+    let mut lines = largest_connection(&direction.entries);
+    lines.truncate(transfer_end(&lines));
+    let again: Vec<&PacketLogEntry> = lines.iter().copied().filter(|line| line.is_retransmission).collect();
+    let dropped: Vec<&PacketLogEntry> =
+        lines.iter().copied().filter(|line| matches!(line.outcome, PacketOutcome::Dropped(..))).collect();
+    SequencePlot {
+        link: direction.link.clone(),
+        from: direction.from.clone(),
+        to: direction.to.clone(),
+        packets: lines.len() as u64,
+        sent_again: again.len() as u64,
+        dropped: dropped.len() as u64,
+        line: highest_offsets(&lines, zero),
+        again_at: sample_marks(&again, zero),
+        dropped_at: sample_marks(&dropped, zero),
+        is_cut: direction.truncated,
+    }
+}
+
+/// The packets with payload of the connection that carried most.
+fn largest_connection(lines: &[PacketLogEntry]) -> Vec<&PacketLogEntry> {
+    let mut carried = HashMap::new();
+    for tcp in lines.iter().filter_map(|line| line.tcp) {
+        *carried.entry((tcp.source, tcp.target)).or_insert(0) += u64::from(tcp.length);
+    }
+    // The ends decide between two that carried the same: the same log always gives the same picture.
+    let most = carried.into_iter().max_by_key(|(ends, bytes)| (*bytes, *ends)).map(|(ends, _)| ends);
+    let is_of =
+        |line: &&PacketLogEntry| line.tcp.is_some_and(|tcp| tcp.length > 0 && Some((tcp.source, tcp.target)) == most);
+    lines.iter().filter(is_of).collect()
+}
+
+/// The number of lines until nearly all data is sent, then nothing for a while, and nothing is sent again: control
+/// traffic of a tunnel after the transfer (SoftEther sends some seconds later) would fill most of the plot.
+fn transfer_end(lines: &[&PacketLogEntry]) -> usize {
+    let reached = |line: &PacketLogEntry| line.offset + line.tcp.map_or(0, |tcp| i64::from(tcp.length));
+    let nearly = lines.iter().map(|line| reached(line)).max().map_or(0, |all| all - all / 1000);
+    let is_over = |two: &[&PacketLogEntry]| reached(two[0]) >= nearly && two[1].at - two[0].at > IDLE_END;
+    let last = lines.windows(2).position(is_over).map_or(lines.len(), |place| place + 1);
+    let again = lines.iter().rposition(|line| line.is_retransmission).map_or(0, |place| place + 1);
+    last.max(again)
+}
+
+/// How far the connection had come, over time. A pause stays one: the packets before and after it are both there.
+fn highest_offsets(lines: &[&PacketLogEntry], zero: Nanos) -> Vec<(f64, u64)> {
+    let last = lines.last().map_or(0, |line| line.at.saturating_sub(zero));
+    let part = |at: Nanos| at.saturating_sub(zero) / (last / TIME_SLOTS).max(1);
+    let mut points: Vec<(f64, u64)> = Vec::new();
+    let (mut end, mut parts) = (0, Vec::new());
+    for line in lines {
+        end = end.max(line.offset + line.tcp.map_or(0, |tcp| i64::from(tcp.length)));
+        let (here, point) = (part(line.at), (seconds(line.at, zero), end.cast_unsigned()));
+        // The last of a part takes the place of the one before it, the first does not.
+        if let [.., before, same] = parts[..]
+            && before == here
+            && same == here
+        {
+            points.pop();
+            parts.pop();
+        }
+        points.push(point);
+        parts.push(here);
+    }
+    points
+}
+
+fn sample_marks(lines: &[&PacketLogEntry], zero: Nanos) -> Vec<(f64, u64)> {
+    let step = lines.len().div_ceil(MAX_MARKS).max(1);
+    lines.iter().step_by(step).map(|line| (seconds(line.at, zero), line.offset.max(0).cast_unsigned())).collect()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a time below 2^53 ns")]
+fn seconds(at: Nanos, zero: Nanos) -> f64 {
+    at.saturating_sub(zero) as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::collect::packets::tests::{direction_log, log_entry};
+
+    #[test]
+    fn a_picture_has_the_largest_connection_and_knows_what_was_sent_again_and_dropped() {
+        // 10000 packets, one each 100 µs, a pause of a second in the middle, another connection beside them.
+        let at = |number: u64| 100_000 * number + if number >= 5000 { 1_000_000_000 } else { 0 };
+        let mut all: Vec<PacketLogEntry> =
+            (0..10_000).map(|number| log_entry(1, at(number), 1000 * number as i64, 1000)).collect();
+        all.extend((0..100).map(|number| log_entry(2, at(number), 1000 * number as i64, 1000)));
+        all[5000].is_retransmission = true;
+        all[5000].offset = 0;
+        for dropped in &mut all[100..1100] {
+            dropped.outcome = PacketOutcome::Dropped(crate::ledger::DropCause::WireLoss, 0);
+        }
+        all.sort_by_key(|line| line.at);
+        let picture = sequence_plot(&direction_log(all), 0);
+        assert_eq!((picture.packets, picture.sent_again, picture.dropped), (10_000, 1, 1000));
+        assert_eq!(picture.line.last(), Some(&(1.9999, 10_000_000)));
+        // Half of the parts are empty: the pause.
+        assert!((399..=402).contains(&picture.line.len()), "{}", picture.line.len());
+        assert!(picture.line.windows(2).all(|two| two[0].0 <= two[1].0 && two[0].1 <= two[1].1), "it goes up only");
+        let pause = picture.line.windows(2).find(|two| two[1].0 - two[0].0 > 0.9).unwrap();
+        assert_eq!((pause[0].1, pause[1].1), (5_000_000, 5_000_000), "both ends of the pause: nothing new in it");
+        assert_eq!(picture.again_at, [(1.5, 0)]);
+        assert_eq!((picture.dropped_at.len(), picture.dropped_at[0]), (200, (0.01, 100_000)));
+    }
+
+    #[test]
+    fn a_picture_ends_where_the_transfer_does_but_not_before_the_last_loss_is_mended() {
+        let mut all: Vec<PacketLogEntry> =
+            (0..1000).map(|number| log_entry(1, 1000 * number, 1000 * number as i64, 1000)).collect();
+        all.push(log_entry(1, 4_000_000_000, 1_000_000, 100));
+        assert_eq!(
+            sequence_plot(&direction_log(all.clone()), 0).line.last(),
+            Some(&(0.000_999, 1_000_000)),
+            "who still says something?"
+        );
+        all.insert(1000, PacketLogEntry { is_retransmission: true, ..log_entry(1, 3_000_000_000, 999_000, 1000) });
+        let late = sequence_plot(&direction_log(all), 0);
+        assert_eq!((late.line.last(), late.sent_again), (Some(&(3.0, 1_000_000)), 1));
+    }
+
+    #[test]
+    fn nothing_sent_is_an_empty_picture() {
+        let empty = sequence_plot(&direction_log(Vec::new()), 7);
+        assert_eq!((empty.packets, empty.line.len(), empty.again_at.len()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,191 @@
+//! The folder with the results of an experiment: a run is safe there as soon as it has been made.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::results::{CheckRow, Manifest, Run};
+
+const MANIFEST_FILE: &str = "manifest.json";
+const RUNS_FILE: &str = "runs.jsonl";
+const CHECKS_FILE: &str = "checks.json";
+
+/// A folder with results.
+#[derive(Debug)]
+pub struct ResultStore {
+    dir: PathBuf,
+    file: File,
+    /// The circumstances of the runs.
+    pub manifest: Manifest,
+    /// The runs so far.
+    pub runs: Vec<Run>,
+    /// The result of the link check.
+    pub checks: Vec<CheckRow>,
+}
+
+impl ResultStore {
+    /// Makes a folder for results, or goes on with the one that is there if it is of the same experiment, under the same
+    /// circumstances. With `fresh`, earlier results are removed.
+    ///
+    /// # Errors
+    /// The results that are there are of something else, or the file system's.
+    pub fn open(dir: &Path, manifest: Manifest, fresh: bool) -> anyhow::Result<Self> {
+        if fresh {
+            remove_results(dir)?;
+        }
+        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        if !dir.join(MANIFEST_FILE).exists() {
+            write_json(&dir.join(MANIFEST_FILE), &manifest)?;
+            return Self::create(dir, manifest, Vec::new(), Vec::new());
+        }
+        let (earlier, runs, checks) = load(dir)?;
+        anyhow::ensure!(
+            earlier.digest == manifest.digest,
+            "{} holds results of something else: {}. --fresh removes them, --out DIR keeps both",
+            dir.display(),
+            describe_difference(&earlier, &manifest)
+        );
+        let manifest = Manifest { started: earlier.started, blocks: manifest.blocks.max(earlier.blocks), ..manifest };
+        write_json(&dir.join(MANIFEST_FILE), &manifest)?;
+        Self::create(dir, manifest, runs, checks)
+    }
+
+    fn create(dir: &Path, manifest: Manifest, runs: Vec<Run>, checks: Vec<CheckRow>) -> anyhow::Result<Self> {
+        // Written anew, because the last line may be half of one.
+        let path = dir.join(RUNS_FILE);
+        let lines = runs.iter().map(json_line).collect::<anyhow::Result<String>>()?;
+        std::fs::write(&path, lines).with_context(|| path.display().to_string())?;
+        let file = OpenOptions::new().append(true).open(&path)?;
+        Ok(Self { dir: dir.to_owned(), file, manifest, runs, checks })
+    }
+
+    /// Adds a run.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn append_run(&mut self, run: Run) -> anyhow::Result<()> {
+        self.file.write_all(json_line(&run)?.as_bytes())?;
+        self.file.sync_data()?;
+        self.runs.push(run);
+        Ok(())
+    }
+
+    /// Saves the result of the link check.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn save_checks(&mut self, checks: Vec<CheckRow>) -> anyhow::Result<()> {
+        write_json(&self.dir.join(CHECKS_FILE), &checks)?;
+        self.checks = checks;
+        Ok(())
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+/// Everything that is in a folder. A last line that is not whole is no run.
+///
+/// # Errors
+/// The folder is not one of results, or the file system's.
+pub fn load(dir: &Path) -> anyhow::Result<(Manifest, Vec<Run>, Vec<CheckRow>)> {
+    let manifest =
+        read_json(&dir.join(MANIFEST_FILE)).with_context(|| format!("{} holds no results", dir.display()))?;
+    let path = dir.join(RUNS_FILE);
+    let text = if path.exists() { std::fs::read_to_string(&path)? } else { String::new() };
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let runs = whole.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    let checks = dir.join(CHECKS_FILE);
+    let checks = if checks.exists() { read_json(&checks)? } else { Vec::new() };
+    Ok((manifest, runs.with_context(|| path.display().to_string())?, checks))
+}
+
+fn remove_results(dir: &Path) -> anyhow::Result<()> {
+    for name in [MANIFEST_FILE, RUNS_FILE, CHECKS_FILE] {
+        let path = dir.join(name);
+        if path.exists() {
+            std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// The difference, as far as the user can change it.
+fn describe_difference(earlier: &Manifest, now: &Manifest) -> String {
+    let program = now.programs.iter().find(|program| !earlier.programs.contains(program));
+    if earlier.name != now.name {
+        format!("experiment {}", earlier.name)
+    } else if earlier.file != now.file {
+        "the experiment file has changed".into()
+    } else if let Some((name, version)) = program {
+        format!("now {name} is {version}")
+    } else {
+        "made by another version of the laboratory".into()
+    }
+}
+
+fn json_line(run: &Run) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(run)? + "\n")
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+    std::fs::write(path, serde_json::to_string_pretty(value)? + "\n").with_context(|| path.display().to_string())
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::run::TempDir;
+
+    fn temp_store_dir(name: &str) -> TempDir {
+        TempDir::create(&std::env::temp_dir(), &format!("ekiden-lab-test-{}-{name}", std::process::id())).unwrap()
+    }
+
+    fn manifest(digest: &str) -> Manifest {
+        Manifest { name: "x".into(), digest: digest.into(), blocks: 3, ..Manifest::default() }
+    }
+
+    #[test]
+    fn runs_are_there_again_and_half_a_line_is_none() {
+        let scene = temp_store_dir("resume");
+        let mut store = ResultStore::open(scene.path(), manifest("a"), false).unwrap();
+        for block in 0..2 {
+            store.append_run(Run { block, ..Run::default() }).unwrap();
+        }
+        drop(store);
+        let path = scene.path().join(RUNS_FILE);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, &text[..text.len() - 5]).unwrap();
+        let store = ResultStore::open(scene.path(), manifest("a"), false).unwrap();
+        assert_eq!(store.runs.iter().map(|run| run.block).collect::<Vec<_>>(), [0]);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+    }
+
+    #[test]
+    fn results_of_something_else_are_kept_unless_told() {
+        let scene = temp_store_dir("other");
+        ResultStore::open(scene.path(), manifest("a"), false).unwrap().append_run(Run::default()).unwrap();
+        let error = ResultStore::open(scene.path(), manifest("b"), false).unwrap_err().to_string();
+        assert!(error.contains("--fresh removes them"), "{error}");
+        assert_eq!(load(scene.path()).unwrap().1.len(), 1);
+        assert_eq!(ResultStore::open(scene.path(), manifest("b"), true).unwrap().runs.len(), 0);
+    }
+
+    #[test]
+    fn a_folder_without_a_manifest_holds_no_results() {
+        let scene = temp_store_dir("none");
+        assert!(load(scene.path()).unwrap_err().to_string().ends_with("holds no results"));
+    }
+}

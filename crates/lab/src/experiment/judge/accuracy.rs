@@ -1,0 +1,101 @@
+//! Errors of predictions over all places of an experiment: a percentile.
+//!
+//! A place counts once, with the medians of its runs: the luck of a single run is no error of the model.
+
+use super::analyse;
+use super::expect::{self, OWN_SOURCE, format_number};
+use crate::experiment::collect::metric::{COMPLETION, PREDICTED, PREDICTION_ERROR};
+use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict, Run};
+use crate::experiment::spec::file::Expectation;
+use crate::experiment::spec::read::{CellKey, Experiment};
+use crate::stats;
+
+/// Validates the percentile of an expectation.
+pub fn validate(experiment: &Experiment, expect: &Expectation, mut wrong: impl FnMut(String)) {
+    let Some(percentile) = expect.percentile else { return };
+    if !(0.0..=100.0).contains(&percentile) {
+        wrong("percentile: from 0 to 100".into());
+    }
+    if expect.metric.as_ref().unwrap_or(&experiment.metric.key) != PREDICTION_ERROR || expect.at_most.is_none() {
+        wrong(format!("percentile: of {PREDICTION_ERROR} only, with at_most"));
+    }
+}
+
+/// The outcome of an expected percentile over these places, in words; names the worst places.
+#[must_use]
+pub fn percentile_outcome(
+    expect: &Expectation,
+    percentile: f64,
+    places: &[&CellKey],
+    runs: &[Run],
+) -> ExpectationOutcome {
+    let most = expect.at_most.unwrap_or_default();
+    let mut errors: Vec<(f64, &CellKey)> =
+        places.iter().filter_map(|place| Some((relative_error(runs, place)?, *place))).collect();
+    errors.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let sorted: Vec<f64> = errors.iter().map(|(error, _)| *error).collect();
+    let figure = (!sorted.is_empty()).then(|| stats::quantile(&sorted, percentile / 100.0));
+    let worst = errors.iter().rev().take(3).map(|(error, place)| format!("{} ({place})", format_number(*error)));
+    let worst = format!("the worst of {}: {}", errors.len(), worst.collect::<Vec<_>>().join(", "));
+    let default = || format!("{}: {percentile} % of places at most {} off", expect.treatment, format_number(most));
+    ExpectationOutcome {
+        expected: expect.what.clone().unwrap_or_else(default),
+        source: expect.source.clone().unwrap_or_else(|| OWN_SOURCE.into()),
+        published: expect.published.clone(),
+        ours: figure.map(format_number),
+        interval: None,
+        verdict: figure.map_or(ExpectationVerdict::Unknown, |figure| expect::verdict(true, figure <= most)),
+        remark: figure.map(|_| expect.remark.iter().cloned().chain([worst]).collect::<Vec<_>>().join("; ")),
+    }
+}
+
+/// The relative error of the prediction at a place, against the median measurement.
+fn relative_error(runs: &[Run], place: &CellKey) -> Option<f64> {
+    let [predicted, measured] = [PREDICTED, COMPLETION].map(|key| {
+        let values: Vec<f64> = analyse::metric_values(runs, place, key).into_iter().map(|(_, value)| value).collect();
+        (!values.is_empty()).then(|| stats::median(&values))
+    });
+    let (predicted, measured) = predicted.zip(measured)?;
+    (measured > 0.0).then(|| (predicted - measured).abs() / measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn place(size: &str) -> CellKey {
+        CellKey { levels: [("size".to_owned(), size.to_owned())].into(), treatment: "path".into() }
+    }
+
+    fn run(size: &str, predicted: f64, measured: f64) -> Run {
+        let CellKey { levels, treatment } = place(size);
+        let metrics = BTreeMap::from([(PREDICTED.to_owned(), predicted), (COMPLETION.to_owned(), measured)]);
+        Run { levels, treatment, metrics, ..Run::default() }
+    }
+
+    fn judge(percentile: f64, most: f64) -> ExpectationOutcome {
+        let expect = Expectation { treatment: "path".into(), at_most: Some(most), ..Expectation::default() };
+        let places = [place("1"), place("2"), place("3"), place("4")];
+        // The first place has one run that is far off, and is right all the same; the last was never run.
+        let runs = [run("1", 10.0, 10.0), run("1", 10.0, 40.0), run("1", 10.0, 10.0)];
+        let runs = [&runs[..], &[run("2", 12.0, 10.0), run("3", 10.0, 20.0)]].concat();
+        percentile_outcome(&expect, percentile, &places.iter().collect::<Vec<_>>(), &runs)
+    }
+
+    #[test]
+    fn a_place_counts_once_and_the_worst_is_named() {
+        let median = judge(50.0, 0.2);
+        assert_eq!((median.ours.as_deref(), median.verdict), (Some("0.20"), ExpectationVerdict::Met));
+        let worst = judge(100.0, 0.2);
+        assert_eq!((worst.ours.as_deref(), worst.verdict), (Some("0.50"), ExpectationVerdict::Missed));
+        assert!(worst.remark.unwrap().starts_with("the worst of 3: 0.50 (path, 3), 0.20 (path, 2)"));
+        assert_eq!(median.expected, "path: 50 % of places at most 0.20 off");
+    }
+
+    #[test]
+    fn without_runs_nothing_is_known() {
+        let expect = Expectation { treatment: "path".into(), at_most: Some(0.1), ..Expectation::default() };
+        assert_eq!(percentile_outcome(&expect, 50.0, &[&place("1")], &[]).verdict, ExpectationVerdict::Unknown);
+    }
+}

@@ -1,0 +1,236 @@
+//! From runs to figures: medians, and ratios paired within blocks.
+
+use std::collections::BTreeSet;
+
+use super::expect;
+use super::floor::{self, FirstByteFloor};
+use super::gain;
+use super::regret;
+use crate::experiment::collect::metric::FIRST_BYTE;
+use crate::experiment::collect::results::{
+    CellSummary, CheckRow, ExtraMetricCells, FloorRow, Manifest, Metric, Results, Run, Summary,
+};
+use crate::experiment::spec::read::{self, CellKey, Experiment};
+use crate::stats;
+use crate::warnings::{MAX_INTERVAL_WIDTH, Warning};
+
+/// Valid values of a metric at a place, with their blocks.
+#[must_use]
+pub fn metric_values(runs: &[Run], place: &CellKey, metric: &str) -> Vec<(u32, f64)> {
+    let here = |run: &&Run| run.invalid.is_none() && run.treatment == place.treatment && run.levels == place.levels;
+    let value = |run: &Run| run.metrics.get(metric).map(|value| (run.block, *value));
+    runs.iter().filter(here).filter_map(value).collect()
+}
+
+/// The ratio of a treatment to another at the same levels, paired within blocks.
+#[must_use]
+pub fn ratio_to_treatment(runs: &[Run], place: &CellKey, to: &str, metric: &str) -> Summary {
+    ratio_between(runs, place, &CellKey { levels: place.levels.clone(), treatment: to.into() }, metric)
+}
+
+/// The ratio of two places, paired within blocks.
+#[must_use]
+pub fn ratio_between(runs: &[Run], place: &CellKey, base: &CellKey, metric: &str) -> Summary {
+    stats::summarise(&stats::ratios(&metric_values(runs, place, metric), &metric_values(runs, base, metric)))
+}
+
+/// The difference of two places, paired within blocks.
+#[must_use]
+pub fn difference_between(runs: &[Run], place: &CellKey, base: &CellKey, metric: &str) -> Summary {
+    stats::summarise(&stats::differences(&metric_values(runs, place, metric), &metric_values(runs, base, metric)))
+}
+
+/// The ratio of a run that has just been made to the base of its block, if that is there.
+#[must_use]
+pub fn ratio_so_far(experiment: &Experiment, runs: &[Run], run: &Run) -> Option<f64> {
+    let base = experiment.settings.treatments.first().filter(|base| **base != run.treatment)?;
+    let base = CellKey { levels: run.levels.clone(), treatment: base.clone() };
+    let key = &experiment.metric.key;
+    let bases = metric_values(runs, &base, key);
+    stats::ratios(&[(run.block, *run.metrics.get(key)?)], &bases).first().copied()
+}
+
+/// Everything that came of an experiment.
+#[must_use]
+pub fn build_results(experiment: &Experiment, manifest: &Manifest, runs: &[Run], checks: &[CheckRow]) -> Results {
+    let full = manifest.size == "full";
+    let runs = &regret::with_regret(experiment, runs)[..];
+    let cells = |metric: &Metric| -> Vec<CellSummary> {
+        experiment.selected_cells(full).map(|cell| cell_summary(experiment, &cell.key, runs, &metric.key)).collect()
+    };
+    let also = experiment
+        .extra_metrics
+        .iter()
+        .map(|metric| ExtraMetricCells { metric: metric.clone(), cells: cells(metric) })
+        .collect();
+    let cells = cells(&experiment.metric);
+    Results {
+        also,
+        floors: floor_rows(experiment, full, runs),
+        gains: gain::gain_rows(experiment, full, runs),
+        outcomes: expect::outcomes(experiment, full, runs),
+        warnings: collect_warnings(experiment, full, &cells, runs, checks),
+        manifest: manifest.clone(),
+        runs: runs.to_vec(),
+        checks: checks.to_vec(),
+        cells,
+    }
+}
+
+/// How many runs are missing because all attempts at them were invalid.
+#[must_use]
+pub fn missing_runs(runs: &[Run]) -> usize {
+    let key = |run: &Run| (run.block, run.treatment.clone(), run.levels.clone());
+    let valid: BTreeSet<_> = runs.iter().filter(|run| run.invalid.is_none()).map(key).collect();
+    let invalid: BTreeSet<_> = runs.iter().filter(|run| run.invalid.is_some()).map(key).collect();
+    invalid.difference(&valid).count()
+}
+
+fn cell_summary(experiment: &Experiment, place: &CellKey, runs: &[Run], key: &str) -> CellSummary {
+    let values: Vec<f64> = metric_values(runs, place, key).into_iter().map(|(_, value)| value).collect();
+    let base = experiment.settings.treatments.first().filter(|base| **base != place.treatment);
+    let invalid = |run: &&Run| run.invalid.is_some() && run.treatment == place.treatment && run.levels == place.levels;
+    CellSummary {
+        levels: place.levels.clone(),
+        treatment: place.treatment.clone(),
+        summary: stats::summarise(&values),
+        ratio: base.map(|base| ratio_to_treatment(runs, place, base, key)),
+        invalid: u32::try_from(runs.iter().filter(invalid).count()).unwrap_or(u32::MAX),
+    }
+}
+
+/// The arithmetic floors of the first byte, beside the measurements.
+fn floor_rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<FloorRow> {
+    let row = |cell: &read::ExperimentCell| {
+        let FirstByteFloor { formula, milliseconds } = floor::first_byte_floor(&cell.spec)?;
+        let values: Vec<f64> = metric_values(runs, &cell.key, FIRST_BYTE).into_iter().map(|(_, value)| value).collect();
+        Some(FloorRow {
+            levels: cell.key.levels.clone(),
+            treatment: cell.key.treatment.clone(),
+            formula: formula.to_owned(),
+            floor: milliseconds,
+            measured: stats::summarise(&values),
+        })
+    };
+    let about_it = experiment.metric.key == FIRST_BYTE;
+    experiment.selected_cells(full).filter(|_| about_it).filter_map(row).collect()
+}
+
+fn check_warning(row: &CheckRow) -> Warning {
+    let what = [&row.link, &row.direction, &row.property].map(String::as_str).join(" ");
+    Warning::LinkCheckFailed { what, measured: row.measured.clone(), wanted: row.wanted.clone() }
+}
+
+fn collect_warnings(
+    experiment: &Experiment,
+    full: bool,
+    cells: &[CellSummary],
+    runs: &[Run],
+    checks: &[CheckRow],
+) -> Vec<String> {
+    let mut all: Vec<Warning> = checks.iter().filter(|row| !row.pass).map(check_warning).collect();
+    let fewest = cells.iter().map(|cell| cell.summary).filter(|summary| summary.n > 0).min_by_key(|summary| summary.n);
+    if let Some(few) = fewest.filter(|few| few.confidence < 0.95) {
+        all.push(Warning::FewBlocks { blocks: few.n, confidence: few.confidence });
+    }
+    for cell in cells {
+        let spread = stats::relative_interval_width(&cell.summary);
+        if spread > MAX_INTERVAL_WIDTH {
+            let place = CellKey { levels: cell.levels.clone(), treatment: cell.treatment.clone() };
+            all.push(Warning::WideInterval { place: place.to_string(), spread });
+        }
+    }
+    let reasons: Vec<&String> = runs.iter().filter_map(|run| run.invalid.as_ref()).collect();
+    if let Some(first) = reasons.first() {
+        all.push(Warning::RunsRepeated { runs: reasons.len(), reason: (*first).clone() });
+    }
+    let planned = |place: &CellKey| full || experiment.is_quick(&place.levels);
+    let skipped = experiment.skipped.iter().filter(|(place, _)| planned(place));
+    all.extend(
+        skipped.map(|(place, reason)| Warning::CellSkipped { place: place.to_string(), reason: reason.clone() }),
+    );
+    all.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::experiment::examples_for_tests::{TEXT, small_experiment};
+
+    fn place(treatment: &str) -> CellKey {
+        let levels = [("delay", "short"), ("protocol", "http")].map(|(f, l)| (f.to_owned(), l.to_owned()));
+        CellKey { levels: levels.into(), treatment: treatment.into() }
+    }
+
+    fn run(block: u32, treatment: &str, value: Option<f64>) -> Run {
+        let metrics = value.map(|value| ("mb_s".to_owned(), value)).into_iter().collect::<BTreeMap<_, _>>();
+        let invalid = value.is_none().then(|| "it died".to_owned());
+        let place = place(treatment);
+        Run { block, levels: place.levels, treatment: place.treatment, metrics, invalid, ..Run::default() }
+    }
+
+    #[test]
+    fn ratios_are_paired_within_blocks_where_both_are_valid() {
+        let runs = [
+            run(0, "direct", Some(1.0)),
+            run(0, "dante", Some(2.0)),
+            run(1, "direct", Some(10.0)),
+            run(1, "dante", Some(30.0)),
+            run(2, "direct", None),
+            run(2, "dante", Some(99.0)),
+        ];
+        let ratio = ratio_to_treatment(&runs, &place("dante"), "direct", "mb_s");
+        assert_eq!((ratio.n, ratio.min, ratio.max), (2, 2.0, 3.0));
+        assert_eq!(metric_values(&runs, &place("dante"), "mb_s").len(), 3);
+    }
+
+    #[test]
+    fn results_have_every_cell_of_the_size_and_warn() {
+        let experiment = small_experiment("").unwrap();
+        let runs =
+            [run(0, "direct", Some(1.0)), run(0, "dante", None), run(0, "dante", Some(2.0)), run(1, "dante", None)];
+        let manifest = Manifest { size: "quick".into(), ..Manifest::default() };
+        let results = build_results(&experiment, &manifest, &runs, &[]);
+        assert_eq!(results.cells.len(), 5);
+        let dante = results.cells.iter().find(|cell| cell.treatment == "dante" && cell.summary.n > 0).unwrap();
+        assert_eq!((dante.invalid, dante.ratio.unwrap().median), (2, 2.0));
+        assert!(results.cells[0].ratio.is_none());
+        let warned = |part: &str| results.warnings.iter().any(|warning| warning.contains(part));
+        assert!(warned("blocks are too few") && warned("because: it died") && warned("haproxy, short, ftp is not run"));
+        assert!(!warned("long"), "what the size leaves out is nothing to warn of: {:?}", results.warnings);
+        assert_eq!(missing_runs(&runs), 1);
+    }
+
+    #[test]
+    fn further_figures_have_cells_and_the_first_byte_has_floors() {
+        let text = TEXT.replace("blocks =", "metric = \"first_byte_ms\"\nalso = [\"completion_ms\"]\nblocks =");
+        let experiment = Experiment::parse("small", &text).unwrap();
+        let measured = |block, treatment, first_byte| Run {
+            metrics: [("first_byte_ms".to_owned(), first_byte), ("completion_ms".to_owned(), 2.0 * first_byte)].into(),
+            ..run(block, treatment, Some(0.0))
+        };
+        let runs = [measured(0, "direct", 5.0), measured(0, "dante", 6.0)];
+        let manifest = Manifest { size: "quick".into(), ..Manifest::default() };
+        let results = build_results(&experiment, &manifest, &runs, &[]);
+        let dante = results.also[0].cells.iter().find(|cell| cell.treatment == "dante" && cell.summary.n > 0).unwrap();
+        assert_eq!(
+            (results.also[0].metric.unit.as_str(), dante.summary.median, dante.ratio.unwrap().median),
+            ("ms", 12.0, 1.2)
+        );
+        // FTP has none.
+        let floors: Vec<_> =
+            results.floors.iter().map(|row| (row.treatment.as_str(), row.floor, row.measured.n)).collect();
+        assert_eq!(floors, [("direct", 4.0, 1), ("dante", 8.0, 1), ("haproxy", 4.0, 0)]);
+    }
+
+    #[test]
+    fn the_base_itself_has_no_ratio_so_far() {
+        let experiment = small_experiment("").unwrap();
+        let runs = [run(0, "direct", Some(2.0))];
+        assert_eq!(ratio_so_far(&experiment, &runs, &run(0, "dante", Some(3.0))), Some(1.5));
+        assert_eq!(ratio_so_far(&experiment, &runs, &run(1, "dante", Some(3.0))), None);
+        assert_eq!(ratio_so_far(&experiment, &runs, &runs[0]), None);
+    }
+}

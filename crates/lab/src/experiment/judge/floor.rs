@@ -1,0 +1,186 @@
+//! The arithmetic floor of the time to the first byte: what the delays of the links alone make of a request method.
+//!
+//! Round trips: `c` from the client to the first relay, `S` over all sections between relays together, `s` from the last
+//! relay to the server, `T = c + S + s`. Times are at the client, from the start of its first handshake; a way of half a
+//! round trip is written as such. Relays, programs and queues take no time.
+//!
+//! | asked | what happens | first byte |
+//! |---|---|---|
+//! | direct, forwarders, transparent relays | handshakes end to end or one behind the other: `T`; request and answer: `T` | `2T` |
+//! | a resource of an HTTP proxy | handshake `c`; request and answer over connections that were kept: `T` | `c + T` |
+//! | SOCKS, each relay of the next | handshake and greeting in every section up to the last relay: `2(c + S)`; the request goes up in `(c + S)/2`, the server's handshake takes `s`, the reply comes down in `(c + S)/2`: `T`; then the file: `T` | `2(c + S) + 2T` |
+//! | a tunnel, strict | handshake `c`; `CONNECT` goes up in `c/2`, OPEN in `S/2`, the server's handshake takes `s`, the answer comes down in `(S + c)/2`: `T`; then the file: `T` | `c + 2T` |
+//! | a tunnel, early | handshake `c`; `CONNECT` goes up in `c/2`, and "connected" is back at `2c`. Meanwhile the server is connected to the last relay at `3c/2 + S/2 + s`; the request is there at `2c + c/2 + S/2`. The later of the two is `3c/2 + S/2 + max(c, s)`; to the server, and down to the client: `s/2 + s/2 + S/2 + c/2` | `c + T + max(c, s)` |
+//! | SOCKS, then sections | a greeting more than a tunnel | `c` more |
+//!
+//! Encryption between relays is agreed on before a session is there: it adds nothing.
+
+use crate::experiment::spec::read::RunSpec;
+use crate::experiment::spec::treatment::{RelayProgram, Treatment};
+use crate::program::chain;
+use crate::program::command::ProxyKind;
+use crate::program::server::Protocol;
+use crate::topology::{Lab, plan};
+
+/// The floor of a way of asking on a path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FirstByteFloor {
+    /// The formula of the floor.
+    pub formula: &'static str,
+    /// The first byte is never earlier, in milliseconds.
+    pub milliseconds: f64,
+}
+
+/// The round trips of a path, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct RoundTrips {
+    /// From the client to the first relay; to the server without one.
+    client: f64,
+    /// Between relays.
+    between: f64,
+    /// From the last relay to the server.
+    server: f64,
+}
+
+impl RoundTrips {
+    fn from_spec(spec: &RunSpec) -> Option<Self> {
+        let (client, server) = (&spec.workload.client, &spec.workload.server);
+        let relays = if spec.treatment.program == RelayProgram::Direct { &[] } else { spec.treatment.chain.as_slice() };
+        let (Some(first), Some(last)) = (relays.first(), relays.last()) else {
+            return Some(Self { client: round_trip(&spec.lab, client, server)?, between: 0.0, server: 0.0 });
+        };
+        let between = relays.windows(2).map(|two| round_trip(&spec.lab, &two[0], &two[1])).sum::<Option<f64>>()?;
+        let (client, server) = (round_trip(&spec.lab, client, first)?, round_trip(&spec.lab, last, server)?);
+        Some(Self { client, between, server })
+    }
+}
+
+/// The arithmetic floor of the runs, where it is known: HTTP, by a known client program, over links that do not change.
+#[must_use]
+pub fn first_byte_floor(spec: &RunSpec) -> Option<FirstByteFloor> {
+    if spec.workload.protocol != Protocol::Http || !spec.lab.events.is_empty() {
+        return None;
+    }
+    let RoundTrips { client: c, between, server: s } = RoundTrips::from_spec(spec)?;
+    let all = c + between + s;
+    let (formula, milliseconds) = match request_method(&spec.treatment)? {
+        RequestMethod::EndToEnd => ("2T", 2.0 * all),
+        RequestMethod::Resource => ("c + T", c + all),
+        RequestMethod::SocksPerRelay => ("2(c + S) + 2T", 2.0 * (c + between) + 2.0 * all),
+        RequestMethod::Tunnel { early: false } => ("c + 2T", c + 2.0 * all),
+        RequestMethod::Tunnel { early: true } => ("c + T + max(c, s)", c + all + c.max(s)),
+        RequestMethod::Socks { early: false } => ("2c + 2T", 2.0 * c + 2.0 * all),
+        RequestMethod::Socks { early: true } => ("2c + T + max(c, s)", 2.0 * c + all + c.max(s)),
+    };
+    Some(FirstByteFloor { formula, milliseconds })
+}
+
+/// The request method of a client, and its form between relays.
+enum RequestMethod {
+    EndToEnd,
+    Resource,
+    SocksPerRelay,
+    Tunnel { early: bool },
+    Socks { early: bool },
+}
+
+fn request_method(treatment: &Treatment) -> Option<RequestMethod> {
+    let one_open = treatment.program == RelayProgram::Ekiden && (treatment.sections || treatment.chain.len() == 1);
+    let early = treatment.early;
+    match (treatment.program, chain::proxy_kind(treatment)) {
+        (RelayProgram::Direct | RelayProgram::Haproxy, _) | (_, ProxyKind::Transparent) => {
+            Some(RequestMethod::EndToEnd)
+        }
+        (RelayProgram::Dante, _) => Some(RequestMethod::SocksPerRelay),
+        (RelayProgram::Squid | RelayProgram::Ekiden, ProxyKind::Http) if !treatment.tunnel => {
+            Some(RequestMethod::Resource)
+        }
+        (RelayProgram::Ekiden, ProxyKind::Http) if one_open => Some(RequestMethod::Tunnel { early }),
+        (RelayProgram::Ekiden, ProxyKind::Socks) if one_open => Some(RequestMethod::Socks { early }),
+        _ => None,
+    }
+}
+
+/// In milliseconds; `None` if there is no way.
+fn round_trip(lab: &Lab, a: &str, b: &str) -> Option<f64> {
+    plan::round_trip(lab, a, b).map(|seconds| seconds * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::spec::read::Experiment;
+
+    /// Sections of 20, 50 and 30 ms, there and back; the way back of the last is the longer one.
+    const LINE: &str = r#"
+lab = 1
+name = "line"
+title = "A line"
+[host.client]
+[host.r1]
+forward = true
+[host.r2]
+forward = true
+[host.server]
+[link.s1]
+ends = ["client", "r1"]
+delay = "10ms"
+[link.s2]
+ends = ["r2", "r1"]
+delay = "25ms"
+[link.s3]
+ends = ["r2", "server"]
+delay = "5ms"
+reverse = { delay = "25ms" }
+[workload]
+protocol = "http"
+file = "1MB"
+chain = ["r1", "r2"]
+[treatment.it]
+TREATMENT
+[experiment]
+treatments = ["it"]
+blocks = { quick = 1, full = 1 }
+"#;
+
+    fn floor(treatment: &str) -> Option<(&'static str, f64)> {
+        let experiment = Experiment::parse("line", &LINE.replace("TREATMENT", treatment)).unwrap();
+        first_byte_floor(&experiment.cells[0].spec)
+            .map(|floor| (floor.formula, (floor.milliseconds * 1e3).round() / 1e3))
+    }
+
+    fn ekiden(mode: &str) -> Option<(&'static str, f64)> {
+        floor(&format!("program = \"ekiden\"\nsections = true\n{mode}"))
+    }
+
+    #[test]
+    fn every_way_of_asking_has_its_floor() {
+        assert_eq!(floor("program = \"direct\""), Some(("2T", 200.0)));
+        assert_eq!(floor("program = \"haproxy\""), Some(("2T", 200.0)));
+        assert_eq!(floor("program = \"squid\""), Some(("c + T", 120.0)));
+        assert_eq!(floor("program = \"dante\""), Some(("2(c + S) + 2T", 340.0)));
+        assert_eq!(ekiden("mode = \"http\""), Some(("c + T", 120.0)));
+        assert_eq!(ekiden("mode = \"http\"\ntunnel = true"), Some(("c + 2T", 220.0)));
+        assert_eq!(ekiden("mode = \"http\"\ntunnel = true\nencrypt = true"), Some(("c + 2T", 220.0)));
+        assert_eq!(ekiden("mode = \"http\"\ntunnel = true\nearly = true"), Some(("c + T + max(c, s)", 150.0)));
+        assert_eq!(ekiden(""), Some(("2c + 2T", 240.0)));
+        assert_eq!(ekiden("early = true"), Some(("2c + T + max(c, s)", 170.0)));
+    }
+
+    #[test]
+    fn what_arithmetic_does_not_know_has_none() {
+        assert_eq!(floor("program = \"ekiden\""), None, "relays that ask each other by SOCKS");
+        assert_eq!(floor("program = \"squid\"\ntunnel = true"), None);
+        assert_eq!(floor("program = \"command\"\ncommand = [\"x\"]\nready = \"tcp:1\""), None);
+        assert_eq!(floor("program = \"direct\"\nset = { \"workload.protocol\" = \"ftp\" }"), None);
+        let event = "program = \"direct\"\n[[event]]\nat = \"1s\"\nlink = \"s1\"\nset = { delay = \"1ms\" }";
+        assert_eq!(floor(event), None);
+    }
+
+    #[test]
+    fn one_relay_is_a_chain_without_sections_between_relays() {
+        let single = floor("program = \"ekiden\"\nmode = \"http\"\ntunnel = true\nchain = [\"r1\"]");
+        assert_eq!(single, Some(("c + 2T", 220.0)));
+        assert_eq!(ekiden("early = true\nchain = [\"r2\"]"), Some(("2c + T + max(c, s)", 310.0)));
+    }
+}

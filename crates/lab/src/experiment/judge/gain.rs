@@ -1,0 +1,304 @@
+//! The gain by relays, beside a published one, and beside the arithmetic limit.
+//!
+//! Where the base is no better here than when it was published, the gain has to be at least the published one. Where it
+//! is better, as with today's congestion control, less can be gained: then the treatment has to reach a share of the
+//! [`limit`] of its slowest section.
+
+use serde::{Deserialize, Serialize};
+
+use super::{analyse, expect, limit};
+use crate::experiment::collect::metric;
+use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict, GainRow, Run, Summary};
+use crate::experiment::spec::file::Expectation;
+use crate::experiment::spec::read::{CellKey, Experiment};
+use crate::stats;
+
+/// Published figures at the levels of up to two factors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedGrid {
+    /// The factor whose levels the rows are, in their order. None: there is one row.
+    pub rows: Option<String>,
+    /// The factor whose levels the columns are. None: there is one column.
+    pub columns: Option<String>,
+    /// Without relays.
+    pub without: Vec<Vec<f64>>,
+    /// With relays.
+    pub with: Vec<Vec<f64>>,
+}
+
+/// Validates the gains of an expectation.
+pub fn validate(experiment: &Experiment, expect: &Expectation, mut wrong: impl FnMut(String)) {
+    let Some(grid) = &expect.gain else {
+        if expect.of_limit.or(expect.ceiling.as_ref().map(|_| 0.0)).is_some() {
+            wrong("of_limit and ceiling: with gain only".into());
+        }
+        return;
+    };
+    if expect.ratio_to.is_none() || expect.of_limit.is_none() {
+        wrong("gain: with ratio_to, and of_limit for where that is better here than published".into());
+    }
+    for (what, factor, count) in
+        [("rows", &grid.rows, grid.without.len()), ("columns", &grid.columns, column_count(grid))]
+    {
+        let levels = factor.as_ref().map_or(Some(1), |name| level_count(experiment, name));
+        if levels != Some(count) {
+            wrong(format!("gain: {what}: as many as the factor has levels, or one without a factor"));
+        }
+    }
+    let same_shape = [&grid.without, &grid.with]
+        .iter()
+        .all(|rows| rows.len() == grid.without.len() && rows.iter().all(|row| row.len() == column_count(grid)));
+    if !same_shape {
+        wrong("gain: without and with: rows of the same length, and as many".into());
+    }
+    if metric::rate_in_metric(metric_key(experiment, expect), 0.0).is_none() {
+        wrong("gain: of a rate only".into());
+    }
+    let unknown = experiment
+        .cells
+        .iter()
+        .find(|cell| expect::applies_to(expect, &cell.key) && limit::throughput_limit(&cell.spec).is_none());
+    if let Some(cell) = unknown {
+        wrong(format!("gain: no limit is known for {}: a sender on a link with loss pins reno or cubic", cell.key));
+    }
+}
+
+fn column_count(grid: &PublishedGrid) -> usize {
+    grid.without.first().map_or(0, Vec::len)
+}
+
+fn level_count(experiment: &Experiment, factor: &str) -> Option<usize> {
+    experiment.factors.iter().find(|other| other.name == factor).map(|factor| factor.levels.len())
+}
+
+fn metric_key<'a>(experiment: &'a Experiment, expect: &'a Expectation) -> &'a str {
+    expect.metric.as_deref().unwrap_or(&experiment.metric.key)
+}
+
+/// A row for every expected gain of the runs of a size.
+#[must_use]
+pub fn gain_rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<GainRow> {
+    let expects = experiment.expectations.iter().filter(|expect| expect.gain.is_some());
+    expects.flat_map(|expect| rows_of_expectation(experiment, full, runs, expect)).collect()
+}
+
+/// A row for every place that one expectation is about.
+#[must_use]
+pub fn rows_of_expectation(experiment: &Experiment, full: bool, runs: &[Run], expect: &Expectation) -> Vec<GainRow> {
+    let places = expect::matching_keys(experiment, full, expect);
+    places.into_iter().filter_map(|place| gain_row(experiment, runs, expect, place)).collect()
+}
+
+fn gain_row(experiment: &Experiment, runs: &[Run], expect: &Expectation, place: &CellKey) -> Option<GainRow> {
+    let (grid, to, of_limit) = (expect.gain.as_ref()?, expect.ratio_to.as_ref()?, expect.of_limit?);
+    let key = metric_key(experiment, expect);
+    let level = |factor: &Option<String>| {
+        let Some(name) = factor else { return Some(0) };
+        let factor = experiment.factors.iter().find(|other| other.name == *name)?;
+        factor.levels.iter().position(|level| place.levels.get(name) == Some(&level.name))
+    };
+    let (row, column) = (level(&grid.rows)?, level(&grid.columns)?);
+    let spec = experiment.cells.iter().find(|cell| cell.key == *place).map(|cell| &cell.spec)?;
+    let limit = limit::throughput_limit(spec)?;
+    let summary = |treatment: &String| -> Summary {
+        let place = CellKey { levels: place.levels.clone(), treatment: treatment.clone() };
+        let values = analyse::metric_values(runs, &place, key).into_iter().map(|(_, value)| value);
+        stats::summarise(&values.collect::<Vec<_>>())
+    };
+    let mut found = GainRow {
+        levels: place.levels.clone(),
+        treatment: place.treatment.clone(),
+        to: to.clone(),
+        published: [*grid.without.get(row)?.get(column)?, *grid.with.get(row)?.get(column)?],
+        base: summary(to),
+        measured: summary(&place.treatment),
+        gain: analyse::ratio_to_treatment(runs, place, to, key),
+        limit: metric::rate_in_metric(key, limit.bytes_per_second)?,
+        bound: limit.bound,
+        of_limit,
+        ceiling: expect.ceiling.as_ref().map(summary).filter(|ceiling| ceiling.n > 0),
+        verdict: ExpectationVerdict::Unknown,
+    };
+    found.verdict = gain_verdict(&found);
+    Some(found)
+}
+
+fn gain_verdict(row: &GainRow) -> ExpectationVerdict {
+    let holds = if row.is_judged_by_limit() {
+        row.measured.median >= row.of_limit * row.limit
+    } else {
+        row.gain.median >= row.published_gain()
+    };
+    match (row.gain.n > 0, holds) {
+        (false, _) => ExpectationVerdict::Unknown,
+        (true, true) => ExpectationVerdict::Met,
+        (true, false) => ExpectationVerdict::Missed,
+    }
+}
+
+/// The outcome of an expected gain, in words.
+#[must_use]
+pub fn gain_outcome(experiment: &Experiment, expect: &Expectation, row: &GainRow) -> ExpectationOutcome {
+    let number = expect::format_number;
+    let unit = metric::by_name(metric_key(experiment, expect)).map(|metric| metric.unit).unwrap_or_default();
+    let place = CellKey { levels: row.levels.clone(), treatment: row.treatment.clone() };
+    let (bar, figure, shown) = if row.is_judged_by_limit() {
+        let bar = format!("at least {} of the limit {} {unit} ({})", row.of_limit, number(row.limit), row.bound);
+        (bar, &row.measured, unit.clone())
+    } else {
+        (format!("at least {} x {}", number(row.published_gain()), row.to), &row.gain, format!("x {}", row.to))
+    };
+    let [without, with] = row.published.map(number);
+    let known = row.verdict != ExpectationVerdict::Unknown;
+    let better = format!("{} is better here than published: {} {unit}", row.to, number(row.base.median));
+    let ceiling =
+        row.ceiling.map(|ceiling| format!("the slowest section alone carries {} {unit}", number(ceiling.median)));
+    let remarks: Vec<String> =
+        row.is_judged_by_limit().then_some(better).into_iter().chain(ceiling).chain(expect.remark.clone()).collect();
+    ExpectationOutcome {
+        expected: format!("{place}: {bar}"),
+        source: expect.source.clone().unwrap_or_else(|| expect::OWN_SOURCE.into()),
+        published: Some(format!("{without} → {with} {unit}, {} x", number(row.published_gain()))),
+        ours: known.then(|| format!("{} {shown}", number(figure.median))),
+        interval: known.then(|| format!("{} to {}", number(figure.low), number(figure.high))),
+        verdict: row.verdict,
+        remark: (!remarks.is_empty()).then(|| remarks.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::judge::expect::outcomes;
+
+    /// A client's section of 0 or 1 ms, with or without loss, before a line of 28.6 ms.
+    const PAIR: &str = r#"
+lab = 1
+name = "pair"
+title = "A pair"
+[host.client]
+congestion = "reno"
+window = "64KiB"
+[host.relay]
+forward = true
+[host.server]
+[link.lan]
+ends = ["client", "relay"]
+[link.line]
+ends = ["relay", "server"]
+delay = "14.3ms"
+rate = "1Gbit/s"
+count = "wire"
+[workload]
+protocol = "stream"
+time = { quick = "1s", full = "1s" }
+chain = ["relay"]
+[treatment.direct]
+program = "direct"
+[treatment.section]
+program = "direct"
+set = { "link.line.delay" = "0ms" }
+[treatment.pair]
+program = "haproxy"
+transparent = true
+[experiment]
+treatments = ["direct", "section", "pair"]
+metric = "mbit_s"
+blocks = { quick = 1, full = 1 }
+[[factor]]
+name = "loss"
+levels = [{ name = "0" }, { name = "0.1%", set = { "link.lan.loss" = { model = "bernoulli", p = 0.001 } } }]
+[[factor]]
+name = "delay"
+levels = [{ name = "0ms" }, { name = "1ms", set = { "link.lan.delay" = "1ms" } }]
+[[expect]]
+treatment = "pair"
+ratio_to = "direct"
+of_limit = 0.9
+ceiling = "section"
+source = "them"
+[expect.gain]
+rows = "loss"
+columns = "delay"
+without = [[18.3, 16.1], [7.62, 6.85]]
+with = [[806, 201], [472, 133]]
+"#;
+
+    fn run([treatment, loss, delay]: [&str; 3], mbit_s: f64) -> Run {
+        Run {
+            treatment: treatment.to_owned(),
+            levels: [("loss", loss), ("delay", delay)]
+                .map(|(factor, level)| (factor.to_owned(), level.to_owned()))
+                .into(),
+            metrics: [("mbit_s".to_owned(), mbit_s)].into(),
+            ..Run::default()
+        }
+    }
+
+    /// The row and the outcome of a direct and a relayed figure at one combination of levels.
+    fn judged(loss: &str, delay: &str, [direct, pair]: [f64; 2]) -> (GainRow, ExpectationOutcome) {
+        let experiment = Experiment::parse("pair", PAIR).unwrap();
+        let runs = [
+            run(["direct", loss, delay], direct),
+            run(["pair", loss, delay], pair),
+            run(["section", loss, delay], 950.0),
+        ];
+        let row = gain_rows(&experiment, true, &runs)
+            .into_iter()
+            .find(|row| row.verdict != ExpectationVerdict::Unknown)
+            .unwrap();
+        let outcome =
+            outcomes(&experiment, true, &runs).into_iter().find(|found| found.verdict != ExpectationVerdict::Unknown);
+        (row, outcome.unwrap())
+    }
+
+    #[test]
+    fn the_published_gain_is_the_bar_where_the_base_is_no_better() {
+        // 806 / 18.3 is 44.04.
+        let (row, outcome) = judged("0", "0ms", [18.0, 794.0]);
+        assert_eq!((row.verdict, row.published), (ExpectationVerdict::Met, [18.3, 806.0]));
+        assert_eq!(outcome.expected, "pair, 0ms, 0: at least 44.0 x direct");
+        assert_eq!(outcome.published.as_deref(), Some("18.3 → 806 Mbit/s, 44.0 x"));
+        assert_eq!(outcome.ours.as_deref(), Some("44.1 x direct"));
+        assert_eq!(outcome.remark.as_deref(), Some("the slowest section alone carries 950 Mbit/s"));
+        assert_eq!(judged("0", "0ms", [18.0, 791.0]).0.verdict, ExpectationVerdict::Missed);
+    }
+
+    #[test]
+    fn a_share_of_the_limit_is_the_bar_where_the_base_is_better() {
+        // 65,535 bytes in 2 ms are 262.1 Mbit/s; nine tenths of it 235.9.
+        let (row, outcome) = judged("0", "1ms", [17.0, 236.0]);
+        assert_eq!((row.verdict, row.bound.as_str()), (ExpectationVerdict::Met, "window, client → relay"));
+        assert_eq!(outcome.expected, "pair, 1ms, 0: at least 0.9 of the limit 262 Mbit/s (window, client → relay)");
+        assert_eq!(outcome.ours.as_deref(), Some("236 Mbit/s"));
+        assert!(outcome.remark.unwrap().starts_with("direct is better here than published: 17.0 Mbit/s"));
+        assert_eq!(judged("0", "1ms", [17.0, 235.0]).0.verdict, ExpectationVerdict::Missed);
+        // 1.22 / sqrt(0.001) packets of 1460 bytes in 2 ms are 225.3 Mbit/s.
+        assert_eq!(judged("0.1%", "1ms", [14.0, 203.0]).0.verdict, ExpectationVerdict::Met);
+    }
+
+    #[test]
+    fn without_runs_nothing_is_known() {
+        let experiment = Experiment::parse("pair", PAIR).unwrap();
+        let rows = gain_rows(&experiment, true, &[run(["direct", "0", "0ms"], 18.0)]);
+        assert_eq!(rows.len(), 4);
+        assert!(rows.iter().all(|row| row.verdict == ExpectationVerdict::Unknown && row.ceiling.is_none()));
+    }
+
+    #[test]
+    fn gains_that_say_nothing_are_mistakes() {
+        let wrong = [
+            ("of_limit = 0.9\n", "", "gain: with ratio_to, and of_limit"),
+            ("rows = \"loss\"\n", "", "gain: rows: as many as the factor has levels"),
+            ("[806, 201]", "[806]", "gain: without and with: rows of the same length"),
+            ("metric = \"mbit_s\"", "metric = \"seconds\"", "gain: of a rate only"),
+            ("congestion = \"reno\"", "congestion = \"bbr\"", "no limit is known for pair, 0ms, 0.1%"),
+            ("ceiling = \"section\"", "ceiling = \"sky\"", "there is no treatment \"sky\""),
+        ];
+        for (from, to, wanted) in wrong {
+            let mistakes = Experiment::parse("pair", &PAIR.replace(from, to)).unwrap_err();
+            assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:?}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The limit of a bulk transfer: what its slowest section can carry, by arithmetic.
+//!
+//! A section is one TCP connection: from host to relay, between relays, or, without relays, end to end. Of each, three
+//! things bound the rate, and the least of them counts:
+//!
+//! | bound | rate | from |
+//! |---|---|---|
+//! | line | the least rate on the way, less headers | what the links count |
+//! | window | `W / d` | the least window of its two hosts; `d` is the round trip of its links |
+//! | loss | `w(p, d) * MSS / d` | the response function of the sender's congestion control at loss `p` on the way of the data |
+//!
+//! Response functions, in packets under way: Reno `1.22 / sqrt(p)` (Mathis, Semke, Mahdavi, Ott 1997; RFC 5681 with SACK and
+//! every packet counted), CUBIC `1.054 * (d / p)^(3/4)` with `d` in seconds (RFC 9438 section 5, `CUBIC_C` = 0.4 and `beta` = 0.7),
+//! but not less than Reno: below that it is in its Reno-friendly region. Where a window is about as large as what loss leaves,
+//! the truth is below both; where nothing delays, only the line bounds.
+
+use crate::conditions::{Conditions, Loss};
+use crate::experiment::spec::read::RunSpec;
+use crate::experiment::spec::treatment::RelayProgram;
+use crate::program::server::Protocol;
+use crate::topology::plan::{self, RouteHop};
+use crate::topology::{Host, Lab, host};
+
+/// The limit of a path, and the bound behind it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThroughputLimit {
+    /// Bytes of the application in a second.
+    pub bytes_per_second: f64,
+    /// The bound and its place: `window, client → relay1`.
+    pub bound: String,
+}
+
+/// Headers of IPv4 and TCP without options, in bytes (RFC 791, RFC 9293).
+const HEADER_BYTES: u32 = 40;
+/// Timestamps, with padding, in bytes (RFC 7323 appendix A).
+const TIMESTAMP_BYTES: u32 = 12;
+
+/// The limit of the slowest section. `None` if a sender of a section with loss pins neither Reno nor CUBIC, or if loss is
+/// neither independent nor a pattern.
+#[must_use]
+pub fn throughput_limit(spec: &RunSpec) -> Option<ThroughputLimit> {
+    let relays = if spec.treatment.program == RelayProgram::Direct { &[] } else { spec.treatment.chain.as_slice() };
+    let (client, server) = (&spec.workload.client, &spec.workload.server);
+    let mut hosts: Vec<&String> = std::iter::once(client).chain(relays).chain([server]).collect();
+    // Files come from the server, streams from the client.
+    if spec.workload.protocol != Protocol::Stream {
+        hosts.reverse();
+    }
+    let sections =
+        hosts.windows(2).map(|pair| section_limit(&spec.lab, pair[0], pair[1])).collect::<Option<Vec<_>>>()?;
+    sections.into_iter().min_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
+}
+
+fn section_limit(lab: &Lab, from: &str, to: &str) -> Option<ThroughputLimit> {
+    let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
+    let way = plan::route_hops(lab, from, to)?;
+    let round_trip = plan::round_trip(lab, from, to)?;
+    let payload = payload_per_packet(&way, hosts);
+    let loss = path_loss(&way)?;
+    let window = hosts.iter().filter_map(|host| host.window).map(host::usable_bytes).min();
+    #[allow(clippy::cast_precision_loss, reason = "a window below 2^53")]
+    let bounds = [
+        ("line", line_rate(&way, payload)),
+        ("window", window.map_or(f64::INFINITY, |window| window as f64 / round_trip)),
+        (
+            "loss",
+            if loss > 0.0 {
+                response_window(hosts[0], loss, round_trip)? * payload / round_trip
+            } else {
+                f64::INFINITY
+            },
+        ),
+    ];
+    let (name, least) = bounds.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    Some(ThroughputLimit { bytes_per_second: least, bound: format!("{name}, {from} → {to}") })
+}
+
+/// The most bytes of the application that a packet carries.
+pub(in crate::experiment) fn payload_per_packet(way: &[RouteHop<'_>], hosts: [&Host; 2]) -> f64 {
+    let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
+    let options = if hosts.into_iter().all(host::has_timestamps) { TIMESTAMP_BYTES } else { 0 };
+    f64::from(mtu.saturating_sub(HEADER_BYTES + options))
+}
+
+/// The application bytes that the slowest line carries in a second.
+pub(in crate::experiment) fn line_rate(way: &[RouteHop<'_>], payload: f64) -> f64 {
+    let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
+    let share = |conditions: &Conditions| payload / f64::from(mtu + conditions.count.overhead());
+    #[allow(clippy::cast_precision_loss, reason = "a rate below 2^53")]
+    let rates = |hop: &RouteHop<'_>| {
+        let rates = [hop.conditions.rate, hop.conditions.access_rate].into_iter().flatten();
+        let least = rates.map(|rate| rate.bits_per_second() as f64 / 8.0).fold(f64::INFINITY, f64::min);
+        least * share(hop.conditions)
+    };
+    way.iter().map(rates).fold(f64::INFINITY, f64::min)
+}
+
+/// How likely a packet is lost on the way. `None` if that is not all there is to say.
+pub(in crate::experiment) fn path_loss(way: &[RouteHop<'_>]) -> Option<f64> {
+    #[allow(clippy::cast_precision_loss, reason = "numbers of packets")]
+    let arrives = |loss: &Loss| match loss {
+        Loss::Bernoulli { p, .. } => Some(1.0 - p),
+        Loss::Pattern { every, lost, .. } => Some(1.0 - lost.len() as f64 / *every as f64),
+        Loss::GilbertElliott { .. } => None,
+    };
+    let all = way.iter().filter_map(|hop| hop.conditions.loss.as_ref()).map(arrives);
+    all.product::<Option<f64>>().map(|arrives| 1.0 - arrives)
+}
+
+/// Packets under way on average, at a loss and a round trip in seconds.
+fn response_window(sender: &Host, loss: f64, round_trip: f64) -> Option<f64> {
+    let reno = 1.22 / loss.sqrt();
+    match sender.congestion.as_deref() {
+        Some("reno") => Some(reno),
+        Some("cubic") => Some(reno.max(1.054 * (round_trip / loss).powf(0.75))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::spec::read::Experiment;
+
+    /// Two relays around a line of 28.6 ms and 1 Gbit/s; the client's section has delay and loss.
+    const PAIR: &str = r#"
+lab = 1
+name = "pair"
+title = "A pair"
+[host.client]
+congestion = "CONGESTION"
+window = "WINDOW"
+[host.relay1]
+forward = true
+[host.relay2]
+forward = true
+[host.server]
+congestion = "CONGESTION"
+window = "WINDOW"
+[link.lan]
+ends = ["client", "relay1"]
+delay = "DELAY"
+loss = { model = "bernoulli", p = LOSS }
+[link.line]
+ends = ["relay1", "relay2"]
+delay = "14.3ms"
+rate = "1Gbit/s"
+count = "wire"
+[link.office]
+ends = ["relay2", "server"]
+[workload]
+protocol = "stream"
+time = { quick = "1s", full = "1s" }
+chain = ["relay1", "relay2"]
+[treatment.direct]
+program = "direct"
+[treatment.pair]
+program = "haproxy"
+transparent = true
+[experiment]
+treatments = ["direct", "pair"]
+blocks = { quick = 1, full = 1 }
+"#;
+
+    /// The limit in Mbit/s, and its bound, for each treatment.
+    fn limits([congestion, window]: [&str; 2], delay: &str, loss: &str) -> [Option<(f64, String)>; 2] {
+        let values = [("CONGESTION", congestion), ("WINDOW", window), ("DELAY", delay), ("LOSS", loss)];
+        let text = values.iter().fold(PAIR.to_owned(), |text, (key, value)| text.replace(key, value));
+        let experiment = Experiment::parse("pair", &text).unwrap();
+        let limit = |place: usize| throughput_limit(&experiment.cells[place].spec);
+        [0, 1].map(|place| limit(place).map(|limit| (limit.bytes_per_second * 8.0 / 1e6, limit.bound)))
+    }
+
+    const LINUX: [&str; 2] = ["cubic", "256KiB"];
+    const XP: [&str; 2] = ["reno", "64KiB"];
+
+    #[track_caller]
+    fn assert_limit(found: Option<&(f64, String)>, wanted: f64, bound: &str) {
+        let (value, by) = found.unwrap();
+        assert!((value - wanted).abs() < wanted * 0.002, "{value}, not {wanted}");
+        assert_eq!(by, bound);
+    }
+
+    #[test]
+    fn a_window_is_carried_once_in_a_round_trip_and_a_line_has_headers() {
+        let [direct, pair] = limits(LINUX, "0ms", "0.0");
+        // 262,144 B in 28.6 ms; 1448 of 1538 bytes of 1 Gbit/s.
+        assert_limit(direct.as_ref(), 73.33, "window, client → server");
+        assert_limit(pair.as_ref(), 941.5, "line, relay1 → relay2");
+        let [direct, pair] = limits(XP, "10ms", "0.0");
+        // 65,535 B in 48.6 ms, and in 20 ms.
+        assert_limit(direct.as_ref(), 10.79, "window, client → server");
+        assert_limit(pair.as_ref(), 26.21, "window, client → relay1");
+    }
+
+    #[test]
+    fn loss_bounds_what_a_window_leaves() {
+        let [direct, pair] = limits(XP, "5ms", "0.001");
+        // 1.22 / sqrt(0.001) = 38.58 packets of 1460 bytes, in 38.6 ms and in 10 ms.
+        assert_limit(direct.as_ref(), 11.67, "loss, client → server");
+        assert_limit(pair.as_ref(), 45.06, "loss, client → relay1");
+    }
+
+    #[test]
+    fn cubic_is_as_reno_on_a_short_way_and_itself_on_a_long_one() {
+        // 1.054 * (0.0486 / 0.001)^0.75 = 19.4 packets are less than Reno's 38.58, of 1448 bytes.
+        let [direct, pair] = limits(LINUX, "10ms", "0.001");
+        assert_limit(direct.as_ref(), 9.196, "loss, client → server");
+        assert_limit(pair.as_ref(), 22.35, "loss, client → relay1");
+        // Of a window without a bound, 1.054 * (0.0286 / 0.00001)^0.75 = 412.2 packets are more than Reno's 385.8.
+        let [direct, pair] = limits(["cubic", "64MiB"], "0ms", "0.00001");
+        assert_limit(direct.as_ref(), 167.0, "loss, client → server");
+        assert_limit(pair.as_ref(), 941.5, "line, relay1 → relay2");
+    }
+
+    #[test]
+    fn the_loss_of_a_sender_that_pins_nothing_known_has_no_limit() {
+        assert_eq!(limits(["bbr", "256KiB"], "0ms", "0.001")[0], None);
+        assert!(limits(["bbr", "256KiB"], "0ms", "0.0")[0].is_some());
+    }
+}

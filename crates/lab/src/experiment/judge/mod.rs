@@ -1,0 +1,10 @@
+//! Judgements of results: analysis, expectations, and the comparison with models and arithmetic limits. Runs nothing.
+
+pub mod accuracy;
+pub mod analyse;
+pub mod expect;
+pub mod floor;
+pub mod gain;
+pub mod limit;
+pub mod predict;
+pub mod regret;

@@ -1,0 +1,221 @@
+//! What the model of paths says of a run, before it is made: [`ekiden_proto::path::model`], fed with the keys of the lab file and
+//! nothing that was measured.
+//!
+//! | of a section | from |
+//! |---|---|
+//! | round trip | the delays of its links, there and back |
+//! | loss, line | as [`limit`](mod@super::limit) has them |
+//! | window | the least `window` of its two hosts, or what the receiver's `tcp_rmem` leaves |
+//! | congestion control | what its sender's host pins |
+//! | whether it is ready | sections between relays that know each other are |
+//!
+//! A transfer of files is predicted from its size, from the client's `connect()` to the last byte; a stream from what arrived,
+//! as its clock runs from the first byte.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ekiden_proto::path::model::{self, CongestionControl, RelayCosts, SectionModel};
+
+use super::limit;
+use crate::experiment::collect::metric::{PREDICTED, PREDICTION_ERROR};
+use crate::experiment::run::transfer::Transfer;
+use crate::experiment::spec::read::RunSpec;
+use crate::experiment::spec::treatment::{RelayProgram, Treatment};
+use crate::program::chain;
+use crate::program::command::ProxyKind;
+use crate::program::server::Protocol;
+use crate::stats;
+use crate::topology::{Host, Lab, host, plan};
+
+/// The share of a receive buffer that is window (see [`topology::host`](crate::topology::host)).
+const RECEIVE_WINDOW_SHARE: (u64, u64) = (657, 1000);
+
+/// The predictions for these transfers, and their errors: medians, as a metric and relative to the measurement. Empty
+/// if the model does not cover the runs.
+#[must_use]
+pub fn prediction_metrics(spec: &RunSpec, transfers: &[Transfer]) -> BTreeMap<String, f64> {
+    let Some(predict) = predictor(spec).filter(|_| !transfers.is_empty()) else { return BTreeMap::new() };
+    let pairs = transfers.iter().map(|transfer| (predict(transfer.bytes), transfer.seconds));
+    let (predicted, measured): (Vec<f64>, Vec<f64>) = pairs.unzip();
+    let [predicted, measured] = [predicted, measured].map(|values| stats::median(&values));
+    let figures = [(PREDICTED, predicted * 1e3), (PREDICTION_ERROR, (predicted - measured).abs() / measured)];
+    let figures = figures.into_iter().filter(|(_, value)| value.is_finite());
+    figures.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// From bytes to seconds.
+fn predictor(spec: &RunSpec) -> Option<impl Fn(u64) -> f64> {
+    let is_stream = spec.workload.protocol == Protocol::Stream;
+    if !(is_stream || spec.workload.protocol == Protocol::Http) || !spec.background.is_empty() {
+        return None;
+    }
+    let sections = path_sections(spec, is_stream)?;
+    let (costs, greeting) = request_costs(&spec.treatment, &sections)?;
+    Some(move |bytes| {
+        let whole = model::completion(&sections, bytes, &costs) + greeting;
+        let before = if is_stream { model::time_to_first_byte(&sections, &costs) } else { Duration::ZERO };
+        whole.saturating_sub(before).as_secs_f64()
+    })
+}
+
+/// The cost of the request method: in each relay, and before as a greeting. `None` for a method that the model does not
+/// cover.
+fn request_costs(treatment: &Treatment, sections: &[SectionModel]) -> Option<(RelayCosts, Duration)> {
+    let waits = RelayCosts { waits_for_connect: true, ..RelayCosts::default() };
+    let relays_know_each_other = treatment.sections || treatment.chain.len() < 2;
+    match (treatment.program, chain::proxy_kind(treatment)) {
+        (RelayProgram::Direct | RelayProgram::Haproxy, _) | (_, ProxyKind::Transparent) => {
+            Some((RelayCosts::default(), Duration::ZERO))
+        }
+        (RelayProgram::Ekiden, _) if treatment.early || !relays_know_each_other => None,
+        (RelayProgram::Ekiden, ProxyKind::Forward) => Some((RelayCosts::default(), Duration::ZERO)),
+        (RelayProgram::Ekiden, ProxyKind::Http) if treatment.tunnel => Some((waits, Duration::ZERO)),
+        (RelayProgram::Ekiden, ProxyKind::Socks) => Some((waits, sections.first()?.rtt)),
+        _ => None,
+    }
+}
+
+/// The sections, from the client's end; `upload` says that the client sends.
+fn path_sections(spec: &RunSpec, upload: bool) -> Option<Vec<SectionModel>> {
+    let treatment = &spec.treatment;
+    let relays = if treatment.program == RelayProgram::Direct { &[] } else { treatment.chain.as_slice() };
+    let (client, server) = (&spec.workload.client, &spec.workload.server);
+    let hosts: Vec<&String> = std::iter::once(client).chain(relays).chain([server]).collect();
+    let last = hosts.len() - 2;
+    let pairs = hosts.windows(2).enumerate().map(|(place, pair)| {
+        let (from, to) = if upload { (pair[0], pair[1]) } else { (pair[1], pair[0]) };
+        let warm = treatment.program == RelayProgram::Ekiden && treatment.sections && place > 0 && place < last;
+        path_section(&spec.lab, from, to, warm)
+    });
+    pairs.collect()
+}
+
+/// The section on which `from` sends to `to`.
+fn path_section(lab: &Lab, from: &str, to: &str, warm: bool) -> Option<SectionModel> {
+    let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
+    let way = plan::route_hops(lab, from, to)?;
+    let payload = limit::payload_per_packet(&way, hosts);
+    let line = limit::line_rate(&way, payload);
+    let windows = hosts.iter().filter_map(|host| host.window).map(host::usable_bytes);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than an MTU, and whole")]
+    Some(SectionModel {
+        rtt: Duration::from_secs_f64(plan::round_trip(lab, from, to)?),
+        loss: limit::path_loss(&way)?,
+        window: windows.chain(receive_buffer(hosts[1])).min(),
+        line_rate: line.is_finite().then_some(line),
+        congestion: hosts[0].congestion.as_deref().map_or(CongestionControl::default(), CongestionControl::from_name),
+        mss: payload as u16,
+        is_warm: warm,
+    })
+}
+
+/// The part of a receiver's buffer that is offered as window, if the lab file bounds the buffer.
+fn receive_buffer(host: &Host) -> Option<u64> {
+    let sizes = host.sysctl.get("net.ipv4.tcp_rmem")?;
+    let largest: u64 = sizes.split_whitespace().next_back()?.parse().ok()?;
+    Some(largest * RECEIVE_WINDOW_SHARE.0 / RECEIVE_WINDOW_SHARE.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::spec::read::Experiment;
+
+    const GRID: &str = r#"
+lab = 1
+name = "grid"
+title = "A path in three ways"
+[default.host]
+congestion = "bbr"
+[host.client]
+[host.r1]
+forward = true
+sysctl = { "net.ipv4.tcp_rmem" = "4096 131072 1000000" }
+[host.r2]
+forward = true
+[host.server]
+window = "256KiB"
+[link.access]
+ends = ["client", "r1"]
+delay = "10ms"
+rate = "100Mbit/s"
+reverse = { loss = { model = "bernoulli", p = 0.01 } }
+[link.middle]
+ends = ["r1", "r2"]
+delay = "20ms"
+[link.far]
+ends = ["r2", "server"]
+delay = "5ms"
+[workload]
+protocol = "http"
+file = "10kB"
+chain = ["r1", "r2"]
+[treatment.direct]
+program = "direct"
+[treatment.relayed]
+program = "ekiden"
+sections = true
+mode = "MODE"
+[experiment]
+treatments = ["direct", "relayed"]
+blocks = { quick = 1, full = 1 }
+"#;
+
+    fn specs(mode: &str) -> [RunSpec; 2] {
+        let experiment = Experiment::parse("grid", &GRID.replace("MODE", mode)).unwrap();
+        [0, 1].map(|place| experiment.cells[place].spec.clone())
+    }
+
+    fn fetched(seconds: f64) -> Transfer {
+        Transfer { seconds, bytes: 10_000, ..Transfer::default() }
+    }
+
+    #[test]
+    fn sections_are_what_the_file_says() {
+        let [direct, relayed] = specs("tcp");
+        let [whole] = path_sections(&direct, false).unwrap().try_into().unwrap();
+        let [near, between, far]: [SectionModel; 3] = path_sections(&relayed, false).unwrap().try_into().unwrap();
+        assert_eq!(whole.rtt, Duration::from_millis(70));
+        assert_eq!([near.rtt, between.rtt, far.rtt].map(|rtt| rtt.as_millis()), [20, 40, 10]);
+        assert_eq!([near.is_warm, between.is_warm, far.is_warm], [false, true, false]);
+        assert_eq!([near.mss, near.congestion as u16], [1448, CongestionControl::Bbr as u16]);
+        assert!((near.loss - 0.01).abs() < 1e-9 && between.loss == 0.0 && (whole.loss - 0.01).abs() < 1e-9);
+        assert!((near.line_rate.unwrap() - 12.5e6 * 1448.0 / 1500.0).abs() < 1.0 && between.line_rate.is_none());
+        // Down r2 sends to r1, whose receive buffer is small; the server sends to r2.
+        assert_eq!([near.window, between.window, far.window], [None, Some(657_000), Some(262_144)]);
+        assert_eq!(path_sections(&direct, true).unwrap()[0].loss, 0.0, "up nothing is lost");
+    }
+
+    #[test]
+    fn a_way_of_asking_costs_what_its_floor_says() {
+        let first_byte = |mode: &str| {
+            let [_, spec] = specs(mode);
+            let sections = path_sections(&spec, false).unwrap();
+            let (costs, greeting) = request_costs(&spec.treatment, &sections)?;
+            Some(model::time_to_first_byte(&sections, &RelayCosts { hop_delay: Duration::ZERO, ..costs }) + greeting)
+        };
+        let floor =
+            |mode: &str| crate::experiment::judge::floor::first_byte_floor(&specs(mode)[1]).unwrap().milliseconds;
+        assert_eq!(first_byte("socks"), Some(Duration::from_secs_f64(floor("socks") / 1e3)));
+        // The handshakes at both ends, and the request over all: 20 + 10 + 70.
+        assert_eq!(first_byte("tcp"), Some(Duration::from_millis(100)));
+        assert_eq!(first_byte("http"), None, "a resource over connections that were kept is not in the model");
+    }
+
+    #[test]
+    fn an_error_is_a_share_of_what_was_measured() {
+        let [direct, _] = specs("tcp");
+        let predicted = prediction_metrics(&direct, &[fetched(1.0)])[PREDICTED];
+        assert!(predicted > 140.0 && predicted < 160.0, "two round trips of 70 ms: {predicted}");
+        let error = |seconds: f64| prediction_metrics(&direct, &[fetched(seconds)])[PREDICTION_ERROR];
+        assert!(error(predicted / 1e3) < 1e-9);
+        assert!((error(predicted / 2e3) - 1.0).abs() < 1e-9 && (error(predicted / 500.0) - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_the_model_does_not_cover_has_no_figures() {
+        assert!(prediction_metrics(&specs("http")[1], &[fetched(1.0)]).is_empty());
+        assert!(prediction_metrics(&specs("tcp")[0], &[]).is_empty());
+    }
+}

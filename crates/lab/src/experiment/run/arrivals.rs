@@ -1,0 +1,114 @@
+//! Downloads that begin at fixed times, independent of those before them, like the downloads of many users.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ekiden_sys::signal;
+
+use super::task::TransferTask;
+use super::transfer::Transfer;
+use crate::experiment::collect::results::SessionRun;
+use crate::experiment::spec::file::ArrivalProcess;
+
+/// At most so many are under way: a path that carries nothing must not fill the machine with clients.
+const MAX_CONCURRENT: usize = 64;
+/// A wait is cut into pieces of this length, to notice an interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A completed download.
+pub struct CompletedDownload {
+    /// Its start and its result, without its path.
+    pub session: SessionRun,
+    /// The transfer, if it succeeded.
+    pub transfer: Option<Transfer>,
+}
+
+/// Lets downloads come for `time`, each with at most `timeout`. Times are told since `started`. They are in the order in which
+/// they began.
+///
+/// # Errors
+/// An interrupt. A download that fails is no error: it is told.
+pub fn run_arrivals(
+    task: &TransferTask<'_>,
+    started: Instant,
+    time: Duration,
+    timeout: Duration,
+) -> anyhow::Result<Vec<CompletedDownload>> {
+    let moments = start_times(&task.workload.arrivals, time);
+    let (begin, under_way) = (Instant::now(), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let mut all = Vec::new();
+        for (moment, bytes) in moments {
+            sleep_until(begin + moment)?;
+            let at = started.elapsed().as_secs_f64();
+            let under_way = &under_way;
+            under_way.fetch_add(1, Ordering::AcqRel);
+            all.push(scope.spawn(move || {
+                let is_free = under_way.load(Ordering::Acquire) <= MAX_CONCURRENT;
+                let result =
+                    if is_free { task.fetch(bytes, timeout) } else { Err(anyhow::anyhow!("too many at once")) };
+                under_way.fetch_sub(1, Ordering::AcqRel);
+                completed_download(at, bytes, result)
+            }));
+        }
+        let join = |one: std::thread::ScopedJoinHandle<'_, _>| {
+            one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        Ok(all.into_iter().map(join).collect())
+    })
+}
+
+/// When which file is fetched, the earliest first.
+fn start_times(arrivals: &[ArrivalProcess], time: Duration) -> Vec<(Duration, u64)> {
+    let of = |arrivals: &ArrivalProcess| {
+        let (every, bytes) = (arrivals.every.0, arrivals.file.0);
+        (0_u32..).map(move |number| every * number).take_while(move |at| *at < time).map(move |at| (at, bytes))
+    };
+    let mut all: Vec<(Duration, u64)> = arrivals.iter().flat_map(of).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Waits, unless the user interrupts.
+pub(in crate::experiment) fn sleep_until(moment: Instant) -> anyhow::Result<()> {
+    loop {
+        anyhow::ensure!(!signal::is_interrupted(), "interrupted");
+        let left = moment.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(POLL_INTERVAL));
+    }
+}
+
+fn completed_download(at: f64, bytes: u64, result: anyhow::Result<Transfer>) -> CompletedDownload {
+    let (ms, failed) = match &result {
+        Ok(transfer) => (transfer.seconds * 1e3, None),
+        Err(error) => (0.0, Some(format!("{error:#}"))),
+    };
+    CompletedDownload { session: SessionRun { at, bytes, ms, failed, path: None }, transfer: result.ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_come_at_their_moments_for_the_time() {
+        let arrivals: Vec<ArrivalProcess> = ["file = \"1kB\"\nevery = \"400ms\"", "file = \"2kB\"\nevery = \"1s\""]
+            .map(|text| toml::from_str(text).unwrap())
+            .into();
+        let told: Vec<(u128, u64)> =
+            start_times(&arrivals, Duration::from_secs(2)).iter().map(|(at, bytes)| (at.as_millis(), *bytes)).collect();
+        assert_eq!(told, [(0, 1000), (0, 2000), (400, 1000), (800, 1000), (1000, 2000), (1200, 1000), (1600, 1000)]);
+    }
+
+    #[test]
+    fn one_that_failed_is_told_and_is_no_transfer() {
+        let failed = completed_download(1.0, 10, Err(anyhow::anyhow!("reset").context("fetch")));
+        assert_eq!(failed.session.failed.as_deref(), Some("fetch: reset"));
+        assert!(failed.transfer.is_none());
+        let done = completed_download(1.0, 10, Ok(Transfer { seconds: 0.5, ..Transfer::default() }));
+        assert_eq!((done.session.ms, done.session.failed), (500.0, None));
+    }
+}

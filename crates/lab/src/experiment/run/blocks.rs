@@ -1,0 +1,85 @@
+//! A fixed amount in blocks of one size: the writer is a process on the client's host, the sink one on the server's.
+
+use std::fs::File;
+use std::net::SocketAddrV4;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ekiden_proto::units::Span;
+
+use super::stream;
+use super::transfer::{BlockWriteStats, ClientProcess, Transfer};
+use crate::program::service::last_lines;
+use crate::program::writer::WriterReport;
+use crate::topology::network::HostHandle;
+
+/// The amount and the block size.
+#[derive(Clone, Copy)]
+pub struct BlockWriteRequest<'a> {
+    /// The host of the writer.
+    pub client: &'a HostHandle,
+    /// Where it connects to.
+    pub server: SocketAddrV4,
+    /// How much, in bytes.
+    pub amount: u64,
+    /// How much at once, in bytes.
+    pub block: u64,
+    /// How long after each block the next one is written.
+    pub pause: Option<Span>,
+    /// After how long it is stopped, and counts as having taken that long.
+    pub cap: Option<Span>,
+    /// How long it may take in all.
+    pub timeout: Duration,
+    /// Where its answer goes.
+    pub folder: &'a Path,
+}
+
+/// Lets the writer write `request`.
+///
+/// # Errors
+/// The writer's, or it takes too long, or an interrupt.
+pub fn run_writer(request: BlockWriteRequest<'_>) -> anyhow::Result<Transfer> {
+    let mut command = request.client.command(std::env::current_exe()?);
+    command.args(["write", &request.server.to_string(), &request.amount.to_string(), &request.block.to_string()]);
+    command.args(request.pause.map(|pause| format!("--pause={pause}")));
+    // Into files: no process has to read pipes meanwhile.
+    let [answer, complaint] = ["blocks.json", "blocks.log"].map(|name| request.folder.join(name));
+    command.process_group(0).stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(File::create(&complaint)?);
+    let mut writer = ClientProcess(command.spawn().context("the writer")?);
+    let (started, cap) = (Instant::now(), request.cap.map(|cap| cap.0));
+    let waited = stream::wait_for_exit(&mut writer, "the writer", cap.unwrap_or(request.timeout));
+    if let Some(cap) = cap.filter(|cap| waited.is_err() && started.elapsed() >= *cap) {
+        return Ok(capped_transfer(cap));
+    }
+    let status = waited?;
+    anyhow::ensure!(status.success(), "the writer: {}", last_lines(&std::fs::read_to_string(&complaint)?));
+    Ok(transfer_from_report(serde_json::from_str(&std::fs::read_to_string(&answer)?).context("the writer's answer")?))
+}
+
+/// A transfer that was stopped at the cap; the bytes that had arrived are unknown.
+fn capped_transfer(cap: Duration) -> Transfer {
+    let seconds = cap.as_secs_f64();
+    Transfer {
+        seconds,
+        block_stats: Some(BlockWriteStats { write_s: seconds, ..BlockWriteStats::default() }),
+        ..Transfer::default()
+    }
+}
+
+fn transfer_from_report(written: WriterReport) -> Transfer {
+    Transfer {
+        seconds: written.completion_s,
+        first_byte: None,
+        bytes: written.bytes,
+        timeline: written.timeline,
+        block_stats: Some(BlockWriteStats {
+            write_s: written.write_s,
+            block_delays: written.waits,
+            cpu_s: written.cpu_s,
+        }),
+        ..Transfer::default()
+    }
+}

@@ -1,0 +1,189 @@
+//! All runs of an experiment: planned, made one by one, stored, and made sense of.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use ekiden_sys::signal;
+
+use super::jobs::WorkerPool;
+use super::plan::{self, PlannedRun};
+use super::progress::Progress;
+use crate::check::{self, CheckSize};
+use crate::experiment::collect::manifest::{self, InstalledPrograms};
+use crate::experiment::collect::results::{CheckRow, Results, Run};
+use crate::experiment::collect::store::ResultStore;
+use crate::experiment::judge::analyse;
+use crate::experiment::run::{self, RunContext, TempDir};
+use crate::experiment::spec::read::{Experiment, ExperimentCell};
+use crate::program;
+
+/// How often a run is made until it is valid.
+const MAX_ATTEMPTS: usize = 3;
+
+/// The options of a campaign.
+#[derive(Debug, Clone, Default)]
+pub struct ExperimentOptions {
+    /// All levels and many blocks, rather than few.
+    pub full: bool,
+    /// Number of blocks. Default: the number in the file for the size.
+    pub blocks: Option<u32>,
+    /// Duration of a stream. Default: the duration in the file for the size.
+    pub time: Option<Duration>,
+    /// Only these treatments. Empty: all.
+    pub only: Vec<String>,
+    /// Where results go. Default: `results/NAME-SIZE`.
+    pub out: Option<PathBuf>,
+    /// Whether earlier results are removed.
+    pub fresh: bool,
+    /// Number of concurrent runs. Default: the number in the file.
+    pub jobs: Option<u32>,
+    /// Whether the links are not measured before the first run.
+    pub no_check: bool,
+    /// Where ekiden is. Default: beside the running executable.
+    pub ekiden: Option<PathBuf>,
+}
+
+impl ExperimentOptions {
+    /// `quick` or `full`.
+    #[must_use]
+    pub const fn size_name(&self) -> &'static str {
+        if self.full { "full" } else { "quick" }
+    }
+
+    /// Where results go.
+    #[must_use]
+    pub fn result_dir(&self, experiment: &Experiment) -> PathBuf {
+        self.out
+            .clone()
+            .unwrap_or_else(|| Path::new("results").join(format!("{}-{}", experiment.name, self.size_name())))
+    }
+
+    /// How many blocks.
+    #[must_use]
+    pub fn block_count(&self, experiment: &Experiment) -> u32 {
+        let blocks = experiment.settings.blocks;
+        self.blocks.unwrap_or(if self.full { blocks.full } else { blocks.quick })
+    }
+}
+
+/// Makes the missing runs, and analyses all. Must be called inside the sandbox; `base` is the directory for files of
+/// runs.
+///
+/// # Errors
+/// A missing program, results of another experiment, links that differ from the file, or an interrupt: then the text
+/// says how to continue.
+pub fn run_experiment(
+    experiment: &Experiment,
+    tools: &InstalledPrograms,
+    request: &ExperimentOptions,
+    base: &Path,
+) -> anyhow::Result<Results> {
+    signal::catch_interrupts()?;
+    let cells: Vec<&ExperimentCell> = experiment.selected_cells(request.full).collect();
+    let dir = request.result_dir(experiment);
+    let manifest = manifest::build_manifest(experiment, tools, request)?;
+    let blocks = manifest.blocks;
+    let mut store = ResultStore::open(&dir, manifest, request.fresh)?;
+    program::mount_private_shm()?;
+    let folder = TempDir::create(base, "experiment")?;
+    let means = RunContext {
+        folder: folder.path().to_owned(),
+        results_dir: dir.clone(),
+        ekiden: tools.ekiden.clone(),
+        full: request.full,
+        time: request.time,
+        timeout: experiment.settings.timeout.0,
+        lateness_limit: experiment.settings.lateness_limit.0,
+    };
+    let plan = plan::plan_runs(&cells, blocks, store.manifest.seed);
+    let wanted =
+        |planned: &&PlannedRun<'_>| request.only.is_empty() || request.only.contains(&planned.cell.key.treatment);
+    let plan: Vec<PlannedRun<'_>> = plan.into_iter().filter(|planned| wanted(&planned)).collect();
+    if store.checks.is_empty() && !request.no_check {
+        store.save_checks(check_links(&plan)?)?;
+    }
+    let jobs = request.jobs.unwrap_or(experiment.settings.jobs);
+    run_missing(experiment, &plan, &means, &mut store, jobs)?;
+    Ok(analyse::build_results(experiment, &store.manifest, &store.runs, &store.checks))
+}
+
+/// Measures the links of the first run. Nothing is said of bare ones.
+fn check_links(plan: &[PlannedRun<'_>]) -> anyhow::Result<Vec<CheckRow>> {
+    let Some(first) = plan.first() else { return Ok(Vec::new()) };
+    let tell = |row: &CheckRow| {
+        let verdict = if row.pass { "as it should be" } else { "NOT AS IT SHOULD BE" };
+        eprintln!("link {} {}, {}: {}, {verdict}", row.link, row.direction, row.property, row.measured);
+    };
+    check::run(&first.cell.spec.lab, CheckSize::Quick, &mut { tell })
+}
+
+/// Records runs as they complete.
+struct RunRecorder<'a> {
+    experiment: &'a Experiment,
+    plan: &'a [PlannedRun<'a>],
+    store: &'a mut ResultStore,
+    progress: Progress,
+}
+
+impl RunRecorder<'_> {
+    /// Writes a run down. Returns whether it is to be made again.
+    fn record_run(&mut self, run: Run) -> anyhow::Result<bool> {
+        if signal::is_interrupted() {
+            self.progress.finish();
+            anyhow::bail!(
+                "interrupted after {} of {} runs; the same command goes on from there (results so far: {})",
+                self.progress.done(),
+                self.plan.len(),
+                self.store.dir().display()
+            );
+        }
+        let planned =
+            self.plan.iter().find(|planned| planned.order == run.order).context("a run that is not in the plan")?;
+        self.progress.on_run_finished(&run, analyse::ratio_so_far(self.experiment, &self.store.runs, &run));
+        self.store.append_run(run)?;
+        Ok(!is_done(&self.store.runs, planned))
+    }
+}
+
+fn run_missing(
+    experiment: &Experiment,
+    plan: &[PlannedRun<'_>],
+    means: &RunContext,
+    store: &mut ResultStore,
+    jobs: u32,
+) -> anyhow::Result<()> {
+    let missing: Vec<usize> = (0..plan.len()).filter(|number| !is_done(&store.runs, &plan[*number])).collect();
+    let progress = Progress::new(experiment, means.full, plan.len(), plan.len() - missing.len());
+    let workers = if jobs > 1 && missing.len() > 1 { Some(WorkerPool::start(jobs, plan, means)?) } else { None };
+    let mut course = RunRecorder { experiment, plan, store, progress };
+    if let Some(workers) = workers {
+        workers.run(missing.into(), |run| course.record_run(run))?;
+    } else {
+        for planned in missing.into_iter().map(|number| &plan[number]) {
+            loop {
+                course.progress.on_run_started(planned);
+                if !course.record_run(run::execute_run(planned, means))? {
+                    break;
+                }
+            }
+        }
+    }
+    course.progress.finish();
+    Ok(())
+}
+
+/// Whether a run has been made: validly, or too often in vain.
+fn is_done(runs: &[Run], planned: &PlannedRun<'_>) -> bool {
+    let place = &planned.cell.key;
+    let mine =
+        |run: &&Run| run.block == planned.block && run.treatment == place.treatment && run.levels == place.levels;
+    let mut attempts = 0;
+    for run in runs.iter().filter(mine) {
+        attempts += 1;
+        if run.invalid.is_none() {
+            return true;
+        }
+    }
+    attempts >= MAX_ATTEMPTS
+}

@@ -1,0 +1,198 @@
+//! Many bulk flows at once, and short ones beside them, through the treatment.
+//!
+//! Each bulk flow always has data to send; all begin together, and the result is the receiver's byte count of each at
+//! the end. No control data crosses the path, so a collapsing tunnel does not lose the result: iperf3 sends its results
+//! over the path under test.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ekiden_sys::signal;
+
+use super::transfer::{FlowStats, Transfer};
+use crate::experiment::spec::group::ShortFlowSettings;
+use crate::program::receiver::{FlowReceiver, LONG_FLOW_BYTE, SHORT_FLOW_BYTE};
+use crate::topology::network::HostHandle;
+
+/// How much is written at once, in bytes.
+const WRITE_CHUNK: usize = 64 * 1024;
+/// How often the receiver is asked how much it has.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The number of flows and their sizes.
+#[derive(Clone, Copy)]
+pub struct ParallelFlowsRequest<'a> {
+    /// The host that sends.
+    pub client: &'a HostHandle,
+    /// Where it connects to.
+    pub server: SocketAddrV4,
+    /// How many send all the time.
+    pub connections: u32,
+    /// The short flows beside them, one after the other.
+    pub short: Option<ShortFlowSettings>,
+    /// How long.
+    pub time: Duration,
+    /// How much of that, at its start, does not count.
+    pub warm_up: Duration,
+}
+
+/// Sends a short flow of `bytes`, and waits until the receiver says that it has them.
+///
+/// # Errors
+/// It does not get through in time.
+pub fn attempt_flow(
+    client: &HostHandle,
+    server: SocketAddrV4,
+    bytes: u64,
+    timeout: Duration,
+) -> anyhow::Result<Transfer> {
+    let started = Instant::now();
+    client.enter(|| send_short_flow(server, bytes, started + timeout))??;
+    Ok(Transfer { seconds: started.elapsed().as_secs_f64(), bytes, ..Transfer::default() })
+}
+
+/// Lets all flows of `request` send to `receiver`.
+///
+/// # Errors
+/// The host could not be entered, or an interrupt. A flow that moves nothing is no error: it is counted.
+pub fn run_flows(receiver: &FlowReceiver, request: ParallelFlowsRequest<'_>) -> anyhow::Result<Transfer> {
+    let ParallelFlowsRequest { client, server, connections, time, warm_up, .. } = request;
+    receiver.reset();
+    let all =
+        FlowSenders { deadline: Instant::now() + time, streams: Mutex::default(), stopped: AtomicBool::new(false) };
+    let (seen, completions) = client.enter(|| {
+        std::thread::scope(|scope| {
+            (0..connections).for_each(|_| drop(scope.spawn(|| all.send(server))));
+            let beside =
+                scope.spawn(|| request.short.map_or_else(Vec::new, |short| send_short_flows(server, short, request)));
+            let seen = sample_receiver(receiver, time, warm_up);
+            all.stop();
+            (seen, beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    })?;
+    let seen = seen?;
+    let mut bytes = seen.counts;
+    // A flow that never connected has moved no byte.
+    bytes.resize(bytes.len().max(connections as usize), 0);
+    Ok(Transfer {
+        seconds: seen.seconds,
+        bytes: bytes.iter().sum(),
+        timeline: seen.timeline,
+        flow_stats: Some(FlowStats { bytes, completions }),
+        ..Transfer::default()
+    })
+}
+
+/// The receiver's byte counts.
+struct ReceiverSample {
+    /// Of each flow, in the time that counts.
+    counts: Vec<u64>,
+    /// How long that was: on a busy machine one does not wake up in time.
+    seconds: f64,
+    /// Seconds since the start, bytes of all flows by then.
+    timeline: Vec<(f64, u64)>,
+}
+
+fn sample_receiver(receiver: &FlowReceiver, time: Duration, warm_up: Duration) -> anyhow::Result<ReceiverSample> {
+    let started = Instant::now();
+    let (mut before, mut timeline) = (None, vec![(0.0, 0)]);
+    loop {
+        let at = started.elapsed();
+        let counts = receiver.counts();
+        timeline.push((at.as_secs_f64(), counts.iter().sum()));
+        if before.is_none() && at >= warm_up {
+            before = Some((at, counts.clone()));
+        }
+        if at >= time {
+            let (since, before) = before.unwrap_or_default();
+            let before = before.into_iter().chain(std::iter::repeat(0));
+            let counts = counts.iter().zip(before).map(|(now, then)| now - then).collect();
+            return Ok(ReceiverSample { counts, seconds: (at - since).as_secs_f64(), timeline });
+        }
+        anyhow::ensure!(!signal::is_interrupted(), "interrupted");
+        std::thread::sleep(POLL_INTERVAL.min(time.saturating_sub(at)));
+    }
+}
+
+/// The flows that send all the time.
+struct FlowSenders {
+    deadline: Instant,
+    streams: Mutex<Vec<TcpStream>>,
+    stopped: AtomicBool,
+}
+
+impl FlowSenders {
+    /// Sends until the end. A flow that does not connect has moved no byte, as the receiver knows.
+    fn send(&self, server: SocketAddrV4) {
+        let Ok(mut stream) = connect(server, self.deadline) else { return };
+        let Ok(other) = stream.try_clone() else { return };
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(other);
+        let piece = [LONG_FLOW_BYTE; WRITE_CHUNK];
+        while !self.stopped.load(Ordering::Acquire) {
+            if stream.write_all(&piece).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Wakes a sender that waits for room.
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        let open = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that has ended is as good.
+        open.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+    }
+}
+
+fn connect(server: SocketAddrV4, until: Instant) -> std::io::Result<TcpStream> {
+    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    TcpStream::connect_timeout(&SocketAddr::from(server), left)
+}
+
+/// Sends one short flow after the other, and returns the duration of each in seconds, with all its attempts. Flows that
+/// end in the warm-up do not count. One that is unfinished at the end counts with its time so far if none took longer:
+/// otherwise a tunnel that blocks everything would look like one without demand.
+fn send_short_flows(server: SocketAddrV4, flow: ShortFlowSettings, request: ParallelFlowsRequest<'_>) -> Vec<f64> {
+    let started = Instant::now();
+    let until = started + request.time;
+    let mut took = Vec::new();
+    while Instant::now() < until {
+        let began = Instant::now();
+        let is_through = try_short_flow_until(server, flow.bytes.0, until);
+        let seconds = began.elapsed().as_secs_f64();
+        if started.elapsed() > request.warm_up && (is_through || took.iter().all(|other| *other < seconds)) {
+            took.push(seconds);
+        }
+        std::thread::sleep(flow.every.0.saturating_sub(began.elapsed()));
+    }
+    took
+}
+
+/// Whether a short flow gets through in time, if tried again and again.
+fn try_short_flow_until(server: SocketAddrV4, bytes: u64, until: Instant) -> bool {
+    while send_short_flow(server, bytes, until).is_err() {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    true
+}
+
+fn send_short_flow(server: SocketAddrV4, bytes: u64, until: Instant) -> anyhow::Result<()> {
+    let mut stream = connect(server, until)?;
+    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    stream.set_write_timeout(Some(left))?;
+    stream.set_read_timeout(Some(left))?;
+    stream.write_all(&vec![SHORT_FLOW_BYTE; usize::try_from(bytes)?])?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut count = [0; 8];
+    stream.read_exact(&mut count).context("the receiver says nothing")?;
+    let arrived = u64::from_be_bytes(count);
+    anyhow::ensure!(arrived == bytes, "{arrived} of {bytes} bytes arrived");
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Concurrent runs: each worker is a process in a sandbox of its own, and makes one run after the other.
+//!
+//! Workers are forked inside the sandbox of the laboratory, so that they end with it, however it ends. A worker reads
+//! the number of a run from a pipe, and answers with a line of JSON.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use ekiden_sys::{init, signal};
+
+use super::plan::PlannedRun;
+use crate::experiment::collect::results::Run;
+use crate::experiment::run::{self, RunContext, TempDir};
+use crate::program;
+use crate::topology::sandbox::{self, SandboxEntry};
+
+/// Interval of the checks for an interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A worker, as seen from outside.
+#[derive(Debug)]
+struct WorkerProcess {
+    process: i32,
+    requests: PipeWriter,
+    responses: BufReader<PipeReader>,
+}
+
+/// Processes that make runs. When this is dropped they end after the run they are at.
+#[derive(Debug)]
+pub struct WorkerPool(Vec<WorkerProcess>);
+
+impl WorkerPool {
+    /// Starts `count` of them, each of which can make any run of `plan`. To be called while the process has one thread.
+    ///
+    /// # Errors
+    /// The kernel's, from fork(2) or pipe(2).
+    pub fn start(count: u32, plan: &[PlannedRun<'_>], means: &RunContext) -> anyhow::Result<Self> {
+        let mut workers = Self(Vec::new());
+        for _ in 0..count {
+            let (orders, answers) = (std::io::pipe()?, std::io::pipe()?);
+            let Some(process) = init::fork().context("cannot start a worker")? else {
+                // The pipe ends of other workers: a worker sees the end of its pipe only when all copies are closed.
+                drop(workers);
+                drop((orders.1, answers.0));
+                std::process::exit(worker_main(orders.0, answers.1, plan, means));
+            };
+            workers.0.push(WorkerProcess { process, requests: orders.1, responses: BufReader::new(answers.0) });
+        }
+        Ok(workers)
+    }
+
+    /// Makes every run of `queue`, by number in the plan, at any free worker. `take` gets each result, and returns
+    /// whether the run must be repeated.
+    ///
+    /// # Errors
+    /// Those of `take`, or a worker has ended.
+    pub fn run(
+        self,
+        queue: VecDeque<usize>,
+        take: impl FnMut(Run) -> anyhow::Result<bool> + Send,
+    ) -> anyhow::Result<()> {
+        let (queue, take) = (Mutex::new(queue), Mutex::new(take));
+        let serve = |mut worker: WorkerProcess| {
+            let all = std::iter::from_fn(|| lock(&queue).pop_front()).try_for_each(|number| {
+                let run = worker.run(number)?;
+                if (lock(&take))(run)? {
+                    lock(&queue).push_back(number);
+                }
+                Ok(())
+            });
+            // When one worker fails, all stop.
+            if all.is_err() {
+                lock(&queue).clear();
+            }
+            all
+        };
+        let processes: Vec<i32> = self.0.iter().map(|worker| worker.process).collect();
+        std::thread::scope(|scope| {
+            let all: Vec<_> = self.0.into_iter().map(|worker| scope.spawn(|| serve(worker))).collect();
+            forward_interrupts(&processes, || all.iter().all(std::thread::ScopedJoinHandle::is_finished));
+            let ended = all.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            ended.collect::<Vec<_>>().into_iter().collect()
+        })
+    }
+}
+
+/// Waits until all is `over`. An interrupt of the laboratory is passed to the workers, whose runs are obsolete.
+fn forward_interrupts(processes: &[i32], over: impl Fn() -> bool) {
+    let mut told = false;
+    while !over() {
+        if signal::is_interrupted() && !told {
+            told = true;
+            // One that has ended needs no telling.
+            processes.iter().for_each(|process| drop(signal::send_term(*process)));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+impl WorkerProcess {
+    fn run(&mut self, number: usize) -> anyhow::Result<Run> {
+        writeln!(self.requests, "{number}").context("a worker has ended")?;
+        let mut answer = String::new();
+        let length = self.responses.read_line(&mut answer).context("a worker has ended")?;
+        anyhow::ensure!(length > 0, "a worker has ended; the same command goes on from there");
+        Ok(serde_json::from_str(&answer)?)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // A thread that panicked with the lock held ends the whole process soon.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The life of a worker: its exit status.
+fn worker_main(orders: PipeReader, answers: PipeWriter, plan: &[PlannedRun<'_>], means: &RunContext) -> i32 {
+    match serve_in_sandbox(orders, answers, plan, means) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("a worker: {error:#}");
+            2
+        }
+    }
+}
+
+fn serve_in_sandbox(
+    orders: PipeReader,
+    mut answers: PipeWriter,
+    plan: &[PlannedRun<'_>],
+    means: &RunContext,
+) -> anyhow::Result<i32> {
+    if let SandboxEntry::Exited(status) = sandbox::enter()? {
+        return Ok(i32::from(status));
+    }
+    signal::catch_interrupts()?;
+    program::mount_private_shm()?;
+    let folder = TempDir::create(sandbox::run_directory()?, "experiment")?;
+    let means = RunContext { folder: folder.path().to_owned(), ..means.clone() };
+    for order in BufReader::new(orders).lines() {
+        let planned = plan.get(order?.parse::<usize>()?).context("a run that is not in the plan")?;
+        let run = serde_json::to_string(&run::execute_run(planned, &means))?;
+        writeln!(answers, "{run}")?;
+    }
+    Ok(0)
+}

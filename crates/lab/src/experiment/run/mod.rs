@@ -1,0 +1,461 @@
+//! Runs: this file makes one run, with a lab of its own, its programs, the transfers, and the check of the links that makes
+//! the run valid; [`campaign`] makes all runs in the order of [`mod@plan`]. Judges nothing.
+
+pub mod arrivals;
+pub mod blocks;
+pub mod campaign;
+pub mod demo;
+pub mod flows;
+pub mod jobs;
+pub mod plan;
+pub mod progress;
+pub mod schedule;
+pub mod share;
+pub mod short;
+pub mod stream;
+pub mod task;
+pub mod transfer;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ekiden_sys::signal;
+
+use super::collect::cpu::{self, CpuSample};
+use super::collect::packets::{self, DirectionLog, PacketLogRecorder};
+use super::collect::results::{GroupRun, Run, SessionRun};
+use super::collect::{choices, fairness, manifest, metric, named};
+use super::judge::predict;
+use super::spec::read::RunSpec;
+use crate::emulator::DirectionReport;
+use crate::ledger::DropCause;
+use crate::program::chain::{self, RelayContext};
+use crate::program::receiver::FlowReceiver;
+use crate::program::server::{Protocol, ServerOptions};
+use crate::program::service::Service;
+use crate::program::{mesh, transparent};
+use crate::topology::Lab;
+use crate::topology::RunningLab;
+use crate::warnings::{BUSY_SHARE, Warning};
+use arrivals::CompletedDownload;
+use plan::PlannedRun;
+use schedule::Schedule;
+use task::{ContentFiles, TRIAL_BYTES, TransferTask};
+use transfer::Transfer;
+
+/// How long a chain may take until it works.
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often it is tried until then.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Settings that all runs share.
+#[derive(Debug, Clone)]
+pub struct RunContext {
+    /// Where files of runs go.
+    pub folder: PathBuf,
+    /// Where results go, and logs of packets beside them.
+    pub results_dir: PathBuf,
+    /// Where ekiden is; none if no treatment uses it.
+    pub ekiden: Option<PathBuf>,
+    /// Whether runs are of the full size.
+    pub full: bool,
+    /// How long a stream is. None: as the workload says for the size.
+    pub time: Option<Duration>,
+    /// How long a transfer may take.
+    pub timeout: Duration,
+    /// How late one packet in a hundred may be.
+    pub lateness_limit: Duration,
+}
+
+/// The measurements of a completed run.
+struct RunMeasurements {
+    metrics: BTreeMap<String, f64>,
+    timeline: Vec<(f64, u64)>,
+    groups: Vec<GroupRun>,
+    sessions: Vec<SessionRun>,
+    links: Vec<DirectionReport>,
+    packet_log: Vec<DirectionLog>,
+    cpu_busy: f64,
+    warnings: Vec<String>,
+}
+
+/// Makes a run. Every failure is recorded in its `invalid`.
+#[must_use]
+pub fn execute_run(planned: &PlannedRun<'_>, means: &RunContext) -> Run {
+    let (started, clock) = (manifest::utc_now(), Instant::now());
+    let place = planned.cell.key.clone();
+    let measured = measure_run(&planned.cell.spec, planned.seed, means);
+    let mut run = Run {
+        block: planned.block,
+        order: planned.order,
+        levels: place.levels,
+        treatment: place.treatment,
+        took: clock.elapsed().as_secs_f64(),
+        started,
+        ..Run::default()
+    };
+    match measured {
+        Err(error) => run.invalid = Some(format!("{error:#}")),
+        Ok(measured) => {
+            run.invalid =
+                invalid_reason(&measured.links, !planned.cell.spec.lab.events.is_empty(), means.lateness_limit);
+            run.metrics = measured.metrics;
+            run.timeline = measured.timeline;
+            run.groups = measured.groups;
+            run.sessions = measured.sessions;
+            run.links = measured.links;
+            run.warnings = measured.warnings;
+            run.sequences = packets::sequence_plots(&measured.packet_log);
+            run.warnings.extend(
+                write_packet_log(planned, &measured.packet_log, &means.results_dir)
+                    .err()
+                    .map(|error| format!("{error:#}")),
+            );
+            run.cpu_busy = measured.cpu_busy;
+            if run.cpu_busy > BUSY_SHARE {
+                run.warnings.push(Warning::CpuBound.to_string());
+            }
+        }
+    }
+    run
+}
+
+/// The log of the first block, beside the results; those of all would fill disks.
+fn write_packet_log(planned: &PlannedRun<'_>, log: &[DirectionLog], results: &Path) -> anyhow::Result<()> {
+    if planned.block > 0 || log.is_empty() {
+        return Ok(());
+    }
+    packets::write_log(log, &results.join("packets").join(packets::folder_name(&planned.cell.key)))
+}
+
+fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<RunMeasurements> {
+    // Drop order: programs end before their network.
+    let lab = Lab { seed, ..spec.lab.clone() };
+    let running = RunningLab::start_with_packet_log(&lab, &spec.workload.packet_log)?;
+    let folder = TempDir::create(&means.folder, "run")?;
+    if spec.workload.protocol == Protocol::Share {
+        return measure_shared(spec, &running, &folder.0, means);
+    }
+    let network = running.network();
+    let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));
+    let workload = &spec.workload;
+    let time = workload.time.map(|time| means.time.unwrap_or(time.for_size(means.full)));
+    let (client, host) = (find(&workload.client)?, find(&workload.server)?);
+    let files = ContentFiles::create(&means.folder, workload.file_sizes())?;
+
+    let stamped_block_size = workload.stamped_block_size();
+    let serving = ServerOptions { root: &files.root, stamped_block_size, rate: workload.server_rate };
+    let (mut services, mut receiver) = (Vec::new(), None);
+    match workload.protocol {
+        Protocol::Flows => receiver = Some(FlowReceiver::start(host, Protocol::Flows.port())?),
+        _ => services.push(workload.server_program().start(host, serving, &folder.0)?),
+    }
+    let around = RelayContext {
+        network,
+        lab: &lab,
+        client: client.address(),
+        server: SocketAddrV4::new(host.address(), workload.protocol.port()),
+        folder: &folder.0,
+        ekiden: means.ekiden.as_deref(),
+    };
+    let (relays, via) = chain::start_relays(&spec.treatment, around)?;
+    services.extend(relays);
+    let (files, receiver, folder) = (&files, receiver.as_ref(), &folder.0);
+    let server = host.address();
+    let task = TransferTask { workload, time, client, server, client_route: via, files, receiver, folder };
+    let dialled = || transparent::read_active_opens(&spec.treatment, network);
+    wait_until_working(&task, &dialled, &mut services)?;
+    for _ in 0..workload.warm_up_transfers {
+        task.try_transfer(READY_TIMEOUT).context("warm-up")?;
+    }
+    services.extend(schedule::start_background(spec, network, folder)?);
+    run_priming(&task, means.timeout)?;
+    wait_for_start(&task, running.started_at())?;
+
+    let log = PacketLogRecorder::start(&running, &lab, &workload.packet_log)?;
+    let (before, hosts_before, dialled_before) = (CpuSample::now(), cpu::cpu_time_by_host(network)?, dialled()?);
+    let made = run_transfers(&task, spec, &running, &mut services, means.timeout);
+    let cpu_busy = CpuSample::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
+    let hosts = cpu::cpu_time_by_host(network)?;
+    // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
+    // has ended was not there all the time.
+    if let Some(failure) = first_failure(&mut services) {
+        anyhow::bail!(failure);
+    }
+    network.ensure_no_hidden_drops()?;
+    let TransferResults { transfers, sessions } = made?;
+    transparent::ensure_carried(&dialled_before, &dialled()?, workload.transfers)?;
+    let mut metrics = run_metrics(spec, &transfers, &sessions);
+    metrics.extend(metric::cpu_metrics(&hosts_before, &hosts, &workload.client, &transfers));
+    let told = read_named_limit(spec, folder)?;
+    metrics.extend(told.iter().map(|(expected, told)| (named::LIMIT_NAMED.to_owned(), told.metric(expected))));
+    let warnings = told.iter().filter_map(|(expected, told)| told.mismatch_warning(expected)).collect();
+    // Of downloads that come all the time, the first is no picture of the run.
+    let first = transfers.into_iter().next().filter(|_| workload.arrivals.is_empty());
+    let timeline = first.map(|first| first.timeline).unwrap_or_default();
+    let (log, links) = (log.finish(&running)?, running.reports()?);
+    Ok(RunMeasurements { metrics, timeline, groups: Vec::new(), sessions, links, packet_log: log, cpu_busy, warnings })
+}
+
+/// The expected limit, and the one that the first relay reports.
+fn read_named_limit<'a>(spec: &'a RunSpec, folder: &Path) -> anyhow::Result<Option<(&'a str, named::ClosedEvent)>> {
+    let Some((expected, relay)) = spec.workload.limited.as_deref().zip(spec.treatment.chain.first()) else {
+        return Ok(None);
+    };
+    Ok(Some((expected, named::read_largest_session(&mesh::log_path(folder, relay))?)))
+}
+
+fn run_metrics(spec: &RunSpec, transfers: &[Transfer], sessions: &[SessionRun]) -> BTreeMap<String, f64> {
+    let mut metrics = metric::transfer_metrics(transfers);
+    metrics.extend(predict::prediction_metrics(spec, transfers));
+    if !spec.workload.arrivals.is_empty() {
+        let trouble = schedule::first_change(spec).map(|at| at.as_secs_f64());
+        let figures = choices::path_metrics(sessions, trouble, spec.workload.worse.as_deref());
+        metrics.extend(figures.into_iter().map(|(key, value)| (key.to_owned(), value)));
+    }
+    metrics
+}
+
+/// The same where several groups share a bottleneck.
+fn measure_shared(
+    spec: &RunSpec,
+    running: &RunningLab,
+    folder: &Path,
+    means: &RunContext,
+) -> anyhow::Result<RunMeasurements> {
+    let (workload, network) = (&spec.workload, running.network());
+    let time = workload.time.map(|time| means.time.unwrap_or(time.for_size(means.full))).unwrap_or_default();
+    let warm_up = workload.warm_up.map_or(Duration::ZERO, |warm_up| warm_up.0);
+    anyhow::ensure!(warm_up < time, "all of {time:?} would be the warm-up of {warm_up:?}: a longer --time");
+    let request = share::SharedBottleneckRequest {
+        groups: &workload.group,
+        network,
+        time,
+        warm_up,
+        timeout: means.timeout,
+        folder,
+    };
+    let mut ready = share::prepare(request)?;
+    let (before, busy_before) = (running.reports()?, CpuSample::now());
+    let groups = ready.run();
+    let cpu_busy = CpuSample::now().zip(busy_before).map_or(0.0, |(now, before)| now.busy_since(before));
+    if let Some(failure) = first_failure(&mut ready.services) {
+        anyhow::bail!(failure);
+    }
+    network.ensure_no_hidden_drops()?;
+    let (groups, links) = (groups?, running.reports()?);
+    let waits = fairness::bottleneck_delays(&before, &links);
+    let mut metrics = fairness::group_metrics(&groups, workload.ratio.as_ref(), &waits);
+    metrics.extend(
+        fairness::mean_window(&spec.lab, workload, &groups).map(|window| ("window_packets".to_owned(), window)),
+    );
+    Ok(RunMeasurements {
+        metrics,
+        timeline: Vec::new(),
+        groups,
+        sessions: Vec::new(),
+        links,
+        packet_log: Vec::new(),
+        cpu_busy,
+        warnings: Vec::new(),
+    })
+}
+
+/// Repeats a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is
+/// alive, and a transparent one lets packets pass until its rules are there. Measurements then find programs in
+/// service, as users do.
+fn wait_until_working(
+    task: &TransferTask<'_>,
+    dialled: &impl Fn() -> anyhow::Result<transparent::ActiveOpens>,
+    services: &mut [Service],
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    loop {
+        let before = dialled()?;
+        let attempt =
+            task.try_transfer(READY_TIMEOUT).and_then(|_| transparent::ensure_carried(&before, &dialled()?, 1));
+        let Err(error) = attempt else { return Ok(()) };
+        if let Some(failure) = first_failure(services) {
+            anyhow::bail!(failure);
+        }
+        anyhow::ensure!(!signal::is_interrupted(), "interrupted");
+        if Instant::now() > deadline {
+            return Err(error.context(format!("a trial of {TRIAL_BYTES} bytes did not succeed in {READY_TIMEOUT:?}")));
+        }
+        std::thread::sleep(RETRY_INTERVAL);
+    }
+}
+
+fn first_failure(services: &mut [Service]) -> Option<String> {
+    services.iter_mut().find_map(Service::failure)
+}
+
+/// A folder that is removed with all that is in it when this is dropped.
+#[derive(Debug)]
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    /// Makes `base/name`, anew.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn create(base: &Path, name: &str) -> anyhow::Result<Self> {
+        let folder = base.join(name);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        Ok(Self(folder))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // An error has no recipient; the directory is among the temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Why a run whose links did this does not count, if it does not.
+fn invalid_reason(links: &[DirectionReport], has_events: bool, limit: Duration) -> Option<String> {
+    links.iter().find_map(|link| {
+        let direction = format!("{} ({} → {})", link.link, link.from, link.to);
+        if link.hidden > 0 {
+            return Some(format!("the kernel dropped {} packets around the emulator on {direction}", link.hidden));
+        }
+        if let Some(lost) = link.dropped.get(&DropCause::Memory).filter(|lost| **lost > 0) {
+            return Some(format!("the emulator had no memory for {lost} packets on {direction}"));
+        }
+        if !has_events && link.dropped.get(&DropCause::Down).is_some_and(|lost| *lost > 0) {
+            return Some(format!("{direction} was down"));
+        }
+        let late = Duration::from_nanos(link.lateness.quantile(0.99));
+        (late > limit).then(|| Warning::EmulatorLate { direction, late, limit }.to_string())
+    })
+}
+
+/// The results of the transfers.
+#[derive(Default)]
+struct TransferResults {
+    /// Those that succeeded.
+    transfers: Vec<Transfer>,
+    /// All of them and their paths, if there was a choice or they came all the time.
+    sessions: Vec<SessionRun>,
+}
+
+/// Makes the transfers before those that count. A failed or slow one is a sample as well.
+fn run_priming(task: &TransferTask<'_>, timeout: Duration) -> anyhow::Result<()> {
+    let Some(prime) = &task.workload.prime else { return Ok(()) };
+    let until = Instant::now() + prime.time.0;
+    let files = if prime.files.is_empty() { task.workload.file.as_slice() } else { &prime.files };
+    for file in files.iter().cycle().take(prime.sessions.unwrap_or(usize::MAX)) {
+        if Instant::now() >= until {
+            break;
+        }
+        let _ = task.fetch(file.0, timeout);
+        arrivals::sleep_until(until.min(Instant::now() + prime.pause.0))?;
+    }
+    Ok(())
+}
+
+/// Waits until the lab is so old that transfers begin.
+fn wait_for_start(task: &TransferTask<'_>, started: Instant) -> anyhow::Result<()> {
+    let Some(begins) = task.workload.begins.map(|begins| begins.0) else { return Ok(()) };
+    let age = started.elapsed();
+    anyhow::ensure!(age <= begins, "all was ready after {age:?} only: workload.begins = {begins:?} is too early");
+    arrivals::sleep_until(started + begins)
+}
+
+/// Makes all transfers, with the events of the file beside them.
+///
+/// # Errors
+/// A transfer that must succeed fails, or an event cannot be made.
+fn run_transfers(
+    task: &TransferTask<'_>,
+    spec: &RunSpec,
+    running: &RunningLab,
+    services: &mut Vec<Service>,
+    timeout: Duration,
+) -> anyhow::Result<TransferResults> {
+    let (schedule, started) = (Schedule::from_spec(spec), running.started_at());
+    let (guard, over) = channel();
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| schedule.run(started, over, running.network(), task.folder, services));
+        let ended = run_all(task, started, timeout);
+        drop(guard);
+        beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        assign_session_paths(ended?, spec, task.folder)
+    })
+}
+
+fn run_all(task: &TransferTask<'_>, started: Instant, timeout: Duration) -> anyhow::Result<Vec<CompletedDownload>> {
+    if let Some(time) = task.time.filter(|_| !task.workload.arrivals.is_empty()) {
+        return arrivals::run_arrivals(task, started, time, timeout);
+    }
+    let one = |_| {
+        let at = started.elapsed().as_secs_f64();
+        let transfer = task.run_transfer(timeout)?;
+        let session = SessionRun { at, bytes: transfer.bytes, ms: transfer.seconds * 1e3, ..SessionRun::default() };
+        Ok(CompletedDownload { session, transfer: Some(transfer) })
+    };
+    (0..task.workload.transfers).map(one).collect()
+}
+
+/// Sessions have paths only if a relay had a choice.
+fn assign_session_paths(
+    ended: Vec<CompletedDownload>,
+    spec: &RunSpec,
+    folder: &Path,
+) -> anyhow::Result<TransferResults> {
+    let ports: Vec<Option<u16>> =
+        ended.iter().map(|one| one.transfer.as_ref().and_then(|transfer| transfer.port)).collect();
+    let (mut sessions, transfers): (Vec<SessionRun>, Vec<Option<Transfer>>) =
+        ended.into_iter().map(|one| (one.session, one.transfer)).unzip();
+    let transfers = transfers.into_iter().flatten().collect();
+    match spec.treatment.chain.first().filter(|_| !spec.treatment.relays.is_empty()) {
+        Some(chooser) => choices::assign_paths(&mesh::log_path(folder, chooser), &mut sessions, &ports)?,
+        None if spec.workload.arrivals.is_empty() => sessions.clear(),
+        None => {}
+    }
+    Ok(TransferResults { transfers, sessions })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::LatenessHistogram;
+
+    fn link(hidden: u64, late: u64) -> DirectionReport {
+        let lateness = LatenessHistogram { bounds: vec![late, u64::MAX], counts: vec![100, 0], max: late };
+        DirectionReport { link: "wan".into(), from: "a".into(), to: "b".into(), hidden, lateness, ..Default::default() }
+    }
+
+    #[test]
+    fn a_run_is_invalid_if_the_emulator_was_not_faithful() {
+        let limit = Duration::from_millis(1);
+        assert_eq!(invalid_reason(&[link(0, 900_000)], false, limit), None);
+        let late = invalid_reason(&[link(0, 0), link(0, 2_000_000)], false, limit).unwrap();
+        assert!(late.starts_with("the emulator fell behind on wan (a → b)"), "{late}");
+        let hidden = invalid_reason(&[link(3, 0)], false, limit).unwrap();
+        assert_eq!(hidden, "the kernel dropped 3 packets around the emulator on wan (a → b)");
+    }
+
+    #[test]
+    fn a_link_that_was_down_is_meant_only_if_there_are_events() {
+        let mut down = link(0, 0);
+        down.dropped.insert(DropCause::Down, 1);
+        let limit = Duration::from_millis(1);
+        assert_eq!(invalid_reason(&[down.clone()], false, limit).as_deref(), Some("wan (a → b) was down"));
+        assert_eq!(invalid_reason(&[down], true, limit), None);
+    }
+}

@@ -1,0 +1,95 @@
+//! The order of runs: randomised complete blocks.
+//!
+//! In each block every cell runs once, in an order of its own, so that changes of the machine over time affect all
+//! treatments alike, and each is compared with a base run close in time.
+
+use crate::dice::SeededRng;
+use crate::experiment::spec::read::ExperimentCell;
+
+/// A run to be made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PlannedRun<'a> {
+    /// The block, from 0.
+    pub block: u32,
+    /// Its place in the order of all runs, from 0.
+    pub order: u32,
+    /// The cell to run.
+    pub cell: &'a ExperimentCell,
+    /// The seed of its emulated decisions, common to all runs of a block.
+    pub seed: u64,
+}
+
+/// All runs of an experiment, in their order.
+#[must_use]
+pub fn plan_runs<'a>(cells: &[&'a ExperimentCell], blocks: u32, seed: u64) -> Vec<PlannedRun<'a>> {
+    let (order, seeds) = (SeededRng::new(seed).derive("order"), SeededRng::new(seed).derive("block"));
+    let in_block =
+        |block: u32| shuffle(cells, order.derive(&block.to_string())).into_iter().map(move |cell| (block, cell));
+    (0_u32..)
+        .zip((0..blocks).flat_map(in_block))
+        .map(|(order, (block, cell))| PlannedRun { block, order, cell, seed: seeds.bits(block.into()) })
+        .collect()
+}
+
+/// Fisher and Yates, as Durstenfeld has it (1964).
+fn shuffle<T: Copy>(items: &[T], dice: SeededRng) -> Vec<T> {
+    let mut items = items.to_vec();
+    for last in (1..items.len()).rev() {
+        #[allow(clippy::cast_possible_truncation, reason = "less than the length")]
+        let other = (dice.bits(last as u64) % (last as u64 + 1)) as usize;
+        items.swap(last, other);
+    }
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_has_everything_once_and_depends_on_the_seed() {
+        let items: Vec<u32> = (0..50).collect();
+        let first = shuffle(&items, SeededRng::new(1));
+        let mut sorted = first.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, items);
+        assert_eq!(first, shuffle(&items, SeededRng::new(1)));
+        assert_ne!(first, shuffle(&items, SeededRng::new(2)));
+        assert_ne!(first, items);
+    }
+
+    #[test]
+    fn every_place_is_equally_likely() {
+        let mut counts = [[0_u32; 3]; 3];
+        for seed in 0..3000 {
+            for (place, item) in shuffle(&[0_usize, 1, 2], SeededRng::new(seed)).into_iter().enumerate() {
+                counts[place][item] += 1;
+            }
+        }
+        assert!(counts.iter().flatten().all(|count| (900..1100).contains(count)), "{counts:?}");
+    }
+}
+
+#[cfg(test)]
+mod blocks_tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::experiment::examples_for_tests::small_experiment;
+
+    #[test]
+    fn every_block_is_complete_and_has_a_seed_of_its_own() {
+        let experiment = small_experiment("").unwrap();
+        let cells: Vec<&ExperimentCell> = experiment.selected_cells(true).collect();
+        let plan = plan_runs(&cells, 3, experiment.seed);
+        assert_eq!(plan.len(), 3 * cells.len());
+        for (number, block) in (0_u32..).zip(plan.chunks(cells.len())) {
+            let places: BTreeSet<_> = block.iter().map(|planned| &planned.cell.key).collect();
+            assert_eq!(places.len(), cells.len());
+            assert!(block.iter().all(|planned| planned.block == number && planned.seed == block[0].seed));
+        }
+        assert_ne!(plan[0].seed, plan[cells.len()].seed);
+        assert!(plan.iter().zip(0..).all(|(planned, order)| planned.order == order));
+        assert_eq!(plan, plan_runs(&cells, 3, experiment.seed));
+    }
+}

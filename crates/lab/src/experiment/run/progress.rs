@@ -1,0 +1,124 @@
+//! Progress of the runs for people: one line for each, and on a terminal a bar with the remaining time.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::time::{Duration, Instant};
+
+use super::plan::PlannedRun;
+use crate::experiment::collect::results::{Metric, Run};
+use crate::experiment::spec::read::Experiment;
+
+const BAR_WIDTH: usize = 24;
+
+/// The progress of an experiment, on standard error.
+#[derive(Debug)]
+pub struct Progress {
+    metric: Metric,
+    treatments: usize,
+    total: usize,
+    done: usize,
+    finished: u32,
+    estimated_run_time: Duration,
+    started: Instant,
+    terminal: bool,
+}
+
+impl Progress {
+    /// Of `total` runs `done` have been made before.
+    #[must_use]
+    pub fn new(experiment: &Experiment, full: bool, total: usize, done: usize) -> Self {
+        if done > 0 {
+            eprintln!("{done} of {total} runs are there already");
+        }
+        Self {
+            metric: experiment.metric.clone(),
+            treatments: experiment.settings.treatments.iter().map(String::len).max().unwrap_or(0),
+            total,
+            done,
+            finished: 0,
+            estimated_run_time: experiment.estimated_run_time(full),
+            started: Instant::now(),
+            terminal: stderr().is_terminal(),
+        }
+    }
+
+    /// How many runs are there.
+    #[must_use]
+    pub const fn done(&self) -> usize {
+        self.done
+    }
+
+    /// A run begins.
+    pub fn on_run_started(&self, planned: &PlannedRun<'_>) {
+        if self.terminal {
+            let treatment = &planned.cell.key.treatment;
+            let left = format_duration(self.time_left());
+            eprint!("\r\x1b[2K{} {}/{}  {left} left  {treatment}", bar(self.done, self.total), self.done, self.total);
+            // Only the bar would be missing.
+            let _ = stderr().flush();
+        }
+    }
+
+    /// A run has been made.
+    pub fn on_run_finished(&mut self, run: &Run, ratio: Option<f64>) {
+        self.done += usize::from(run.invalid.is_none());
+        self.finished += 1;
+        if self.terminal {
+            eprint!("\r\x1b[2K");
+        }
+        eprintln!("{}", self.format_line(run, ratio));
+    }
+
+    /// All runs have been made, or there will be no more.
+    pub fn finish(&self) {
+        if self.terminal {
+            eprint!("\r\x1b[2K");
+        }
+    }
+
+    fn format_line(&self, run: &Run, ratio: Option<f64>) -> String {
+        let levels: Vec<String> = run.levels.iter().map(|(factor, level)| format!("{factor}={level}")).collect();
+        let (width, wide) = (self.total.to_string().len(), self.treatments);
+        let head = format!("{:>width$}/{}  block {}", self.done, self.total, run.block + 1);
+        let what = format!("{head}  {}  {:<wide$}", levels.join(" "), run.treatment);
+        if let Some(reason) = &run.invalid {
+            return format!("{what}  invalid: {reason}");
+        }
+        let value = run.metrics.get(&self.metric.key).copied().unwrap_or_default();
+        let ratio = ratio.map_or_else(String::new, |ratio| format!("  {ratio:.2}x"));
+        let warnings: String = run.warnings.iter().map(|warning| format!("  warning: {warning}")).collect();
+        format!("{what}  {value:>8.2} {}{ratio}{warnings}", self.metric.unit)
+    }
+
+    fn time_left(&self) -> Duration {
+        let each = if self.finished == 0 { self.estimated_run_time } else { self.started.elapsed() / self.finished };
+        each * u32::try_from(self.total.saturating_sub(self.done)).unwrap_or(u32::MAX)
+    }
+}
+
+fn bar(done: usize, total: usize) -> String {
+    let full = (BAR_WIDTH * done).checked_div(total).unwrap_or(BAR_WIDTH).min(BAR_WIDTH);
+    format!("{}{}", "█".repeat(full), "░".repeat(BAR_WIDTH - full))
+}
+
+/// A time as people say it.
+#[must_use]
+pub fn format_duration(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..=99 => format!("{seconds} s"),
+        seconds @ 100..=5999 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{:.1} h", Duration::from_secs(seconds).as_secs_f64() / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_bars_are_readable() {
+        let shown = [5, 100, 5400, 9000].map(|seconds| format_duration(Duration::from_secs(seconds)));
+        assert_eq!(shown, ["5 s", "2 min", "90 min", "2.5 h"]);
+        assert_eq!(bar(6, 12), format!("{}{}", "█".repeat(12), "░".repeat(12)));
+        assert_eq!(bar(0, 0).chars().filter(|c| *c == '█').count(), BAR_WIDTH);
+    }
+}

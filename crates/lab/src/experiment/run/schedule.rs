@@ -1,0 +1,105 @@
+//! Events during transfers: traffic that begins, and relays that are killed. The emulator makes the events of links;
+//! all times are of one clock, which starts with the lab.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::experiment::spec::file::BackgroundTraffic;
+use crate::experiment::spec::read::RunSpec;
+use crate::program::iperf3::{self, CrossTraffic};
+use crate::program::service::Service;
+use crate::topology::network::{HostHandle, Network};
+
+/// Something that happens.
+enum ScheduledEvent<'a> {
+    /// Traffic begins; its number tells its port.
+    StartTraffic(u16, &'a BackgroundTraffic),
+    /// The relay at this host is killed.
+    KillRelay(&'a str),
+}
+
+/// All that happens, the earliest first.
+pub struct Schedule<'a>(Vec<(Duration, ScheduledEvent<'a>)>);
+
+impl<'a> Schedule<'a> {
+    /// The events of a file.
+    #[must_use]
+    pub fn from_spec(spec: &'a RunSpec) -> Self {
+        let begins = |(number, traffic): (u16, &'a BackgroundTraffic)| {
+            Some((traffic.at?.0, ScheduledEvent::StartTraffic(number, traffic)))
+        };
+        let killed = spec.workload.kill.iter().map(|kill| (kill.at.0, ScheduledEvent::KillRelay(kill.relay.as_str())));
+        let mut all: Vec<_> = (0..).zip(&spec.background).filter_map(begins).chain(killed).collect();
+        all.sort_by_key(|(at, _)| *at);
+        Self(all)
+    }
+
+    /// Makes it happen, each at its time after `started`, until `over` is dropped.
+    ///
+    /// # Errors
+    /// Traffic does not begin.
+    pub fn run(
+        &self,
+        started: Instant,
+        over: Receiver<()>,
+        network: &Network,
+        folder: &Path,
+        services: &mut Vec<Service>,
+    ) -> anyhow::Result<()> {
+        for (at, due) in &self.0 {
+            let left = (started + *at).saturating_duration_since(Instant::now());
+            if over.recv_timeout(left) == Err(RecvTimeoutError::Disconnected) {
+                return Ok(());
+            }
+            match due {
+                ScheduledEvent::StartTraffic(number, traffic) => {
+                    services.extend(start_traffic(*number, traffic, network, folder)?)
+                }
+                ScheduledEvent::KillRelay(host) => {
+                    services.iter_mut().filter(|service| service.host() == *host).for_each(Service::kill);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// When, in a lab with these settings, something first changes while transfers are made.
+#[must_use]
+pub fn first_change(spec: &RunSpec) -> Option<Duration> {
+    let begins = spec.workload.begins?.0;
+    let events = spec.lab.events.iter().map(|event| event.at.0);
+    let others = Schedule::from_spec(spec).0.into_iter().map(|(at, _)| at);
+    events.chain(others).filter(|at| *at > begins).min()
+}
+
+/// Starts the traffic that is there from the beginning, and waits as long as it is to be alone.
+///
+/// # Errors
+/// It does not begin.
+pub fn start_background(spec: &RunSpec, network: &Network, folder: &Path) -> anyhow::Result<Vec<Service>> {
+    let mut services = Vec::new();
+    let early = || (0..).zip(&spec.background).filter(|(_, traffic)| traffic.at.is_none());
+    for (number, traffic) in early() {
+        services.extend(start_traffic(number, traffic, network, folder)?);
+    }
+    if let Some(longest) = early().map(|(_, traffic)| traffic.warm_up.0).max() {
+        std::thread::sleep(longest);
+    }
+    Ok(services)
+}
+
+fn start_traffic(
+    number: u16,
+    traffic: &BackgroundTraffic,
+    network: &Network,
+    folder: &Path,
+) -> anyhow::Result<Vec<Service>> {
+    let find = |name: &String| network.host(name).with_context(|| format!("there is no host {name}"));
+    let ends: [&HostHandle; 2] = [find(&traffic.from)?, find(&traffic.to)?];
+    let kind = traffic.rate.map_or(CrossTraffic::Tcp(traffic.flows), |rate| CrossTraffic::Udp(rate.bits_per_second()));
+    Ok(iperf3::start_cross_traffic(ends, kind, number, folder)?.into_iter().collect())
+}

@@ -1,0 +1,148 @@
+//! Several groups of connections at once: each is a process of iperf3 with a server of its own, or a thread of short flows.
+
+use std::fs::File;
+use std::net::SocketAddrV4;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::transfer::ClientProcess;
+use super::{short, stream};
+use crate::experiment::collect::results::GroupRun;
+use crate::experiment::spec::group::FlowGroup;
+use crate::program::iperf3::{self, GroupStats};
+use crate::program::service::{LaunchSpec, Service};
+use crate::topology::network::{HostHandle, Network};
+
+/// Bits in a byte, in millions.
+const BYTES_TO_MBIT: f64 = 8e-6;
+
+/// The groups, their duration, and the measured part of it.
+#[derive(Clone, Copy)]
+pub struct SharedBottleneckRequest<'a> {
+    /// The groups.
+    pub groups: &'a [FlowGroup],
+    /// The hosts.
+    pub network: &'a Network,
+    /// How long they send.
+    pub time: Duration,
+    /// How much of that, at its start, does not count.
+    pub warm_up: Duration,
+    /// How much longer they may take in all.
+    pub timeout: Duration,
+    /// Where programs' output goes.
+    pub folder: &'a Path,
+}
+
+/// A group with its ends.
+#[derive(Clone, Copy)]
+pub(in crate::experiment) struct GroupEndpoints<'a> {
+    pub(in crate::experiment) group: &'a FlowGroup,
+    pub(in crate::experiment) from: &'a HostHandle,
+    pub(in crate::experiment) to: &'a HostHandle,
+    /// Where its receiver listens.
+    pub(in crate::experiment) server: SocketAddrV4,
+}
+
+/// The groups, ready to begin: all receivers run.
+pub struct PreparedGroups<'a> {
+    request: SharedBottleneckRequest<'a>,
+    endpoints: Vec<GroupEndpoints<'a>>,
+    /// The receivers of the long groups.
+    pub services: Vec<Service>,
+}
+
+/// Starts all receivers.
+///
+/// # Errors
+/// iperf3 is not installed, or does not start.
+pub fn prepare(request: SharedBottleneckRequest<'_>) -> anyhow::Result<PreparedGroups<'_>> {
+    let find = |name: &str| request.network.host(name).with_context(|| format!("there is no host {name}"));
+    let mut all = Vec::new();
+    let mut services = Vec::new();
+    for (group, port) in request.groups.iter().zip(iperf3::PORT..) {
+        let (from, to) = (find(&group.from)?, find(&group.to)?);
+        all.push(GroupEndpoints { group, from, to, server: SocketAddrV4::new(to.address(), port) });
+        if group.short.is_none() {
+            let (name, arguments) = (format!("iperf3-{}", group.name), iperf3::server_arguments(port));
+            let launch = LaunchSpec { name, executable: iperf3::PROGRAM.find()?, arguments, port: Some(port) };
+            services.push(Service::start(to, launch, request.folder)?);
+        }
+    }
+    Ok(PreparedGroups { request, endpoints: all, services })
+}
+
+impl PreparedGroups<'_> {
+    /// Lets all groups begin together, and waits until they have ended.
+    ///
+    /// # Errors
+    /// A group failed, took too long, or had another congestion control than it asked for; or an interrupt.
+    pub fn run(&self) -> anyhow::Result<Vec<GroupRun>> {
+        let SharedBottleneckRequest { time, warm_up, timeout, .. } = self.request;
+        std::thread::scope(|scope| {
+            let short: Vec<_> = (self.endpoints.iter().filter(|ends| ends.group.short.is_some()))
+                .map(|ends| scope.spawn(|| short::run_short_flows(*ends, time, warm_up)))
+                .collect();
+            let long = self.endpoints.iter().filter(|ends| ends.group.short.is_none());
+            let clients =
+                long.clone().map(|ends| self.start_client(ends)).collect::<anyhow::Result<Vec<ClientProcess>>>();
+            let sent = clients.and_then(|mut clients| {
+                clients
+                    .iter_mut()
+                    .try_for_each(|client| stream::wait_for_exit(client, "iperf3", time + timeout).map(drop))
+            });
+            let short =
+                short.into_iter().map(|flows| flows.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            let short = short.collect::<anyhow::Result<Vec<_>>>();
+            sent?;
+            let long = long.map(|ends| self.read_result(ends.group)).collect::<anyhow::Result<Vec<_>>>()?;
+            sort_by_group(self.request.groups, long.into_iter().chain(short?).collect())
+        })
+    }
+
+    fn start_client(&self, ends: &GroupEndpoints<'_>) -> anyhow::Result<ClientProcess> {
+        let FlowGroup { name, congestion, connections, .. } = ends.group;
+        let mut command = ends.from.command(iperf3::PROGRAM.find()?);
+        command
+            .args(iperf3::group_client_arguments(ends.server, *connections, congestion, self.request.time))
+            .process_group(0);
+        // Into a file: no process has to read a pipe meanwhile.
+        command.stdin(Stdio::null()).stdout(File::create(self.answer_path(name))?).stderr(Stdio::null());
+        Ok(ClientProcess(command.spawn().context("iperf3")?))
+    }
+
+    fn answer_path(&self, name: &str) -> std::path::PathBuf {
+        self.request.folder.join(format!("{name}.json"))
+    }
+
+    fn read_result(&self, group: &FlowGroup) -> anyhow::Result<GroupRun> {
+        let text = std::fs::read_to_string(self.answer_path(&group.name))?;
+        let [from, to] = [self.request.warm_up, self.request.time].map(|time| time.as_secs_f64());
+        let counted = GroupStats::parse(&text, from, to).with_context(|| format!("group {}", group.name))?;
+        anyhow::ensure!(
+            counted.congestion == group.congestion,
+            "group {}: congestion = {:?}, but its connections had {:?}; does a host pin another one?",
+            group.name,
+            group.congestion,
+            counted.congestion
+        );
+        Ok(GroupRun {
+            name: group.name.clone(),
+            congestion: counted.congestion,
+            mbit_s: counted.rates.iter().sum::<f64>() * BYTES_TO_MBIT,
+            rates: counted.rates.iter().map(|rate| rate * BYTES_TO_MBIT).collect(),
+            retransmits: Some(counted.retransmits),
+            timeline: counted.timeline,
+            completions: Vec::new(),
+        })
+    }
+}
+
+/// In the order of the file.
+fn sort_by_group(groups: &[FlowGroup], mut runs: Vec<GroupRun>) -> anyhow::Result<Vec<GroupRun>> {
+    runs.sort_by_key(|run| groups.iter().position(|group| group.name == run.name));
+    Ok(runs)
+}

@@ -1,0 +1,158 @@
+//! Short flows: each sends a few bytes, and is over when the receiver says that it has them all.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ekiden_sys::poll::Poll;
+use ekiden_sys::{congestion, signal};
+
+use super::share::GroupEndpoints;
+use crate::experiment::collect::results::GroupRun;
+use crate::experiment::spec::group::ShortFlowSettings;
+
+/// How long a flow may do nothing. One that waits longer has failed, and so has the run.
+const IO_TIMEOUT: Duration = Duration::from_secs(30);
+/// How much is written at once.
+const WRITE_CHUNK: usize = 64 * 1024;
+/// Interval at which a receiver without flows checks for the end.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A flow that is over.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct CompletedFlow {
+    /// When it began, since the group did.
+    started_at: Duration,
+    /// From the first packet of the handshake to the receiver's answer.
+    duration: Duration,
+    bytes: u64,
+}
+
+/// Runs the short flows of a group for a time. Flows that begin in the `warm_up` do not count.
+///
+/// # Errors
+/// A flow failed, or the hosts could not be entered.
+pub(in crate::experiment) fn run_short_flows(
+    ends: GroupEndpoints<'_>,
+    time: Duration,
+    warm_up: Duration,
+) -> anyhow::Result<GroupRun> {
+    let name = &ends.group.name;
+    let short = ends.group.short.context("a group of short flows")?;
+    let listener = ends.to.enter(|| TcpListener::bind(ends.server))?.with_context(|| format!("group {name}"))?;
+    let over = AtomicBool::new(false);
+    let flows = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| accept_flows(&listener, &over));
+        let senders: Vec<_> = (0..ends.group.connections)
+            .map(|_| scope.spawn(|| ends.from.enter(|| send_flows(ends.server, &ends.group.congestion, short, time))))
+            .collect();
+        let all = senders.into_iter().map(|sender| {
+            sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(anyhow::Error::new)?
+        });
+        let all: anyhow::Result<Vec<Vec<CompletedFlow>>> = all.collect();
+        over.store(true, Ordering::Release);
+        let received = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        all.and_then(|all| received.map(|()| all).context("the receiver"))
+    });
+    let flows = flows.with_context(|| format!("group {name}: a short flow"))?;
+    Ok(group_result(name, &ends.group.congestion, flows.concat(), time, warm_up))
+}
+
+/// The figures of the flows.
+#[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
+fn group_result(
+    name: &str,
+    congestion: &str,
+    mut flows: Vec<CompletedFlow>,
+    time: Duration,
+    warm_up: Duration,
+) -> GroupRun {
+    flows.sort_by_key(|flow| flow.started_at + flow.duration);
+    let mut timeline = vec![(0.0, 0)];
+    for flow in &flows {
+        let bytes = timeline.last().map_or(0, |(_, bytes)| *bytes) + flow.bytes;
+        timeline.push(((flow.started_at + flow.duration).as_secs_f64(), bytes));
+    }
+    let counted = || flows.iter().filter(|flow| flow.started_at >= warm_up);
+    let bits = counted().map(|flow| flow.bytes).sum::<u64>() as f64 * 8.0;
+    GroupRun {
+        name: name.to_owned(),
+        congestion: congestion.to_owned(),
+        mbit_s: bits / (time - warm_up).as_secs_f64() / 1e6,
+        completions: counted().map(|flow| flow.duration.as_secs_f64() * 1e3).collect(),
+        timeline,
+        ..GroupRun::default()
+    }
+}
+
+/// Sends one flow after the other until time is up. The last may take as long as it takes.
+fn send_flows(
+    server: SocketAddrV4,
+    congestion: &str,
+    short: ShortFlowSettings,
+    time: Duration,
+) -> anyhow::Result<Vec<CompletedFlow>> {
+    let started = Instant::now();
+    let mut flows = Vec::new();
+    while started.elapsed() < time {
+        anyhow::ensure!(!signal::is_interrupted(), "interrupted");
+        let began = started.elapsed();
+        let had = send_flow(server, congestion, short.bytes.0)?;
+        anyhow::ensure!(
+            had == congestion,
+            "congestion = {congestion:?}, but it had {had:?}; does a host pin another one?"
+        );
+        let took = started.elapsed() - began;
+        flows.push(CompletedFlow { started_at: began, duration: took, bytes: short.bytes.0 });
+        std::thread::sleep(short.every.0.saturating_sub(took));
+    }
+    Ok(flows)
+}
+
+/// Sends one flow, and returns the congestion control it had.
+fn send_flow(server: SocketAddrV4, congestion: &str, bytes: u64) -> anyhow::Result<String> {
+    let mut stream = congestion::connect(server, congestion, IO_TIMEOUT).context("cannot connect")?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    let piece = [0; WRITE_CHUNK];
+    let mut left = bytes;
+    while left > 0 {
+        let count = usize::try_from(left).unwrap_or(WRITE_CHUNK).min(WRITE_CHUNK);
+        stream.write_all(&piece[..count]).context("the receiver takes nothing")?;
+        left -= count as u64;
+    }
+    stream.shutdown(Shutdown::Write)?;
+    let mut count = [0; 8];
+    stream.read_exact(&mut count).context("the receiver says nothing")?;
+    let arrived = u64::from_be_bytes(count);
+    anyhow::ensure!(arrived == bytes, "{arrived} of {bytes} bytes arrived");
+    Ok(congestion::of_socket(&stream)?)
+}
+
+/// Takes flows until told that it is over: reads each to its end, and says how much there was.
+fn accept_flows(listener: &TcpListener, over: &AtomicBool) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let mut poll = Poll::new(vec![listener.as_fd()]);
+    std::thread::scope(|scope| {
+        while !over.load(Ordering::Acquire) {
+            poll.wait(Some(POLL_INTERVAL))?;
+            match listener.accept() {
+                // A flow that fails here fails at its sender, too, which tells.
+                Ok((stream, _)) => drop(scope.spawn(move || drop(acknowledge_flow(stream)))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    })
+}
+
+fn acknowledge_flow(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    let arrived = io::copy(&mut stream, &mut io::sink())?;
+    stream.write_all(&arrived.to_be_bytes())
+}

@@ -1,0 +1,147 @@
+//! The repeated steps of a run: a transfer of the workload, and a small one to test that all programs are in service.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use ekiden_proto::units::{Bytes, Span};
+
+use super::transfer::{self, Transfer};
+use super::{blocks, flows, stream};
+use crate::experiment::spec::file::Workload;
+use crate::program::content::Content;
+use crate::program::curl::ClientRoute;
+use crate::program::iperf3::StreamAmount;
+use crate::program::receiver::FlowReceiver;
+use crate::program::server::{self, Protocol};
+use crate::topology::network::HostHandle;
+
+/// How much is transferred to try whether all is in service, in bytes.
+pub const TRIAL_BYTES: u64 = 1024;
+
+/// The files that servers serve.
+pub struct ContentFiles {
+    /// The folder they are in.
+    pub root: PathBuf,
+    by_size: BTreeMap<u64, Content>,
+}
+
+impl ContentFiles {
+    /// Makes a small one, and others of so many bytes, below `base`, unless they are there.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn create(base: &Path, others: impl Iterator<Item = Bytes>) -> anyhow::Result<Self> {
+        let root = base.join("content");
+        std::fs::create_dir_all(&root)?;
+        let sizes = others.map(|bytes| bytes.0).chain([TRIAL_BYTES]);
+        let all = sizes.map(|bytes| Ok((bytes, Content::create(&root, bytes)?)));
+        Ok(Self { by_size: all.collect::<anyhow::Result<_>>()?, root })
+    }
+}
+
+/// The transfers, and the client's access to the server.
+pub struct TransferTask<'a> {
+    /// The workload.
+    pub workload: &'a Workload,
+    /// How long a stream is; none if it is no stream.
+    pub time: Option<Duration>,
+    /// The host of the client.
+    pub client: &'a HostHandle,
+    /// The server's address.
+    pub server: Ipv4Addr,
+    /// How the client reaches it.
+    pub client_route: ClientRoute,
+    /// The files of the server.
+    pub files: &'a ContentFiles,
+    /// The receiver of flows; `None` without flows.
+    pub receiver: Option<&'a FlowReceiver>,
+    /// Where files of the run go.
+    pub folder: &'a Path,
+}
+
+impl TransferTask<'_> {
+    /// Makes a small transfer.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn try_transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
+        if self.receiver.is_some() {
+            return flows::attempt_flow(self.client, self.direct_target()?, TRIAL_BYTES, timeout);
+        }
+        match (self.workload.protocol, self.workload.amount) {
+            (Protocol::Stream, _) => self.run_stream(StreamAmount::Bytes(TRIAL_BYTES), timeout),
+            (_, Some(_)) => self.run_writer(TRIAL_BYTES, [None, None], timeout),
+            (_, None) => self.fetch(TRIAL_BYTES, timeout),
+        }
+    }
+
+    /// Makes a transfer of the workload. A stream may take `timeout` longer than its duration.
+    ///
+    /// # Errors
+    /// The client's, or the received data differ from the sent data.
+    pub fn run_transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
+        if let Some(receiver) = self.receiver {
+            return self.run_flows(receiver);
+        }
+        match (self.time, self.workload.amount) {
+            (Some(time), _) => self.run_stream(StreamAmount::Time(time), time + timeout),
+            (None, Some(amount)) => self.run_writer(amount.0, [self.workload.pause, self.workload.cap], timeout),
+            (None, None) => self.fetch(self.workload.file.context("the workload has nothing to transfer")?.0, timeout),
+        }
+    }
+
+    /// Fetches the file of this size.
+    ///
+    /// # Errors
+    /// The client's, or the received data differ from the sent data.
+    pub fn fetch(&self, bytes: u64, timeout: Duration) -> anyhow::Result<Transfer> {
+        let content = self.files.by_size.get(&bytes).context("a file that does not exist")?;
+        let cap = self.workload.cap.map(|cap| cap.0);
+        let url = server::url(self.workload.protocol, self.server, content);
+        let (client, agent, via) = (self.client, self.workload.agent, self.client_route);
+        let rate = self.workload.client_rate;
+        transfer::fetch(transfer::FetchRequest {
+            client,
+            agent,
+            url: &url,
+            client_route: via,
+            content,
+            timeout,
+            rate,
+            cap,
+        })
+    }
+
+    fn run_stream(&self, amount: StreamAmount, timeout: Duration) -> anyhow::Result<Transfer> {
+        let (client, server, folder) = (self.client, self.direct_target()?, self.folder);
+        stream::run_stream(stream::StreamRequest { client, server, amount, timeout, folder })
+    }
+
+    fn run_writer(&self, amount: u64, [pause, cap]: [Option<Span>; 2], timeout: Duration) -> anyhow::Result<Transfer> {
+        let (client, server, folder) = (self.client, self.direct_target()?, self.folder);
+        let block = self.workload.block.context("blocks of no size")?.0;
+        blocks::run_writer(blocks::BlockWriteRequest { client, server, amount, block, pause, cap, timeout, folder })
+    }
+
+    fn run_flows(&self, receiver: &FlowReceiver) -> anyhow::Result<Transfer> {
+        let (client, server, short) = (self.client, self.direct_target()?, self.workload.short);
+        let (connections, time) = self.workload.connections.zip(self.time).context("flows without a number or time")?;
+        let warm_up = self.workload.warm_up.map_or(Duration::ZERO, |warm_up| warm_up.0);
+        anyhow::ensure!(warm_up < time, "all of {time:?} would be the warm-up of {warm_up:?}: a longer --time");
+        flows::run_flows(receiver, flows::ParallelFlowsRequest { client, server, connections, short, time, warm_up })
+    }
+
+    /// Where a program connects to that knows nothing of proxies.
+    fn direct_target(&self) -> anyhow::Result<SocketAddrV4> {
+        match self.client_route {
+            ClientRoute::Direct => Ok(SocketAddrV4::new(self.server, self.workload.protocol.port())),
+            ClientRoute::Forwarder(relay) => Ok(relay),
+            ClientRoute::Socks(_) | ClientRoute::Http(_) | ClientRoute::Tunnel(_) => {
+                anyhow::bail!("the client knows no proxies")
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The experiments that come with the laboratory.
+
+/// Name and text of every one.
+pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 24] = [
+    ("ctcp-oracles", include_str!("../../../experiments/ctcp-oracles.toml")),
+    ("demo", include_str!("../../../experiments/demo.toml")),
+    ("fit2013-history", include_str!("../../../experiments/fit2013-history.toml")),
+    ("fit2013-many", include_str!("../../../experiments/fit2013-many.toml")),
+    ("fit2013-pairs", include_str!("../../../experiments/fit2013-pairs.toml")),
+    ("hasegawa-download", include_str!("../../../experiments/hasegawa-download.toml")),
+    ("hasegawa-tables", include_str!("../../../experiments/hasegawa-tables.toml")),
+    ("limiting-factor", include_str!("../../../experiments/limiting-factor.toml")),
+    ("lone-write", include_str!("../../../experiments/lone-write.toml")),
+    ("longhaul-line", include_str!("../../../experiments/longhaul-line.toml")),
+    ("masuya2014-choice", include_str!("../../../experiments/masuya2014-choice.toml")),
+    ("masuya2014-internet", include_str!("../../../experiments/masuya2014-internet.toml")),
+    ("masuya2014-position", include_str!("../../../experiments/masuya2014-position.toml")),
+    ("masuya2014-sections", include_str!("../../../experiments/masuya2014-sections.toml")),
+    ("nakagawa-blocks", include_str!("../../../experiments/nakagawa-blocks.toml")),
+    ("nakagawa-rto", include_str!("../../../experiments/nakagawa-rto.toml")),
+    ("nakagawa-rto-both", include_str!("../../../experiments/nakagawa-rto-both.toml")),
+    ("nakagawa-sequence", include_str!("../../../experiments/nakagawa-sequence.toml")),
+    ("path-change", include_str!("../../../experiments/path-change.toml")),
+    ("path-model", include_str!("../../../experiments/path-model.toml")),
+    ("path-regret", include_str!("../../../experiments/path-regret.toml")),
+    ("section-chains", include_str!("../../../experiments/section-chains.toml")),
+    ("tunnel-flows", include_str!("../../../experiments/tunnel-flows.toml")),
+    ("tunnel-tuning", include_str!("../../../experiments/tunnel-tuning.toml")),
+];
+
+/// Name and text of an experiment: one of these, or a file.
+///
+/// # Errors
+/// There is neither.
+pub fn find_experiment(name: &str) -> anyhow::Result<(String, String)> {
+    if let Some((name, text)) = BUILT_IN_EXPERIMENTS.iter().find(|(own, _)| *own == name) {
+        return Ok(((*name).into(), (*text).into()));
+    }
+    let path = std::path::Path::new(name);
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let names = BUILT_IN_EXPERIMENTS.map(|(name, _)| name).join(", ");
+        anyhow::anyhow!("{name}: {error}; it is no experiment of the laboratory either, these are: {names}")
+    })?;
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok((stem, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::spec::read::Experiment;
+
+    #[test]
+    fn every_one_reads_and_has_something_to_run_in_both_sizes() {
+        for (name, text) in BUILT_IN_EXPERIMENTS {
+            let experiment = Experiment::parse(name, text).unwrap_or_else(|mistakes| panic!("{name}: {mistakes:#?}"));
+            assert!(experiment.selected_cells(false).count() > 1, "{name}: quick");
+            assert!(
+                experiment.selected_cells(true).count() >= experiment.selected_cells(false).count(),
+                "{name}: full"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_names_what_is() {
+        let error = find_experiment("no-such").unwrap_err().to_string();
+        assert!(error.contains("masuya2014-position"), "{error}");
+    }
+}

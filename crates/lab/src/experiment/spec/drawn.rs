@@ -1,0 +1,211 @@
+//! Levels that chance draws: many labs of a kind, each with its own delays, rates and losses, the same whenever they are drawn
+//! with the same seed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::factor::{FactorLevel, QuickRule};
+use crate::dice::SeededRng;
+
+/// `[factor.drawn]`: the number of levels, and the values to draw for each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomLevels {
+    /// How many.
+    pub levels: u32,
+    /// How many of them, the first, take part in the quick size.
+    pub quick: u32,
+    /// The seed of the draws.
+    pub seed: u64,
+    /// Dotted keys of the rest of the file, and the sources of their values.
+    pub set: BTreeMap<String, ValueSource>,
+}
+
+/// The source of a drawn value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "{ from = LOW, to = HIGH } with two numbers, or two quantities of one unit, or { one_of = [...] }"
+)]
+pub enum ValueSource {
+    /// A number between two, or a quantity.
+    Range(ValueRange),
+    /// One of some values, each as likely as another.
+    OneOf(ValueChoice),
+}
+
+/// A range.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ValueRange {
+    /// Its lower end.
+    pub from: Value,
+    /// Its upper end.
+    pub to: Value,
+    /// Whether small values are as likely as large ones: uniform in the logarithm.
+    #[serde(default)]
+    pub log: bool,
+}
+
+/// Some values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ValueChoice {
+    /// The values.
+    pub one_of: Vec<Value>,
+}
+
+/// A number, and its unit if it has one.
+struct Quantity<'a> {
+    number: f64,
+    unit: &'a str,
+}
+
+impl RandomLevels {
+    /// Draws the levels of the factor called `factor`: `1`, `2`, ... A draw depends on the seed, the factor, the key and the
+    /// number of the level only: another key, or more levels, changes no other value.
+    ///
+    /// # Errors
+    /// Everything that nothing can be drawn from.
+    pub fn draw(&self, factor: &str) -> Result<Vec<FactorLevel>, Vec<String>> {
+        let mut mistakes = Vec::new();
+        if self.levels == 0 || self.quick > self.levels {
+            mistakes.push(format!("factor {factor}: drawn: levels at least 1, and quick of them at most"));
+        }
+        let wrong = self.set.iter().filter(|(_, from)| from.draw(0.0).is_none());
+        mistakes.extend(wrong.map(|(key, _)| {
+            format!(
+                "factor {factor}: drawn: {key:?}: from and to are two numbers, or two quantities of one unit, the smaller \
+                 first, and above 0 with log = true; one_of has at least one value"
+            )
+        }));
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        let dice = SeededRng::new(self.seed).derive(factor);
+        let level = |number: u32| {
+            let value = |(key, from): (&String, &ValueSource)| {
+                Some((key.clone(), from.draw(dice.derive(key).uniform(number.into()))?))
+            };
+            let set: Table = self.set.iter().filter_map(value).collect();
+            FactorLevel { name: number.to_string(), set, quick: QuickRule::Fixed(number <= self.quick) }
+        };
+        Ok((1..=self.levels).map(level).collect())
+    }
+}
+
+impl ValueSource {
+    /// The value at `chance` from 0 to 1; `None` if nothing can be drawn.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a place in a list"
+    )]
+    fn draw(&self, chance: f64) -> Option<Value> {
+        match self {
+            Self::OneOf(ValueChoice { one_of }) => one_of.get((chance * one_of.len() as f64) as usize).cloned(),
+            Self::Range(range) => range.draw(chance),
+        }
+    }
+}
+
+impl ValueRange {
+    fn draw(&self, chance: f64) -> Option<Value> {
+        let (from, to) = (Quantity::parse(&self.from)?, Quantity::parse(&self.to)?);
+        let is_possible = from.unit == to.unit && from.number <= to.number && (!self.log || from.number > 0.0);
+        let number = if self.log {
+            from.number * (to.number / from.number).powf(chance)
+        } else {
+            from.number + (to.number - from.number) * chance
+        };
+        is_possible.then(|| from.with_number(number))
+    }
+}
+
+impl<'a> Quantity<'a> {
+    fn parse(value: &'a Value) -> Option<Self> {
+        match value {
+            Value::Float(number) => Some(Self { number: *number, unit: "" }),
+            #[allow(clippy::cast_precision_loss, reason = "what people write")]
+            Value::Integer(number) => Some(Self { number: *number as f64, unit: "" }),
+            Value::String(text) => {
+                let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+                Some(Self { number: text[..end].parse().ok()?, unit: &text[end..] })
+            }
+            _ => None,
+        }
+    }
+
+    /// Another number of this unit, with three decimals: no unit of a lab bears more. A bare one keeps six.
+    fn with_number(&self, number: f64) -> Value {
+        if self.unit.is_empty() {
+            return Value::Float((number * 1e6).round() / 1e6);
+        }
+        Value::String(format!("{}{}", (number * 1e3).round() / 1e3, self.unit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random_levels(set: &str) -> RandomLevels {
+        toml::from_str(&format!("levels = 200\nquick = 3\nseed = 5\nset = {{ {set} }}")).unwrap()
+    }
+
+    fn values(set: &str) -> Vec<Value> {
+        let levels = random_levels(set).draw("topology").unwrap();
+        levels.iter().map(|level| level.set.values().next().unwrap().clone()).collect()
+    }
+
+    #[test]
+    fn quantities_stay_in_their_range_and_keep_their_unit() {
+        let values = values(r#""link.a.delay" = { from = "10ms", to = "40ms" }"#);
+        let numbers: Vec<f64> =
+            values.iter().map(|value| value.as_str().unwrap().strip_suffix("ms").unwrap().parse().unwrap()).collect();
+        assert!(numbers.iter().all(|number| (10.0..=40.0).contains(number)));
+        let mean = numbers.iter().sum::<f64>() / 200.0;
+        assert!((22.0..28.0).contains(&mean), "{mean}");
+        assert!(values.iter().all(|value| value.as_str().unwrap().len() <= "12.345ms".len()), "three decimals");
+    }
+
+    #[test]
+    fn a_logarithm_makes_small_values_as_likely_as_large_ones() {
+        let values = values("\"link.a.loss.p\" = { from = 0.0001, to = 0.01, log = true }");
+        let small = values.iter().filter(|value| value.as_float().unwrap() < 0.001).count();
+        assert!((80..120).contains(&small), "{small} of 200 in the lower decade of two");
+    }
+
+    #[test]
+    fn a_draw_depends_on_its_key_and_number_only() {
+        let one = random_levels("a = { from = 0, to = 1 }").draw("x").unwrap();
+        let more = RandomLevels { levels: 300, ..random_levels("a = { from = 0, to = 1 }, b = { one_of = [1, 2] }") }
+            .draw("x")
+            .unwrap();
+        assert!(one.iter().zip(&more).all(|(one, more)| one.set["a"] == more.set["a"]));
+        assert_ne!(one[0].set["a"], one[1].set["a"]);
+        assert_ne!(random_levels("a = { from = 0, to = 1 }").draw("y").unwrap()[0].set["a"], one[0].set["a"]);
+        let both: Vec<i64> = more.iter().map(|level| level.set["b"].as_integer().unwrap()).collect();
+        assert!(both.contains(&1) && both.contains(&2));
+        assert_eq!(more.iter().filter(|level| level.quick == QuickRule::Fixed(true)).count(), 3);
+    }
+
+    #[test]
+    fn what_nothing_can_be_drawn_from_is_told() {
+        for wrong in [
+            r#"a = { from = "1ms", to = "2s" }"#,
+            r#"a = { from = "2ms", to = "1ms" }"#,
+            r#"a = { from = "fast", to = "slow" }"#,
+            "a = { from = 0, to = 1, log = true }",
+            "a = { one_of = [] }",
+        ] {
+            let mistakes = random_levels(wrong).draw("t").unwrap_err();
+            assert!(mistakes[0].starts_with("factor t: drawn: \"a\": from and to"), "{wrong}: {mistakes:?}");
+        }
+        let none = RandomLevels { quick: 201, ..random_levels("a = { one_of = [1] }") };
+        assert_eq!(none.draw("t").unwrap_err(), ["factor t: drawn: levels at least 1, and quick of them at most"]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Groups of connections that share a bottleneck: `[[workload.group]]`.
+
+use std::time::Duration;
+
+use ekiden_proto::units::{Bytes, Span};
+use serde::{Deserialize, Serialize};
+
+use super::file::Workload;
+use crate::program::server::Protocol;
+
+/// Connections that are alike, and send at the same time as those of other groups.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowGroup {
+    /// The name of the group.
+    pub name: String,
+    /// The host that sends.
+    pub from: String,
+    /// The host that receives.
+    pub to: String,
+    /// The congestion control of the sender.
+    pub congestion: String,
+    /// How many connections send all the time; of short flows, how many of these are under way at once.
+    #[serde(default = "one")]
+    pub connections: u32,
+    /// Makes it a group of short flows, one after the other.
+    pub short: Option<ShortFlowSettings>,
+}
+
+/// A flow that is over soon, and another a while after it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShortFlowSettings {
+    /// How much one sends.
+    pub bytes: Bytes,
+    /// How long after the start of one the next begins; at its end, if that is later.
+    pub every: Span,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// Short flows beside others are written at once.
+const MAX_SHORT_FLOW_BYTES: u64 = 16 << 20;
+
+/// More connections than one process of iperf3 takes.
+const MAX_CONNECTIONS: u32 = 128;
+
+/// Validates the groups of a workload.
+pub fn validate(workload: &Workload, mistakes: &mut Vec<String>) {
+    let mut wrong = |text: String| mistakes.push(format!("workload: {text}"));
+    let shares = workload.protocol == Protocol::Share;
+    if shares == workload.group.is_empty() {
+        return wrong("[[workload.group]]: at least one with protocol = \"share\", none otherwise".into());
+    }
+    let has_flows = workload.protocol == Protocol::Flows;
+    if !shares && (workload.ratio.is_some() || (workload.warm_up.is_some() && !has_flows)) {
+        wrong("ratio, warm_up: with protocol = \"share\" only, warm_up also with \"flows\"".into());
+    }
+    if workload.connections.is_some_and(|connections| !(1..=MAX_CONNECTIONS).contains(&connections)) {
+        wrong(format!("connections: 1 to {MAX_CONNECTIONS}"));
+    }
+    if has_flows != workload.connections.is_some() || (workload.short.is_some() && !has_flows) {
+        wrong("connections, and short beside them: with protocol = \"flows\", and there only".into());
+    }
+    if workload
+        .short
+        .is_some_and(|short| short.bytes.0 == 0 || short.bytes.0 > MAX_SHORT_FLOW_BYTES || short.every.0.is_zero())
+    {
+        wrong("short: bytes from 1B to 16MiB, and every more than nothing".into());
+    }
+    for (place, group) in workload.group.iter().enumerate() {
+        let name = &group.name;
+        if name.is_empty() || !name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-') {
+            wrong(format!("group {name:?}: a name is letters, digits and -"));
+        }
+        if workload.group[..place].iter().any(|other| other.name == *name) {
+            wrong(format!("group {name:?} is there twice"));
+        }
+        if !(1..=MAX_CONNECTIONS).contains(&group.connections) {
+            wrong(format!("group {name:?}: connections: 1 to {MAX_CONNECTIONS}"));
+        }
+        if group.short.is_some_and(|short| short.bytes.0 == 0 || short.every.0.is_zero()) {
+            wrong(format!("group {name:?}: short: bytes and every are more than nothing"));
+        }
+    }
+    if let Some([a, b]) = workload.ratio.as_ref().filter(|[a, b]| a == b) {
+        wrong(format!("ratio: of {a:?} to {b:?} it is always 1"));
+    }
+    let Some(time) = workload.time else { return };
+    let warm_up = workload.warm_up.map_or(Duration::ZERO, |span| span.0);
+    if warm_up.subsec_nanos() > 0 || warm_up >= time.quick.0.min(time.full.0) {
+        wrong("warm_up: whole seconds, and less than the time".into());
+    }
+}
+
+impl Workload {
+    /// The groups that send all the time.
+    pub fn long_groups(&self) -> impl Iterator<Item = &FlowGroup> {
+        self.group.iter().filter(|group| group.short.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,361 @@
+//! Mistakes that span several keys of an experiment file: combinations that make no sense.
+
+use std::time::Duration;
+
+use ekiden_proto::units::Bytes;
+use toml::{Table, Value};
+
+use super::RunSpec;
+use crate::experiment::spec::factor::{self, Factor, QuickRule};
+use crate::experiment::spec::file::{ExperimentSettings, PrimeSettings, Workload};
+use crate::experiment::spec::group;
+use crate::experiment::spec::treatment::{RelayProgram, Treatment};
+use crate::program::agent::Agent;
+use crate::program::command::{self, ProxyKind};
+use crate::program::ekiden::ListenerKind;
+use crate::program::server::{Protocol, ServerProgram};
+use crate::program::{chain, sink};
+use crate::topology::{self, Backend};
+
+/// The keys at the top of an experiment file that are not the lab's.
+const TOP_LEVEL_KEYS: [&str; 8] =
+    ["title", "source", "workload", "background", "treatment", "experiment", "factor", "expect"];
+
+/// A block is in memory, and one write(2).
+const MAX_BLOCK_BYTES: u64 = 16 << 20;
+
+/// Why a combination makes no sense, if it makes none.
+pub fn skip_reason(spec: &RunSpec) -> Option<String> {
+    let (treatment, protocol) = (&spec.treatment, spec.workload.protocol);
+    if treatment.program == RelayProgram::Direct {
+        return None;
+    }
+    if protocol == Protocol::Share {
+        return Some("groups that share a bottleneck connect directly".into());
+    }
+    if treatment.chain.is_empty() {
+        return Some("no relay in the chain: it would be the direct path".into());
+    }
+    if !treatment.protocols.is_empty() && !treatment.protocols.contains(&protocol) {
+        return Some(format!("not for {}, the file says", protocol.name()));
+    }
+    if treatment.encrypt && treatment.chain.len() == 1 && treatment.relays.is_empty() {
+        return Some("no section between relays: there is nothing to encrypt".into());
+    }
+    let forwards = chain::proxy_kind(treatment) == ProxyKind::Forward;
+    let is_open = forwards || chain::proxy_kind(treatment) == ProxyKind::Transparent;
+    match protocol {
+        Protocol::Ftp if forwards => Some("FTP's data connections cannot pass a forwarder of one port".into()),
+        Protocol::Stream if !is_open => Some("iperf3 knows no proxies".into()),
+        Protocol::Blocks | Protocol::Flows if !is_open => Some("the writer knows no proxies".into()),
+        Protocol::Http | Protocol::Ftp | Protocol::Stream | Protocol::Share | Protocol::Blocks | Protocol::Flows => {
+            None
+        }
+    }
+}
+
+/// Validates a combination of levels and a treatment.
+pub fn validate_spec(spec: &RunSpec, mistakes: &mut Vec<String>) {
+    let mut host = |key: &str, name: &String| {
+        if !spec.lab.hosts.contains_key(name) {
+            mistakes.push(format!("{key}: there is no host {name:?}"));
+        }
+    };
+    for group in &spec.workload.group {
+        host("workload.group.from", &group.from);
+        host("workload.group.to", &group.to);
+    }
+    if spec.workload.protocol != Protocol::Share {
+        host("workload.client", &spec.workload.client);
+        host("workload.server", &spec.workload.server);
+    }
+    spec.treatment.chain.iter().for_each(|name| host("chain", name));
+    spec.treatment.relays.iter().for_each(|name| host("relays", name));
+    for traffic in &spec.background {
+        host("background.from", &traffic.from);
+        host("background.to", &traffic.to);
+    }
+    validate_packet_log(spec, mistakes);
+    validate_workload(&spec.workload, mistakes);
+    let treatment = &spec.treatment;
+    let is_open = matches!(chain::proxy_kind(treatment), ProxyKind::Transparent | ProxyKind::Http) && !treatment.tunnel;
+    if spec.workload.agent == Agent::Wget && !is_open && treatment.program != RelayProgram::Direct {
+        mistakes.push("workload: wget knows HTTP proxies only, and asks for no tunnel".into());
+    }
+    for traffic in &spec.background {
+        if (traffic.flows > 0) == traffic.rate.is_some() {
+            mistakes.push("background: either flows (1 or more) or rate".into());
+        }
+    }
+    validate_treatment(&spec.treatment, mistakes);
+    validate_path_choice(spec, mistakes);
+}
+
+/// Packets are seen by the emulator only.
+fn validate_packet_log(spec: &RunSpec, mistakes: &mut Vec<String>) {
+    let log = &spec.workload.packet_log;
+    for name in log {
+        if !spec.lab.links.contains_key(name) {
+            mistakes.push(format!("workload.packet_log: there is no link {name:?}"));
+        } else if spec.lab.is_bare(name) {
+            mistakes.push(format!("workload.packet_log: no emulator is in the perfect link {name:?}: give it a delay"));
+        }
+    }
+    if !log.is_empty() && spec.lab.backend == Backend::Netem {
+        mistakes.push("workload.packet_log: with netem the lab does not see packets".into());
+    }
+    if !log.is_empty() && spec.workload.protocol == Protocol::Share {
+        mistakes.push("workload.packet_log: not where groups share a bottleneck".into());
+    }
+}
+
+fn validate_workload(workload: &Workload, mistakes: &mut Vec<String>) {
+    let own = matches!(workload.protocol, Protocol::Share | Protocol::Flows) && workload.program.is_none();
+    if workload.server_program().protocol() != workload.protocol && !own {
+        let (program, protocol) = (workload.server_program().name(), workload.protocol.name());
+        mistakes.push(format!("workload: {program} does not speak {protocol}"));
+    }
+    group::validate(workload, mistakes);
+    let [is_stream, is_blocks, is_file] = match workload.protocol {
+        Protocol::Stream | Protocol::Share | Protocol::Flows => [true, false, false],
+        Protocol::Blocks => [false, true, false],
+        Protocol::Http | Protocol::Ftp => [false, false, true],
+    };
+    let has = [workload.time.is_some(), workload.amount.is_some(), workload.file.is_some()];
+    let arrive = !workload.arrivals.is_empty();
+    if has != [is_stream || arrive, is_blocks, is_file && !arrive] || workload.block.is_some() != is_blocks {
+        mistakes.push(
+            "workload: a stream has time = { quick = \"5s\", full = \"60s\" }, blocks have an amount and the size of a \
+             block, arrivals a time and files of their own, everything else has a file"
+                .into(),
+        );
+    }
+    validate_blocks(workload, mistakes);
+    validate_rates(workload, mistakes);
+    let times = workload.time.iter().flat_map(|time| [time.quick.0, time.full.0]);
+    if times.into_iter().any(|time| time.is_zero() || time.subsec_nanos() > 0) {
+        mistakes.push("workload: time: whole seconds".into());
+    }
+    let is_empty = |size: Option<Bytes>| size.is_some_and(|size| size.0 == 0);
+    if is_empty(workload.file) || is_empty(workload.amount) || workload.transfers == 0 {
+        mistakes.push("workload: nothing to transfer".into());
+    }
+}
+
+fn validate_blocks(workload: &Workload, mistakes: &mut Vec<String>) {
+    let least = if workload.pause.is_some() { sink::STAMP_LEN as u64 } else { 1 };
+    if workload.block.is_some_and(|block| !(least..=MAX_BLOCK_BYTES).contains(&block.0)) {
+        mistakes.push(format!(
+            "workload: block: from 1B to {MAX_BLOCK_BYTES}B; with a pause it carries its time, {} bytes",
+            sink::STAMP_LEN
+        ));
+    }
+    if workload.pause.is_some() && workload.protocol != Protocol::Blocks {
+        mistakes.push("workload: pause: between blocks only".into());
+    }
+    let is_capped = matches!(workload.protocol, Protocol::Blocks | Protocol::Http) && workload.agent == Agent::Curl;
+    if workload.cap.is_some_and(|cap| cap.0.is_zero() || !is_capped) {
+        mistakes.push("workload: cap: of blocks and of HTTP by curl only, and more than nothing".into());
+    }
+}
+
+fn validate_rates(workload: &Workload, mistakes: &mut Vec<String>) {
+    let is_http = workload.protocol == Protocol::Http;
+    if workload.client_rate.is_some() && !(is_http && workload.agent == Agent::Curl) {
+        mistakes.push("workload: client_rate: of HTTP by curl only".into());
+    }
+    if workload.server_rate.is_some() && workload.server_program() != ServerProgram::Nginx {
+        mistakes.push("workload: server_rate: of nginx only".into());
+    }
+}
+
+fn validate_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
+    if treatment.program == RelayProgram::Command {
+        mistakes.extend(command::parse_ready_port(&treatment.ready).err().map(|mistake| format!("ready: {mistake}")));
+        if treatment.command.is_empty() {
+            mistakes.push("command: a program and its arguments".into());
+        }
+    }
+    if treatment.tunnel && chain::proxy_kind(treatment) != ProxyKind::Http {
+        mistakes.push("tunnel: only an HTTP proxy is asked for one".into());
+    }
+    if treatment.sections && treatment.program != RelayProgram::Ekiden {
+        mistakes.push("sections: only ekiden has them".into());
+    }
+    if treatment.program.is_pair() && treatment.chain.len() != 2 {
+        mistakes.push("chain: two hosts, one for each end of the tunnel".into());
+    }
+    let has_keys = treatment.sections || !treatment.relays.is_empty();
+    if treatment.mode == ListenerKind::Tcp && !has_keys {
+        mistakes
+            .push("mode: tcp with sections = true or relays only; a relay by itself is program = \"command\"".into());
+    }
+    if treatment.transparent && !matches!(treatment.program, RelayProgram::Haproxy | RelayProgram::Ekiden) {
+        mistakes.push("transparent: only haproxy and ekiden can be".into());
+    }
+    if treatment.transparent && treatment.sections {
+        mistakes.push("transparent: without sections = true".into());
+    }
+    let has_more = !treatment.config.is_empty() || !treatment.wrap.is_empty();
+    if has_more && (treatment.program != RelayProgram::Ekiden || !treatment.relays.is_empty()) {
+        mistakes.push("config, wrap: for ekiden without relays only".into());
+    }
+    if treatment.config.values().any(|value| !value.is_table() && !is_array_of_tables(value)) {
+        mistakes.push("config: tables only, as in { log = { format = \"json\" } }".into());
+    }
+    if treatment.near_profile.is_some() && !treatment.transparent {
+        mistakes.push("near_profile: with transparent = true only".into());
+    }
+    if (treatment.early || treatment.encrypt) && !has_keys {
+        mistakes.push("early, encrypt: with sections = true or relays only".into());
+    }
+}
+
+fn is_array_of_tables(value: &Value) -> bool {
+    value.as_array().is_some_and(|all| all.iter().all(Value::is_table))
+}
+
+/// Validates the settings of the campaign.
+pub fn validate_settings(settings: &ExperimentSettings, document: &Table, mistakes: &mut Vec<String>) {
+    let written = document.get("treatment").and_then(Value::as_table).cloned().unwrap_or_default();
+    if settings.treatments.is_empty() {
+        mistakes.push("experiment.treatments: at least one".into());
+    }
+    for name in &settings.treatments {
+        if !written.contains_key(name) {
+            mistakes.push(format!("experiment.treatments: there is no [treatment.{name}]"));
+        }
+    }
+    for name in written.keys().filter(|name| !settings.treatments.contains(name)) {
+        mistakes.push(format!("treatment.{name}: not in experiment.treatments"));
+    }
+    if settings.jobs == 0 {
+        mistakes.push("experiment.jobs: at least 1".into());
+    }
+    if settings.blocks.quick == 0 || settings.blocks.full == 0 {
+        mistakes.push("experiment.blocks: at least 1".into());
+    }
+}
+
+/// Validates the factors and levels that `quick` names.
+pub fn validate_quick_rules(factors: &[Factor], mistakes: &mut Vec<String>) {
+    let is_known = |factor: &String, level: &String| {
+        factors.iter().any(|other| other.name == *factor && other.levels.iter().any(|other| other.name == *level))
+    };
+    for level in factors.iter().flat_map(|factor| &factor.levels) {
+        let QuickRule::AtLevels(others) = &level.quick else { continue };
+        for (factor, names) in others {
+            let unknown = names.iter().filter(|name| !is_known(factor, name));
+            mistakes.extend(
+                unknown.map(|name| {
+                    format!("level {}: quick: there is no level {name:?} of a factor {factor:?}", level.name)
+                }),
+            );
+        }
+    }
+}
+
+/// Validates the factors and levels that a map or a treatment names.
+pub fn validate_level_names(
+    settings: &ExperimentSettings,
+    factors: &[Factor],
+    document: &Table,
+    mistakes: &mut Vec<String>,
+) {
+    for name in settings.map.iter().flatten().filter(|name| !factors.iter().any(|factor| factor.name == **name)) {
+        mistakes.push(format!("experiment.map: there is no factor {name:?}"));
+    }
+    if settings.map.as_ref().is_some_and(|[across, up]| across == up) {
+        mistakes.push("experiment.map: two factors".into());
+    }
+    let treatments = document.get("treatment").and_then(Value::as_table).into_iter().flatten();
+    for (name, treatment) in treatments {
+        let read = treatment.clone().try_into::<Treatment>().ok();
+        let unknown = read.iter().flat_map(|read| &read.at).flat_map(|at| factor::unknown_levels(factors, &at.levels));
+        mistakes.extend(unknown.map(|mistake| format!("treatment.{name}.at: {mistake}")));
+    }
+}
+
+/// Reports unknown keys at the top of a file.
+pub fn validate_top_level_keys(document: &Table, mistakes: &mut Vec<String>) {
+    let known = |key: &str| TOP_LEVEL_KEYS.contains(&key) || topology::file::LAB_KEYS.contains(&key);
+    mistakes.extend(document.keys().filter(|key| !known(key)).map(|key| format!("{key}: unknown key")));
+}
+
+/// Validates the path choice of a combination of levels and a treatment.
+fn validate_path_choice(spec: &RunSpec, mistakes: &mut Vec<String>) {
+    validate_mesh_relays(&spec.treatment, mistakes);
+    validate_path_workload(spec, mistakes);
+    if !spec.treatment.relays.is_empty() && spec.workload.agent != Agent::Curl {
+        mistakes.push("relays: with agent = \"curl\" only: it tells by which connection it came".into());
+    }
+}
+
+/// Validates transfers before and beside the measured ones, and events.
+fn validate_path_workload(spec: &RunSpec, mistakes: &mut Vec<String>) {
+    let workload = &spec.workload;
+    let is_http = workload.protocol == Protocol::Http;
+    if (workload.prime.is_some() || !workload.arrivals.is_empty()) && !is_http {
+        mistakes.push("workload: prime and arrivals: of HTTP only".into());
+    }
+    let is_empty = |prime: &PrimeSettings| prime.sessions == Some(0) || prime.time.0.is_zero();
+    if workload.prime.as_ref().is_some_and(is_empty) {
+        mistakes.push("workload: prime: sessions and time: more than nothing".into());
+    }
+    if workload.arrivals.iter().any(|arrivals| arrivals.every.0.is_zero()) {
+        mistakes.push("workload: arrivals: every: more than nothing".into());
+    }
+    if workload.file_sizes().any(|file| file.0 == 0) {
+        mistakes.push("workload: nothing to transfer".into());
+    }
+    if !workload.arrivals.is_empty() && workload.transfers > 1 {
+        mistakes.push("workload: arrivals or transfers, not both".into());
+    }
+    validate_event_times(spec, mistakes);
+}
+
+/// The start times of transfers are unknown unless the file gives them.
+fn validate_event_times(spec: &RunSpec, mistakes: &mut Vec<String>) {
+    let workload = &spec.workload;
+    let late: Vec<Duration> = spec
+        .background
+        .iter()
+        .filter_map(|traffic| traffic.at)
+        .chain(workload.kill.iter().map(|kill| kill.at))
+        .map(|at| at.0)
+        .collect();
+    let begins = workload.begins.map(|begins| begins.0);
+    if late.iter().any(|at| begins.is_none_or(|begins| *at <= begins)) {
+        mistakes
+            .push("workload.kill, background: at: later than workload.begins, which says when transfers begin".into());
+    }
+    let stands = |host: &String| spec.treatment.relays.contains(host) || spec.treatment.chain.contains(host);
+    if workload.worse.as_ref().is_some_and(|relay| workload.arrivals.is_empty() || !stands(relay)) {
+        mistakes.push("workload.worse: with arrivals, and the host of a relay of this treatment".into());
+    }
+    for kill in workload.kill.iter().filter(|kill| !stands(&kill.relay)) {
+        mistakes.push(format!("workload.kill: no relay of this treatment stands at {:?}", kill.relay));
+    }
+}
+
+fn validate_mesh_relays(treatment: &Treatment, mistakes: &mut Vec<String>) {
+    let Treatment { relays, path, chain, .. } = treatment;
+    if relays.is_empty() != path.is_none() {
+        mistakes.push("relays and path belong together".into());
+    }
+    if relays.is_empty() {
+        return;
+    }
+    if treatment.program != RelayProgram::Ekiden || treatment.sections || treatment.transparent {
+        mistakes.push("relays: with program = \"ekiden\", without sections and transparent".into());
+    }
+    if chain.len() != 1 || relays.contains(&chain[0]) {
+        mistakes.push("chain: with relays it is one host, that of the chooser, at which no other relay stands".into());
+    }
+    if relays.iter().enumerate().any(|(place, name)| relays[..place].contains(name)) {
+        mistakes.push("relays: each host once".into());
+    }
+    if path.as_ref().is_some_and(|path| !path.is_valid_for(relays)) {
+        mistakes.push("path: \"auto\", [\"direct\"], or some of the relays, each once".into());
+    }
+}

@@ -1,0 +1,257 @@
+//! From the text of an experiment file to an experiment in which every combination of levels has been read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use super::factor::Factor;
+use super::file::{BackgroundTraffic, Expectation, ExperimentSettings, Workload};
+use super::overrides;
+use super::treatment::Treatment;
+use crate::experiment::collect::metric;
+use crate::experiment::collect::results::Metric;
+use crate::experiment::judge::expect;
+use crate::topology::file::words::{self, KeyProblem};
+use crate::topology::{self, Lab};
+
+mod mistakes;
+
+/// An experiment, read and found right.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experiment {
+    /// The name of the experiment.
+    pub name: String,
+    /// The text it was read from.
+    pub text: String,
+    /// The seed of the order of runs and of every emulated decision.
+    pub seed: u64,
+    /// The question of the experiment, in one sentence.
+    pub title: String,
+    /// The publication.
+    pub source: Option<String>,
+    /// How it is carried out.
+    pub settings: ExperimentSettings,
+    /// The figure that runs are compared by.
+    pub metric: Metric,
+    /// Further figures that have tables and charts of their own.
+    pub extra_metrics: Vec<Metric>,
+    /// The factors.
+    pub factors: Vec<Factor>,
+    /// The expected results.
+    pub expectations: Vec<Expectation>,
+    /// The cells: every combination of levels, in the order of the file.
+    pub cells: Vec<ExperimentCell>,
+    /// Combinations that make no sense, with the reason.
+    pub skipped: Vec<(CellKey, String)>,
+}
+
+/// A combination of levels, and a treatment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CellKey {
+    /// Factor and level.
+    pub levels: BTreeMap<String, String>,
+    /// The treatment.
+    pub treatment: String,
+}
+
+impl fmt::Display for CellKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.treatment)?;
+        self.levels.values().try_for_each(|level| write!(f, ", {level}"))
+    }
+}
+
+/// One cell: a combination of levels and a treatment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExperimentCell {
+    /// Where in the experiment.
+    pub key: CellKey,
+    /// Whether it takes part in the quick size.
+    pub quick: bool,
+    /// The file's settings for the cell, with every default filled in.
+    pub spec: RunSpec,
+}
+
+/// All that one run depends on.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct RunSpec {
+    /// The hosts and links.
+    pub lab: Lab,
+    /// The transfers.
+    pub workload: Workload,
+    /// The cross traffic.
+    pub background: Vec<BackgroundTraffic>,
+    /// The programs between client and server, with the chain of this cell.
+    pub treatment: Treatment,
+}
+
+impl Experiment {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// Every mistake in it, at every combination of levels.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Vec<String>> {
+        let document: Table =
+            text.parse().map_err(|error: toml::de::Error| vec![error.to_string().trim().to_owned()])?;
+        let mut mistakes = Vec::new();
+        mistakes::validate_top_level_keys(&document, &mut mistakes);
+        let settings: Option<ExperimentSettings> = parse_part(&document, "experiment", &mut mistakes);
+        let title: Option<String> = parse_part(&document, "title", &mut mistakes);
+        let mut factors: Vec<Factor> = parse_parts(&document, "factor", &mut mistakes);
+        factors.iter_mut().for_each(|factor| mistakes.extend(factor.draw_levels().err().into_iter().flatten()));
+        let expects: Vec<Expectation> = parse_parts(&document, "expect", &mut mistakes);
+        let source = document.contains_key("source").then(|| parse_part(&document, "source", &mut mistakes)).flatten();
+        let (Some(settings), Some(title)) = (settings, title) else { return Err(mistakes) };
+        mistakes::validate_settings(&settings, &document, &mut mistakes);
+        mistakes::validate_quick_rules(&factors, &mut mistakes);
+        mistakes::validate_level_names(&settings, &factors, &document, &mut mistakes);
+        let mut metric =
+            |name: &String| metric::by_name(name).map_err(|mistake| mistakes.push(mistake)).unwrap_or_default();
+        let (own, also) = (metric(&settings.metric), settings.also.iter().map(metric).collect());
+        let mut read = Self {
+            name: name.into(),
+            text: text.into(),
+            seed: 0,
+            title,
+            source,
+            settings,
+            metric: own,
+            extra_metrics: also,
+            factors,
+            expectations: expects,
+            cells: Vec::new(),
+            skipped: Vec::new(),
+        };
+        read.build_cells(&document, &mut mistakes);
+        if mistakes.is_empty() {
+            expect::validate(&read, &mut mistakes);
+        }
+        if mistakes.is_empty() { Ok(read) } else { Err(mistakes) }
+    }
+
+    /// Reads every combination. A mistake that all of them share is told once.
+    fn build_cells(&mut self, document: &Table, mistakes: &mut Vec<String>) {
+        let mut told: BTreeSet<String> = mistakes.iter().cloned().collect();
+        for (levels, sets) in combinations(&self.factors) {
+            let quick = self.is_quick(&levels);
+            for treatment in self.settings.treatments.clone() {
+                if document.get("treatment").is_none_or(|all| all.get(&treatment).is_none()) {
+                    continue;
+                }
+                let place = CellKey { levels: levels.clone(), treatment };
+                match build_spec(document, &sets, &place) {
+                    Ok(spec) if !spec.treatment.at.is_empty() && spec.treatment.override_at(&levels).is_none() => {}
+                    Ok(spec) => {
+                        self.seed = spec.lab.seed;
+                        match mistakes::skip_reason(&spec) {
+                            Some(reason) => self.skipped.push((place, reason)),
+                            None => self.cells.push(ExperimentCell { key: place, quick, spec }),
+                        }
+                    }
+                    Err(found) => mistakes.extend(found.into_iter().filter(|mistake| told.insert(mistake.clone()))),
+                }
+            }
+        }
+    }
+
+    /// Whether a combination of levels takes part in the quick size.
+    #[must_use]
+    pub fn is_quick(&self, levels: &BTreeMap<String, String>) -> bool {
+        self.factors.iter().all(|factor| factor.is_quick_at(levels))
+    }
+
+    /// How long a run takes in a size, roughly: streams are longer in the full one.
+    #[must_use]
+    pub fn estimated_run_time(&self, full: bool) -> Duration {
+        let times = self.cells.iter().filter_map(|cell| cell.spec.workload.time);
+        let longer = times.map(|time| time.for_size(full).saturating_sub(time.quick.0)).max();
+        self.settings.run_takes.0 + longer.unwrap_or_default()
+    }
+
+    /// The cells of a size.
+    pub fn selected_cells(&self, full: bool) -> impl Iterator<Item = &ExperimentCell> {
+        self.cells.iter().filter(move |cell| full || cell.quick)
+    }
+}
+
+/// Every combination of levels: their names, and their changes.
+fn combinations(factors: &[Factor]) -> Vec<(BTreeMap<String, String>, Vec<Table>)> {
+    let mut all = vec![(BTreeMap::new(), Vec::new())];
+    for factor in factors {
+        let mut longer = Vec::new();
+        for (names, sets) in &all {
+            for level in &factor.levels {
+                let (mut names, mut sets) = (names.clone(), sets.clone());
+                names.insert(factor.name.clone(), level.name.clone());
+                sets.push(level.set.clone());
+                longer.push((names, sets));
+            }
+        }
+        all = longer;
+    }
+    all
+}
+
+/// The document as it is at these levels and for this treatment.
+fn build_spec(document: &Table, sets: &[Table], place: &CellKey) -> Result<RunSpec, Vec<String>> {
+    let mut document = document.clone();
+    let mut mistakes: Vec<String> = sets.iter().flat_map(|set| overrides::apply(&mut document, set)).collect();
+    let own = document["treatment"].as_table().cloned().unwrap_or_default();
+    let mut found = Vec::new();
+    let read = parse_part::<Treatment>(&own, &place.treatment, &mut found);
+    mistakes.extend(found.into_iter().map(|mistake| format!("treatment.{mistake}")));
+    for set in
+        read.iter().flat_map(|treatment| std::iter::once(&treatment.set).chain(treatment.override_at(&place.levels)))
+    {
+        mistakes.extend(overrides::apply(&mut document, set));
+    }
+    let workload: Option<Workload> = parse_part(&document, "workload", &mut mistakes);
+    let background = parse_parts(&document, "background", &mut mistakes);
+    document.retain(|key, _| topology::file::LAB_KEYS.contains(&key));
+    let lab = topology::file::parse_lab(document);
+    let lab = lab.map_err(|found| mistakes.extend(found.iter().map(ToString::to_string))).ok();
+    let (Some(workload), Some(mut treatment), Some(lab)) = (workload, read, lab) else { return Err(mistakes) };
+    if treatment.chain.is_empty() {
+        treatment.chain.clone_from(&workload.chain);
+    }
+    let spec = RunSpec { lab, workload, background, treatment };
+    mistakes::validate_spec(&spec, &mut mistakes);
+    if mistakes.is_empty() { Ok(spec) } else { Err(mistakes) }
+}
+
+/// Reads one part of a document, and writes a mistake down with the key it is at.
+fn parse_part<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut Vec<String>) -> Option<T> {
+    let Some(value) = document.get(key) else {
+        mistakes.push(format!("{key}: missing"));
+        return None;
+    };
+    words::read_value(key, value).map_err(|problems| mistakes.extend(format_problems(problems))).ok()
+}
+
+/// Reads a list of parts, each for itself.
+fn parse_parts<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut Vec<String>) -> Vec<T> {
+    let values = match document.get(key) {
+        None => return Vec::new(),
+        Some(Value::Array(values)) => values,
+        Some(_) => {
+            mistakes.push(format!("{key}: a list of tables, [[{key}]]"));
+            return Vec::new();
+        }
+    };
+    let read = |(number, value): (usize, &Value)| {
+        words::read_value(&format!("{key} {}", number + 1), value)
+            .map_err(|problems| mistakes.extend(format_problems(problems)))
+            .ok()
+    };
+    values.iter().enumerate().filter_map(read).collect()
+}
+
+fn format_problems(problems: Vec<KeyProblem>) -> impl Iterator<Item = String> {
+    problems.into_iter().map(|(key, problem)| format!("{key}: {}", problem.trim().replace('\n', " ")))
+}
+
+#[cfg(test)]
+mod tests;

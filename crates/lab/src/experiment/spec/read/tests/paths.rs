@@ -1,0 +1,115 @@
+//! Relays with path selection, and transfers before and beside the measured ones.
+
+use super::*;
+use crate::experiment::run::schedule;
+use crate::program::mesh::{AutoKeyword, PathSetting};
+
+/// The small experiment without its second protocol, where the second treatment has these keys.
+fn with_path_choice(keys: &str) -> String {
+    let (head, _) = TEXT.split_once("[[factor]]\nname = \"protocol\"").unwrap();
+    head.replace("program = \"dante\"", &format!("program = \"ekiden\"\nchain = [\"client\"]\n{keys}"))
+}
+
+fn valid_experiment(keys: &str) -> String {
+    let text = with_path_choice("relays = [\"relay\", \"server\"]\npath = \"auto\"");
+    text.replace("file = \"1MB\"", keys)
+}
+
+#[test]
+fn a_chooser_has_relays_and_a_path() {
+    let path = |keys: &str| {
+        let experiment =
+            Experiment::parse("x", &with_path_choice(keys)).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
+        let cell = experiment.cells.iter().find(|cell| cell.key.treatment == "dante").unwrap();
+        assert_eq!(cell.spec.treatment.relays, ["relay", "server"]);
+        cell.spec.treatment.path.clone().unwrap()
+    };
+    let relays = "relays = [\"relay\", \"server\"]\nencrypt = true\n";
+    assert_eq!(path(&format!("{relays}path = \"auto\"")), PathSetting::Auto(AutoKeyword::Auto));
+    let name = |keys: &str| path(&format!("{relays}{keys}")).name();
+    assert_eq!(name("path = [\"direct\"]").as_deref(), Some("direct"));
+    assert_eq!(name("path = [\"server\", \"relay\"]").as_deref(), Some("server-relay"));
+    assert_eq!(name("mode = \"tcp\"\npath = [\"relay\"]").as_deref(), Some("relay"));
+}
+
+#[test]
+fn what_no_chooser_can_do_is_a_mistake() {
+    let relays = "relays = [\"relay\"]";
+    let wrong = [
+        (relays.to_owned(), "relays and path belong together"),
+        ("path = \"auto\"".to_owned(), "relays and path belong together"),
+        ("relays = [\"r9\"]\npath = \"auto\"".to_owned(), "relays: there is no host \"r9\""),
+        ("relays = [\"client\"]\npath = \"auto\"".to_owned(), "at which no other relay stands"),
+        ("relays = [\"relay\", \"relay\"]\npath = \"auto\"".to_owned(), "relays: each host once"),
+        (format!("{relays}\npath = \"best\""), "\"auto\", [\"direct\"], or names of relays in order"),
+        (format!("{relays}\npath = [\"server\"]"), "path: \"auto\", [\"direct\"], or some of the relays"),
+        (format!("{relays}\npath = \"auto\"\nsections = true"), "without sections and transparent"),
+    ];
+    for (keys, wanted) in wrong {
+        let mistakes = errors_of(&with_path_choice(&keys));
+        assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
+    }
+}
+
+#[test]
+fn things_happen_before_and_beside_transfers_at_times_of_the_lab() {
+    let text = valid_experiment(
+        "prime = { files = [\"10kB\"], time = \"3s\" }\nbegins = \"20s\"\ntime = { quick = \"5s\", full = \"9s\" }\n\
+         arrivals = [{ file = \"20kB\", every = \"1s\" }]\nkill = [{ relay = \"relay\", at = \"24s\" }]",
+    );
+    let text = text.replace("treatments = [\"direct\", \"dante\", \"haproxy\"]", "treatments = [\"dante\"]");
+    let text = text.replace("[treatment.direct]\nprogram = \"direct\"\n", "");
+    let text = text.replace("[treatment.haproxy]\nprogram = \"haproxy\"\n", "");
+    let more = "\n[[background]]\nfrom = \"server\"\nto = \"client\"\nflows = 1\nat = \"23s\"\n[[event]]\nat = \"22s\"\n\
+                link = \"near\"\nset = { delay = \"9ms\" }\n[[event]]\nat = \"2s\"\nlink = \"near\"\n\
+                set = { delay = \"8ms\" }\n";
+    let of = |text: &str| {
+        Experiment::parse("x", text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}")).cells.remove(0).spec
+    };
+    let spec = of(&format!("{text}{more}"));
+    assert_eq!(spec.workload.file_sizes().map(|file| file.0).collect::<Vec<_>>(), [10_000, 20_000]);
+    assert_eq!(schedule::first_change(&spec), Some(Duration::from_secs(22)), "not what is before them");
+    assert_eq!(schedule::first_change(&of(&text)), Some(Duration::from_secs(24)));
+    assert_eq!(schedule::first_change(&of(&text.replace("kill = [{ relay = \"relay\", at = \"24s\" }]", ""))), None);
+}
+
+#[test]
+fn what_cannot_come_before_or_beside_transfers_is_a_mistake() {
+    let arrivals = "arrivals = [{ file = \"1kB\", every = \"1s\" }]\n";
+    let time = "time = { quick = \"1s\", full = \"1s\" }\n";
+    let wrong = [
+        (arrivals.to_owned(), "arrivals a time and files of their own"),
+        (format!("{arrivals}{time}file = \"1kB\""), "arrivals a time and files of their own"),
+        (format!("{arrivals}{time}transfers = 2"), "arrivals or transfers, not both"),
+        (format!("{time}arrivals = [{{ file = \"1kB\", every = \"0s\" }}]"), "arrivals: every: more than nothing"),
+        (format!("{time}arrivals = [{{ file = \"0B\", every = \"1s\" }}]"), "nothing to transfer"),
+        ("file = \"1kB\"\nprime = { sessions = 0, time = \"1s\" }".to_owned(), "prime: sessions and time"),
+        ("file = \"1kB\"\nworse = \"relay\"".to_owned(), "workload.worse: with arrivals"),
+        ("file = \"1kB\"\nkill = [{ relay = \"relay\", at = \"9s\" }]".to_owned(), "at: later than workload.begins"),
+        ("file = \"1kB\"\nbegins = \"1s\"\nkill = [{ relay = \"r9\", at = \"9s\" }]".to_owned(), "stands at \"r9\""),
+        ("file = \"1kB\"\nagent = \"wget\"".to_owned(), "relays: with agent = \"curl\" only"),
+        ("file = \"1kB\"\nagent = \"wget\"\ncap = \"1s\"".to_owned(), "cap: of blocks and of HTTP by curl only"),
+    ];
+    for (keys, wanted) in wrong {
+        let mistakes = errors_of(&valid_experiment(&keys));
+        assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
+    }
+}
+
+#[test]
+fn a_factor_may_be_drawn() {
+    let drawn = "[[factor]]\nname = \"lab\"\n[factor.drawn]\nlevels = 4\nquick = 1\nseed = 3\n\
+                 set = { \"link.near.delay\" = { from = \"1ms\", to = \"9ms\" } }\n";
+    let text = with_path_choice("relays = [\"server\"]\npath = \"auto\"") + drawn;
+    let experiment = Experiment::parse("x", &text).unwrap();
+    let delays: std::collections::BTreeSet<String> = experiment
+        .cells
+        .iter()
+        .filter_map(|cell| cell.spec.lab.links["near"].forward.delay.map(|delay| delay.to_string()))
+        .collect();
+    assert_eq!((experiment.factors[1].levels.len(), delays.len()), (4, 4));
+    assert_eq!(experiment.selected_cells(false).count() * 8, experiment.cells.len());
+    let both = text.replace("name = \"lab\"", "name = \"lab\"\nlevels = [{ name = \"x\" }]");
+    assert_eq!(errors_of(&both), ["factor lab: levels or drawn, one of them"]);
+    assert!(errors_of(&text.replace("\"1ms\"", "\"1\""))[0].starts_with("factor lab: drawn: \"link.near.delay\": "));
+}
