@@ -214,7 +214,7 @@ impl Pair {
         events
     }
 
-    /// Like `closed`, for all relays of the pair.
+    /// Like `closed`; the sessions of all relays must have ended with `end`.
     pub fn all_closed(&mut self, server: SocketAddr, end: &str) {
         for event in self.closed(server) {
             assert_eq!(event["end"], end, "far: {:?}: {event}", self.kind);
@@ -233,7 +233,7 @@ pub fn each(told: Told<'_>, check: impl Fn(&mut Pair, Family)) {
     }
 }
 
-/// Like `all`, for slow cases: each kind with one of the families.
+/// Like `each`, for slow cases: each kind with one of the families.
 pub fn some(told: Told<'_>, check: impl Fn(&mut Pair, Family)) {
     for (kind, family) in Far::ALL.into_iter().zip(BOTH.into_iter().cycle()) {
         let Some(mut pair) = Pair::new(kind, told) else { return };

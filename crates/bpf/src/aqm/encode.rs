@@ -16,7 +16,7 @@ const LAW_SIZE: usize = size_of::<StaticParams>();
 /// How often packets are entered into the table of connections, in a second of a busy line.
 const ENTRIES_PER_SECOND: u64 = 100_000;
 
-/// The settings for `show`, as JSON; the rest is zeros.
+/// Bytes for the settings that `show` prints: JSON, padded with zeros.
 const STORED_SETTINGS: usize = 1024;
 
 /// Bytes, growing.

@@ -8,7 +8,7 @@ use super::reading::{Connection, Counters};
 pub const QUEUE: &str = "aqm_queue";
 /// The connections.
 pub const SLOTS: &str = "aqm_slots";
-/// The names of the senders' networks.
+/// The addresses and ports of the connections in [`SLOTS`].
 pub const NAMES: &str = "aqm_names";
 pub(super) const SHARES: &str = "aqm_shares";
 pub(super) const SETTINGS: &str = ".rodata.settings";

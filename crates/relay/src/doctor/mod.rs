@@ -129,7 +129,7 @@ impl Finding {
         Self { verdict: Verdict::Could, effect: effect.into(), fix: fix.into(), ..self }
     }
 
-    /// Like `improvable`, under a condition.
+    /// Like `with_hint`, under a condition.
     #[must_use]
     pub fn with_hint_if(self, when: bool, effect: impl Into<String>, fix: impl Into<String>) -> Self {
         if when { self.with_hint(effect, fix) } else { self }

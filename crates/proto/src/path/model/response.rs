@@ -26,7 +26,7 @@ const RTO_MIN: f64 = 0.2;
 /// of loss it is near the full rate, at the second near zero.
 const BBR: (f64, f64) = (0.15, 0.25);
 
-/// The cost of BBR's ProbeRTT: 200 ms in ten seconds with four packets in flight.
+/// The factor on the rate for BBR's ProbeRTT: 200 ms in ten seconds with four packets in flight.
 const PROBE_RTT: f64 = 0.98;
 
 /// Sharpness of the transition between two limits or two regions: the exponent and its inverse.
