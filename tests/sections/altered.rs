@@ -1,4 +1,4 @@
-//! Encrypted sessions with an attacker on the wire who changes bytes: both ends see a reset, and received data are a
+//! Encrypted sessions with an attacker on the wire that changes bytes: both ends see a reset, and received data are a
 //! prefix of the sent data. Never a false end of stream, never a false byte.
 
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! A man in the middle between two relays, who records all and changes selected frames.
+//! A man in the middle between two relays, which records all frames and changes selected ones.
 //!
 //! A section consists of frames: a hello each way (ten bytes, whose last two are the length of the rest), then records
 //! (two bytes of length, then the record). When a session is not encrypted, raw bytes follow the first record.

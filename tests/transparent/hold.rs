@@ -98,7 +98,7 @@ fn where_a_server_is_silent_the_packet_is_passed_by() {
     });
 }
 
-/// The server does not answer at all: the client sees a timeout.
+/// The server does not answer at all: after `hold` the relay lets the first packet pass, and the client stays in SYN-SENT.
 #[test]
 fn silence_stays_silence() {
     let Some(mut pair) = Pair::new(Far::Nobody, Told { settings: "[timeouts]\nhold = \"200ms\"\n", ..Told::default() })

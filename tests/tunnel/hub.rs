@@ -156,7 +156,7 @@ impl Hub {
         [&self.hub, &self.one, &self.two]
     }
 
-    /// Packets that the hub received by lanes of this relay, whichever side dialled.
+    /// Packets that the hub received on lanes of this relay, dialled by either side.
     fn received(&self, from: &str) -> u64 {
         let path = format!("to-{from}");
         let by = |lane: &&serde_json::Value| lane["by"] == *from || lane["by"] == *path;

@@ -39,7 +39,7 @@ fn its_sessions_have_until_the_deadline() {
     }
 }
 
-/// A browser keeps its connection: what it asks next is answered, and then it comes to the new process.
+/// A browser keeps its connection: its next request is answered, and the next connection reaches the new process.
 #[test]
 fn an_idle_http_client_is_not_cut_off() {
     let target = serve(|mut stream| {

@@ -136,7 +136,7 @@ fn a_socket_of_another_user_is_not_believed() {
     }
 }
 
-/// The pid is that of the listening process, whatever that process reports.
+/// The pid is that of the listening process, regardless of the reported pid.
 #[test]
 fn the_process_that_listens_gets_the_signal_and_no_other() {
     let folder = Folder::new();
