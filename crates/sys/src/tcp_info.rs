@@ -95,6 +95,14 @@ pub fn tcp_counters(socket: BorrowedFd<'_>) -> io::Result<TcpCounters> {
     })
 }
 
+/// Bytes that the peer may still send within the window it was offered; `None` before Linux 6.2 (`tcpi_rcv_wnd`).
+///
+/// # Errors
+/// The kernel's: not a TCP socket.
+pub fn advertised_window(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    Ok(read(socket)?.field(232).map(u32::from_ne_bytes))
+}
+
 /// Whether the connection is over for the kernel (`TCP_CLOSE`, tcp_states.h). After an end of stream that means a reset
 /// whose error another call has consumed (a connection that ended well is in `TCP_CLOSE_WAIT`), unless this side had
 /// closed its own direction before.

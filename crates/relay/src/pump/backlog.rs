@@ -12,7 +12,7 @@ use ekiden_sys::queued::{
     is_receive_buffer_locked, lock_receive_buffer, notsent_lowat, receive_buffer, set_notsent_lowat,
     unlock_receive_buffer,
 };
-use ekiden_sys::tcp_info::tcp_info;
+use ekiden_sys::tcp_info::{advertised_window, tcp_info};
 use tokio::net::TcpStream;
 
 /// How often a flow is judged, at most.
@@ -26,9 +26,6 @@ const MIN_WAIT: Duration = Duration::from_millis(10);
 
 /// The least of unsent bytes that the kernel may hold, and that are read at once.
 const MIN_UNSENT: u32 = 128 * 1024;
-
-/// A receive buffer shrinks by one step each time this many bytes of it have been read.
-const SHRINK_STEP: usize = 64 * 1024;
 
 /// Measures how slow the receiver of one flow is, and bounds the socket buffers on both sides of the relay.
 pub struct BacklogLimiter {
@@ -52,8 +49,7 @@ struct BufferBounds {
 }
 
 /// A receive buffer that is too large. The kernel has advertised a window for it: bytes of that window that do not fit
-/// into a smaller buffer are dropped and cost a retransmission timeout. So the buffer shrinks only by bytes that have
-/// been read.
+/// into a smaller buffer are dropped and cost a retransmission timeout. So the buffer shrinks while the window is zero.
 #[derive(Clone, Copy)]
 struct ExcessBuffer {
     /// The final size.
@@ -71,6 +67,7 @@ impl BacklogLimiter {
     /// The receiver has room again after `blocked` without; `moved` is the total of the flow so far.
     pub fn on_unblocked(&mut self, from: &TcpStream, to: &TcpStream, blocked: Duration, moved: u64) {
         self.blocked += blocked;
+        self.try_shrink(from);
         let span = self.since.elapsed();
         if span < MIN_JUDGE_INTERVAL {
             return;
@@ -88,18 +85,23 @@ impl BacklogLimiter {
     }
 
     /// Records `bytes` read from the sender.
-    pub fn on_read(&mut self, from: &TcpStream, bytes: usize) {
-        let Some(bounds) = &mut self.bounds else { return };
-        let Some(excess) = &mut bounds.excess else { return };
-        excess.read += bytes;
-        if excess.read >= SHRINK_STEP {
-            // A kernel that refuses is not asked again.
-            bounds.excess = excess.shrink(from).unwrap_or_default();
+    pub fn on_read(&mut self, bytes: usize) {
+        if let Some(excess) = self.bounds.as_mut().and_then(|bounds| bounds.excess.as_mut()) {
+            excess.read += bytes;
         }
     }
 
+    /// Shrinks an excess buffer if that drops nothing. After a wait for the receiver the sender had time to fill its
+    /// window, so the window is often zero then.
+    fn try_shrink(&mut self, from: &TcpStream) {
+        let Some(bounds) = &mut self.bounds else { return };
+        let Some(excess) = bounds.excess else { return };
+        // A kernel that refuses is not asked again.
+        bounds.excess = excess.shrink(from).unwrap_or_default();
+    }
+
     fn apply_bounds(&mut self, from: &TcpStream, to: &TcpStream, rate: f64) -> std::io::Result<()> {
-        let (from, to) = (from.as_fd(), to.as_fd());
+        let (sender, from, to) = (from, from.as_fd(), to.as_fd());
         if self.bounds.is_none() && is_receive_buffer_locked(from)? {
             // The profile sets the bounds itself.
             return Ok(());
@@ -120,6 +122,7 @@ impl BacklogLimiter {
         if let Some(bounds) = &mut self.bounds {
             bounds.excess = (pending > least).then_some(ExcessBuffer { least, read: 0 });
         }
+        self.try_shrink(sender);
         Ok(())
     }
 
@@ -131,9 +134,19 @@ impl BacklogLimiter {
 }
 
 impl ExcessBuffer {
-    /// Shrinks the buffer by the bytes read and returns the remaining excess. The kernel counts a buffer twice, and
-    /// each byte in it at least once, so half of the buffer is safe to remove.
+    /// Shrinks the buffer as far as that drops no data, and returns the remaining excess.
     fn shrink(self, from: &TcpStream) -> std::io::Result<Option<Self>> {
+        match advertised_window(from.as_fd())? {
+            // Every byte of the window has arrived.
+            Some(0) => lock_receive_buffer(from.as_fd(), self.least).map(|()| None),
+            Some(_) => Ok(Some(self)),
+            None => self.shrink_by_read(from),
+        }
+    }
+
+    /// Shrinks the buffer by the bytes read, where the kernel does not report its window. Such a kernel offers half of
+    /// the free buffer as window (`tcp_adv_win_scale`, before Linux 6.6), so half of the bytes read are safe to remove.
+    fn shrink_by_read(self, from: &TcpStream) -> std::io::Result<Option<Self>> {
         let from = from.as_fd();
         let read = u32::try_from(self.read / 2).unwrap_or(u32::MAX);
         let left = receive_buffer(from)?.saturating_sub(read).max(self.least);
@@ -144,60 +157,98 @@ impl ExcessBuffer {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use tokio::net::TcpListener;
 
     use super::*;
 
-    /// A backlog that has found its receiver slow, between a sender with a receive buffer of `held` bytes and a receiver.
-    async fn slow(pending: u32) -> Option<(BacklogLimiter, TcpStream, TcpStream)> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let connected = || TcpStream::connect(listener.local_addr().unwrap());
-        let (from, to) = (connected().await.unwrap(), connected().await.unwrap());
-        if let Err(error) = lock_receive_buffer(from.as_fd(), MIN_AHEAD + pending) {
-            println!("skipped: receive buffers of this size are not granted here: {error}");
-            return None;
+    /// A receive buffer with 4 MiB of excess.
+    const EXCESSIVE: u32 = MIN_AHEAD + (4 << 20);
+
+    /// A sender, and the relay's connections to this sender and to a receiver that is slow.
+    struct Flow {
+        sender: TcpStream,
+        from: TcpStream,
+        to: TcpStream,
+        backlog: BacklogLimiter,
+    }
+
+    impl Flow {
+        /// With a receive buffer of `size` bytes that the kernel controls.
+        async fn new(size: u32) -> Option<Self> {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let connected = || TcpStream::connect(listener.local_addr().unwrap());
+            let from = connected().await.unwrap();
+            let (sender, _) = listener.accept().await.unwrap();
+            if let Err(error) = lock_receive_buffer(from.as_fd(), size) {
+                println!("skipped: receive buffers of this size are not granted here: {error}");
+                return None;
+            }
+            unlock_receive_buffer(from.as_fd()).unwrap();
+            Some(Self { sender, from, to: connected().await.unwrap(), backlog: BacklogLimiter::new() })
         }
-        lock_receive_buffer(from.as_fd(), pending).unwrap();
-        unlock_receive_buffer(from.as_fd()).unwrap();
-        let mut backlog =
-            BacklogLimiter { since: Instant::now().checked_sub(MIN_JUDGE_INTERVAL).unwrap(), ..BacklogLimiter::new() };
-        backlog.on_unblocked(&from, &to, MIN_JUDGE_INTERVAL, 1000);
-        Some((backlog, from, to))
+
+        /// The receiver has room again, after it had none since the last call.
+        fn unblock(&mut self, blocked: Duration) {
+            self.backlog.since = Instant::now().checked_sub(MIN_JUDGE_INTERVAL).unwrap();
+            self.backlog.on_unblocked(&self.from, &self.to, blocked, 1000);
+        }
+
+        /// Sends until the window is zero, where the kernel reports that.
+        async fn fill_window(&self) -> bool {
+            loop {
+                match advertised_window(self.from.as_fd()).unwrap() {
+                    None => return false,
+                    Some(0) => return true,
+                    Some(_) => self.send().await,
+                }
+            }
+        }
+
+        async fn send(&self) {
+            match self.sender.try_write(&[0; 65_536]) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::task::yield_now().await,
+                other => assert!(other.unwrap() > 0),
+            }
+        }
+
+        fn size(&self) -> u32 {
+            receive_buffer(self.from.as_fd()).unwrap()
+        }
     }
 
-    fn size(stream: &TcpStream) -> u32 {
-        receive_buffer(stream.as_fd()).unwrap()
-    }
-
-    /// Found by `limiting-factor`: a buffer that was reduced at once dropped data in flight, and its sender fell
-    /// silent.
     #[tokio::test]
-    async fn a_receive_buffer_shrinks_by_what_was_read() {
-        const HELD: u32 = MIN_AHEAD + 100_000;
-        let Some((mut backlog, from, to)) = slow(HELD).await else { return };
-        assert!(is_receive_buffer_locked(from.as_fd()).unwrap());
-        assert_eq!(size(&from), HELD, "nothing was read yet");
-        backlog.on_read(&from, SHRINK_STEP - 1);
-        assert_eq!(size(&from), HELD, "little was read");
-        backlog.on_read(&from, 1);
-        assert_eq!(size(&from), HELD - 32_768);
-        backlog.on_read(&from, 100_000);
-        assert_eq!(size(&from), HELD - 32_768 - 50_000);
-        for _ in 0..3 {
-            backlog.on_read(&from, SHRINK_STEP);
+    async fn an_excessive_receive_buffer_shrinks_at_a_zero_window() {
+        let Some(mut flow) = Flow::new(EXCESSIVE).await else { return };
+        flow.unblock(MIN_JUDGE_INTERVAL);
+        assert!(is_receive_buffer_locked(flow.from.as_fd()).unwrap());
+        assert_eq!(flow.size(), EXCESSIVE, "the sender may use its window");
+        if !flow.fill_window().await {
+            println!("skipped: this kernel does not report the window that it offers");
+            return;
         }
-        assert_eq!(size(&from), MIN_AHEAD);
+        flow.unblock(MIN_JUDGE_INTERVAL);
+        assert_eq!(flow.size(), MIN_AHEAD);
 
-        backlog.since = Instant::now().checked_sub(MIN_JUDGE_INTERVAL).unwrap();
-        backlog.on_unblocked(&from, &to, Duration::ZERO, 1_000_000);
-        assert!(!is_receive_buffer_locked(from.as_fd()).unwrap(), "it is fast again");
-        backlog.on_read(&from, SHRINK_STEP);
-        assert_eq!(size(&from), MIN_AHEAD);
+        flow.unblock(Duration::ZERO);
+        assert!(!is_receive_buffer_locked(flow.from.as_fd()).unwrap(), "it is fast again");
+    }
+
+    #[tokio::test]
+    async fn without_a_reported_window_a_receive_buffer_shrinks_by_half_of_the_bytes_read() {
+        let Some(flow) = Flow::new(MIN_AHEAD + 100_000).await else { return };
+        let excess = ExcessBuffer { least: MIN_AHEAD, read: 65_536 };
+        let left = excess.shrink_by_read(&flow.from).unwrap().expect("an excess is left");
+        assert_eq!((flow.size(), left.read), (MIN_AHEAD + 100_000 - 32_768, 0));
+        assert!(ExcessBuffer { read: 200_000, ..left }.shrink_by_read(&flow.from).unwrap().is_none());
+        assert_eq!(flow.size(), MIN_AHEAD);
     }
 
     #[tokio::test]
     async fn a_small_receive_buffer_becomes_as_large_as_it_may_be() {
-        let Some((_, from, _to)) = slow(50_000).await else { return };
-        assert_eq!(size(&from), MIN_AHEAD);
+        let Some(mut flow) = Flow::new(50_000).await else { return };
+        flow.unblock(MIN_JUDGE_INTERVAL);
+        assert_eq!(flow.size(), MIN_AHEAD);
     }
 }

@@ -383,7 +383,7 @@ impl<'a> Flow<'a> {
     fn on_read(&mut self, read: usize) {
         self.ended = read == 0;
         self.moved += read as u64;
-        self.backlog.on_read(self.from.stream, read);
+        self.backlog.on_read(read);
         let answers = self.stats.bytes(self.direction.opposite());
         if let Some(shape) = &mut self.shape {
             shape.on_read(read, answers);
