@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -218,8 +219,8 @@ impl Site {
         PrivateKey::from_file(&fs::read_to_string(&self.key.file).unwrap()).unwrap()
     }
 
-    /// A certificate of the fleet for this relay, valid from and until these times in seconds from now.
-    pub fn certified(&self, fleet: &Fleet, (from, until): (i64, i64)) -> SignedCertificate {
+    /// A certificate of the fleet for this relay, valid in this window, in seconds from now.
+    pub fn certified(&self, fleet: &Fleet, window: Range<i64>) -> SignedCertificate {
         let CertificateRequest { key, verify_key: signing } = CertificateRequest::for_relay(&self.private());
         let fleet_key = SigningKey::from_file(&fs::read_to_string(&fleet.file).unwrap()).unwrap();
         let certificate = Certificate {
@@ -228,14 +229,14 @@ impl Site {
             address: self.address.to_string().parse().unwrap(),
             key,
             verify_key: signing,
-            not_before: unix(from),
-            not_after: unix(until),
+            not_before: unix(window.start),
+            not_after: unix(window.end),
         };
         certificate.sign(&fleet_key)
     }
 
     /// An entry of this relay with such a certificate, by a clock that is `ahead` seconds ahead.
-    pub fn entry(&self, fleet: &Fleet, window: (i64, i64), ahead: i64) -> FleetEntry {
+    pub fn entry(&self, fleet: &Fleet, window: Range<i64>, ahead: i64) -> FleetEntry {
         let (issued, at) = (self.certified(fleet, window), unix(ahead));
         FleetEntry {
             signed_certificate: issued,

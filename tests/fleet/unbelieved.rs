@@ -4,6 +4,7 @@
 //! ahead, the signatures of all others are two days old, and the reverse.
 
 use std::fs;
+use std::ops::Range;
 use std::time::Duration;
 
 use ekiden_proto::fleet::{FleetEntry, MAX_CLOCK_SKEW};
@@ -106,7 +107,7 @@ fn an_old_entry_that_is_listed_still_says_that_its_relay_is_there() {
     let (home, nara) = (fleet.site("home"), fleet.site("nara"));
     let way = Way::slow(etcd.port, Duration::ZERO);
     let mut at_home = home.run(&home.config_at(&way.url(), "", ""));
-    let entry = nara.entry(&fleet, (-60, 60), 0);
+    let entry = nara.entry(&fleet, -60..60, 0);
     nara.says(&etcd, &entry);
     hears(&mut at_home, "joined", "nara");
     way.cut();
@@ -122,7 +123,7 @@ fn an_old_entry_that_is_listed_still_says_that_its_relay_is_there() {
 const DAY: i64 = 24 * 60 * 60;
 
 /// From one hour ago until one year from now, in seconds.
-const YEAR: (i64, i64) = (-3600, 365 * DAY);
+const YEAR: Range<i64> = -3600..365 * DAY;
 
 #[test]
 fn a_relay_whose_clock_is_days_off_is_believed_and_told() {
@@ -148,9 +149,9 @@ fn what_is_not_valid_by_our_clock_is_not_believed() {
     let (home, early, late) = (fleet.site("home"), fleet.site("early"), fleet.site("late"));
     let mut at_home = home.start(&etcd, "");
     // Signed today, where the relay's clock is two days behind; valid until tomorrow, where it is two days ahead.
-    early.says(&etcd, &early.entry(&fleet, (2 * DAY, 365 * DAY), 2 * DAY));
+    early.says(&etcd, &early.entry(&fleet, 2 * DAY..365 * DAY, 2 * DAY));
     warns(&mut at_home, "is this clock slow, or that of the signer fast?");
-    late.says(&etcd, &late.entry(&fleet, (-9 * DAY, -DAY), -2 * DAY));
+    late.says(&etcd, &late.entry(&fleet, -9 * DAY..-DAY, -2 * DAY));
     warns(&mut at_home, "sign a new one with `ekiden fleet sign`");
     assert_eq!(members(&at_home).len(), 1);
 }
@@ -162,10 +163,10 @@ fn who_was_early_or_is_late_comes_and_goes_with_the_time_alone() {
     let tolerance = i64::try_from(MAX_CLOCK_SKEW.as_secs()).unwrap();
     let mut at_home = home.start(&etcd, BY_OSAKA);
     // These entries are not written again.
-    osaka.says(&etcd, &osaka.entry(&fleet, (-DAY, 8 - tolerance), 0));
+    osaka.says(&etcd, &osaka.entry(&fleet, -DAY..8 - tolerance, 0));
     hears(&mut at_home, "joined", "osaka");
     warns(&mut at_home, "not valid by our clock; some minutes are let pass");
-    kobe.says(&etcd, &kobe.entry(&fleet, (8 + tolerance, DAY), 0));
+    kobe.says(&etcd, &kobe.entry(&fleet, 8 + tolerance..DAY, 0));
     warns(&mut at_home, "is this clock slow");
     hears(&mut at_home, "joined", "kobe");
     warns(&mut at_home, "osaka is no longer known: its certificate has ended");
@@ -203,8 +204,8 @@ fn a_relay_whose_own_certificate_is_not_valid_says_so_and_runs_on() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let home = fleet.site("home");
     for (window, words) in [
-        ((2 * DAY, 365 * DAY), "certificate rejected by peers: its certificate begins in"),
-        ((-365 * DAY, -2 * DAY), "have it signed again and reload"),
+        (2 * DAY..365 * DAY, "certificate rejected by peers: its certificate begins in"),
+        (-365 * DAY..-2 * DAY, "have it signed again and reload"),
     ] {
         fs::write(&home.certificate, home.certified(&fleet, window).to_string()).unwrap();
         let mut at_home = home.start(&etcd, BY_OSAKA);

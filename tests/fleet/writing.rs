@@ -84,7 +84,7 @@ fn what_a_relay_has_measured_is_known_to_who_has_not_met_it() {
     // No relay answers at nara's address; its entry is the only source.
     let CertificateRequest { key, .. } = CertificateRequest::for_relay(&osaka.private());
     let neighbour = Neighbour { key, rtt: Duration::from_millis(9), loss_ppm: 0, rate: 1_000_000, age: 1 };
-    nara.says(&etcd, &FleetEntry { neighbours: vec![neighbour], ..nara.entry(&fleet, (-60, 60), 0) });
+    nara.says(&etcd, &FleetEntry { neighbours: vec![neighbour], ..nara.entry(&fleet, -60..60, 0) });
     eventually("nara's word of osaka", || {
         let known: Value = serde_json::from_str(&at_home.ask("/api/paths")).unwrap();
         let told = |entry: &&Value| entry["to"] == *osaka.key.public && entry["told_by"] == *nara.key.public;

@@ -52,7 +52,7 @@ fn a_relay_that_is_faster_is_praised() {
     let quick = TcpListener::bind(("127.0.0.1", port)).expect("the same port on IPv4");
     std::thread::spawn(move || {
         for stream in slow.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || answer(stream, LONG, (16 << 10, Duration::from_millis(4))));
+            std::thread::spawn(move || answer(stream, LONG, 16 << 10, Duration::from_millis(4)));
         }
     });
     std::thread::spawn(move || {

@@ -36,7 +36,7 @@ pub fn asks(stream: &TcpStream) -> bool {
 }
 
 /// Answers one request with a file of `length` bytes, in blocks of `piece` bytes with a `pause` after each.
-pub fn answer(mut stream: TcpStream, length: usize, (piece, pause): (usize, Duration)) {
+pub fn answer(mut stream: TcpStream, length: usize, piece: usize, pause: Duration) {
     if !asks(&stream) {
         return;
     }
@@ -56,7 +56,7 @@ pub fn answer(mut stream: TcpStream, length: usize, (piece, pause): (usize, Dura
 }
 
 pub fn fast(stream: TcpStream) {
-    answer(stream, LONG, (64 << 10, Duration::ZERO));
+    answer(stream, LONG, 64 << 10, Duration::ZERO);
 }
 
 /// A relay that admits the caller, for every target. Returns the relay and its key.

@@ -14,8 +14,6 @@ use std::time::Duration;
 use harness::{Folder, Relay, ekiden, serve};
 use terminal::Terminal;
 
-const SIZE: (u16, u16) = (80, 24);
-
 /// `ekiden top` with these arguments, for the relay at `admin`, in an environment that is the same everywhere.
 fn top(admin: &Path, arguments: &[&str]) -> Command {
     top_every("100ms", admin, arguments)
@@ -63,7 +61,7 @@ fn assert_restored(terminal: &mut Terminal) {
 #[test]
 fn a_session_is_seen_and_looked_at_and_q_gives_the_terminal_back() {
     let (relay, client) = busy();
-    let mut terminal = Terminal::start(&top(&relay.admin, &[]), SIZE);
+    let mut terminal = Terminal::start(&top(&relay.admin, &[]), 80, 24);
     terminal.until("a session and its rate", |screen| is_busy(&screen.line(4)));
     assert!(!terminal.is_restored() && terminal.screen.alternate && !terminal.screen.cursor_shown);
     assert!(terminal.screen.line(0).contains("1 session  down "), "{}", terminal.screen.text());
@@ -81,11 +79,11 @@ fn a_session_is_seen_and_looked_at_and_q_gives_the_terminal_back() {
     terminal.keys("\x1b[C\x1b[C");
     terminal.until("another order", |screen| screen.line(1).starts_with("by bytes-down, "));
 
-    terminal.resize((46, 10));
+    terminal.resize(46, 10);
     terminal.until("a smaller screen", |screen| {
         screen.line(9).starts_with("q end") && screen.line(4).contains("127.0.0.1")
     });
-    terminal.resize((120, 30));
+    terminal.resize(120, 30);
     terminal.until("a larger screen", |screen| screen.line(29).starts_with("q end") && screen.line(3).contains("AGE"));
 
     drop(client.shutdown(std::net::Shutdown::Both));
@@ -102,7 +100,7 @@ fn a_relay_goes_and_comes_and_what_watches_stays() {
     let name = folder.0.join("admin.sock");
     let (relay, _client) = busy();
     symlink(&relay.admin, &name).unwrap();
-    let mut terminal = Terminal::start(&top(&name, &["--no-color"]), (160, 24));
+    let mut terminal = Terminal::start(&top(&name, &["--no-color"]), 160, 24);
     terminal.until("a session", |screen| is_busy(&screen.line(4)));
 
     drop(relay);
@@ -125,7 +123,7 @@ fn signals_give_the_terminal_back() {
     for signal in ["TERM", "INT", "HUP"] {
         let mut command = top(&relay.admin, &[]);
         command.env("NO_COLOR", "1");
-        let mut terminal = Terminal::start(&command, SIZE);
+        let mut terminal = Terminal::start(&command, 80, 24);
         terminal.until("the screen", |screen| screen.has("no sessions"));
         let sent = Command::new("kill").args(["-s", signal, &terminal.id().to_string()]).status().unwrap();
         assert!(sent.success());
@@ -145,13 +143,13 @@ fn where_nothing_can_be_drawn_it_says_what_to_use() {
     assert!(piped.stdout.is_empty());
 
     for term in ["dumb", ""] {
-        let mut terminal = Terminal::start(top(&relay.admin, &[]).env("TERM", term), (200, 24));
+        let mut terminal = Terminal::start(top(&relay.admin, &[]).env("TERM", term), 200, 24);
         assert_eq!(terminal.end(), Some(1));
         terminal.until("what to do", |screen| screen.has("cannot position text") && screen.has("ekiden status"));
         assert_restored(&mut terminal);
     }
 
-    let mut terminal = Terminal::start(&top(&PathBuf::from("/nonexistent/admin.sock"), &[]), (200, 24));
+    let mut terminal = Terminal::start(&top(&PathBuf::from("/nonexistent/admin.sock"), &[]), 200, 24);
     assert_eq!(terminal.end(), Some(1));
     terminal.until("what to do", |screen| {
         screen.has("no relay answers at unix:/nonexistent/admin.sock (is `ekiden run` up?)")

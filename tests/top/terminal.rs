@@ -25,7 +25,7 @@ pub struct Terminal {
 impl Terminal {
     /// Starts `command` on a terminal of so many columns and lines, which becomes its controlling terminal: only so
     /// does it hear of new sizes.
-    pub fn start(command: &Command, (columns, lines): (u16, u16)) -> Self {
+    pub fn start(command: &Command, columns: u16, lines: u16) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal");
         let name = ptsname(&master, Vec::new()).expect("its name").into_string().expect("text");
@@ -44,7 +44,7 @@ impl Terminal {
             screen: Screen::new(columns, lines),
             written: read(master.try_clone().expect("a descriptor")),
             child: {
-                resize(&master, (columns, lines));
+                resize(&master, columns, lines);
                 let ends = [open(), open(), open()].map(Stdio::from);
                 let [stdin, stdout, stderr] = ends;
                 on_terminal.stdin(stdin).stdout(stdout).stderr(stderr).spawn().expect("setsid runs")
@@ -64,9 +64,9 @@ impl Terminal {
     }
 
     /// Makes the window another size.
-    pub fn resize(&mut self, (columns, lines): (u16, u16)) {
+    pub fn resize(&mut self, columns: u16, lines: u16) {
         self.screen.resize(columns, lines);
-        resize(&self.master, (columns, lines));
+        resize(&self.master, columns, lines);
     }
 
     /// Waits until `wanted` accepts the screen.
@@ -109,7 +109,7 @@ impl Drop for Terminal {
     }
 }
 
-fn resize(terminal: &File, (columns, lines): (u16, u16)) {
+fn resize(terminal: &File, columns: u16, lines: u16) {
     let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(terminal, size).expect("a terminal has a size");
 }

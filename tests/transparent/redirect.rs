@@ -15,8 +15,8 @@ fn redirecting(interface: &str, more: &str) -> String {
 }
 
 /// A connection from this host to the server.
-fn connect(row: &Row, host: &str, (listener, address): &(TcpListener, SocketAddr)) -> (TcpStream, TcpStream) {
-    let client = row[host].connect(*address);
+fn connect(row: &Row, host: &str, listener: &TcpListener, address: SocketAddr) -> (TcpStream, TcpStream) {
+    let client = row[host].connect(address);
     (client, accept(listener))
 }
 
@@ -26,8 +26,8 @@ fn what_is_routed_through_the_box() {
         let Some(row) = Row::new(NAMES) else { return };
         let mut near = Station::start(&row["near"], &redirecting("left", more));
         for family in BOTH {
-            let at = row.server(family);
-            let (mut client, mut server) = connect(&row, "client", &at);
+            let (listener, server_address) = row.server(family);
+            let (mut client, mut server) = connect(&row, "client", &listener, server_address);
             talk(&mut client, &mut server);
             assert!(is_cut(&server));
             let seen = plain(server.peer_addr().unwrap()).ip();
@@ -36,7 +36,7 @@ fn what_is_routed_through_the_box() {
             exchange(client, server, 2_000_000, 3_000_000);
             let closed = near.relay.closed();
             assert_eq!(closed["end"], "finished", "{closed}");
-            assert_eq!(closed["target"], at.1.to_string(), "{closed}");
+            assert_eq!(closed["target"], server_address.to_string(), "{closed}");
             assert_eq!(closed["client"], from.to_string(), "{closed}");
         }
     }
@@ -47,17 +47,17 @@ fn what_the_box_s_own_programs_send() {
     let Some(row) = Row::new(NAMES) else { return };
     let mut near = Station::start(&row["near"], &redirecting("lo", ""));
     for family in BOTH {
-        let at = row.server(family);
-        let (mut client, mut server) = connect(&row, "near", &at);
+        let (listener, server_address) = row.server(family);
+        let (mut client, mut server) = connect(&row, "near", &listener, server_address);
         talk(&mut client, &mut server);
         // Its own dials would be caught, too, if it did not know them.
         assert_eq!(near.relay.sessions().len(), 1);
         exchange(client, server, 2_000_000, 3_000_000);
         let closed = near.relay.closed();
         assert_eq!(closed["end"], "finished", "{closed}");
-        assert_eq!(closed["target"], at.1.to_string(), "{closed}");
+        assert_eq!(closed["target"], server_address.to_string(), "{closed}");
         // Others are not caught.
-        let (mut client, mut server) = connect(&row, "client", &at);
+        let (mut client, mut server) = connect(&row, "client", &listener, server_address);
         talk(&mut client, &mut server);
         assert!(!is_cut(&server));
     }

@@ -147,8 +147,8 @@ fn who_is_not_who_he_says_is_dropped_and_counted() {
     let server = sites.address("server", Family::V4);
     reaches(&sites.row["client"], server);
     sites.row["client"].ip("address add 10.9.9.9/32 dev right\n");
-    let forged: (_, _, &[_]) = (&sites.row["client"], server, &["-I", "10.9.9.9"]);
-    all_dropped(&sites.boxes(), forged, (&sites.right, "section", "spoofed"), 3);
+    let forged = Ping { host: &sites.row["client"], address: server, more: &["-I", "10.9.9.9"] };
+    all_dropped(&sites.boxes(), &forged, &sites.right, "section", "spoofed", 3);
     // The lane goes on.
     all_answered(&sites.boxes(), &sites.row["client"], server, 20, &[]);
 }
@@ -162,8 +162,8 @@ fn destinations_that_the_far_side_forbids_are_not_reached() {
     };
     let right = sites.row.right("right", Family::V4);
     reaches(&sites.row["client"], right);
-    let denied: (_, _, &[_]) = (&sites.row["client"], sites.address("server", Family::V4), &[]);
-    all_dropped(&sites.boxes(), denied, (&sites.right, "section", "denied"), 3);
+    let denied = Ping { host: &sites.row["client"], address: sites.address("server", Family::V4), more: &[] };
+    all_dropped(&sites.boxes(), &denied, &sites.right, "section", "denied", 3);
 }
 
 #[test]
@@ -225,13 +225,14 @@ fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
     }
     // Its rules are for packets, too.
     let boxes = [&sites.left, &station, &sites.right];
-    let denied: (_, _, &[_]) = (&sites.row["client"], sites.row.right("right", Family::V4), &[]);
-    all_dropped(&boxes, denied, (&station, "section", "denied"), 3);
+    let denied = Ping { host: &sites.row["client"], address: sites.row.right("right", Family::V4), more: &[] };
+    all_dropped(&boxes, &denied, &station, "section", "denied", 3);
     assert_eq!(lanes(&station).len(), 2, "{:?}", lanes(&station));
     // And so are the networks of its peers.
     sites.row["client"].ip("address add 10.9.9.9/32 dev right\n");
-    let forged: (_, _, &[_]) = (&sites.row["client"], sites.address("server", Family::V4), &["-I", "10.9.9.9"]);
-    all_dropped(&boxes, forged, (&station, "section", "wrong_peer"), 3);
+    let forged =
+        Ping { host: &sites.row["client"], address: sites.address("server", Family::V4), more: &["-I", "10.9.9.9"] };
+    all_dropped(&boxes, &forged, &station, "section", "wrong_peer", 3);
     drop(sites);
     let closed = station.relay.closed();
     assert!(closed["bytes_up"].as_u64() > Some(10_000) && closed["bytes_down"].as_u64() > Some(10_000), "{closed}");

@@ -58,16 +58,19 @@ pub fn all_answered(boxes: &[&Station], host: &Host, address: IpAddr, count: usi
     }
 }
 
-/// Has so many pings sent, none of which is answered: each is counted as dropped by this box, listener and reason, or as
-/// late by one of `boxes`.
-pub fn all_dropped(
-    boxes: &[&Station],
-    (host, address, more): (&Host, IpAddr, &[&str]),
-    (station, listener, reason): (&Station, &str, &str),
-    count: u64,
-) {
+/// An echo request to `address`, with `more` arguments for ping(8).
+pub struct Ping<'a> {
+    pub host: &'a Host,
+    pub address: IpAddr,
+    pub more: &'a [&'a str],
+}
+
+/// Sends `count` pings, none of which is answered: each is counted as dropped by this box, listener and reason, or as late
+/// by one of `boxes`.
+pub fn all_dropped(boxes: &[&Station], ping: &Ping<'_>, station: &Station, listener: &str, reason: &str, count: u64) {
+    let Ping { host, address, more } = ping;
     let (patience, address) = (PATIENCE.as_secs().to_string(), address.to_string());
-    let arguments = [&["-n", "-c", "1", "-W", &patience], more, &[address.as_str()]].concat();
+    let arguments = [&["-n", "-c", "1", "-W", &patience], *more, &[address.as_str()]].concat();
     let first = dropped(station, listener, reason);
     for number in 1..=count {
         let what = &format!("drop number {number} of ping {arguments:?}, {reason}");

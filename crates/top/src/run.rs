@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::Event;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect, Size};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -52,14 +52,14 @@ pub async fn run(options: &TopOptions, relay: &str, ask: impl AsyncFn() -> io::R
     }
 }
 
-/// Returns one screen of `(width, height)` characters as text. It fetches two answers, because rates need two.
+/// Returns one screen of `size` characters as text. It fetches two answers, because rates need two.
 ///
 /// # Errors
 /// Fails if the relay does not answer one of the two requests.
 pub async fn run_once(
     options: &TopOptions,
     relay: &str,
-    (width, height): (u16, u16),
+    size: Size,
     ask: impl AsyncFn() -> io::Result<String>,
 ) -> Result<String, TopError> {
     let begun = Instant::now();
@@ -67,7 +67,7 @@ pub async fn run_once(
     let second = fetch_at(begun + options.interval, &ask).await;
     let second = second.map_err(|why| TopError::NoAnswer { relay: relay.to_owned(), why })?;
     app.on_response(Ok(second), Instant::now().into_std());
-    let mut screen = Buffer::empty(Rect::new(0, 0, width, height));
+    let mut screen = Buffer::empty(Rect::from((Position::ORIGIN, size)));
     draw(&mut app, screen.area, &mut screen);
     Ok(screen_text(&screen))
 }

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use ratatui::DefaultTerminal;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event};
-use ratatui::layout::Rect;
+use ratatui::layout::{Rect, Size};
 use tokio::sync::mpsc;
 
 use crate::TopError;
@@ -77,7 +77,7 @@ pub fn key_events() -> mpsc::Receiver<Event> {
 /// Returns the width and height of the terminal in characters, else those of the environment variables `COLUMNS` and
 /// `LINES`, else 80 by 24.
 #[must_use]
-pub fn screen_size() -> (u16, u16) {
+pub fn screen_size() -> Size {
     let from_env = |name, default| {
         let size = std::env::var(name).ok().and_then(|value| value.parse().ok());
         size.filter(|size| (1..=1000).contains(size)).unwrap_or(default)
@@ -85,7 +85,7 @@ pub fn screen_size() -> (u16, u16) {
     let terminal = io::stdout().is_terminal().then(|| ratatui::crossterm::terminal::size().ok()).flatten();
     terminal
         .filter(|(width, height)| *width > 0 && *height > 0)
-        .unwrap_or_else(|| (from_env("COLUMNS", 80), from_env("LINES", 24)))
+        .map_or_else(|| Size::new(from_env("COLUMNS", 80), from_env("LINES", 24)), Size::from)
 }
 
 #[cfg(test)]

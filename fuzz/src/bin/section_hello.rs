@@ -44,7 +44,7 @@ fn check_listener(hello: &Hello) {
 /// Checks that resumption fails: no input contains a ticket of this process.
 fn check_listener_resumption(hello: &Hello) {
     let read =
-        NoiseResponder::read_resumption((&TICKETS, &DIALLER), hello, Versions::SUPPORTED, Duration::ZERO).map(drop);
+        NoiseResponder::read_resumption(&TICKETS, &DIALLER, hello, Versions::SUPPORTED, Duration::ZERO).map(drop);
     assert!(matches!(read, Err(Refusal::UnknownTicket | Refusal::Version(_))));
 }
 

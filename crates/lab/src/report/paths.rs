@@ -23,19 +23,14 @@ pub fn table(view: &ReportView) -> ReportTable {
         for (style, treatment) in view.treatments.iter().enumerate() {
             let sessions: Vec<&SessionRun> = view.valid_runs(levels, treatment).flat_map(|run| &run.sessions).collect();
             if !sessions.is_empty() {
-                table.push(row(view, levels, (style, treatment), &sessions));
+                table.push(row(view, levels, style, treatment, &sessions));
             }
         }
     }
     table.without_empty_columns().grouped_by(factors.len())
 }
 
-fn row(
-    view: &ReportView,
-    levels: &Levels,
-    (style, treatment): (usize, &str),
-    sessions: &[&SessionRun],
-) -> Vec<TableCell> {
+fn row(view: &ReportView, levels: &Levels, style: usize, treatment: &str, sessions: &[&SessionRun]) -> Vec<TableCell> {
     let factors = view.results.manifest.factors.iter();
     let mut row: Vec<TableCell> =
         factors.map(|(name, _)| levels.get(name).cloned().unwrap_or_default().into()).collect();

@@ -289,14 +289,14 @@ pub fn table(view: &ReportView) -> ReportTable {
             for name in names.unwrap_or_default() {
                 let groups: Vec<&GroupRun> =
                     runs.iter().flat_map(|run| &run.groups).filter(|group| group.name == name).collect();
-                table.push(row(view, levels, (style, treatment), &groups));
+                table.push(row(view, levels, style, treatment, &groups));
             }
         }
     }
     table.without_empty_columns().grouped_by(factors.len())
 }
 
-fn row(view: &ReportView, levels: &Levels, (style, treatment): (usize, &str), groups: &[&GroupRun]) -> Vec<TableCell> {
+fn row(view: &ReportView, levels: &Levels, style: usize, treatment: &str, groups: &[&GroupRun]) -> Vec<TableCell> {
     let factors = view.results.manifest.factors.iter();
     let mut row: Vec<TableCell> =
         factors.map(|(name, _)| levels.get(name).cloned().unwrap_or_default().into()).collect();

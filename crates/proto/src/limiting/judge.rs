@@ -71,17 +71,14 @@ pub(super) fn diagnose(case: &Evidence<'_>) -> Option<Diagnosis> {
     if case.active() <= 0.0 || case.flow.bytes < MIN_BYTES && !waited {
         return None;
     }
-    Some(if case.is_send_blocked() {
-        diagnosis(LimitingSection::from(case.direction), diagnose_sending(case))
+    let (section, (by, why)) = if case.is_send_blocked() {
+        (LimitingSection::from(case.direction), diagnose_sending(case))
     } else if case.is_cpu_starved() && case.has_backlog() {
-        diagnosis(LimitingSection::Relay, (Bottleneck::RelayCpu, describe_cpu_starvation(case.thread)))
+        (LimitingSection::Relay, (Bottleneck::RelayCpu, describe_cpu_starvation(case.thread)))
     } else {
-        diagnosis(LimitingSection::from(case.direction.opposite()), diagnose_receiving(case))
-    })
-}
-
-fn diagnosis(section: LimitingSection, (by, why): (Bottleneck, String)) -> Diagnosis {
-    Diagnosis { section, by, why }
+        (LimitingSection::from(case.direction.opposite()), diagnose_receiving(case))
+    };
+    Some(Diagnosis { section, by, why })
 }
 
 fn describe_cpu_starvation(thread: &Thread) -> String {

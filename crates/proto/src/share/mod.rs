@@ -121,14 +121,14 @@ fn jain_ratio(count: usize, sum: f64, squares: f64) -> Option<f64> {
 }
 
 /// A section that uses four fifths of its ceiling counts as held back.
-const LIMITED_SHARE: (u64, u64) = (4, 5);
+const LIMITED_SHARE: Ratio = Ratio { part: 4, whole: 5 };
 
 /// The demand of a section that is not held back: a tenth above its rate. With the headroom above that
 /// ([`crate::share::Allocation::ceiling`]) it stays below [`LIMITED_SHARE`] as long as it sends no faster.
-const DEMAND_SHARE: (u64, u64) = (11, 10);
+const DEMAND_SHARE: Ratio = Ratio { part: 11, whole: 10 };
 
 /// The part of the last rate that is assumed after a pause.
-const PAUSE_SHARE: (u64, u64) = (7, 10);
+const PAUSE_SHARE: Ratio = Ratio { part: 7, whole: 10 };
 
 /// A look at fewer packets than these says more of when it began than of the rate.
 const MIN_PACKETS: u64 = 8;
@@ -160,14 +160,22 @@ impl DemandEstimator {
     /// The demand after this sample under the ceiling `ceiling`; [`u64::MAX`]: unlimited.
     pub fn judge(&mut self, seen: SendSample, ceiling: u64) -> u64 {
         let rate = (seen.bytes as f64 / seen.span.as_secs_f64().max(1e-9)) as u64;
-        self.rate = if seen.congestion_limited { rate.max(scale(self.rate, PAUSE_SHARE)) } else { rate };
-        if self.rate >= scale(ceiling, LIMITED_SHARE) { u64::MAX } else { scale(self.rate, DEMAND_SHARE) }
+        self.rate = if seen.congestion_limited { rate.max(PAUSE_SHARE.of(self.rate)) } else { rate };
+        if self.rate >= LIMITED_SHARE.of(ceiling) { u64::MAX } else { DEMAND_SHARE.of(self.rate) }
     }
 }
 
-const fn scale(value: u64, (part, whole): (u64, u64)) -> u64 {
-    // Divided first against overflow; the rounding is insignificant.
-    value / whole * part + value % whole * part / whole
+/// A fraction of a rate.
+struct Ratio {
+    part: u64,
+    whole: u64,
+}
+
+impl Ratio {
+    const fn of(&self, value: u64) -> u64 {
+        // Divided first against overflow; the rounding is insignificant.
+        value / self.whole * self.part + value % self.whole * self.part / self.whole
+    }
 }
 
 #[cfg(test)]

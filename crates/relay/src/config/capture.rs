@@ -63,7 +63,8 @@ pub(super) fn read_transparent(table: TableReader<'_>) -> TransparentConfig {
 pub(super) fn read(
     reader: &TableReader<'_>,
     kind: Option<ListenerKind>,
-    (bind, tun): (Option<SocketAddr>, Option<&TunConfig>),
+    bind: Option<SocketAddr>,
+    tun: Option<&TunConfig>,
     access: &AccessRules,
 ) -> Option<CaptureConfig> {
     if !kind?.is_transparent() {

@@ -156,7 +156,7 @@ fn read_listener(
         allow_private: reader.optional_or("allow_private", local || transparent),
         nat64: Arc::clone(&shared.nat64),
     };
-    let capture = capture::read(reader, kind, (bind, tun.as_ref()), &access);
+    let capture = capture::read(reader, kind, bind, tun.as_ref(), &access);
     if let (Some(tun), Some(bind)) = (&tun, bind) {
         tun::check_bind(reader, tun, bind);
     }
@@ -300,11 +300,13 @@ pub(super) fn table_from_url(place: &KeyLocation<'_>, text: &str) -> Option<toml
     let target = Some(("target".to_owned(), url.path)).filter(|(_, path)| !path.is_empty());
     let at = if url.scheme == ListenerKind::Tun.as_str() { "device" } else { "bind" };
     let fixed = [("kind".to_owned(), url.scheme.to_owned()), (at.to_owned(), url.address.to_owned())];
-    Some(table_from_pairs(fixed.into_iter().chain(target).chain(url.query.into_iter().flat_map(split_nets))))
+    Some(table_from_pairs(
+        fixed.into_iter().chain(target).chain(url.query.into_iter().flat_map(|(key, value)| split_nets(key, value))),
+    ))
 }
 
 /// `net=A,B` is short for `net=A&net=B`.
-fn split_nets((key, value): (String, String)) -> Vec<(String, String)> {
+fn split_nets(key: String, value: String) -> Vec<(String, String)> {
     if key != "net" {
         return vec![(key, value)];
     }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::OutgoingSocket;
-use super::section::{self, OpenParams, OpenTarget, ReadyConnection, SentOpen};
+use super::section::{self, OpenParams, OpenTarget, OutgoingContext, ReadyConnection, SentOpen};
 use super::{DialError, Dialled, Dialler, OpenedSession, into_owned_stream, proxy};
 use crate::config::{Hop, HopKind, Peering};
 use crate::dial;
@@ -108,7 +108,8 @@ impl<'a> HopChain<'a> {
         {
             return Ok(ReadyConnection { stream, server: waiting.server, transport: waiting.transport, waited: true });
         }
-        let prepared = section::prepare(hop, peering, None, (names, congestion, marks), self.deadline).await;
+        let prepared =
+            section::prepare(hop, peering, None, OutgoingContext { names, congestion, marks }, self.deadline).await;
         pools.record_attempt(hop, prepared.as_ref().err());
         prepared
     }

@@ -63,8 +63,15 @@ pub struct OpenParams {
     pub hops_left: u8,
 }
 
-/// Connects to a relay and performs the handshake, the short one if `known` has a ticket. `marks` are set on the
-/// relay's own packets for the rules.
+/// What a connection to a relay needs besides its address. `marks` are set on the relay's own packets for the rules.
+#[derive(Clone, Copy)]
+pub struct OutgoingContext<'a> {
+    pub names: &'a Resolver,
+    pub congestion: &'a CongestionControls,
+    pub marks: Option<Marks>,
+}
+
+/// Connects to a relay and performs the handshake, the short one if `known` has a ticket.
 ///
 /// # Errors
 /// The cause and the hop, which is the first one that failed.
@@ -72,19 +79,20 @@ pub async fn prepare(
     hop: &Hop,
     peering: &Peering,
     known: Option<&ResumptionTicket>,
-    (names, congestion, marks): (&Resolver, &CongestionControls, Option<Marks>),
+    context: OutgoingContext<'_>,
     deadline: Instant,
 ) -> Result<ReadyConnection, DialError> {
     let down = |error: DialError| DialError { first_hop_down: true, ..error };
     let connect = || async {
+        let OutgoingContext { names, congestion, marks } = context;
         let outgoing = OutgoingSocket { profile: &hop.profile, congestion, marks, source: None };
         let opened = dial::open(&hop.address, outgoing, names, &|_| Ok(()), deadline).await;
         opened.map_err(|cause| down(DialError::at_hop(cause, hop)))
     };
     let (mut stream, mut server) = connect().await?;
     if let Some(known) = known {
-        let begun = NoiseInitiator::resume(known, Versions::SUPPORTED);
-        if let Ok(transport) = exchange_hello(&mut stream, hop, begun, deadline).await {
+        let (initiator, hello) = NoiseInitiator::resume(known, Versions::SUPPORTED);
+        if let Ok(transport) = exchange_hello(&mut stream, hop, initiator, &hello, deadline).await {
             return Ok(ReadyConnection { stream, server, transport, waited: false });
         }
         // The relay may have restarted and lost the ticket.
@@ -104,18 +112,19 @@ pub async fn handshake(
     peering: &Peering,
     deadline: Instant,
 ) -> Result<TransportKeys, DialError> {
-    exchange_hello(stream, hop, NoiseInitiator::begin(&peering.own_key, &peering.key, Versions::SUPPORTED), deadline)
-        .await
+    let (initiator, hello) = NoiseInitiator::begin(&peering.own_key, &peering.key, Versions::SUPPORTED);
+    exchange_hello(stream, hop, initiator, &hello, deadline).await
 }
 
 async fn exchange_hello(
     stream: &mut TcpStream,
     hop: &Hop,
-    (initiator, hello): (NoiseInitiator, Vec<u8>),
+    initiator: NoiseInitiator,
+    hello: &[u8],
     deadline: Instant,
 ) -> Result<TransportKeys, DialError> {
     let handshake = async {
-        stream.write_all(&hello).await.map_err(PeerHandshakeError::Io)?;
+        stream.write_all(hello).await.map_err(PeerHandshakeError::Io)?;
         let answer = read_hello(stream).await?;
         initiator.finish(&answer).map_err(PeerHandshakeError::Handshake)
     };

@@ -122,28 +122,34 @@ fn mtu_probing(reading: &SystemState) -> Finding {
 /// Buffers that a profile fixes; they take precedence over the settings above.
 fn check_fixed_buffers(reading: &SystemState, purpose: &Workload, profile: &Profile) -> Vec<Finding> {
     let judge = |setting: &Setting| match setting {
-        Setting::Sndbuf(size) => Some(check_buffer(reading, purpose, (profile, setting), *size)),
-        Setting::Rcvbuf(size) => Some(check_buffer(reading, purpose, (profile, setting), *size)),
-        Setting::WindowClamp(size) => Some(check_window(purpose, (profile, setting), size.0)),
+        Setting::Sndbuf(size) => Some(check_buffer(reading, purpose, profile, setting, *size)),
+        Setting::Rcvbuf(size) => Some(check_buffer(reading, purpose, profile, setting, *size)),
+        Setting::WindowClamp(size) => Some(check_window(purpose, profile, setting, size.0)),
         _ => None,
     };
     profile.settings().iter().filter_map(judge).collect()
 }
 
 /// A buffer that a profile fixes: the kernel cuts it to its own bound unless `CAP_NET_ADMIN` asks (socket(7)).
-fn check_buffer(reading: &SystemState, purpose: &Workload, who: (&Profile, &Setting), Bytes(size): Bytes) -> Finding {
-    let ceiling = if matches!(who.1, Setting::Sndbuf(_)) { "net.core.wmem_max" } else { "net.core.rmem_max" };
+fn check_buffer(
+    reading: &SystemState,
+    purpose: &Workload,
+    profile: &Profile,
+    setting: &Setting,
+    Bytes(size): Bytes,
+) -> Finding {
+    let ceiling = if matches!(setting, Setting::Sndbuf(_)) { "net.core.wmem_max" } else { "net.core.rmem_max" };
     match reading.number(ceiling, 0) {
         Some(most) if most < size && !reading.has_net_admin() => {
-            let finding = check_window(purpose, who, most);
+            let finding = check_window(purpose, profile, setting, most);
             let effect = format!("cut to {most} bytes: {}", purpose.limit_message(most));
             finding.with_hint(effect, format!("sysctl -w {ceiling}={size}"))
         }
-        _ => check_window(purpose, who, size),
+        _ => check_window(purpose, profile, setting, size),
     }
 }
 
-fn check_window(purpose: &Workload, (profile, setting): (&Profile, &Setting), window: u64) -> Finding {
+fn check_window(purpose: &Workload, profile: &Profile, setting: &Setting, window: u64) -> Finding {
     let finding = Finding::new("profile_window", format!("profile {}", profile.name), setting.to_string());
     finding.with_hint_if(
         window < purpose.bandwidth_delay_product(),

@@ -42,7 +42,7 @@ pub async fn read_all(
     let (mut listed, mut looked_at) = (BTreeSet::new(), 0);
     let mut changed = false;
     loop {
-        let (at, page, more) = read_page(connection, (&begin, &end), revision).await?;
+        let (at, page, more) = read_page(connection, &begin, &end, revision).await?;
         revision = at;
         for (key, value) in &page {
             let relay = parse_entry_key(&fleet.prefix, key);
@@ -76,7 +76,8 @@ type EntryPage = (i64, Vec<(Vec<u8>, Vec<u8>)>, bool);
 /// Reads one page: its revision, its entries, and whether more follow.
 async fn read_page(
     connection: &mut EtcdConnection,
-    (begin, end): (&[u8], &[u8]),
+    begin: &[u8],
+    end: &[u8],
     revision: i64,
 ) -> Result<EntryPage, EtcdError> {
     for limit in PAGE_SIZES {

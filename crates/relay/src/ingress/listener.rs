@@ -136,7 +136,7 @@ impl ListenerContext {
             Some(permit) => self.start_session(client, address, came, permit.enter()),
             None => {
                 abort(&client);
-                self.reject(client, address, came, (EndReason::ClientLimit, None));
+                self.reject(client, address, came, EndReason::ClientLimit, None);
             }
         }
     }
@@ -191,7 +191,8 @@ impl ListenerContext {
         client: TcpStream,
         address: ClientAddr,
         came: Origin,
-        (end, detail): (EndReason, Option<String>),
+        end: EndReason,
+        detail: Option<String>,
     ) {
         let session = Session::open(Rc::clone(self), client, address, came, None);
         session.set_detail(detail);

@@ -57,12 +57,12 @@ pub async fn serve_connection(
     };
     match opened {
         Some(Ok(Some(incoming_open))) => match permit.prove() {
-            Some(_permit) => start_session(&context, incoming_open, (stream, address)).await,
+            Some(_permit) => start_session(&context, incoming_open, stream, address).await,
             None => context.services().events.metrics.record_section_evicted(&context.listener.name),
         },
         // The relay closed the connection before a session needed it.
         Some(Ok(None)) => {}
-        Some(Err(stopped)) => context.reject(stream, address, Origin::Itself, stopped),
+        Some(Err((end, detail))) => context.reject(stream, address, Origin::Itself, end, detail),
         None => context.services().events.metrics.record_section_evicted(&context.listener.name),
     }
 }
@@ -121,7 +121,8 @@ fn identify(
     let section = section_listener(successor.as_deref().unwrap_or(context));
     let read = if hello.is_resumption {
         NoiseResponder::read_resumption(
-            (&context.services().tickets, &section.public_key),
+            &context.services().tickets,
+            &section.public_key,
             hello,
             Versions::SUPPORTED,
             now,
@@ -187,7 +188,8 @@ async fn wait_next_open(
 async fn start_session(
     context: &Rc<ListenerContext>,
     mut incoming_open: IncomingOpen,
-    (stream, address): (TcpStream, ClientAddr),
+    stream: TcpStream,
+    address: ClientAddr,
 ) {
     let client = match incoming_open.open.purpose {
         Purpose::Stream(_) => incoming_open.open.client,
@@ -199,8 +201,8 @@ async fn start_session(
     let mut counted_for = Client::Address(address.0.ip());
     if let Some(peers) = &section_listener(&context).peers {
         let Some(peer) = peers.0.get(&incoming_open.key) else {
-            let stopped = (EndReason::Unauthenticated, unknown_key_hint(&incoming_open.key));
-            return context.reject(stream, client, Origin::Itself, stopped);
+            let detail = unknown_key_hint(&incoming_open.key);
+            return context.reject(stream, client, Origin::Itself, EndReason::Unauthenticated, detail);
         };
         (incoming_open.peer, counted_for) = (Some(Arc::clone(peer)), Client::Peer(incoming_open.key));
     }
@@ -214,7 +216,7 @@ async fn start_session(
         (Ok(permit), _) => context.start_session(stream, client, Origin::ByRelay(Rc::new(incoming_open)), permit),
         // The relay calls again later.
         (Err(_), Purpose::Report) => {}
-        (Err(end), _) => refuse(&context, Rc::new(incoming_open), (stream, client), end).await,
+        (Err(end), _) => refuse(&context, Rc::new(incoming_open), stream, client, end).await,
     }
 }
 
@@ -223,7 +225,8 @@ async fn start_session(
 async fn refuse(
     context: &Rc<ListenerContext>,
     incoming_open: Rc<IncomingOpen>,
-    (stream, client): (TcpStream, ClientAddr),
+    stream: TcpStream,
+    client: ClientAddr,
     end: EndReason,
 ) {
     let session = Session::open(Rc::clone(context), stream, client, Origin::ByRelay(Rc::clone(&incoming_open)), None);

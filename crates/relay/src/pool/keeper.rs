@@ -14,7 +14,8 @@ use tokio::time::sleep_until;
 use super::hop_pool::{HopPool, PendingConnection};
 use super::{IdleConnection, PoolsShared};
 use crate::config::Config;
-use crate::dial::{DialError, Resolver, section};
+use crate::dial::section::{self, OutgoingContext};
+use crate::dial::{DialError, Resolver};
 
 /// Interval of checks for ended connections.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -108,8 +109,8 @@ async fn prepare(queue: &HopPool, config: &Config, names: &Resolver) -> Result<I
     let peering = hop.peering().expect("invariant: only relays have places");
     let deadline = tokio::time::Instant::now() + config.timeouts.connect;
     let known = queue.ticket();
-    let means = (names, &config.congestion, config.needed_marks());
-    let mut ready = section::prepare(hop, peering, known.as_ref(), means, deadline).await?;
+    let context = OutgoingContext { names, congestion: &config.congestion, marks: config.needed_marks() };
+    let mut ready = section::prepare(hop, peering, known.as_ref(), context, deadline).await?;
     if let Some(gift) = ready.transport.resumption.take() {
         queue.set_ticket(gift);
     }

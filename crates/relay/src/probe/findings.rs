@@ -489,7 +489,7 @@ mod tests {
         );
     }
 
-    fn connected(setup: u64, sections: &[u64], (segments, retransmitted): (u32, u32)) -> ConnectResult {
+    fn connected(setup: u64, sections: &[u64], segments: u32, retransmitted: u32) -> ConnectResult {
         let ms = Duration::from_millis;
         ConnectResult {
             setup: ms(setup),
@@ -508,16 +508,12 @@ mod tests {
             findings.predict(Some(window));
             findings.prediction.unwrap()
         };
-        let of = |loss| [connected(50, &[50], loss)];
-        let direct = predicted(0, &of((2, 0)), 4 << 20);
+        let of = |segments, retransmitted| [connected(50, &[50], segments, retransmitted)];
+        let direct = predicted(0, &of(2, 0), 4 << 20);
         assert!((100..200).contains(&direct.completion_times[0].as_millis()), "{direct:?}");
-        assert_eq!(
-            direct,
-            predicted(0, &of((2, 1)), 64 << 20),
-            "nothing is known of loss, and the sender has its bound"
-        );
-        assert!(predicted(0, &of((1000, 20)), 4 << 20).rate < direct.rate / 2.0);
-        let both = predicted(1, &[connected(60, &[5, 50], (2, 0))], 64 << 10);
+        assert_eq!(direct, predicted(0, &of(2, 1), 64 << 20), "nothing is known of loss, and the sender has its bound");
+        assert!(predicted(0, &of(1000, 20), 4 << 20).rate < direct.rate / 2.0);
+        let both = predicted(1, &[connected(60, &[5, 50], 2, 0)], 64 << 10);
         let window_over = |rtt: f64| f64::from(64 << 10) / rtt;
         assert!(both.rate > window_over(0.05) * 2.0, "ours is the window of the nearest section: {both:?}");
 
@@ -533,7 +529,7 @@ mod tests {
     fn of_several_connections_the_fastest_and_the_middle_one_tell() {
         let mut findings = findings(0, &[]);
         findings.connections =
-            [(90, 90), (50, 45), (60, 55)].map(|(setup, rtt)| connected(setup, &[rtt], (10, 1))).to_vec();
+            [(90, 90), (50, 45), (60, 55)].map(|(setup, rtt)| connected(setup, &[rtt], 10, 1)).to_vec();
         assert_eq!(findings.sections(), [Duration::from_millis(45)]);
         assert_eq!(findings.setup(), Some(Duration::from_millis(60)));
         assert_eq!(findings.loss(), Some(LossCount { missing: 3, segments: 30 }));

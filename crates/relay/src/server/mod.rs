@@ -64,10 +64,18 @@ pub enum RunError {
 type ConfigLoader<'a> = &'a dyn Fn() -> Result<Config, ConfigErrors>;
 
 /// Loaders of the configuration and of congestion controls.
-type Loaders<'a> = (ConfigLoader<'a>, ControlProvider<'a>);
+#[derive(Clone, Copy)]
+struct Loaders<'a> {
+    load: ConfigLoader<'a>,
+    provide: ControlProvider<'a>,
+}
 
-/// The configuration as written, and with the relays of the fleet.
-type ActiveConfig = (Arc<Config>, Arc<Config>);
+/// The configuration in force.
+struct ActiveConfig {
+    written: Arc<Config>,
+    /// With the relays of the fleet.
+    served: Arc<Config>,
+}
 
 /// How a relay ends, and the configuration then in force.
 enum Shutdown {
@@ -83,12 +91,13 @@ enum Shutdown {
 /// # Errors
 /// [`RunError`] when it cannot start; once it runs, nothing ends it but a signal.
 pub fn run(load: ConfigLoader<'_>, provide: ControlProvider<'_>) -> Result<(), RunError> {
+    let loaders = Loaders { load, provide };
     let call = UpgradeCall::from_environment()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let Some(call) = call else { return serve((load, provide), None, Inheritance::new()).await };
+        let Some(call) = call else { return serve(loaders, None, Inheritance::new()).await };
         let (predecessor, legacy) = call.answer().await?;
-        let served = serve((load, provide), Some(&predecessor), legacy).await;
+        let served = serve(loaders, Some(&predecessor), legacy).await;
         if let Err(error) = &served {
             predecessor.send_failure(error.to_string()).await;
         }
@@ -96,14 +105,13 @@ pub fn run(load: ConfigLoader<'_>, provide: ControlProvider<'_>) -> Result<(), R
     })
 }
 
-async fn serve(means: Loaders<'_>, before: Option<&Predecessor>, legacy: Inheritance) -> Result<(), RunError> {
-    let (load, provide) = means;
-    let config = load()?;
+async fn serve(loaders: Loaders<'_>, before: Option<&Predecessor>, legacy: Inheritance) -> Result<(), RunError> {
+    let config = (loaders.load)()?;
     let budget = Budget::new(limit_open_files()?, &config);
     let (log, _writer) = Log::start(config.log)?;
     let services = Services::new(Events::new(log));
     warn(&config, &services);
-    let config = obtain_controls(config, &CongestionControls::default(), provide, &services);
+    let config = obtain_controls(config, &CongestionControls::default(), loaders.provide, &services);
     let mut signals = Signals::new()?;
     let workers = Workers::start(&services, config.threads, budget.pipes)?;
     let mut relay = Relay::new(services, workers, before)?;
@@ -112,7 +120,7 @@ async fn serve(means: Loaders<'_>, before: Option<&Predecessor>, legacy: Inherit
         Some(before) => relay.take_over(before, legacy, &config).await?,
     };
     relay.notify_manager(Notifier::ready);
-    match relay.run_until_shutdown(means, (config, served), before, &mut signals).await {
+    match relay.run_until_shutdown(loaders, ActiveConfig { written: config, served }, before, &mut signals).await {
         Shutdown::Drains(config) => relay.drain(&config, &mut signals).await,
         Shutdown::Retires(config) => relay.retire(&config, &mut signals).await,
     }
@@ -141,8 +149,8 @@ impl Relay {
     /// Reloads at every SIGHUP, and follows the fleet, until told to end or another process goes on.
     async fn run_until_shutdown(
         &mut self,
-        means: Loaders<'_>,
-        (mut config, mut served): ActiveConfig,
+        loaders: Loaders<'_>,
+        mut active: ActiveConfig,
         mut before: Option<&Predecessor>,
         signals: &mut Signals,
     ) -> Shutdown {
@@ -150,30 +158,30 @@ impl Relay {
             let wanted = tokio::select! {
                 wanted = signals.next() => wanted,
                 () = self.services.fleet.wait_changed() => {
-                    self.follow_fleet(&config, &mut served).await;
+                    self.follow_fleet(&active.written, &mut active.served).await;
                     continue;
                 }
-                lost = lost_controls(before, &config) => {
+                lost = lost_controls(before, &active.written) => {
                     before = None;
                     if lost {
-                        self.reload_controls(means, (&mut config, &mut served)).await;
+                        self.reload_controls(loaders.provide, &mut active).await;
                     }
                     continue;
                 }
                 never = self.keep_watchdog_alive() => never,
             };
             match wanted {
-                SignalRequest::End => return Shutdown::Drains(served),
+                SignalRequest::End => return Shutdown::Drains(active.served),
                 SignalRequest::Upgrade => {
-                    if let Some(leaves) = self.upgrade(&served, signals).await {
+                    if let Some(leaves) = self.upgrade(&active.served, signals).await {
                         return leaves;
                     }
                 }
                 SignalRequest::Reload => {
                     self.notify_manager(Notifier::reloading);
                     let asked = Instant::now();
-                    match self.reload(means, (&config, &served)).await {
-                        Ok(new) => (config, served) = new,
+                    match self.reload(loaders, &active).await {
+                        Ok(new) => active = new,
                         Err(error) => self.services.events.emit(&Event::ReloadRejected { mistakes: messages(&error) }),
                     }
                     self.services.events.metrics.record_reload_duration(asked.elapsed());

@@ -17,6 +17,7 @@ use super::workers::Workers;
 use super::{ActiveConfig, Loaders, RunError, obtain_controls, warn};
 use crate::admin;
 use crate::config::budget::{Budget, limit_open_files};
+use crate::config::congestion::ControlProvider;
 use crate::config::{AdminBind, AdminConfig, Config};
 use crate::ingress::services::Services;
 use crate::rules::{Owner, Ruleset};
@@ -159,14 +160,11 @@ impl Relay {
     }
 
     /// Reads the configuration again and applies it.
-    pub async fn reload(
-        &mut self,
-        (load, provide): Loaders<'_>,
-        (old, served): (&Arc<Config>, &Config),
-    ) -> Result<ActiveConfig, RunError> {
-        let new = load()?;
+    pub async fn reload(&mut self, loaders: Loaders<'_>, active: &ActiveConfig) -> Result<ActiveConfig, RunError> {
+        let ActiveConfig { written: old, served } = active;
+        let new = (loaders.load)()?;
         warn(&new, &self.services);
-        let new = obtain_controls(new, &old.congestion, provide, &self.services);
+        let new = obtain_controls(new, &old.congestion, loaders.provide, &self.services);
         let taken = self.apply_with_discovery(&new).await;
         let new_served = match taken {
             Ok(new_served) => new_served,
@@ -184,18 +182,15 @@ impl Relay {
         }
         self.services.upgrades.set_timeout(new.timeouts.upgrade);
         self.services.events.emit(&Event::Reloaded { listeners: new.listeners.len() });
-        Ok((new, new_served))
+        Ok(ActiveConfig { written: new, served: new_served })
     }
 
     /// Loads the congestion controls anew that went with the process before us, which had loaded them for itself.
-    pub async fn reload_controls(
-        &mut self,
-        (_, provide): Loaders<'_>,
-        (config, served): (&mut Arc<Config>, &mut Arc<Config>),
-    ) {
-        let again = obtain_controls(Config::clone(config), &config.congestion, provide, &self.services);
+    pub async fn reload_controls(&mut self, provide: ControlProvider<'_>, active: &mut ActiveConfig) {
+        let written = &active.written;
+        let again = obtain_controls(Config::clone(written), &written.congestion, provide, &self.services);
         match self.apply_with_discovery(&again).await {
-            Ok(new) => (*config, *served) = (again, new),
+            Ok(served) => *active = ActiveConfig { written: again, served },
             Err(error) => {
                 let message = format!("after an upgrade: {error}: a reload (SIGHUP) tries again");
                 self.services.events.emit(&Event::Warning { message });

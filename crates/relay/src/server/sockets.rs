@@ -108,7 +108,8 @@ impl Sockets {
     pub fn for_worker(
         &self,
         config: &Config,
-        (worker, workers): (usize, usize),
+        worker: usize,
+        workers: usize,
     ) -> io::Result<Vec<(Arc<Listener>, TcpListener)>> {
         let mut its = Vec::new();
         for listener in &config.listeners {

@@ -72,7 +72,7 @@ impl Workers {
         }
         for ((number, worker), steering) in self.commands.iter().enumerate().zip(parts) {
             // The gate's thread gets no listening sockets.
-            let sockets = if number < gate { sockets.for_worker(config, (number, gate))? } else { Vec::new() };
+            let sockets = if number < gate { sockets.for_worker(config, number, gate)? } else { Vec::new() };
             let service = WorkerService { config: Arc::clone(config), budget, sockets, steering, gated };
             let _ = worker.send(Command::Serve(service)).await;
         }

@@ -461,6 +461,6 @@ async fn drain_losers(mut running: JoinSet<RaceResult>) {
         let Ok(info) = tcp_info(reached.dialled.stream.as_fd()) else { continue };
         let seen = SectionSample { rtt: Some(info.min_rtt), ..SectionSample::default() };
         let place = FirstHop::Direct.peer_id(reached.dialled.server);
-        dial_context.context.services().estimates.record_session(place, None, (&seen, &seen), 0);
+        dial_context.context.services().estimates.record_session(place, None, &seen, &seen, 0);
     }
 }

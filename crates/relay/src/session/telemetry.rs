@@ -113,7 +113,7 @@ pub struct PathFeedback {
 
 impl PathFeedback {
     /// Starts with the current counters.
-    pub fn new((expected, left): (Arc<Prediction>, Vec<String>), connect: Duration, stats: &FlowStats) -> Self {
+    pub fn new(expected: Arc<Prediction>, left: Vec<String>, connect: Duration, stats: &FlowStats) -> Self {
         Self { expected, left, connect, begun: read_stats(stats), told: None }
     }
 
@@ -178,7 +178,10 @@ fn read_stats(stats: &FlowStats) -> TransferStats {
 impl Session {
     /// Starts feedback for the chosen path, and finishes that of the path before.
     pub(super) fn on_path_ready(&self, connect: Duration) {
-        let next = self.dial_context.prediction().map(|chosen| PathFeedback::new(chosen, connect, &self.stats));
+        let next = self
+            .dial_context
+            .prediction()
+            .map(|(expected, left)| PathFeedback::new(expected, left, connect, &self.stats));
         let before = self.feedback.replace(next);
         self.stats.on_path_ready();
         if let Some(before) = before {

@@ -138,7 +138,7 @@ impl Lane {
     pub fn deliver(self: &Arc<Self>, packet: &[u8], services: &Services, rules: Option<AccessPolicy<'_>>) {
         let taken = judge(packet, rules).and_then(|head| {
             let learn = || services.lanes.addresses.record(head.source, self, Instant::now());
-            services.tunnels.deliver(packet, (&head, &self.remote), learn)
+            services.tunnels.deliver(packet, &head, &self.remote, learn)
         });
         taken.unwrap_or_else(|why| self.record_dropped(why, 1));
     }

@@ -82,7 +82,8 @@ impl Tunnels {
     fn deliver(
         &self,
         packet: &[u8],
-        (head, remote): (&IpHeader, &LaneRemote),
+        head: &IpHeader,
+        remote: &LaneRemote,
         before: impl FnOnce(),
     ) -> Result<(), DropReason> {
         let device = {

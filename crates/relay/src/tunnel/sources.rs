@@ -233,8 +233,13 @@ answer_only = true
         }
     }
 
+    struct Bindings {
+        sources: SourceBindings,
+        config: Config,
+    }
+
     /// The bindings for these peers, each with the options of its line; `None` for an open listener.
-    fn sources(relays: &[TestPeer; 3], peers: Option<&[(&TestPeer, &str)]>) -> (SourceBindings, Config) {
+    fn bindings(relays: &[TestPeer; 3], peers: Option<&[(&TestPeer, &str)]>) -> Bindings {
         let relay = |peer: &TestPeer| {
             format!(
                 "[[relay]]\nname = {:?}\naddress = \"192.0.2.1:7000\"\nkey = \"{}\"\nencrypt = true\n",
@@ -249,23 +254,25 @@ answer_only = true
         let section =
             SectionListener { public_key: key.public_key(), private_key: key, peers, fleet: false, encrypt: true };
         config.listeners[0] = Arc::new(Listener { section: Some(section), ..listener });
-        (SourceBindings::new(&config), config)
+        Bindings { sources: SourceBindings::new(&config), config }
     }
 
-    /// Where `remote` may send from, of one address in each network.
-    fn permitted<'a>((sources, config): &(SourceBindings, Config), remote: &LaneRemote) -> Vec<&'a str> {
-        let all = ["10.1.5.1", "10.1.200.1", "fd01::1", "10.2.0.1", "10.3.0.1"];
-        all.into_iter().filter(|ip| sources.permits(config, remote, ip.parse().unwrap())).collect()
-    }
+    impl Bindings {
+        /// Where `remote` may send from, of one address in each network.
+        fn permitted(&self, remote: &LaneRemote) -> Vec<&'static str> {
+            let all = ["10.1.5.1", "10.1.200.1", "fd01::1", "10.2.0.1", "10.3.0.1"];
+            all.into_iter().filter(|ip| self.sources.permits(&self.config, remote, ip.parse().unwrap())).collect()
+        }
 
-    /// The same by a lane that was dialled by this path.
-    fn permitted_by<'a>(sources: &(SourceBindings, Config), path: &str) -> Vec<&'a str> {
-        let paths = sources.1.paths();
-        permitted(sources, &LaneRemote::from_path(paths.iter().find(|known| *known.name == *path).unwrap()))
-    }
+        /// Where a lane that was dialled by this path may send from.
+        fn permitted_by(&self, path: &str) -> Vec<&'static str> {
+            let paths = self.config.paths();
+            self.permitted(&LaneRemote::from_path(paths.iter().find(|known| *known.name == *path).unwrap()))
+        }
 
-    fn unbound((sources, config): &(SourceBindings, Config)) -> Vec<String> {
-        sources.unbound_networks(config).iter().map(ToString::to_string).collect()
+        fn unbound(&self) -> Vec<String> {
+            self.sources.unbound_networks(&self.config).iter().map(ToString::to_string).collect()
+        }
     }
 
     #[test]
@@ -275,16 +282,16 @@ answer_only = true
         let stranger = TestPeer::new("stranger");
         let of_one = vec!["10.1.5.1", "10.1.200.1", "fd01::1"];
         for peers in [None, Some(&[(one, ""), (two, ""), (hub, ""), (&stranger, "")][..])] {
-            let sources = sources(&relays, peers);
-            assert_eq!(permitted(&sources, &one.dials()), of_one);
-            assert_eq!(permitted(&sources, &two.dials()), ["10.2.0.1"]);
-            assert_eq!(permitted(&sources, &hub.dials()), [""; 0], "any relay behind the hub may have sent it");
-            assert_eq!(permitted(&sources, &hub.passes()), ["10.2.0.1"], "the other end has chosen the path");
-            assert_eq!(permitted(&sources, &stranger.dials()), [""; 0]);
-            assert_eq!(unbound(&sources), ["10.3.0.0/16"]);
-            assert_eq!(permitted_by(&sources, "to-one"), of_one);
-            assert_eq!(permitted_by(&sources, "to-two"), ["10.2.0.1"]);
-            assert_eq!(permitted_by(&sources, "by-hub"), ["10.2.0.1"]);
+            let bindings = bindings(&relays, peers);
+            assert_eq!(bindings.permitted(&one.dials()), of_one);
+            assert_eq!(bindings.permitted(&two.dials()), ["10.2.0.1"]);
+            assert_eq!(bindings.permitted(&hub.dials()), [""; 0], "any relay behind the hub may have sent it");
+            assert_eq!(bindings.permitted(&hub.passes()), ["10.2.0.1"], "the other end has chosen the path");
+            assert_eq!(bindings.permitted(&stranger.dials()), [""; 0]);
+            assert_eq!(bindings.unbound(), ["10.3.0.0/16"]);
+            assert_eq!(bindings.permitted_by("to-one"), of_one);
+            assert_eq!(bindings.permitted_by("to-two"), ["10.2.0.1"]);
+            assert_eq!(bindings.permitted_by("by-hub"), ["10.2.0.1"]);
         }
     }
 
@@ -293,30 +300,31 @@ answer_only = true
         let relays = ["one", "two", "hub"].map(TestPeer::new);
         let [one, two, hub] = &relays;
         let peers = [(one, "from=10.1.5.0/24,10.3.0.0/24"), (two, ""), (hub, "from=10.2.0.0/16")];
-        let sources = sources(&relays, Some(&peers));
-        assert_eq!(permitted(&sources, &one.dials()), ["10.1.5.1", "10.3.0.1"]);
-        assert_eq!(permitted(&sources, &two.dials()), ["10.2.0.1"], "the only one without, but 10.3.0.1 is in a from=");
+        let bindings = bindings(&relays, Some(&peers));
+        assert_eq!(bindings.permitted(&one.dials()), ["10.1.5.1", "10.3.0.1"]);
+        assert_eq!(bindings.permitted(&two.dials()), ["10.2.0.1"], "the only one without, but 10.3.0.1 is in a from=");
         let another = "10.3.1.1".parse().unwrap();
-        assert!(sources.0.permits(&sources.1, &two.dials(), another), "the only one without from=");
-        assert_eq!(permitted(&sources, &hub.dials()), ["10.2.0.1"]);
-        assert_eq!(permitted_by(&sources, "to-one"), ["10.1.5.1", "10.3.0.1"], "the same where we have dialled");
-        assert_eq!(unbound(&sources), [""; 0]);
+        assert!(bindings.sources.permits(&bindings.config, &two.dials(), another), "the only one without from=");
+        assert_eq!(bindings.permitted(&hub.dials()), ["10.2.0.1"]);
+        assert_eq!(bindings.permitted_by("to-one"), ["10.1.5.1", "10.3.0.1"], "the same where we have dialled");
+        assert_eq!(bindings.unbound(), [""; 0]);
     }
 
     #[test]
     fn a_network_without_a_route_is_the_only_peers() {
         let relays = ["one", "two", "hub"].map(TestPeer::new);
         let one = TestPeer::new("site");
-        let sources = sources(&relays, Some(&[(&one, "")]));
-        assert_eq!(permitted(&sources, &one.dials()), ["10.3.0.1"]);
-        assert_eq!(permitted(&sources, &TestPeer::new("was struck off the list").dials()), [""; 0]);
+        let bindings = bindings(&relays, Some(&[(&one, "")]));
+        assert_eq!(bindings.permitted(&one.dials()), ["10.3.0.1"]);
+        assert_eq!(bindings.permitted(&TestPeer::new("was struck off the list").dials()), [""; 0]);
     }
 
     #[test]
     fn what_passes_through_is_bound_by_from_only() {
         let relays = ["one", "two", "hub"].map(TestPeer::new);
         let [one, two, hub] = &relays;
-        let (sources, _) = sources(&relays, Some(&[(one, "from=10.8.0.0/16"), (two, "from=10.9.0.0/16"), (hub, "")]));
+        let Bindings { sources, .. } =
+            bindings(&relays, Some(&[(one, "from=10.8.0.0/16"), (two, "from=10.9.0.0/16"), (hub, "")]));
         let passing = |peer: &TestPeer| {
             let all = ["10.7.0.1", "10.8.0.1", "10.9.0.1"];
             all.into_iter().filter(|ip| sources.permits_through(&peer.dials(), ip.parse().unwrap())).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
 //! Draws the table of sessions. The work depends on the number of visible rows only.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
 
 use super::draw_text;
@@ -28,7 +28,7 @@ pub fn draw(app: &mut App, area: Rect, out: &mut Buffer) {
     rows(visible, cursor, &columns, theme, body, out);
     if app.list.len() == 0 {
         let nothing = if app.list.filter().is_empty() { "no sessions" } else { "no session has that; Esc: no filter" };
-        draw_text(out, (body.x, body.y), nothing, body.width, theme, theme.dim());
+        draw_text(out, Position::new(body.x, body.y), nothing, body.width, theme, theme.dim());
     }
 }
 
@@ -46,7 +46,7 @@ fn rows<'a>(
         out.set_style(row, style);
         let mut x = row.x;
         for (column, width) in columns {
-            draw_cell(out, (x, row.y), (*column, *width), &column.text(running), theme, style);
+            draw_cell(out, Position::new(x, row.y), *column, *width, &column.text(running), theme, style);
             x += width + 1;
         }
     }
@@ -56,7 +56,7 @@ fn headings(columns: &[(Column, u16)], app: &App, area: Rect, out: &mut Buffer) 
     let mut x = area.x;
     for (column, width) in columns {
         let style = if *column == app.list.sort() { app.theme.sorted() } else { app.theme.heading() };
-        draw_cell(out, (x, area.y + 1), (*column, *width), column.heading(), app.theme, style);
+        draw_cell(out, Position::new(x, area.y + 1), *column, *width, column.heading(), app.theme, style);
         x += width + 1;
     }
 }
@@ -69,7 +69,14 @@ fn groups(columns: &[(Column, u16)], theme: Theme, area: Rect, out: &mut Buffer)
         let group = column.group();
         if group != before && !group.is_empty() {
             let over = 2 * width + 1;
-            draw_text(out, (x, area.y), &format!("{group:^0$}", usize::from(over)), over, theme, theme.heading());
+            draw_text(
+                out,
+                Position::new(x, area.y),
+                &format!("{group:^0$}", usize::from(over)),
+                over,
+                theme,
+                theme.heading(),
+            );
         }
         before = group;
         x += width + 1;
@@ -77,7 +84,7 @@ fn groups(columns: &[(Column, u16)], theme: Theme, area: Rect, out: &mut Buffer)
 }
 
 /// Draws a cell: text is left-aligned, numbers are right-aligned.
-fn draw_cell(out: &mut Buffer, at: (u16, u16), (column, width): (Column, u16), text: &str, theme: Theme, style: Style) {
+fn draw_cell(out: &mut Buffer, at: Position, column: Column, width: u16, text: &str, theme: Theme, style: Style) {
     let padding = usize::from(width).saturating_sub(text.len());
     if column.is_text() || padding == 0 {
         draw_text(out, at, text, width, theme, style);

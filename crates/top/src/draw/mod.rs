@@ -50,14 +50,14 @@ fn draw_lines<'a>(lines: impl IntoIterator<Item = Line<'a>>, area: Rect, out: &m
 }
 
 /// Writes text into at most `width` columns, clipped at the edge of the screen. Truncated text ends in an ellipsis.
-fn draw_text(out: &mut Buffer, (x, y): (u16, u16), text: &str, width: u16, theme: Theme, style: Style) {
-    if !out.area.contains(Position { x, y }) {
+fn draw_text(out: &mut Buffer, at: Position, text: &str, width: u16, theme: Theme, style: Style) {
+    if !out.area.contains(at) {
         return;
     }
-    let width = width.min(out.area.right() - x);
-    let (end, _) = out.set_stringn(x, y, text, usize::from(width), style);
-    if Span::raw(text).width() > usize::from(width) && end > x {
-        out.set_stringn(end - 1, y, theme.ellipsis(), 1, style);
+    let width = width.min(out.area.right() - at.x);
+    let (end, _) = out.set_stringn(at.x, at.y, text, usize::from(width), style);
+    if Span::raw(text).width() > usize::from(width) && end > at.x {
+        out.set_stringn(end - 1, at.y, theme.ellipsis(), 1, style);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Plots the recent history of a quantity as bars, one character wide each.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 use ratatui::widgets::{Sparkline, Widget};
 
 use super::draw_text;
@@ -14,11 +14,11 @@ use crate::theme::Theme;
 const LABEL_WIDTH: u16 = 30;
 
 /// Draws a plot with the newest sample at the right. The vertical scale ends at the highest bar.
-pub fn draw(history: &History, (quantity, side): (Quantity, Direction), theme: Theme, area: Rect, out: &mut Buffer) {
+pub fn draw(history: &History, quantity: Quantity, side: Direction, theme: Theme, area: Rect, out: &mut Buffer) {
     let series = history.series(quantity, side);
     draw_text(
         out,
-        (area.x, area.y),
+        Position::new(area.x, area.y),
         &label(&series, quantity, side),
         area.width.min(LABEL_WIDTH),
         theme,

@@ -1,7 +1,7 @@
 //! Draws the details of one session: directions, sections and recent history.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
 
 use super::{draw_lines, draw_text, plot, wrap};
@@ -102,10 +102,10 @@ fn plots(history: &History, theme: Theme, area: Rect, out: &mut Buffer) {
     let count = PLOTS.len().min(usize::from(area.height.saturating_sub(1)));
     let Some(height) = (area.height.saturating_sub(1)).checked_div(count as u16) else { return };
     let height = height.min(MAX_PLOT_HEIGHT);
-    for (at, plot) in PLOTS[..count].iter().enumerate() {
+    for (at, (quantity, side)) in PLOTS[..count].iter().enumerate() {
         let y = area.y + at as u16 * height;
-        plot::draw(history, *plot, theme, Rect { y, height, ..area }, out);
+        plot::draw(history, *quantity, *side, theme, Rect { y, height, ..area }, out);
     }
     let axis = format!("the last {}, the newest at the right", age(history.span()));
-    draw_text(out, (area.x, area.y + count as u16 * height), &axis, area.width, theme, theme.dim());
+    draw_text(out, Position::new(area.x, area.y + count as u16 * height), &axis, area.width, theme, theme.dim());
 }

@@ -1,7 +1,7 @@
 //! Draws the two summary lines at the top and the line of keys at the bottom.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
 
 use super::draw_text;
@@ -17,16 +17,16 @@ pub fn draw(app: &App, area: Rect, out: &mut Buffer) -> Rect {
     let (x, bottom) = (area.x, area.bottom());
     if area.height < MIN_HEIGHT {
         let Some(lost) = outage_line(app).filter(|_| area.height > 1) else { return area };
-        draw_text(out, (x, area.y), &lost, area.width, app.theme, app.theme.warning());
+        draw_text(out, Position::new(x, area.y), &lost, area.width, app.theme, app.theme.warning());
         return inset(area, 1, 0);
     }
-    draw_text(out, (x, area.y), &relay_line(app), area.width, app.theme, app.theme.strong());
+    draw_text(out, Position::new(x, area.y), &relay_line(app), area.width, app.theme, app.theme.strong());
     let (text, style) = match outage_line(app) {
         Some(lost) => (lost, app.theme.warning()),
         None => (state_line(app), Style::new()),
     };
-    draw_text(out, (x, area.y + 1), &text, area.width, app.theme, style);
-    draw_text(out, (x, bottom - 1), &key_line(app), area.width, app.theme, app.theme.dim());
+    draw_text(out, Position::new(x, area.y + 1), &text, area.width, app.theme, style);
+    draw_text(out, Position::new(x, bottom - 1), &key_line(app), area.width, app.theme, app.theme.dim());
     inset(area, 2, 1)
 }
 

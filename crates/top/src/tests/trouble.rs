@@ -2,6 +2,8 @@
 
 use std::io;
 
+use ratatui::layout::Size;
+
 use super::*;
 
 #[test]
@@ -107,7 +109,7 @@ async fn one_screen_takes_two_answers() {
         let fast = session(17, "files.example.org:443", asked.get(), 101_250_000);
         Ok(json!({"version": "0.1.0", "sessions": [fast]}).to_string())
     };
-    let shown = crate::run_once(&options(), "here", (80, 24), ask).await.unwrap();
+    let shown = crate::run_once(&options(), "here", Size::new(80, 24), ask).await.unwrap();
     assert_eq!((asked.get(), shown.lines().count()), (2, 24));
     assert!(
         shown.contains("810M") && shown.starts_with("ekiden 0.1.0  1 session  down 810M up 12.7M bit/s  at here"),
@@ -121,9 +123,9 @@ async fn nobody_and_silence_are_told() {
     let error = crate::run(&options(), "here", refuses).await.unwrap_err().to_string();
     assert_eq!(error, "no relay answers at here (is `ekiden run` up?): connection refused");
     let silent = async || std::future::pending().await;
-    let error = crate::run_once(&options(), "here", (80, 24), silent).await.unwrap_err().to_string();
+    let error = crate::run_once(&options(), "here", Size::new(80, 24), silent).await.unwrap_err().to_string();
     assert!(error.ends_with("nothing within 10 s"), "{error}");
     let other = async || Ok("<html>".to_owned());
-    let error = crate::run_once(&options(), "here", (80, 24), other).await.unwrap_err().to_string();
+    let error = crate::run_once(&options(), "here", Size::new(80, 24), other).await.unwrap_err().to_string();
     assert!(error.contains("not of a relay"), "{error}");
 }

@@ -35,7 +35,7 @@ pub fn rates(view: &ReportView) -> Option<ChartGroup> {
         for treatment in &view.treatments {
             let styled = names.iter().enumerate();
             let series: Vec<LineSeries> =
-                styled.filter_map(|group| series(view, &along, (&panel, treatment), group)).collect();
+                styled.filter_map(|(style, name)| series(view, &along, &panel, treatment, style, name)).collect();
             match (series.len(), alone.iter_mut().find(|(name, _)| *name == treatment)) {
                 (0, _) => {}
                 (1, Some((_, others))) if names.len() > 1 => others.extend(series),
@@ -64,8 +64,10 @@ fn with_shared_scale(along: &AxisFactor, drawn: Vec<(String, Vec<LineSeries>)>) 
 fn series(
     view: &ReportView,
     along: &AxisFactor,
-    (panel, treatment): (&Levels, &str),
-    (style, name): (usize, &String),
+    panel: &Levels,
+    treatment: &str,
+    style: usize,
+    name: &String,
 ) -> Option<LineSeries> {
     let mut points = Vec::new();
     for (level, place) in &along.levels {

@@ -27,11 +27,11 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
         heading: "Lateness of the emulator".to_owned(),
         note: "How long after its ideal time each packet was handed over, valid runs or not.".to_owned(),
         legend: Vec::new(),
-        charts: all.iter().map(|(sum, bins)| chart(sum, bins, (first, last), (&scale, &runs))).collect(),
+        charts: all.iter().map(|(sum, bins)| chart(sum, bins, first, last, &scale, &runs)).collect(),
     })
 }
 
-fn chart(sum: &DirectionReport, bins: &[(u32, u64)], (first, last): (u32, u32), (y, runs): (&Scale, &str)) -> Chart {
+fn chart(sum: &DirectionReport, bins: &[(u32, u64)], first: u32, last: u32, y: &Scale, runs: &str) -> Chart {
     let total: u64 = bins.iter().map(|(_, count)| count).sum();
     let few = last - first < 9;
     let bin = |number: u32| {

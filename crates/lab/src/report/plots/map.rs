@@ -20,7 +20,7 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     let mut charts = Vec::new();
     for panel in levels_without(view, names) {
         for treatment in &view.treatments {
-            let fields = fields(view, names, [&across, &up], (&panel, treatment), range);
+            let fields = fields(view, names, [&across, &up], &panel, treatment, range);
             if !fields.is_empty() {
                 let heat = HeatMap {
                     x_axis: (names[0].clone(), across.clone()),
@@ -71,7 +71,8 @@ fn fields(
     view: &ReportView,
     names: &[String; 2],
     [across, up]: [&Vec<String>; 2],
-    (panel, treatment): (&Levels, &str),
+    panel: &Levels,
+    treatment: &str,
     [worst, best]: [f64; 2],
 ) -> Vec<HeatMapCell> {
     let mut fields = Vec::new();

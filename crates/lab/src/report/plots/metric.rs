@@ -86,7 +86,7 @@ impl PlottedQuantity {
             panels.iter().map(|panel| self.series(view, along, panel, sources)).collect();
         let scales = panel_scales(&series, self.reference);
         let drawn = panels.iter().zip(series.into_iter().zip(scales));
-        drawn.map(|(panel, (series, scale))| chart(view, along, panel, self, (scale, series))).collect()
+        drawn.map(|(panel, (series, scale))| chart(view, along, panel, self, scale, series)).collect()
     }
 
     fn series(
@@ -102,11 +102,11 @@ impl PlottedQuantity {
         let mut all = Vec::new();
         for (style, treatment) in view.treatments.iter().enumerate() {
             let shift = (style as f64 - (count as f64 - 1.0) / 2.0) * step;
-            let points = self.points(view, along, panel, (treatment, shift));
+            let points = self.points(view, along, panel, treatment, shift);
             if !points.is_empty() {
                 all.push(LineSeries { style, joined: along.ordered, marked: true, hollow: false, points });
             }
-            let points = self.published(along, panel, (treatment, shift), sources);
+            let points = self.published(along, panel, treatment, shift, sources);
             if !points.is_empty() {
                 all.push(LineSeries { style, joined: false, marked: true, hollow: true, points });
             }
@@ -121,7 +121,8 @@ impl PlottedQuantity {
         view: &ReportView,
         along: &AxisFactor,
         panel: &Levels,
-        (treatment, shift): (&str, f64),
+        treatment: &str,
+        shift: f64,
     ) -> Vec<DataPoint> {
         let mut points = Vec::new();
         for (level, place) in &along.levels {
@@ -151,7 +152,8 @@ impl PlottedQuantity {
         &self,
         along: &AxisFactor,
         panel: &Levels,
-        (name, shift): (&str, f64),
+        name: &str,
+        shift: f64,
         all: &[PublishedValue],
     ) -> Vec<DataPoint> {
         let mut points = Vec::new();
@@ -197,7 +199,8 @@ fn chart(
     along: &AxisFactor,
     panel: &Levels,
     kind: &PlottedQuantity,
-    (y, series): (Scale, Vec<LineSeries>),
+    y: Scale,
+    series: Vec<LineSeries>,
 ) -> Chart {
     let title = format!("{}: {} by {}", view.condition_label(panel, Some(&along.factor)), kind.name, along.factor);
     let hints: Vec<&str> =

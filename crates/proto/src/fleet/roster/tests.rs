@@ -18,10 +18,10 @@ struct Relay {
 
 impl Relay {
     fn new(name: &str, fleet: &SigningKey) -> Self {
-        Self::valid(name, fleet, (UNIX - 10, UNIX + 10))
+        Self::valid(name, fleet, UNIX - 10, UNIX + 10)
     }
 
-    fn valid(name: &str, fleet: &SigningKey, (not_before, not_after): (u64, u64)) -> Self {
+    fn valid(name: &str, fleet: &SigningKey, not_before: u64, not_after: u64) -> Self {
         let key = PrivateKey::generate();
         let CertificateRequest { key: public, verify_key: signing } = CertificateRequest::for_relay(&key);
         let address = "relay.example:4000".parse().unwrap();
@@ -160,7 +160,7 @@ fn an_old_entry_does_not_come_back() {
 #[test]
 fn a_certificate_is_valid_for_its_time_and_some_minutes() {
     let fleet = SigningKey::generate();
-    let osaka = Relay::valid("osaka", &fleet, (UNIX, UNIX + 100));
+    let osaka = Relay::valid("osaka", &fleet, UNIX, UNIX + 100);
     let tolerance = MAX_CLOCK_SKEW.as_secs();
     for (unix, expected, edge) in [
         (UNIX - tolerance - 1, Err(EntryError::NotYetValid(tolerance + 1)), true),
@@ -178,7 +178,7 @@ fn a_certificate_is_valid_for_its_time_and_some_minutes() {
 #[test]
 fn what_was_refused_for_its_time_is_taken_when_that_has_come() {
     let fleet = SigningKey::generate();
-    let osaka = Relay::valid("osaka", &fleet, (UNIX, UNIX + 100));
+    let osaka = Relay::valid("osaka", &fleet, UNIX, UNIX + 100);
     let (mut roster, text, days) = (roster(&fleet), osaka.says(1), 2 * 24 * 3600);
     // Our clock is two days behind, then two days ahead, and then it is set right.
     for (unix, expected) in [

@@ -39,7 +39,7 @@ pub fn find_anomalies(sites: &[Site], matrix: &RttMatrix) -> Vec<RttAnomaly> {
         let is_mistake = |expected| RttAnomaly { sites: (one, other), is_mistake: true, expected };
         if let Some(expected) = faster_than_light(&sites[one], &sites[other], entry.rtt) {
             doubts.push(is_mistake(expected));
-        } else if let Some((ratio, expected)) = detour(sites, matrix, (one, other), entry.rtt) {
+        } else if let Some((ratio, expected)) = detour(sites, matrix, one, other, entry.rtt) {
             doubts.push(RttAnomaly { is_mistake: ratio >= MISTAKE_RATIO, ..is_mistake(expected) });
         }
     }
@@ -55,7 +55,7 @@ fn faster_than_light(one: &Site, other: &Site, rtt: Duration) -> Option<String> 
 }
 
 /// The shortest detour through another site and its ratio, if it is short enough to be suspicious.
-fn detour(sites: &[Site], matrix: &RttMatrix, (one, other): (usize, usize), rtt: Duration) -> Option<(f64, String)> {
+fn detour(sites: &[Site], matrix: &RttMatrix, one: usize, other: usize, rtt: Duration) -> Option<(f64, String)> {
     let known = |a, b| matrix.get(a, b).filter(|entry| entry.source != RttSource::Estimated).map(|entry| entry.rtt);
     let by = |third: usize| Some((known(one, third)? + known(third, other)?, third));
     let others = (0..sites.len()).filter(|third| *third != one && *third != other);

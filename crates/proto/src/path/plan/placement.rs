@@ -43,7 +43,7 @@ pub(super) fn all_placements(network: &PlanInput) -> (Vec<Placement>, Vec<Placem
     let traffics = 0..network.traffic.len();
     let today: Vec<BestTimes> = traffics.clone().map(|traffic| BestTimes::today(network, traffic, &relays)).collect();
     let with = |best: &[BestTimes], more: &[usize]| -> Vec<BestTimes> {
-        traffics.clone().map(|traffic| best[traffic].clone().with_relays(network, traffic, (more, &relays))).collect()
+        traffics.clone().map(|traffic| best[traffic].clone().with_relays(network, traffic, more, &relays)).collect()
     };
     let alone: Vec<Vec<BestTimes>> = places.iter().map(|place| with(&today, &[*place])).collect();
     let one = places.iter().zip(&alone).map(|(place, best)| placement(network, vec![*place], &today, best));
@@ -81,13 +81,13 @@ fn mean(gains: &[f64]) -> f64 {
 impl BestTimes {
     fn today(network: &PlanInput, traffic: usize, relays: &[usize]) -> Self {
         let best = Self { times: direct_times(network, traffic), most_useful: (0.0, Vec::new()) };
-        best.with_relays(network, traffic, (&[], relays))
+        best.with_relays(network, traffic, &[], relays)
     }
 
     /// The best times if paths through all of `must`, and through some of `may`, are added.
-    fn with_relays(mut self, network: &PlanInput, traffic: usize, (must, may): (&[usize], &[usize])) -> Self {
+    fn with_relays(mut self, network: &PlanInput, traffic: usize, must: &[usize], may: &[usize]) -> Self {
         let direct = direct_times(network, traffic);
-        visit_paths(network, traffic, (must, may), &mut |relays| {
+        visit_paths(network, traffic, must, may, &mut |relays| {
             let Some(times) = completion_times(network, traffic, relays) else { return };
             let merit = mean(&gains(&direct, &times).iter().map(|gain| gain.max(1.0)).collect::<Vec<_>>());
             if merit > self.most_useful.0 + 1e-9 {

@@ -76,9 +76,7 @@ pub(super) fn rank_paths(network: &PlanInput, traffic: usize) -> TrafficPaths {
     places.extend(network.possible_sites());
     let direct = direct_times(network, traffic);
     let mut paths: Vec<PlannedPath> = Vec::new();
-    visit_paths(network, traffic, (&[], &places), &mut |relays| {
-        paths.extend(predict(network, traffic, relays, &direct))
-    });
+    visit_paths(network, traffic, &[], &places, &mut |relays| paths.extend(predict(network, traffic, relays, &direct)));
     paths.sort_by(compare);
     let mut paths = without_idle_relays(paths);
     if let Some(at) = paths.iter().position(PlannedPath::is_direct).filter(|at| *at >= MAX_PATHS) {
@@ -155,7 +153,8 @@ pub(super) fn stops(network: &PlanInput, traffic: usize, relays: &[usize]) -> Ve
 pub(super) fn visit_paths(
     network: &PlanInput,
     traffic: usize,
-    (must, may): (&[usize], &[usize]),
+    must: &[usize],
+    may: &[usize],
     visit: &mut dyn FnMut(&[usize]),
 ) {
     let traffic = network.traffic[traffic];

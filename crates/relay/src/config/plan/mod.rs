@@ -114,7 +114,7 @@ impl SiteTable {
         found
     }
 
-    fn pair_names(&self, (one, other): (usize, usize)) -> String {
+    fn pair_names(&self, one: usize, other: usize) -> String {
         format!("{} and {}", self.sites[one].name, self.sites[other].name)
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn read<'a>(file: &TableReader<'a>, sites: &SiteTable) -> RttTable<'a
                 continue;
             }
             match rtt {
-                Some(RttValue::Known(rtt)) => read.record(sites, (from, to), place, rtt),
+                Some(RttValue::Known(rtt)) => read.record(sites, from, to, place, rtt),
                 Some(RttValue::Measured) => read.to_measure.extend(unmeasured_rtt(sites, here, (from, to), &place)),
                 None => {}
             }
@@ -58,7 +58,7 @@ fn read_here(file: &TableReader<'_>, sites: &SiteTable) -> Option<usize> {
 }
 
 impl<'a> RttTable<'a> {
-    fn record(&mut self, sites: &SiteTable, (from, to): (usize, usize), place: KeyLocation<'a>, rtt: Duration) {
+    fn record(&mut self, sites: &SiteTable, from: usize, to: usize, place: KeyLocation<'a>, rtt: Duration) {
         if let Some(known) = self.matrix.get(from, to) {
             let (short, long) = (known.rtt.min(rtt), known.rtt.max(rtt));
             if (long - short).as_secs_f64() > long.as_secs_f64() * TOLERANCE {

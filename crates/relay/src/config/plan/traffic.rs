@@ -26,7 +26,7 @@ pub(super) fn read_traffic(
         if client == server {
             reader.error("to", "another site than in from");
         } else if !(is_known(client, server) || has_position(sites, client) && has_position(sites, server)) {
-            reader.table_error(missing_rtt_error(sites, (client, server)));
+            reader.table_error(missing_rtt_error(sites, client, server));
         }
         reader.finish();
         all.push(Traffic { client, server, weight });
@@ -48,7 +48,7 @@ fn all_pairs(file: &TableReader<'_>, sites: &SiteTable, is_known: &dyn Fn(usize,
         for server in with(|roles| roles.server).filter(|server| *server != client) {
             let placed = sites.sites[client].position.is_some() && sites.sites[server].position.is_some();
             if !is_known(client, server) && !placed {
-                file.error("rtt", missing_rtt_error(sites, (client, server)));
+                file.error("rtt", missing_rtt_error(sites, client, server));
             }
             all.push(Traffic { client, server, weight: 1.0 });
         }
@@ -59,6 +59,9 @@ fn all_pairs(file: &TableReader<'_>, sites: &SiteTable, is_known: &dyn Fn(usize,
     all
 }
 
-fn missing_rtt_error(sites: &SiteTable, ends: (usize, usize)) -> String {
-    format!("the round trip of {}, or a position of both: without it no gain can be told", sites.pair_names(ends))
+fn missing_rtt_error(sites: &SiteTable, client: usize, server: usize) -> String {
+    format!(
+        "the round trip of {}, or a position of both: without it no gain can be told",
+        sites.pair_names(client, server)
+    )
 }

@@ -55,7 +55,7 @@ const HOUR: u64 = 60 * MINUTE;
 /// # Errors
 /// Every mistake in it, and in the files it names.
 pub fn from_text(text: &str) -> Result<Config, ConfigErrors> {
-    read_source(("configuration", false), text, &Flags::default())
+    read_source("configuration", false, text, &Flags::default())
 }
 
 /// Reads the configuration of `file`, if there is one, and of the command line, which beats it.
@@ -64,11 +64,11 @@ pub fn from_text(text: &str) -> Result<Config, ConfigErrors> {
 /// Every mistake in both, and in the files they name.
 pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Config, ConfigErrors> {
     let Some(path) = file else {
-        return read_source((COMMAND_LINE, false), "version = 1", flags);
+        return read_source(COMMAND_LINE, false, "version = 1", flags);
     };
     let place = path.display().to_string();
     match fs::read_to_string(path) {
-        Ok(text) => read_source((&place, key::is_world_readable(path)), &text, flags),
+        Ok(text) => read_source(&place, key::is_world_readable(path), &text, flags),
         Err(error) => {
             let expected = format!("a readable file of UTF-8 text ({error})");
             Err(ConfigErrors(vec![ConfigError {
@@ -83,7 +83,7 @@ pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Config, ConfigErrors> 
 }
 
 /// Reads a text with the name `name` in mistakes; `open` says whether every user of this host can read its file.
-fn read_source((name, open): (&str, bool), text: &str, flags: &Flags) -> Result<Config, ConfigErrors> {
+fn read_source(name: &str, open: bool, text: &str, flags: &Flags) -> Result<Config, ConfigErrors> {
     let notes = Diagnostics::default();
     let (table, errors) = DeTable::parse_recoverable(text);
     let file = SourceText { name, text: Some(text), open, diagnostics: &notes };

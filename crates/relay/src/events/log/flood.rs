@@ -12,10 +12,10 @@ use ekiden_proto::addr::source_prefix;
 use ekiden_proto::event::{EndReason, Event};
 
 /// Lines of one source and reason: at once, and in a second after that.
-const SOURCE_LIMIT: (f64, f64) = (50.0, 1.0);
+const SOURCE_LIMIT: LineLimit = LineLimit { burst: 50.0, per_second: 1.0 };
 
 /// Lines of one reason: at once, and in a second after that.
-const TOTAL_LIMIT: (f64, f64) = (200.0, 10.0);
+const TOTAL_LIMIT: LineLimit = LineLimit { burst: 200.0, per_second: 10.0 };
 
 /// Most sources of a reason that are counted by themselves.
 const MAX_SOURCES: usize = 1024;
@@ -34,6 +34,13 @@ struct ReasonLimiter {
     suppressed: u64,
     /// The first line that was left out since the last summary.
     suppressed_since: Option<Instant>,
+}
+
+/// Parameters of a token bucket.
+#[derive(Clone, Copy)]
+struct LineLimit {
+    burst: f64,
+    per_second: f64,
 }
 
 /// A token bucket: one token for each line.
@@ -110,7 +117,7 @@ impl ReasonLimiter {
         self.total.refill(TOTAL_LIMIT, now);
         let Some(source) = source else { return self.total.take() };
         if self.sources.len() == MAX_SOURCES && !self.sources.contains_key(&source) {
-            self.sources.retain(|_, bucket| bucket.refill(SOURCE_LIMIT, now) < SOURCE_LIMIT.0);
+            self.sources.retain(|_, bucket| bucket.refill(SOURCE_LIMIT, now) < SOURCE_LIMIT.burst);
             if self.sources.len() == MAX_SOURCES {
                 return self.total.take();
             }
@@ -122,13 +129,13 @@ impl ReasonLimiter {
 }
 
 impl TokenBucket {
-    fn full((burst, _): (f64, f64), now: Instant) -> Self {
-        Self { tokens: burst, filled_at: now }
+    fn full(limit: LineLimit, now: Instant) -> Self {
+        Self { tokens: limit.burst, filled_at: now }
     }
 
-    fn refill(&mut self, (burst, rate): (f64, f64), now: Instant) -> f64 {
+    fn refill(&mut self, limit: LineLimit, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(self.filled_at).as_secs_f64();
-        (self.tokens, self.filled_at) = ((self.tokens + passed * rate).min(burst), now);
+        (self.tokens, self.filled_at) = ((self.tokens + passed * limit.per_second).min(limit.burst), now);
         self.tokens
     }
 

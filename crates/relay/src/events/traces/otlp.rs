@@ -1,6 +1,8 @@
 //! The export format: OTLP over HTTP, in JSON (OpenTelemetry Protocol 1.x, "JSON Protobuf Encoding"): names in camel
 //! case, identifiers in hexadecimal, 64-bit numbers as texts.
 
+use std::ops::Range;
+
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -87,12 +89,14 @@ struct SpanStatus {
 }
 
 impl Span {
-    /// A span of a trace, with a parent if there is one.
+    /// A span of a trace, with a parent if there is one. `times` are nanoseconds since the Unix epoch.
     pub fn new(
         name: &'static str,
         kind: SpanKind,
-        (trace, id, parent): (impl ToString, impl ToString, Option<String>),
-        (start, end): (u64, u64),
+        trace: impl ToString,
+        id: impl ToString,
+        parent: Option<String>,
+        times: Range<u64>,
     ) -> Self {
         Self {
             trace_id: trace.to_string(),
@@ -104,8 +108,8 @@ impl Span {
                 SpanKind::Server => 2,
                 SpanKind::Client => 3,
             },
-            start_time_unix_nano: start.to_string(),
-            end_time_unix_nano: end.max(start).to_string(),
+            start_time_unix_nano: times.start.to_string(),
+            end_time_unix_nano: times.end.max(times.start).to_string(),
             attributes: Vec::new(),
             events: Vec::new(),
             status: None,
@@ -193,12 +197,13 @@ mod tests {
 
     #[test]
     fn a_request_is_as_the_protocol_has_it() {
-        let span = Span::new("session", SpanKind::Server, ("aa", "bb", None), (5, 3))
+        let (start, end) = (5, 3);
+        let span = Span::new("session", SpanKind::Server, "aa", "bb", None, start..end)
             .with_attributes([Attribute::text("a", "b"), Attribute::number("n", 7_u64)])
             .with_attributes([Attribute::seconds("s", std::time::Duration::from_millis(250))])
             .with_event("first byte", 4, Vec::new());
-        let child = Span::new("dial", SpanKind::Client, ("aa", "cc", Some("bb".to_owned())), (1, 2))
-            .with_error("refused".into());
+        let child =
+            Span::new("dial", SpanKind::Client, "aa", "cc", Some("bb".to_owned()), 1..2).with_error("refused".into());
         let request: Json = serde_json::from_slice(&export_request("tokyo", &[span, child]).unwrap()).unwrap();
         let resource = &request["resourceSpans"][0];
         let instance = json!({"key": "service.instance.id", "value": {"stringValue": "tokyo"}});

@@ -50,21 +50,16 @@ pub fn session_spans(ended: &EndedSession, traces: &TracesConfig) -> Vec<Span> {
     let EndedSession { trace, sender, closed, ended_at: at } = ended;
     let (ids, times) = (SessionSpanIds::derive(*trace, &traces.key), SpanTimes::from_closed(closed, *at));
     let caller = sender.as_ref().map(|key| SessionSpanIds::derive(*trace, key).session.to_string());
-    let part = |name, kind, id, span| Span::new(name, kind, (trace, id, Some(ids.session.to_string())), span);
-    let whole = Span::new("session", SpanKind::Server, (trace, ids.session, caller), (times.started, times.ended));
+    let part = |name, kind, id, span| Span::new(name, kind, trace, id, Some(ids.session.to_string()), span);
+    let whole = Span::new("session", SpanKind::Server, trace, ids.session, caller, times.started..times.ended);
     let mut spans = vec![session_span(whole, closed, traces.client_address)];
-    spans.push(part(
-        "ingress",
-        SpanKind::Internal,
-        ids.ingress,
-        (times.started, times.requested.unwrap_or(times.ended)),
-    ));
+    spans.push(part("ingress", SpanKind::Internal, ids.ingress, times.started..times.requested.unwrap_or(times.ended)));
     if let Some(asked) = times.requested {
-        let span = part("dial", SpanKind::Client, ids.dial, (asked, times.connected.unwrap_or(times.ended)));
+        let span = part("dial", SpanKind::Client, ids.dial, asked..times.connected.unwrap_or(times.ended));
         spans.push(dial_span(span, closed, asked));
     }
     if let Some(stands) = times.connected {
-        let span = part("transfer", SpanKind::Internal, ids.transfer, (stands, times.ended));
+        let span = part("transfer", SpanKind::Internal, ids.transfer, stands..times.ended);
         spans.push(transfer_span(span, closed, times.first_byte.map(|first| first.max(stands))));
     }
     spans

@@ -128,7 +128,7 @@ async fn try_paths(
 ) -> Result<ClientConnection, ExchangeError> {
     let ways = session.dial_context.paths(target)?;
     if path::racing_count(&ways) > 1 && ways.iter().all(|way| way.path.http_hop().is_none()) {
-        return race(session, reader, (target, ways), head, log).await;
+        return race(session, reader, target, ways, head, log).await;
     }
     let mut result = Err(Cause::HopFailed.into());
     let mut head = Some(head);
@@ -152,7 +152,8 @@ async fn try_paths(
 async fn race(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    (target, ways): (&Target, Vec<PathChoice>),
+    target: &Target,
+    ways: Vec<PathChoice>,
     head: RequestHead,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {

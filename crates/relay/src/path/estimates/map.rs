@@ -54,14 +54,14 @@ impl EstimateStore {
         let chart = MapBuilder { tables: &pages, own_key: own, now };
         let by_key: HashMap<_, _> = nodes.iter().map(|node| (node.key, node)).collect();
         for node in &nodes {
-            chart.set_section((THIS_RELAY, &own), node, &mut map);
+            chart.set_section(THIS_RELAY, &own, node, &mut map);
             let told =
                 pages.reported.get(&node.key).into_iter().flat_map(BoundedMap::iter).filter(|(_, both)| both.dialled);
             for (place, _) in told {
                 if let PeerId::Relay(key) = place
                     && let Some(to) = by_key.get(key)
                 {
-                    chart.set_section((node.number, &node.key), to, &mut map);
+                    chart.set_section(node.number, &node.key, to, &mut map);
                 }
             }
         }
@@ -86,7 +86,7 @@ struct MapBuilder<'a> {
 
 impl MapBuilder<'_> {
     /// Sets both directions of the section from a dialling node.
-    fn set_section(&self, (from, dialler): (u32, &PublicKey), to: &MapNode, map: &mut NetworkMap) {
+    fn set_section(&self, from: u32, dialler: &PublicKey, to: &MapNode, map: &mut NetworkMap) {
         for direction in [Direction::Down, Direction::Up] {
             if let Some(known) = self.section(dialler, &to.key, direction, to.congestion) {
                 map.set_section(from, to.number, direction, &known);
@@ -115,7 +115,7 @@ impl MapBuilder<'_> {
         ];
         most_trusted(ends.into_iter().filter_map(|(teller, estimate, place, way)| {
             let own = (*teller == self.own_key).then_some((place, way));
-            self.known_section(&estimate.unwrap_or_default(), rtt, (congestion, true), own)
+            self.known_section(&estimate.unwrap_or_default(), rtt, congestion, true, own)
         }))
     }
 
@@ -151,7 +151,7 @@ impl MapBuilder<'_> {
         ];
         for (direction, way, estimate) in ways {
             let own = own.then_some((place, way));
-            if let Some(known) = self.known_section(estimate, both.rtt(), (CongestionControl::default(), false), own) {
+            if let Some(known) = self.known_section(estimate, both.rtt(), CongestionControl::default(), false, own) {
                 map.set_last_section(node, prefix, direction, &known);
             }
         }
@@ -162,7 +162,8 @@ impl MapBuilder<'_> {
         &self,
         estimate: &Estimate,
         rtt: Option<Duration>,
-        (congestion, warm): (CongestionControl, bool),
+        congestion: CongestionControl,
+        warm: bool,
         own: Option<(PeerId, EstimateDirection)>,
     ) -> Option<MapEntry> {
         let (figures, confidence) = match own {

@@ -20,7 +20,7 @@ use super::report_clients::ReportContext;
 use super::report_server::ReportConnection;
 use super::{EstimateStore, PeerId};
 use crate::config::{Hop, Peering};
-use crate::dial::section::{self, OpenTarget};
+use crate::dial::section::{self, OpenTarget, OutgoingContext};
 use crate::dial::{OpenParams, ReadyConnection};
 use crate::events::Events;
 use crate::pump::{RecordCipher, abort};
@@ -177,8 +177,9 @@ async fn dial_and_open(
     encrypt: bool,
 ) -> Result<(TcpStream, RecordCipher), ReportCallEnd> {
     let deadline = Instant::now() + means.config.timeouts.connect;
-    let dialling = (&means.names, &means.config.congestion, means.config.needed_marks());
-    let ready = section::prepare(hop, peering, None, dialling, deadline).await;
+    let config = &means.config;
+    let context = OutgoingContext { names: &means.names, congestion: &config.congestion, marks: config.needed_marks() };
+    let ready = section::prepare(hop, peering, None, context, deadline).await;
     let ReadyConnection { mut stream, transport, .. } = ready.map_err(|_| ReportCallEnd::Broken)?;
     let client = ClientAddr(stream.local_addr().map_err(|_| ReportCallEnd::Broken)?);
     let open_params = OpenParams { trace: None, client, early: false, encrypt, hops_left: open::MAX_HOPS };

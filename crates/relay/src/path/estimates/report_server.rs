@@ -97,6 +97,6 @@ impl<'a> ReportConnection<'a> {
         let (out, back) =
             (sample_sending(&self.last_reading, &now, pumped), sample_receiving(&self.last_reading, &now, pumped));
         (self.last_reading, self.last_read_at) = (now, Instant::now());
-        estimates.record_probe(PeerId::Relay(self.remote_key), self.dialled, (&out, &back));
+        estimates.record_probe(PeerId::Relay(self.remote_key), self.dialled, &out, &back);
     }
 }

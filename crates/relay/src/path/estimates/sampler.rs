@@ -87,8 +87,8 @@ impl SectionSampler {
             (sample_sending(&self.last_reading, &now, pumped), sample_receiving(&self.last_reading, &now, pumped));
         let bytes = stats.moved() - self.bytes_moved;
         match self.side {
-            Direction::Up => estimates.record_session(self.peer, self.origin_relay, (&out, &back), bytes),
-            Direction::Down => estimates.record_incoming_session(self.peer, (&out, &back), bytes),
+            Direction::Up => estimates.record_session(self.peer, self.origin_relay, &out, &back, bytes),
+            Direction::Down => estimates.record_incoming_session(self.peer, &out, &back, bytes),
         }
         let Self { stream, side, peer: place, origin_relay: user, .. } = self;
         *self = Self {

@@ -143,18 +143,19 @@ impl EstimateStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the samples of a connection that this relay dialled to `place`, sending and receiving, while it carried
-    /// `bytes` of a session. `user` is the relay whose session it was.
+    /// Records the samples of a connection that this relay dialled to `place` while it carried `bytes` of a session.
+    /// `user` is the relay whose session it was.
     pub fn record_session(
         &self,
         place: PeerId,
         user: Option<PublicKey>,
-        samples: (&SectionSample, &SectionSample),
+        sending: &SectionSample,
+        receiving: &SectionSample,
         bytes: u64,
     ) {
         let now = self.now();
         let mut pages = self.lock();
-        let entry = pages.record(place, samples, now);
+        let entry = pages.record(place, sending, receiving, now);
         entry.estimate.dialled = true;
         entry.record_bytes(bytes, now);
         match (place, user) {
@@ -168,18 +169,25 @@ impl EstimateStore {
     pub(super) fn record_incoming_session(
         &self,
         caller: PeerId,
-        samples: (&SectionSample, &SectionSample),
+        sending: &SectionSample,
+        receiving: &SectionSample,
         bytes: u64,
     ) {
         let now = self.now();
-        self.lock().record(caller, samples, now).record_bytes(bytes, now);
+        self.lock().record(caller, sending, receiving, now).record_bytes(bytes, now);
     }
 
     /// Records the samples of a probe of `place`, over a connection that this relay `dialled` or accepted.
-    pub(super) fn record_probe(&self, place: PeerId, dialled: bool, samples: (&SectionSample, &SectionSample)) {
+    pub(super) fn record_probe(
+        &self,
+        place: PeerId,
+        dialled: bool,
+        sending: &SectionSample,
+        receiving: &SectionSample,
+    ) {
         let now = self.now();
         let mut pages = self.lock();
-        let entry = pages.record(place, samples, now);
+        let entry = pages.record(place, sending, receiving, now);
         entry.estimate.dialled |= dialled;
         entry.last_probed = Some(now);
     }
@@ -232,12 +240,13 @@ impl EstimateTables {
     fn record(
         &mut self,
         place: PeerId,
-        (out, back): (&SectionSample, &SectionSample),
+        sending: &SectionSample,
+        receiving: &SectionSample,
         now: Duration,
     ) -> &mut SectionEstimate {
         let entry = self.own.get_or_insert_with(place, SectionEstimate::default);
-        entry.estimate.sending.record(out, now);
-        entry.estimate.receiving.record(back, now);
+        entry.estimate.sending.record(sending, now);
+        entry.estimate.receiving.record(receiving, now);
         entry
     }
 }

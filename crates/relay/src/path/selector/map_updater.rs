@@ -129,7 +129,7 @@ mod tests {
         let estimates = Arc::new(EstimateStore::new(std::time::Instant::now()));
         for number in 1..=relays {
             let seen = sample(1000 - u64::from(number), 1e6);
-            estimates.record_session(PeerId::Relay(key(number)), None, (&seen, &seen), 0);
+            estimates.record_session(PeerId::Relay(key(number)), None, &seen, &seen, 0);
         }
         let inner = SelectorShared {
             state: std::sync::Mutex::new(Some(state(

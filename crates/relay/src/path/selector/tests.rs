@@ -65,8 +65,8 @@ fn measured() -> EstimateStore {
     let estimates = EstimateStore::new(Instant::now());
     let target: SocketAddr = TARGET.parse().unwrap();
     let (slow, fast) = (sample(100, 1e6), sample(10, 1e8));
-    estimates.record_session(PeerId::Targets(target.ip().into()), None, (&slow, &slow), 0);
-    estimates.record_session(PeerId::Relay(key(1)), None, (&fast, &fast), 0);
+    estimates.record_session(PeerId::Targets(target.ip().into()), None, &slow, &slow, 0);
+    estimates.record_session(PeerId::Relay(key(1)), None, &fast, &fast, 0);
     let (rtt, rate) = (fast.rtt, fast.rate);
     let figures = EstimateSnapshot { rtt, rate, loss: Some(0.0), segments: 10_000.0, ..EstimateSnapshot::default() };
     let told = DirectionEstimate { snapshot: figures, age: Duration::ZERO };
@@ -228,7 +228,7 @@ fn status_shows_standing_choices_and_who_is_out_within_a_bound() {
     let (estimates, network) = (measured(), |number: u32| format!("10.{}.{}.1:443", number >> 8, number & 0xff));
     for number in 0..600 {
         let target: SocketAddr = network(number).parse().unwrap();
-        estimates.record_session(PeerId::Targets(target.ip().into()), None, (&seen, &seen), 0);
+        estimates.record_session(PeerId::Targets(target.ip().into()), None, &seen, &seen, 0);
     }
     let mut crowded = self::state(config(2, AUTO), &estimates);
     for number in 0..600 {

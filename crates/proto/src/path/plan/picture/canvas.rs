@@ -11,6 +11,13 @@ pub(super) struct Point {
     pub y: f64,
 }
 
+/// A straight line between two points.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct LineSegment {
+    pub from: Point,
+    pub to: Point,
+}
+
 /// A rectangle on the drawing, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Area {
@@ -64,7 +71,7 @@ impl Canvas {
     }
 
     /// Draws a line; `dashes` is empty for a solid one.
-    pub fn line(&mut self, (from, to): (Point, Point), colour: &str, width: f64, dashes: &str) {
+    pub fn line(&mut self, LineSegment { from, to }: LineSegment, colour: &str, width: f64, dashes: &str) {
         let dashes = if dashes.is_empty() { String::new() } else { format!(r#" stroke-dasharray="{dashes}""#) };
         self.add(format_args!(
             r#"<line x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}" stroke="{colour}" stroke-width="{width}" stroke-linecap="round"{dashes}/>"#,
@@ -142,10 +149,10 @@ impl Canvas {
         self.ring(Point { x: x + 6.0, ..at });
         self.mark_text(x + 28.0, at.y, "best place for the next relay");
         x += 222.0;
-        self.line((Point { x, ..at }, Point { x: x + 30.0, ..at }), "#5b6b79", 1.6, "2 5");
+        self.line(LineSegment { from: Point { x, ..at }, to: Point { x: x + 30.0, ..at } }, "#5b6b79", 1.6, "2 5");
         self.mark_text(x + 38.0, at.y, "direct");
         x += 88.0;
-        self.line((Point { x, ..at }, Point { x: x + 30.0, ..at }), "#5b6b79", 4.0, "");
+        self.line(LineSegment { from: Point { x, ..at }, to: Point { x: x + 30.0, ..at } }, "#5b6b79", 4.0, "");
         self.mark_text(x + 38.0, at.y, "most useful path, ~ estimated");
         at.y + 6.0
     }

@@ -1,6 +1,6 @@
 //! The positions of sites on the drawing.
 
-use super::canvas::{Area, Point};
+use super::canvas::{Area, LineSegment, Point};
 use crate::path::plan::{Position, Site};
 
 /// Width of the drawing in pixels.
@@ -22,7 +22,7 @@ pub(super) struct Layout {
 
 /// A line of equal latitude or longitude.
 pub(super) struct GraticuleLine {
-    pub ends: (Point, Point),
+    pub line: LineSegment,
     pub label: String,
     pub label_at: Point,
 }
@@ -94,7 +94,11 @@ fn map_layout(positions: &[Position]) -> Layout {
             if y > top + 14.0 && y < bottom {
                 let label = format!("{}{}", degrees.abs(), if degrees < 0.0 { "S" } else { "N" });
                 let label_at = Point { x: left + 4.0, y: y - 3.0 };
-                graticule.push(GraticuleLine { ends: (Point { x: left, y }, Point { x: right, y }), label, label_at });
+                graticule.push(GraticuleLine {
+                    line: LineSegment { from: Point { x: left, y }, to: Point { x: right, y } },
+                    label,
+                    label_at,
+                });
             }
         }
         if degrees > -180.0 && degrees <= 180.0 {
@@ -104,7 +108,11 @@ fn map_layout(positions: &[Position]) -> Layout {
             if let Some(x) = [x - turn, x, x + turn].into_iter().find(|x| *x > left && *x < right - 30.0) {
                 let label = format!("{}{}", degrees.abs(), if degrees < 0.0 { "W" } else { "E" });
                 let label_at = Point { x: x + 3.0, y: bottom - 5.0 };
-                graticule.push(GraticuleLine { ends: (Point { x, y: top }, Point { x, y: bottom }), label, label_at });
+                graticule.push(GraticuleLine {
+                    line: LineSegment { from: Point { x, y: top }, to: Point { x, y: bottom } },
+                    label,
+                    label_at,
+                });
             }
         }
     }
@@ -143,7 +151,7 @@ const LETTER: f64 = 0.62;
 #[derive(Default)]
 pub(super) struct LabelPlacer {
     taken: Vec<Area>,
-    lines: Vec<(Point, Point)>,
+    lines: Vec<LineSegment>,
 }
 
 impl LabelPlacer {
@@ -153,8 +161,8 @@ impl LabelPlacer {
     }
 
     /// Makes labels avoid this line, with a lower cost than a mark.
-    pub fn avoid_line(&mut self, ends: (Point, Point)) {
-        self.lines.push(ends);
+    pub fn avoid_line(&mut self, line: LineSegment) {
+        self.lines.push(line);
     }
 
     /// A position for `text` at a site; returns the point where the text begins.
@@ -175,7 +183,7 @@ impl LabelPlacer {
     }
 
     /// A position for `text` at a line; returns the point where the text begins.
-    pub fn place_at_line(&mut self, (from, to): (Point, Point), text: &str, size: f64) -> Point {
+    pub fn place_at_line(&mut self, LineSegment { from, to }: LineSegment, text: &str, size: f64) -> Point {
         let width = text.chars().count() as f64 * size * LETTER;
         let normal = from.normal(to);
         let parts = [0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8];
@@ -218,7 +226,7 @@ fn overlaps(one: Area, other: Area) -> bool {
 }
 
 /// Whether a line crosses a label, checked every 5 pixels.
-fn crosses(label: Area, (from, to): (Point, Point)) -> bool {
+fn crosses(label: Area, LineSegment { from, to }: LineSegment) -> bool {
     let steps = (from.distance(to) / 5.0).ceil().max(1.0);
     (0..=steps as u32).any(|step| {
         let Point { x, y } = from.toward(to, f64::from(step) / steps);

@@ -7,7 +7,7 @@ mod layout;
 use super::verdict::{path_name, placement_verdict};
 use super::{Plan, PlanInput, RttSource, TrafficPaths};
 use super::{factor, milliseconds, size};
-use canvas::{Canvas, Point};
+use canvas::{Canvas, LineSegment, Point};
 use layout::LabelPlacer;
 use layout::Layout;
 
@@ -45,7 +45,7 @@ struct Drawing<'a> {
 
 /// A label beside a line.
 struct Note {
-    ends: (Point, Point),
+    line: LineSegment,
     text: String,
     colour: &'static str,
     is_gain: bool,
@@ -56,7 +56,7 @@ impl Drawing<'_> {
         let Self { canvas, layout, .. } = self;
         canvas.rectangle(layout::map_area(), "#f7f9fb", "#d5dde4");
         for line in &layout.graticule {
-            canvas.line(line.ends, "#e3e9ee", 1.0, "");
+            canvas.line(line.line, "#e3e9ee", 1.0, "");
             canvas.text(line.label_at, &line.label, "#9aa7b2", 10.0, "");
         }
     }
@@ -65,13 +65,13 @@ impl Drawing<'_> {
     fn sections(&mut self) {
         for (one, other, entry) in self.network.matrix.entries() {
             if entry.source != RttSource::Estimated {
-                self.canvas.line(self.ends(one, other), "#c3ccd4", 1.0, "");
+                self.canvas.line(self.line(one, other), "#c3ccd4", 1.0, "");
             }
         }
     }
 
-    fn ends(&self, one: usize, other: usize) -> (Point, Point) {
-        (self.layout.points[one], self.layout.points[other])
+    fn line(&self, one: usize, other: usize) -> LineSegment {
+        LineSegment { from: self.layout.points[one], to: self.layout.points[other] }
     }
 
     /// Draws the direct path and the most useful path of each traffic.
@@ -83,20 +83,20 @@ impl Drawing<'_> {
                 self.direct(pair, colour, &mut notes);
             }
             let stops = super::ranking::stops(self.network, pair.traffic, &best.relays);
-            let mut longest: Option<(f64, (Point, Point))> = None;
+            let mut longest: Option<(f64, LineSegment)> = None;
             for section in stops.windows(2) {
-                let ends = self.offset_line(pair, section[0], section[1]);
-                self.canvas.line(ends, colour, 4.0, "");
-                self.labels.avoid_line(ends);
-                notes.extend(self.round_trip(section[0], section[1], ends, colour));
-                let length = ends.0.distance(ends.1);
+                let line = self.offset_line(pair, section[0], section[1]);
+                self.canvas.line(line, colour, 4.0, "");
+                self.labels.avoid_line(line);
+                notes.extend(self.round_trip(section[0], section[1], line, colour));
+                let length = line.from.distance(line.to);
                 if longest.is_none_or(|(most, _)| length > most) {
-                    longest = Some((length, ends));
+                    longest = Some((length, line));
                 }
             }
-            if let (Some((_, ends)), false) = (longest, best.is_direct()) {
+            if let (Some((_, line)), false) = (longest, best.is_direct()) {
                 let gain = best.gains.iter().copied().fold(1.0, f64::max);
-                notes.push(Note { ends, text: format!("up to {} x", factor(gain)), colour, is_gain: true });
+                notes.push(Note { line, text: format!("up to {} x", factor(gain)), colour, is_gain: true });
             }
         }
         notes
@@ -104,20 +104,20 @@ impl Drawing<'_> {
 
     fn direct(&mut self, pair: &TrafficPaths, colour: &'static str, notes: &mut Vec<Note>) {
         let traffic = self.network.traffic[pair.traffic];
-        let ends = self.ends(traffic.client, traffic.server);
-        self.canvas.line(ends, colour, 1.6, "2 5");
-        self.labels.avoid_line(ends);
-        notes.extend(self.round_trip(traffic.client, traffic.server, ends, colour));
+        let line = self.line(traffic.client, traffic.server);
+        self.canvas.line(line, colour, 1.6, "2 5");
+        self.labels.avoid_line(line);
+        notes.extend(self.round_trip(traffic.client, traffic.server, line, colour));
     }
 
-    fn round_trip(&self, one: usize, other: usize, ends: (Point, Point), colour: &'static str) -> Option<Note> {
+    fn round_trip(&self, one: usize, other: usize, line: LineSegment, colour: &'static str) -> Option<Note> {
         let entry = self.network.matrix.get(one, other)?;
         let about = if entry.source == RttSource::Estimated { "~" } else { "" };
-        Some(Note { ends, text: format!("{about}{} ms", milliseconds(entry.rtt)), colour, is_gain: false })
+        Some(Note { line, text: format!("{about}{} ms", milliseconds(entry.rtt)), colour, is_gain: false })
     }
 
     /// The line of a section, offset if several paths share it.
-    fn offset_line(&self, pair: &TrafficPaths, one: usize, other: usize) -> (Point, Point) {
+    fn offset_line(&self, pair: &TrafficPaths, one: usize, other: usize) -> LineSegment {
         let takes = |other_pair: &&TrafficPaths| {
             let stops = super::ranking::stops(self.network, other_pair.traffic, &other_pair.best().relays);
             stops
@@ -128,10 +128,10 @@ impl Drawing<'_> {
         let place = sharing.iter().position(|traffic| *traffic == pair.traffic).unwrap_or(0);
         let offset = (place as f64 - (sharing.len() as f64 - 1.0) / 2.0) * LINE_SPACING;
         // Both directions of a section use one side.
-        let (low, high) = self.ends(one.min(other), one.max(other));
+        let LineSegment { from: low, to: high } = self.line(one.min(other), one.max(other));
         let aside = low.normal(high).scaled(offset);
-        let (from, to) = self.ends(one, other);
-        (from.add(aside), to.add(aside))
+        let LineSegment { from, to } = self.line(one, other);
+        LineSegment { from: from.add(aside), to: to.add(aside) }
     }
 
     fn sites(&mut self) {
@@ -151,20 +151,22 @@ impl Drawing<'_> {
     }
 
     fn notes(&mut self, notes: Vec<Note>) {
-        let mut written: Vec<(Point, Point, String)> = Vec::new();
-        for Note { ends, text, colour, is_gain } in notes {
+        let mut written: Vec<(LineSegment, String)> = Vec::new();
+        for Note { line, text, colour, is_gain } in notes {
             // Paths that share a section share its round trip.
-            let near = |(from, to, known): &(Point, Point, String)| {
+            let near = |(other, known): &(LineSegment, String)| {
                 let same = |a: Point, b: Point| a.distance(b) < 4.0 * LINE_SPACING;
-                *known == text && (same(*from, ends.0) && same(*to, ends.1) || same(*from, ends.1) && same(*to, ends.0))
+                *known == text
+                    && (same(other.from, line.from) && same(other.to, line.to)
+                        || same(other.from, line.to) && same(other.to, line.from))
             };
             if written.iter().any(near) {
                 continue;
             }
             let size = if is_gain { 14.0 } else { 12.0 };
-            let at = self.labels.place_at_line(ends, &text, size);
+            let at = self.labels.place_at_line(line, &text, size);
             self.canvas.text(at, &text, colour, size, if is_gain { "bold" } else { "" });
-            written.push((ends.0, ends.1, text));
+            written.push((line, text));
         }
     }
 
@@ -173,7 +175,12 @@ impl Drawing<'_> {
         let mut y = layout::map_area().bottom + 26.0;
         let left = layout::map_area().left;
         for (pair, colour) in self.plan.pairs.iter().zip(COLOURS.iter().cycle()).take(MAX_LEGEND_LINES) {
-            self.canvas.line((Point { x: left, y: y - 4.0 }, Point { x: left + 26.0, y: y - 4.0 }), colour, 4.0, "");
+            self.canvas.line(
+                LineSegment { from: Point { x: left, y: y - 4.0 }, to: Point { x: left + 26.0, y: y - 4.0 } },
+                colour,
+                4.0,
+                "",
+            );
             for line in wrap_words(&describe_pair(self.network, pair), 118) {
                 self.canvas.text(Point { x: left + 36.0, y }, &line, "#1b2733", 13.0, "");
                 y += 18.0;

@@ -71,7 +71,8 @@ fn acquaintances_shake_hands_the_short_way() {
     for _ in 0..2 {
         let (initiator, hello) = NoiseInitiator::resume(&known, Versions::SUPPORTED);
         assert!(parse(&hello).is_resumption);
-        let (responder, peer) = NoiseResponder::read_resumption(by, &parse(&hello), Versions::SUPPORTED, now).unwrap();
+        let (responder, peer) =
+            NoiseResponder::read_resumption(by.0, by.1, &parse(&hello), Versions::SUPPORTED, now).unwrap();
         assert_eq!(peer, dialler.public_key());
         let (mut down, answer) = responder.accept(None);
         let mut up = initiator.finish(&parse(&answer)).unwrap();
@@ -91,12 +92,12 @@ fn a_recorded_hello_of_an_acquaintance_opens_nothing() {
     let (_, listener, known) = acquainted(&tickets, now);
     let by = (&tickets, &listener.public_key());
     let (initiator, hello) = NoiseInitiator::resume(&known, Versions::SUPPORTED);
-    let (responder, _) = NoiseResponder::read_resumption(by, &parse(&hello), Versions::SUPPORTED, now).unwrap();
+    let (responder, _) = NoiseResponder::read_resumption(by.0, by.1, &parse(&hello), Versions::SUPPORTED, now).unwrap();
     let (_, answer) = responder.accept(None);
     let mut open = [&[0; HEADER_LENGTH][..], b"OPEN", &[0; TAG_LENGTH]].concat();
     initiator.finish(&parse(&answer)).unwrap().send_key.seal(&mut open);
     // The same bytes once more, to the same listener.
-    let (responder, _) = NoiseResponder::read_resumption(by, &parse(&hello), Versions::SUPPORTED, now).unwrap();
+    let (responder, _) = NoiseResponder::read_resumption(by.0, by.1, &parse(&hello), Versions::SUPPORTED, now).unwrap();
     let (mut replayed, second) = responder.accept(None);
     assert_ne!(answer, second);
     assert!(replayed.open.open(&mut open).is_err());
@@ -108,8 +109,9 @@ fn whoever_does_not_have_the_secret_is_no_acquaintance() {
     let (_, listener, known) = acquainted(&tickets, now);
     let by = (&tickets, &listener.public_key());
     let (_, _, other) = acquainted(&tickets, now);
-    let read =
-        |hello: &[u8]| NoiseResponder::read_resumption(by, &parse(hello), Versions::SUPPORTED, now).map(drop).err();
+    let read = |hello: &[u8]| {
+        NoiseResponder::read_resumption(by.0, by.1, &parse(hello), Versions::SUPPORTED, now).map(drop).err()
+    };
     let thief = ResumptionTicket { ticket: known.ticket.clone(), ..other };
     assert_eq!(
         read(&NoiseInitiator::resume(&thief, Versions::SUPPORTED).1),
@@ -123,10 +125,10 @@ fn whoever_does_not_have_the_secret_is_no_acquaintance() {
         assert_eq!(read(&changed), Some(Refusal::UnknownTicket), "byte {at} was changed");
     }
     let later = now + TICKET_LIFETIME;
-    let late = NoiseResponder::read_resumption(by, &parse(&hello), Versions::SUPPORTED, later).map(drop).err();
+    let late = NoiseResponder::read_resumption(by.0, by.1, &parse(&hello), Versions::SUPPORTED, later).map(drop).err();
     assert_eq!(late, Some(Refusal::UnknownTicket));
     let restarted =
-        NoiseResponder::read_resumption((&TicketIssuer::generate(), by.1), &parse(&hello), Versions::SUPPORTED, now)
+        NoiseResponder::read_resumption(&TicketIssuer::generate(), by.1, &parse(&hello), Versions::SUPPORTED, now)
             .map(drop)
             .err();
     assert_eq!(restarted, Some(Refusal::UnknownTicket));

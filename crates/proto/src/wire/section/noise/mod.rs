@@ -130,7 +130,8 @@ impl NoiseResponder {
     /// # Errors
     /// The refusal to send.
     pub fn read_resumption(
-        (tickets, listener): (&TicketIssuer, &PublicKey),
+        tickets: &TicketIssuer,
+        listener: &PublicKey,
         hello: &Hello,
         versions: Versions,
         now: Duration,

@@ -16,13 +16,13 @@ const LOOK: Duration = Duration::from_secs(12);
 fn nobody_looks_where_somebody_has_looked_or_sessions_tell() {
     let estimates = book();
     assert!(estimates.needs_probe(RELAY, LOOK), "nothing is known");
-    estimates.record_session(RELAY, None, (&sample(0), &sample(0)), 1000);
+    estimates.record_session(RELAY, None, &sample(0), &sample(0), 1000);
     assert!(estimates.needs_probe(RELAY, LOOK) && !estimates.is_busy(RELAY), "a few bytes say little of a rate");
-    estimates.record_probe(RELAY, true, (&sample(0), &sample(0)));
+    estimates.record_probe(RELAY, true, &sample(0), &sample(0));
     assert!(!estimates.needs_probe(RELAY, LOOK), "just looked");
     let estimates = later(&estimates, 13);
     assert!(estimates.needs_probe(RELAY, LOOK));
-    estimates.record_session(RELAY, None, (&sample(0), &sample(0)), 100_000);
+    estimates.record_session(RELAY, None, &sample(0), &sample(0), 100_000);
     assert!(!estimates.needs_probe(RELAY, LOOK) && estimates.is_busy(RELAY) && estimates.views()[0].busy);
     let estimates = later(&estimates, 11);
     assert!(
@@ -34,8 +34,8 @@ fn nobody_looks_where_somebody_has_looked_or_sessions_tell() {
 #[test]
 fn networks_are_asked_for_while_own_sessions_go_there() {
     let estimates = book();
-    estimates.record_session(PeerId::Targets(prefix(1)), None, (&sample(0), &sample(0)), 0);
-    estimates.record_session(PeerId::Targets(prefix(2)), Some(key(1)), (&sample(0), &sample(0)), 0);
+    estimates.record_session(PeerId::Targets(prefix(1)), None, &sample(0), &sample(0), 0);
+    estimates.record_session(PeerId::Targets(prefix(2)), Some(key(1)), &sample(0), &sample(0), 0);
     assert_eq!(estimates.requested_prefixes(None).0, [prefix(1)], "where other relays' sessions go is their affair");
     let estimates = later(&estimates, 590);
     estimates.request_prefix(prefix(3));
@@ -57,7 +57,7 @@ fn a_network_is_looked_at_again_after_a_while() {
 #[test]
 fn what_is_old_is_told_as_old_and_taken_as_old() {
     let (estimates, mut heard) = (book(), SentEntries::default());
-    estimates.record_session(RELAY, None, (&sample(0), &sample(0)), 0);
+    estimates.record_session(RELAY, None, &sample(0), &sample(0), 0);
     let estimates = later(&estimates, 100);
     let ask = ReportQuery { neighbours: true, prefixes: Vec::new() };
     let told = estimates.report_for(&ask, key(9), &mut heard);
@@ -70,13 +70,13 @@ fn what_is_old_is_told_as_old_and_taken_as_old() {
 #[test]
 fn only_what_is_new_is_written_and_counts_as_word_of_somebody() {
     let estimates = book();
-    estimates.record_session(RELAY, None, (&sample(0), &sample(0)), 0);
+    estimates.record_session(RELAY, None, &sample(0), &sample(0), 0);
     estimates.record_report(key(2), &[says(Subject::Relay(key(3)), 0.0)]);
     assert!(estimates.updated_since(Duration::ZERO).len() == 1 && estimates.has_report_since(&key(2), Duration::ZERO));
     let estimates = later(&estimates, 10);
     let since = estimates.now() - Duration::from_secs(5);
     assert!(estimates.updated_since(since).is_empty() && !estimates.has_report_since(&key(2), since));
-    estimates.record_session(PeerId::Relay(key(4)), None, (&sample(0), &sample(0)), 0);
+    estimates.record_session(PeerId::Relay(key(4)), None, &sample(0), &sample(0), 0);
     assert_eq!(
         estimates.updated_since(since).iter().map(|(place, _)| *place).collect::<Vec<_>>(),
         [PeerId::Relay(key(4))]
@@ -91,7 +91,7 @@ fn usual(rate: f64) -> HourlyBaseline {
 #[test]
 fn what_was_measured_in_a_quiet_hour_is_brought_into_the_busy_one() {
     let ((config, _), estimates) = (config(), book());
-    estimates.record_session(PeerId::Targets(prefix(1)), None, (&sample(0), &sample(0)), 0);
+    estimates.record_session(PeerId::Targets(prefix(1)), None, &sample(0), &sample(0), 0);
     let rate = |estimates: &EstimateStore, number: u8| {
         let known = estimates.map(&config, None).unwrap().last_section(THIS_RELAY, prefix(number), Direction::Down)?;
         Some((known.section.rate() / 1e5).round() / 10.0)

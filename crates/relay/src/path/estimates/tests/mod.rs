@@ -65,11 +65,12 @@ fn loss_of(map: &NetworkMap, from: u32, to: PublicKey, direction: Direction) -> 
 #[test]
 fn the_map_has_what_was_measured_and_what_was_told() {
     let ((config, own), estimates) = (config(), book());
-    estimates.record_session(PeerId::Relay(key(1)), None, (&sample(20), &sample(10)), 0);
+    estimates.record_session(PeerId::Relay(key(1)), None, &sample(20), &sample(10), 0);
     estimates.record_session(
         PeerId::Targets(prefix(7)),
         None,
-        (&sample(0), &SectionSample { rate: None, ..sample(50) }),
+        &sample(0),
+        &SectionSample { rate: None, ..sample(50) },
         0,
     );
     estimates.record_report(key(1), &[says(Subject::Relay(key(2)), 0.004), says(Subject::Caller(own), 0.3)]);
@@ -89,7 +90,8 @@ fn what_is_told_of_our_own_section_counts_where_we_have_seen_little() {
     estimates.record_session(
         PeerId::Relay(key(1)),
         None,
-        (&sample(0), &SectionSample { rtt: Some(RTT), ..SectionSample::default() }),
+        &sample(0),
+        &SectionSample { rtt: Some(RTT), ..SectionSample::default() },
         0,
     );
     estimates.record_report(key(1), &[says(Subject::Caller(own), 0.03)]);
@@ -134,7 +136,7 @@ fn networks_that_nobody_asked_for_are_not_taken() {
 #[test]
 fn a_network_is_told_to_those_who_go_there_and_only_news() {
     let (estimates, mut heard) = (book(), SentEntries::default());
-    estimates.record_session(PeerId::Targets(prefix(1)), Some(key(1)), (&sample(0), &sample(0)), 0);
+    estimates.record_session(PeerId::Targets(prefix(1)), Some(key(1)), &sample(0), &sample(0), 0);
     let ask = ReportQuery { neighbours: true, prefixes: vec![prefix(1), prefix(2)] };
     let told = estimates.report_for(&ask, key(1), &mut heard);
     assert_eq!(told.iter().map(|entry| entry.subject).collect::<Vec<_>>(), [Subject::Targets(prefix(1))]);
@@ -146,7 +148,7 @@ fn a_network_is_told_to_those_who_go_there_and_only_news() {
 fn answers_are_bounded_and_begin_with_who_asks() {
     let (estimates, mut heard) = (book(), SentEntries::default());
     for number in 1..=200 {
-        estimates.record_session(PeerId::Relay(key(number)), None, (&sample(0), &sample(0)), 0);
+        estimates.record_session(PeerId::Relay(key(number)), None, &sample(0), &sample(0), 0);
     }
     let ask = ReportQuery { neighbours: true, prefixes: Vec::new() };
     let mut seen = Vec::new();
@@ -204,9 +206,9 @@ fn the_fleet_hears_of_relays_only() {
     let estimates = book();
     let proxy = PeerId::Proxy("192.0.2.1:1080".parse().unwrap());
     for place in [PeerId::Targets(prefix(1)), proxy, PeerId::Relay(key(1))] {
-        estimates.record_session(place, Some(key(2)), (&sample(0), &sample(0)), 0);
+        estimates.record_session(place, Some(key(2)), &sample(0), &sample(0), 0);
     }
-    estimates.record_incoming_session(PeerId::Relay(key(2)), (&sample(0), &sample(0)), 0);
+    estimates.record_incoming_session(PeerId::Relay(key(2)), &sample(0), &sample(0), 0);
     let mut published: Vec<_> = estimates.neighbours().into_iter().map(|entry| entry.subject).collect();
     published.sort_by_key(|subject| format!("{subject:?}"));
     assert_eq!(published, [Subject::Caller(key(2)), Subject::Relay(key(1))]);
@@ -220,9 +222,9 @@ fn who_looks_is_a_caller_until_we_call() {
     let estimates = book();
     let ask = ReportQuery { neighbours: true, prefixes: Vec::new() };
     let told = |estimates: &EstimateStore| estimates.report_for(&ask, key(9), &mut SentEntries::default())[0].subject;
-    estimates.record_probe(PeerId::Relay(key(1)), false, (&sample(0), &sample(0)));
+    estimates.record_probe(PeerId::Relay(key(1)), false, &sample(0), &sample(0));
     assert_eq!(told(&estimates), Subject::Caller(key(1)));
-    estimates.record_probe(PeerId::Relay(key(1)), true, (&sample(0), &sample(0)));
+    estimates.record_probe(PeerId::Relay(key(1)), true, &sample(0), &sample(0));
     assert_eq!(told(&estimates), Subject::Relay(key(1)));
 }
 
@@ -230,7 +232,7 @@ fn who_looks_is_a_caller_until_we_call() {
 fn users_and_tellers_are_bounded() {
     let estimates = book();
     for user in 1..=40 {
-        estimates.record_session(PeerId::Targets(prefix(1)), Some(key(user)), (&sample(0), &sample(0)), 0);
+        estimates.record_session(PeerId::Targets(prefix(1)), Some(key(user)), &sample(0), &sample(0), 0);
     }
     let ask = ReportQuery { neighbours: false, prefixes: vec![prefix(1)] };
     let hears = |user: &u8| !estimates.report_for(&ask, key(*user), &mut SentEntries::default()).is_empty();
@@ -247,8 +249,8 @@ fn users_and_tellers_are_bounded() {
 fn the_map_knows_what_a_section_is_like() {
     let ((config, _), estimates) = (config(), book());
     let unseen = SectionSample { rtt: None, ..sample(0) };
-    estimates.record_session(PeerId::Relay(key(1)), None, (&unseen, &sample(0)), 0);
-    estimates.record_session(PeerId::Targets(prefix(1)), None, (&sample(0), &sample(0)), 0);
+    estimates.record_session(PeerId::Relay(key(1)), None, &unseen, &sample(0), 0);
+    estimates.record_session(PeerId::Targets(prefix(1)), None, &sample(0), &sample(0), 0);
     let map = estimates.map(&config, None).unwrap();
     let up = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Up).unwrap().section;
     assert_eq!((up.rtt, up.line_rate, up.is_warm), (RTT, Some(1e6), true), "the round trip is the same both ways");
@@ -262,7 +264,7 @@ fn the_map_knows_what_a_section_is_like() {
 fn who_drains_is_on_no_map_and_keeps_its_number() {
     let ((mut config, _), estimates) = (config(), book());
     for relay in [1, 2] {
-        estimates.record_session(PeerId::Relay(key(relay)), None, (&sample(0), &sample(0)), 0);
+        estimates.record_session(PeerId::Relay(key(relay)), None, &sample(0), &sample(0), 0);
     }
     estimates.record_report(key(1), &[says(Subject::Relay(key(2)), 0.0)]);
     let before = estimates.map(&config, None).unwrap();
@@ -278,7 +280,7 @@ fn who_drains_is_on_no_map_and_keeps_its_number() {
 fn what_we_have_measured_goes_before_what_we_are_told() {
     let ((config, own), estimates) = (config(), book());
     let some = SectionSample { segments: 100, lost: 2, ..sample(0) };
-    estimates.record_session(PeerId::Relay(key(1)), None, (&some, &some), 0);
+    estimates.record_session(PeerId::Relay(key(1)), None, &some, &some, 0);
     estimates.record_report(key(1), &[says(Subject::Caller(own), 0.3)]);
     let map = estimates.map(&config, None).unwrap();
     let known = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
