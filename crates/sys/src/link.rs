@@ -24,7 +24,7 @@ const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 pub struct Links(Netlink);
 
 impl Links {
-    /// Opens one.
+    /// Opens a netlink socket for links.
     ///
     /// # Errors
     /// The kernel's.

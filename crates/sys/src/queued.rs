@@ -32,6 +32,17 @@ pub fn receive_buffer(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(doubled.cast_unsigned() / 2)
 }
 
+/// The kernel memory of received data that was not read, in bytes, with the overhead of packets (`SO_MEMINFO`,
+/// linux/sock_diag.h).
+///
+/// # Errors
+/// The kernel's.
+pub fn receive_memory(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // SK_MEMINFO_RMEM_ALLOC is the first member, and the kernel truncates the array to the given length.
+    let memory: [u32; 2] = get(socket, libc::SOL_SOCKET, libc::SO_MEMINFO)?;
+    Ok(memory[0])
+}
+
 /// Bounds the bytes that the peer may send before this process has read. Queued bytes stay; data beyond the bound,
 /// within a window that was offered before, is dropped on arrival.
 ///
@@ -69,6 +80,22 @@ fn max_receive_buffer() -> io::Result<u32> {
 pub fn unlock_receive_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
     let locks: c_int = get(socket, libc::SOL_SOCKET, SO_BUF_LOCK)?;
     set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &(locks & !RCVBUF_LOCK))
+}
+
+/// The largest window that the kernel advertises to the peer, in bytes (`TCP_WINDOW_CLAMP`, tcp(7)).
+///
+/// # Errors
+/// The kernel's.
+pub fn window_clamp(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    get::<c_int>(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP).map(c_int::cast_unsigned)
+}
+
+/// Sets [`window_clamp`]. A window that was advertised before stays.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_window_clamp(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &bytes.cast_signed())
 }
 
 /// Makes the socket readable only when this many bytes have arrived, or the end of the stream (`SO_RCVLOWAT`,

@@ -25,7 +25,7 @@ const TYPE: usize = 7;
 /// A route that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Where to.
+    /// The destination network.
     pub to: Network,
     /// The number of the interface; none where there are several.
     pub interface: Option<u32>,
@@ -42,7 +42,7 @@ const RTAX_RTO_MIN: c_int = 13;
 pub struct Routes(Netlink);
 
 impl Routes {
-    /// Opens one.
+    /// Opens a netlink socket for routes.
     ///
     /// # Errors
     /// The kernel's.

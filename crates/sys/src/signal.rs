@@ -55,7 +55,7 @@ pub fn send_term(child: i32) -> io::Result<()> {
     send(child, libc::SIGTERM)
 }
 
-/// Kills a process.
+/// Kills a process with SIGKILL.
 ///
 /// # Errors
 /// As [`send_term`].

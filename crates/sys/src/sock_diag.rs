@@ -16,7 +16,7 @@ const NO_COOKIE: [u8; 8] = [0xff; 8];
 pub struct SocketDestroyer(Netlink);
 
 impl SocketDestroyer {
-    /// Opens one.
+    /// Opens a netlink socket for socket diagnostics.
     ///
     /// # Errors
     /// The kernel's.

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The scheduler's statistics of a thread, since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchedStats {
-    /// On a processor.
+    /// The time on a processor.
     pub run_time: Duration,
     /// Time ready to run, waiting for a processor: others had it, or the quota of its cgroup was used up.
     pub runqueue_wait: Duration,

@@ -13,15 +13,15 @@ use crate::tcp_info::{RawTcpInfo, read};
 /// Options that are in force; none for those that this kernel does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpTimers {
-    /// `TCP_RTO_MIN_US`.
+    /// The value of `TCP_RTO_MIN_US`.
     pub rto_min: Option<Duration>,
-    /// `TCP_RTO_MAX_MS`.
+    /// The value of `TCP_RTO_MAX_MS`.
     pub rto_max: Option<Duration>,
-    /// `TCP_DELACK_MAX_US`.
+    /// The value of `TCP_DELACK_MAX_US`.
     pub delack_max: Option<Duration>,
     /// `TCP_NOTSENT_LOWAT`, bytes; 0 for the host's default.
     pub notsent_lowat: Option<u32>,
-    /// `TCP_THIN_LINEAR_TIMEOUTS`.
+    /// The value of `TCP_THIN_LINEAR_TIMEOUTS`.
     pub thin_linear_timeouts: Option<bool>,
     /// `TCP_USER_TIMEOUT`; zero for the host's default.
     pub user_timeout: Option<Duration>,

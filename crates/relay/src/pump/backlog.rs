@@ -5,12 +5,12 @@
 //! time waiting for its receiver, the sender may be ahead by the bytes that both sections hold at that rate: enough for
 //! the writing section to continue while the reading section recovers from a loss.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use ekiden_sys::queued::{
-    is_receive_buffer_locked, lock_receive_buffer, notsent_lowat, receive_buffer, set_notsent_lowat,
-    unlock_receive_buffer,
+    is_receive_buffer_locked, lock_receive_buffer, notsent_lowat, receive_buffer, receive_memory, set_notsent_lowat,
+    set_window_clamp, unlock_receive_buffer, window_clamp,
 };
 use ekiden_sys::tcp_info::{advertised_window, tcp_info};
 use tokio::net::TcpStream;
@@ -49,13 +49,14 @@ struct BufferBounds {
 }
 
 /// A receive buffer that is too large. The kernel has advertised a window for it: bytes of that window that do not fit
-/// into a smaller buffer are dropped and cost a retransmission timeout. So the buffer shrinks while the window is zero.
+/// into a smaller buffer are dropped and cost a retransmission timeout. So the buffer keeps room for this window, and
+/// the window is clamped until the buffer has its final size.
 #[derive(Clone, Copy)]
 struct ExcessBuffer {
-    /// The final size.
+    /// The size to reach, in bytes.
     least: u32,
-    /// Bytes read since the buffer last shrank.
-    read: usize,
+    /// The former clamp of the window, in bytes.
+    clamp: u32,
 }
 
 impl BacklogLimiter {
@@ -67,7 +68,6 @@ impl BacklogLimiter {
     /// The receiver has room again after `blocked` without; `moved` is the total of the flow so far.
     pub fn on_unblocked(&mut self, from: &TcpStream, to: &TcpStream, blocked: Duration, moved: u64) {
         self.blocked += blocked;
-        self.try_shrink(from);
         let span = self.since.elapsed();
         if span < MIN_JUDGE_INTERVAL {
             return;
@@ -85,73 +85,98 @@ impl BacklogLimiter {
     }
 
     /// Records `bytes` read from the sender.
-    pub fn on_read(&mut self, bytes: usize) {
-        if let Some(excess) = self.bounds.as_mut().and_then(|bounds| bounds.excess.as_mut()) {
-            excess.read += bytes;
+    pub fn on_read(&mut self, from: &TcpStream, bytes: usize) {
+        let Some(bounds) = &mut self.bounds else { return };
+        if let Some(excess) = bounds.excess {
+            let from = from.as_fd();
+            bounds.excess = excess.shrink(from, bytes).unwrap_or_else(|_| {
+                // A kernel that refuses is not asked again.
+                let _ = excess.end(from);
+                None
+            });
         }
     }
 
-    /// Shrinks an excess buffer if that drops nothing. After a wait for the receiver the sender had time to fill its
-    /// window, so the window is often zero then.
-    fn try_shrink(&mut self, from: &TcpStream) {
-        let Some(bounds) = &mut self.bounds else { return };
-        let Some(excess) = bounds.excess else { return };
-        // A kernel that refuses is not asked again.
-        bounds.excess = excess.shrink(from).unwrap_or_default();
-    }
-
     fn apply_bounds(&mut self, from: &TcpStream, to: &TcpStream, rate: f64) -> std::io::Result<()> {
-        let (sender, from, to) = (from, from.as_fd(), to.as_fd());
+        let (from, to) = (from.as_fd(), to.as_fd());
         if self.bounds.is_none() && is_receive_buffer_locked(from)? {
             // The profile sets the bounds itself.
             return Ok(());
         }
+        self.end_shrinking(from)?;
         let round_trips = tcp_info(from)?.min_rtt + tcp_info(to)?.min_rtt;
-        let pre_dialed = (rate * round_trips.max(MIN_WAIT).as_secs_f64()) as u32;
+        let ahead = (rate * round_trips.max(MIN_WAIT).as_secs_f64()) as u32;
         let before = self.bounds.map_or_else(|| notsent_lowat(to), |bounds| Ok(bounds.before))?;
-        let wanted = (pre_dialed / 2).max(MIN_UNSENT);
+        let wanted = (ahead / 2).max(MIN_UNSENT);
         // 0 means no limit.
         let now = if before == 0 { wanted } else { before.min(wanted) };
-        self.bounds = Some(BufferBounds { before, now, excess: None });
+        let bounds = self.bounds.insert(BufferBounds { before, now, excess: None });
         set_notsent_lowat(to, now)?;
-        let (least, pending) = (pre_dialed.max(MIN_AHEAD), receive_buffer(from)?);
-        if lock_receive_buffer(from, pending.max(least)).is_err() {
+        let (least, size) = (ahead.max(MIN_AHEAD), receive_buffer(from)?);
+        if lock_receive_buffer(from, size.max(least)).is_err() {
             // As large as that, or not at all.
             return unlock_receive_buffer(from);
         }
-        if let Some(bounds) = &mut self.bounds {
-            bounds.excess = (pending > least).then_some(ExcessBuffer { least, read: 0 });
+        if size > least {
+            bounds.excess = Some(ExcessBuffer::begin(from, least)?);
         }
-        self.try_shrink(sender);
         Ok(())
     }
 
     fn lift_bounds(&mut self, from: &TcpStream, to: &TcpStream) -> std::io::Result<()> {
+        self.end_shrinking(from.as_fd())?;
         let Some(bounds) = self.bounds.take() else { return Ok(()) };
         set_notsent_lowat(to.as_fd(), bounds.before)?;
         unlock_receive_buffer(from.as_fd())
     }
+
+    fn end_shrinking(&mut self, from: BorrowedFd<'_>) -> std::io::Result<()> {
+        match self.bounds.as_mut().and_then(|bounds| bounds.excess.take()) {
+            Some(excess) => excess.end(from),
+            None => Ok(()),
+        }
+    }
 }
 
 impl ExcessBuffer {
-    /// Shrinks the buffer as far as that drops no data, and returns the remaining excess.
-    fn shrink(self, from: &TcpStream) -> std::io::Result<Option<Self>> {
-        match advertised_window(from.as_fd())? {
-            // Every byte of the window has arrived.
-            Some(0) => lock_receive_buffer(from.as_fd(), self.least).map(|()| None),
-            Some(_) => Ok(Some(self)),
-            None => self.shrink_by_read(from),
-        }
+    /// Begins to shrink the buffer of `from` to `least` bytes.
+    fn begin(from: BorrowedFd<'_>, least: u32) -> std::io::Result<Self> {
+        let excess = Self { least, clamp: window_clamp(from)? };
+        excess.clamp_window(from)?;
+        Ok(excess)
     }
 
-    /// Shrinks the buffer by the bytes read, where the kernel does not report its window. Such a kernel offers half of
-    /// the free buffer as window (`tcp_adv_win_scale`, before Linux 6.6), so half of the bytes read are safe to remove.
-    fn shrink_by_read(self, from: &TcpStream) -> std::io::Result<Option<Self>> {
-        let from = from.as_fd();
-        let read = u32::try_from(self.read / 2).unwrap_or(u32::MAX);
-        let left = receive_buffer(from)?.saturating_sub(read).max(self.least);
-        lock_receive_buffer(from, left)?;
-        Ok((left > self.least).then_some(Self { read: 0, ..self }))
+    /// The kernel opens the window again when a sixteenth of the buffer is free (`__tcp_select_window()`,
+    /// net/ipv4/tcp_output.c). With less than that for each opening, the sender adds less than the receiver takes.
+    fn clamp_window(self, from: BorrowedFd<'_>) -> std::io::Result<()> {
+        set_window_clamp(from, self.clamp.min(self.least / 16))
+    }
+
+    /// Shrinks the buffer after `read` bytes were read, as far as that drops no data, and returns the remaining excess.
+    fn shrink(self, from: BorrowedFd<'_>, read: usize) -> std::io::Result<Option<Self>> {
+        let size = receive_buffer(from)?;
+        // The kernel counts a buffer twice, and so has as much room again for the overhead of the window's packets.
+        let needed = match advertised_window(from)? {
+            Some(window) => receive_memory(from)?.div_ceil(2).saturating_add(window),
+            // Before Linux 6.2. Such a kernel advertises half of the free buffer (`tcp_adv_win_scale`), so half of the
+            // bytes read are safe to remove.
+            None => size.saturating_sub(u32::try_from(read / 2).unwrap_or(u32::MAX)),
+        };
+        let left = needed.min(size).max(self.least);
+        if left < size {
+            lock_receive_buffer(from, left)?;
+        }
+        if left == self.least {
+            return self.end(from).map(|()| None);
+        }
+        // The kernel replaces the clamp when the overhead of packets changes (tcp_measure_rcv_mss(), net/ipv4/tcp_input.c).
+        self.clamp_window(from)?;
+        Ok(Some(self))
+    }
+
+    /// Returns the window to the kernel's control.
+    fn end(self, from: BorrowedFd<'_>) -> std::io::Result<()> {
+        set_window_clamp(from, self.clamp)
     }
 }
 
@@ -213,36 +238,48 @@ mod tests {
             }
         }
 
+        fn clamp(&self) -> u32 {
+            window_clamp(self.from.as_fd()).unwrap()
+        }
+
         fn size(&self) -> u32 {
             receive_buffer(self.from.as_fd()).unwrap()
         }
     }
 
     #[tokio::test]
-    async fn an_excessive_receive_buffer_shrinks_at_a_zero_window() {
+    async fn an_excessive_receive_buffer_keeps_room_for_the_advertised_window() {
         let Some(mut flow) = Flow::new(EXCESSIVE).await else { return };
         flow.unblock(MIN_JUDGE_INTERVAL);
-        assert!(is_receive_buffer_locked(flow.from.as_fd()).unwrap());
-        assert_eq!(flow.size(), EXCESSIVE, "the sender may use its window");
+        assert_eq!((flow.size(), is_receive_buffer_locked(flow.from.as_fd()).unwrap()), (EXCESSIVE, true));
         if !flow.fill_window().await {
             println!("skipped: this kernel does not report the window that it offers");
             return;
         }
-        flow.unblock(MIN_JUDGE_INTERVAL);
-        assert_eq!(flow.size(), MIN_AHEAD);
+        let mut buffer = vec![0; 65_536];
+        while flow.size() > MIN_AHEAD {
+            let before = flow.size();
+            let read = flow.from.try_read(&mut buffer).unwrap();
+            flow.backlog.on_read(&flow.from, read);
+            let used = receive_memory(flow.from.as_fd()).unwrap();
+            let window = advertised_window(flow.from.as_fd()).unwrap().unwrap();
+            let room = 2 * flow.size();
+            assert!(flow.size() == before || room >= used + window, "{room} bytes for {used} and {window}");
+            flow.send().await;
+        }
 
         flow.unblock(Duration::ZERO);
         assert!(!is_receive_buffer_locked(flow.from.as_fd()).unwrap(), "it is fast again");
     }
 
     #[tokio::test]
-    async fn without_a_reported_window_a_receive_buffer_shrinks_by_half_of_the_bytes_read() {
-        let Some(flow) = Flow::new(MIN_AHEAD + 100_000).await else { return };
-        let excess = ExcessBuffer { least: MIN_AHEAD, read: 65_536 };
-        let left = excess.shrink_by_read(&flow.from).unwrap().expect("an excess is left");
-        assert_eq!((flow.size(), left.read), (MIN_AHEAD + 100_000 - 32_768, 0));
-        assert!(ExcessBuffer { read: 200_000, ..left }.shrink_by_read(&flow.from).unwrap().is_none());
-        assert_eq!(flow.size(), MIN_AHEAD);
+    async fn the_window_is_clamped_while_a_receive_buffer_is_excessive() {
+        let Some(mut flow) = Flow::new(EXCESSIVE).await else { return };
+        set_window_clamp(flow.from.as_fd(), EXCESSIVE).unwrap();
+        flow.unblock(MIN_JUDGE_INTERVAL);
+        assert_eq!((flow.clamp(), flow.size()), (MIN_AHEAD / 16, EXCESSIVE));
+        flow.unblock(Duration::ZERO);
+        assert_eq!(flow.clamp(), EXCESSIVE);
     }
 
     #[tokio::test]

@@ -61,7 +61,7 @@ enum FlowLimit {
 /// One end of a flow.
 #[derive(Clone, Copy)]
 pub struct Endpoint<'a> {
-    /// The socket.
+    /// The connection of this side.
     pub stream: &'a TcpStream,
     /// The cipher, if the bytes of this end are in records.
     pub cipher: Option<&'a RecordCipher>,
@@ -383,7 +383,7 @@ impl<'a> Flow<'a> {
     fn on_read(&mut self, read: usize) {
         self.ended = read == 0;
         self.moved += read as u64;
-        self.backlog.on_read(read);
+        self.backlog.on_read(self.from.stream, read);
         let answers = self.stats.bytes(self.direction.opposite());
         if let Some(shape) = &mut self.shape {
             shape.on_read(read, answers);

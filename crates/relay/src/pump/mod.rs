@@ -63,9 +63,9 @@ pub struct PumpParams<'a> {
     pub server: Endpoint<'a>,
     /// Bytes that the client sent after its handshake.
     pub early: Vec<u8>,
-    /// The session's counters.
+    /// The counters of the session.
     pub stats: &'a FlowStats,
-    /// The thread's pipes.
+    /// The pipes of the thread.
     pub pipes: &'a PipePool,
     /// The idle timeouts of the session.
     pub patience: IdleTimeouts,

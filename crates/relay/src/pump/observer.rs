@@ -32,7 +32,7 @@ pub trait FlowObserver: Debug {
     fn is_tuned(&self, direction: Direction) -> bool;
 }
 
-/// Observes nothing.
+/// An observer that ignores every event.
 impl FlowObserver for () {
     fn on_moved(&self, _: Direction, _: u64, _: TransferMethod) {}
     fn on_stall_end(&self, _: Direction, _: Duration) {}

@@ -8,7 +8,6 @@ use std::time::Duration;
 use ekiden_sys::timer::Timer;
 use tokio::io::unix::AsyncFd;
 
-/// Longest pause.
 const PAUSE_LENGTH: Duration = Duration::from_micros(100);
 
 thread_local! {
@@ -21,7 +20,6 @@ struct PauseTimer {
     timer: RefCell<Weak<AsyncFd<Timer>>>,
     /// Tasks that wait for the timer.
     waiting: RefCell<Vec<Waker>>,
-    /// Number of expirations.
     rung: Cell<u64>,
 }
 
