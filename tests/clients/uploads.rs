@@ -109,6 +109,31 @@ fn a_refusal_reaches_a_client_that_is_still_sending() {
     }
 }
 
+/// After its answer the relay reads on until the client has ended: a reset would fail the client's writes, and may discard
+/// the answer (RFC 9112, 9.6).
+#[test]
+fn a_client_may_send_its_whole_body_before_it_reads_a_refusal() {
+    if missing(&["nginx"]) {
+        return;
+    }
+    let nginx = Nginx::start();
+    let relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let mut client = relay.connect();
+    let body = pattern(4_000_000);
+    let head = format!(
+        "PUT {} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n",
+        nginx.url("small/file"),
+        nginx.address,
+        body.len()
+    );
+    client.write_all(head.as_bytes()).unwrap();
+    // The answer has been sent before the first byte of the body.
+    client.peek(&mut [0]).unwrap();
+    client.write_all(&body).expect("the relay reads the body");
+    let answer = read_head(&mut client);
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
 #[test]
 fn a_connection_that_changes_its_protocol_is_a_tunnel() {
     let origin = origin::start();

@@ -19,9 +19,6 @@ use crate::pump;
 /// Time that a client has to receive the last answer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most bytes to read and discard in this time.
-const MAX_DISCARDED: usize = 256 * 1024;
-
 /// Answers the client in its protocol.
 #[derive(Debug, Clone)]
 pub enum Responder {
@@ -29,9 +26,9 @@ pub enum Responder {
     Silent,
     /// An intercepted client: as `Silent`, but its bytes wait until the target has answered.
     Caught,
-    /// SOCKS4 and 4a.
+    /// SOCKS4 and SOCKS4a replies.
     Socks4,
-    /// SOCKS5, RFC 1928.
+    /// SOCKS5 replies (RFC 1928).
     Socks5,
     /// HTTP CONNECT, RFC 9110, 9.3.6.
     Connect,
@@ -121,16 +118,16 @@ pub async fn send_and_close(client: &TcpStream, bytes: &[u8]) {
 }
 
 /// Closes such that written bytes arrive: close(2) with unread bytes in the receive buffer sends a reset, which may
-/// overtake them (RFC 9112, 9.6).
+/// overtake them (RFC 9112, 9.6). Only time limits the bytes that are discarded: a client in the middle of an upload may
+/// have more in flight than any fixed number.
 pub async fn lingering_close(client: &TcpStream) {
     let _ = SockRef::from(client).shutdown(std::net::Shutdown::Write);
-    let mut discarded = 0;
     let mut bytes = vec![0; 8192];
     let drain = async {
-        while discarded < MAX_DISCARDED && client.readable().await.is_ok() {
+        while client.readable().await.is_ok() {
             match client.try_read(&mut bytes) {
                 Ok(0) => return,
-                Ok(count) => discarded += count,
+                Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return,
             }
