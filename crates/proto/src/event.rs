@@ -20,7 +20,7 @@ use super::wire::section::TraceId;
 pub enum Event {
     /// A listener is ready; with port 0 in the configuration this is how to learn the port.
     Listening {
-        /// The listener's name.
+        /// The name of the listener.
         listener: String,
         /// How clients reach it: `auto`, `socks`, `http` or `tcp`.
         kind: &'static str,
@@ -31,7 +31,7 @@ pub enum Event {
     ProfileApplied {
         /// The listener or hop.
         place: String,
-        /// The profile's name.
+        /// The name of the profile.
         profile: String,
         /// The settings with their outcomes.
         settings: Vec<AppliedSetting>,
@@ -40,46 +40,46 @@ pub enum Event {
     Congestion(CongestionStatus),
     /// One request through the HTTP forward proxy was answered.
     Request(Box<RequestCompleted>),
-    /// A session ended.
+    /// A session has ended.
     Closed(Box<SessionClosed>),
     /// Accepting stopped for a while.
     AcceptPaused {
-        /// The listener's name.
+        /// The name of the listener.
         listener: String,
         /// Why: `too_many_open_files`, `session_limit`, ...
         reason: &'static str,
     },
     /// Accepting went on after a pause.
     AcceptResumed {
-        /// The listener's name.
+        /// The name of the listener.
         listener: String,
     },
     /// Connections that could be ours go on without us.
     BypassBegan {
-        /// The listener's name.
+        /// The name of the listener.
         listener: String,
         /// Why: `session_limit`, `client_limit`, `draining` or `failed`.
         reason: &'static str,
     },
     /// They are ours again.
     BypassEnded {
-        /// The listener's name.
+        /// The name of the listener.
         listener: String,
         /// Why they were not.
         reason: &'static str,
     },
     /// A next hop is unreachable; it is tried again with growing delays.
     RelayDown {
-        /// The hop's name.
+        /// The name of the hop.
         relay: String,
         /// The cause of the failure.
         cause: Cause,
-        /// Details in words.
+        /// Further details, in words.
         detail: Option<String>,
     },
     /// A next hop is reachable again.
     RelayUp {
-        /// The hop's name.
+        /// The name of the hop.
         relay: String,
         /// Length of the outage.
         #[serde(rename = "seconds", serialize_with = "seconds")]
@@ -93,7 +93,7 @@ pub enum Event {
         joined: Vec<String>,
         /// Relays that accept no further sessions.
         draining: Vec<String>,
-        /// Relays that left.
+        /// The relays that left the fleet.
         left: Vec<String>,
     },
     /// No server of etcd answers; the last known fleet stays.
@@ -105,7 +105,7 @@ pub enum Event {
         /// How many relays are known.
         known: usize,
     },
-    /// Etcd answers again.
+    /// The etcd of the fleet answers again.
     EtcdUp {
         /// The server that answers.
         server: String,
@@ -121,9 +121,9 @@ pub enum Event {
         likely_bytes: u64,
         /// Where most of these go: `down` or `up`.
         likely_direction: &'static str,
-        /// The former path.
+        /// The name of the former path.
         from: String,
-        /// The new path.
+        /// The name of the new path.
         to: String,
         /// Why, with the figures.
         why: String,
@@ -152,7 +152,7 @@ pub enum Event {
     },
     /// No new sessions; running ones may finish.
     Draining {
-        /// Sessions still open.
+        /// Sessions that are still open.
         open: usize,
         /// How long they have.
         #[serde(serialize_with = "seconds")]
@@ -183,7 +183,7 @@ pub enum Event {
 /// The state of a congestion control that a profile asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CongestionStatus {
-    /// The requested name.
+    /// The congestion control that the configuration names.
     pub name: String,
     /// The control that sections actually use.
     pub in_use: String,
@@ -209,7 +209,7 @@ impl CongestionStatus {
 pub struct RequestCompleted {
     /// The session of the request.
     pub session: u64,
-    /// GET, POST, ...
+    /// The method: GET, POST, and so on.
     pub method: String,
     /// Scheme, host and path.
     pub url: String,
@@ -311,13 +311,13 @@ impl EndReason {
 /// Kernel data of a section (`TCP_INFO`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct SectionInfo {
-    /// Smoothed round-trip time.
+    /// Smoothed round-trip time (RFC 6298).
     #[serde(rename = "rtt_seconds", serialize_with = "seconds")]
     pub rtt: Duration,
     /// Smallest round-trip time seen.
     #[serde(rename = "min_rtt_seconds", serialize_with = "seconds")]
     pub min_rtt: Duration,
-    /// Retransmitted segments.
+    /// Retransmitted segments so far.
     pub retransmitted: u32,
     /// Sent segments, retransmissions included.
     pub segments_out: u32,
@@ -404,9 +404,9 @@ pub struct SessionClosed {
     pub bytes_down: u64,
     /// How many of both went through a pipe and were never copied.
     pub bytes_spliced: u64,
-    /// The client's section.
+    /// The section to the client.
     pub down: Option<SectionInfo>,
-    /// The server's section.
+    /// The section to the server.
     pub up: Option<SectionInfo>,
     /// The limit in the direction with more bytes.
     pub limited: Option<LimitingFactor>,

@@ -28,7 +28,7 @@ pub struct PrivateKey(Zeroizing<[u8; KEY_LENGTH]>);
 pub struct KeyError;
 
 impl PrivateKey {
-    /// Generates a key.
+    /// Generates a key from the system's random numbers.
     ///
     /// # Panics
     /// The system has no randomness.

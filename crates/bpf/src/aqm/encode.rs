@@ -19,7 +19,6 @@ const ENTRIES_PER_SECOND: u64 = 100_000;
 /// Bytes for the settings that `show` prints: JSON, padded with zeros.
 const STORED_SETTINGS: usize = 1024;
 
-/// Bytes, growing.
 #[derive(Default)]
 struct SettingsEncoder(Vec<u8>);
 

@@ -6,7 +6,7 @@ use super::reading::{Connection, Counters};
 
 /// The counters, and the virtual queue.
 pub const QUEUE: &str = "aqm_queue";
-/// The connections.
+/// The connections, by hash.
 pub const SLOTS: &str = "aqm_slots";
 /// The addresses and ports of the connections in [`SLOTS`].
 pub const NAMES: &str = "aqm_names";
@@ -47,7 +47,7 @@ impl<'a> MapReader<'a> {
     }
 }
 
-/// `struct queue`.
+/// Reads the counters of `struct queue` of the BPF program.
 #[must_use]
 pub fn parse_counters(memory: &[u8]) -> Option<Counters> {
     let mut memory = MapReader(memory);

@@ -33,7 +33,7 @@ pub enum Error {
     /// Settings that make no sense.
     #[error("{0}")]
     Settings(String),
-    /// No such interface.
+    /// The network namespace has no such interface.
     #[error("no interface {0} in this network namespace: `ip link` lists them")]
     NoInterface(String),
     /// Something is there already.
@@ -42,7 +42,7 @@ pub enum Error {
          `ekiden aqm detach --dev {0}` first"
     )]
     AlreadyAttached(String),
-    /// Nothing is there.
+    /// The interface has no program of ekiden to detach or to show.
     #[error("{0} is not managed: `ekiden aqm show` lists the interfaces that are")]
     NotAttached(String),
     /// The kernel did not permit it.
@@ -56,7 +56,7 @@ pub enum Error {
     /// The kernel was built without it.
     #[error("this kernel has no {what} ({option}): `zgrep {option} /proc/config.gz` or `modprobe {module}`")]
     MissingFeature {
-        /// The missing object.
+        /// The missing kernel object, in words.
         what: &'static str,
         /// The option that has it.
         option: &'static str,
@@ -74,7 +74,7 @@ pub enum Error {
          does (`tc qdisc add dev {interface} root tbf rate ... burst ... limit ...`), or leave it out"
     )]
     NoBacklog {
-        /// The interface.
+        /// The name of the interface.
         interface: String,
         /// The kind of the other filter.
         kind: String,
@@ -87,10 +87,10 @@ pub enum Error {
         /// The messages of libbpf and the verifier.
         log: String,
     },
-    /// Anything else.
+    /// Any other error of the kernel.
     #[error("{what}: {source}")]
     Kernel {
-        /// The operation.
+        /// The operation that failed, in words.
         what: &'static str,
         /// The error of the system.
         source: io::Error,

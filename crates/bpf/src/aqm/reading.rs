@@ -133,11 +133,11 @@ pub struct Counters {
     pub own: u64,
     /// Not IP: let through.
     pub other: u64,
-    /// Let through.
+    /// Packets let through without a mark.
     pub passed: u64,
-    /// Let through, marked.
+    /// Packets let through with a mark (ECN CE).
     pub marked: u64,
-    /// Dropped: no room.
+    /// Packets dropped because the queue was full.
     pub full: u64,
     /// Dropped by the law.
     pub early: u64,
@@ -145,7 +145,7 @@ pub struct Counters {
     pub forced: u64,
     /// Packets let through, with those that superpackets will be cut into.
     pub packets: u64,
-    /// Bytes let through.
+    /// Bytes of the packets let through.
     pub bytes: u64,
     /// The sum of the backlogs before each packet, in bytes.
     #[serde(skip)]
@@ -162,9 +162,9 @@ pub struct Counters {
 pub struct Connection {
     /// From where; the port is 0 where there is none.
     pub source: SocketAddr,
-    /// To where.
+    /// The destination; the port is 0 where there is none.
     pub destination: SocketAddr,
-    /// IP protocol.
+    /// The IP protocol number (IANA).
     pub protocol: u8,
     /// Bytes let through; wraps, so that only differences say something.
     #[serde(skip)]
@@ -176,9 +176,7 @@ pub struct Connection {
 
 /// The activity of a connection while it was watched.
 pub(super) struct ConnectionDelta {
-    /// It.
     pub(super) connection: Connection,
-    /// Bytes let through.
     pub(super) bytes: u32,
     /// Bytes marked or dropped.
     pub(super) hit: u32,

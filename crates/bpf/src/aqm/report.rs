@@ -19,7 +19,7 @@ const ACTIVE_SHARE: f64 = 0.01;
 /// One connection while it was watched.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConnectionShare {
-    /// It.
+    /// The addresses and the counters of the connection.
     #[serde(flatten)]
     pub connection: Connection,
     /// Passed bits a second.
@@ -31,7 +31,7 @@ pub struct ConnectionShare {
 /// The activity at one interface.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AqmReport {
-    /// Its name.
+    /// The name of the interface.
     pub interface: String,
     /// How it is managed.
     pub settings: AqmSettings,
@@ -53,7 +53,7 @@ pub struct AqmReport {
     pub fair_rate: f64,
     /// Jain's index of their rates: 1 if all are equal, one over their number if one has all. None without any.
     pub jain: Option<f64>,
-    /// The heaviest.
+    /// The connections with the highest rates, in descending order.
     pub heaviest: Vec<ConnectionShare>,
 }
 

@@ -33,15 +33,15 @@ const MAX_TARGET: Duration = Duration::from_secs(10);
 /// How many slots there may be: from one set to 1 GiB of them.
 const TABLE_RANGE: [u32; 2] = [64, 1 << 24];
 
-/// The drop policy.
+/// Which connections are dropped or marked, and how often.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub enum AqmMode {
-    /// All connections alike.
+    /// RED: all connections alike.
     Red,
     /// Known senders more often than others.
     Static {
-        /// They.
+        /// The addresses of the known senders.
         heavy: Vec<IpAddr>,
     },
     /// The connection that is the most frequent in a sample more often than others.
@@ -60,12 +60,12 @@ pub enum AqmMode {
     },
 }
 
-/// Everything.
+/// The settings of the program at one interface.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AqmSettings {
     /// The rate of the line.
     pub rate: Rate,
-    /// The drop policy.
+    /// The drop policy and its own settings.
     #[serde(flatten)]
     pub mode: AqmMode,
     /// Whether the real backlog is used instead of the virtual queue.
@@ -76,7 +76,7 @@ pub struct AqmSettings {
     pub min: QueueAmount,
     /// The average at which their probability is `p`.
     pub max: QueueAmount,
-    /// See `max`.
+    /// The probability of a drop or mark where the average is `max`, from 0 to 1.
     pub p: f64,
     /// The weight of a new sample in the average.
     pub wq: f64,
@@ -111,7 +111,7 @@ impl AqmSettings {
         }
     }
 
-    /// Validates the settings.
+    /// Checks that the values are in range and fit each other.
     ///
     /// # Errors
     /// All mistakes, each with the possible values.
@@ -204,12 +204,12 @@ impl AqmSettings {
 pub enum QueueAmount {
     /// Packets; where nothing but bytes is counted, of 1500 bytes each.
     Packets(u64),
-    /// Bytes.
+    /// A number of bytes.
     Bytes(u64),
 }
 
 impl QueueAmount {
-    /// Without the unit.
+    /// The number without its unit.
     pub(super) const fn value(self) -> u64 {
         match self {
             Self::Packets(number) | Self::Bytes(number) => number,

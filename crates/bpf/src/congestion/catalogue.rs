@@ -9,14 +9,14 @@ pub struct Algorithm {
     pub name: &'static str,
     /// The purpose, in a line.
     pub about: &'static str,
-    /// The publication.
+    /// The publication that describes the algorithm.
     pub source: &'static str,
     pub(super) object: &'static [u8],
 }
 
 macro_rules! catalogue {
     ($($name:literal: $about:literal, $source:literal;)+) => {
-        /// All of them.
+        /// Every algorithm that ekiden carries.
         pub const CATALOGUE: &[Algorithm] = &[$(Algorithm {
             name: $name,
             about: $about,

@@ -11,7 +11,7 @@ pub enum CongestionError {
     /// ekiden has no congestion control of this name.
     #[error("ekiden has no congestion control {name:?}{}: `ekiden cc list` shows which there are", suggestion_text(*.meant))]
     Unknown {
-        /// The requested name.
+        /// The name that was asked for.
         name: String,
         /// The name that was probably meant.
         meant: Option<&'static str>,
@@ -32,10 +32,10 @@ pub enum CongestionError {
     #[error("loading a congestion control takes {}: run as root, or `setcap cap_bpf,cap_perfmon=ep` on the program, or \
         AmbientCapabilities=CAP_BPF CAP_PERFMON in the systemd unit; choosing one that is loaded takes none", capability_names(.lacking))]
     NotPermitted {
-        /// The missing capabilities.
+        /// The capabilities that the process lacks.
         lacking: Vec<Capability>,
     },
-    /// Nowhere to pin.
+    /// No BPF file system is mounted to pin programs in.
     #[error(
         "no BPF file system is at /sys/fs/bpf, and loaded programs are pinned by a name there: \
         mount -t bpf bpf /sys/fs/bpf (systemd does that at boot)"
@@ -44,7 +44,7 @@ pub enum CongestionError {
     /// A pin cannot be created, read or removed.
     #[error("{}: {cause} (requires root or the owner of the directory)", .path.display())]
     Pin {
-        /// The file.
+        /// The pin that cannot be created, read or removed.
         path: PathBuf,
         /// The error of the system.
         cause: io::Error,
@@ -52,7 +52,7 @@ pub enum CongestionError {
     /// Another program has registered the name.
     #[error("the name {name} is taken {by}")]
     NameTaken {
-        /// The name.
+        /// The name of the congestion control.
         name: String,
         /// The other program, and the remedy.
         by: String,
@@ -60,7 +60,7 @@ pub enum CongestionError {
     /// There is nothing to unload.
     #[error("{name} is not loaded: `ekiden cc list` shows the loaded ones")]
     NotLoaded {
-        /// The name.
+        /// The name of the congestion control.
         name: String,
     },
     /// The kernel said no, and it is none of the above.
@@ -68,7 +68,7 @@ pub enum CongestionError {
         "the kernel refuses {name}: {cause}; `ekiden cc load {name} --verbose` shows its reasons, and we would like to see them"
     )]
     Refused {
-        /// The name.
+        /// The name of the congestion control.
         name: String,
         /// In a few words.
         cause: String,

@@ -37,7 +37,7 @@ pub enum LoadedBy {
 pub struct CongestionControl {
     /// The name it is chosen by.
     pub name: String,
-    /// The loader.
+    /// Whether the kernel, ekiden or another program provides it.
     pub loaded_by: LoadedBy,
     /// Whether every process may choose it, without `CAP_NET_ADMIN`.
     pub is_unprivileged: bool,
@@ -53,7 +53,7 @@ pub fn list() -> Vec<CongestionControl> {
     names.iter().map(|name| lookup(name)).collect()
 }
 
-/// One of them.
+/// Looks up one congestion control by its name.
 #[must_use]
 pub fn lookup(name: &str) -> CongestionControl {
     let has = |list| read_words(list).iter().any(|word| word == name);

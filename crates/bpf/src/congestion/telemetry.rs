@@ -20,7 +20,7 @@ pub struct SectionTelemetry {
     pub gamma: u32,
     /// Asked for: gamma follows the connection's own share of the queue (ctcp).
     pub auto_gamma: bool,
-    /// Congestion window, packets.
+    /// Congestion window, in packets.
     pub window: u32,
     /// The part of it that losses govern, packets (ctcp).
     pub loss_window: u32,
@@ -38,7 +38,7 @@ pub struct SectionTelemetry {
     pub rounds: u32,
     /// Reductions for loss or a mark.
     pub losses: u32,
-    /// Retransmission timeouts.
+    /// Retransmission timeouts so far.
     pub timeouts: u32,
 }
 

@@ -13,7 +13,7 @@ const SHORT_TERM_WINDOW: Nanos = 10_000_000;
 /// The parameters of a line to be measured.
 #[derive(Debug, Clone, Copy)]
 pub struct LineExpectation {
-    /// Bits per second.
+    /// The configured rate, in bits per second.
     pub rate: u64,
     /// Bytes that the line counts in addition to the IP packet.
     pub overhead: u32,

@@ -29,7 +29,7 @@ impl Markup {
         self.0.push_str("/>");
     }
 
-    /// Text between tags.
+    /// Adds text, escaped, inside the current element.
     pub fn text(&mut self, text: &str) {
         self.0.push_str(&escape(text));
     }

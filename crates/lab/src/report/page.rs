@@ -9,7 +9,7 @@ use crate::report::table::{CellKind, Column, ReportTable, TableCell};
 use crate::report::view::ReportView;
 use crate::report::{floors, gains, paths, tables};
 
-/// The page.
+/// The whole page as one HTML file.
 #[must_use]
 pub fn render_html(results: &Results) -> String {
     let view = ReportView::new(results);

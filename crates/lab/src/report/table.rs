@@ -23,7 +23,7 @@ pub struct Column {
 /// A cell of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableCell {
-    /// Text, not escaped.
+    /// The text of the cell, not escaped.
     pub text: String,
     /// Highlighting, where the format supports it. The text alone must be sufficient.
     pub kind: CellKind,
@@ -32,7 +32,7 @@ pub struct TableCell {
 /// The highlighting of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellKind {
-    /// Without any highlighting.
+    /// A cell without any highlighting.
     Plain,
     /// A result as wanted, for example a passed check.
     Good,

@@ -6,7 +6,7 @@ use crate::experiment::collect::metric::CPU_PREFIX;
 use crate::experiment::collect::results::{CellSummary, ExpectationOutcome, ExpectationVerdict, Results, Run};
 use crate::report::number::pluralized;
 
-/// Factor to level.
+/// The level of each factor, by the factor's name.
 pub type Levels = BTreeMap<String, String>;
 
 /// Results, and the order of their treatments and levels.

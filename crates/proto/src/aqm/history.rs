@@ -19,13 +19,13 @@ pub const SETS: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct HistorySlot {
-    /// The connection.
+    /// The hash of the connection.
     pub flow: u32,
     /// How often; 0 if the slot is free.
     pub count: u16,
     /// Its neighbours in the list of those with the same count.
     pub prev: u16,
-    /// See `before`.
+    /// The next slot in the list of those with the same count.
     pub next: u16,
 }
 
@@ -37,11 +37,11 @@ pub struct FlowHistory {
     pub ring: [u16; MAX_HISTORY],
     /// The first of the list of connections that are in the ring so often.
     pub first: [u16; MAX_HISTORY + 1],
-    /// The table.
+    /// The hash table of slots, in sets of `WAYS`.
     pub slots: [HistorySlot; SETS * WAYS],
     /// Where the ring goes on.
     pub position: u32,
-    /// The highest count.
+    /// The highest count of any connection in the ring.
     pub max_count: u32,
 }
 

@@ -16,13 +16,13 @@ pub mod virtual_queue;
 
 use std::net::Ipv4Addr;
 
-/// The backlog.
+/// The packets that wait in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Backlog {
-    /// Bytes.
+    /// The number of bytes.
     pub bytes: u64,
-    /// Packets.
+    /// The number of packets.
     pub packets: u64,
 }
 
@@ -39,9 +39,9 @@ pub struct ArrivingPacket {
     /// For how long nothing has waited, in nanoseconds, counted from the previous arrival at the earliest; 0 if
     /// something waits.
     pub idle: u64,
-    /// The connection: [`connection_hash`].
+    /// The hash of the connection: [`connection_hash`].
     pub flow: u32,
-    /// The sender: [`source_key`].
+    /// The key of the sender: [`source_key`].
     pub source: u32,
     /// The packet's size, in bytes.
     pub bytes: u32,
@@ -56,7 +56,7 @@ pub enum Verdict {
     Pass,
     /// It is let in, marked "congestion experienced".
     Mark,
-    /// It is dropped.
+    /// The packet is dropped for this reason.
     Drop(DropReason),
 }
 

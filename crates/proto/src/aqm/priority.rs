@@ -16,9 +16,9 @@ pub const MAX_SENDERS: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct StaticParams {
-    /// The law.
+    /// The parameters of RED.
     pub red: red::RedParams,
-    /// The heavy senders.
+    /// The keys of the heavy senders: [`super::source_key`].
     pub heavy: [u32; MAX_SENDERS],
     /// How many there are.
     pub senders: u64,
@@ -53,7 +53,7 @@ pub fn judge_static(params: &StaticParams, state: &mut red::RedState, arrival: &
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct DynamicParams {
-    /// The law.
+    /// The parameters of RED.
     pub red: red::RedParams,
     /// Every so many packets the connection of one is recorded; at least 1.
     pub rec_int: u32,
@@ -67,13 +67,13 @@ pub struct DynamicParams {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct DynamicState {
-    /// The law's.
+    /// The state of RED.
     pub red: red::RedState,
     /// Packets since the last that was recorded.
     pub unrecorded: u32,
     /// Packets since the heavy connection was determined.
     pub undetermined: u32,
-    /// The heavy connection.
+    /// The hash of the heavy connection.
     pub heavy: u32,
     /// Whether there is one: 0 or 1.
     pub known: u32,

@@ -13,7 +13,7 @@ pub const DECAY_POWERS: usize = 24;
 
 /// The classes of connections: those that are dropped by the law, and those that are dropped `n` times as often.
 pub const OTHERS: usize = 0;
-/// See [`OTHERS`].
+/// The class of heavy connections, which are dropped `n` times as often.
 pub const HEAVY: usize = 1;
 
 /// `count` counts no further than this, so that its product with a probability fits 64 bits.
@@ -52,11 +52,11 @@ pub struct Slope {
     pub rise: u64,
     /// Over which length, shifted right by `shift` to less than 2^32.
     pub span: u64,
-    /// See `span`.
+    /// By how many bits `span` is shifted.
     pub shift: u64,
 }
 
-/// Constant parameters.
+/// Constant parameters of RED, computed from [`RedConfig`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct RedParams {

@@ -12,7 +12,7 @@ pub const TYPICAL_PACKET: u64 = 1500;
 /// Bits of a fraction of a byte.
 const FRACTION: u32 = 32;
 
-/// Constant parameters.
+/// Constant parameters of the virtual queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct VirtualQueueParams {
@@ -22,7 +22,7 @@ pub struct VirtualQueueParams {
     pub max_age: u64,
 }
 
-/// The state.
+/// The state of the virtual queue, initially all 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct VirtualQueueState {

@@ -19,7 +19,7 @@ const MAX_RELAY_NAME: usize = 64;
 pub struct Certificate {
     /// Which fleet it belongs to.
     pub fleet: VerifyKey,
-    /// Its name there.
+    /// The name of the relay in the fleet.
     pub name: String,
     /// Where its section listener can be reached.
     pub address: Target,
@@ -29,14 +29,14 @@ pub struct Certificate {
     pub verify_key: VerifyKey,
     /// From when on it belongs there.
     pub not_before: u64,
-    /// Until when.
+    /// The end of the validity, in seconds since the Unix epoch.
     pub not_after: u64,
 }
 
 /// A [`Certificate`] with its signature, not yet verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedCertificate {
-    /// The signed certificate.
+    /// The certificate that the signature covers.
     pub certificate: Certificate,
     signature: Signature,
 }

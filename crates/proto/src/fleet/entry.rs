@@ -36,7 +36,7 @@ pub struct FleetEntry {
 /// Whether a relay takes new sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayState {
-    /// It does.
+    /// The relay accepts new sessions.
     Serving,
     /// It ends when those that it has are over.
     Draining,
@@ -45,9 +45,9 @@ pub enum RelayState {
 /// The measurements of a section to another relay, for the bytes sent there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Neighbour {
-    /// The other relay.
+    /// The public key of the other relay.
     pub key: PublicKey,
-    /// Round-trip time.
+    /// The round-trip time to the other relay.
     pub rtt: Duration,
     /// Share of packets lost, in millionths.
     pub loss_ppm: u32,

@@ -54,7 +54,7 @@ pub enum EntryError {
     /// A newer one was there before.
     #[error("it is older than one that was here before (number {found} after {known})")]
     Replayed {
-        /// Its number.
+        /// The sequence number of the entry.
         found: u64,
         /// The largest number so far.
         known: u64,

@@ -30,7 +30,7 @@ pub struct SigningKey {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VerifyKey(pub [u8; KEY_LENGTH]);
 
-/// A signature.
+/// An Ed25519 signature (RFC 8032).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Signature([u8; SIGNATURE_LENGTH]);
 
@@ -83,7 +83,7 @@ impl SigningKey {
         Zeroizing::new(format!("{PRIVATE_LABEL} {}\n{PUBLIC_LABEL} {}\n", seed.as_str(), self.verify_key()))
     }
 
-    /// Its other half.
+    /// The public key of this signing key.
     #[must_use]
     pub fn verify_key(&self) -> VerifyKey {
         VerifyKey(self.pair.public_key().as_ref().try_into().expect("invariant: keys of this curve have 32 bytes"))

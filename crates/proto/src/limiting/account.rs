@@ -50,9 +50,9 @@ pub struct SessionSample {
     pub run_time: Duration,
     /// The time in which the relay's thread waited for a processor.
     pub runqueue_wait: Duration,
-    /// The client's side.
+    /// The sample of the client's section.
     pub down: SideSample,
-    /// The server's side.
+    /// The sample of the server's section.
     pub up: SideSample,
 }
 
@@ -74,7 +74,7 @@ pub struct LimitTracker {
 }
 
 impl LimitTracker {
-    /// Records a sample.
+    /// Adds a sample of both directions.
     pub fn record(&mut self, look: &SessionSample) {
         let span = look.span.as_secs_f64();
         let mut seen = SessionSums::with_thread(Thread {
@@ -96,7 +96,7 @@ impl LimitTracker {
         self.recent.add(&seen);
     }
 
-    /// The current limits.
+    /// The present limit of each direction.
     #[must_use]
     pub fn limits(&self) -> Diagnoses {
         let limit = |direction| judge::diagnose(&self.evidence(&self.recent, direction));

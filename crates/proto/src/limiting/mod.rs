@@ -25,7 +25,7 @@ pub enum LimitingSection {
     Down,
     /// The server's or the next hop's section, or the host behind it.
     Up,
-    /// This relay.
+    /// This relay itself, between the sections.
     Relay,
 }
 
@@ -53,7 +53,7 @@ pub enum Bottleneck {
     SendBuffer,
     /// Losses keep the congestion window down.
     Loss,
-    /// The path's rate.
+    /// The rate of the path: its bottleneck or its losses.
     PathRate,
     /// This relay has too little of a processor.
     RelayCpu,
@@ -89,7 +89,7 @@ impl Bottleneck {
 /// The limit of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitingFactor {
-    /// The limiting section.
+    /// The section that limits.
     pub section: LimitingSection,
     /// The kind of limit.
     pub by: Bottleneck,
@@ -111,7 +111,7 @@ serialize_as_text!(LimitingFactor);
 /// A limit with its reason in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// The limiting section.
+    /// The section that limits.
     pub section: LimitingSection,
     /// The kind of limit.
     pub by: Bottleneck,
@@ -158,7 +158,6 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// Bytes: `64 KiB`.
 struct Size(f64);
 
 impl fmt::Display for Size {

@@ -103,7 +103,6 @@ pub(super) struct SessionSums {
     pub(super) thread: Thread,
     /// By direction of bytes.
     flows: [Flow; 2],
-    /// By side.
     sections: [Section; 2],
 }
 

@@ -103,7 +103,7 @@ impl fmt::Debug for Hops {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Label {
     pub hops: Hops,
-    /// Seconds.
+    /// The added delay, in seconds.
     pub delay: f32,
     pub throughput: Throughput,
 }

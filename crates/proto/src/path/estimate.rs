@@ -37,9 +37,9 @@ pub struct SectionSample {
     pub rtt: Option<Duration>,
     /// Segments sent, retransmissions included.
     pub segments: u64,
-    /// Segments sent again.
+    /// Segments that were sent again.
     pub lost: u64,
-    /// Bytes per second.
+    /// The delivery rate, in bytes per second.
     pub rate: Option<f64>,
     /// Whether the section was the limit; else `rate` is a lower bound.
     pub rate_is_limit: bool,

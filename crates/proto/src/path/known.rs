@@ -127,7 +127,7 @@ impl From<&MapEntry> for PackedEntry {
 }
 
 impl PackedEntry {
-    /// Nothing is known.
+    /// An entry of which nothing is known.
     pub const UNKNOWN: Self = Self {
         rtt: 0,
         loss: 0.0,
@@ -186,7 +186,7 @@ impl PackedEntry {
 }
 
 impl BothDirections {
-    /// Nothing is known.
+    /// The entries of a section of which nothing is known.
     pub const UNKNOWN: Self = Self { down: PackedEntry::UNKNOWN, up: PackedEntry::UNKNOWN };
 }
 

@@ -148,7 +148,7 @@ impl Profile {
         Self { name: name.to_owned(), settings: Vec::new() }
     }
 
-    /// One of [`BUILT_IN`].
+    /// The built-in profile of this name, one of [`BUILT_IN`].
     #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
         let settings: &[(&str, &str)] = match name {
@@ -257,9 +257,9 @@ impl Profile {
 /// The options of a profile for Compound TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CompoundTcp {
-    /// [`Setting::CtcpGamma`], packets.
+    /// The value of [`Setting::CtcpGamma`], in packets.
     pub gamma: u32,
-    /// [`Setting::CtcpAutoGamma`].
+    /// The value of [`Setting::CtcpAutoGamma`].
     pub auto_gamma: bool,
 }
 

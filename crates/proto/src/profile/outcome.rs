@@ -28,7 +28,7 @@ impl fmt::Display for Outcome {
 /// A setting and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedSetting {
-    /// The requested setting.
+    /// The setting that the profile asks for.
     pub setting: Setting,
     /// The reaction of the kernel.
     pub outcome: Outcome,

@@ -29,11 +29,11 @@ pub struct TuningSample {
     pub taken_at: Duration,
     /// Smoothed round trip; zero while there is none.
     pub rtt: Duration,
-    /// Its mean deviation.
+    /// The mean deviation of the round-trip time (RFC 6298).
     pub rttvar: Duration,
     /// Segments of data sent, those sent again included.
     pub segments_sent: u32,
-    /// Segments sent again.
+    /// Segments that were sent again.
     pub retransmitted: u32,
     /// Segments that the peer had got already.
     pub spurious: u32,

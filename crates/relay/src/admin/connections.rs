@@ -42,7 +42,7 @@ pub(super) struct ConnectionSlot {
 pub(super) struct EvictionSignal(oneshot::Receiver<()>);
 
 impl ConnectionSlots {
-    /// `places` free places.
+    /// With `places` free places, one for each connection.
     pub fn new(places: usize) -> Self {
         Self { permits: Arc::new(Semaphore::new(places)), unproven: Arc::default() }
     }

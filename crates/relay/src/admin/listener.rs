@@ -171,13 +171,13 @@ fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     )))
 }
 
-/// The listening socket.
+/// The listening TCP or unix socket.
 enum AdminSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// An accepted connection.
+/// An accepted TCP or unix connection.
 trait AdminStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> AdminStream for T {}
 

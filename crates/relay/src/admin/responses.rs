@@ -52,7 +52,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// A complete response.
+/// A response with its whole body.
 pub(super) fn full_response(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> AdminResponse {
     with_headers(status, kind, Either::Left(Full::new(body.into())))
 }

@@ -44,7 +44,6 @@ struct CounterSample {
     sampled_at: Instant,
     /// Of the whole relay.
     bytes_moved: DuplexBytes,
-    /// Bytes by session.
     tallies: HashMap<u64, DuplexBytes>,
 }
 
@@ -55,7 +54,6 @@ struct DuplexBytes {
     up: u64,
 }
 
-/// One snapshot.
 #[derive(Serialize)]
 struct Snapshot<'a> {
     /// How many there have been.
@@ -296,7 +294,7 @@ mod tests {
     }
 }
 
-/// All worker threads.
+/// The command channels of all worker threads.
 #[derive(Clone)]
 pub(super) struct WorkerHandles(pub Vec<mpsc::Sender<Command>>);
 

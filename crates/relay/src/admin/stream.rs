@@ -23,7 +23,7 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The newest snapshot and its readers.
 pub(super) struct SnapshotStream {
-    /// Empty without readers.
+    /// The latest snapshot; empty while there is no reader.
     latest: watch::Sender<Bytes>,
     permits: Arc<Semaphore>,
     reader_arrived: Notify,

@@ -30,7 +30,7 @@ pub enum Denied {
 /// All the rules that a session is under: those of its listener, and those of the relay it came from.
 #[derive(Debug, Clone, Copy)]
 pub struct AccessPolicy<'a> {
-    /// The listener's.
+    /// The rules of the listener.
     pub listener: &'a AccessRules,
     /// The peer's, at a section listener.
     pub peer: Option<&'a AccessRules>,

@@ -22,7 +22,7 @@ use super::value::{BindAddress, ConfigValue};
 /// The address of the admin listener, and access to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminConfig {
-    /// Where it answers.
+    /// The address of the admin interface.
     pub bind: AdminBind,
     /// The token that TCP clients must send; `None` when no token is required.
     pub token: Option<AdminToken>,
@@ -33,11 +33,11 @@ pub struct AdminConfig {
 /// Where the relay answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminBind {
-    /// Nowhere.
+    /// The admin interface is off.
     Off,
-    /// An address.
+    /// An address and port for TCP.
     Tcp(SocketAddr),
-    /// A unix socket.
+    /// The path of a unix socket.
     Unix(PathBuf),
 }
 

@@ -73,7 +73,7 @@ pub struct LimitsConfig {
     pub ready_connections: usize,
 }
 
-/// Deadlines.
+/// The deadlines of `[timeouts]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeouts {
     /// From accept to the end of the client's handshake, all reads together.

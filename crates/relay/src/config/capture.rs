@@ -20,7 +20,7 @@ pub enum ConnectMode {
     Hold,
     /// After the target has answered, where the client's protocol has words for it. Nothing of the client goes on before.
     Strict,
-    /// At once.
+    /// The client is answered before the target is dialled.
     Early,
 }
 
@@ -45,13 +45,13 @@ pub struct TransparentConfig {
 /// The party that adds the kernel rules and removes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleManagement {
-    /// The daemon.
+    /// The relay installs the rules, and removes them at its end.
     Managed,
-    /// `ekiden rules`.
+    /// The operator installs the rules with `ekiden rules`.
     Manual,
 }
 
-/// Reads `[transparent]`.
+/// Reads the table `[transparent]`.
 pub(super) fn read_transparent(table: TableReader<'_>) -> TransparentConfig {
     let rules = table.optional_or("rules", RuleManagement::Managed);
     let InstanceNumber(instance) = table.optional_or("instance", InstanceNumber(1));

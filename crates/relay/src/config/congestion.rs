@@ -50,7 +50,7 @@ pub trait CongestionHandle: Debug + Send + Sync {
 /// The report of a congestion control about one connection, once a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Telemetry {
-    /// Congestion window, packets.
+    /// Congestion window, in packets.
     pub window: u32,
     /// The part of it that losses govern, packets.
     pub loss_window: u32,
@@ -67,7 +67,7 @@ pub struct Telemetry {
     pub rounds: u32,
     /// Reductions for loss or a mark.
     pub losses: u32,
-    /// Retransmission timeouts.
+    /// Retransmission timeouts so far.
     pub timeouts: u32,
 }
 

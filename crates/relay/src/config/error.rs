@@ -15,7 +15,7 @@ use super::url;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
-/// One mistake.
+/// One mistake in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file, or `command line`.
@@ -26,7 +26,7 @@ pub struct ConfigError {
     pub key: String,
     /// The value in the configuration.
     pub found: FoundValue,
-    /// The expected value.
+    /// The value that is expected, in words.
     pub expected: String,
 }
 
@@ -90,14 +90,14 @@ pub(super) struct Diagnostics {
 /// A name in a configuration, with its place. The caller that knows all such names checks whether the name exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameUse {
-    /// The name.
+    /// The name as the configuration has it.
     pub name: String,
     /// The place of the name, as a mistake with an empty `expected`.
     pub location: ConfigError,
 }
 
 impl Diagnostics {
-    /// Adds one.
+    /// Adds a mistake to the list.
     pub fn add_error(&self, mistake: ConfigError) {
         self.errors.borrow_mut().push(mistake);
     }
@@ -187,7 +187,6 @@ fn edit_distance(from: &str, to: &str) -> usize {
 /// How much of a wrong value a mistake shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Disclosure {
-    /// All of it.
     All,
     /// A path. A secret that was written instead of the path of its file is hidden.
     Path,

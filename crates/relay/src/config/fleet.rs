@@ -33,7 +33,7 @@ pub struct FleetConfig {
     pub prefix: String,
     /// The certificate of this relay; without it the relay only reads.
     pub certificate: Option<SignedCertificate>,
-    /// Our own key.
+    /// The private key of this relay.
     pub own_key: Arc<PrivateKey>,
     /// Where the last known state is kept.
     pub state_file: Option<PathBuf>,

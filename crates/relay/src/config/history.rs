@@ -12,7 +12,7 @@ use super::value::ConfigValue;
 pub struct HistoryConfig {
     /// A database of SQLite.
     pub file: PathBuf,
-    /// For how long.
+    /// How long entries are kept.
     pub retention: Duration,
 }
 

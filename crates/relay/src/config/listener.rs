@@ -24,7 +24,7 @@ const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR,
 /// The listeners of one source.
 #[derive(Default)]
 pub(super) struct ListenerSet {
-    /// The good ones.
+    /// The listeners without mistakes.
     pub valid: Vec<Arc<Listener>>,
     /// The addresses of all, also of those with other mistakes, and the keys of their tables.
     taken: Vec<(SocketAddr, String)>,

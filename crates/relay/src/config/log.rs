@@ -20,7 +20,7 @@ pub struct LogConfig {
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
-    /// `key=value`, for people.
+    /// Lines of `key=value`, for people.
     #[default]
     Text,
     /// One JSON object a line.
@@ -35,7 +35,7 @@ pub enum LogLevel {
     Sessions,
     /// Failed sessions and requests, and events of the relay.
     Problems,
-    /// None.
+    /// No lines at all.
     Off,
 }
 

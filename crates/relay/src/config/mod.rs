@@ -83,7 +83,7 @@ pub struct Config {
     pub traces: Option<TracesConfig>,
     /// `[log]`: form, level and redaction.
     pub log: LogConfig,
-    /// Worker threads.
+    /// The number of worker threads.
     pub threads: usize,
     /// The fleet that this relay belongs to, or knows.
     pub fleet: Option<Arc<FleetConfig>>,
@@ -174,7 +174,7 @@ impl Config {
     }
 }
 
-/// One way in.
+/// A listener with its rules.
 #[derive(Debug, Clone)]
 pub struct Listener {
     /// Its name in logs and metrics.
@@ -222,7 +222,7 @@ impl Listener {
 /// How other relays come in.
 #[derive(Debug, Clone)]
 pub struct SectionListener {
-    /// Our own key.
+    /// The private key of this relay.
     pub private_key: Arc<PrivateKey>,
     /// Its public half, which takes a while to compute.
     pub public_key: PublicKey,
@@ -237,7 +237,7 @@ pub struct SectionListener {
 /// Which targets may be reached; deny beats allow, allow beats the private default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessRules {
-    /// Never these.
+    /// Targets that are refused.
     pub deny: Vec<TargetPattern>,
     /// Always these; and when there are any, nothing else.
     pub allow: Vec<TargetPattern>,
@@ -250,7 +250,7 @@ pub struct AccessRules {
 /// A set of targets: by name, by network, by port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetPattern {
-    /// Which hosts.
+    /// The matching hosts.
     pub hosts: HostPattern,
     /// Which port; `None` for all.
     pub port: Option<u16>,
@@ -259,13 +259,13 @@ pub struct TargetPattern {
 /// The hosts of a [`TargetPattern`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostPattern {
-    /// All.
+    /// Every host matches.
     Any,
-    /// One name.
+    /// A host name, without its subdomains.
     Name(String),
     /// A domain's subdomains, written `*.example.com`; the text begins with the dot.
     Subdomains(String),
-    /// Addresses.
+    /// The addresses of a network.
     Network(Network),
 }
 
@@ -273,7 +273,7 @@ pub enum HostPattern {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peers(pub BTreeMap<PublicKey, Arc<Peer>>);
 
-/// One of them.
+/// A relay that may connect to a section listener.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its name in logs.

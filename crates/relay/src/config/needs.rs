@@ -12,7 +12,7 @@ const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 /// A privilege that a configuration requires, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
-    /// The required privilege.
+    /// The privilege that the setting requires.
     pub privilege: Privilege,
     /// The reason, as text.
     pub reason: String,
@@ -21,11 +21,11 @@ pub struct Requirement {
 /// Privileges that a service can have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Privilege {
-    /// Ports below 1024.
+    /// Binding ports below 1024 (capabilities(7)).
     LowPorts,
     /// Marks, rules, foreign addresses, devices, restricted congestion controls.
     NetAdmin,
-    /// /dev/net/tun.
+    /// Access to the device /dev/net/tun.
     TunDevice,
     /// A congestion control that root loads before.
     LoadedCongestion(String),

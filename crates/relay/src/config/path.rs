@@ -57,7 +57,7 @@ pub struct Hop {
     pub name: Box<str>,
     /// The protocol of the hop, and its credentials.
     pub kind: HopKind,
-    /// Where it listens.
+    /// The address and port of the hop.
     pub address: Target,
     /// TCP settings of the section to it.
     pub profile: Arc<Profile>,
@@ -66,9 +66,9 @@ pub struct Hop {
 /// The protocol of a [`Hop`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HopKind {
-    /// Another ekiden.
+    /// Another ekiden relay, by the section protocol.
     Section(Peering),
-    /// SOCKS5.
+    /// A SOCKS5 proxy (RFC 1928).
     Socks5(Option<Credentials>),
     /// HTTP proxy with CONNECT.
     Http(Option<Credentials>),
@@ -79,9 +79,9 @@ pub enum HopKind {
 /// Key and options for a connection to another ekiden.
 #[derive(Debug, Clone)]
 pub struct Peering {
-    /// Its key.
+    /// The public key of the hop.
     pub key: PublicKey,
-    /// Ours.
+    /// The private key of this relay.
     pub own_key: Arc<PrivateKey>,
     /// Whether sessions to it are encrypted.
     pub encrypt: bool,
@@ -90,9 +90,9 @@ pub struct Peering {
 /// User name and password for a hop. Never printed: there is no `Display`, and `Debug` hides the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// User name.
+    /// The user name at the proxy.
     pub user: String,
-    /// Password.
+    /// The password at the proxy.
     pub password: String,
 }
 

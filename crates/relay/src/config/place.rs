@@ -16,7 +16,7 @@ pub(super) struct SourceText<'a> {
     pub text: Option<&'a str>,
     /// Whether it is a file that every user of this host can read.
     pub open: bool,
-    /// Where mistakes go.
+    /// Where mistakes are collected.
     pub diagnostics: &'a Diagnostics,
 }
 
@@ -34,17 +34,17 @@ pub(super) struct KeyLocation<'a> {
     pub source: SourceText<'a>,
     /// The path of its key; empty for the whole text.
     pub key: String,
-    /// Its line.
+    /// The line of the place, if it is known.
     pub line: Option<usize>,
 }
 
 impl<'a> KeyLocation<'a> {
-    /// A whole text.
+    /// The place of a whole text, without a line.
     pub fn whole_text(source: SourceText<'a>) -> Self {
         Self { source, key: String::new(), line: None }
     }
 
-    /// A mistake here.
+    /// A mistake at this place.
     pub fn config_error(&self, found: FoundValue, expected: impl Into<String>) -> ConfigError {
         let (place, key) = (self.source.name.to_owned(), self.key.clone());
         ConfigError { source: place, line: self.line, key, found, expected: expected.into() }

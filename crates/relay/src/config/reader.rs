@@ -231,7 +231,7 @@ impl<'a> TableReader<'a> {
         TableReader::new(place, table)
     }
 
-    /// The tables `[[key]]`.
+    /// The tables of the array `[[key]]`.
     pub fn tables(&self, key: &'static str) -> Vec<TableReader<'a>> {
         let (place, value) = self.find(key);
         let expected = format!("tables that begin with [[{key}]]");

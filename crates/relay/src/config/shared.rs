@@ -19,9 +19,9 @@ use super::{Peers, key};
 
 /// State that listeners and hops share while they are read.
 pub(super) struct ReadContext {
-    /// All profiles.
+    /// All profiles by name.
     pub profiles: Profiles,
-    /// `private_key` or `--key`.
+    /// The key of `private_key` or `--key`.
     pub private_key: Option<Arc<PrivateKey>>,
     /// The names of all `[[relay]]`s, also of those with mistakes.
     pub relay_names: Vec<String>,
@@ -104,7 +104,7 @@ pub(super) struct NamedTables<T> {
 }
 
 impl<T: Clone> NamedTables<T> {
-    /// None so far.
+    /// Tables without an entry.
     pub fn new(noun: &'static str) -> Self {
         Self { noun, entries: Vec::new(), placeholder: None }
     }

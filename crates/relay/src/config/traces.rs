@@ -12,13 +12,13 @@ use super::value::{ConfigValue, Name, TomlType};
 /// The traced share of sessions, and the collector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TracesConfig {
-    /// To whom.
+    /// The collector that spans are sent to.
     pub collector: Collector,
     /// Which of them: 0 for none, 1 for all.
     pub sample_ratio: SampleRatio,
     /// Whether clients' addresses are told as well.
     pub client_address: bool,
-    /// Our name there.
+    /// The `service.name` of this relay.
     pub name: String,
     /// The key by which other relays know us.
     pub key: PublicKey,
@@ -45,7 +45,7 @@ fn host_name() -> String {
 /// A collector that speaks OTLP over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collector {
-    /// Where it listens.
+    /// The address and port of the collector.
     pub address: Target,
     /// The path before `/v1/traces`.
     pub path: String,
@@ -78,7 +78,7 @@ impl ConfigValue for Collector {
 pub struct SampleRatio(pub f64);
 
 impl SampleRatio {
-    /// All of them.
+    /// Every session is traced.
     const ALL: Self = Self(1.0);
 }
 

@@ -16,13 +16,13 @@ use super::{ListenerKind, TargetPattern};
 /// How TOML writes a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TomlType {
-    /// In quotes.
+    /// A text in quotes.
     Text,
-    /// An integer.
+    /// An integer without quotes.
     Number,
     /// A number with or without a point.
     Decimal,
-    /// `true` or `false`.
+    /// A boolean: `true` or `false`.
     Flag,
     /// Any of these; its reader decides.
     Any,
@@ -132,7 +132,7 @@ impl ConfigValue for PositiveDuration {
 }
 
 impl PositiveDuration {
-    /// A default.
+    /// A constant, for defaults.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }

@@ -50,7 +50,7 @@ pub const MAX_UNSENT_LANE: u32 = 16 * 1024;
 /// A section that is ready for the session's bytes.
 #[derive(Debug)]
 pub struct Dialled {
-    /// The connection.
+    /// The connection to the target or the next relay.
     pub stream: TcpStream,
     /// The address of the target or of the first hop.
     pub server: ServerAddr,
@@ -84,7 +84,7 @@ pub struct Dialler<'a> {
     pub marks: Option<Marks>,
     /// The client whose address is kept as the source address.
     pub source: Option<ClientAddr>,
-    /// The resolver.
+    /// The resolver of the thread.
     pub names: &'a Resolver,
     /// The congestion controls that profiles ask for.
     pub congestion: &'a CongestionControls,
@@ -224,7 +224,7 @@ impl Dialled {
 /// The settings of a socket that is about to connect.
 #[derive(Debug, Clone, Copy)]
 pub struct OutgoingSocket<'a> {
-    /// The TCP profile.
+    /// The TCP profile of the connection.
     pub profile: &'a Profile,
     /// The congestion controls that profiles ask for.
     pub congestion: &'a CongestionControls,

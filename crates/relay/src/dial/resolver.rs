@@ -14,9 +14,9 @@ use tokio::time::timeout;
 
 /// A running lookup: one future for each address family.
 pub struct Lookup<'a> {
-    /// The AAAA records.
+    /// The lookup of the AAAA records.
     pub v6: FamilyLookup<'a>,
-    /// The A records.
+    /// The lookup of the A records.
     pub v4: FamilyLookup<'a>,
 }
 

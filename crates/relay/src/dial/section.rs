@@ -38,7 +38,7 @@ const ANSWER_GRACE: Duration = Duration::from_secs(2);
 /// A connection to a relay on which both sides know each other, and no session has begun.
 #[derive(Debug)]
 pub struct ReadyConnection {
-    /// The connection.
+    /// The connection to the relay.
     pub stream: TcpStream,
     /// The address of the relay.
     pub server: ServerAddr,
@@ -135,7 +135,7 @@ async fn exchange_hello(
 /// Why there was no handshake.
 #[derive(Debug)]
 pub enum PeerHandshakeError {
-    /// The connection failed.
+    /// The connection has failed.
     Io(io::Error),
     /// The bytes are no hello.
     Wire(WireError),

@@ -16,7 +16,7 @@ const KERNEL_FEATURES: [((u32, u32), &str); 4] = [
     ((6, 15), "rto_min, rto_max and delack_max for single sections (6.15)"),
 ];
 
-/// All of it.
+/// All checks of the kernel.
 pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     vec![
         version(reading),

@@ -23,7 +23,7 @@ use socket2::{Domain, Socket, Type};
 pub use system::SystemState;
 pub use workload::Workload;
 
-/// Looks at everything.
+/// Runs all checks for a workload.
 #[must_use]
 pub fn examine(purpose: &Workload) -> Vec<Finding> {
     let reading = SystemState::collect();
@@ -97,9 +97,9 @@ pub struct Finding {
     pub check: &'static str,
     /// How bad it is.
     pub verdict: Verdict,
-    /// The checked item.
+    /// The setting or resource that was checked.
     pub subject: String,
-    /// The found value.
+    /// The value that was found.
     pub found: String,
     /// The effect, with figures; empty without a problem.
     pub effect: String,

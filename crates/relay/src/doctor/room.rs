@@ -10,7 +10,7 @@ const PIPE_SIZE: u64 = 1 << 20;
 /// For how long a connection that is over keeps its port, in seconds (`TCP_TIMEWAIT_LEN` of Linux).
 const TIME_WAIT: u64 = 60;
 
-/// All of it.
+/// All checks of the room for sessions.
 pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     vec![
         open_files(reading, purpose),

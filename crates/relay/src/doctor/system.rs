@@ -37,12 +37,10 @@ const SETTINGS: &[&str] = &[
     "net.netfilter.nf_conntrack_tcp_timeout_established",
 ];
 
-/// `CAP_NET_ADMIN` of capabilities(7).
 const NET_ADMIN: u32 = 12;
-/// `CAP_SYS_RESOURCE`.
 const SYS_RESOURCE: u32 = 24;
 
-/// The readings.
+/// The values of kernel settings and limits that the checks need.
 #[derive(Debug, Clone, Default)]
 pub struct SystemState {
     /// Values of sysctl(8), by name.

@@ -90,7 +90,7 @@ fn counter_summary(instance: u8) -> String {
     }
 }
 
-/// Looks at both.
+/// Checks /dev/net/tun, and the devices that were left behind.
 pub fn tunnel_checks(reading: &SystemState) -> Vec<Finding> {
     let mut findings = vec![check_device()];
     findings.extend(reading.persistent_devices.iter().map(|name| persistent_device(name)));

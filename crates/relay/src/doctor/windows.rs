@@ -8,7 +8,7 @@ use super::Finding;
 use super::system::SystemState;
 use super::workload::Workload;
 
-/// All of it.
+/// All checks of buffers and windows.
 pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     let mut findings = vec![send_buffer(reading, purpose), receive_buffer(reading, purpose)];
     findings.extend(scaling(reading, purpose));

@@ -21,7 +21,7 @@ use traces::TraceHandle;
 pub struct Events {
     /// Writes events as lines.
     pub log: Log,
-    /// Counts events.
+    /// Counts events for `/metrics`.
     pub metrics: Metrics,
     /// Keeps the last events for the dashboard.
     pub recent: RecentEvents,

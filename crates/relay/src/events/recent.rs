@@ -28,7 +28,7 @@ struct RecentState {
     profiles: BTreeMap<String, ProfileView>,
 }
 
-/// An event.
+/// An event as the admin interface shows it.
 #[derive(Debug, Clone, Serialize)]
 pub struct EventView {
     /// Its number, from 1.
@@ -44,7 +44,7 @@ pub struct EventView {
 pub struct ProfileView {
     /// The listener or hop.
     pub place: String,
-    /// The profile's name.
+    /// The name of the profile.
     pub profile: String,
     /// Each setting with its outcome.
     pub settings: Vec<AppliedSetting>,

@@ -77,14 +77,14 @@ pub enum Membership {
     Serve,
     /// Listed, but accepting no new sessions.
     Drain,
-    /// No longer listed.
+    /// The relay is no longer listed.
     Leave,
     /// Nothing more is wanted of the thread.
     Stop,
 }
 
 impl FleetDirectory {
-    /// An empty directory.
+    /// A directory without members.
     #[must_use]
     pub fn new(events: Arc<Events>, estimates: Arc<EstimateStore>) -> Self {
         let inner = FleetShared {
@@ -243,7 +243,7 @@ impl FleetShared {
         self.started_at.elapsed()
     }
 
-    /// Emits an event.
+    /// Emits an event of the fleet.
     pub fn emit(&self, event: &Event) {
         self.events.emit(event);
     }

@@ -45,16 +45,16 @@ impl EtcdError {
 
 /// A connection to a server, with its clients.
 pub struct EtcdConnection {
-    /// The lease client.
+    /// The client for leases.
     pub client: Client,
-    /// The key-value client.
+    /// The client for keys and values.
     pub kv: KvClient,
-    /// The watch client.
+    /// The client for watches.
     pub watch: WatchClient,
 }
 
 impl EtcdConnection {
-    /// Connects to `url`.
+    /// Connects to the endpoint `url`.
     pub async fn open(fleet: &FleetConfig, url: &str) -> Result<Self, EtcdError> {
         let keep_alive = (REQUEST_TIMEOUT, REQUEST_TIMEOUT);
         let mut options = ConnectOptions::new()
@@ -82,7 +82,7 @@ pub async fn with_timeout<T>(question: impl Future<Output = Result<T, Error>>) -
     }
 }
 
-/// Classifies an error.
+/// Maps an error of the client library to the error that is reported.
 pub fn classify_error(error: Error) -> EtcdError {
     let Error::GRpcStatus(status) = &error else { return EtcdError::Unavailable(EtcdErrorMessage(error.to_string())) };
     let (code, said) = (status.code() as i32, status.message());

@@ -36,7 +36,6 @@ pub struct EtcdSession<'a> {
     keep_alive_at: Instant,
     /// When to recheck entries that were rejected because of a clock.
     recheck_at: Instant,
-    /// The published membership.
     published: Membership,
     write_retry_delay: Duration,
     last_rejection: Option<EtcdErrorMessage>,

@@ -27,7 +27,7 @@ pub fn serialize(fleet: &VerifyKey, roster: &MemberList, now: Duration, unix: u6
     format!("{state:#}\n")
 }
 
-/// Writes the file.
+/// Writes the file so that a crash leaves the old or the new one.
 ///
 /// # Errors
 /// The directory is missing or the disk is full. The old file stays.

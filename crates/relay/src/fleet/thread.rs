@@ -23,7 +23,7 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(250), Duration
 /// Interval of checks for missing members and for changes to save.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Starts the thread.
+/// Starts the thread of the fleet.
 ///
 /// # Errors
 /// The thread or its runtime cannot be created.

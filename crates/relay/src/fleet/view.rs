@@ -11,7 +11,7 @@ use crate::status::fleet::{FleetView, MemberView};
 /// The state of etcd, as seen by its thread.
 #[derive(Debug, Default)]
 pub struct EtcdStatus {
-    /// Whether etcd answers.
+    /// Whether the etcd of the fleet answers.
     pub up: bool,
     /// The server in use.
     pub server: String,

@@ -56,7 +56,7 @@ struct Unproven {
 }
 
 impl Admission {
-    /// Open sessions.
+    /// The number of open sessions.
     pub fn sessions(&self) -> usize {
         self.sessions.load(Ordering::Relaxed)
     }

@@ -31,7 +31,7 @@ pub struct ListenerContext {
     pub thread: Rc<ThreadContext>,
     /// The configuration in force when the session began.
     pub config: Arc<Config>,
-    /// The listener.
+    /// The listener's part of the configuration.
     pub listener: Arc<Listener>,
     names: Rc<Resolver>,
     totals: Arc<ListenerTotals>,
@@ -66,7 +66,7 @@ impl ListenerContext {
         &self.thread.services
     }
 
-    /// The thread's pipes.
+    /// The pipes of the thread.
     pub fn pipes(&self) -> &PipePool {
         &self.thread.pipes
     }
@@ -76,7 +76,7 @@ impl ListenerContext {
         Arc::clone(&self.totals)
     }
 
-    /// The thread's resolver.
+    /// The resolver of the thread.
     pub fn resolver(&self) -> &Resolver {
         &self.names
     }

@@ -46,7 +46,6 @@ pub enum ClientRequest {
     Dialled(Box<PreDialed>),
     /// The server has agreed to another protocol on this connection (RFC 9110, 7.8).
     Upgraded {
-        /// The server's section.
         server: Rc<TcpStream>,
         /// Bytes that the client sent after its request.
         early: Vec<u8>,
@@ -55,11 +54,11 @@ pub enum ClientRequest {
 
 /// A request for a connection.
 pub struct TunnelRequest {
-    /// The target.
+    /// The target that the client asked for.
     pub target: Target,
     /// Bytes that the client sent after its request.
     pub early: Vec<u8>,
-    /// Answers the client.
+    /// Answers the client in its protocol.
     pub responder: Responder,
 }
 
@@ -115,7 +114,7 @@ pub struct HandshakeReader<'a> {
     deadline: Option<Instant>,
 }
 
-/// A failed read.
+/// Why a request could not be read.
 #[derive(Debug)]
 pub enum ReadError {
     /// The stream ended (`UnexpectedEof`) or failed.

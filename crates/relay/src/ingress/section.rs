@@ -32,7 +32,7 @@ use crate::session::{Origin, Session};
 /// An OPEN from the previous relay.
 #[derive(Debug)]
 pub struct IncomingOpen {
-    /// The message.
+    /// The OPEN message of the session.
     pub open: Open,
     /// The relay that sent the message, if the listener knows its peers.
     pub peer: Option<Arc<Peer>>,

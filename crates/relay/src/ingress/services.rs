@@ -44,7 +44,7 @@ pub struct Services {
     pub tunnels: Tunnels,
     /// The lanes of tunnels.
     pub lanes: LaneRegistry,
-    /// Estimates of sections.
+    /// Estimates of the sections that this relay knows.
     pub estimates: Arc<EstimateStore>,
     /// Connections on which other relays report their estimates.
     pub reports: ReportClients,

@@ -23,7 +23,6 @@ use crate::path::PathChoice;
 /// Longest head of an answer.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// Bytes per read.
 const READ_SIZE: usize = 64 * 1024;
 
 /// How long a server may take for the head of its answer.

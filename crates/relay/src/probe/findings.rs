@@ -29,7 +29,7 @@ const MSS: u16 = 1448;
 /// The measurements of a target.
 #[derive(Debug)]
 pub struct ProbeReport {
-    /// The target.
+    /// The target that was probed.
     pub target: ProbeTarget,
     /// Each candidate, direct first.
     pub findings: Vec<CandidateFindings>,
@@ -41,7 +41,7 @@ pub struct CandidateFindings {
     path_choice: PathChoice,
     connections: Vec<ConnectResult>,
     downloads: Vec<Download>,
-    /// The last error.
+    /// The error of the last failed attempt.
     pub failure: Option<String>,
     /// How often something did.
     pub failures: u32,
@@ -60,7 +60,7 @@ struct ProbePrediction {
 pub struct LossCount {
     /// Those that did not come the first time.
     pub missing: u64,
-    /// All of them.
+    /// Segments in all.
     pub segments: u64,
 }
 

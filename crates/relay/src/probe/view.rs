@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::findings::{CandidateFindings, ProbeReport, SIZES};
 use super::verdict;
 
-/// Everything.
+/// A probe report as JSON.
 #[derive(Debug, Serialize)]
 pub struct ProbeView {
     target: String,
@@ -39,7 +39,7 @@ struct ProbeCandidateView {
     gain: Vec<Option<f64>>,
 }
 
-/// Shows a report.
+/// The JSON view of a report.
 #[must_use]
 pub fn probe_view(report: &ProbeReport, interrupted: bool) -> ProbeView {
     let direct = report.findings.iter().find(|findings| findings.is_direct());

@@ -6,19 +6,19 @@ pub enum RulesError {
     /// A program is missing.
     #[error("{program} is not installed: apt-get install {package}")]
     NotInstalled {
-        /// Which.
+        /// The program that was called.
         program: &'static str,
         /// Where Debian has it.
         package: &'static str,
     },
-    /// We may not.
+    /// The process lacks the privilege.
     #[error(
         "{program}: {said}: needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit"
     )]
     NotPermitted {
         /// Which program says so.
         program: &'static str,
-        /// In its words.
+        /// The message of the program.
         said: String,
     },
     /// The kernel was built without something.
@@ -26,9 +26,9 @@ pub enum RulesError {
     Kernel {
         /// Which program says so.
         program: &'static str,
-        /// In its words.
+        /// The message of the program.
         said: String,
-        /// The module.
+        /// The kernel module to load.
         module: &'static str,
         /// The kernel configuration option that is required.
         option: &'static str,
@@ -36,9 +36,9 @@ pub enum RulesError {
     /// Another process has the instance.
     #[error("instance {instance} belongs to ekiden with pid {pid}: set [transparent] instance = {free} here")]
     Owned {
-        /// Which instance.
+        /// The number of the instance.
         instance: u8,
-        /// Whose it is.
+        /// The process that owns the rules.
         pid: u32,
         /// One that is free.
         free: u8,
@@ -46,9 +46,9 @@ pub enum RulesError {
     /// Anything else that a program complains about.
     #[error("{program}: {said}")]
     Failed {
-        /// Which program.
+        /// The program that was called.
         program: &'static str,
-        /// Its words.
+        /// The message of the program.
         said: String,
     },
 }

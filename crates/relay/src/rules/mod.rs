@@ -45,7 +45,6 @@ pub struct Ruleset {
     devices: Vec<String>,
 }
 
-/// An address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Family {
     Ipv4,

@@ -207,7 +207,7 @@ impl InstalledRules {
         }
     }
 
-    /// Removes the rules.
+    /// Removes the rules from the kernel.
     pub fn remove(&mut self, services: &Services) {
         if let Some(applied) = self.applied.take() {
             emit_result(rules::remove(applied.instance()).map(drop), services);

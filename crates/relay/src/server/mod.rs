@@ -40,10 +40,10 @@ use shutdown::{SignalRequest, Signals};
 /// Why the relay could not start, or go over to a new configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The configuration.
+    /// The configuration has mistakes.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
-    /// A listener.
+    /// A listener cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// A queue of first packets.
@@ -55,7 +55,7 @@ pub enum RunError {
     /// The rules that catch connections.
     #[error(transparent)]
     Rules(#[from] RulesError),
-    /// The system.
+    /// Any other error of the system.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }

@@ -140,7 +140,7 @@ impl Sockets {
         self.bound.retain(|bound| config.listeners.iter().any(|listener| bound.is_for(listener)));
     }
 
-    /// Closes all sockets.
+    /// Closes all listening sockets.
     pub fn close(&mut self) {
         self.bound.clear();
     }

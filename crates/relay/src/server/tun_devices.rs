@@ -28,7 +28,7 @@ pub enum TunnelError {
     /// The device cannot be created.
     #[error("tunnel {device}: no such device can be made: {cause}{}", hint(cause))]
     Device {
-        /// The device's name.
+        /// The name of the device.
         device: String,
         /// The cause, which the message already contains.
         cause: io::Error,
@@ -36,7 +36,7 @@ pub enum TunnelError {
     /// Packets go another way.
     #[error("tunnel {device}: {net} has a route already, by {by}: ip route del {net}, or take it out of net")]
     RouteExists {
-        /// The device.
+        /// The name of the device.
         device: String,
         /// The network behind it.
         net: Network,
@@ -46,7 +46,7 @@ pub enum TunnelError {
     /// The network is here.
     #[error("tunnel {device}: {net} is a part of {own}, where {by} is: sites need networks of their own, renumber one")]
     LocalNetwork {
-        /// The device.
+        /// The name of the device.
         device: String,
         /// The network behind it.
         net: Network,
@@ -58,7 +58,7 @@ pub enum TunnelError {
     /// A route cannot be made.
     #[error("tunnel {device}: no route to {net}: {cause}{}", hint(cause))]
     Route {
-        /// The device.
+        /// The name of the device.
         device: String,
         /// The network behind it.
         net: Network,

@@ -32,7 +32,7 @@ pub struct DialContext {
     pub context: Rc<ListenerContext>,
     /// The listener under the configuration that was in force when the last request arrived.
     in_force: RefCell<Rc<ListenerContext>>,
-    /// The client.
+    /// The address of the client.
     pub client: ClientAddr,
     /// The OPEN of the previous relay, if a relay is the client.
     pub incoming_open: Option<Rc<IncomingOpen>>,
@@ -48,7 +48,7 @@ pub struct DialContext {
 pub struct PathTaken {
     /// Name of the path.
     pub path: Option<Box<str>>,
-    /// The first hop.
+    /// The first hop of the path.
     pub via: Option<FirstHop>,
     /// The TCP profile of the dialled section.
     pub profile: Option<Arc<Profile>>,
@@ -169,7 +169,7 @@ impl DialContext {
         self.taken.borrow().profile.clone()
     }
 
-    /// The trace id.
+    /// The trace id of the session, if it is traced.
     pub fn trace(&self) -> Option<TraceId> {
         self.taken.borrow().trace.or(self.arrived_as)
     }
@@ -272,11 +272,11 @@ impl Drop for DialContext {
 /// Most paths that share the time.
 const MAX_ATTEMPTS: usize = 4;
 
-/// An established path.
+/// A path with an established connection.
 pub struct ConnectedPath {
     /// The section to the target or to the first hop.
     pub dialled: Dialled,
-    /// The path.
+    /// The path that was chosen.
     pub way: PathChoice,
     /// Setup time of each relay; `None` while the answer is outstanding.
     pub times: Option<Vec<Duration>>,

@@ -32,9 +32,9 @@ use crate::status::{SectionView, SessionView};
 pub struct Session {
     /// The listener that accepted it.
     pub context: Rc<ListenerContext>,
-    /// The client's section.
+    /// The connection to the client.
     pub client: Rc<TcpStream>,
-    /// Exact counters.
+    /// Exact counters of both directions.
     pub stats: FlowStats,
     telemetry: Rc<FlowTelemetry>,
     /// A number that is unique in this process.
@@ -139,7 +139,7 @@ impl Session {
         session
     }
 
-    /// Sets the target.
+    /// Sets the target of the session.
     pub fn set_target(&self, target: &Target) {
         let mut state = self.state.borrow_mut();
         state.target = Some(target.clone());
@@ -254,7 +254,7 @@ impl Session {
         self.state.borrow_mut().end = Some(end);
     }
 
-    /// The idle timeouts.
+    /// The idle timeouts in force for the session.
     pub fn idle_timeouts(&self) -> IdleTimeouts {
         let timeouts = &self.context.config.timeouts;
         IdleTimeouts { idle: timeouts.idle, half_closed: timeouts.half_close_idle }

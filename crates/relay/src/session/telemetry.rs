@@ -46,7 +46,7 @@ impl Session {
         }
     }
 
-    /// The current limits.
+    /// The present limit of each direction.
     pub(super) fn limits(&self) -> Diagnoses {
         let limiting = self.limiting.borrow();
         let fresh = limiting.as_ref().filter(|limiting| limiting.at.elapsed() < MAX_SAMPLE_AGE);

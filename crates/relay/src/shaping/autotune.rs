@@ -220,7 +220,7 @@ pub struct TuningView {
     pub rto_min_seconds: Option<f64>,
     /// Upper bound of the retransmission timeout.
     pub rto_max_seconds: Option<f64>,
-    /// The retransmission timeout.
+    /// The retransmission timeout, in seconds.
     pub rto_seconds: Option<f64>,
     /// Longest delay of acknowledgements.
     pub delack_max_seconds: Option<f64>,
@@ -237,7 +237,7 @@ pub struct TuningView {
 }
 
 impl TuningView {
-    /// That of `socket`.
+    /// Reads the settings in force of `socket`.
     pub fn from_socket(
         socket: BorrowedFd<'_>,
         record: Option<usize>,

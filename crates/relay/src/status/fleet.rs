@@ -12,7 +12,7 @@ pub struct FleetView {
     pub fleet: VerifyKey,
     /// The name of this relay in the fleet.
     pub name: Option<String>,
-    /// Whether etcd answers.
+    /// Whether the etcd of the fleet answers.
     pub etcd_up: bool,
     /// Since when that is so.
     pub etcd_seconds: Option<f64>,
@@ -31,9 +31,9 @@ pub struct FleetView {
 /// One member of a fleet.
 #[derive(Debug, Clone, Serialize)]
 pub struct MemberView {
-    /// The member's name.
+    /// The name of the member.
     pub name: String,
-    /// The member's key.
+    /// The public key of the member.
     pub key: PublicKey,
     /// The address of its section listener.
     pub address: String,
@@ -60,7 +60,7 @@ pub struct FleetSummary {
     pub draining: usize,
     /// Relays that etcd no longer lists.
     pub missing: usize,
-    /// Whether etcd answers.
+    /// Whether the etcd of the fleet answers.
     pub etcd_up: bool,
     /// The last error of etcd.
     pub etcd_trouble: Option<String>,

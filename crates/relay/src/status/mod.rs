@@ -22,14 +22,14 @@ use super::shaping::autotune::{Tuner, TuningView};
 
 pub use table::table;
 
-/// An open session.
+/// An open session as the admin interface shows it.
 #[derive(Debug, Clone, Serialize)]
 pub struct SessionView {
     /// Number of the session.
     pub session: u64,
     /// The listener that accepted it.
     pub listener: String,
-    /// The client's address.
+    /// The address of the client.
     pub client: ClientAddr,
     /// The user name, if the listener asks for one.
     pub user: Option<String>,
@@ -39,27 +39,27 @@ pub struct SessionView {
     pub trace: Option<TraceId>,
     /// Where the client wants to go.
     pub target: Option<Target>,
-    /// The dialled address.
+    /// The address that was dialled.
     pub server: Option<ServerAddr>,
     /// Names of the hops, or `direct`.
     pub path: String,
     /// The reason for the path, if the selector has chosen it.
     pub chosen: Option<ChoiceRecord>,
-    /// Age.
+    /// The age of the session, in seconds.
     pub seconds: f64,
     /// Bytes toward the server so far.
     pub bytes_up: u64,
     /// Bytes toward the client so far.
     pub bytes_down: u64,
-    /// The client's section.
+    /// The section to the client.
     pub down: Option<SectionView>,
-    /// The server's section.
+    /// The section to the server.
     pub up: Option<SectionView>,
     /// Limits of the last seconds.
     pub limits: Diagnoses,
 }
 
-/// An open section.
+/// A section of an open session.
 #[derive(Debug, Clone, Serialize)]
 pub struct SectionView {
     /// `TCP_INFO` of the section.
@@ -67,7 +67,7 @@ pub struct SectionView {
     pub info: SectionInfo,
     /// The congestion control in force.
     pub congestion: String,
-    /// Congestion window, packets.
+    /// Congestion window, in packets.
     pub window: u32,
     /// The round trip without queues.
     pub base_rtt_seconds: f64,
@@ -112,7 +112,7 @@ fn queued_packets(info: &SectionInfo) -> u32 {
 /// The pool of one next relay.
 #[derive(Debug, Clone, Serialize)]
 pub struct PoolView {
-    /// The relay's name.
+    /// The name of the relay.
     pub relay: String,
     /// Whether the last attempt to reach the relay succeeded.
     pub up: bool,
@@ -139,7 +139,7 @@ pub struct LaneView {
     pub dialled: bool,
     /// Whether both sides have agreed on the lane.
     pub stands: bool,
-    /// Age.
+    /// The age, in seconds.
     pub seconds: f64,
     /// Packets that wait to be sent.
     pub waiting: usize,
@@ -160,7 +160,7 @@ pub struct LaneView {
 /// An interface with a shared rate.
 #[derive(Debug, Clone, Serialize)]
 pub struct InterfaceView {
-    /// The interface's name.
+    /// The name of the interface.
     pub interface: String,
     /// The shared rate in bits per second, headers of all packets included.
     pub rate_bits_per_second: u64,
@@ -216,7 +216,7 @@ impl UpgradeAttempts {
         failed.why = Some(why);
     }
 
-    /// The current view.
+    /// The upgrade as the admin interface shows it.
     #[must_use]
     pub fn view(&self) -> UpgradeView {
         let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -27,7 +27,7 @@ pub struct InstalledPrograms {
 }
 
 impl InstalledPrograms {
-    /// Finds them.
+    /// Finds the programs that `experiment` needs, and their versions.
     ///
     /// # Errors
     /// Every one that is missing, with the package it is in.

@@ -18,7 +18,7 @@ pub struct Manifest {
     pub title: String,
     /// The publication: author, year, table.
     pub source: Option<String>,
-    /// `quick` or `full`.
+    /// The size of the experiment: `quick` or `full`.
     pub size: String,
     /// The experiment file with every default filled in.
     pub file: String,
@@ -61,7 +61,7 @@ pub struct Metric {
 /// A row of a link check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckRow {
-    /// The link.
+    /// The name of the checked link.
     pub link: String,
     /// The direction, as in `client → server`; empty if it is about both.
     pub direction: String,
@@ -78,9 +78,9 @@ pub struct CheckRow {
 /// The summary of one treatment at one combination of levels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellSummary {
-    /// Factor and level.
+    /// The level of each factor, by the factor's name.
     pub levels: BTreeMap<String, String>,
-    /// The treatment.
+    /// The name of the treatment.
     pub treatment: String,
     /// The metric over valid runs.
     pub summary: Summary,
@@ -93,7 +93,7 @@ pub struct CellSummary {
 /// Cells by a further figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExtraMetricCells {
-    /// The figure.
+    /// The metric that these cells summarise.
     pub metric: Metric,
     /// The summaries of every treatment at every combination of levels, by metric.
     pub cells: Vec<CellSummary>,
@@ -102,9 +102,9 @@ pub struct ExtraMetricCells {
 /// The arithmetic floor of the first byte of one treatment at one combination of levels, and the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloorRow {
-    /// Factor and level.
+    /// The level of each factor, by the factor's name.
     pub levels: BTreeMap<String, String>,
-    /// The treatment.
+    /// The name of the treatment.
     pub treatment: String,
     /// The formula of the floor.
     pub formula: String,
@@ -117,9 +117,9 @@ pub struct FloorRow {
 /// An expected gain, the published one, the limit, and the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GainRow {
-    /// Factor and level.
+    /// The level of each factor, by the factor's name.
     pub levels: BTreeMap<String, String>,
-    /// The treatment.
+    /// The name of the treatment.
     pub treatment: String,
     /// The treatment that it is compared with.
     pub to: String,
@@ -139,12 +139,12 @@ pub struct GainRow {
     pub of_limit: f64,
     /// The measured figure of the slowest section alone, if there is one.
     pub ceiling: Option<Summary>,
-    /// Whether it holds.
+    /// Whether the measured gain meets the expectation.
     pub verdict: ExpectationVerdict,
 }
 
 impl GainRow {
-    /// The published ratio.
+    /// The ratio of the published figures with and without relays.
     #[must_use]
     pub fn published_gain(&self) -> f64 {
         self.published[1] / self.published[0]
@@ -170,7 +170,7 @@ pub struct ExpectationOutcome {
     pub ours: Option<String>,
     /// Its 95 % confidence interval, as text.
     pub interval: Option<String>,
-    /// The verdict.
+    /// Whether the expectation is met.
     pub verdict: ExpectationVerdict,
     /// The reason, or a remark.
     pub remark: Option<String>,
@@ -180,9 +180,9 @@ pub struct ExpectationOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExpectationVerdict {
-    /// It holds.
+    /// The measurement meets the expectation.
     Met,
-    /// It does not.
+    /// The measurement does not meet the expectation.
     Missed,
     /// There are no valid runs to tell by.
     Unknown,
@@ -206,7 +206,7 @@ pub struct Results {
     /// Gains beside published ones; empty if none is expected.
     #[serde(default)]
     pub gains: Vec<GainRow>,
-    /// Every expectation.
+    /// Every expectation of the file with its outcome.
     pub outcomes: Vec<ExpectationOutcome>,
     /// Warnings for readers: each names a cause and a remedy.
     pub warnings: Vec<String>,
@@ -231,15 +231,15 @@ pub struct Run {
     pub block: u32,
     /// Its place in the order of all runs, from 0.
     pub order: u32,
-    /// Factor and level.
+    /// The level of each factor, by the factor's name.
     pub levels: BTreeMap<String, String>,
-    /// The treatment.
+    /// The name of the treatment.
     pub treatment: String,
     /// Figures by key: `mb_s`, `seconds`, `first_byte_ms`, `bytes`, ...
     pub metrics: BTreeMap<String, f64>,
     /// Why it does not count, if it does not.
     pub invalid: Option<String>,
-    /// Warnings for readers.
+    /// Conditions that a reader of the result has to know.
     pub warnings: Vec<String>,
     /// The results of groups that shared a bottleneck.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -265,7 +265,7 @@ pub struct Run {
 /// The result of one group of connections in a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GroupRun {
-    /// Its name.
+    /// The name of the group.
     pub name: String,
     /// The congestion control that its connections had, as the kernel said.
     pub congestion: String,

@@ -12,11 +12,11 @@ use crate::emulator::PacketOutcome;
 /// seconds since the first packet of the transfers, numbers are bytes since the first of the connection.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SequencePlot {
-    /// The link.
+    /// The name of the link.
     pub link: String,
-    /// From which host.
+    /// The host that sends in this direction.
     pub from: String,
-    /// To which host.
+    /// The host that receives in this direction.
     pub to: String,
     /// How many packets with payload.
     pub packets: u64,

@@ -63,7 +63,7 @@ impl ResultStore {
         Ok(Self { dir: dir.to_owned(), file, manifest, runs, checks })
     }
 
-    /// Adds a run.
+    /// Appends a run to the file of runs.
     ///
     /// # Errors
     /// The file system's.
@@ -84,7 +84,7 @@ impl ResultStore {
         Ok(())
     }
 
-    /// Where it is.
+    /// The directory of the results.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir

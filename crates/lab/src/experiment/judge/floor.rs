@@ -36,7 +36,7 @@ pub struct FirstByteFloor {
 struct RoundTrips {
     /// From the client to the first relay; to the server without one.
     client: f64,
-    /// Between relays.
+    /// From the first relay to the last.
     between: f64,
     /// From the last relay to the server.
     server: f64,

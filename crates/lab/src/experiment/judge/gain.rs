@@ -21,9 +21,9 @@ pub struct PublishedGrid {
     pub rows: Option<String>,
     /// The factor whose levels the columns are. None: there is one column.
     pub columns: Option<String>,
-    /// Without relays.
+    /// The published figures without relays, by row and column.
     pub without: Vec<Vec<f64>>,
-    /// With relays.
+    /// The published figures with relays, by row and column.
     pub with: Vec<Vec<f64>>,
 }
 

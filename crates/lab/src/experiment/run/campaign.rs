@@ -45,13 +45,13 @@ pub struct ExperimentOptions {
 }
 
 impl ExperimentOptions {
-    /// `quick` or `full`.
+    /// The name of the size: `quick` or `full`.
     #[must_use]
     pub const fn size_name(&self) -> &'static str {
         if self.full { "full" } else { "quick" }
     }
 
-    /// Where results go.
+    /// The directory that the results are written to.
     #[must_use]
     pub fn result_dir(&self, experiment: &Experiment) -> PathBuf {
         self.out
@@ -59,7 +59,7 @@ impl ExperimentOptions {
             .unwrap_or_else(|| Path::new("results").join(format!("{}-{}", experiment.name, self.size_name())))
     }
 
-    /// How many blocks.
+    /// How many times each treatment runs at each combination of levels.
     #[must_use]
     pub fn block_count(&self, experiment: &Experiment) -> u32 {
         let blocks = experiment.settings.blocks;

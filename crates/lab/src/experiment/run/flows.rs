@@ -34,7 +34,7 @@ pub struct ParallelFlowsRequest<'a> {
     pub connections: u32,
     /// The short flows beside them, one after the other.
     pub short: Option<ShortFlowSettings>,
-    /// How long.
+    /// How long the connections send, with the warm-up.
     pub time: Duration,
     /// How much of that, at its start, does not count.
     pub warm_up: Duration,

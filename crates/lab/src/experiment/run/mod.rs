@@ -299,7 +299,7 @@ fn first_failure(services: &mut [Service]) -> Option<String> {
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes `base/name`, anew.
+    /// Creates `base/name`, without the files of an earlier run.
     ///
     /// # Errors
     /// The file system's.
@@ -312,7 +312,7 @@ impl TempDir {
         Ok(Self(folder))
     }
 
-    /// Where it is.
+    /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -347,7 +347,6 @@ fn invalid_reason(links: &[DirectionReport], has_events: bool, limit: Duration) 
 /// The results of the transfers.
 #[derive(Default)]
 struct TransferResults {
-    /// Those that succeeded.
     transfers: Vec<Transfer>,
     /// All of them and their paths, if there was a choice or they came all the time.
     sessions: Vec<SessionRun>,

@@ -47,7 +47,7 @@ impl Progress {
         self.done
     }
 
-    /// A run begins.
+    /// Draws the bar for the run that begins, on a terminal.
     pub fn on_run_started(&self, planned: &PlannedRun<'_>) {
         if self.terminal {
             let treatment = &planned.cell.key.treatment;

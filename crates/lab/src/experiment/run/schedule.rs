@@ -13,7 +13,7 @@ use crate::program::iperf3::{self, CrossTraffic};
 use crate::program::service::Service;
 use crate::topology::network::{HostHandle, Network};
 
-/// Something that happens.
+/// An event with its time in the run.
 enum ScheduledEvent<'a> {
     /// Traffic begins; its number tells its port.
     StartTraffic(u16, &'a BackgroundTraffic),

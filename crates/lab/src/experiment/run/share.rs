@@ -23,9 +23,9 @@ const BYTES_TO_MBIT: f64 = 8e-6;
 /// The groups, their duration, and the measured part of it.
 #[derive(Clone, Copy)]
 pub struct SharedBottleneckRequest<'a> {
-    /// The groups.
+    /// The groups of connections that share the bottleneck.
     pub groups: &'a [FlowGroup],
-    /// The hosts.
+    /// The hosts and links of the lab.
     pub network: &'a Network,
     /// How long they send.
     pub time: Duration,
@@ -55,7 +55,7 @@ pub struct PreparedGroups<'a> {
     pub services: Vec<Service>,
 }
 
-/// Starts all receivers.
+/// Starts the receivers of all groups.
 ///
 /// # Errors
 /// iperf3 is not installed, or does not start.

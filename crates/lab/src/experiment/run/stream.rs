@@ -17,14 +17,14 @@ use crate::topology::network::HostHandle;
 /// How often it is looked whether the sender has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The stream's settings.
+/// A stream of bytes from a client to a server.
 #[derive(Clone, Copy)]
 pub struct StreamRequest<'a> {
     /// The host that sends.
     pub client: &'a HostHandle,
     /// Where it connects to.
     pub server: SocketAddrV4,
-    /// How much.
+    /// How many bytes, or for how long.
     pub amount: StreamAmount,
     /// How long it may take in all.
     pub timeout: Duration,
@@ -32,7 +32,7 @@ pub struct StreamRequest<'a> {
     pub folder: &'a Path,
 }
 
-/// Sends `request`.
+/// Runs iperf3 as the sender, and reads its report.
 ///
 /// # Errors
 /// iperf3's, or it takes too long, or an interrupt.

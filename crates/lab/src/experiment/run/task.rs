@@ -44,13 +44,13 @@ impl ContentFiles {
 
 /// The transfers, and the client's access to the server.
 pub struct TransferTask<'a> {
-    /// The workload.
+    /// The transfers of the run.
     pub workload: &'a Workload,
     /// How long a stream is; none if it is no stream.
     pub time: Option<Duration>,
     /// The host of the client.
     pub client: &'a HostHandle,
-    /// The server's address.
+    /// The address of the server host.
     pub server: Ipv4Addr,
     /// How the client reaches it.
     pub client_route: ClientRoute,

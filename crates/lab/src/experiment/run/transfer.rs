@@ -26,9 +26,9 @@ const MIN_SAMPLE_SPACING: Duration = Duration::from_millis(10);
 pub struct FetchRequest<'a> {
     /// The host of the client.
     pub client: &'a HostHandle,
-    /// The client program.
+    /// The program that fetches the file.
     pub agent: Agent,
-    /// The URL.
+    /// The URL of the file.
     pub url: &'a str,
     /// How the server is reached.
     pub client_route: ClientRoute,
@@ -49,7 +49,7 @@ pub struct Transfer {
     pub seconds: f64,
     /// From start to the first byte, in seconds, by the client's clock; `None` if not measured.
     pub first_byte: Option<f64>,
-    /// Bytes that arrived.
+    /// Bytes that the client received.
     pub bytes: u64,
     /// Seconds since the agent was started, bytes that had arrived by then.
     pub timeline: Vec<(f64, u64)>,
@@ -92,7 +92,7 @@ impl Drop for ClientProcess {
     }
 }
 
-/// Fetches `request`.
+/// Fetches the file and measures the transfer.
 ///
 /// # Errors
 /// The agent's, received data that differ from the sent data, or an interrupt.

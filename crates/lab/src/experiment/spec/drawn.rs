@@ -13,7 +13,7 @@ use crate::dice::SeededRng;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomLevels {
-    /// How many.
+    /// The number of levels.
     pub levels: u32,
     /// How many of them, the first, take part in the quick size.
     pub quick: u32,
@@ -36,24 +36,24 @@ pub enum ValueSource {
     OneOf(ValueChoice),
 }
 
-/// A range.
+/// The range that a value is drawn from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueRange {
-    /// Its lower end.
+    /// The lower end, inclusive.
     pub from: Value,
-    /// Its upper end.
+    /// The upper end, inclusive.
     pub to: Value,
     /// Whether small values are as likely as large ones: uniform in the logarithm.
     #[serde(default)]
     pub log: bool,
 }
 
-/// Some values.
+/// The list that a value is drawn from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueChoice {
-    /// The values.
+    /// The values, each as likely as another.
     pub one_of: Vec<Value>,
 }
 

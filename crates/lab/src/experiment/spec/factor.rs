@@ -61,12 +61,12 @@ impl Factor {
 pub enum LevelNames {
     /// This level.
     One(String),
-    /// Any of these.
+    /// The names of several levels, of which any matches.
     Any(Vec<String>),
 }
 
 impl LevelNames {
-    /// All of them.
+    /// The names as a list.
     #[must_use]
     pub fn as_slice(&self) -> &[String] {
         match self {
@@ -99,7 +99,7 @@ pub fn unknown_levels(factors: &[Factor], these: &LevelFilter) -> Vec<String> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreatmentOverride {
-    /// Where.
+    /// The combinations of levels that the changes apply to.
     #[serde(rename = "where")]
     pub levels: LevelFilter,
     /// Changes to the rest of the file.
@@ -133,7 +133,7 @@ pub struct FactorLevel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "true, false, or levels of other factors, like { loss = [\"0.01\"] }")]
 pub enum QuickRule {
-    /// Everywhere, or nowhere.
+    /// At every combination of the other factors, or at none.
     Fixed(bool),
     /// Where other factors are at one of these levels.
     AtLevels(BTreeMap<String, Vec<String>>),

@@ -16,9 +16,9 @@ use crate::program::server::{Protocol, ServerProgram};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SizedDuration {
-    /// With `--quick`.
+    /// The duration with `--quick`.
     pub quick: Span,
-    /// With `--full`.
+    /// The duration with `--full`.
     pub full: Span,
 }
 
@@ -55,13 +55,13 @@ const fn two_seconds() -> Span {
     Span(Duration::from_secs(2))
 }
 
-/// `[experiment]`.
+/// `[experiment]`: the treatments, and how they are run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentSettings {
     /// The treatments in order; the first is the base of comparison.
     pub treatments: Vec<String>,
-    /// How often.
+    /// How many times each treatment runs.
     pub blocks: BlockCounts,
     /// How long a transfer may take.
     #[serde(default = "two_minutes")]
@@ -89,7 +89,7 @@ pub struct ExperimentSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockCounts {
-    /// With `--quick`.
+    /// The number with `--quick`.
     pub quick: u32,
     /// With `--full`; six or more make a 95 % confidence interval of the median.
     pub full: u32,
@@ -120,7 +120,7 @@ pub struct Expectation {
     /// At which levels; factors that are absent may have any: then this is one expectation for each.
     #[serde(default, rename = "where")]
     pub levels: LevelFilter,
-    /// Of which treatment.
+    /// The treatment that the expectation is about.
     pub treatment: String,
     /// By which figure. Default: the experiment's.
     pub metric: Option<String>,
@@ -165,7 +165,7 @@ pub struct Expectation {
     pub remark: Option<String>,
 }
 
-/// `[workload]`: the transfers.
+/// `[workload]`: the transfers of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
@@ -179,7 +179,7 @@ pub struct Workload {
     pub protocol: Protocol,
     /// The server program. Default: nginx for HTTP, vsftpd for FTP, iperf3 for streams, the laboratory's own for blocks.
     pub program: Option<ServerProgram>,
-    /// The client program.
+    /// The program that fetches or sends.
     #[serde(default)]
     pub agent: Agent,
     /// How much the client fetches in one transfer. Not of streams.
@@ -253,7 +253,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The server program.
+    /// The server program, by default that of the protocol.
     #[must_use]
     pub fn server_program(&self) -> ServerProgram {
         self.program.unwrap_or(ServerProgram::for_protocol(self.protocol))

@@ -24,7 +24,7 @@ impl fmt::Display for Px {
 /// An axis: ticks at positions from 0 to 1 with their labels, and the label of the axis with its unit.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Axis {
-    /// Quantity and unit.
+    /// The quantity on the axis, with its unit.
     pub label: String,
     /// Positions from 0 to 1 with labels, ascending.
     pub ticks: Vec<(f64, String)>,

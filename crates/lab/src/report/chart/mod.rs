@@ -23,7 +23,7 @@ pub use strip::{StripPlot, StripRow};
 pub struct Chart {
     /// The condition and the quantity that it shows.
     pub title: String,
-    /// The `svg` element.
+    /// The `svg` element of the chart.
     pub svg: Markup,
 }
 

@@ -45,7 +45,7 @@ const BUSY_BYTES: u64 = 6000;
 /// The most that a connection's recent rate counts.
 const MAX_RECENT: u64 = 8 * RATE_WINDOW;
 
-/// Constant parameters.
+/// Constant parameters of automatic priority drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct AutoParams {
@@ -79,7 +79,7 @@ pub struct AutoState {
     pub pause: u64,
     /// Which epoch it is, counted from 1, and when it began.
     pub epoch: u64,
-    /// See `epoch`.
+    /// When the current epoch began.
     pub began: u64,
     /// Connections that have sent more than a few packets in this epoch.
     pub busy: u64,
@@ -93,7 +93,7 @@ pub struct AutoState {
     pub leads: u64,
     /// For how long the waiting time was above the reference, and how far: in 2^-10 references times nanoseconds.
     pub above: u64,
-    /// The same below.
+    /// For how long the waiting time was below the reference, and how far, in the unit of `above`.
     pub below: u64,
     /// The highest lead that could be hit, of this epoch.
     pub highest: i64,

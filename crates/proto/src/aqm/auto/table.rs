@@ -42,7 +42,7 @@ pub struct FlowSlot {
 pub struct SlotSet {
     /// Whose slots they are: their hashes, made odd.
     pub tags: [u32; WAYS],
-    /// See [`FlowSlot`].
+    /// The slots, in the order of `tags`.
     pub slots: [FlowSlot; WAYS],
 }
 

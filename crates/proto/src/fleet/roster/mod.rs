@@ -21,7 +21,7 @@ pub struct MemberList {
     sequences: BTreeMap<PublicKey, (u64, u64)>,
 }
 
-/// One of them.
+/// A relay of the fleet, with its latest entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetMember {
     /// The entry of the member.
@@ -39,7 +39,7 @@ pub struct FleetMember {
 pub enum MembershipChange {
     /// Nothing: it was known.
     Unchanged,
-    /// Measurements only.
+    /// Only the measurements of the entry have changed.
     Measurements,
     /// Members: a relay was added, has moved, or drains.
     Members,
@@ -135,7 +135,7 @@ impl MemberList {
         self.members.iter()
     }
 
-    /// One of them.
+    /// The member with this public key.
     #[must_use]
     pub fn member(&self, key: &PublicKey) -> Option<&FleetMember> {
         self.members.get(key)

@@ -174,7 +174,7 @@ fn combined_rate(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
     (slowest * slowest_share(sections, costs)).min(limit)
 }
 
-/// In seconds.
+/// The predicted time to the first byte, in seconds.
 fn first_byte_seconds(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
     let handshakes: f64 = sections.iter().filter(|section| !section.is_warm).map(SectionModel::round_trip).sum();
     let request: f64 = sections.iter().map(SectionModel::round_trip).sum();
@@ -185,7 +185,7 @@ fn first_byte_seconds(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
     handshakes + request + answer_to_open + costs.hop_delay.as_secs_f64() * relay_count(sections) as f64
 }
 
-/// In seconds.
+/// The predicted time to complete `size` bytes, in seconds.
 fn completion_seconds(sections: &[SectionModel], size: u64, costs: &RelayCosts) -> f64 {
     if sections.is_empty() {
         return f64::INFINITY;

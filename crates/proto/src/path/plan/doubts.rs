@@ -26,7 +26,7 @@ pub struct RttAnomaly {
     pub sites: (usize, usize),
     /// Whether the round trip is impossible; otherwise it is only suspicious.
     pub is_mistake: bool,
-    /// The plausible value.
+    /// The value that would be plausible, with its unit.
     pub expected: String,
 }
 

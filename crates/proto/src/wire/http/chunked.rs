@@ -117,7 +117,7 @@ pub fn write_chunk_head(size: u64) -> String {
     format!("{size:x}\r\n")
 }
 
-/// The trailers.
+/// The trailer section behind the last chunk (RFC 9112 section 7.1.2).
 #[must_use]
 pub fn write_trailers(trailers: &Headers) -> Vec<u8> {
     let mut out = Vec::new();

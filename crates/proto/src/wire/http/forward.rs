@@ -10,7 +10,7 @@ pub const MAX_TRAILERS: usize = 16 * 1024;
 /// The coding that the receiver of a chunked body understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyCoding {
-    /// HTTP/1.1: chunks.
+    /// To an HTTP/1.1 receiver: in chunks.
     Chunks,
     /// HTTP/1.0: the data alone.
     Plain,

@@ -25,9 +25,9 @@ const WRONG_LENGTH: WireError = WireError::Invalid("a packet of another length t
 /// The fields that routers and rules use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpHeader {
-    /// The source address.
+    /// The source address of the packet.
     pub source: IpAddr,
-    /// The destination address.
+    /// The destination address of the packet.
     pub destination: IpAddr,
     /// The protocol behind the IP headers: [`TCP`], 17 is UDP, ... (IANA's list of protocol numbers).
     pub protocol: u8,

@@ -24,7 +24,7 @@ const UNKNOWN_TICKET: u8 = 5;
 pub struct Versions {
     /// The oldest; a hello is in its format.
     pub oldest: u8,
-    /// The newest.
+    /// The newest supported version.
     pub newest: u8,
 }
 
@@ -69,10 +69,10 @@ pub enum Refusal {
     UnknownTicket,
 }
 
-/// The first frame.
+/// The first frame of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The sender's versions.
+    /// The versions that the sender supports.
     pub versions: Versions,
     /// Whether the message begins with a ticket, because both have met before.
     pub is_resumption: bool,

@@ -110,7 +110,7 @@ pub struct OpenAnswer {
 /// The cause of a failure, and the relay that reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenFailure {
-    /// The true cause.
+    /// The cause as the relay that failed found it.
     pub cause: Cause,
     /// The relay that found out: 0 for the one that answers, 1 for the next, ...
     pub relay: u8,
@@ -122,7 +122,7 @@ impl Open {
     /// Most bytes it takes.
     pub const MAX_LENGTH: usize = 1 + 1 + 16 + 19 + 1 + MAX_HOPS as usize * key::KEY_LENGTH + 4 + MAX_NAME;
 
-    /// The plaintext.
+    /// The plaintext of the OPEN record.
     ///
     /// # Panics
     /// The path has more than 255 relays; the other side refuses more than [`MAX_HOPS`].
@@ -145,7 +145,7 @@ impl Open {
         out
     }
 
-    /// Reads the plaintext.
+    /// Parses the plaintext of an OPEN record.
     ///
     /// # Errors
     /// It is none.

@@ -9,7 +9,7 @@ use crate::wire::WireError;
 
 /// Bytes before the ciphertext: its length, tag included, in network order.
 pub const HEADER_LENGTH: usize = 2;
-/// Bytes behind it.
+/// Length of the authentication tag behind the ciphertext, in bytes.
 pub const TAG_LENGTH: usize = 16;
 /// Most bytes of plaintext in a record.
 pub const MAX_PLAINTEXT: usize = 65_535 - TAG_LENGTH;

@@ -20,7 +20,7 @@ pub const MAX_ENTRIES: usize = 64;
 /// Longest train of a look, in bytes.
 pub const MAX_PROBE: u16 = 16 * 1024;
 
-/// Longest record.
+/// Longest record of a report connection, in bytes.
 pub const MAX_RECORD: usize = MAX_PROBE as usize + 3;
 
 const QUERY: u8 = 1;
@@ -35,7 +35,7 @@ const IPV6: u8 = 6;
 /// A share of one, on the wire.
 const BILLION: f64 = 1e9;
 
-/// One record.
+/// One record of a report connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReportMessage {
     /// A question for estimates.
@@ -46,7 +46,7 @@ pub enum ReportMessage {
     Probe(ProbeTrain),
 }
 
-/// A question.
+/// A question about the sections of another relay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReportQuery {
     /// Whether of sections to other relays.
@@ -71,7 +71,7 @@ pub enum Subject {
     Relay(PublicKey),
     /// A relay that only calls the teller.
     Caller(PublicKey),
-    /// Targets.
+    /// The targets in an address prefix.
     Targets(Prefix),
 }
 
@@ -89,7 +89,7 @@ pub struct SectionReport {
 /// One direction of it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DirectionEstimate {
-    /// The estimate.
+    /// The estimate of the section.
     pub snapshot: EstimateSnapshot,
     /// How long ago it was.
     pub age: Duration,
@@ -120,7 +120,7 @@ impl ReportMessage {
         out
     }
 
-    /// Reads the plaintext.
+    /// Parses the plaintext of a record.
     ///
     /// # Errors
     /// It is none.

@@ -11,9 +11,9 @@ const VERSION: u8 = 1;
 /// A user and a password; the password is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The user's name.
+    /// The name of the user, as bytes.
     pub user: Vec<u8>,
-    /// The password.
+    /// The password, as bytes.
     pub password: Vec<u8>,
 }
 

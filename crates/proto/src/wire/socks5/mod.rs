@@ -25,14 +25,14 @@ pub enum Command {
     Connect,
     /// Accept one connection from the target.
     Bind,
-    /// Relay datagrams.
+    /// UDP ASSOCIATE: relay datagrams.
     UdpAssociate,
 }
 
 /// The authentication method of a client (RFC 1928, 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Not at all.
+    /// No authentication is required.
     NoAuth,
     /// User and password (RFC 1929).
     UserPass,
@@ -41,7 +41,7 @@ pub enum Method {
 /// The answer to a request (RFC 1928, 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// Connected.
+    /// The connection to the target is established.
     Succeeded,
     /// No other code fits; unassigned codes are read as this one, too.
     GeneralFailure,
@@ -51,7 +51,7 @@ pub enum Reply {
     NetworkUnreachable,
     /// No route to the host, or no such name.
     HostUnreachable,
-    /// The target refused.
+    /// The target refused the connection.
     ConnectionRefused,
     /// No answer in time: the code dante and curl use for it.
     TtlExpired,

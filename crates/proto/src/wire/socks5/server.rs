@@ -48,7 +48,7 @@ pub fn method_reply(method: Option<Method>) -> [u8; 2] {
 pub struct Socks5Request {
     /// The command of the request.
     pub command: Command,
-    /// With whom.
+    /// The target of the command.
     pub target: Target,
 }
 

@@ -36,7 +36,7 @@ pub(super) type CredentialDigest = [u8; 32];
 pub(super) struct PasswordCheck {
     /// Where it comes from, see [`ekiden_proto::addr::source_prefix`].
     pub source: IpAddr,
-    /// User and password.
+    /// The digest of user and password.
     pub digest: CredentialDigest,
     /// The user's name, as a digest.
     pub name: CredentialDigest,

@@ -9,7 +9,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 /// The units that names end with.
 const UNITS: [&str; 5] = ["seconds", "bytes", "ratio", "bits_per_second", "bytes_per_second"];
 
-/// Registers metrics.
+/// Registers metrics with their names and descriptions.
 pub trait Declare {
     /// Makes `metric` known under `name`. A counter is seen as `NAME_total`.
     fn declare(&mut self, name: &str, help: &str, metric: impl Metric);

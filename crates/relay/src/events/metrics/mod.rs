@@ -41,7 +41,7 @@ pub use sections::{SampleMoment, SectionMetrics};
 pub struct Metrics {
     registry: Mutex<Registry>,
     sessions: sessions::SessionMetrics,
-    /// Metrics from `TCP_INFO`.
+    /// Metrics of sections, from `TCP_INFO`.
     pub sections: SectionMetrics,
     paths: paths::PathMetrics,
     admission: listeners::AdmissionMetrics,
@@ -62,7 +62,7 @@ pub struct Metrics {
 pub struct ScrapeData {
     /// Each worker by itself.
     pub workers: Vec<WorkerCounts>,
-    /// The shared interfaces.
+    /// The interfaces with a shared rate.
     pub interfaces: Vec<InterfaceView>,
     /// The fleet, if there is one.
     pub fleet: Option<FleetView>,
@@ -106,7 +106,7 @@ impl Metrics {
         self.relay.register(&mut registry);
     }
 
-    /// Counts `event`.
+    /// Counts `event` in the metrics that it concerns.
     pub fn observe(&self, event: &Event) {
         match event {
             Event::Closed(closed) => self.observe_closed(closed),

@@ -19,11 +19,11 @@ use crate::pump::PipeCounts;
 /// Counters of one worker thread.
 #[derive(Debug, Default)]
 pub struct WorkerCounts {
-    /// The thread's name.
+    /// The name of the thread.
     pub name: String,
     /// Counts of its pipes.
     pub pipes: PipeCounts,
-    /// Its processor time.
+    /// The processor time of the thread.
     pub busy: Duration,
 }
 

@@ -60,7 +60,7 @@ fn loss_histogram() -> Histogram {
     Histogram::new([0.0, 0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2])
 }
 
-/// Shares of time.
+/// A histogram of shares of time, from 0 to 1.
 fn ratio_histogram() -> Histogram {
     Histogram::new([0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99])
 }

@@ -113,9 +113,9 @@ impl DropReason {
 /// The counters of a listener.
 #[derive(Debug, Default)]
 pub struct PacketCounters {
-    /// Toward the client.
+    /// Counters of the direction toward the client.
     pub down: DirectionCounters,
-    /// Toward the server.
+    /// Counters of the direction toward the server.
     pub up: DirectionCounters,
     /// Dropped packets, in the order of [`DropReason::ALL`].
     dropped: [Counter; DropReason::ALL.len()],
@@ -124,7 +124,7 @@ pub struct PacketCounters {
 /// Counters of one direction.
 #[derive(Debug, Default, Clone)]
 pub struct DirectionCounters {
-    /// Packets.
+    /// The number of packets.
     pub packets: Counter,
     /// Their bytes, from the IP header on.
     pub bytes: Counter,

@@ -22,7 +22,7 @@ const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// The first pause after a failure, and the longest.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Exports closed sessions.
+/// Exports closed sessions to the collector.
 pub struct Exporter {
     settings: Arc<ExportSettings>,
     metrics: TraceMetrics,

@@ -18,7 +18,7 @@ pub struct SpanId([u8; 8]);
 /// The span ids of one session in one relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionSpanIds {
-    /// The whole session.
+    /// The span of the whole session.
     pub session: SpanId,
     /// Up to the client's request.
     pub ingress: SpanId,

@@ -20,13 +20,13 @@ pub enum SpanKind {
 /// A value of an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum AttributeValue {
-    /// A text.
+    /// A text value.
     #[serde(rename = "stringValue")]
     Text(String),
-    /// A whole number.
+    /// A whole number, as a decimal text (OTLP/JSON).
     #[serde(rename = "intValue")]
     Integer(String),
-    /// Any other number.
+    /// A number with a fraction.
     #[serde(rename = "doubleValue")]
     Double(f64),
 }
@@ -39,12 +39,12 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// A text attribute.
+    /// An attribute with a text value.
     pub fn text(key: &'static str, value: impl ToString) -> Self {
         Self { key, value: AttributeValue::Text(value.to_string()) }
     }
 
-    /// An integer attribute.
+    /// An attribute with a whole number.
     pub fn number(key: &'static str, value: impl Into<u64>) -> Self {
         Self { key, value: AttributeValue::Integer(value.into().to_string()) }
     }

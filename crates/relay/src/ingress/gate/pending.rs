@@ -17,9 +17,9 @@ use crate::session::PathTaken;
 /// The client's and the server's address of an intercepted connection, as both ends see them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FourTuple {
-    /// The client's address.
+    /// The address of the client.
     pub client: ClientAddr,
-    /// The server's address.
+    /// The address of the server.
     pub server: ServerAddr,
 }
 
@@ -32,7 +32,7 @@ pub struct PreDialed {
     pub server: ServerAddr,
     /// The cipher of the session's bytes, if they are in records.
     pub cipher: Option<RecordCipher>,
-    /// The path taken.
+    /// The path that was taken.
     pub taken: PathTaken,
     /// How long each relay took.
     pub times: Vec<Duration>,
@@ -60,7 +60,7 @@ enum PendingStage {
         permit: SessionPermit,
         pre_dialed: Option<Box<PreDialed>>,
     },
-    /// The session runs.
+    /// The session of the connection runs.
     Runs,
 }
 
@@ -110,7 +110,7 @@ impl PendingConnections {
         self.lock().insert(four_tuple, PendingStage::LetIn { since, permit, pre_dialed });
     }
 
-    /// Removes a connection.
+    /// Removes the entry of a connection.
     pub fn remove(&self, four_tuple: &FourTuple) {
         self.lock().remove(four_tuple);
     }

@@ -18,13 +18,13 @@ use crate::pump::{Endpoint, Flow, FlowError, FlowStats, PipePool};
 pub struct BodyFlow<'a> {
     /// Where the bytes come from.
     pub from: &'a TcpStream,
-    /// The receiver.
+    /// The connection that the body is written to.
     pub to: &'a TcpStream,
     /// Which way that is.
     pub direction: Direction,
-    /// The session's counters.
+    /// The counters of the session.
     pub stats: &'a FlowStats,
-    /// The thread's pipes.
+    /// The pipes of the thread.
     pub pipes: &'a PipePool,
 }
 

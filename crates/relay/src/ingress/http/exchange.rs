@@ -188,7 +188,7 @@ fn blame(outgoing: &OutgoingRequest, hops: Cause, servers: Cause) -> ExchangeErr
 /// Emits the event of a request when the exchange ends.
 pub struct RequestLog<'a> {
     session: &'a Session,
-    /// The request's method.
+    /// The method of the request.
     pub method: String,
     url: String,
     began: Instant,

@@ -14,7 +14,7 @@ const SAFE_METHODS: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 
 /// A request as sent to the server.
 pub struct OutgoingRequest {
-    /// The request's method.
+    /// The method of the request.
     pub method: String,
     /// The head, ready to be written.
     pub head: Vec<u8>,

@@ -174,7 +174,7 @@ struct IdleUpstream {
 }
 
 impl UpstreamPool {
-    /// An empty pool.
+    /// A pool without connections.
     #[must_use]
     pub fn new(services: Arc<Services>) -> Self {
         Self { services, by_key: RefCell::default(), config: RefCell::default() }

@@ -207,9 +207,9 @@ pub struct RelaySectionView {
     pub from: Option<String>,
     /// The relay that it dials.
     pub to: String,
-    /// Data toward that.
+    /// Of data toward the other end.
     pub up: EstimateView,
-    /// Data from there.
+    /// Of data from the other end.
     pub down: EstimateView,
 }
 

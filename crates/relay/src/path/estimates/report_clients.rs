@@ -32,9 +32,9 @@ pub struct ReportClients {
 
 /// The context of dialling.
 pub struct ReportContext {
-    /// The configuration.
+    /// The configuration in force.
     pub config: Arc<Config>,
-    /// The resolver.
+    /// The resolver of the thread.
     pub names: Resolver,
 }
 

@@ -79,7 +79,7 @@ impl<'a> ReportConnection<'a> {
         }
     }
 
-    /// The next record.
+    /// Waits for the next record.
     pub async fn receive(&self, patience: Duration) -> io::Result<ReportMessage> {
         let record = timeout(patience, self.cipher.next_record(&self.stream)).await??;
         ReportMessage::read(&record.record[record.plaintext])

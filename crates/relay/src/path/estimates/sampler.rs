@@ -22,7 +22,7 @@ use crate::pump::FlowStats;
 /// The shortest time between two looks: less says little of a rate.
 const MIN_INTERVAL: Duration = Duration::from_secs(3);
 
-/// A sampled connection.
+/// Samples one connection for the estimate of its section.
 #[derive(Debug)]
 pub struct SectionSampler {
     stream: Weak<TcpStream>,
@@ -109,7 +109,7 @@ impl SectionSampler {
 /// The peer at the other end of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PeerId {
-    /// A relay.
+    /// A relay, by its public key.
     Relay(PublicKey),
     /// A proxy that is no relay.
     Proxy(SocketAddr),
@@ -122,7 +122,7 @@ pub enum PeerId {
 pub enum FirstHop {
     /// No hop: the target itself.
     Direct,
-    /// A relay.
+    /// A relay, by its public key.
     Relay(PublicKey),
     /// A proxy that is no relay.
     Proxy,

@@ -41,7 +41,7 @@ pub struct EstimateStore {
 #[derive(Debug)]
 pub(super) struct EstimateTables {
     pub own: BoundedMap<PeerId, SectionEstimate>,
-    /// By reporting relay.
+    /// Estimates that other relays reported, by the reporting relay.
     pub reported: HashMap<PublicKey, BoundedMap<PeerId, DuplexEstimate>>,
     /// When a session of ours went there last.
     pub requested: BoundedMap<Prefix, Duration>,
@@ -100,7 +100,7 @@ pub struct SectionEstimateView {
 /// One direction of it.
 #[derive(Debug, Clone, Serialize)]
 pub struct EstimateView {
-    /// Round-trip time.
+    /// The estimated round-trip time, in seconds.
     pub rtt_seconds: Option<f64>,
     /// Share of segments lost.
     pub loss: Option<f64>,
@@ -119,7 +119,7 @@ pub struct EstimateView {
 }
 
 impl EstimateStore {
-    /// An empty one.
+    /// A store without estimates.
     #[must_use]
     pub fn new(started_at: Instant) -> Self {
         let pages = EstimateTables {

@@ -31,7 +31,7 @@ pub use view::ChoiceView;
 
 use state::SelectorState;
 
-/// The chooser.
+/// Chooses a path for each session, and learns from its outcome.
 #[derive(Debug)]
 pub struct PathSelector {
     shared: Arc<SelectorShared>,
@@ -127,7 +127,7 @@ impl PathSelector {
         self.shared.record_address(name, address);
     }
 
-    /// Ends its thread.
+    /// Ends the thread of the selector.
     pub fn close(&self) {
         self.shared.stop();
         if let Some(clerk) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {

@@ -32,7 +32,7 @@ struct CachedAddress {
 }
 
 impl PrefixCache {
-    /// None is known.
+    /// A table without prefixes.
     #[must_use]
     pub fn new() -> Self {
         Self { addresses: BoundedMap::new(MAX_NAMES), pending: Vec::new() }

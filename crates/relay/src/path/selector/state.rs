@@ -39,7 +39,7 @@ pub struct PathSelection {
     pub change_event: Option<Event>,
 }
 
-/// The state.
+/// The state behind the selector's lock.
 #[derive(Debug)]
 pub(super) struct SelectorState {
     pub config: Arc<Config>,

@@ -15,7 +15,7 @@ const MAX_PREFIXES: usize = 500;
 /// A network of targets, and the path that sessions of a size take there.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChoiceView {
-    /// The network.
+    /// The network of the targets.
     pub prefix: Prefix,
     /// The size of the sessions, in bytes.
     pub likely_bytes: u64,

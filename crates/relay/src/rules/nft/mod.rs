@@ -12,7 +12,7 @@ use phrases::{is, mark, matching, others, place, sources, translation};
 
 pub(super) use phrases::set;
 
-/// A first packet.
+/// Matches the first packet of a connection.
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
 
 /// The answer to one.
@@ -27,7 +27,7 @@ pub(super) fn replace(marks: Marks) -> String {
     format!("table inet {table}\ndelete table inet {table}\n")
 }
 
-/// The whole table.
+/// The whole table, as nft(8) reads it.
 pub(super) fn text(rules: &Ruleset, queue: &Queue, comment: &str) -> String {
     let gated = !matches!(queue, Queue::Missing(_));
     let mut table = Table { rules, text: format!("table inet {} {{\n  comment \"{comment}\"\n", table(rules.marks)) };

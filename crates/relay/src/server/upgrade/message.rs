@@ -16,9 +16,9 @@ use tokio::net::UnixDatagram;
 pub enum Message {
     /// The new process has begun.
     Here {
-        /// The sender's pid.
+        /// The process id of the sender.
         pid: u32,
-        /// The sender's version.
+        /// The version of the sender.
         version: String,
     },
     /// An inherited object; its descriptor comes along.
@@ -53,9 +53,9 @@ pub enum Inherited {
         /// The configured address, possibly with port 0.
         asked: SocketAddr,
     },
-    /// The admin listener.
+    /// The listener of the admin interface.
     Admin {
-        /// Its configured address.
+        /// Its address in the configuration.
         at: String,
     },
     /// A queue of first packets.
@@ -65,7 +65,7 @@ pub enum Inherited {
     },
     /// The device of a tunnel.
     Device {
-        /// The device's name.
+        /// The name of the device.
         name: String,
         /// The configured MTU, in bytes.
         mtu: u32,

@@ -25,7 +25,7 @@ const TIMEOUT_MARGIN: Duration = Duration::from_secs(15);
 /// Why there was no upgrade.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// No process answers.
+    /// No process answers at the address.
     #[error("no relay answers at {at}: {cause} (is `ekiden run` up, and not older than upgrades?)")]
     NoAnswer {
         /// The address of the admin listener.
@@ -68,7 +68,7 @@ pub enum RequestError {
         /// The reason of the failure.
         why: String,
     },
-    /// The relay ended.
+    /// The relay has ended, and no other answers.
     #[error("process {0} has ended, and no other answers: see its log")]
     Ended(u32),
     /// The upgrade did not complete in time.

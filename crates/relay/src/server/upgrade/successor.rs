@@ -64,7 +64,7 @@ pub enum UpgradeError {
     /// The process did not serve in time.
     #[error("the new process does not serve after {}s and was ended: is timeouts.upgrade too short?", .0.as_secs_f64())]
     Late(Duration),
-    /// The channel failed.
+    /// The channel between the processes failed.
     #[error("cannot hand over: {0}")]
     System(#[from] io::Error),
 }

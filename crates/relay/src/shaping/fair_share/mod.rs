@@ -126,7 +126,7 @@ impl SharedInterface {
         Self { name: name.to_owned(), state: Mutex::new(books) }
     }
 
-    /// The interface's name.
+    /// The name of the interface.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -56,7 +56,7 @@ pub struct AchievedRate {
 }
 
 impl PacingState {
-    /// Begins to watch.
+    /// Begins to watch the rate of `socket`.
     ///
     /// # Errors
     /// The kernel's.

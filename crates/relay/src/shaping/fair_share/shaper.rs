@@ -196,7 +196,7 @@ pub struct PacedSocket {
 }
 
 impl PacedSocket {
-    /// An idle section.
+    /// A section that has not sent yet.
     pub fn new(
         stream: &Rc<TcpStream>,
         interface: &Arc<SharedInterface>,
@@ -213,7 +213,7 @@ impl PacedSocket {
         })
     }
 
-    /// Sets the weight.
+    /// Sets the weight of the section.
     pub fn set_weight(&self, weight: u32) {
         self.weight.set(weight);
     }

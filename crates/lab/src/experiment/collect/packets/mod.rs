@@ -20,11 +20,11 @@ use crate::topology::RunningLab;
 /// The packets that entered one direction of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DirectionLog {
-    /// The link.
+    /// The name of the link.
     pub link: String,
-    /// From which host.
+    /// The host that sends in this direction.
     pub from: String,
-    /// To which host.
+    /// The host that receives in this direction.
     pub to: String,
     /// Its packets, in the order in which they arrived.
     pub entries: Vec<PacketLogEntry>,
@@ -32,7 +32,7 @@ pub struct DirectionLog {
     pub truncated: bool,
 }
 
-/// One packet.
+/// One packet of a log.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PacketLogEntry {
     /// When it arrived at the link, since the emulator started.
@@ -45,7 +45,7 @@ pub struct PacketLogEntry {
     pub offset: i64,
     /// Whether its connection has sent such bytes before.
     pub is_retransmission: bool,
-    /// The packet's outcome.
+    /// Whether the link delivered, marked or dropped the packet.
     pub outcome: PacketOutcome,
 }
 

@@ -30,7 +30,7 @@ pub struct Experiment {
     pub seed: u64,
     /// The question of the experiment, in one sentence.
     pub title: String,
-    /// The publication.
+    /// The publication that the experiment repeats, if there is one.
     pub source: Option<String>,
     /// How it is carried out.
     pub settings: ExperimentSettings,
@@ -38,9 +38,9 @@ pub struct Experiment {
     pub metric: Metric,
     /// Further figures that have tables and charts of their own.
     pub extra_metrics: Vec<Metric>,
-    /// The factors.
+    /// The factors in the order of the file.
     pub factors: Vec<Factor>,
-    /// The expected results.
+    /// The expected results in the order of the file.
     pub expectations: Vec<Expectation>,
     /// The cells: every combination of levels, in the order of the file.
     pub cells: Vec<ExperimentCell>,
@@ -51,9 +51,9 @@ pub struct Experiment {
 /// A combination of levels, and a treatment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CellKey {
-    /// Factor and level.
+    /// The level of each factor, by the factor's name.
     pub levels: BTreeMap<String, String>,
-    /// The treatment.
+    /// The name of the treatment.
     pub treatment: String,
 }
 
@@ -80,9 +80,9 @@ pub struct ExperimentCell {
 pub struct RunSpec {
     /// The hosts and links.
     pub lab: Lab,
-    /// The transfers.
+    /// The transfers of the run.
     pub workload: Workload,
-    /// The cross traffic.
+    /// The cross traffic beside the transfers.
     pub background: Vec<BackgroundTraffic>,
     /// The programs between client and server, with the chain of this cell.
     pub treatment: Treatment,

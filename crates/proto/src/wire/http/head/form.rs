@@ -13,9 +13,9 @@ use crate::wire::WireError;
 pub enum RequestTarget {
     /// `HOST:PORT`, of CONNECT only.
     Authority(Target),
-    /// A whole URI.
+    /// The absolute form (RFC 9112 section 3.2.2).
     Absolute {
-        /// Before `://`.
+        /// The scheme before `://`.
         scheme: Scheme,
         /// Host and port, the scheme's own where the URI names none.
         target: Target,
@@ -35,9 +35,9 @@ pub enum RequestTarget {
 /// The schemes a relay is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
-    /// Port 80.
+    /// `http`, by default on port 80.
     Http,
-    /// Port 443.
+    /// `https`, by default on port 443.
     Https,
     /// Port 21 (RFC 1738, 3.2).
     Ftp,

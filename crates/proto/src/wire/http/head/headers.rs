@@ -11,7 +11,7 @@ use super::scan;
 pub struct Headers(Vec<(String, Vec<u8>)>);
 
 impl Headers {
-    /// No fields.
+    /// A header section without fields.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())

@@ -18,9 +18,9 @@ pub(super) use headers::split_list;
 /// The version of a message; it speaks of the next neighbour only (RFC 9110, 2.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// HTTP/1.0
+    /// HTTP/1.0 (RFC 1945).
     Http10,
-    /// HTTP/1.1
+    /// HTTP/1.1 (RFC 9112).
     Http11,
 }
 
@@ -47,9 +47,9 @@ fn check_complete(parsed: httparse::Result<usize>, head: &[u8]) -> Result<(), Wi
 pub enum BodyFraming {
     /// No body, also when the fields announce one.
     Empty,
-    /// So many bytes.
+    /// A body of this many bytes.
     Length(u64),
-    /// Chunks and trailers.
+    /// A body in chunks, with a trailer section.
     Chunked,
     /// All that comes until the connection closes; responses only.
     UntilClose,
@@ -99,9 +99,9 @@ fn content_length(value: &[u8]) -> Result<u64, WireError> {
 pub struct RequestHead {
     /// A token of at most 32 bytes, in the case it came.
     pub method: String,
-    /// The requested resource.
+    /// The target of the request (RFC 9112 section 3.2).
     pub target: RequestTarget,
-    /// The client's version.
+    /// The HTTP version of the client.
     pub version: Version,
     /// All fields, hop-by-hop ones included.
     pub headers: Headers,
@@ -154,11 +154,11 @@ fn check_host(form: &RequestTarget, version: Version, headers: &Headers) -> Resu
 /// A status line and its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseHead {
-    /// 100 to 999.
+    /// The status code, from 100 to 999.
     pub status: u16,
     /// The words behind the status; empty when there are none, or none in ASCII.
     pub reason: String,
-    /// The server's version.
+    /// The HTTP version of the server.
     pub version: Version,
     /// All fields, hop-by-hop ones included, but no framing that `body` contradicts.
     pub headers: Headers,

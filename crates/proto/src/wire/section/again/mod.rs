@@ -35,7 +35,7 @@ pub struct ResumptionTicket {
     pub(super) ticket: Vec<u8>,
 }
 
-/// Never printed.
+/// The secret of a ticket is never printed.
 impl std::fmt::Debug for ResumptionTicket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Acquaintance(...)")

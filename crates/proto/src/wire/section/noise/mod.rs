@@ -16,7 +16,7 @@ use crate::key::{self, PrivateKey, PublicKey};
 use crate::wire::WireError;
 
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
-/// Between acquaintances.
+/// The handshake of relays that share the secret of a ticket.
 const RESUMPTION_PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
 /// In a payload: the sender's CPU has instructions for AES.
@@ -43,7 +43,7 @@ pub struct NoiseResponder {
 pub struct TransportKeys {
     /// Seals records to send.
     pub send_key: RecordKey,
-    /// Opens received records.
+    /// The key that opens received records.
     pub open: RecordKey,
     /// The version both speak.
     pub version: u8,

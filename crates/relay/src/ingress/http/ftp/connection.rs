@@ -87,7 +87,7 @@ impl<'a> FtpConnection<'a> {
         Ok(Self { ftp, dials, attempt })
     }
 
-    /// Sends `TYPE`.
+    /// Sends `TYPE` (RFC 959 section 4.1.2).
     pub async fn set_form(&mut self, form: TransferForm) -> Result<(), FtpFailure> {
         let file_type = match form {
             TransferForm::Text => FileType::Ascii(FormatControl::Default),
@@ -110,7 +110,7 @@ impl<'a> FtpConnection<'a> {
         }
     }
 
-    /// Sends `CWD`.
+    /// Sends `CWD` (RFC 959 section 4.1.1).
     pub async fn enter(&mut self, path: &str) -> Result<(), FtpFailure> {
         with_timeout(self.attempt.reply_timeout(), self.ftp.cwd(path)).await
     }

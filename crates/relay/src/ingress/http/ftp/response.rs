@@ -14,7 +14,7 @@ const MAX_QUOTE: usize = 500;
 
 /// The head of an answer.
 pub struct FtpResponse {
-    /// The HTTP status.
+    /// The HTTP status of the response.
     pub status: u16,
     /// Header fields, without framing and connection.
     pub headers: Headers,

@@ -18,11 +18,11 @@ const ANONYMOUS_PASSWORD: &str = "ekiden@";
 /// The parts of a URL.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FtpUrl {
-    /// The login.
+    /// The login of the URL, or an anonymous one.
     pub login: Login,
     /// From the login directory, or from the root with `/` at the beginning; empty for the login directory itself.
     pub path: String,
-    /// The transfer type.
+    /// The transfer type of the URL.
     pub form: TransferForm,
     /// The path as written by the client, without `;type=`.
     written: String,
@@ -34,9 +34,9 @@ pub struct FtpUrl {
 /// User name and password.
 #[derive(PartialEq, Eq)]
 pub struct Login {
-    /// Argument of `USER`.
+    /// The argument of `USER`.
     pub user: String,
-    /// Argument of `PASS`.
+    /// The argument of `PASS`.
     pub password: String,
 }
 
