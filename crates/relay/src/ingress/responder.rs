@@ -19,6 +19,10 @@ use crate::pump;
 /// Time that a client has to receive the last answer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Most bytes to read and discard in this time: more than a client in the middle of an upload has in flight (`tcp_wmem` and
+/// `tcp_rmem` are 4 and 6 MiB at most by default), and little of an upload that does not stop.
+const MAX_DISCARDED: usize = 16 << 20;
+
 /// Answers the client in its protocol.
 #[derive(Debug, Clone)]
 pub enum Responder {
@@ -118,16 +122,16 @@ pub async fn send_and_close(client: &TcpStream, bytes: &[u8]) {
 }
 
 /// Closes such that written bytes arrive: close(2) with unread bytes in the receive buffer sends a reset, which may
-/// overtake them (RFC 9112, 9.6). Only time limits the bytes that are discarded: a client in the middle of an upload may
-/// have more in flight than any fixed number.
+/// overtake them (RFC 9112, 9.6).
 pub async fn lingering_close(client: &TcpStream) {
     let _ = SockRef::from(client).shutdown(std::net::Shutdown::Write);
+    let mut discarded = 0;
     let mut bytes = vec![0; 8192];
     let drain = async {
-        while client.readable().await.is_ok() {
+        while discarded < MAX_DISCARDED && client.readable().await.is_ok() {
             match client.try_read(&mut bytes) {
                 Ok(0) => return,
-                Ok(_) => {}
+                Ok(count) => discarded += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return,
             }

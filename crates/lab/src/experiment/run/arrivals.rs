@@ -15,7 +15,7 @@ const MAX_CONCURRENT: usize = 64;
 /// A wait is cut into pieces of this length, to notice an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A download that completed, with its times.
+/// A download that has ended, with or without success.
 pub struct CompletedDownload {
     /// Its start and its result, without its path.
     pub session: SessionRun,

@@ -38,7 +38,7 @@ pub struct ResumptionTicket {
 /// The secret of a ticket is never printed.
 impl std::fmt::Debug for ResumptionTicket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Acquaintance(...)")
+        f.write_str("ResumptionTicket(...)")
     }
 }
 

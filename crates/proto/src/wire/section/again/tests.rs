@@ -41,7 +41,7 @@ fn what_is_kept_is_what_was_given() {
         ResumptionTicket::parse(&[1; KEY_LENGTH]).is_none()
             && ResumptionTicket::parse(&[1; KEY_LENGTH + MAX_TICKET + 1]).is_none()
     );
-    assert_eq!(format!("{given:?} {:?}", TicketIssuer::generate()), "Acquaintance(...) Tickets(...)");
+    assert_eq!(format!("{given:?} {:?}", TicketIssuer::generate()), "ResumptionTicket(...) Tickets(...)");
 }
 
 fn public() -> PublicKey {
