@@ -109,8 +109,8 @@ fn a_refusal_reaches_a_client_that_is_still_sending() {
     }
 }
 
-/// After its answer the relay reads on until the client has ended: a reset would fail the client's writes, and may discard
-/// the answer (RFC 9112, 9.6).
+/// After its answer the relay reads on: a reset would fail the client's writes, and may discard the answer (RFC 9112,
+/// 9.6).
 #[test]
 fn a_client_may_send_its_whole_body_before_it_reads_a_refusal() {
     if missing(&["nginx"]) {

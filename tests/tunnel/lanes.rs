@@ -65,8 +65,8 @@ pub struct Ping<'a> {
     pub more: &'a [&'a str],
 }
 
-/// Sends `count` pings, none of which is answered: each is counted as dropped by this box, listener and reason, or as late
-/// by one of `boxes`.
+/// Sends `count` pings, none of which is answered: each is counted as dropped by this box, listener and reason, or as
+/// late by one of `boxes`.
 pub fn all_dropped(boxes: &[&Station], ping: &Ping<'_>, station: &Station, listener: &str, reason: &str, count: u64) {
     let Ping { host, address, more } = ping;
     let (patience, address) = (PATIENCE.as_secs().to_string(), address.to_string());

@@ -19,8 +19,8 @@ use crate::pump;
 /// Time that a client has to receive the last answer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most bytes to read and discard in this time: more than a client in the middle of an upload has in flight (`tcp_wmem` and
-/// `tcp_rmem` are 4 and 6 MiB at most by default), and little of an upload that does not stop.
+/// Most bytes to read and discard in this time: more than a client in the middle of an upload has in flight (`tcp_wmem`
+/// and `tcp_rmem` are 4 and 6 MiB at most by default), and little of an upload that does not stop.
 const MAX_DISCARDED: usize = 16 << 20;
 
 /// Answers the client in its protocol.

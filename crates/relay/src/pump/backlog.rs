@@ -158,9 +158,7 @@ impl ExcessBuffer {
         // The kernel counts a buffer twice, and so has as much room again for the overhead of the window's packets.
         let needed = match advertised_window(from)? {
             Some(window) => receive_memory(from)?.div_ceil(2).saturating_add(window),
-            // Before Linux 6.2. Such a kernel advertises half of the free buffer (`tcp_adv_win_scale`), so half of the
-            // bytes read are safe to remove.
-            None => size.saturating_sub(u32::try_from(read / 2).unwrap_or(u32::MAX)),
+            None => size_after_read(size, read),
         };
         let left = needed.min(size).max(self.least);
         if left < size {
@@ -169,7 +167,8 @@ impl ExcessBuffer {
         if left == self.least {
             return self.end(from).map(|()| None);
         }
-        // The kernel replaces the clamp when the overhead of packets changes (tcp_measure_rcv_mss(), net/ipv4/tcp_input.c).
+        // The kernel replaces the clamp when the overhead of packets changes (`tcp_measure_rcv_mss()`,
+        // net/ipv4/tcp_input.c).
         self.clamp_window(from)?;
         Ok(Some(self))
     }
@@ -178,6 +177,13 @@ impl ExcessBuffer {
     fn end(self, from: BorrowedFd<'_>) -> std::io::Result<()> {
         set_window_clamp(from, self.clamp)
     }
+}
+
+/// The size that a receive buffer of `size` bytes needs after `read` bytes were read, where the kernel does not report
+/// its window (before Linux 6.2). Such a kernel advertises half of the free buffer (`tcp_adv_win_scale`), so half of
+/// the bytes read are safe to remove.
+fn size_after_read(size: u32, read: usize) -> u32 {
+    size.saturating_sub(u32::try_from(read / 2).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
@@ -192,14 +198,14 @@ mod tests {
     const EXCESSIVE: u32 = MIN_AHEAD + (4 << 20);
 
     /// A sender, and the relay's connections to this sender and to a receiver that is slow.
-    struct Flow {
+    struct SlowFlow {
         sender: TcpStream,
         from: TcpStream,
         to: TcpStream,
         backlog: BacklogLimiter,
     }
 
-    impl Flow {
+    impl SlowFlow {
         /// With a receive buffer of `size` bytes that the kernel controls.
         async fn new(size: u32) -> Option<Self> {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -249,7 +255,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_excessive_receive_buffer_keeps_room_for_the_advertised_window() {
-        let Some(mut flow) = Flow::new(EXCESSIVE).await else { return };
+        let Some(mut flow) = SlowFlow::new(EXCESSIVE).await else { return };
         flow.unblock(MIN_JUDGE_INTERVAL);
         assert_eq!((flow.size(), is_receive_buffer_locked(flow.from.as_fd()).unwrap()), (EXCESSIVE, true));
         if !flow.fill_window().await {
@@ -270,11 +276,14 @@ mod tests {
 
         flow.unblock(Duration::ZERO);
         assert!(!is_receive_buffer_locked(flow.from.as_fd()).unwrap(), "it is fast again");
+        let size = flow.size();
+        flow.backlog.on_read(&flow.from, 65_536);
+        assert_eq!(flow.size(), size, "a fast flow is not limited");
     }
 
     #[tokio::test]
     async fn the_window_is_clamped_while_a_receive_buffer_is_excessive() {
-        let Some(mut flow) = Flow::new(EXCESSIVE).await else { return };
+        let Some(mut flow) = SlowFlow::new(EXCESSIVE).await else { return };
         set_window_clamp(flow.from.as_fd(), EXCESSIVE).unwrap();
         flow.unblock(MIN_JUDGE_INTERVAL);
         assert_eq!((flow.clamp(), flow.size()), (MIN_AHEAD / 16, EXCESSIVE));
@@ -282,9 +291,15 @@ mod tests {
         assert_eq!(flow.clamp(), EXCESSIVE);
     }
 
+    #[test]
+    fn without_a_reported_window_half_of_the_bytes_read_are_taken_away() {
+        assert_eq!(size_after_read(MIN_AHEAD + 100_000, 65_536), MIN_AHEAD + 100_000 - 32_768);
+        assert_eq!(size_after_read(1000, 4000), 0);
+    }
+
     #[tokio::test]
     async fn a_small_receive_buffer_becomes_as_large_as_it_may_be() {
-        let Some(mut flow) = Flow::new(50_000).await else { return };
+        let Some(mut flow) = SlowFlow::new(50_000).await else { return };
         flow.unblock(MIN_JUDGE_INTERVAL);
         assert_eq!(flow.size(), MIN_AHEAD);
     }
