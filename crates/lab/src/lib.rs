@@ -21,6 +21,7 @@ pub mod report;
 pub mod stage;
 pub mod stats;
 pub mod topology;
+pub mod virtual_time;
 pub mod waits;
 pub mod warnings;
 

@@ -27,6 +27,8 @@ enum Command {
     Shell(cli::shell::ShellCommand),
     /// Run or resume an experiment, and report
     Run(cli::run::RunCommand),
+    /// Build virtual kernels, list them, and run commands in them
+    Kernel(cli::kernel::KernelCommand),
     /// Report again from a folder of results
     Report(cli::report::ReportCommand),
     /// Print a shell completion script; to try it: source <(ekiden-lab completions bash)
@@ -34,6 +36,12 @@ enum Command {
     /// Write the manual pages, for packaging
     #[command(hide = true)]
     Man(cli::man::ManCommand),
+    /// Run as the first process of a virtual machine
+    #[command(hide = true)]
+    Guest(cli::guest::GuestCommand),
+    /// Make one run of an experiment, in a virtual machine
+    #[command(hide = true)]
+    MachineJob(cli::machine_job::MachineJobCommand),
     /// Write a fixed amount in blocks of one size: the client of an experiment
     #[command(hide = true)]
     Write(cli::write::WriteCommand),
@@ -49,6 +57,9 @@ fn main() -> ExitCode {
         Command::Check(check) => check.execute(),
         Command::Shell(shell) => shell.execute(),
         Command::Run(run) => run.execute(),
+        Command::Kernel(kernel) => kernel.execute(),
+        Command::MachineJob(job) => job.execute(),
+        Command::Guest(guest) => guest.execute(),
         Command::Report(report) => report.execute(),
         Command::Completions(completions) => completions.execute(),
         Command::Man(man) => man.execute(),

@@ -5,6 +5,8 @@ use std::fs;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr;
 
 use libc::{c_int, pid_t};
@@ -25,6 +27,39 @@ pub fn fork() -> io::Result<Option<pid_t>> {
     // SAFETY: the only thread is this one, so the child finds memory and locks in order.
     let pid = check(unsafe { libc::fork() })?;
     Ok((pid != 0).then_some(pid))
+}
+
+/// Makes the kernel kill the program that `command` starts when the thread that started it ends.
+pub fn kill_with_parent(command: &mut Command) {
+    let parent = std::process::id();
+    let bind = move || {
+        // SAFETY: PR_SET_PDEATHSIG takes a signal number and no pointer.
+        check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+        // SAFETY: getppid(2) takes nothing and cannot fail.
+        let is_orphan = u32::try_from(unsafe { libc::getppid() }) != Ok(parent);
+        if is_orphan { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
+    };
+    // SAFETY: between fork(2) and exec(3) the closure makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(bind) };
+}
+
+/// Makes the program that `command` starts have the same addresses in every run (personality(2)).
+pub fn disable_address_randomization(command: &mut Command) {
+    // The kernel's constant is an int that fits.
+    const NO_RANDOMIZE: libc::c_ulong = libc::ADDR_NO_RANDOMIZE as libc::c_ulong;
+    // SAFETY: personality(2) takes a number.
+    let disable = || check(unsafe { libc::personality(NO_RANDOMIZE) }).map(drop);
+    // SAFETY: between fork(2) and exec(3) the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(disable) };
+}
+
+/// Turns the machine off (reboot(2)). For the init process of a virtual machine: nothing is stopped or written before.
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_SYS_BOOT`.
+pub fn power_off() -> io::Result<()> {
+    // SAFETY: reboot(2) takes a number.
+    check(unsafe { libc::reboot(libc::RB_POWER_OFF) }).map(drop)
 }
 
 /// Makes the kernel kill this process when its parent ends; `parent` is the reading end of a pipe whose only writing end the

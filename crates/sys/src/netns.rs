@@ -137,6 +137,28 @@ pub fn is_bpf_file_system(directory: &Path) -> io::Result<bool> {
     Ok(kind == libc::BPF_FS_MAGIC)
 }
 
+/// Mounts a new file system of a kind such as `sysfs`, with the options of that kind, on `directory`.
+///
+/// # Errors
+/// The kernel's, from mount(2): `ENODEV` for a kind that this kernel lacks.
+pub fn mount_kind(kind: &str, directory: &Path, options: &str) -> io::Result<()> {
+    mount(Path::new(kind), directory, kind, 0, options)
+}
+
+/// Makes a mounted file system the root directory of this process and its future children (`switch_root(8)`).
+///
+/// # Errors
+/// The kernel's, from chdir(2), mount(2) or chroot(2).
+pub fn switch_root(directory: &Path) -> io::Result<()> {
+    std::env::set_current_dir(directory)?;
+    // SAFETY: source and target are strings that end in NUL; a moved mount has no type and no options, which may be
+    // null (mount(2)).
+    check(unsafe { libc::mount(c".".as_ptr(), c"/".as_ptr(), ptr::null(), libc::MS_MOVE, ptr::null()) })?;
+    // SAFETY: the path ends in NUL.
+    check(unsafe { libc::chroot(c".".as_ptr()) })?;
+    std::env::set_current_dir("/")
+}
+
 /// Puts the file `source` in the place of the file `target`.
 ///
 /// # Errors

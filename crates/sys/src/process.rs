@@ -28,6 +28,19 @@ pub fn set_open_file_limit(soft: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Sets the soft and the hard limit of open files.
+///
+/// # Errors
+/// The kernel's, from setrlimit(2): `EPERM` above the hard limit without `CAP_SYS_RESOURCE`.
+pub fn set_open_file_limits(most: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: `limit` is a valid, initialised rlimit.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Runs `run` with the soft limit of open files raised to the hard limit, and restores the soft limit. Meanwhile the other
 /// threads have the higher limit as well, and keep a descriptor that they open above the soft limit.
 ///

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
 use ekiden_lab::check::{self, CheckSize};
 use ekiden_lab::topology::file;
 use ekiden_lab::topology::sandbox::{self, SandboxEntry};
 
 use crate::cli;
+use crate::cli::virtual_options::ClockOptions;
 
 #[derive(Args)]
 pub struct CheckCommand {
@@ -21,10 +23,17 @@ pub struct CheckCommand {
     /// As long as the published criteria ask for
     #[arg(long)]
     full: bool,
+    #[command(flatten)]
+    clock: ClockOptions,
 }
 
 impl CheckCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let name = self.file.to_str().context("the name of the lab is not UTF-8")?;
+        let size = if self.full { "--full" } else { "--quick" };
+        if let Some(code) = self.clock.run_in_machine(&["check", name, size])? {
+            return Ok(code);
+        }
         let lab = file::load_lab(&self.file)?;
         if let SandboxEntry::Exited(status) = sandbox::enter()? {
             return Ok(ExitCode::from(status));

@@ -7,12 +7,15 @@ use ekiden_lab::experiment::run::campaign::ExperimentOptions;
 use ekiden_lab::experiment::run::demo;
 
 use crate::cli;
-use crate::cli::run::{EkidenPath, run_in_sandbox};
+use crate::cli::run::{self, EkidenPath};
+use crate::cli::virtual_options::ClockOptions;
 
 #[derive(Args)]
 pub struct DemoCommand {
     #[command(flatten)]
     ekiden: EkidenPath,
+    #[command(flatten)]
+    clock: ClockOptions,
 }
 
 impl DemoCommand {
@@ -25,9 +28,10 @@ impl DemoCommand {
             fresh: true,
             no_check: true,
             ekiden: self.ekiden.path,
+            virtual_time: run::choose_clock(&self.clock, &experiment, false)?,
             ..ExperimentOptions::default()
         };
-        let results = run_in_sandbox(&experiment, &request);
+        let results = run::run_experiment(&experiment, &request);
         // The error is ignored: two processes get here, and the second finds the directory removed.
         let _ = std::fs::remove_dir_all(&out);
         match results? {

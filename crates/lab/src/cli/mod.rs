@@ -8,12 +8,16 @@ use ekiden_lab::topology::file::lines::prefix_line_numbers;
 pub mod check;
 pub mod completions;
 pub mod demo;
+pub mod guest;
+pub mod kernel;
 pub mod list;
+pub mod machine_job;
 pub mod man;
 pub mod report;
 pub mod run;
 pub mod shell;
 pub mod sink;
+pub mod virtual_options;
 pub mod write;
 
 /// The exit status for an invalid request or a failed run.

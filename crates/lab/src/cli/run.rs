@@ -1,5 +1,6 @@
 //! The subcommand `ekiden-lab run`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,14 +10,16 @@ use clap::Args;
 use ekiden_lab::experiment::collect::manifest::InstalledPrograms;
 use ekiden_lab::experiment::collect::results::{ExpectationVerdict, Results};
 use ekiden_lab::experiment::judge::analyse;
-use ekiden_lab::experiment::run::campaign::{self, ExperimentOptions};
+use ekiden_lab::experiment::run::campaign::{self, ExperimentOptions, RunPlace};
 use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::program::congestion::{self, LoadedControls};
 use ekiden_lab::report;
 use ekiden_lab::topology::sandbox::{self, SandboxEntry};
+use ekiden_lab::virtual_time::machine::VirtualTime;
 use ekiden_proto::units::Span;
 
 use crate::cli;
+use crate::cli::virtual_options::ClockOptions;
 
 #[derive(Args)]
 pub struct RunCommand {
@@ -51,6 +54,8 @@ pub struct RunCommand {
     no_check: bool,
     #[command(flatten)]
     ekiden: EkidenPath,
+    #[command(flatten)]
+    clock: ClockOptions,
 }
 
 #[derive(Args)]
@@ -81,8 +86,9 @@ impl RunCommand {
             jobs: self.jobs,
             no_check: self.no_check,
             ekiden: self.ekiden.path,
+            virtual_time: choose_clock(&self.clock, &experiment, self.full)?,
         };
-        let results = match run_in_sandbox(&experiment, &request)? {
+        let results = match run_experiment(&experiment, &request)? {
             Ok(results) => results,
             Err(ended) => return Ok(ended),
         };
@@ -101,21 +107,39 @@ fn parse_whole_seconds(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// Runs an experiment in the sandbox. The process outside of it gets the exit status as the inner `Err`.
-pub fn run_in_sandbox(
+/// Returns the virtual machines of an experiment, or none for real time.
+pub fn choose_clock(
+    options: &ClockOptions,
+    experiment: &Experiment,
+    full: bool,
+) -> anyhow::Result<Option<VirtualTime>> {
+    options.choose(experiment.settings.clock, &required_controls(experiment, full)).context(experiment.name.clone())
+}
+
+fn required_controls(experiment: &Experiment, full: bool) -> BTreeSet<String> {
+    congestion::required_controls(&experiment.selected_cells(full).collect::<Vec<_>>())
+}
+
+/// Runs an experiment in virtual machines or in the sandbox. The process outside of the sandbox gets the exit status as
+/// the inner `Err`.
+pub fn run_experiment(
     experiment: &Experiment,
     request: &ExperimentOptions,
 ) -> anyhow::Result<Result<Results, ExitCode>> {
     let tools = InstalledPrograms::find(experiment, request)
         .map_err(|missing| cli::format_errors(&experiment.name, &missing))?;
-    let wanted = congestion::required_controls(&experiment.selected_cells(request.full).collect::<Vec<_>>());
+    if let Some(virtual_time) = &request.virtual_time {
+        let place = RunPlace::Machines(virtual_time);
+        return campaign::run_experiment(experiment, &tools, request, place).map(Ok).context(experiment.name.clone());
+    }
+    let wanted = required_controls(experiment, request.full);
     // Dropped only after the process in the sandbox has ended.
     let _loaded = LoadedControls::load(&wanted, tools.ekiden.as_deref()).context(experiment.name.clone())?;
     if let SandboxEntry::Exited(status) = sandbox::enter()? {
         return Ok(Err(ExitCode::from(status)));
     }
-    let base = sandbox::run_directory()?;
-    campaign::run_experiment(experiment, &tools, request, base).map(Ok).context(experiment.name.clone())
+    let place = RunPlace::Sandbox(sandbox::run_directory()?);
+    campaign::run_experiment(experiment, &tools, request, place).map(Ok).context(experiment.name.clone())
 }
 
 /// Prints the verdict on the expectations in one line, and returns the exit status.

@@ -12,6 +12,8 @@ use crate::experiment::run::campaign::ExperimentOptions;
 use crate::experiment::spec::read::{CellKey, Experiment, ExperimentCell};
 use crate::experiment::spec::treatment::RelayProgram;
 use crate::program::server::Protocol;
+use crate::virtual_time::kernel::KernelInfo;
+use crate::virtual_time::machine::VirtualTime;
 use crate::program::{
     self, ProgramInfo, congestion, dante, ekiden, haproxy, iperf3, openvpn, program_version, softether, squid, ssh,
     transparent, vtun,
@@ -66,7 +68,8 @@ impl InstalledPrograms {
         let mut wanted = cells.iter().filter(wanted);
         let changes_user =
             |cell: &&ExperimentCell| matches!(cell.spec.treatment.program, RelayProgram::Squid | RelayProgram::Ssh);
-        if effective_uid() != 0 && wanted.any(changes_user) {
+        // In a virtual machine every program runs as root.
+        if effective_uid() != 0 && request.virtual_time.is_none() && wanted.any(changes_user) {
             missing.push(
                 "squid and sshd have to become another user, which only root can let them: sudo, or --only without them"
                     .into(),
@@ -136,7 +139,7 @@ pub fn build_manifest(
         metric: experiment.metric.clone(),
         map: experiment.settings.map.clone(),
         started: utc_now(),
-        machine: machine_facts(),
+        machine: machine_facts(request.virtual_time.as_ref()),
         programs: tools.versions.clone(),
         settings: host_settings(&cells),
     })
@@ -164,18 +167,30 @@ fn digest(
     }
     let settings = &experiment.settings;
     digest.update(format!("{:?} {:?}", settings.timeout, settings.lateness_limit));
-    digest.update(format!("{:?} {:?}", tools.versions, read_proc("/proc/sys/kernel/osrelease")));
+    let kernel = match &request.virtual_time {
+        Some(virtual_time) => virtual_time.kernel.info.digest.clone(),
+        None => read_proc("/proc/sys/kernel/osrelease"),
+    };
+    digest.update(format!("{:?} {kernel:?}", tools.versions));
     Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn machine_facts() -> Vec<(String, String)> {
+fn machine_facts(virtual_time: Option<&VirtualTime>) -> Vec<(String, String)> {
     let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or("unknown").trim().to_owned();
     let privilege = if program::is_rootless() { "user namespace" } else { "root" };
+    let clock = virtual_time.map_or_else(
+        || "real".to_owned(),
+        |virtual_time| {
+            let KernelInfo { release, digest, .. } = &virtual_time.kernel.info;
+            format!("virtual: Linux {release} ({}); programs take no time", &digest[..12.min(digest.len())])
+        },
+    );
     [
+        ("clock", clock),
         ("kernel", read_proc("/proc/sys/kernel/osrelease")),
         ("processor", model.trim_start_matches(['\t', ':', ' ']).to_owned()),
         ("cores", cores.to_string()),

@@ -1,7 +1,7 @@
 //! All runs of an experiment: planned, made one by one, stored, and made sense of.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ekiden_sys::signal;
@@ -9,6 +9,7 @@ use ekiden_sys::signal;
 use super::jobs::WorkerPool;
 use super::plan::{self, PlannedRun};
 use super::progress::Progress;
+use super::virtual_runs::VirtualRuns;
 use crate::check::{self, CheckSize};
 use crate::experiment::collect::manifest::{self, InstalledPrograms};
 use crate::experiment::collect::results::{CheckRow, Results, Run};
@@ -17,6 +18,7 @@ use crate::experiment::judge::analyse;
 use crate::experiment::run::{self, RunContext, TempDir};
 use crate::experiment::spec::read::{Experiment, ExperimentCell};
 use crate::program;
+use crate::virtual_time::machine::VirtualTime;
 
 /// How often a run is made until it is valid.
 const MAX_ATTEMPTS: usize = 3;
@@ -42,6 +44,8 @@ pub struct ExperimentOptions {
     pub no_check: bool,
     /// Where ekiden is. Default: beside the running executable.
     pub ekiden: Option<PathBuf>,
+    /// The machines that runs are made in. Default: runs are made in real time.
+    pub virtual_time: Option<VirtualTime>,
 }
 
 impl ExperimentOptions {
@@ -67,8 +71,16 @@ impl ExperimentOptions {
     }
 }
 
-/// Makes the missing runs, and analyses all. Must be called inside the sandbox; `base` is the directory for files of
-/// runs.
+/// Where runs are made.
+#[derive(Debug, Clone, Copy)]
+pub enum RunPlace<'a> {
+    /// In this process, inside the sandbox, and in real time. The path is the directory for files of runs.
+    Sandbox(&'a Path),
+    /// In virtual machines, one for each run.
+    Machines(&'a VirtualTime),
+}
+
+/// Makes the missing runs, and analyses all.
 ///
 /// # Errors
 /// A missing program, results of another experiment, links that differ from the file, or an interrupt: then the text
@@ -77,7 +89,7 @@ pub fn run_experiment(
     experiment: &Experiment,
     tools: &InstalledPrograms,
     request: &ExperimentOptions,
-    base: &Path,
+    place: RunPlace<'_>,
 ) -> anyhow::Result<Results> {
     signal::catch_interrupts()?;
     let cells: Vec<&ExperimentCell> = experiment.selected_cells(request.full).collect();
@@ -85,37 +97,44 @@ pub fn run_experiment(
     let manifest = manifest::build_manifest(experiment, tools, request)?;
     let blocks = manifest.blocks;
     let mut store = ResultStore::open(&dir, manifest, request.fresh)?;
-    program::mount_private_shm()?;
-    let folder = TempDir::create(base, "experiment")?;
-    let means = RunContext {
-        folder: folder.path().to_owned(),
-        results_dir: dir.clone(),
-        ekiden: tools.ekiden.clone(),
-        full: request.full,
-        time: request.time,
-        timeout: experiment.settings.timeout.0,
-        lateness_limit: experiment.settings.lateness_limit.0,
-    };
     let plan = plan::plan_runs(&cells, blocks, store.manifest.seed);
     let wanted =
         |planned: &&PlannedRun<'_>| request.only.is_empty() || request.only.contains(&planned.cell.key.treatment);
     let plan: Vec<PlannedRun<'_>> = plan.into_iter().filter(|planned| wanted(&planned)).collect();
-    if store.checks.is_empty() && !request.no_check {
-        store.save_checks(check_links(&plan)?)?;
+    let needs_check = store.checks.is_empty() && !request.no_check;
+    match place {
+        RunPlace::Sandbox(base) => {
+            program::mount_private_shm()?;
+            let folder = TempDir::create(base, "experiment")?;
+            let context = RunContext::new(experiment, request, folder.path(), &dir, tools.ekiden.clone());
+            if needs_check {
+                store.save_checks(check_links(&plan)?)?;
+            }
+            let jobs = request.jobs.unwrap_or(experiment.settings.jobs);
+            run_missing(experiment, &plan, &context, &mut store, jobs)?;
+        }
+        RunPlace::Machines(virtual_time) => {
+            let machines = VirtualRuns::new(experiment, request, virtual_time, tools.ekiden.clone(), &dir)?;
+            if let Some(first) = plan.first().filter(|_| needs_check) {
+                let checks = machines.check_links(first)?;
+                checks.iter().for_each(report_check);
+                store.save_checks(checks)?;
+            }
+            run_missing_in_machines(experiment, &plan, &machines, request, &mut store)?;
+        }
     }
-    let jobs = request.jobs.unwrap_or(experiment.settings.jobs);
-    run_missing(experiment, &plan, &means, &mut store, jobs)?;
     Ok(analyse::build_results(experiment, &store.manifest, &store.runs, &store.checks))
 }
 
 /// Measures the links of the first run. Nothing is said of bare ones.
 fn check_links(plan: &[PlannedRun<'_>]) -> anyhow::Result<Vec<CheckRow>> {
     let Some(first) = plan.first() else { return Ok(Vec::new()) };
-    let tell = |row: &CheckRow| {
-        let verdict = if row.pass { "as it should be" } else { "NOT AS IT SHOULD BE" };
-        eprintln!("link {} {}, {}: {}, {verdict}", row.link, row.direction, row.property, row.measured);
-    };
-    check::run(&first.cell.spec.lab, CheckSize::Quick, &mut { tell })
+    check::run(&first.cell.spec.lab, CheckSize::Quick, &mut |row| report_check(row))
+}
+
+fn report_check(row: &CheckRow) {
+    let verdict = if row.pass { "as it should be" } else { "NOT AS IT SHOULD BE" };
+    eprintln!("link {} {}, {}: {}, {verdict}", row.link, row.direction, row.property, row.measured);
 }
 
 /// Records runs as they complete.
@@ -124,6 +143,7 @@ struct RunRecorder<'a> {
     plan: &'a [PlannedRun<'a>],
     store: &'a mut ResultStore,
     progress: Progress,
+    max_attempts: usize,
 }
 
 impl RunRecorder<'_> {
@@ -142,7 +162,7 @@ impl RunRecorder<'_> {
             self.plan.iter().find(|planned| planned.order == run.order).context("a run that is not in the plan")?;
         self.progress.on_run_finished(&run, analyse::ratio_so_far(self.experiment, &self.store.runs, &run));
         self.store.append_run(run)?;
-        Ok(!is_done(&self.store.runs, planned))
+        Ok(!is_done(&self.store.runs, planned, self.max_attempts))
     }
 }
 
@@ -153,10 +173,11 @@ fn run_missing(
     store: &mut ResultStore,
     jobs: u32,
 ) -> anyhow::Result<()> {
-    let missing: Vec<usize> = (0..plan.len()).filter(|number| !is_done(&store.runs, &plan[*number])).collect();
+    let missing: Vec<usize> =
+        (0..plan.len()).filter(|number| !is_done(&store.runs, &plan[*number], MAX_ATTEMPTS)).collect();
     let progress = Progress::new(experiment, means.full, plan.len(), plan.len() - missing.len());
     let workers = if jobs > 1 && missing.len() > 1 { Some(WorkerPool::start(jobs, plan, means)?) } else { None };
-    let mut course = RunRecorder { experiment, plan, store, progress };
+    let mut course = RunRecorder { experiment, plan, store, progress, max_attempts: MAX_ATTEMPTS };
     if let Some(workers) = workers {
         workers.run(missing.into(), |run| course.record_run(run))?;
     } else {
@@ -173,8 +194,35 @@ fn run_missing(
     Ok(())
 }
 
-/// Whether a run has been made: validly, or too often in vain.
-fn is_done(runs: &[Run], planned: &PlannedRun<'_>) -> bool {
+/// Makes the missing runs in machines of their own, several at the same time. They are recorded in the order of the
+/// plan, so the file of runs does not depend on their number.
+fn run_missing_in_machines(
+    experiment: &Experiment,
+    plan: &[PlannedRun<'_>],
+    machines: &VirtualRuns,
+    request: &ExperimentOptions,
+    store: &mut ResultStore,
+) -> anyhow::Result<()> {
+    // A repeated run is the same run, so an invalid one is not repeated.
+    let is_missing = |planned: &&PlannedRun<'_>| !is_done(&store.runs, planned, 1);
+    let missing: Vec<&PlannedRun<'_>> = plan.iter().filter(is_missing).collect();
+    let progress = Progress::new(experiment, request.full, plan.len(), plan.len() - missing.len());
+    let mut recorder = RunRecorder { experiment, plan, store, progress, max_attempts: 1 };
+    let (started, mut virtual_time) = (Instant::now(), Duration::ZERO);
+    machines.run_all(&missing, request.jobs, |run| {
+        virtual_time += Duration::try_from_secs_f64(run.took).unwrap_or_default();
+        recorder.record_run(run).map(drop)
+    })?;
+    recorder.progress.finish();
+    if !missing.is_empty() {
+        let [virtual_time, real_time] = [virtual_time, started.elapsed()].map(|time| time.as_secs_f64());
+        eprintln!("{virtual_time:.1} s of virtual time in {real_time:.1} s of real time");
+    }
+    Ok(())
+}
+
+/// Whether a run has been made: validly, or `max_attempts` times in vain.
+fn is_done(runs: &[Run], planned: &PlannedRun<'_>, max_attempts: usize) -> bool {
     let place = &planned.cell.key;
     let mine =
         |run: &&Run| run.block == planned.block && run.treatment == place.treatment && run.levels == place.levels;
@@ -185,5 +233,5 @@ fn is_done(runs: &[Run], planned: &PlannedRun<'_>) -> bool {
             return true;
         }
     }
-    attempts >= MAX_ATTEMPTS
+    attempts >= max_attempts
 }

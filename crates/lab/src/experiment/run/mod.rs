@@ -15,6 +15,7 @@ pub mod short;
 pub mod stream;
 pub mod task;
 pub mod transfer;
+pub mod virtual_runs;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -30,7 +31,7 @@ use super::collect::packets::{self, DirectionLog, PacketLogRecorder};
 use super::collect::results::{GroupRun, Run, SessionRun};
 use super::collect::{choices, fairness, manifest, metric, named};
 use super::judge::predict;
-use super::spec::read::RunSpec;
+use super::spec::read::{Experiment, RunSpec};
 use crate::emulator::DirectionReport;
 use crate::ledger::DropCause;
 use crate::program::chain::{self, RelayContext};
@@ -42,6 +43,7 @@ use crate::topology::Lab;
 use crate::topology::RunningLab;
 use crate::warnings::{BUSY_SHARE, Warning};
 use arrivals::CompletedDownload;
+use campaign::ExperimentOptions;
 use plan::PlannedRun;
 use schedule::Schedule;
 use task::{ContentFiles, TRIAL_BYTES, TransferTask};
@@ -69,6 +71,28 @@ pub struct RunContext {
     pub timeout: Duration,
     /// How late one packet in a hundred may be.
     pub lateness_limit: Duration,
+}
+
+impl RunContext {
+    /// The settings of an experiment. Files of runs go to `folder`.
+    #[must_use]
+    pub fn new(
+        experiment: &Experiment,
+        request: &ExperimentOptions,
+        folder: &Path,
+        results_dir: &Path,
+        ekiden: Option<PathBuf>,
+    ) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            results_dir: results_dir.to_owned(),
+            ekiden,
+            full: request.full,
+            time: request.time,
+            timeout: experiment.settings.timeout.0,
+            lateness_limit: experiment.settings.lateness_limit.0,
+        }
+    }
 }
 
 /// The measurements of a completed run.

@@ -81,8 +81,24 @@ pub struct ExperimentSettings {
     /// How many runs are made at once, each in a sandbox of its own.
     #[serde(default = "one")]
     pub jobs: u32,
+    /// The clocks that it may run with.
+    #[serde(default)]
+    pub clock: Clock,
     /// Two factors over which figures are drawn as a map: across and up.
     pub map: Option<[String; 2]>,
+}
+
+/// The clocks that an experiment may run with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// Only in virtual time.
+    Virtual,
+    /// Only in real time: its figures depend on the time that processes take.
+    Real,
+    /// In virtual or in real time.
+    #[default]
+    Either,
 }
 
 /// How many times each treatment runs at each combination of levels.

@@ -1,0 +1,16 @@
+//! `ekiden-lab guest`: the first process of a virtual machine, started by its kernel.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use ekiden_lab::virtual_time::guest;
+
+#[derive(Args)]
+pub struct GuestCommand {}
+
+impl GuestCommand {
+    pub fn execute(&self) -> anyhow::Result<ExitCode> {
+        anyhow::ensure!(std::process::id() == 1, "this is a command of the virtual kernel");
+        guest::run().map(|()| ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,74 @@
+//! The subcommand `ekiden-lab kernel`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use ekiden_lab::virtual_time::build::{self, DEFAULT_VERSION, KernelSource};
+use ekiden_lab::virtual_time::kernel;
+use ekiden_lab::virtual_time::machine::GuestCommand;
+
+use crate::cli::virtual_options::VirtualOptions;
+
+#[derive(Args)]
+pub struct KernelCommand {
+    #[command(subcommand)]
+    action: KernelAction,
+}
+
+#[derive(Subcommand)]
+enum KernelAction {
+    /// Build a virtual kernel from the distribution's source, without root; some minutes
+    Build {
+        /// Version of the distribution's package linux-source-VERSION
+        #[arg(default_value = DEFAULT_VERSION)]
+        version: String,
+        /// A package linux-source-* or a tar archive of Linux, instead of a version
+        #[arg(long, value_name = "FILE", conflicts_with = "version")]
+        source: Option<PathBuf>,
+    },
+    /// List the built virtual kernels; the first is the default
+    List,
+    /// Run a command in a virtual kernel: as root, on the files of this machine, without its network
+    Run {
+        #[command(flatten)]
+        options: VirtualOptions,
+        /// The command and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+}
+
+impl KernelCommand {
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        match self.action {
+            KernelAction::Build { version, source } => {
+                let source = source.map_or(KernelSource::Version(version), KernelSource::File);
+                let built = build::build_kernel(&source, &mut |line| eprintln!("{line}"))?;
+                println!("{}", built.path.display());
+            }
+            KernelAction::List => print_kernels()?,
+            KernelAction::Run { options, command } => return run(&options, &command),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn print_kernels() -> anyhow::Result<()> {
+    let kernels = kernel::list()?;
+    if kernels.is_empty() {
+        println!("no virtual kernel; `ekiden-lab kernel build` builds one");
+    }
+    for kernel in kernels {
+        println!("{:<20} {}", kernel.info.release, kernel.path.display());
+        println!("{:<20} from {}", "", kernel.info.source);
+        println!("{:<20} congestion controls: {}", "", kernel.info.congestion_controls.join(" "));
+    }
+    Ok(())
+}
+
+fn run(options: &VirtualOptions, command: &[String]) -> anyhow::Result<ExitCode> {
+    let (program, arguments) = command.split_first().expect("clap requires a command");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    options.run(&GuestCommand::new(program, &arguments)?.with_own_environment())
+}

@@ -1,0 +1,260 @@
+//! Runs in virtual machines: each run boots a machine of its own.
+//!
+//! So a run depends on its cell, its seed, the kernel and the programs, and not on the runs before it: the same run has
+//! the same result in another order, beside others, and after an interrupt.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::campaign::ExperimentOptions;
+use super::plan::PlannedRun;
+use crate::check::{self, CheckSize};
+use crate::experiment::collect::results::{CheckRow, Run};
+use crate::experiment::run::{self, RunContext, TempDir};
+use crate::experiment::spec::read::{CellKey, Experiment, ExperimentCell};
+use crate::program;
+use crate::topology::sandbox;
+use crate::virtual_time::machine::{GuestCommand, Machine, MachineOptions, VirtualTime};
+
+/// The part of an experiment that one machine makes; its input, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct MachineJob {
+    name: String,
+    /// The text of the experiment file.
+    text: String,
+    full: bool,
+    time: Option<Duration>,
+    ekiden: Option<PathBuf>,
+    levels: BTreeMap<String, String>,
+    treatment: String,
+    block: u32,
+    order: u32,
+    seed: u64,
+    /// Whether the links are measured instead of a run.
+    checks_links: bool,
+}
+
+/// The result of a job: the output of its machine, as JSON.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct JobResult {
+    run: Option<Run>,
+    checks: Vec<CheckRow>,
+    /// Logs of packets: the name below the directory of results, and the content.
+    files: BTreeMap<PathBuf, String>,
+}
+
+/// The machines of an experiment.
+#[derive(Debug)]
+pub struct VirtualRuns {
+    virtual_time: VirtualTime,
+    experiment: (String, String),
+    full: bool,
+    time: Option<Duration>,
+    ekiden: Option<PathBuf>,
+    results_dir: PathBuf,
+    command: GuestCommand,
+}
+
+impl VirtualRuns {
+    /// # Errors
+    /// The executable of this process or the current directory cannot be found.
+    pub fn new(
+        experiment: &Experiment,
+        request: &ExperimentOptions,
+        virtual_time: &VirtualTime,
+        ekiden: Option<PathBuf>,
+        results_dir: &Path,
+    ) -> anyhow::Result<Self> {
+        let own = std::env::current_exe().context("cannot find the executable of this process")?;
+        Ok(Self {
+            virtual_time: virtual_time.clone(),
+            experiment: (experiment.name.clone(), experiment.text.clone()),
+            full: request.full,
+            time: request.time,
+            ekiden: ekiden.map(fs::canonicalize).transpose()?,
+            results_dir: results_dir.to_owned(),
+            command: GuestCommand { directory: "/".into(), ..GuestCommand::new(own, &["machine-job"])? },
+        })
+    }
+
+    /// Measures the links of a run.
+    ///
+    /// # Errors
+    /// The machine failed, or a link cannot be measured.
+    pub fn check_links(&self, planned: &PlannedRun<'_>) -> anyhow::Result<Vec<CheckRow>> {
+        Ok(self.execute(planned, true)?.checks)
+    }
+
+    /// Makes runs in up to `jobs` machines at the same time, by default one for each processor. `record` gets the runs
+    /// in their order.
+    ///
+    /// # Errors
+    /// Those of `record`: then no further run begins.
+    pub fn run_all(
+        &self,
+        runs: &[&PlannedRun<'_>],
+        jobs: Option<u32>,
+        mut record: impl FnMut(Run) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let jobs = jobs.map_or(processors, |jobs| jobs as usize).min(runs.len());
+        let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for _ in 0..jobs {
+                let (sender, next, is_stopped) = (sender.clone(), &next, &is_stopped);
+                scope.spawn(move || {
+                    while !is_stopped.load(Ordering::Relaxed) {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(planned) = runs.get(number) else { return };
+                        // The receiver has ended only after an error, which it has.
+                        let _ = sender.send((number, self.make_run(planned)));
+                    }
+                });
+            }
+            drop(sender);
+            let recorded = record_in_order(&receiver, &mut record);
+            is_stopped.store(true, Ordering::Relaxed);
+            recorded
+        })
+    }
+
+    /// Makes a run. A failure of the machine is recorded in its `invalid`.
+    fn make_run(&self, planned: &PlannedRun<'_>) -> anyhow::Result<Run> {
+        let failed = |error: &anyhow::Error| Run {
+            block: planned.block,
+            order: planned.order,
+            levels: planned.cell.key.levels.clone(),
+            treatment: planned.cell.key.treatment.clone(),
+            invalid: Some(format!("{error:#}")),
+            ..Run::default()
+        };
+        match self.execute(planned, false) {
+            Err(error) => Ok(failed(&error)),
+            Ok(result) => {
+                self.write_files(&result.files)?;
+                Ok(result.run.unwrap_or_else(|| failed(&anyhow::anyhow!("the machine returned no run"))))
+            }
+        }
+    }
+
+    fn write_files(&self, files: &BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
+        for (name, text) in files {
+            let path = self.results_dir.join(name);
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    fn execute(&self, planned: &PlannedRun<'_>, checks_links: bool) -> anyhow::Result<JobResult> {
+        let job = MachineJob {
+            name: self.experiment.0.clone(),
+            text: self.experiment.1.clone(),
+            full: self.full,
+            time: self.time,
+            ekiden: self.ekiden.clone(),
+            levels: planned.cell.key.levels.clone(),
+            treatment: planned.cell.key.treatment.clone(),
+            block: planned.block,
+            order: planned.order,
+            seed: planned.seed,
+            checks_links,
+        };
+        let options = MachineOptions { seed: planned.seed, ..self.virtual_time.options };
+        let kernel = &self.virtual_time.kernel.path;
+        let output = Machine::run(kernel, &self.command, &options, &serde_json::to_vec(&job)?)?;
+        serde_json::from_str(&output).with_context(|| format!("the machine returned {output:?}"))
+    }
+}
+
+/// Passes the results on in the order of their numbers: a result waits for those before it.
+fn record_in_order(
+    results: &mpsc::Receiver<(usize, anyhow::Result<Run>)>,
+    record: &mut impl FnMut(Run) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let (mut waiting, mut next) = (BTreeMap::new(), 0);
+    for (number, run) in results {
+        waiting.insert(number, run?);
+        while let Some(run) = waiting.remove(&next) {
+            record(run)?;
+            next += 1;
+        }
+    }
+    Ok(())
+}
+
+impl MachineJob {
+    /// Executes the job inside the machine and the sandbox. Returns its result as JSON.
+    ///
+    /// # Errors
+    /// The experiment has no such run, or a link cannot be measured. A failed run is no error: the result says why.
+    pub fn execute(&self) -> anyhow::Result<String> {
+        let experiment = Experiment::parse(&self.name, &self.text).map_err(|mistakes| anyhow::anyhow!(mistakes.join("; ")))?;
+        let key = CellKey { levels: self.levels.clone(), treatment: self.treatment.clone() };
+        let cell = experiment.cells.iter().find(|cell| cell.key == key).context("the experiment has no such run")?;
+        let result = if self.checks_links {
+            JobResult { checks: check::run(&cell.spec.lab, CheckSize::Quick, &mut |_| {})?, ..JobResult::default() }
+        } else {
+            self.make_run(&experiment, cell)?
+        };
+        Ok(serde_json::to_string(&result)?)
+    }
+
+    fn make_run(&self, experiment: &Experiment, cell: &ExperimentCell) -> anyhow::Result<JobResult> {
+        program::mount_private_shm()?;
+        let folder = TempDir::create(sandbox::run_directory()?, "experiment")?;
+        let results_dir = folder.path().join("results");
+        let request = ExperimentOptions { full: self.full, time: self.time, ..ExperimentOptions::default() };
+        let context = RunContext::new(experiment, &request, folder.path(), &results_dir, self.ekiden.clone());
+        let planned = PlannedRun { block: self.block, order: self.order, cell, seed: self.seed };
+        let run = run::execute_run(&planned, &context);
+        let mut files = BTreeMap::new();
+        read_files(&results_dir, Path::new(""), &mut files)?;
+        Ok(JobResult { run: Some(run), checks: Vec::new(), files })
+    }
+}
+
+/// Reads all files below `base/directory`; none if it does not exist.
+fn read_files(base: &Path, directory: &Path, files: &mut BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(base.join(directory)).into_iter().flatten() {
+        let entry = entry?;
+        let name = directory.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            read_files(base, &name, files)?;
+        } else {
+            ensure!(entry.metadata()?.is_file(), "{}: not a file", name.display());
+            files.insert(name, fs::read_to_string(entry.path())?);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_recorded_in_the_order_of_the_plan() {
+        let (sender, receiver) = mpsc::channel();
+        for number in [2, 0, 3, 1] {
+            sender.send((number, Ok(Run { order: u32::try_from(number).unwrap(), ..Run::default() }))).unwrap();
+        }
+        drop(sender);
+        let mut orders = Vec::new();
+        record_in_order(&receiver, &mut |run: Run| {
+            orders.push(run.order);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(orders, [0, 1, 2, 3]);
+    }
+}

@@ -1,0 +1,203 @@
+//! Builds a virtual kernel from the source package of the distribution, without root.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, bail, ensure};
+use sha2::{Digest as _, Sha256};
+
+use super::kernel::{self, VirtualKernel};
+
+/// The version that is built by default: the newest one of Debian 12.
+pub const DEFAULT_VERSION: &str = "6.12";
+
+/// The configuration, on top of `allnoconfig`.
+const CONFIG: &str = include_str!("../../kernel/config");
+/// The changes to files of the kernel.
+const PATCH: &str = include_str!("../../kernel/virtual-time.patch");
+/// The files that are added in `arch/um/kernel/ekiden`.
+const ADDED_FILES: [(&str, &str); 5] = [
+    ("Makefile", include_str!("../../kernel/ekiden/Makefile")),
+    ("charge.c", include_str!("../../kernel/ekiden/charge.c")),
+    ("ekiden.h", include_str!("../../kernel/ekiden/ekiden.h")),
+    ("host.c", include_str!("../../kernel/ekiden/host.c")),
+    ("host_user.c", include_str!("../../kernel/ekiden/host_user.c")),
+];
+const ADDED_DIRECTORY: &str = "arch/um/kernel/ekiden";
+
+/// The programs of a build, and the Debian packages that they are in.
+const BUILD_PROGRAMS: [(&str, &str); 8] = [
+    ("bc", "bc"),
+    ("bison", "bison"),
+    ("flex", "flex"),
+    ("gcc", "gcc"),
+    ("make", "make"),
+    ("patch", "patch"),
+    ("tar", "tar"),
+    ("xz", "xz-utils"),
+];
+
+/// Directories of the source that no build for User-Mode Linux reads.
+const UNUSED_DIRECTORIES: [&str; 5] = ["Documentation", "samples", "sound", "tools/testing", "drivers/gpu/drm/amd"];
+
+/// The source of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KernelSource {
+    /// A version of the distribution, such as `6.12`: its package `linux-source-6.12`.
+    Version(String),
+    /// A source package of Debian, or a tar archive.
+    File(PathBuf),
+}
+
+/// Builds a kernel, or returns the one that has been built from the same source with the same configuration.
+/// `report_progress` gets a line for each step.
+///
+/// # Errors
+/// A program of the build or the source package is missing, or a step failed; the error has the end of its output.
+pub fn build_kernel(
+    source: &KernelSource,
+    report_progress: &mut dyn FnMut(&str),
+) -> anyhow::Result<VirtualKernel> {
+    ensure_build_programs()?;
+    let cache = kernel::cache_directory()?;
+    let work = cache.join(format!("build-{}", std::process::id()));
+    fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
+    let _removed = RemovedDirectory(work.clone());
+    let archive = match source {
+        KernelSource::File(path) => fs::canonicalize(path).with_context(|| path.display().to_string())?,
+        KernelSource::Version(version) => find_archive(version, &work, report_progress)?,
+    };
+    let directory = cache.join(build_digest(&archive)?);
+    if let Ok(built) = VirtualKernel::open(&directory) {
+        return Ok(built);
+    }
+    let started = Instant::now();
+    report_progress(&format!("unpacking {}", archive.display()));
+    unpack(&archive, &work)?;
+    report_progress("configuring");
+    let tree = prepare_tree(&work)?;
+    make(&tree, &["allnoconfig"])?;
+    ensure_configured(&tree)?;
+    let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    report_progress(&format!("compiling with {jobs} processes; five minutes on two cores"));
+    make(&tree, &[&format!("-j{jobs}"), "linux"])?;
+    run_step(Command::new("strip").args(["-g", "linux"]), &tree)?;
+    fs::create_dir_all(&directory)?;
+    fs::copy(tree.join("linux"), directory.join("linux"))?;
+    let source = archive.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let built = VirtualKernel::describe_new(&directory, &source)?;
+    report_progress(&format!("built Linux {} in {} s", built.info.release, started.elapsed().as_secs()));
+    Ok(built)
+}
+
+/// The directory of a build, with 1.5 GB in it, is removed however the build ends.
+struct RemovedDirectory(PathBuf);
+
+impl Drop for RemovedDirectory {
+    fn drop(&mut self) {
+        // What is left is in the cache of the user, under a name that says so.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn ensure_build_programs() -> anyhow::Result<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has = |program: &str| std::env::split_paths(&path).any(|directory| directory.join(program).is_file());
+    let missing: Vec<&str> =
+        BUILD_PROGRAMS.iter().filter(|(program, _)| !has(program)).map(|(_, package)| *package).collect();
+    ensure!(
+        missing.is_empty(),
+        "building a kernel takes more programs: scripts/setup lab, or apt-get install {}",
+        missing.join(" ")
+    );
+    Ok(())
+}
+
+/// Returns the installed source of a version, or downloads its package, which needs no root.
+fn find_archive(version: &str, work: &Path, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
+    let package = format!("linux-source-{version}");
+    let installed = PathBuf::from(format!("/usr/src/{package}.tar.xz"));
+    if installed.exists() {
+        return Ok(installed);
+    }
+    report_progress(&format!("downloading {package}"));
+    run_step(Command::new("apt-get").args(["download", "--quiet", &package]), work)
+        .with_context(|| format!("there is no {}, and its package cannot be downloaded", installed.display()))?;
+    let mut files = fs::read_dir(work)?.filter_map(|entry| Some(entry.ok()?.path()));
+    files.find(|file| file.extension().is_some_and(|end| end == "deb")).context("apt-get downloaded no package")
+}
+
+/// The name of a kernel in the cache: a digest of the source, the configuration and our changes.
+fn build_digest(archive: &Path) -> anyhow::Result<String> {
+    let mut digest = Sha256::new();
+    digest.update(fs::read(archive).with_context(|| archive.display().to_string())?);
+    for text in [CONFIG, PATCH].into_iter().chain(ADDED_FILES.iter().flat_map(|(name, text)| [*name, *text])) {
+        digest.update(text);
+        digest.update([0]);
+    }
+    Ok(digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Unpacks a source package, which has a tar archive in it, or a tar archive.
+fn unpack(archive: &Path, work: &Path) -> anyhow::Result<()> {
+    let excluded: Vec<String> = UNUSED_DIRECTORIES.iter().map(|name| format!("--exclude=*/{name}")).collect();
+    let name = archive.display().to_string();
+    if archive.extension().is_none_or(|end| end != "deb") {
+        return run_step(Command::new("tar").arg("--extract").arg("--file").arg(archive).args(&excluded), work);
+    }
+    let script = r#"dpkg-deb --fsys-tarfile "$0" | tar --extract --to-stdout --wildcards './usr/src/linux-source-*.tar.xz' | xz -dc -T0 | tar --extract "$@""#;
+    run_step(Command::new("bash").args(["-o", "pipefail", "-c", script, &name]).args(&excluded), work)
+}
+
+/// Returns the directory of the kernel, with our changes and the configuration in it.
+fn prepare_tree(work: &Path) -> anyhow::Result<PathBuf> {
+    let mut directories = fs::read_dir(work)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let tree = directories.find(|path| path.join("arch/um").is_dir()).context("the archive has no Linux in it")?;
+    let patch = work.join("virtual-time.patch");
+    fs::write(&patch, PATCH)?;
+    run_step(Command::new("patch").args(["--strip=1", "--batch", "--input"]).arg(&patch), &tree)
+        .context("our changes do not apply to this version of Linux")?;
+    let added = tree.join(ADDED_DIRECTORY);
+    fs::create_dir_all(&added)?;
+    for (name, text) in ADDED_FILES {
+        fs::write(added.join(name), text)?;
+    }
+    fs::write(tree.join("ekiden.config"), CONFIG)?;
+    Ok(tree)
+}
+
+fn make(tree: &Path, arguments: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new("make");
+    // The date and the host of the build would be in the kernel, and make it differ from others of the same source.
+    command
+        .args(["ARCH=um", "KCONFIG_ALLCONFIG=ekiden.config"])
+        .args(arguments)
+        .env("KBUILD_BUILD_TIMESTAMP", "2030-01-01")
+        .env("KBUILD_BUILD_USER", "ekiden")
+        .env("KBUILD_BUILD_HOST", "ekiden")
+        .env("KBUILD_BUILD_VERSION", "1");
+    run_step(&mut command, tree)
+}
+
+/// Fails if Linux did not take an option: it has another name in this version, or depends on one that is missing.
+fn ensure_configured(tree: &Path) -> anyhow::Result<()> {
+    let configured = fs::read_to_string(tree.join(".config"))?;
+    let options = CONFIG.lines().filter(|line| line.starts_with("CONFIG_"));
+    let lost: Vec<&str> = options.filter(|line| !configured.lines().any(|other| other == *line)).collect();
+    ensure!(lost.is_empty(), "this version of Linux does not take {}", lost.join(", "));
+    Ok(())
+}
+
+/// Runs a command to its end. Its output is shown only if it fails.
+fn run_step(command: &mut Command, directory: &Path) -> anyhow::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.current_dir(directory).stdin(Stdio::null()).output().with_context(|| name.clone())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = text.lines().collect();
+    bail!("{name}: {}\n{}", output.status, lines[lines.len().saturating_sub(20)..].join("\n"))
+}

@@ -1,0 +1,104 @@
+//! The first process of a virtual machine: makes the file systems, runs one command, and turns the machine off.
+
+use std::fs::{self, File, Permissions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+use ekiden_sys::init::{self, ChildWaiter};
+use ekiden_sys::{netns, process};
+
+use super::machine::GuestCommand;
+
+/// Standard input, output and error of the process outside. A read or write stops virtual time until it is done.
+const HOST_STREAMS: [&str; 3] = ["/dev/host0", "/dev/host1", "/dev/host2"];
+/// Where the root file system is put together. The mount hides nothing: an overlay has the files below a mount of its
+/// lower layer.
+const WORK_DIRECTORY: &str = "/tmp";
+/// The open files of a process. A relay with many connections needs two for each.
+const OPEN_FILES: u64 = 1 << 20;
+const EXIT_FAILURE: u8 = 2;
+
+/// Runs as the first process of the machine, and turns the machine off at the end. Returns only if that fails.
+///
+/// # Errors
+/// The kernel's, from reboot(2).
+pub fn run() -> anyhow::Result<()> {
+    mount_new("proc", "/proc", "")?;
+    let code = run_command().unwrap_or_else(|error| {
+        // Without the stream there is no other place to report to.
+        let _ = File::options().write(true).open(HOST_STREAMS[2]).map(|mut file| writeln!(file, "guest: {error:#}"));
+        EXIT_FAILURE
+    });
+    // The exit code of the kernel's process (arch/um/kernel/exitcode.c).
+    fs::write("/proc/exitcode", code.to_string()).context("cannot set the exit code")?;
+    init::power_off().context("cannot turn the machine off")
+}
+
+fn run_command() -> anyhow::Result<u8> {
+    mount_root().context("cannot make the root file system")?;
+    let command = receive_command().context("cannot receive the command")?;
+    process::set_open_file_limits(OPEN_FILES).context("cannot set the limit of open files")?;
+    let status = Command::new("ip").args(["link", "set", "dev", "lo", "up"]).status().context("ip")?;
+    anyhow::ensure!(status.success(), "cannot set the loopback interface up");
+    let stream = |number: usize| File::options().read(number == 0).write(number > 0).open(HOST_STREAMS[number]);
+    let waiter = ChildWaiter::new()?;
+    let child = Command::new(&command.program)
+        .args(&command.arguments)
+        .env_clear()
+        .envs(&command.environment)
+        .current_dir(&command.directory)
+        .stdin(Stdio::from(stream(0)?))
+        .stdout(Stdio::from(stream(1)?))
+        .stderr(Stdio::from(stream(2)?))
+        .spawn()
+        .with_context(|| command.program.display().to_string())?;
+    Ok(waiter.wait_for_child(i32::try_from(child.id())?)?)
+}
+
+/// Mounts the files of the host with a layer in memory above them, and the file systems of the kernel.
+fn mount_root() -> anyhow::Result<()> {
+    let work = Path::new(WORK_DIRECTORY);
+    mount_new("tmpfs", WORK_DIRECTORY, "mode=0755")?;
+    for name in ["upper", "work", "root"] {
+        fs::create_dir(work.join(name))?;
+    }
+    let root = work.join("root");
+    netns::mount_kind("overlay", &root, "lowerdir=/,upperdir=/tmp/upper,workdir=/tmp/work").context("overlay")?;
+    netns::switch_root(&root)?;
+    for (kind, directory, options) in [
+        ("proc", "/proc", ""),
+        ("sysfs", "/sys", ""),
+        ("cgroup2", "/sys/fs/cgroup", ""),
+        ("devtmpfs", "/dev", ""),
+        ("devpts", "/dev/pts", "ptmxmode=0666"),
+        ("tmpfs", "/dev/shm", "mode=1777"),
+        ("tmpfs", "/run", "mode=0755"),
+    ] {
+        fs::create_dir_all(directory)?;
+        mount_new(kind, directory, options)?;
+    }
+    fs::create_dir("/run/lock")?;
+    fs::set_permissions("/run/lock", Permissions::from_mode(0o1777))?;
+    for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
+        symlink(Path::new("/proc/self").join(target), Path::new("/dev").join(name))?;
+    }
+    Ok(())
+}
+
+fn mount_new(kind: &str, directory: &str, options: &str) -> anyhow::Result<()> {
+    netns::mount_kind(kind, Path::new(directory), options).with_context(|| format!("cannot mount {kind} on {directory}"))
+}
+
+/// Reads the command, and not a byte more: the rest of the stream is the command's standard input.
+fn receive_command() -> anyhow::Result<GuestCommand> {
+    let mut host = File::open(HOST_STREAMS[0])?;
+    let mut length = [0; 8];
+    host.read_exact(&mut length)?;
+    let mut text = vec![0; usize::from_str_radix(std::str::from_utf8(&length)?, 16)?];
+    host.read_exact(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+

@@ -1,0 +1,147 @@
+//! The built virtual kernels, in the user's cache directory and in the directory of the package.
+
+use std::cmp::Ordering;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::machine::{GuestCommand, Machine, MachineOptions};
+
+/// The directory of kernels that come with a package.
+const SYSTEM_DIRECTORY: &str = "/usr/lib/ekiden-lab/kernels";
+const EXECUTABLE: &str = "linux";
+const DESCRIPTION: &str = "kernel.json";
+/// Prints what [`KernelInfo`] needs to know of a running kernel, in two lines.
+const DESCRIBE_SCRIPT: &str = "uname -r; cat /proc/sys/net/ipv4/tcp_available_congestion_control";
+
+/// The properties of a kernel, in the file `kernel.json` beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelInfo {
+    /// The release as uname(1) prints it: `6.12.117-ekiden`.
+    pub release: String,
+    /// The congestion controls of connections, by name.
+    pub congestion_controls: Vec<String>,
+    /// The SHA-256 of the executable, as hexadecimal digits.
+    pub digest: String,
+    /// The source package or file that it was built from.
+    pub source: String,
+}
+
+/// A kernel that [`Machine::boot`] can run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VirtualKernel {
+    /// The executable.
+    pub path: PathBuf,
+    /// Its properties.
+    pub info: KernelInfo,
+}
+
+impl VirtualKernel {
+    /// Opens the kernel of a file, or of a directory that [`super::build`] made. A file without a description is
+    /// booted once, and describes itself.
+    ///
+    /// # Errors
+    /// There is no such file, or it is no virtual kernel.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let path = if path.is_dir() { path.join(EXECUTABLE) } else { path.to_owned() };
+        let path = fs::canonicalize(&path).with_context(|| path.display().to_string())?;
+        let description = path.with_file_name(DESCRIPTION);
+        let info = match fs::read_to_string(&description) {
+            Ok(text) => serde_json::from_str(&text).with_context(|| description.display().to_string())?,
+            Err(_) => describe(&path, &path.display().to_string())?,
+        };
+        Ok(Self { path, info })
+    }
+
+    /// Describes the executable in a directory, and writes the description beside it.
+    ///
+    /// # Errors
+    /// The kernel does not boot, or the file system's.
+    pub fn describe_new(directory: &Path, source: &str) -> anyhow::Result<Self> {
+        let path = directory.join(EXECUTABLE);
+        let info = describe(&path, source)?;
+        fs::write(directory.join(DESCRIPTION), serde_json::to_string_pretty(&info)? + "\n")?;
+        Ok(Self { path, info })
+    }
+
+    /// Returns the kernel with the highest release, if there is one.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn find() -> anyhow::Result<Option<Self>> {
+        Ok(list()?.into_iter().next())
+    }
+}
+
+/// Returns all kernels, the highest release first.
+///
+/// # Errors
+/// The file system's.
+pub fn list() -> anyhow::Result<Vec<VirtualKernel>> {
+    let mut kernels = Vec::new();
+    for directory in [cache_directory()?, PathBuf::from(SYSTEM_DIRECTORY)] {
+        // Neither directory has to exist.
+        for entry in fs::read_dir(directory).into_iter().flatten() {
+            let directory = entry?.path();
+            // A directory without a description belongs to a build that was interrupted.
+            if directory.join(DESCRIPTION).exists() {
+                kernels.push(VirtualKernel::open(&directory)?);
+            }
+        }
+    }
+    kernels.sort_by(|one, other| {
+        compare_releases(&other.info.release, &one.info.release).then_with(|| one.path.cmp(&other.path))
+    });
+    Ok(kernels)
+}
+
+/// The directory in which each built kernel has a directory of its own: in `XDG_CACHE_HOME`, by default `~/.cache`.
+///
+/// # Errors
+/// Neither `XDG_CACHE_HOME` nor `HOME` is set.
+pub fn cache_directory() -> anyhow::Result<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    Ok(cache.context("neither XDG_CACHE_HOME nor HOME is set")?.join("ekiden-lab/kernels"))
+}
+
+fn describe(path: &Path, source: &str) -> anyhow::Result<KernelInfo> {
+    let bytes = fs::read(path).with_context(|| path.display().to_string())?;
+    let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let command = GuestCommand::new("sh", &["-c", DESCRIBE_SCRIPT])?;
+    let output = Machine::run(path, &command, &MachineOptions::default(), &[])?;
+    let mut lines = output.lines().map(str::to_owned);
+    let (Some(release), Some(controls)) = (lines.next(), lines.next()) else {
+        anyhow::bail!("{}: the virtual kernel printed {output:?} instead of its description", path.display());
+    };
+    let congestion_controls = controls.split_whitespace().map(str::to_owned).collect();
+    Ok(KernelInfo { release, congestion_controls, digest, source: source.to_owned() })
+}
+
+/// Compares `6.9.1-a` and `6.12.1-a` by their numbers.
+fn compare_releases(one: &str, other: &str) -> Ordering {
+    let numbers =
+        |release: &str| release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok()).collect::<Vec<_>>();
+    numbers(one).cmp(&numbers(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_compare_by_number() {
+        let mut releases = ["6.12.117-ekiden", "6.1.192-ekiden", "6.9-x", "7.2.11-ekiden"];
+        releases.sort_by(|one, other| compare_releases(one, other));
+        assert_eq!(releases, ["6.1.192-ekiden", "6.9-x", "6.12.117-ekiden", "7.2.11-ekiden"]);
+    }
+
+    #[test]
+    fn a_file_that_is_missing_is_named() {
+        let error = format!("{:#}", VirtualKernel::open(Path::new("/nonexistent/linux")).unwrap_err());
+        assert!(error.starts_with("/nonexistent/linux: "), "{error}");
+    }
+}

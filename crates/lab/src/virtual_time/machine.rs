@@ -1,0 +1,226 @@
+//! One virtual machine: a process that runs a virtual kernel, which runs one command and ends with it.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use ekiden_proto::units::Bytes;
+use ekiden_sys::{init, signal};
+use serde::{Deserialize, Serialize};
+
+use super::kernel::VirtualKernel;
+
+/// The time at which every machine starts: 2030-01-01 00:00 UTC. Files of the host are older.
+const START_NANOSECONDS: &str = "1893456000000000000";
+/// The smallest memory in which the programs of an experiment run.
+pub const MIN_MEMORY: Bytes = Bytes(128 << 20);
+/// How often [`Machine::wait`] looks for the end of the machine and for an interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The properties of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineOptions {
+    /// The memory of the machine. The host provides only what is used.
+    pub memory: Bytes,
+    /// The seed of every random number of the kernel, and so of addresses, ports, hashes and losses.
+    pub seed: u64,
+    /// The machine ends when virtual time has stood still for so much real time.
+    pub watchdog: Duration,
+}
+
+impl Default for MachineOptions {
+    fn default() -> Self {
+        Self { memory: Bytes(2 << 30), seed: 1, watchdog: Duration::from_secs(60) }
+    }
+}
+
+/// A kernel, and the machines that it runs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VirtualTime {
+    /// The kernel.
+    pub kernel: VirtualKernel,
+    /// The properties of the machines.
+    pub options: MachineOptions,
+}
+
+/// The command that a machine runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestCommand {
+    /// The program, searched in `PATH` if it is a name.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Its working directory.
+    pub directory: PathBuf,
+    /// All of its environment.
+    pub environment: BTreeMap<String, String>,
+}
+
+impl GuestCommand {
+    /// Returns a command in the current directory, with an environment that is the same for every user.
+    ///
+    /// # Errors
+    /// There is no current directory.
+    pub fn new(program: impl Into<PathBuf>, arguments: &[&str]) -> anyhow::Result<Self> {
+        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        let environment = [("PATH", path), ("HOME", "/tmp"), ("LANG", "C.UTF-8")];
+        Ok(Self {
+            program: program.into(),
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+            directory: std::env::current_dir().context("there is no current directory")?,
+            environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        })
+    }
+
+    /// Adds the environment of this process.
+    #[must_use]
+    pub fn with_own_environment(mut self) -> Self {
+        // A variable that is not Unicode cannot be passed in JSON.
+        self.environment.extend(std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        }));
+        self
+    }
+}
+
+/// A running machine. It is killed when this is dropped, and when the thread that booted it ends.
+#[derive(Debug)]
+pub struct Machine {
+    process: Child,
+}
+
+impl Machine {
+    /// Boots a machine that runs `command` as root, on the files of the host with a temporary layer for changes, without
+    /// its network. Standard input, output and error of the command are those of this process, or pipes.
+    ///
+    /// # Errors
+    /// The kernel cannot be executed, or the executable of this process has a name with a space.
+    pub fn boot(
+        kernel: &Path,
+        command: &GuestCommand,
+        options: &MachineOptions,
+        is_piped: bool,
+    ) -> anyhow::Result<Self> {
+        let own = std::env::current_exe().context("cannot find the executable of this process")?;
+        let own = own.to_str().filter(|path| !path.contains(char::is_whitespace)).with_context(|| {
+            format!("{}: the virtual kernel cannot start a program with a space in its path", own.display())
+        })?;
+        let stdio = || if is_piped { Stdio::piped() } else { Stdio::inherit() };
+        let mut process = Command::new(kernel);
+        process
+            .args(kernel_arguments(own, options))
+            .env_clear()
+            // glibc 2.35 and later register a restartable sequence, which User-Mode Linux before 6.16 cannot have.
+            .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+            .env("EKIDEN_SEED", format!("{:016x}", options.seed))
+            .env("EKIDEN_WATCHDOG", format!("{:08}", options.watchdog.as_secs()))
+            .stdin(Stdio::piped())
+            .stdout(stdio())
+            .stderr(stdio());
+        init::disable_address_randomization(&mut process);
+        init::kill_with_parent(&mut process);
+        let process = process.spawn().with_context(|| kernel.display().to_string())?;
+        let mut machine = Self { process };
+        machine.send_command(command)?;
+        Ok(machine)
+    }
+
+    /// Writes the command with its length in front: [`super::guest`] reads it first, and leaves the rest of standard
+    /// input to the command.
+    fn send_command(&mut self, command: &GuestCommand) -> anyhow::Result<()> {
+        let text = serde_json::to_string(command)?;
+        let stdin = self.process.stdin.as_mut().context("the machine has no standard input")?;
+        write!(stdin, "{:08x}{text}", text.len()).context("the virtual kernel does not start")
+    }
+
+    /// Runs a command with `input`, and returns its output.
+    ///
+    /// # Errors
+    /// The machine or the command failed; the error has the last lines of its standard error.
+    pub fn run(
+        kernel: &Path,
+        command: &GuestCommand,
+        options: &MachineOptions,
+        input: &[u8],
+    ) -> anyhow::Result<String> {
+        let mut machine = Self::boot(kernel, command, options, true)?;
+        let pipes = (machine.process.stdin.take(), machine.process.stdout.take(), machine.process.stderr.take());
+        let (Some(mut stdin), Some(mut stdout), Some(mut stderr)) = pipes else {
+            anyhow::bail!("the machine has no pipes");
+        };
+        let (status, output, errors) = std::thread::scope(|scope| {
+            let errors = scope.spawn(move || read_all(&mut stderr));
+            let output = scope.spawn(move || read_all(&mut stdout));
+            // A machine that ended early explains itself by its status.
+            scope.spawn(move || drop(stdin.write_all(input)));
+            let status = machine.wait();
+            let joined = |thread: std::thread::ScopedJoinHandle<'_, String>| thread.join().unwrap_or_default();
+            (status, joined(output), joined(errors))
+        });
+        let status = status?;
+        ensure!(status.success(), "virtual machine: {status}: {}", last_lines(&errors));
+        Ok(output)
+    }
+
+    /// Passes the standard input of this process on, and returns the exit code of the command.
+    ///
+    /// # Errors
+    /// The kernel's, from wait4(2).
+    pub fn pass_input_and_wait(mut self) -> anyhow::Result<u8> {
+        let mut stdin = self.process.stdin.take().context("the machine has no standard input")?;
+        // The thread may wait for input when the machine has ended. It ends with this process.
+        std::thread::spawn(move || drop(std::io::copy(&mut std::io::stdin().lock(), &mut stdin)));
+        let status = self.wait()?;
+        Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+    }
+
+    /// Waits for the end of the machine. An interrupt of this process kills it: it has nothing to write.
+    fn wait(&mut self) -> anyhow::Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.process.try_wait().context("cannot wait for the virtual machine")? {
+                return Ok(status);
+            }
+            if signal::is_interrupted() {
+                self.process.kill().context("cannot kill the virtual machine")?;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Both fail only if it has ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn kernel_arguments(init: &str, options: &MachineOptions) -> Vec<String> {
+    // Without a console argument the kernel would append one to the arguments of init.
+    let words = "root=none rootfstype=hostfs rootflags=/ ro console=tty0 con=null con0=null ssl=null quiet loglevel=1 \
+         uml_dir=/nonexistent/ time-travel=inf-cpu";
+    let mut all: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+    all.push(format!("time-travel-start={START_NANOSECONDS}"));
+    all.push(format!("mem={}M", options.memory.0 >> 20));
+    // Linux 6.16 and later: a system call of the guest then costs two futex(2) instead of six ptrace(2).
+    all.push("seccomp=auto".to_owned());
+    all.push(format!("init={init}"));
+    all.extend(["--", "guest"].map(str::to_owned));
+    all
+}
+
+fn read_all(from: &mut impl std::io::Read) -> String {
+    let mut bytes = Vec::new();
+    // The machine's status says why its output ended.
+    let _ = from.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(5)..].join("; ")
+}
