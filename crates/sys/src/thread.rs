@@ -1,6 +1,8 @@
 //! How promptly the calling thread runs (prctl(2), sched(7)), and how much.
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 /// The scheduler's statistics of a thread, since its start.
@@ -45,6 +47,39 @@ pub fn set_realtime() -> io::Result<()> {
     // SAFETY: the number outlives the call; 0 means the calling thread.
     let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const priority) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The processors on which the calling thread may run, by number (`sched_getaffinity(2)`).
+///
+/// # Errors
+/// The kernel's: `EINVAL` on a machine with more than 1024 processors.
+pub fn allowed_processors() -> io::Result<Vec<usize>> {
+    // SAFETY: a cpu_set_t is plain bits, for which zero means no processor.
+    let mut set = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };
+    // SAFETY: the kernel fills `set` up to its size; 0 means the calling thread.
+    let done = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the numbers are below the size of the set.
+    let is_allowed = |number: &usize| unsafe { libc::CPU_ISSET(*number, &set) };
+    Ok((0..libc::CPU_SETSIZE as usize).filter(is_allowed).collect())
+}
+
+/// Makes the program that `command` starts run on one processor (`sched_setaffinity(2)`). An error is then the error of
+/// `spawn`.
+pub fn start_on_processor(command: &mut Command, number: usize) {
+    // SAFETY: a cpu_set_t is plain bits, for which zero means no processor.
+    let mut set = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };
+    // SAFETY: CPU_SET checks that the number is in the set.
+    unsafe { libc::CPU_SET(number, &mut set) };
+    let pin = move || {
+        // SAFETY: `set` is valid and has this size; 0 means the calling thread.
+        let done = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: between fork(2) and exec(3) the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(pin) };
 }
 
 #[cfg(test)]

@@ -103,8 +103,10 @@ impl VirtualOptions {
             Some(path) => VirtualKernel::open(path)?,
             None => VirtualKernel::find()?.context(BUILD_HINT)?,
         };
+        // Machines of several processes shall not all run on the same processor.
+        let processor = std::process::id() as usize;
         let options =
-            MachineOptions { memory: self.memory, watchdog: self.watchdog.0, ..MachineOptions::default() };
+            MachineOptions { processor, memory: self.memory, watchdog: self.watchdog.0, ..MachineOptions::default() };
         Ok(VirtualTime { kernel, options })
     }
 }

@@ -56,10 +56,7 @@ pub enum KernelSource {
 ///
 /// # Errors
 /// A program of the build or the source package is missing, or a step failed; the error has the end of its output.
-pub fn build_kernel(
-    source: &KernelSource,
-    report_progress: &mut dyn FnMut(&str),
-) -> anyhow::Result<VirtualKernel> {
+pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<VirtualKernel> {
     ensure_build_programs()?;
     let cache = kernel::cache_directory()?;
     let work = cache.join(format!("build-{}", std::process::id()));

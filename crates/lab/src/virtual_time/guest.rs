@@ -89,7 +89,8 @@ fn mount_root() -> anyhow::Result<()> {
 }
 
 fn mount_new(kind: &str, directory: &str, options: &str) -> anyhow::Result<()> {
-    netns::mount_kind(kind, Path::new(directory), options).with_context(|| format!("cannot mount {kind} on {directory}"))
+    netns::mount_kind(kind, Path::new(directory), options)
+        .with_context(|| format!("cannot mount {kind} on {directory}"))
 }
 
 /// Reads the command, and not a byte more: the rest of the stream is the command's standard input.
@@ -101,4 +102,3 @@ fn receive_command() -> anyhow::Result<GuestCommand> {
     host.read_exact(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
-

@@ -12,12 +12,12 @@ use crate::experiment::run::campaign::ExperimentOptions;
 use crate::experiment::spec::read::{CellKey, Experiment, ExperimentCell};
 use crate::experiment::spec::treatment::RelayProgram;
 use crate::program::server::Protocol;
-use crate::virtual_time::kernel::KernelInfo;
-use crate::virtual_time::machine::VirtualTime;
 use crate::program::{
     self, ProgramInfo, congestion, dante, ekiden, haproxy, iperf3, openvpn, program_version, softether, squid, ssh,
     transparent, vtun,
 };
+use crate::virtual_time::kernel::KernelInfo;
+use crate::virtual_time::machine::VirtualTime;
 
 /// The programs that an experiment needs, found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

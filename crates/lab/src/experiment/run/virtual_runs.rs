@@ -90,7 +90,7 @@ impl VirtualRuns {
     /// # Errors
     /// The machine failed, or a link cannot be measured.
     pub fn check_links(&self, planned: &PlannedRun<'_>) -> anyhow::Result<Vec<CheckRow>> {
-        Ok(self.execute(planned, true)?.checks)
+        Ok(self.execute(planned, 0, true)?.checks)
     }
 
     /// Makes runs in up to `jobs` machines at the same time, by default one for each processor. `record` gets the runs
@@ -109,14 +109,14 @@ impl VirtualRuns {
         let (next, is_stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
-            for _ in 0..jobs {
+            for processor in 0..jobs {
                 let (sender, next, is_stopped) = (sender.clone(), &next, &is_stopped);
                 scope.spawn(move || {
                     while !is_stopped.load(Ordering::Relaxed) {
                         let number = next.fetch_add(1, Ordering::Relaxed);
                         let Some(planned) = runs.get(number) else { return };
                         // The receiver has ended only after an error, which it has.
-                        let _ = sender.send((number, self.make_run(planned)));
+                        let _ = sender.send((number, self.make_run(planned, processor)));
                     }
                 });
             }
@@ -128,7 +128,7 @@ impl VirtualRuns {
     }
 
     /// Makes a run. A failure of the machine is recorded in its `invalid`.
-    fn make_run(&self, planned: &PlannedRun<'_>) -> anyhow::Result<Run> {
+    fn make_run(&self, planned: &PlannedRun<'_>, processor: usize) -> anyhow::Result<Run> {
         let failed = |error: &anyhow::Error| Run {
             block: planned.block,
             order: planned.order,
@@ -137,7 +137,7 @@ impl VirtualRuns {
             invalid: Some(format!("{error:#}")),
             ..Run::default()
         };
-        match self.execute(planned, false) {
+        match self.execute(planned, processor, false) {
             Err(error) => Ok(failed(&error)),
             Ok(result) => {
                 self.write_files(&result.files)?;
@@ -155,7 +155,7 @@ impl VirtualRuns {
         Ok(())
     }
 
-    fn execute(&self, planned: &PlannedRun<'_>, checks_links: bool) -> anyhow::Result<JobResult> {
+    fn execute(&self, planned: &PlannedRun<'_>, processor: usize, checks_links: bool) -> anyhow::Result<JobResult> {
         let job = MachineJob {
             name: self.experiment.0.clone(),
             text: self.experiment.1.clone(),
@@ -169,7 +169,7 @@ impl VirtualRuns {
             seed: planned.seed,
             checks_links,
         };
-        let options = MachineOptions { seed: planned.seed, ..self.virtual_time.options };
+        let options = MachineOptions { seed: planned.seed, processor, ..self.virtual_time.options };
         let kernel = &self.virtual_time.kernel.path;
         let output = Machine::run(kernel, &self.command, &options, &serde_json::to_vec(&job)?)?;
         serde_json::from_str(&output).with_context(|| format!("the machine returned {output:?}"))
@@ -198,7 +198,8 @@ impl MachineJob {
     /// # Errors
     /// The experiment has no such run, or a link cannot be measured. A failed run is no error: the result says why.
     pub fn execute(&self) -> anyhow::Result<String> {
-        let experiment = Experiment::parse(&self.name, &self.text).map_err(|mistakes| anyhow::anyhow!(mistakes.join("; ")))?;
+        let experiment =
+            Experiment::parse(&self.name, &self.text).map_err(|mistakes| anyhow::anyhow!(mistakes.join("; ")))?;
         let key = CellKey { levels: self.levels.clone(), treatment: self.treatment.clone() };
         let cell = experiment.cells.iter().find(|cell| cell.key == key).context("the experiment has no such run")?;
         let result = if self.checks_links {
