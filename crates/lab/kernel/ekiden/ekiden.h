@@ -4,6 +4,10 @@
 
 /* Shared by code that includes the kernel's headers and code that includes those of the C library. */
 
+/* The page of the vDSO gets the clock; the clock of a process that continues. */
+void ekiden_start_clock(void *page);
+void ekiden_publish_clock(void);
+
 /* Called for each system call of a process. */
 void ekiden_charge(int syscall);
 

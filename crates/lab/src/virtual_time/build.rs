@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::kernel::{self, VirtualKernel};
@@ -16,11 +17,13 @@ pub const DEFAULT_VERSION: &str = "6.12";
 /// The configuration, on top of `allnoconfig`.
 const CONFIG: &str = include_str!("../../kernel/config");
 /// The changes to files of the kernel.
-const PATCH: &str = include_str!("../../kernel/virtual-time.patch");
+const EDITS: &str = include_str!("../../kernel/edits.toml");
 /// The files that are added in `arch/um/kernel/ekiden`.
-const ADDED_FILES: [(&str, &str); 5] = [
+const ADDED_FILES: [(&str, &str); 7] = [
     ("Makefile", include_str!("../../kernel/ekiden/Makefile")),
     ("charge.c", include_str!("../../kernel/ekiden/charge.c")),
+    ("clock.c", include_str!("../../kernel/ekiden/clock.c")),
+    ("clock.h", include_str!("../../kernel/ekiden/clock.h")),
     ("ekiden.h", include_str!("../../kernel/ekiden/ekiden.h")),
     ("host.c", include_str!("../../kernel/ekiden/host.c")),
     ("host_user.c", include_str!("../../kernel/ekiden/host_user.c")),
@@ -28,13 +31,12 @@ const ADDED_FILES: [(&str, &str); 5] = [
 const ADDED_DIRECTORY: &str = "arch/um/kernel/ekiden";
 
 /// The programs of a build, and the Debian packages that they are in.
-const BUILD_PROGRAMS: [(&str, &str); 8] = [
+const BUILD_PROGRAMS: [(&str, &str); 7] = [
     ("bc", "bc"),
     ("bison", "bison"),
     ("flex", "flex"),
     ("gcc", "gcc"),
     ("make", "make"),
-    ("patch", "patch"),
     ("tar", "tar"),
     ("xz", "xz-utils"),
 ];
@@ -49,6 +51,42 @@ pub enum KernelSource {
     Version(String),
     /// A source package of Debian, or a tar archive.
     File(PathBuf),
+}
+
+/// The changes to files of the kernel: `kernel/edits.toml`.
+#[derive(Deserialize)]
+struct Edits {
+    edit: Vec<Edit>,
+}
+
+/// One replacement. Unlike a hunk of a patch, it applies to every version that has the text, and never elsewhere.
+#[derive(Deserialize)]
+struct Edit {
+    file: PathBuf,
+    find: String,
+    replace: String,
+    #[serde(default = "once")]
+    times: usize,
+}
+
+const fn once() -> usize {
+    1
+}
+
+impl Edit {
+    fn apply(&self, tree: &Path) -> anyhow::Result<()> {
+        let path = tree.join(&self.file);
+        let text = fs::read_to_string(&path).with_context(|| self.file.display().to_string())?;
+        let found = text.matches(&self.find).count();
+        ensure!(
+            found == self.times,
+            "{}: this version of Linux has {:?} {found} times instead of {}",
+            self.file.display(),
+            self.find.trim(),
+            self.times
+        );
+        Ok(fs::write(&path, text.replace(&self.find, &self.replace))?)
+    }
 }
 
 /// Builds a kernel, or returns the one that has been built from the same source with the same configuration.
@@ -130,7 +168,7 @@ fn find_archive(version: &str, work: &Path, report_progress: &mut dyn FnMut(&str
 fn build_digest(archive: &Path) -> anyhow::Result<String> {
     let mut digest = Sha256::new();
     digest.update(fs::read(archive).with_context(|| archive.display().to_string())?);
-    for text in [CONFIG, PATCH].into_iter().chain(ADDED_FILES.iter().flat_map(|(name, text)| [*name, *text])) {
+    for text in [CONFIG, EDITS].into_iter().chain(ADDED_FILES.iter().flat_map(|(name, text)| [*name, *text])) {
         digest.update(text);
         digest.update([0]);
     }
@@ -152,10 +190,8 @@ fn unpack(archive: &Path, work: &Path) -> anyhow::Result<()> {
 fn prepare_tree(work: &Path) -> anyhow::Result<PathBuf> {
     let mut directories = fs::read_dir(work)?.filter_map(|entry| Some(entry.ok()?.path()));
     let tree = directories.find(|path| path.join("arch/um").is_dir()).context("the archive has no Linux in it")?;
-    let patch = work.join("virtual-time.patch");
-    fs::write(&patch, PATCH)?;
-    run_step(Command::new("patch").args(["--strip=1", "--batch", "--input"]).arg(&patch), &tree)
-        .context("our changes do not apply to this version of Linux")?;
+    let edits: Edits = toml::from_str(EDITS)?;
+    edits.edit.iter().try_for_each(|edit| edit.apply(&tree))?;
     let added = tree.join(ADDED_DIRECTORY);
     fs::create_dir_all(&added)?;
     for (name, text) in ADDED_FILES {
@@ -197,4 +233,34 @@ fn run_step(command: &mut Command, directory: &Path) -> anyhow::Result<()> {
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = text.lines().collect();
     bail!("{name}: {}\n{}", output.status, lines[lines.len().saturating_sub(20)..].join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::run::TempDir;
+
+    #[test]
+    fn an_edit_applies_as_often_as_it_says_or_fails() {
+        let tree = TempDir::create(&std::env::temp_dir(), &format!("ekiden-edit-{}", std::process::id())).unwrap();
+        let path = tree.path().join("file.c");
+        let edit = |find: &str, times| Edit { file: "file.c".into(), find: find.into(), replace: "c".into(), times };
+        fs::write(&path, "a b a").unwrap();
+        edit("b", 1).apply(tree.path()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a c a");
+        let error = edit("a", 1).apply(tree.path()).unwrap_err().to_string();
+        assert_eq!(error, "file.c: this version of Linux has \"a\" 2 times instead of 1");
+        edit("a", 2).apply(tree.path()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "c c c");
+    }
+
+    #[test]
+    fn every_added_file_and_edit_is_carried() {
+        let edits: Edits = toml::from_str(EDITS).unwrap();
+        assert!(edits.edit.len() > 10);
+        let makefile = ADDED_FILES.iter().find(|(name, _)| *name == "Makefile").unwrap().1;
+        for (name, _) in ADDED_FILES.iter().filter(|(name, _)| name.ends_with(".c")) {
+            assert!(makefile.contains(&name.replace(".c", ".o")), "{name}");
+        }
+    }
 }

@@ -207,7 +207,7 @@ impl Drop for Machine {
 fn kernel_arguments(init: &str, options: &MachineOptions) -> Vec<String> {
     // Without a console argument the kernel would append one to the arguments of init.
     let words = "root=none rootfstype=hostfs rootflags=/ ro console=tty0 con=null con0=null ssl=null dummy.numdummies=0 ifb.numifbs=0 quiet loglevel=1 \
-         uml_dir=/nonexistent/ time-travel=inf-cpu";
+         uml_dir=/proc/ time-travel=inf-cpu";
     let mut all: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
     all.push(format!("time-travel-start={START_NANOSECONDS}"));
     all.push(format!("mem={}M", options.memory.0 >> 20));
