@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The kernel's side of clock.h. */
 #include <linux/irqflags.h>
+#include <linux/ktime.h>
 #include <linux/time-internal.h>
 #include <linux/timekeeping.h>
 #include "clock.h"

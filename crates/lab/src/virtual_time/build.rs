@@ -18,15 +18,20 @@ pub const DEFAULT_VERSION: &str = "6.12";
 const CONFIG: &str = include_str!("../../kernel/config");
 /// The changes to files of the kernel.
 const EDITS: &str = include_str!("../../kernel/edits.toml");
-/// The files that are added in `arch/um/kernel/ekiden`.
-const ADDED_FILES: [(&str, &str); 7] = [
-    ("Makefile", include_str!("../../kernel/ekiden/Makefile")),
-    ("charge.c", include_str!("../../kernel/ekiden/charge.c")),
-    ("clock.c", include_str!("../../kernel/ekiden/clock.c")),
-    ("clock.h", include_str!("../../kernel/ekiden/clock.h")),
-    ("ekiden.h", include_str!("../../kernel/ekiden/ekiden.h")),
-    ("host.c", include_str!("../../kernel/ekiden/host.c")),
-    ("host_user.c", include_str!("../../kernel/ekiden/host_user.c")),
+/// The text of files of a directory, by name.
+macro_rules! files {
+    ($directory:literal: $($name:literal)+) => {
+        &[$(($name, include_str!(concat!("../../", $directory, "/", $name)))),+]
+    };
+}
+
+/// The files that are added in [`ADDED_DIRECTORY`]: ours, and the congestion controls as they are loaded by BPF, with
+/// another `kernel.h`.
+const ADDED_FILES: [&[(&str, &str)]; 3] = [
+    files!("kernel/ekiden": "Makefile" "charge.c" "clock.c" "clock.h" "ekiden.h" "host.c" "host_user.c"),
+    files!("kernel/congestion": "kernel.h" "register.c"),
+    files!("../bpf/src/bpf":
+        "bic.bpf.c" "bic.h" "cc.h" "ctcp.bpf.c" "ctcp.h" "ctcp_path.h" "growth.h" "highspeed.bpf.c" "highspeed.h" "hybla.bpf.c" "hybla.h" "kept.h" "mend.h" "scalable.bpf.c" "scalable.h" "tell.h" "vegas.bpf.c" "vegas.h" "westwood.bpf.c" "westwood.h"),
 ];
 const ADDED_DIRECTORY: &str = "arch/um/kernel/ekiden";
 
@@ -168,7 +173,9 @@ fn find_archive(version: &str, work: &Path, report_progress: &mut dyn FnMut(&str
 fn build_digest(archive: &Path) -> anyhow::Result<String> {
     let mut digest = Sha256::new();
     digest.update(fs::read(archive).with_context(|| archive.display().to_string())?);
-    for text in [CONFIG, EDITS].into_iter().chain(ADDED_FILES.iter().flat_map(|(name, text)| [*name, *text])) {
+    for text in
+        [CONFIG, EDITS].into_iter().chain(ADDED_FILES.concat().into_iter().flat_map(|(name, text)| [name, text]))
+    {
         digest.update(text);
         digest.update([0]);
     }
@@ -194,7 +201,7 @@ fn prepare_tree(work: &Path) -> anyhow::Result<PathBuf> {
     edits.edit.iter().try_for_each(|edit| edit.apply(&tree))?;
     let added = tree.join(ADDED_DIRECTORY);
     fs::create_dir_all(&added)?;
-    for (name, text) in ADDED_FILES {
+    for (name, text) in ADDED_FILES.concat() {
         fs::write(added.join(name), text)?;
     }
     fs::write(tree.join("ekiden.config"), CONFIG)?;
@@ -258,9 +265,12 @@ mod tests {
     fn every_added_file_and_edit_is_carried() {
         let edits: Edits = toml::from_str(EDITS).unwrap();
         assert!(edits.edit.len() > 10);
-        let makefile = ADDED_FILES.iter().find(|(name, _)| *name == "Makefile").unwrap().1;
-        for (name, _) in ADDED_FILES.iter().filter(|(name, _)| name.ends_with(".c")) {
-            assert!(makefile.contains(&name.replace(".c", ".o")), "{name}");
+        let files = ADDED_FILES.concat();
+        let makefile = files.iter().find(|(name, _)| *name == "Makefile").unwrap().1;
+        let words: Vec<&str> = makefile.split_whitespace().collect();
+        for (name, _) in files.iter().filter(|(name, _)| name.ends_with(".c")) {
+            let object = name.replace(".c", ".o");
+            assert!(words.contains(&object.as_str()) || words.contains(&object.trim_end_matches(".bpf.o")), "{name}");
         }
     }
 }
