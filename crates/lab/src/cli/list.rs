@@ -12,11 +12,12 @@ pub struct ListCommand {}
 
 impl ListCommand {
     pub fn execute(&self) -> anyhow::Result<ExitCode> {
-        println!("{:<22}{:>9}{:>10}   question", "experiment", "quick", "full");
+        println!("{:<22}{:>9}{:>10}   {:<9}question", "experiment", "quick", "full", "clock");
         for (name, _) in builtin::BUILT_IN_EXPERIMENTS {
             let experiment = super::load_experiment(name)?;
             let [quick, full] = [false, true].map(|full| estimated_time(&experiment, full));
-            println!("{name:<22}{quick:>9}{full:>10}   {}", experiment.title);
+            let clock = experiment.settings.clock.name();
+            println!("{name:<22}{quick:>9}{full:>10}   {clock:<9}{}", experiment.title);
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -15,6 +15,7 @@ mod scene;
 mod shared;
 mod softether;
 mod tunnels;
+mod virtual_time;
 
 #[test]
 fn mistakes_are_told_at_once_and_nothing_is_run() {
@@ -198,8 +199,12 @@ fn an_interrupt_ends_it_and_says_how_to_go_on() {
     scene.write(&with_slow_link(SMALL));
     // A terminal sends a signal to the whole process group.
     let mut command = scene.lab_command();
-    let child =
-        command.args(["run", "small.toml", "--no-check"]).process_group(0).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command
+        .args(["run", "small.toml", "--real", "--no-check"])
+        .process_group(0)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let group = format!("-{}", child.id());
     let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -55,7 +55,7 @@ impl ExperimentFixture {
     }
 
     pub fn run(&self, arguments: &[&str]) -> Output {
-        self.lab_command().args(["run", "small.toml"]).args(arguments).output().unwrap()
+        self.lab_command().args(["run", "small.toml", "--real"]).args(arguments).output().unwrap()
     }
 
     /// The valid runs. The lab repeats runs that a busy machine has made invalid.

@@ -115,7 +115,7 @@ fn an_interrupt_ends_workers_and_leaves_nothing() {
     let scene = ExperimentFixture::new();
     scene.write(&SHARED.replace("quick = \"2s\"", "quick = \"30s\""));
     let mut command = scene.lab_command();
-    command.args(["run", "small.toml", "--no-check", "--jobs", "3"]).process_group(0).stderr(Stdio::piped());
+    command.args(["run", "small.toml", "--real", "--no-check", "--jobs", "3"]).process_group(0).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let outer = child.id();
     let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
@@ -168,7 +168,15 @@ fn the_laboratory_mounts_a_bpf_file_system_of_its_own() {
     let (scene, before) = (ExperimentFixture::new(), bpf_mounts());
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", "umount /sys/fs/bpf 2>/dev/null; exec \"$@\"", "sh"]);
-    command.arg(env!("CARGO_BIN_EXE_ekiden-lab")).args(["run", "fit2013-pairs", "--only", "tail-drop", "--time", "1s"]);
+    command.arg(env!("CARGO_BIN_EXE_ekiden-lab")).args([
+        "run",
+        "fit2013-pairs",
+        "--real",
+        "--only",
+        "tail-drop",
+        "--time",
+        "1s",
+    ]);
     command.args(["--blocks", "1", "--no-check", "--out", "results", "--ekiden"]).arg(ekiden);
     let output = command.current_dir(&scene.0).output().unwrap();
     if is_skipped(&output) {

@@ -126,9 +126,18 @@ fn describe_difference(earlier: &Manifest, now: &Manifest) -> String {
         "the experiment file has changed".into()
     } else if let Some((name, version)) = program {
         format!("now {name} is {version}")
+    } else if let Some((name, value)) =
+        now.machine.iter().find(|fact| is_digested(fact) && !earlier.machine.contains(fact))
+    {
+        format!("now the {name} is {value}")
     } else {
         "made by another version of the laboratory".into()
     }
+}
+
+/// Whether results depend on a fact of the machine: its clock, and the kernel.
+fn is_digested(fact: &(String, String)) -> bool {
+    ["clock", "kernel"].contains(&fact.0.as_str())
 }
 
 fn json_line(run: &Run) -> anyhow::Result<String> {

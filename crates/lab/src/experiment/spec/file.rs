@@ -101,6 +101,18 @@ pub enum Clock {
     Either,
 }
 
+impl Clock {
+    /// The word in experiment files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Virtual => "virtual",
+            Self::Real => "real",
+            Self::Either => "either",
+        }
+    }
+}
+
 /// How many times each treatment runs at each combination of levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

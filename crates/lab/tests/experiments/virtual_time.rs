@@ -1,0 +1,234 @@
+//! Experiments in virtual time: the same bytes in every run, and what a machine leaves on the host.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::scene::{ExperimentFixture, SMALL, stderr_text};
+
+/// A line with losses, so that a run depends on random numbers.
+fn with_losses(text: &str) -> String {
+    text.replace(
+        "ends = [\"relay\", \"server\"]",
+        "ends = [\"relay\", \"server\"]\nrate = \"50Mbit/s\"\ndelay = \"10ms\"\nloss = \"0.5%\"",
+    )
+}
+
+/// Whether there is no virtual kernel; if so, prints the remedy.
+fn has_no_kernel(scene: &ExperimentFixture) -> bool {
+    let output = scene.lab_command().args(["kernel", "list"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    let list = String::from_utf8_lossy(&output.stdout).into_owned();
+    let is_missing = list.starts_with("no virtual kernel");
+    if is_missing {
+        eprintln!("skipped: {list}");
+    }
+    is_missing
+}
+
+/// Runs the experiment of the scene in virtual time.
+fn run_virtually(scene: &ExperimentFixture, arguments: &[&str]) -> Output {
+    scene.lab_command().args(["run", "small.toml", "--virtual"]).args(arguments).output().unwrap()
+}
+
+fn runs_file(scene: &ExperimentFixture) -> std::path::PathBuf {
+    scene.0.join("results/small-quick/runs.jsonl")
+}
+
+/// Processes that keep every processor busy until they are dropped.
+struct Load(Vec<Child>);
+
+impl Load {
+    fn start(count: usize) -> Self {
+        let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        Self((0..count).map(|_| spin()).collect())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        for process in &mut self.0 {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+#[test]
+fn runs_are_the_same_bytes_beside_a_load_and_after_an_interruption() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    scene.write(&with_losses(SMALL));
+    let first = run_virtually(&scene, &["--jobs", "1"]);
+    assert_eq!(first.status.code(), Some(0), "{}", stderr_text(&first));
+    assert!(stderr_text(&first).contains(" s of virtual time in "), "{}", stderr_text(&first));
+    let bytes = std::fs::read(runs_file(&scene)).unwrap();
+    assert_eq!(scene.runs().len(), 4, "{}", stderr_text(&first));
+    let figures: Vec<_> = scene.runs().iter().map(|run| run["metrics"]["mb_s"].clone()).collect();
+    assert_ne!(figures[0], figures[3], "blocks have seeds of their own");
+
+    // The last line is missing, and runs are made side by side beside a load.
+    let _load = Load::start(4);
+    let text = String::from_utf8(bytes.clone()).unwrap();
+    std::fs::write(runs_file(&scene), &text[..text.len() / 3]).unwrap();
+    let again = run_virtually(&scene, &["--jobs", "3"]);
+    assert_eq!(again.status.code(), Some(0), "{}", stderr_text(&again));
+    assert!(stderr_text(&again).starts_with("1 of 4 runs are there already"), "{}", stderr_text(&again));
+    assert!(std::fs::read(runs_file(&scene)).unwrap() == bytes, "other bytes beside a load");
+}
+
+#[test]
+fn results_of_the_other_clock_are_kept_apart() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    scene.write(SMALL);
+    let first = run_virtually(&scene, &["--no-check", "--blocks", "1", "--only", "direct"]);
+    assert_eq!(first.status.code(), Some(0), "{}", stderr_text(&first));
+    let other = scene.run(&["--no-check", "--blocks", "1", "--only", "direct"]);
+    assert_eq!(other.status.code(), Some(2), "{}", stderr_text(&other));
+    assert!(stderr_text(&other).contains("now the clock is real"), "{}", stderr_text(&other));
+    scene.write(&SMALL.replace("blocks =", "clock = \"real\"\nblocks ="));
+    let refused = run_virtually(&scene, &[]);
+    assert!(stderr_text(&refused).contains("depends on the time that processes take"), "{}", stderr_text(&refused));
+}
+
+/// The round trip of a line of 25 ms in each direction, which is exact to a microsecond, and its variation.
+#[test]
+fn a_round_trip_is_exact() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    let lab = "lab = 1\nname = \"wire\"\n[host.client]\n[host.server]\n\
+               [link.wire]\nends = [\"client\", \"server\"]\ndelay = \"25ms\"\n";
+    std::fs::write(scene.0.join("wire.toml"), lab).unwrap();
+    let mut command = scene.lab_command();
+    command.args(["shell", "wire.toml", "client", "--virtual"]).env("SHELL", "sh").stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"ping -q -c 20 -i 0.2 server; exit 7\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", stderr_text(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let figures = text.lines().find_map(|line| line.strip_prefix("rtt min/avg/max/mdev = ")).unwrap_or_default();
+    let figures: Vec<f64> = figures.trim_end_matches(" ms").split('/').map(|one| one.parse().unwrap()).collect();
+    assert!(figures.len() == 4 && figures[..3].iter().all(|rtt| (50.0..=50.005).contains(rtt)), "{text}");
+    assert!(figures[3] < 0.001, "{text}");
+}
+
+#[test]
+fn a_program_that_never_sleeps_is_named() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    let mut command = scene.lab_command();
+    let output = command.args(["kernel", "run", "--watchdog", "2s", "--", "sh", "-c", "while :; do :; done"]);
+    let output = output.stdin(Stdio::null()).output().unwrap();
+    let said = stderr_text(&output);
+    assert!(said.contains("virtual time stood still for 2 s of real time: process"), "{said}");
+    assert!(said.contains("(sh) runs without a pause"), "{said}");
+    assert_eq!(output.status.code(), Some(98));
+}
+
+/// The processes whose parent is `parent`, and theirs.
+fn descendants(parent: u32) -> Vec<u32> {
+    let children = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let children = children.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<u32> =
+        children.flat_map(|text| text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()).collect();
+    children.iter().flat_map(|child| [vec![*child], descendants(*child)].concat()).collect()
+}
+
+fn is_alive(pid: u32) -> bool {
+    ekiden_sys::process::start_time(pid).is_some()
+}
+
+#[test]
+fn a_machine_does_not_survive_the_process_that_booted_it() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    // The guest answers when it runs, and then waits for input, so that the machine would last for ever.
+    let mut command = scene.lab_command();
+    command.args(["kernel", "run", "--", "sh", "-c", "echo runs; cat"]).env("TMPDIR", &scene.0);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut answer = [0; 5];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut answer).unwrap();
+    assert_eq!(&answer, b"runs\n");
+    let machine = descendants(child.id());
+    assert!(machine.len() > 1, "the kernel and processes of the guest: {machine:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while machine.iter().any(|pid| is_alive(*pid)) && Instant::now() < deadline {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let left: Vec<&u32> = machine.iter().filter(|pid| is_alive(**pid)).collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+    assert_eq!(std::fs::read_dir(&scene.0).unwrap().count(), 0, "files left behind");
+}
+
+/// Copies a file that every user may read and execute.
+fn copy_for_all(from: &Path, to: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::copy(from, to).unwrap();
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_user_without_privileges_is_root_inside_and_changes_nothing_outside() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    let list = scene.lab_command().args(["kernel", "list"]).output().unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    let kernel = list.split_whitespace().find(|word| word.starts_with('/')).unwrap();
+    let [lab, copy] = ["ekiden-lab", "linux"].map(|name| scene.0.join(name));
+    copy_for_all(Path::new(env!("CARGO_BIN_EXE_ekiden-lab")), &lab);
+    copy_for_all(Path::new(kernel), &copy);
+    let script = "id -u; echo changed > /etc/hostname && cat /etc/hostname; ip link add a type veth && echo link";
+    let mut command = Command::new("setpriv");
+    if ekiden_sys::process::effective_uid() == 0 {
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    }
+    command.args(["--no-new-privs", "--bounding-set=-all"]).arg(&lab).args(["kernel", "run", "--kernel"]).arg(&copy);
+    command.args(["--", "sh", "-c", script]).current_dir(&scene.0).env("HOME", "/nonexistent").stdin(Stdio::null());
+    let before = std::fs::read("/etc/hostname").ok();
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\nchanged\nlink\n");
+    assert_eq!(std::fs::read("/etc/hostname").ok(), before);
+}
+
+#[test]
+fn an_interrupt_ends_machines_and_says_how_to_go_on() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    scene.write(&with_losses(SMALL).replace("1MB", "200MB"));
+    let mut command = scene.lab_command();
+    command.args(["run", "small.toml", "--virtual", "--no-check"]).process_group(0).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let outer = child.id();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while descendants(outer).len() < 3 && Instant::now() < deadline {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let machines = descendants(outer);
+    Command::new("kill").args(["-INT", &outer.to_string()]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
+    let said = stderr_text(&output);
+    assert!(said.contains("interrupted after 0 of 4 runs; the same command goes on"), "{said}");
+    assert!(machines.len() > 2 && machines.iter().all(|pid| !is_alive(*pid)), "left behind: {machines:?}");
+    assert_eq!(scene.all_runs().len(), 0);
+}
