@@ -16,10 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use super::campaign::ExperimentOptions;
 use super::plan::PlannedRun;
-use crate::check::{self, CheckSize};
-use crate::experiment::collect::results::{CheckRow, Run};
+use crate::experiment::collect::results::Run;
 use crate::experiment::run::{self, RunContext, TempDir};
-use crate::experiment::spec::read::{CellKey, Experiment, ExperimentCell};
+use crate::experiment::spec::read::{CellKey, Experiment};
 use crate::program;
 use crate::topology::sandbox;
 use crate::virtual_time::machine::{GuestCommand, Machine, MachineOptions, VirtualTime};
@@ -38,15 +37,12 @@ pub struct MachineJob {
     block: u32,
     order: u32,
     seed: u64,
-    /// Whether the links are measured instead of a run.
-    checks_links: bool,
 }
 
 /// The result of a job: the output of its machine, as JSON.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct JobResult {
-    run: Option<Run>,
-    checks: Vec<CheckRow>,
+    run: Run,
     /// Logs of packets: the name below the directory of results, and the content.
     files: BTreeMap<PathBuf, String>,
 }
@@ -85,14 +81,6 @@ impl VirtualRuns {
         })
     }
 
-    /// Measures the links of a run.
-    ///
-    /// # Errors
-    /// The machine failed, or a link cannot be measured.
-    pub fn check_links(&self, planned: &PlannedRun<'_>) -> anyhow::Result<Vec<CheckRow>> {
-        Ok(self.execute(planned, 0, true)?.checks)
-    }
-
     /// Makes runs in up to `jobs` machines at the same time, by default one for each processor. `record` gets the runs
     /// in their order.
     ///
@@ -129,19 +117,18 @@ impl VirtualRuns {
 
     /// Makes a run. A failure of the machine is recorded in its `invalid`.
     fn make_run(&self, planned: &PlannedRun<'_>, processor: usize) -> anyhow::Result<Run> {
-        let failed = |error: &anyhow::Error| Run {
-            block: planned.block,
-            order: planned.order,
-            levels: planned.cell.key.levels.clone(),
-            treatment: planned.cell.key.treatment.clone(),
-            invalid: Some(format!("{error:#}")),
-            ..Run::default()
-        };
-        match self.execute(planned, processor, false) {
-            Err(error) => Ok(failed(&error)),
+        match self.execute(planned, processor) {
+            Err(error) => Ok(Run {
+                block: planned.block,
+                order: planned.order,
+                levels: planned.cell.key.levels.clone(),
+                treatment: planned.cell.key.treatment.clone(),
+                invalid: Some(format!("{error:#}")),
+                ..Run::default()
+            }),
             Ok(result) => {
                 self.write_files(&result.files)?;
-                Ok(result.run.unwrap_or_else(|| failed(&anyhow::anyhow!("the machine returned no run"))))
+                Ok(result.run)
             }
         }
     }
@@ -155,7 +142,7 @@ impl VirtualRuns {
         Ok(())
     }
 
-    fn execute(&self, planned: &PlannedRun<'_>, processor: usize, checks_links: bool) -> anyhow::Result<JobResult> {
+    fn execute(&self, planned: &PlannedRun<'_>, processor: usize) -> anyhow::Result<JobResult> {
         let job = MachineJob {
             name: self.experiment.0.clone(),
             text: self.experiment.1.clone(),
@@ -167,7 +154,6 @@ impl VirtualRuns {
             block: planned.block,
             order: planned.order,
             seed: planned.seed,
-            checks_links,
         };
         let options = MachineOptions { seed: planned.seed, processor, ..self.virtual_time.options };
         let kernel = &self.virtual_time.kernel.path;
@@ -196,31 +182,22 @@ impl MachineJob {
     /// Executes the job inside the machine and the sandbox. Returns its result as JSON.
     ///
     /// # Errors
-    /// The experiment has no such run, or a link cannot be measured. A failed run is no error: the result says why.
+    /// The experiment has no such run. A failed run is no error: the result says why.
     pub fn execute(&self) -> anyhow::Result<String> {
         let experiment =
             Experiment::parse(&self.name, &self.text).map_err(|mistakes| anyhow::anyhow!(mistakes.join("; ")))?;
         let key = CellKey { levels: self.levels.clone(), treatment: self.treatment.clone() };
         let cell = experiment.cells.iter().find(|cell| cell.key == key).context("the experiment has no such run")?;
-        let result = if self.checks_links {
-            JobResult { checks: check::run(&cell.spec.lab, CheckSize::Quick, &mut |_| {})?, ..JobResult::default() }
-        } else {
-            self.make_run(&experiment, cell)?
-        };
-        Ok(serde_json::to_string(&result)?)
-    }
-
-    fn make_run(&self, experiment: &Experiment, cell: &ExperimentCell) -> anyhow::Result<JobResult> {
         program::mount_private_shm()?;
         let folder = TempDir::create(sandbox::run_directory()?, "experiment")?;
         let results_dir = folder.path().join("results");
         let request = ExperimentOptions { full: self.full, time: self.time, ..ExperimentOptions::default() };
-        let context = RunContext::new(experiment, &request, folder.path(), &results_dir, self.ekiden.clone());
+        let context = RunContext::new(&experiment, &request, folder.path(), &results_dir, self.ekiden.clone());
         let planned = PlannedRun { block: self.block, order: self.order, cell, seed: self.seed };
         let run = run::execute_run(&planned, &context);
         let mut files = BTreeMap::new();
         read_files(&results_dir, Path::new(""), &mut files)?;
-        Ok(JobResult { run: Some(run), checks: Vec::new(), files })
+        Ok(serde_json::to_string(&JobResult { run, files })?)
     }
 }
 
