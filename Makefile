@@ -5,7 +5,7 @@ TEST_THREADS ?= 4
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
+.PHONY: help demo run build test kernel lint test-clients bench bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
 	bench-upgrade bench-observed bench-passwords bench-lab check-lab check-dashboard deb try-deb musl try-static fuzz
 
 help: ## Show this list
@@ -34,10 +34,16 @@ test: ## Run all checks: format, lints, docs, unit, black-box and namespace test
 	@scripts/setup test
 	@scripts/setup lab
 	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory kernel || echo "make: no virtual kernel could be built; tests in virtual time are skipped"
 	$(CARGO) test --workspace --locked --no-default-features --test lacking
 	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
 	fuzz/run 5
 	fuzz/run 7 config peers users
+
+kernel: ## Build the virtual kernel of the laboratory, unless there is one; six minutes
+	@scripts/setup lab
+	$(CARGO) build --locked --package ekiden-lab
+	@if $(TARGET)/debug/ekiden-lab kernel list | grep -q '^no virtual kernel'; then $(TARGET)/debug/ekiden-lab kernel build; fi
 
 lint: ## Check format, the figures of scripts/house, clippy and documentation
 	@scripts/setup build
