@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use ekiden_lab::virtual_time::build::{self, DEFAULT_VERSION, KernelSource};
 use ekiden_lab::virtual_time::kernel;
-use ekiden_lab::virtual_time::machine::GuestCommand;
+use ekiden_lab::virtual_time::machine::MachineCommand;
 
 use crate::cli::virtual_options::VirtualOptions;
 
@@ -70,5 +70,5 @@ fn print_kernels() -> anyhow::Result<()> {
 fn run(options: &VirtualOptions, command: &[String]) -> anyhow::Result<ExitCode> {
     let (program, arguments) = command.split_first().expect("clap requires a command");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    options.run(&GuestCommand::new(program, &arguments)?.with_own_environment())
+    options.run(&MachineCommand::new(program, &arguments)?.with_own_environment())
 }

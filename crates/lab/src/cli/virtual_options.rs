@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use ekiden_lab::experiment::spec::file::Clock;
+use ekiden_lab::experiment::spec::file::ExperimentClock;
 use ekiden_lab::virtual_time::kernel::VirtualKernel;
-use ekiden_lab::virtual_time::machine::{GuestCommand, MIN_MEMORY, Machine, MachineOptions, VirtualTime};
+use ekiden_lab::virtual_time::machine::{MIN_MEMORY, Machine, MachineCommand, MachineOptions, VirtualTime};
 use ekiden_proto::units::{Bytes, Span};
 
 const BUILD_HINT: &str = "no virtual kernel; `ekiden-lab kernel build` builds one";
@@ -46,17 +46,19 @@ impl ClockOptions {
     ///
     /// # Errors
     /// The options ask for a clock that the experiment or the kernel does not allow.
-    pub fn choose(&self, clock: Clock, controls: &BTreeSet<String>) -> anyhow::Result<Option<VirtualTime>> {
+    pub fn choose(&self, clock: ExperimentClock, controls: &BTreeSet<String>) -> anyhow::Result<Option<VirtualTime>> {
         match clock {
-            Clock::Real if self.is_virtual => {
+            ExperimentClock::Real if self.is_virtual => {
                 bail!("clock = \"real\": the experiment depends on the time that processes take")
             }
-            Clock::Real => return Ok(None),
-            Clock::Virtual if self.is_real => bail!("clock = \"virtual\": the experiment does not run in real time"),
-            Clock::Virtual | Clock::Either if self.is_real => return Ok(None),
-            Clock::Virtual | Clock::Either => {}
+            ExperimentClock::Real => return Ok(None),
+            ExperimentClock::Virtual if self.is_real => {
+                bail!("clock = \"virtual\": the experiment does not run in real time")
+            }
+            ExperimentClock::Virtual | ExperimentClock::Either if self.is_real => return Ok(None),
+            ExperimentClock::Virtual | ExperimentClock::Either => {}
         }
-        let is_required = self.is_virtual || self.machine.kernel.is_some() || clock == Clock::Virtual;
+        let is_required = self.is_virtual || self.machine.kernel.is_some() || clock == ExperimentClock::Virtual;
         if !is_required && VirtualKernel::find()?.is_none() {
             eprintln!("in real time: {BUILD_HINT}");
             return Ok(None);
@@ -82,7 +84,7 @@ impl ClockOptions {
             return Ok(None);
         }
         let own = std::env::current_exe().context("cannot find the executable of this process")?;
-        let command = GuestCommand::new(own, arguments)?.with_own_environment();
+        let command = MachineCommand::new(own, arguments)?.with_own_environment();
         self.machine.run(&command).map(Some)
     }
 }
@@ -92,7 +94,7 @@ impl VirtualOptions {
     ///
     /// # Errors
     /// There is no virtual kernel, or it does not start.
-    pub fn run(&self, command: &GuestCommand) -> anyhow::Result<ExitCode> {
+    pub fn run(&self, command: &MachineCommand) -> anyhow::Result<ExitCode> {
         let VirtualTime { kernel, options } = self.virtual_time()?;
         Machine::boot(&kernel.path, command, &options, false)?.pass_input_and_wait().map(ExitCode::from)
     }

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use ekiden_sys::init::{self, ChildWaiter};
 use ekiden_sys::{netns, process};
 
-use super::machine::GuestCommand;
+use super::machine::MachineCommand;
 
 /// Standard input, output and error of the process outside. A read or write stops virtual time until it is done.
 const HOST_STREAMS: [&str; 3] = ["/dev/host0", "/dev/host1", "/dev/host2"];
@@ -20,6 +20,12 @@ const WORK_DIRECTORY: &str = "/tmp";
 /// The open files of a process. A relay with many connections needs two for each.
 const OPEN_FILES: u64 = 1 << 20;
 const EXIT_FAILURE: u8 = 2;
+
+/// Returns whether this process runs in a virtual machine, where processes take no time.
+#[must_use]
+pub fn is_in_machine() -> bool {
+    Path::new(HOST_STREAMS[0]).exists()
+}
 
 /// Runs as the first process of the machine, and turns the machine off at the end. Returns only if that fails.
 ///
@@ -94,7 +100,7 @@ fn mount_new(kind: &str, directory: &str, options: &str) -> anyhow::Result<()> {
 }
 
 /// Reads the command, and not a byte more: the rest of the stream is the command's standard input.
-fn receive_command() -> anyhow::Result<GuestCommand> {
+fn receive_command() -> anyhow::Result<MachineCommand> {
     let mut host = File::open(HOST_STREAMS[0])?;
     let mut length = [0; 8];
     host.read_exact(&mut length)?;

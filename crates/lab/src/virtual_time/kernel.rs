@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::machine::{GuestCommand, Machine, MachineOptions};
+use super::machine::{Machine, MachineCommand, MachineOptions};
 
 /// The directory of kernels that come with a package.
 const SYSTEM_DIRECTORY: &str = "/usr/lib/ekiden-lab/kernels";
@@ -33,9 +33,9 @@ pub struct KernelInfo {
 /// A kernel that [`Machine::boot`] can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualKernel {
-    /// The executable.
+    /// The executable, a statically linked program.
     pub path: PathBuf,
-    /// Its properties.
+    /// What the kernel says of itself.
     pub info: KernelInfo,
 }
 
@@ -111,7 +111,7 @@ pub fn cache_directory() -> anyhow::Result<PathBuf> {
 fn describe(path: &Path, source: &str) -> anyhow::Result<KernelInfo> {
     let bytes = fs::read(path).with_context(|| path.display().to_string())?;
     let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    let command = GuestCommand::new("sh", &["-c", DESCRIBE_SCRIPT])?;
+    let command = MachineCommand::new("sh", &["-c", DESCRIBE_SCRIPT])?;
     let output = Machine::run(path, &command, &MachineOptions::default(), &[])?;
     let mut lines = output.lines().map(str::to_owned);
     let (Some(release), Some(controls)) = (lines.next(), lines.next()) else {

@@ -43,7 +43,7 @@ impl Default for MachineOptions {
 /// A kernel, and the machines that it runs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualTime {
-    /// The kernel.
+    /// The kernel of all machines.
     pub kernel: VirtualKernel,
     /// The properties of the machines.
     pub options: MachineOptions,
@@ -51,18 +51,18 @@ pub struct VirtualTime {
 
 /// The command that a machine runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GuestCommand {
+pub struct MachineCommand {
     /// The program, searched in `PATH` if it is a name.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The arguments of the program.
     pub arguments: Vec<String>,
-    /// Its working directory.
+    /// The working directory of the program.
     pub directory: PathBuf,
-    /// All of its environment.
+    /// The environment of the program; nothing is added.
     pub environment: BTreeMap<String, String>,
 }
 
-impl GuestCommand {
+impl MachineCommand {
     /// Returns a command in the current directory, with an environment that is the same for every user.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Machine {
     /// The kernel cannot be executed, or the executable of this process has a name with a space.
     pub fn boot(
         kernel: &Path,
-        command: &GuestCommand,
+        command: &MachineCommand,
         options: &MachineOptions,
         is_piped: bool,
     ) -> anyhow::Result<Self> {
@@ -135,7 +135,7 @@ impl Machine {
 
     /// Writes the command with its length in front: [`super::guest`] reads it first, and leaves the rest of standard
     /// input to the command.
-    fn send_command(&mut self, command: &GuestCommand) -> anyhow::Result<()> {
+    fn send_command(&mut self, command: &MachineCommand) -> anyhow::Result<()> {
         let text = serde_json::to_string(command)?;
         let stdin = self.process.stdin.as_mut().context("the machine has no standard input")?;
         write!(stdin, "{:08x}{text}", text.len()).context("the virtual kernel does not start")
@@ -147,7 +147,7 @@ impl Machine {
     /// The machine or the command failed; the error has the last lines of its standard error.
     pub fn run(
         kernel: &Path,
-        command: &GuestCommand,
+        command: &MachineCommand,
         options: &MachineOptions,
         input: &[u8],
     ) -> anyhow::Result<String> {

@@ -249,6 +249,8 @@ fn a_tun_hands_over_packets() -> Result<(), Skipped> {
     let (from, to) = (host(&network, "a"), host(&network, "b"));
     let receiver = to.enter(|| UdpSocket::bind((to.address(), 0))).unwrap().unwrap();
     let sender = from.enter(|| UdpSocket::bind((from.address(), 0))).unwrap().unwrap();
+    // Before the read, which does not wait for a packet.
+    sender.send_to(b"over", receiver.local_addr().unwrap()).unwrap();
     let wire = thread::spawn({
         let (left, right) = (fs::File::from(left.try_clone().unwrap()), fs::File::from(right.try_clone().unwrap()));
         move || {
@@ -258,7 +260,6 @@ fn a_tun_hands_over_packets() -> Result<(), Skipped> {
             packet[10]
         }
     });
-    sender.send_to(b"over", receiver.local_addr().unwrap()).unwrap();
     let mut text = [0; 8];
     assert_eq!(receiver.recv(&mut text).unwrap(), 4);
     assert_eq!(

@@ -21,7 +21,7 @@ use crate::experiment::run::{self, RunContext, TempDir};
 use crate::experiment::spec::read::{CellKey, Experiment};
 use crate::program;
 use crate::topology::sandbox;
-use crate::virtual_time::machine::{GuestCommand, Machine, MachineOptions, VirtualTime};
+use crate::virtual_time::machine::{Machine, MachineCommand, MachineOptions, VirtualTime};
 
 /// The part of an experiment that one machine makes; its input, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub struct VirtualRuns {
     time: Option<Duration>,
     ekiden: Option<PathBuf>,
     results_dir: PathBuf,
-    command: GuestCommand,
+    command: MachineCommand,
 }
 
 impl VirtualRuns {
@@ -77,7 +77,7 @@ impl VirtualRuns {
             time: request.time,
             ekiden: ekiden.map(fs::canonicalize).transpose()?,
             results_dir: results_dir.to_owned(),
-            command: GuestCommand { directory: "/".into(), ..GuestCommand::new(own, &["machine-job"])? },
+            command: MachineCommand { directory: "/".into(), ..MachineCommand::new(own, &["machine-job"])? },
         })
     }
 

@@ -83,7 +83,7 @@ pub struct ExperimentSettings {
     pub jobs: u32,
     /// The clocks that it may run with.
     #[serde(default)]
-    pub clock: Clock,
+    pub clock: ExperimentClock,
     /// Two factors over which figures are drawn as a map: across and up.
     pub map: Option<[String; 2]>,
 }
@@ -91,17 +91,17 @@ pub struct ExperimentSettings {
 /// The clocks that an experiment may run with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Clock {
-    /// Only in virtual time.
+pub enum ExperimentClock {
+    /// The experiment runs in virtual time only.
     Virtual,
     /// Only in real time: its figures depend on the time that processes take.
     Real,
-    /// In virtual or in real time.
+    /// The experiment runs with either clock.
     #[default]
     Either,
 }
 
-impl Clock {
+impl ExperimentClock {
     /// The word in experiment files.
     #[must_use]
     pub const fn name(self) -> &'static str {
