@@ -20,6 +20,7 @@ pub mod reference;
 pub mod report;
 pub mod stage;
 pub mod stats;
+pub mod temp_dir;
 pub mod topology;
 pub mod virtual_time;
 pub mod waits;

@@ -8,7 +8,7 @@ use ekiden_lab::virtual_time::build::{self, DEFAULT_VERSION, KernelSource};
 use ekiden_lab::virtual_time::kernel;
 use ekiden_lab::virtual_time::machine::MachineCommand;
 
-use crate::cli::virtual_options::VirtualOptions;
+use crate::cli::virtual_options::{BUILD_HINT, VirtualOptions};
 
 #[derive(Args)]
 pub struct KernelCommand {
@@ -57,7 +57,7 @@ impl KernelCommand {
 fn print_kernels() -> anyhow::Result<()> {
     let kernels = kernel::list()?;
     if kernels.is_empty() {
-        println!("no virtual kernel; `ekiden-lab kernel build` builds one");
+        println!("{BUILD_HINT}");
     }
     for kernel in kernels {
         println!("{:<20} {}", kernel.info.release, kernel.path.display());

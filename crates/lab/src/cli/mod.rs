@@ -1,9 +1,12 @@
 //! Subcommands, and the code that they share.
 
+use std::time::Duration;
+
 use ekiden_lab::experiment::collect::results::Results;
 use ekiden_lab::experiment::spec::builtin;
 use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::topology::file::lines::prefix_line_numbers;
+use ekiden_proto::units::Span;
 
 pub mod check;
 pub mod completions;
@@ -29,6 +32,15 @@ pub const EXIT_MISSED: u8 = 1;
 pub fn load_experiment(name: &str) -> anyhow::Result<Experiment> {
     let (name, text) = builtin::find_experiment(name)?;
     Experiment::parse(&name, &text).map_err(|mistakes| format_errors(&name, &prefix_line_numbers(&text, mistakes)))
+}
+
+/// Reads a time span such as `5s`.
+pub fn parse_whole_seconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse::<Span>().map_err(|error| error.to_string())?.0;
+    if time.is_zero() || time.subsec_nanos() > 0 {
+        return Err("expected whole seconds, like 5s".into());
+    }
+    Ok(time)
 }
 
 /// An error with one mistake on each line.

@@ -10,13 +10,12 @@ use clap::Args;
 use ekiden_lab::experiment::collect::manifest::InstalledPrograms;
 use ekiden_lab::experiment::collect::results::{ExpectationVerdict, Results};
 use ekiden_lab::experiment::judge::analyse;
-use ekiden_lab::experiment::run::campaign::{self, ExperimentOptions, RunPlace};
+use ekiden_lab::experiment::run::campaign::{self, ExperimentOptions};
 use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::program::congestion::{self, LoadedControls};
 use ekiden_lab::report;
 use ekiden_lab::topology::sandbox::{self, SandboxEntry};
 use ekiden_lab::virtual_time::machine::VirtualTime;
-use ekiden_proto::units::Span;
 
 use crate::cli;
 use crate::cli::virtual_options::ClockOptions;
@@ -35,7 +34,7 @@ pub struct RunCommand {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: Option<u32>,
     /// Duration of a stream in whole seconds, instead of the duration in the file
-    #[arg(long, value_name = "TIME", value_parser = parse_whole_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = cli::parse_whole_seconds)]
     time: Option<Duration>,
     /// Only these treatments
     #[arg(long, value_name = "TREATMENT", value_delimiter = ',')]
@@ -99,14 +98,6 @@ impl RunCommand {
     }
 }
 
-fn parse_whole_seconds(text: &str) -> Result<Duration, String> {
-    let time = text.parse::<Span>().map_err(|error| error.to_string())?.0;
-    if time.is_zero() || time.subsec_nanos() > 0 {
-        return Err("expected whole seconds, like 5s".into());
-    }
-    Ok(time)
-}
-
 /// Returns the virtual machines of an experiment, or none for real time.
 pub fn choose_clock(
     options: &ClockOptions,
@@ -128,9 +119,9 @@ pub fn run_experiment(
 ) -> anyhow::Result<Result<Results, ExitCode>> {
     let tools = InstalledPrograms::find(experiment, request)
         .map_err(|missing| cli::format_errors(&experiment.name, &missing))?;
-    if let Some(virtual_time) = &request.virtual_time {
-        let place = RunPlace::Machines(virtual_time);
-        return campaign::run_experiment(experiment, &tools, request, place).map(Ok).context(experiment.name.clone());
+    let make_runs = || campaign::run_experiment(experiment, &tools, request).map(Ok).context(experiment.name.clone());
+    if request.virtual_time.is_some() {
+        return make_runs();
     }
     let wanted = required_controls(experiment, request.full);
     // Dropped only after the process in the sandbox has ended.
@@ -138,8 +129,7 @@ pub fn run_experiment(
     if let SandboxEntry::Exited(status) = sandbox::enter()? {
         return Ok(Err(ExitCode::from(status)));
     }
-    let place = RunPlace::Sandbox(sandbox::run_directory()?);
-    campaign::run_experiment(experiment, &tools, request, place).map(Ok).context(experiment.name.clone())
+    make_runs()
 }
 
 /// Prints the verdict on the expectations in one line, and returns the exit status.

@@ -3,15 +3,19 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use ekiden_lab::experiment::spec::file::ExperimentClock;
 use ekiden_lab::virtual_time::kernel::VirtualKernel;
 use ekiden_lab::virtual_time::machine::{MIN_MEMORY, Machine, MachineCommand, MachineOptions, VirtualTime};
-use ekiden_proto::units::{Bytes, Span};
+use ekiden_proto::units::Bytes;
 
-const BUILD_HINT: &str = "no virtual kernel; `ekiden-lab kernel build` builds one";
+use crate::cli;
+
+/// What the user is told if there is no virtual kernel.
+pub const BUILD_HINT: &str = "no virtual kernel; `ekiden-lab kernel build` builds one";
 
 /// Options of commands that run in real or in virtual time.
 #[derive(Args, Clone)]
@@ -36,8 +40,8 @@ pub struct VirtualOptions {
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_memory, help_heading = "Virtual time")]
     memory: Bytes,
     /// Ends a virtual machine in which no virtual time passes for so long in real time
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_seconds, help_heading = "Virtual time")]
-    watchdog: Span,
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = cli::parse_whole_seconds, help_heading = "Virtual time")]
+    watchdog: Duration,
 }
 
 impl ClockOptions {
@@ -59,12 +63,12 @@ impl ClockOptions {
             ExperimentClock::Virtual | ExperimentClock::Either => {}
         }
         let is_required = self.is_virtual || self.machine.kernel.is_some() || clock == ExperimentClock::Virtual;
-        if !is_required && VirtualKernel::find()?.is_none() {
+        let Some(kernel) = self.machine.find_kernel()? else {
+            ensure!(!is_required, BUILD_HINT);
             eprintln!("in real time: {BUILD_HINT}");
             return Ok(None);
-        }
-        let virtual_time = self.machine.virtual_time()?;
-        let info = &virtual_time.kernel.info;
+        };
+        let info = &kernel.info;
         let missing: Vec<&String> = controls.iter().filter(|name| !info.congestion_controls.contains(name)).collect();
         let lacks = || format!("the virtual kernel {} has no congestion control {missing:?}", info.release);
         ensure!(missing.is_empty() || !is_required, lacks());
@@ -72,7 +76,7 @@ impl ClockOptions {
             eprintln!("in real time: {}", lacks());
             return Ok(None);
         }
-        Ok(Some(virtual_time))
+        Ok(Some(VirtualTime { kernel, options: self.machine.options() }))
     }
 
     /// Runs a command of this program in a virtual machine, if the options ask for one. Returns its exit code.
@@ -95,21 +99,19 @@ impl VirtualOptions {
     /// # Errors
     /// There is no virtual kernel, or it does not start.
     pub fn run(&self, command: &MachineCommand) -> anyhow::Result<ExitCode> {
-        let VirtualTime { kernel, options } = self.virtual_time()?;
-        Machine::boot(&kernel.path, command, &options, false)?.pass_input_and_wait().map(ExitCode::from)
+        let kernel = self.find_kernel()?.context(BUILD_HINT)?;
+        Machine::boot(&kernel.path, command, &self.options(), false)?.pass_input_and_wait().map(ExitCode::from)
     }
 
-    /// Returns the chosen kernel, or the default one, and the properties of the machine.
-    fn virtual_time(&self) -> anyhow::Result<VirtualTime> {
-        let kernel = match &self.kernel {
-            Some(path) => VirtualKernel::open(path)?,
-            None => VirtualKernel::find()?.context(BUILD_HINT)?,
-        };
+    /// Returns the chosen kernel, or the default one, if there is one.
+    fn find_kernel(&self) -> anyhow::Result<Option<VirtualKernel>> {
+        self.kernel.as_deref().map_or_else(VirtualKernel::find, |path| VirtualKernel::open(path).map(Some))
+    }
+
+    fn options(&self) -> MachineOptions {
         // Machines of several processes shall not all run on the same processor.
         let processor = std::process::id() as usize;
-        let options =
-            MachineOptions { processor, memory: self.memory, watchdog: self.watchdog.0, ..MachineOptions::default() };
-        Ok(VirtualTime { kernel, options })
+        MachineOptions { processor, memory: self.memory, watchdog: self.watchdog, ..MachineOptions::default() }
     }
 }
 
@@ -119,12 +121,4 @@ fn parse_memory(text: &str) -> Result<Bytes, String> {
         return Err(format!("at least {} MiB", MIN_MEMORY.0 >> 20));
     }
     Ok(memory)
-}
-
-fn parse_seconds(text: &str) -> Result<Span, String> {
-    let time = text.parse::<Span>().map_err(|error| error.to_string())?;
-    if time.0.as_secs() == 0 || time.0.subsec_nanos() > 0 {
-        return Err("expected whole seconds, like 60s".into());
-    }
-    Ok(time)
 }

@@ -130,7 +130,7 @@ fn is_available(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::run::TempDir;
+    use crate::temp_dir::TempDir;
 
     fn names(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()

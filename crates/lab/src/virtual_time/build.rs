@@ -6,10 +6,12 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
+use ekiden_sys::signal;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::kernel::{self, VirtualKernel};
+use crate::temp_dir::TempDir;
 
 /// The version that is built by default: the newest one of Debian 12.
 pub const DEFAULT_VERSION: &str = "6.12";
@@ -102,12 +104,13 @@ impl Edit {
 pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<VirtualKernel> {
     ensure_build_programs()?;
     let cache = kernel::cache_directory()?;
-    let work = cache.join(format!("build-{}", std::process::id()));
-    fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
-    let _removed = RemovedDirectory(work.clone());
+    // An interrupt ends the running step, and the directory of the build, with 1.5 GB in it, is removed.
+    signal::catch_interrupts()?;
+    let work = TempDir::create(&cache, &format!("build-{}", std::process::id()))?;
+    let work = work.path();
     let archive = match source {
         KernelSource::File(path) => fs::canonicalize(path).with_context(|| path.display().to_string())?,
-        KernelSource::Version(version) => find_archive(version, &work, report_progress)?,
+        KernelSource::Version(version) => find_archive(version, work, report_progress)?,
     };
     let directory = cache.join(build_digest(&archive)?);
     if let Ok(built) = VirtualKernel::open(&directory) {
@@ -115,31 +118,25 @@ pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)
     }
     let started = Instant::now();
     report_progress(&format!("unpacking {}", archive.display()));
-    unpack(&archive, &work)?;
+    unpack(&archive, work)?;
     report_progress("configuring");
-    let tree = prepare_tree(&work)?;
+    let tree = prepare_tree(work)?;
     make(&tree, &["allnoconfig"])?;
     ensure_configured(&tree)?;
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     report_progress(&format!("compiling with {jobs} processes; five minutes on two cores"));
     make(&tree, &[&format!("-j{jobs}"), "linux"])?;
     run_step(Command::new("strip").args(["-g", "linux"]), &tree)?;
-    fs::create_dir_all(&directory)?;
-    fs::copy(tree.join("linux"), directory.join("linux"))?;
-    let source = archive.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let built = VirtualKernel::describe_new(&directory, &source)?;
+    // The kernel gets its place with its description, so that an interrupted build leaves none without.
+    let new = work.join("new");
+    fs::create_dir(&new)?;
+    fs::copy(tree.join("linux"), new.join("linux"))?;
+    let source = archive.file_name().unwrap_or_default().to_string_lossy();
+    VirtualKernel::describe_new(&new, &source)?;
+    fs::rename(&new, &directory).with_context(|| directory.display().to_string())?;
+    let built = VirtualKernel::open(&directory)?;
     report_progress(&format!("built Linux {} in {} s", built.info.release, started.elapsed().as_secs()));
     Ok(built)
-}
-
-/// The directory of a build, with 1.5 GB in it, is removed however the build ends.
-struct RemovedDirectory(PathBuf);
-
-impl Drop for RemovedDirectory {
-    fn drop(&mut self) {
-        // What is left is in the cache of the user, under a name that says so.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 fn ensure_build_programs() -> anyhow::Result<()> {
@@ -245,7 +242,6 @@ fn run_step(command: &mut Command, directory: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::run::TempDir;
 
     #[test]
     fn an_edit_applies_as_often_as_it_says_or_fails() {

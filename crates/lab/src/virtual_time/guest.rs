@@ -11,6 +11,7 @@ use ekiden_sys::init::{self, ChildWaiter};
 use ekiden_sys::{netns, process};
 
 use super::machine::MachineCommand;
+use crate::topology::ip;
 
 /// Standard input, output and error of the process outside. A read or write stops virtual time until it is done.
 const HOST_STREAMS: [&str; 3] = ["/dev/host0", "/dev/host1", "/dev/host2"];
@@ -47,8 +48,7 @@ fn run_command() -> anyhow::Result<u8> {
     mount_root().context("cannot make the root file system")?;
     let command = receive_command().context("cannot receive the command")?;
     process::set_open_file_limits(OPEN_FILES).context("cannot set the limit of open files")?;
-    let status = Command::new("ip").args(["link", "set", "dev", "lo", "up"]).status().context("ip")?;
-    anyhow::ensure!(status.success(), "cannot set the loopback interface up");
+    ip::run_batch(None, &["link set dev lo up".to_owned()])?;
     let stream = |number: usize| File::options().read(number == 0).write(number > 0).open(HOST_STREAMS[number]);
     let waiter = ChildWaiter::new()?;
     let child = Command::new(&command.program)

@@ -60,11 +60,9 @@ impl VirtualKernel {
     ///
     /// # Errors
     /// The kernel does not boot, or the file system's.
-    pub fn describe_new(directory: &Path, source: &str) -> anyhow::Result<Self> {
-        let path = directory.join(EXECUTABLE);
-        let info = describe(&path, source)?;
-        fs::write(directory.join(DESCRIPTION), serde_json::to_string_pretty(&info)? + "\n")?;
-        Ok(Self { path, info })
+    pub fn describe_new(directory: &Path, source: &str) -> anyhow::Result<()> {
+        let info = describe(&directory.join(EXECUTABLE), source)?;
+        Ok(fs::write(directory.join(DESCRIPTION), serde_json::to_string_pretty(&info)? + "\n")?)
     }
 
     /// Returns the kernel with the highest release, if there is one.
@@ -113,9 +111,11 @@ fn describe(path: &Path, source: &str) -> anyhow::Result<KernelInfo> {
     let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     let command = MachineCommand::new("sh", &["-c", DESCRIBE_SCRIPT])?;
     let output = Machine::run(path, &command, &MachineOptions::default(), &[])?;
-    let mut lines = output.lines().map(str::to_owned);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let mut lines = printed.lines().map(str::to_owned);
     let (Some(release), Some(controls)) = (lines.next(), lines.next()) else {
-        anyhow::bail!("{}: the virtual kernel printed {output:?} instead of its description", path.display());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        anyhow::bail!("{}: no virtual kernel that boots here: {}: {}", path.display(), output.status, errors.trim());
     };
     let congestion_controls = controls.split_whitespace().map(str::to_owned).collect();
     Ok(KernelInfo { release, congestion_controls, digest, source: source.to_owned() })

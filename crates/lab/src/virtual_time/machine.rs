@@ -1,12 +1,12 @@
 //! One virtual machine: a process that runs a virtual kernel, which runs one command and ends with it.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use ekiden_proto::units::Bytes;
 use ekiden_sys::{init, signal, thread};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The properties of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MachineOptions {
-    /// The memory of the machine. The host provides only what is used.
+    /// The memory of the machine. The host provides only the pages in use.
     pub memory: Bytes,
     /// The seed of every random number of the kernel, and so of addresses, ports, hashes and losses.
     pub seed: u64,
@@ -141,33 +141,30 @@ impl Machine {
         write!(stdin, "{:08x}{text}", text.len()).context("the virtual kernel does not start")
     }
 
-    /// Runs a command with `input`, and returns its output.
+    /// Runs a command with `input`, and returns its output and the exit status of the machine.
     ///
     /// # Errors
-    /// The machine or the command failed; the error has the last lines of its standard error.
+    /// Those of [`Machine::boot`]. A command that failed is no error.
     pub fn run(
         kernel: &Path,
         command: &MachineCommand,
         options: &MachineOptions,
         input: &[u8],
-    ) -> anyhow::Result<String> {
+    ) -> anyhow::Result<Output> {
         let mut machine = Self::boot(kernel, command, options, true)?;
         let pipes = (machine.process.stdin.take(), machine.process.stdout.take(), machine.process.stderr.take());
         let (Some(mut stdin), Some(mut stdout), Some(mut stderr)) = pipes else {
             anyhow::bail!("the machine has no pipes");
         };
-        let (status, output, errors) = std::thread::scope(|scope| {
-            let errors = scope.spawn(move || read_all(&mut stderr));
-            let output = scope.spawn(move || read_all(&mut stdout));
-            // A machine that ended early explains itself by its status.
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        // The status of a machine that ended early says more than the error of a pipe.
+        let status = std::thread::scope(|scope| {
+            scope.spawn(|| drop(stdout.read_to_end(&mut output)));
+            scope.spawn(|| drop(stderr.read_to_end(&mut errors)));
             scope.spawn(move || drop(stdin.write_all(input)));
-            let status = machine.wait();
-            let joined = |thread: std::thread::ScopedJoinHandle<'_, String>| thread.join().unwrap_or_default();
-            (status, joined(output), joined(errors))
+            machine.wait()
         });
-        let status = status?;
-        ensure!(status.success(), "virtual machine: {status}: {}", last_lines(&errors));
-        Ok(output)
+        Ok(Output { status: status?, stdout: output, stderr: errors })
     }
 
     /// Passes the standard input of this process on, and returns the exit code of the command.
@@ -206,8 +203,8 @@ impl Drop for Machine {
 
 fn kernel_arguments(init: &str, options: &MachineOptions) -> Vec<String> {
     // Without a console argument the kernel would append one to the arguments of init.
-    let words = "root=none rootfstype=hostfs rootflags=/ ro console=tty0 con=null con0=null ssl=null dummy.numdummies=0 ifb.numifbs=0 quiet loglevel=1 \
-         uml_dir=/proc/ time-travel=inf-cpu";
+    let words = "root=none rootfstype=hostfs rootflags=/ ro console=tty0 con=null con0=null ssl=null \
+         dummy.numdummies=0 ifb.numifbs=0 quiet loglevel=1 uml_dir=/proc/ time-travel=inf-cpu";
     let mut all: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
     all.push(format!("time-travel-start={START_NANOSECONDS}"));
     all.push(format!("mem={}M", options.memory.0 >> 20));
@@ -216,16 +213,4 @@ fn kernel_arguments(init: &str, options: &MachineOptions) -> Vec<String> {
     all.push(format!("init={init}"));
     all.extend(["--", "guest"].map(str::to_owned));
     all
-}
-
-fn read_all(from: &mut impl std::io::Read) -> String {
-    let mut bytes = Vec::new();
-    // The machine's status says why its output ended.
-    let _ = from.read_to_end(&mut bytes);
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(5)..].join("; ")
 }

@@ -156,7 +156,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::run::TempDir;
+    use crate::temp_dir::TempDir;
 
     fn temp_store_dir(name: &str) -> TempDir {
         TempDir::create(&std::env::temp_dir(), &format!("ekiden-lab-test-{}-{name}", std::process::id())).unwrap()

@@ -15,9 +15,11 @@ use crate::experiment::collect::manifest::{self, InstalledPrograms};
 use crate::experiment::collect::results::{CheckRow, Results, Run};
 use crate::experiment::collect::store::ResultStore;
 use crate::experiment::judge::analyse;
-use crate::experiment::run::{self, RunContext, TempDir};
+use crate::experiment::run::{self, RunContext};
 use crate::experiment::spec::read::{Experiment, ExperimentCell};
 use crate::program;
+use crate::temp_dir::TempDir;
+use crate::topology::sandbox;
 use crate::virtual_time::machine::VirtualTime;
 
 /// How often a run is made until it is valid.
@@ -71,16 +73,7 @@ impl ExperimentOptions {
     }
 }
 
-/// Where runs are made.
-#[derive(Debug, Clone, Copy)]
-pub enum RunPlace<'a> {
-    /// In this process, inside the sandbox, and in real time. The path is the directory for files of runs.
-    Sandbox(&'a Path),
-    /// In virtual machines, one for each run.
-    Machines(&'a VirtualTime),
-}
-
-/// Makes the missing runs, and analyses all.
+/// Makes the missing runs, and analyses all. In real time, it must be called inside the sandbox.
 ///
 /// # Errors
 /// A missing program, results of another experiment, links that differ from the file, or an interrupt: then the text
@@ -89,7 +82,6 @@ pub fn run_experiment(
     experiment: &Experiment,
     tools: &InstalledPrograms,
     request: &ExperimentOptions,
-    place: RunPlace<'_>,
 ) -> anyhow::Result<Results> {
     signal::catch_interrupts()?;
     let cells: Vec<&ExperimentCell> = experiment.selected_cells(request.full).collect();
@@ -101,22 +93,19 @@ pub fn run_experiment(
     let wanted =
         |planned: &&PlannedRun<'_>| request.only.is_empty() || request.only.contains(&planned.cell.key.treatment);
     let plan: Vec<PlannedRun<'_>> = plan.into_iter().filter(|planned| wanted(&planned)).collect();
-    match place {
-        RunPlace::Sandbox(base) => {
-            program::mount_private_shm()?;
-            let folder = TempDir::create(base, "experiment")?;
-            let context = RunContext::new(experiment, request, folder.path(), &dir, tools.ekiden.clone());
-            if store.checks.is_empty() && !request.no_check {
-                store.save_checks(check_links(&plan)?)?;
-            }
-            let jobs = request.jobs.unwrap_or(experiment.settings.jobs);
-            run_missing(experiment, &plan, &context, &mut store, jobs)?;
+    if let Some(virtual_time) = &request.virtual_time {
+        // The check of the links detects a machine that is too slow. In virtual time no machine is.
+        let machines = VirtualRuns::new(experiment, request, virtual_time, tools.ekiden.clone(), &dir)?;
+        run_missing_in_machines(experiment, &plan, &machines, request, &mut store)?;
+    } else {
+        program::mount_private_shm()?;
+        let folder = TempDir::create(sandbox::run_directory()?, "experiment")?;
+        let context = RunContext::new(experiment, request, folder.path(), &dir, tools.ekiden.clone());
+        if store.checks.is_empty() && !request.no_check {
+            store.save_checks(check_links(&plan)?)?;
         }
-        RunPlace::Machines(virtual_time) => {
-            let machines = VirtualRuns::new(experiment, request, virtual_time, tools.ekiden.clone(), &dir)?;
-            // The check of the links detects a machine that is too slow. In virtual time no machine is.
-            run_missing_in_machines(experiment, &plan, &machines, request, &mut store)?;
-        }
+        let jobs = request.jobs.unwrap_or(experiment.settings.jobs);
+        run_missing(experiment, &plan, &context, &mut store, jobs)?;
     }
     Ok(analyse::build_results(experiment, &store.manifest, &store.runs, &store.checks))
 }

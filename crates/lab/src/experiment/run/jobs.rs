@@ -13,8 +13,9 @@ use ekiden_sys::{init, signal};
 
 use super::plan::PlannedRun;
 use crate::experiment::collect::results::Run;
-use crate::experiment::run::{self, RunContext, TempDir};
+use crate::experiment::run::{self, RunContext};
 use crate::program;
+use crate::temp_dir::TempDir;
 use crate::topology::sandbox::{self, SandboxEntry};
 
 /// Interval of the checks for an interrupt.

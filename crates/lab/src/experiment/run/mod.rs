@@ -39,6 +39,7 @@ use crate::program::receiver::FlowReceiver;
 use crate::program::server::{Protocol, ServerOptions};
 use crate::program::service::Service;
 use crate::program::{mesh, transparent};
+use crate::temp_dir::TempDir;
 use crate::topology::Lab;
 use crate::topology::RunningLab;
 use crate::warnings::{BUSY_SHARE, Warning};
@@ -162,7 +163,7 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
     let running = RunningLab::start_with_packet_log(&lab, &spec.workload.packet_log)?;
     let folder = TempDir::create(&means.folder, "run")?;
     if spec.workload.protocol == Protocol::Share {
-        return measure_shared(spec, &running, &folder.0, means);
+        return measure_shared(spec, &running, folder.path(), means);
     }
     let network = running.network();
     let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));
@@ -176,19 +177,19 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
     let (mut services, mut receiver) = (Vec::new(), None);
     match workload.protocol {
         Protocol::Flows => receiver = Some(FlowReceiver::start(host, Protocol::Flows.port())?),
-        _ => services.push(workload.server_program().start(host, serving, &folder.0)?),
+        _ => services.push(workload.server_program().start(host, serving, folder.path())?),
     }
     let around = RelayContext {
         network,
         lab: &lab,
         client: client.address(),
         server: SocketAddrV4::new(host.address(), workload.protocol.port()),
-        folder: &folder.0,
+        folder: folder.path(),
         ekiden: means.ekiden.as_deref(),
     };
     let (relays, via) = chain::start_relays(&spec.treatment, around)?;
     services.extend(relays);
-    let (files, receiver, folder) = (&files, receiver.as_ref(), &folder.0);
+    let (files, receiver, folder) = (&files, receiver.as_ref(), folder.path());
     let server = host.address();
     let task = TransferTask { workload, time, client, server, client_route: via, files, receiver, folder };
     let dialled = || transparent::read_active_opens(&spec.treatment, network);
@@ -316,38 +317,6 @@ fn wait_until_working(
 
 fn first_failure(services: &mut [Service]) -> Option<String> {
     services.iter_mut().find_map(Service::failure)
-}
-
-/// A folder that is removed with all that is in it when this is dropped.
-#[derive(Debug)]
-pub struct TempDir(PathBuf);
-
-impl TempDir {
-    /// Creates `base/name`, without the files of an earlier run.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub fn create(base: &Path, name: &str) -> anyhow::Result<Self> {
-        let folder = base.join(name);
-        if folder.exists() {
-            std::fs::remove_dir_all(&folder)?;
-        }
-        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        Ok(Self(folder))
-    }
-
-    /// The path of the directory.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        // An error has no recipient; the directory is among the temporary files.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Why a run whose links did this does not count, if it does not.

@@ -17,9 +17,10 @@ use serde::{Deserialize, Serialize};
 use super::campaign::ExperimentOptions;
 use super::plan::PlannedRun;
 use crate::experiment::collect::results::Run;
-use crate::experiment::run::{self, RunContext, TempDir};
+use crate::experiment::run::{self, RunContext};
 use crate::experiment::spec::read::{CellKey, Experiment};
-use crate::program;
+use crate::program::{self, service::last_lines};
+use crate::temp_dir::TempDir;
 use crate::topology::sandbox;
 use crate::virtual_time::machine::{Machine, MachineCommand, MachineOptions, VirtualTime};
 
@@ -158,7 +159,9 @@ impl VirtualRuns {
         let options = MachineOptions { seed: planned.seed, processor, ..self.virtual_time.options };
         let kernel = &self.virtual_time.kernel.path;
         let output = Machine::run(kernel, &self.command, &options, &serde_json::to_vec(&job)?)?;
-        serde_json::from_str(&output).with_context(|| format!("the machine returned {output:?}"))
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "virtual machine: {}: {}", output.status, last_lines(&errors));
+        serde_json::from_slice(&output.stdout).context("the machine returned no run")
     }
 }
 
