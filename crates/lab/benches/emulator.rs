@@ -8,11 +8,12 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ekiden_lab::dice::SeededRng;
+use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::links::{EmulationMode, Link};
 use ekiden_lab::stats;
 use ekiden_lab::topology::RunningLab;
 use ekiden_lab::topology::sandbox::{self, SandboxEntry};
-use ekiden_lab::topology::{Backend, EmulationMode, Host, Lab, Link, Offload};
+use ekiden_lab::topology::{Backend, Host, Lab, Offload};
 
 /// Goodput that an unshaped link must carry in `fast` mode, in Gbit/s.
 const MIN_GOODPUT: f64 = 15.0;
@@ -107,7 +108,7 @@ fn lab(treatment: BenchVariant) -> Lab {
         // No delay at all, but asked for: the emulator is in it.
         _ => "delay = '0s'",
     };
-    let conditions: ekiden_lab::conditions::Conditions = toml::from_str(conditions).unwrap();
+    let conditions: ekiden_emulator::conditions::Conditions = toml::from_str(conditions).unwrap();
     let ends = ["client".to_owned(), "server".to_owned()];
     let link = Link { ends, mtu: 1500, forward: conditions.clone(), reverse: conditions };
     Lab {

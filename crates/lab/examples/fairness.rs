@@ -14,9 +14,9 @@ mod network;
 #[path = "../tests/fairness/sender.rs"]
 mod sender;
 
-use ekiden_lab::conditions::QueueKind;
-use ekiden_lab::dice::SeededRng;
-use ekiden_lab::queue;
+use ekiden_emulator::conditions::QueueKind;
+use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::queue;
 
 use control::Algorithm::{self, Bbr, Ctcp, Cubic, Reno};
 use network::{FlowSpec, Simulation, SimulationResult};

@@ -12,11 +12,11 @@ mod network;
 #[path = "fairness/sender.rs"]
 mod sender;
 
-use ekiden_lab::conditions::QueueKind;
-use ekiden_lab::dice::SeededRng;
-use ekiden_lab::ledger::{DropCause, StageEvents};
-use ekiden_lab::packet::Packet;
-use ekiden_lab::queue::{self, Backlog, Queue};
+use ekiden_emulator::conditions::QueueKind;
+use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::ledger::{DropCause, StageEvents};
+use ekiden_emulator::packet::Packet;
+use ekiden_emulator::queue::{self, Backlog, Queue};
 
 use control::Algorithm;
 use measure::jain;

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use ekiden_lab::Nanos;
-use ekiden_lab::conditions::{Conditions, Loss, LossPosition, QueueKind};
-use ekiden_lab::dice::SeededRng;
-use ekiden_lab::ledger::{DropCause, StageEvents};
-use ekiden_lab::packet::{Ecn, Packet};
-use ekiden_lab::pipeline::Pipeline;
-use ekiden_lab::queue::{self, Queue};
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::{Conditions, Loss, LossPosition, QueueKind};
+use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::ledger::{DropCause, StageEvents};
+use ekiden_emulator::packet::{Ecn, Packet};
+use ekiden_emulator::pipeline::Pipeline;
+use ekiden_emulator::queue::{self, Queue};
 use ekiden_lab::reference::{self, ReferenceOutcome};
 use ekiden_proto::units::Rate;
 

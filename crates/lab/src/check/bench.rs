@@ -11,12 +11,14 @@ use super::rate::{LineExpectation, independent_loss};
 use super::row::{CheckedDirection, Finding};
 use super::transport::{PeriodicLoss, run_transfer};
 use super::{delay, jitter, loss, ping, rate, replay};
-use crate::Nanos;
-use crate::dice::SeededRng;
-use crate::emulator::{DirectionReport, Emulator, FAST_QUANTUM};
+use crate::emulator::Emulator;
 use crate::experiment::collect::results::CheckRow;
 use crate::topology::Lab;
 use crate::topology::network::{HostHandle, Network};
+use ekiden_emulator::Nanos;
+use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::emulation::FAST_QUANTUM;
+use ekiden_emulator::report::DirectionReport;
 
 /// The maximum lateness of a packet, by the strictest quantile of the fixed-delay row. Packets may follow a late packet
 /// too closely by this much.

@@ -1,8 +1,8 @@
 //! The expected arrival of a probe: lines of constant rate one after the other, then a constant delay.
 
 use super::probe::ProbeSeries;
-use crate::conditions::{Conditions, Loss, LossPosition};
-use crate::{Nanos, nanos};
+use ekiden_emulator::conditions::{Conditions, Loss, LossPosition};
+use ekiden_emulator::{Nanos, nanos};
 
 /// The settings of a direction that determine the delay, without jitter and reordering.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use super::expectation::TimedProbe;
 use super::probe::ProbeSeries;
 use super::row::Finding;
-use crate::Nanos;
-use crate::conditions::{Distribution, Jitter};
-use crate::nanos;
 use crate::stats::{kolmogorov_smirnov, normal_cdf};
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::{Distribution, Jitter};
+use ekiden_emulator::nanos;
 
 /// The accuracy of timestamps, in microseconds: the limit of the median in the fixed-delay row.
 const TIMING_ACCURACY: f64 = 50.0;
@@ -65,8 +65,8 @@ pub fn check_order(series: &ProbeSeries) -> Finding {
 mod tests {
     use super::super::probe::{ReceivedProbe, SentProbe};
     use super::*;
-    use crate::dice::SeededRng;
     use crate::stats::normal_quantile;
+    use ekiden_emulator::dice::SeededRng;
 
     fn jitter(distribution: Distribution) -> Jitter {
         Jitter { distribution, scale: "2ms".parse().unwrap(), reorder: false }

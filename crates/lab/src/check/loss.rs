@@ -2,8 +2,8 @@
 
 use super::probe::ProbeSeries;
 use super::row::Finding;
-use crate::conditions::Loss;
 use crate::stats::{Z_99_9, chi_square, lag1_correlation, normal_cdf, wilson};
+use ekiden_emulator::conditions::Loss;
 
 /// A smaller p-value fails the check.
 const SIGNIFICANCE_LEVEL: f64 = 0.001;
@@ -165,7 +165,7 @@ pub fn check_hidden_drops(hosts: &[(String, u64)], emulator: u64) -> Finding {
 mod tests {
     use super::super::probe::{ReceivedProbe, SentProbe};
     use super::*;
-    use crate::dice::SeededRng;
+    use ekiden_emulator::dice::SeededRng;
 
     const N: usize = 150_000;
 

@@ -12,12 +12,15 @@ use anyhow::Context as _;
 use ekiden_proto::units::Span;
 
 use super::experiment::collect::results::CheckRow;
-use crate::conditions::Conditions;
-use crate::emulator::{Emulator, EmulatorOptions, Recording};
-use crate::ledger::DropCause;
+use crate::emulator::Emulator;
 use crate::topology::network::Network;
-use crate::topology::{Host, Lab, Link};
+use crate::topology::{Host, Lab};
 use crate::virtual_time::guest;
+use ekiden_emulator::conditions::Conditions;
+use ekiden_emulator::emulation::EmulationOptions;
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::links::Link;
+use ekiden_emulator::records::Recording;
 
 mod bench;
 mod delay;
@@ -69,8 +72,9 @@ pub fn run(lab: &Lab, size: CheckSize, progress: &mut dyn FnMut(&CheckRow)) -> a
             }
         }
         let reports = emulator.stop()?;
-        let memory =
-            |report: &crate::emulator::DirectionReport| report.dropped.get(&DropCause::Memory).copied().unwrap_or(0);
+        let memory = |report: &ekiden_emulator::report::DirectionReport| {
+            report.dropped.get(&DropCause::Memory).copied().unwrap_or(0)
+        };
         let hidden = reports.iter().map(|report| report.hidden + memory(report)).sum();
         tell(lab_row("hidden loss", loss::check_hidden_drops(&network.hidden_drops()?, hidden)));
         places.iter().filter_map(|place| place.conditions().rate).max()
@@ -89,7 +93,7 @@ pub fn run(lab: &Lab, size: CheckSize, progress: &mut dyn FnMut(&CheckRow)) -> a
 
 fn start_emulator(lab: &Lab, network: &Network) -> anyhow::Result<Emulator> {
     let options =
-        EmulatorOptions { mode: lab.mode.for_check(), seed: lab.seed, events: Vec::new(), recording: Recording::All };
+        EmulationOptions { mode: lab.mode.for_check(), seed: lab.seed, events: Vec::new(), recording: Recording::All };
     Emulator::start(&network.emulated_links(), &options)
 }
 
@@ -173,7 +177,7 @@ fn measure_headroom(lab: &Lab, highest: u64, size: CheckSize) -> anyhow::Result<
         ..lab.clone()
     };
     let network = Network::build(&unshaped)?;
-    let options = EmulatorOptions { mode: lab.mode.for_check(), seed: lab.seed, ..EmulatorOptions::default() };
+    let options = EmulationOptions { mode: lab.mode.for_check(), seed: lab.seed, ..EmulationOptions::default() };
     let _emulator = Emulator::start(&network.emulated_links(), &options)?;
     let [left, right] = ["left", "right"].map(|name| network.host(name).context("a host is missing"));
     let duration = Duration::from_secs(if size == CheckSize::Full { 5 } else { 2 });

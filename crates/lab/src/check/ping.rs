@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ekiden_sys::udp::{self, BatchReceiver};
 
-use crate::Nanos;
 use crate::topology::network::HostHandle;
+use ekiden_emulator::Nanos;
 
 /// Type, code, checksum, identifier, sequence number (RFC 792), and the time of sending.
 const MESSAGE_LEN: usize = 16;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ekiden_sys::udp::{self, BatchReceiver, DatagramInfo};
 
-use crate::Nanos;
 use crate::topology::network::HostHandle;
+use ekiden_emulator::Nanos;
 
 /// IP and UDP headers, in bytes.
 pub const HEADER_BYTES: u32 = 28;

@@ -3,9 +3,9 @@
 use super::expectation::transmission_time;
 use super::probe::ProbeSeries;
 use super::row::Finding;
-use crate::Nanos;
-use crate::conditions::{Conditions, Loss, LossPosition};
 use crate::stats;
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::{Conditions, Loss, LossPosition};
 
 /// The window of the short-term rate, in nanoseconds.
 const SHORT_TERM_WINDOW: Nanos = 10_000_000;

@@ -6,15 +6,15 @@
 
 use super::probe::{ProbeSend, ProbeSeries};
 use super::row::Finding;
-use crate::Nanos;
-use crate::conditions::{Conditions, QueueKind, QueueLimit, TailDropSettings};
-use crate::dice::SeededRng;
-use crate::emulator::{PacketOutcome, PacketRecord};
-use crate::ledger::DropCause;
-use crate::nanos;
-use crate::packet::Packet;
-use crate::pipeline::Pipeline;
 use crate::reference::{self, ReferenceOutcome};
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::{Conditions, QueueKind, QueueLimit, TailDropSettings};
+use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::nanos;
+use ekiden_emulator::packet::Packet;
+use ekiden_emulator::pipeline::Pipeline;
+use ekiden_emulator::records::{PacketOutcome, PacketRecord};
 
 /// Load of successive quarters of a second, in per cent of the rate: the queue fills, stays full, drains and becomes
 /// empty.
@@ -203,7 +203,7 @@ pub fn check_repeatability(records: &[PacketRecord], conditions: &Conditions, di
 mod tests {
     use super::super::probe::{ReceivedProbe, SentProbe};
     use super::*;
-    use crate::packet::Ecn;
+    use ekiden_emulator::packet::Ecn;
 
     const TAIL_DROP: &str = "rate = '8Mbit/s'\ndelay = '3ms'\nqueue = { kind = 'tail-drop', limit = '5pkt' }";
     const RED: &str = "rate = '8Mbit/s'\nqueue = { kind = 'red', limit = '60pkt', min = '5pkt', max = '15pkt', p = 0.1, \

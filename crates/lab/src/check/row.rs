@@ -1,7 +1,7 @@
 //! One row of the table: direction, property, measured value and limit.
 
 use crate::experiment::collect::results::CheckRow;
-use crate::topology::Link;
+use ekiden_emulator::links::Link;
 
 /// One direction of a link.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ impl<'a> CheckedDirection<'a> {
     }
 
     /// The conditions of this direction.
-    pub const fn conditions(&self) -> &'a crate::conditions::Conditions {
+    pub const fn conditions(&self) -> &'a ekiden_emulator::conditions::Conditions {
         if self.forward { &self.link.forward } else { &self.link.reverse }
     }
 

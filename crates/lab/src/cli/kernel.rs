@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use ekiden_lab::virtual_time::build::{self, DEFAULT_VERSION, KernelSource};
-use ekiden_lab::virtual_time::kernel;
+use ekiden_lab::virtual_time::kernel::{self, VirtualKernel};
 use ekiden_lab::virtual_time::machine::MachineCommand;
 
 use crate::cli::virtual_options::{BUILD_HINT, VirtualOptions};
@@ -56,11 +56,12 @@ impl KernelCommand {
 
 fn print_kernels() -> anyhow::Result<()> {
     let kernels = kernel::list()?;
-    if kernels.is_empty() {
+    if !kernels.iter().any(VirtualKernel::has_own_emulator) {
         println!("{BUILD_HINT}");
     }
     for kernel in kernels {
-        println!("{:<20} {}", kernel.info.release, kernel.path.display());
+        let note = if kernel.has_own_emulator() { "" } else { "   (unused: the emulator of another version)" };
+        println!("{:<20} {}{note}", kernel.info.release, kernel.path.display());
         println!("{:<20} from {}", "", kernel.info.source);
         println!("{:<20} congestion controls: {}", "", kernel.info.congestion_controls.join(" "));
     }

@@ -105,7 +105,14 @@ impl VirtualOptions {
 
     /// Returns the chosen kernel, or the default one, if there is one.
     fn find_kernel(&self) -> anyhow::Result<Option<VirtualKernel>> {
-        self.kernel.as_deref().map_or_else(VirtualKernel::find, |path| VirtualKernel::open(path).map(Some))
+        let Some(path) = &self.kernel else { return VirtualKernel::find() };
+        let kernel = VirtualKernel::open(path)?;
+        ensure!(
+            kernel.has_own_emulator(),
+            "{}: this kernel has the emulator of another version; `ekiden-lab kernel build` builds one with this version",
+            path.display()
+        );
+        Ok(Some(kernel))
     }
 
     fn options(&self) -> MachineOptions {

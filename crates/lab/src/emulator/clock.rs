@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ekiden_sys::poll::Poll;
 
-use crate::Nanos;
+use ekiden_emulator::Nanos;
 
 /// Maximum spinning at the end of a wait, in nanoseconds. Spinning compensates for sleeps that end late.
 const MAX_SPIN: Nanos = 60_000;

@@ -1,57 +1,60 @@
 //! Event loop of the emulator: receives frames, sends due packets, and waits for either.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::SystemTime;
 
+use anyhow::{Context as _, anyhow};
+use ekiden_emulator::emulation::{Emulation, EmulationOptions};
+use ekiden_emulator::links::Link;
+use ekiden_emulator::records::PacketRecord;
+use ekiden_emulator::report::DirectionReport;
 use ekiden_sys::packet::ReceivedFrame;
 use ekiden_sys::poll::Poll;
 
-use crate::Nanos;
-use crate::conditions::Conditions;
-use crate::emulator::clock::Clock;
-use crate::emulator::direction::EmulatedDirection;
+use crate::emulator::EmulatedLink;
+use crate::emulator::clock::{self, Clock};
 use crate::emulator::port::OpenPort;
-use crate::emulator::store::FrameStore;
-use crate::emulator::{DirectionReport, PacketRecord};
 
 /// Maximum number of frames received from a port before other work.
 const RECEIVE_BATCH: usize = 16;
 
-/// Requests to a running emulator.
-pub(super) enum DriverCommand {
+/// Requests to a running driver.
+enum DriverCommand {
     Report(Sender<Vec<DirectionReport>>),
     Records(String, String, Sender<Vec<PacketRecord>>),
     Stop,
 }
 
-/// A scheduled change: time, index of the direction, and new conditions.
-pub(super) type ScheduledChange = (Nanos, usize, Conditions);
-
-/// All links of a lab. Frames received at port `i` pass direction `i` and leave at port `i ^ 1`.
-pub(super) struct Driver {
-    pub(super) ports: Vec<OpenPort>,
-    pub(super) directions: Vec<EmulatedDirection>,
-    pub(super) store: FrameStore,
-    pub(super) clock: Clock,
-    /// Scheduled changes, latest first.
-    pub(super) changes: Vec<ScheduledChange>,
-    pub(super) commands: Receiver<DriverCommand>,
+/// All links of a lab, and their ports.
+struct Driver {
+    emulation: Emulation,
+    ports: Vec<OpenPort>,
+    clock: Clock,
+    commands: Receiver<DriverCommand>,
     /// Readable when a command is pending.
-    pub(super) wakeup: UnixStream,
-    pub(super) buffers: Vec<Box<[u8]>>,
-    pub(super) received: Vec<ReceivedFrame>,
+    wakeup: UnixStream,
+    buffers: Vec<Box<[u8]>>,
+    received: Vec<ReceivedFrame>,
 }
 
 impl Driver {
-    pub(super) fn allocate_buffers(store: &mut FrameStore) -> Vec<Box<[u8]>> {
-        (0..RECEIVE_BATCH).map(|_| store.take_buffer()).collect()
+    fn new(
+        mut emulation: Emulation,
+        ports: Vec<OpenPort>,
+        clock: Clock,
+        commands: Receiver<DriverCommand>,
+        wakeup: UnixStream,
+    ) -> Self {
+        let buffers = (0..RECEIVE_BATCH).map(|_| emulation.take_buffer()).collect();
+        Self { emulation, ports, clock, commands, wakeup, buffers, received: Vec::new() }
     }
 
     /// Runs until [`DriverCommand::Stop`], and returns the final counters.
-    pub(super) fn run(mut self) -> io::Result<Vec<DirectionReport>> {
+    fn run(mut self) -> io::Result<Vec<DirectionReport>> {
         // `poll` borrows duplicates, because `self` is borrowed mutably in the loop. The set of descriptors never
         // changes.
         let watched =
@@ -60,9 +63,9 @@ impl Driver {
         let descriptors = watched.iter().map(AsFd::as_fd).chain([wakeup.as_fd()]).collect();
         let mut poll = Poll::new(descriptors);
         loop {
-            let (deadline, punctual) = self.next_deadline();
+            let (deadline, punctual) = self.emulation.next_deadline().map_or((None, false), |(at, p)| (Some(at), p));
             self.clock.wait(&mut poll, deadline, punctual)?;
-            self.apply_changes();
+            self.emulation.apply_changes(self.clock.now());
             if poll.is_ready(self.ports.len()) && self.handle_commands()? {
                 return Ok(self.reports());
             }
@@ -71,34 +74,17 @@ impl Driver {
                     self.receive(index)?;
                 }
             }
-            let now = self.clock.now();
-            for index in 0..self.directions.len() {
-                self.directions[index].send_due(now, &mut self.ports[index ^ 1], &mut self.store);
-            }
-        }
-    }
-
-    /// Returns the time of the next event, and whether it must be met to the microsecond.
-    fn next_deadline(&self) -> (Option<Nanos>, bool) {
-        let changes = self.changes.last().map(|change| (change.0, false));
-        let directions = self.directions.iter().filter_map(|d| d.next_wakeup().map(|at| (at, d.is_exact())));
-        directions.chain(changes).min().map_or((None, false), |(at, punctual)| (Some(at), punctual))
-    }
-
-    fn apply_changes(&mut self) {
-        let now = self.clock.now();
-        while let Some((at, index, conditions)) = self.changes.pop_if(|change| change.0 <= now) {
-            self.directions[index].pipeline.set_conditions(&conditions, at);
-            self.directions[index].apply_stage_events(&mut self.store);
+            self.emulation.send_due(self.clock.now(), &mut self.ports);
         }
     }
 
     fn receive(&mut self, index: usize) -> io::Result<()> {
         self.ports[index].receive(&mut self.buffers, &mut self.received)?;
         let (now, wall) = (self.clock.now(), SystemTime::now());
-        for (buffer, got) in self.buffers.iter_mut().zip(&self.received) {
-            let at = got.timestamp.map_or(now, |stamp| Clock::from_kernel_timestamp(now, wall, stamp));
-            self.directions[index].on_frame(buffer, *got, at, &self.ports[index], &mut self.store);
+        let link_header = self.ports[index].link_header_len();
+        for (buffer, frame) in self.buffers.iter_mut().zip(&self.received) {
+            let at = frame.timestamp.map_or(now, |stamp| Clock::from_kernel_timestamp(now, wall, stamp));
+            self.emulation.on_frame(index, buffer, *frame, at, link_header);
         }
         Ok(())
     }
@@ -112,22 +98,87 @@ impl Driver {
             match command {
                 DriverCommand::Stop => return Ok(true),
                 DriverCommand::Report(reply) => drop(reply.send(self.reports())),
-                DriverCommand::Records(link, from, reply) => drop(reply.send(self.records(&link, &from))),
+                DriverCommand::Records(link, from, reply) => drop(reply.send(self.emulation.records(&link, &from))),
             }
         }
         Ok(false)
     }
 
-    fn records(&self, link: &str, from: &str) -> Vec<PacketRecord> {
-        let wanted = |d: &&EmulatedDirection| d.report.link == link && d.report.from == from;
-        self.directions.iter().find(wanted).map(EmulatedDirection::records).unwrap_or_default()
+    fn reports(&mut self) -> Vec<DirectionReport> {
+        for (index, port) in self.ports.iter().enumerate() {
+            self.emulation.record_hidden(index, port.take_drop_count());
+        }
+        self.emulation.reports()
+    }
+}
+
+/// The thread of a driver. It stops when this is dropped.
+#[derive(Debug)]
+pub(super) struct DriverThread {
+    commands: Sender<DriverCommand>,
+    wakeup: UnixStream,
+    thread: Option<JoinHandle<io::Result<Vec<DirectionReport>>>>,
+}
+
+impl DriverThread {
+    pub(super) fn start(
+        wires: &[EmulatedLink],
+        links: &[(String, Link)],
+        options: &EmulationOptions,
+    ) -> anyhow::Result<Self> {
+        let (commands, command_receiver) = channel();
+        let (wakeup, wakeup_receiver) = UnixStream::pair().context("cannot create a socket pair")?;
+        let mut ports = Vec::new();
+        for wire in wires {
+            for (port, end) in wire.ports.iter().zip(&wire.link.ends) {
+                ports.push(OpenPort::open(port).with_context(|| format!("link {:?}: the end at {end:?}", wire.name))?);
+            }
+        }
+        let emulation = Emulation::new(links, options);
+        let driver = Driver::new(emulation, ports, Clock::new(), command_receiver, wakeup_receiver);
+        let thread = std::thread::Builder::new().name("emulator".to_owned()).spawn(move || {
+            // These settings improve timing. All are optional, because lateness is measured.
+            let _ = ekiden_sys::thread::set_min_timer_slack();
+            let _ = ekiden_sys::thread::set_realtime();
+            let _awake = clock::hold_cpu_dma_latency();
+            driver.run()
+        })?;
+        Ok(Self { commands, wakeup, thread: Some(thread) })
     }
 
-    fn reports(&mut self) -> Vec<DirectionReport> {
-        for (port, direction) in self.ports.iter().zip(&mut self.directions) {
-            direction.report.hidden += port.take_drop_count();
-            direction.report.waits.clone_from(&direction.pipeline.events.queue_delays);
+    pub(super) fn reports(&self) -> anyhow::Result<Vec<DirectionReport>> {
+        let (reply, answer) = channel();
+        self.send_command(DriverCommand::Report(reply))?;
+        answer.recv().context("the emulator has ended")
+    }
+
+    pub(super) fn records(&self, link: &str, from: &str) -> anyhow::Result<Vec<PacketRecord>> {
+        let (reply, answer) = channel();
+        self.send_command(DriverCommand::Records(link.to_owned(), from.to_owned(), reply))?;
+        answer.recv().context("the emulator has ended")
+    }
+
+    pub(super) fn stop(mut self) -> anyhow::Result<Vec<DirectionReport>> {
+        self.shut_down()
+    }
+
+    fn send_command(&self, command: DriverCommand) -> anyhow::Result<()> {
+        self.commands.send(command).map_err(|_| anyhow!("the emulator has ended"))?;
+        (&self.wakeup).write_all(&[1]).context("the emulator has ended")
+    }
+
+    fn shut_down(&mut self) -> anyhow::Result<Vec<DirectionReport>> {
+        let thread = self.thread.take().context("the emulator has ended")?;
+        // If the thread has already ended, its result has the reason.
+        let _ = self.send_command(DriverCommand::Stop);
+        thread.join().map_err(|_| anyhow!("the emulator panicked"))?.context("the emulator")
+    }
+}
+
+impl Drop for DriverThread {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            let _ = self.shut_down();
         }
-        self.directions.iter().map(|direction| direction.report.clone()).collect()
     }
 }

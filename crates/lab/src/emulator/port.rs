@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use ekiden_emulator::direction::FrameSender;
 use ekiden_sys::packet::{self, OutgoingFrame, PacketSocket, ReceivedFrame};
 use ekiden_sys::tun;
 
@@ -14,15 +15,10 @@ const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// An open port at one end of a link.
 #[derive(Debug)]
-pub struct OpenPort {
-    device: PortDevice,
-    /// Whether the kernel has refused a superpacket. From then on packets are sent one by one.
-    pub superpackets_refused: bool,
-}
-
-#[derive(Debug)]
-enum PortDevice {
+pub enum OpenPort {
+    /// A packet socket on an interface.
     Interface(PacketSocket),
+    /// A TUN device of a host.
     Tun(Arc<OwnedFd>),
 }
 
@@ -32,19 +28,18 @@ impl OpenPort {
     /// # Errors
     /// [`PacketSocket::open`] failed.
     pub fn open(port: &Port) -> io::Result<Self> {
-        let device = match port {
-            Port::Interface(name) => PortDevice::Interface(PacketSocket::open(name, RECEIVE_BUFFER)?),
-            Port::Tun(device) => PortDevice::Tun(Arc::clone(device)),
-        };
-        Ok(Self { device, superpackets_refused: false })
+        match port {
+            Port::Interface(name) => PacketSocket::open(name, RECEIVE_BUFFER).map(Self::Interface),
+            Port::Tun(device) => Ok(Self::Tun(Arc::clone(device))),
+        }
     }
 
     /// Returns the number of bytes between the `virtio_net_hdr` and the IP packet.
     #[must_use]
     pub const fn link_header_len(&self) -> usize {
-        match self.device {
-            PortDevice::Interface(_) => 14,
-            PortDevice::Tun(_) => 0,
+        match self {
+            Self::Interface(_) => 14,
+            Self::Tun(_) => 0,
         }
     }
 
@@ -53,9 +48,9 @@ impl OpenPort {
     /// # Errors
     /// The receive failed. No available frame is not an error.
     pub fn receive(&mut self, buffers: &mut [Box<[u8]>], received: &mut Vec<ReceivedFrame>) -> io::Result<()> {
-        let done = match &self.device {
-            PortDevice::Interface(socket) => packet::receive(socket.as_fd(), buffers, received),
-            PortDevice::Tun(device) => tun::receive(device.as_fd(), buffers, received),
+        let done = match self {
+            Self::Interface(socket) => packet::receive(socket.as_fd(), buffers, received),
+            Self::Tun(device) => tun::receive(device.as_fd(), buffers, received),
         };
         match done {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -63,34 +58,32 @@ impl OpenPort {
         }
     }
 
-    /// Sends frames in order. Returns the number of frames sent.
-    ///
-    /// # Errors
-    /// The first frame could not be sent.
-    pub fn send(&mut self, frames: &[OutgoingFrame<'_>]) -> io::Result<usize> {
-        match &self.device {
-            PortDevice::Interface(socket) => packet::send(socket.as_fd(), frames),
-            PortDevice::Tun(device) => tun::send(device.as_fd(), frames),
-        }
-    }
-
     /// Returns the number of frames that the kernel dropped before the emulator since the last call. A TUN device
     /// counts its drops at the host.
     #[must_use]
     pub fn take_drop_count(&self) -> u64 {
-        match &self.device {
+        match self {
             // PACKET_STATISTICS cannot fail on a packet socket.
-            PortDevice::Interface(socket) => socket.take_drops().unwrap_or(0),
-            PortDevice::Tun(_) => 0,
+            Self::Interface(socket) => socket.take_drops().unwrap_or(0),
+            Self::Tun(_) => 0,
+        }
+    }
+}
+
+impl FrameSender for OpenPort {
+    fn send(&mut self, frames: &[OutgoingFrame<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Interface(socket) => packet::send(socket.as_fd(), frames),
+            Self::Tun(device) => tun::send(device.as_fd(), frames),
         }
     }
 }
 
 impl AsFd for OpenPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.device {
-            PortDevice::Interface(socket) => socket.as_fd(),
-            PortDevice::Tun(device) => device.as_fd(),
+        match self {
+            Self::Interface(socket) => socket.as_fd(),
+            Self::Tun(device) => device.as_fd(),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::dice::SeededRng;
+use ekiden_emulator::dice::SeededRng;
 
 const BLOCK: usize = 4096;
 const PERIOD: usize = 1 << 20;

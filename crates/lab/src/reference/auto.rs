@@ -7,10 +7,10 @@ use ekiden_proto::aqm::mix;
 use ekiden_proto::units::Rate;
 
 use super::{OutcomeLog, QueueModel, amount, fits, limit_value};
-use crate::Nanos;
-use crate::conditions::{AutoSettings, QueueLimit};
-use crate::ledger::DropCause;
-use crate::packet::{Ecn, Packet};
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::{AutoSettings, QueueLimit};
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::packet::{Ecn, Packet};
 
 const MS: i128 = 1_000_000;
 const RANGE: i128 = 6000 * MS;

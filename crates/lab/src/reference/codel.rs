@@ -2,10 +2,10 @@
 //! dropping state; and ECN marks as in the Linux kernel.
 
 use super::{OutcomeLog, QueueModel, bytes, fits};
-use crate::Nanos;
-use crate::conditions::{CodelSettings, QueueLimit};
-use crate::ledger::DropCause;
-use crate::packet::{Ecn, Packet};
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::{CodelSettings, QueueLimit};
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::packet::{Ecn, Packet};
 
 /// A queue of at most this many bytes is never subject to drops: MAXPACKET of the RFC.
 const MAX_PACKET: u64 = 1514;
@@ -124,7 +124,11 @@ pub struct CodelModel {
 
 impl CodelModel {
     pub fn new(settings: CodelSettings) -> Self {
-        let state = CodelModelState::new(crate::nanos(settings.target), crate::nanos(settings.interval), settings.ecn);
+        let state = CodelModelState::new(
+            ekiden_emulator::nanos(settings.target),
+            ekiden_emulator::nanos(settings.interval),
+            settings.ecn,
+        );
         Self { limit: settings.limit, waiting: Vec::new(), state }
     }
 }
@@ -148,8 +152,8 @@ mod tests {
     use super::super::tests::packet;
     use super::super::{ReferenceOutcome, simulate_line};
     use super::*;
-    use crate::conditions::QueueKind;
-    use crate::dice::SeededRng;
+    use ekiden_emulator::conditions::QueueKind;
+    use ekiden_emulator::dice::SeededRng;
 
     const MS: Nanos = 1_000_000;
 

@@ -3,10 +3,10 @@
 
 use super::codel::CodelModelState;
 use super::{OutcomeLog, QueueModel, amount, bytes, limit_value};
-use crate::Nanos;
-use crate::conditions::{FqCodelSettings, QueueLimit};
-use crate::ledger::DropCause;
-use crate::packet::Packet;
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::{FqCodelSettings, QueueLimit};
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::packet::Packet;
 
 /// How many packets an overflow costs the fattest queue at most (section 4.1).
 const BATCH: usize = 64;
@@ -27,7 +27,11 @@ pub struct FqCodelModel {
 
 impl FqCodelModel {
     pub fn new(settings: FqCodelSettings) -> Self {
-        let law = CodelModelState::new(crate::nanos(settings.target), crate::nanos(settings.interval), settings.ecn);
+        let law = CodelModelState::new(
+            ekiden_emulator::nanos(settings.target),
+            ekiden_emulator::nanos(settings.interval),
+            settings.ecn,
+        );
         Self {
             limit: settings.limit,
             quantum: i64::try_from(settings.quantum.0.max(1)).unwrap_or(i64::MAX),
@@ -98,8 +102,8 @@ mod tests {
     use super::super::tests::packet;
     use super::super::{ReferenceOutcome, simulate_line};
     use super::*;
-    use crate::conditions::QueueKind;
-    use crate::dice::SeededRng;
+    use ekiden_emulator::conditions::QueueKind;
+    use ekiden_emulator::dice::SeededRng;
     use ekiden_proto::units::Bytes;
 
     fn settings(limit: u64, quantum: u64) -> FqCodelSettings {

@@ -1,7 +1,7 @@
 //! Losses that no queue causes, packet by packet from the first.
 
-use crate::conditions::Loss;
-use crate::dice::SeededRng;
+use ekiden_emulator::conditions::Loss;
+use ekiden_emulator::dice::SeededRng;
 
 /// Which of the first `packets` packets are lost. `loss` are the dice of the losses themselves, `state` those of the
 /// transitions between the states of Gilbert and Elliott: the chain starts in the good state, a packet is first lost or
@@ -29,8 +29,8 @@ pub fn lost_packets(model: &Loss, packets: u64, loss: SeededRng, state: SeededRn
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conditions::LossPosition;
     use crate::stats::{Z_99_9, wilson};
+    use ekiden_emulator::conditions::LossPosition;
 
     const AT: LossPosition = LossPosition::Wire;
 

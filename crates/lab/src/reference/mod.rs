@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 
 use ekiden_proto::units::Rate;
 
-use crate::Nanos;
-use crate::conditions::{QueueKind, QueueLimit};
-use crate::dice::SeededRng;
-use crate::ledger::DropCause;
-use crate::packet::{Ecn, Packet};
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::{QueueKind, QueueLimit};
+use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::packet::{Ecn, Packet};
 
 mod auto;
 mod codel;
@@ -140,7 +140,7 @@ fn fits(waiting: &[Packet], packet: &Packet, limit: QueueLimit) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conditions::TailDropSettings;
+    use ekiden_emulator::conditions::TailDropSettings;
 
     pub(super) fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
         Packet { number, at, bytes, flow: 0, source: 0, ecn: Ecn::NotCapable, tag: 0 }

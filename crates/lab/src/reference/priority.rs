@@ -10,10 +10,10 @@ use ekiden_proto::units::Rate;
 
 use super::red::RedModel;
 use super::{OutcomeLog, QueueModel};
-use crate::Nanos;
-use crate::conditions::{DynamicPrioritySettings, StaticPrioritySettings};
-use crate::dice::SeededRng;
-use crate::packet::Packet;
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::{DynamicPrioritySettings, StaticPrioritySettings};
+use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::packet::Packet;
 
 pub struct StaticPriorityModel {
     red: RedModel,
@@ -109,7 +109,7 @@ impl QueueModel for DynamicPriorityModel {
 mod tests {
     use super::super::tests::packet;
     use super::*;
-    use crate::conditions::QueueLimit;
+    use ekiden_emulator::conditions::QueueLimit;
 
     fn dynamic(rec_int: u32, sta_int: u32, hist_len: u32) -> DynamicPriorityModel {
         let [limit, min, max] = [1000, 5, 15].map(QueueLimit::Packets);

@@ -8,11 +8,11 @@
 use ekiden_proto::units::Rate;
 
 use super::{OutcomeLog, QueueModel, amount, fits, limit_value};
-use crate::Nanos;
-use crate::conditions::RedSettings;
-use crate::dice::SeededRng;
-use crate::ledger::DropCause;
-use crate::packet::{Ecn, Packet};
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::RedSettings;
+use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::packet::{Ecn, Packet};
 
 /// A level or a weight of 1.
 const UNIT: u128 = 1 << 24;
@@ -171,7 +171,7 @@ mod tests {
     use super::super::tests::packet;
     use super::super::{ReferenceOutcome, simulate_line};
     use super::*;
-    use crate::conditions::{QueueKind, QueueLimit};
+    use ekiden_emulator::conditions::{QueueKind, QueueLimit};
 
     fn rate() -> Rate {
         "12Mbit/s".parse().unwrap()

@@ -1,10 +1,10 @@
 //! First in, first out; a packet that does not fit is dropped.
 
 use super::{OutcomeLog, QueueModel, fits};
-use crate::Nanos;
-use crate::conditions::QueueLimit;
-use crate::ledger::DropCause;
-use crate::packet::Packet;
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::QueueLimit;
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::packet::Packet;
 
 pub struct TailDropModel {
     limit: QueueLimit,

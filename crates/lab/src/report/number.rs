@@ -1,6 +1,6 @@
 //! Numbers as people read them: three significant digits, and a unit wherever the column does not name it.
 
-use crate::Nanos;
+use ekiden_emulator::Nanos;
 
 /// Three significant digits; whole numbers from 100 on, with their thousands apart.
 #[must_use]

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use super::number::{format_count, format_interval, format_nanos, format_significant, with_unit};
 use super::table::{CellKind, ReportTable, TableCell};
 use super::view::{Levels, ReportView};
-use crate::emulator::{DirectionReport, LatenessHistogram};
 use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict, GroupRun, Results, Run, Summary};
-use crate::ledger::DropCause;
 use crate::stats::mean;
 use crate::stats::median;
+use ekiden_emulator::lateness::LatenessHistogram;
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::report::DirectionReport;
 
 /// A row for each expectation, the missed ones first.
 #[must_use]

@@ -77,7 +77,7 @@ pub fn lag1_correlation(values: &[f64]) -> f64 {
 mod tests {
     use super::super::{Z_95, Z_99_9, normal_cdf, normal_quantile};
     use super::*;
-    use crate::dice::SeededRng;
+    use ekiden_emulator::dice::SeededRng;
 
     fn assert_near(got: f64, wanted: f64, error: f64) {
         assert!((got - wanted).abs() <= error, "{got} is not {wanted}");

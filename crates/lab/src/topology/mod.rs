@@ -17,8 +17,11 @@ use std::time::Instant;
 use ekiden_proto::units::{Bytes, Span};
 use serde::{Deserialize, Serialize};
 
-use super::conditions::Conditions;
-use super::emulator::{DirectionReport, Emulator, EmulatorOptions, PacketRecord, Recording};
+use super::emulator::Emulator;
+use ekiden_emulator::emulation::EmulationOptions;
+use ekiden_emulator::links::{EmulationMode, Link, LinkEvent};
+use ekiden_emulator::records::{PacketRecord, Recording};
+use ekiden_emulator::report::DirectionReport;
 use network::Network;
 
 /// A lab: all hosts and links of a lab file, with defaults filled in.
@@ -45,33 +48,6 @@ impl Lab {
     #[must_use]
     pub fn is_bare(&self, link: &str) -> bool {
         self.links.get(link).is_some_and(Link::is_bare) && self.events.iter().all(|event| event.link != link)
-    }
-}
-
-/// Timing of packet output of the emulator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EmulationMode {
-    /// Every packet leaves separately, at its own time.
-    Exact,
-    /// Packets gather for [`FAST_QUANTUM`](crate::emulator::FAST_QUANTUM), and neighbours leave as one superpacket.
-    Fast,
-    /// Packets gather for [`COARSE_QUANTUM`](crate::emulator::COARSE_QUANTUM): a third of the CPU time where packets
-    /// are 100 µs apart.
-    Coarse,
-    /// `exact` for directions with a rate within reach of the machine, `fast` for the others.
-    #[default]
-    Auto,
-}
-
-impl EmulationMode {
-    /// Returns the mode for link checks. `coarse` makes equal decisions, but its gathering would hide their times.
-    #[must_use]
-    pub const fn for_check(self) -> Self {
-        match self {
-            Self::Coarse => Self::Auto,
-            mode => mode,
-        }
     }
 }
 
@@ -154,41 +130,6 @@ pub enum Offload {
     Off,
 }
 
-/// A link between two hosts.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Link {
-    /// Names of the hosts at the ends.
-    pub ends: [String; 2],
-    /// Maximum size of an IP packet, in bytes.
-    pub mtu: u32,
-    /// Conditions from `ends[0]` to `ends[1]`.
-    pub forward: Conditions,
-    /// Conditions from `ends[1]` to `ends[0]`.
-    pub reverse: Conditions,
-}
-
-impl Link {
-    /// Returns whether both directions are perfect. Such a link is a bare veth pair without the emulator.
-    #[must_use]
-    pub fn is_bare(&self) -> bool {
-        let perfect = Conditions { count: self.forward.count, ..Conditions::default() };
-        self.forward == perfect && Conditions { count: self.reverse.count, ..perfect } == self.reverse
-    }
-}
-
-/// A change of conditions at run time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct LinkEvent {
-    /// Time since the start of the lab.
-    pub at: Span,
-    /// Name of the link.
-    pub link: String,
-    /// New conditions from `ends[0]` to `ends[1]`.
-    pub forward: Conditions,
-    /// New conditions from `ends[1]` to `ends[0]`.
-    pub reverse: Conditions,
-}
-
 /// A running lab. Dropping it removes the network.
 pub struct RunningLab {
     // Fields are dropped in this order: the emulator closes its interfaces before they are removed.
@@ -214,7 +155,8 @@ impl RunningLab {
         let network = Network::build(lab)?;
         let wires = network.emulated_links();
         let record = if logged.is_empty() { Recording::None } else { Recording::Links(logged.to_vec()) };
-        let options = EmulatorOptions { mode: lab.mode, seed: lab.seed, events: lab.events.clone(), recording: record };
+        let options =
+            EmulationOptions { mode: lab.mode, seed: lab.seed, events: lab.events.clone(), recording: record };
         let emulator = if wires.is_empty() { None } else { Some(Emulator::start(&wires, &options)?) };
         Ok(Self { emulator, network, started_at: Instant::now() })
     }

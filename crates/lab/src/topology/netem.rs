@@ -5,8 +5,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 
-use crate::conditions::{Conditions, Loss, LossPosition, QueueKind, QueueLimit, SizeAccounting, TailDropSettings};
-use crate::topology::{Lab, Link, ip};
+use crate::topology::{Lab, ip};
+use ekiden_emulator::conditions::{
+    Conditions, Loss, LossPosition, QueueKind, QueueLimit, SizeAccounting, TailDropSettings,
+};
+use ekiden_emulator::links::Link;
 
 /// Queue limit for links without a queue, in packets: more than any test has under way.
 const UNLIMITED_PACKETS: u64 = 10_000_000;

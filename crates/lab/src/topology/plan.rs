@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
-use super::{Backend, Lab, Link, Offload, host};
-use crate::conditions::Conditions;
+use super::{Backend, Lab, Offload, host};
+use ekiden_emulator::conditions::Conditions;
+use ekiden_emulator::links::Link;
 
 /// Maximum number of links: the number of subnets.
 pub const MAX_LINKS: usize = 156 * 256;

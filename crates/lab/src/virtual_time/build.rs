@@ -30,7 +30,7 @@ macro_rules! files {
 /// The files that are added in [`ADDED_DIRECTORY`]: ours, and the congestion controls as they are loaded by BPF, with
 /// another `kernel.h`.
 const ADDED_FILES: [&[(&str, &str)]; 3] = [
-    files!("kernel/ekiden": "Makefile" "charge.c" "clock.c" "clock.h" "ekiden.h" "host.c" "host_user.c"),
+    files!("kernel/ekiden": "Makefile" "charge.c" "clock.c" "clock.h" "ekiden.h" "emulator.c" "emulator.h" "host.c" "host_user.c"),
     files!("kernel/congestion": "kernel.h" "register.c"),
     files!("../bpf/src/bpf":
         "bic.bpf.c" "bic.h" "cc.h" "ctcp.bpf.c" "ctcp.h" "ctcp_path.h" "growth.h" "highspeed.bpf.c" "highspeed.h" "hybla.bpf.c" "hybla.h" "kept.h" "mend.h" "scalable.bpf.c" "scalable.h" "tell.h" "vegas.bpf.c" "vegas.h" "westwood.bpf.c" "westwood.h"),

@@ -9,13 +9,15 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::machine::{Machine, MachineCommand, MachineOptions};
+use crate::emulator;
 
 /// The directory of kernels that come with a package.
 const SYSTEM_DIRECTORY: &str = "/usr/lib/ekiden-lab/kernels";
 const EXECUTABLE: &str = "linux";
 const DESCRIPTION: &str = "kernel.json";
-/// Prints what [`KernelInfo`] needs to know of a running kernel, in two lines.
-const DESCRIBE_SCRIPT: &str = "uname -r; cat /proc/sys/net/ipv4/tcp_available_congestion_control";
+/// Prints the properties of a running kernel, in three lines.
+const DESCRIBE_SCRIPT: &str =
+    "uname -r; cat /proc/sys/net/ipv4/tcp_available_congestion_control; cat /dev/ekiden-emulator";
 
 /// The properties of a kernel, in the file `kernel.json` beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +26,9 @@ pub struct KernelInfo {
     pub release: String,
     /// The congestion controls of connections, by name.
     pub congestion_controls: Vec<String>,
+    /// The version of the emulator in the kernel; empty if it has none.
+    #[serde(default)]
+    pub emulator: String,
     /// The SHA-256 of the executable, as hexadecimal digits.
     pub digest: String,
     /// The source package or file that it was built from.
@@ -65,12 +70,18 @@ impl VirtualKernel {
         Ok(fs::write(directory.join(DESCRIPTION), serde_json::to_string_pretty(&info)? + "\n")?)
     }
 
-    /// Returns the kernel with the highest release, if there is one.
+    /// Returns whether the kernel has the emulator of this program.
+    #[must_use]
+    pub fn has_own_emulator(&self) -> bool {
+        self.info.emulator == emulator::VERSION
+    }
+
+    /// Returns the kernel with the highest release among those with the emulator of this program, if there is one.
     ///
     /// # Errors
     /// The file system's.
     pub fn find() -> anyhow::Result<Option<Self>> {
-        Ok(list()?.into_iter().next())
+        Ok(list()?.into_iter().find(Self::has_own_emulator))
     }
 }
 
@@ -113,12 +124,12 @@ fn describe(path: &Path, source: &str) -> anyhow::Result<KernelInfo> {
     let output = Machine::run(path, &command, &MachineOptions::default(), &[])?;
     let printed = String::from_utf8_lossy(&output.stdout);
     let mut lines = printed.lines().map(str::to_owned);
-    let (Some(release), Some(controls)) = (lines.next(), lines.next()) else {
+    let (Some(release), Some(controls), Some(emulator)) = (lines.next(), lines.next(), lines.next()) else {
         let errors = String::from_utf8_lossy(&output.stderr);
         anyhow::bail!("{}: no virtual kernel that boots here: {}: {}", path.display(), output.status, errors.trim());
     };
     let congestion_controls = controls.split_whitespace().map(str::to_owned).collect();
-    Ok(KernelInfo { release, congestion_controls, digest, source: source.to_owned() })
+    Ok(KernelInfo { release, congestion_controls, emulator, digest, source: source.to_owned() })
 }
 
 /// Compares `6.9.1-a` and `6.12.1-a` by their numbers.

@@ -4,11 +4,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use ekiden_lab::Nanos;
-use ekiden_lab::dice::SeededRng;
-use ekiden_lab::ledger::StageEvents;
-use ekiden_lab::packet::{Ecn, Packet};
-use ekiden_lab::queue::Queue;
+use ekiden_emulator::Nanos;
+use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::ledger::StageEvents;
+use ekiden_emulator::packet::{Ecn, Packet};
+use ekiden_emulator::queue::Queue;
 
 use crate::control::Algorithm;
 use crate::sender::{TcpSender, nanos};

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use ekiden_lab::Nanos;
+use ekiden_emulator::Nanos;
 
 use crate::control::{AckSample, Algorithm, CongestionControl};
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ekiden_lab::conditions::Conditions;
-use ekiden_lab::topology::{Backend, EmulationMode, Host, Lab, Link};
+use ekiden_emulator::conditions::Conditions;
+use ekiden_emulator::links::{EmulationMode, Link};
+use ekiden_lab::topology::{Backend, Host, Lab};
 
 /// A link like a bare cable.
 pub fn cable(a: &str, b: &str) -> Link {

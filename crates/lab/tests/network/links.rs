@@ -4,12 +4,16 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use ekiden_lab::conditions::Conditions;
-use ekiden_lab::emulator::{DirectionReport, Emulator, EmulatorOptions, PacketOutcome, Recording};
-use ekiden_lab::ledger::DropCause;
+use ekiden_emulator::conditions::Conditions;
+use ekiden_emulator::emulation::EmulationOptions;
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::links::{EmulationMode, Link, LinkEvent};
+use ekiden_emulator::records::{PacketOutcome, Recording};
+use ekiden_emulator::report::DirectionReport;
+use ekiden_lab::emulator::Emulator;
 use ekiden_lab::topology::RunningLab;
 use ekiden_lab::topology::network::{HostHandle, Network};
-use ekiden_lab::topology::{Backend, EmulationMode, Lab, Link, LinkEvent};
+use ekiden_lab::topology::{Backend, Lab};
 
 use crate::labs::{cable, lab};
 use crate::{Skipped, Test};
@@ -90,11 +94,11 @@ fn exact_hands_over_packets_one_by_one() -> Result<(), Skipped> {
 fn times_of_their_own() -> Result<(), Skipped> {
     let lab = long("rate = '200Mbit/s'");
     let network = Network::build(&lab).unwrap();
-    let options = EmulatorOptions {
+    let options = EmulationOptions {
         mode: EmulationMode::Fast,
         seed: lab.seed,
         recording: Recording::All,
-        ..EmulatorOptions::default()
+        ..EmulationOptions::default()
     };
     let emulator = Emulator::start(&network.emulated_links(), &options).unwrap();
     send(network.host("a").unwrap(), network.host("b").unwrap());
@@ -175,7 +179,7 @@ fn the_same_seed_loses_the_same() -> Result<(), Skipped> {
     let lost = || {
         let lab = long("loss = { model = 'bernoulli', p = 0.1 }");
         let network = Network::build(&lab).unwrap();
-        let options = EmulatorOptions { seed: lab.seed, recording: Recording::All, ..EmulatorOptions::default() };
+        let options = EmulationOptions { seed: lab.seed, recording: Recording::All, ..EmulationOptions::default() };
         let emulator = Emulator::start(&network.emulated_links(), &options).unwrap();
         let [a, b] = ["a", "b"].map(|name| network.host(name).unwrap());
         let sender = a.enter(|| UdpSocket::bind((a.address(), 0))).unwrap().unwrap();

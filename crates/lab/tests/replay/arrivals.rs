@@ -1,9 +1,9 @@
 //! Random arrivals: a few successive phases, each a burst, a steady stream under or over the rate, random gaps, or
 //! silence; of several flows, of one size or of many, ECN-capable or not.
 
-use ekiden_lab::Nanos;
-use ekiden_lab::dice::SeededRng;
-use ekiden_lab::packet::{Ecn, Packet};
+use ekiden_emulator::Nanos;
+use ekiden_emulator::dice::SeededRng;
+use ekiden_emulator::packet::{Ecn, Packet};
 use ekiden_proto::units::Rate;
 
 /// Rates with whole, fractional, long and short transmission times.

@@ -5,10 +5,10 @@ use super::jitter;
 use super::probe::{MIN_PROBE_BYTES, ProbeSend, burst_probes, regular_probes};
 use super::row::CheckedDirection;
 use super::transport::{PeriodicLoss, ThroughputModel};
-use crate::Nanos;
-use crate::conditions::{Conditions, Loss, QueueKind, QueueLimit};
-use crate::nanos;
 use crate::topology::Lab;
+use ekiden_emulator::Nanos;
+use ekiden_emulator::conditions::{Conditions, Loss, QueueKind, QueueLimit};
+use ekiden_emulator::nanos;
 
 const SECOND: Nanos = 1_000_000_000;
 

@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::topology::{Backend, EmulationMode, Host, Link};
+use crate::topology::{Backend, Host};
+use ekiden_emulator::links::{EmulationMode, Link};
 
 fn conditions(text: &str) -> Conditions {
     toml::from_str(text).unwrap()

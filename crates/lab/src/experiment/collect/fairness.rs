@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::metric::{GROUP_PREFIX, JAIN, RATIO};
 use super::results::GroupRun;
-use crate::emulator::DirectionReport;
 use crate::experiment::spec::file::Workload;
 use crate::stats::{jain, mean};
 use crate::topology::{Lab, plan};
-use crate::waits::QueueDelayHistogram;
+use ekiden_emulator::report::DirectionReport;
+use ekiden_emulator::waits::QueueDelayHistogram;
 
 /// Figures by key. A ratio is that of the mean rates of a connection, as in the published figures; Jain's index is over all
 /// connections that send all the time.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::sequence::SequencePlot;
-use crate::emulator::DirectionReport;
+use ekiden_emulator::report::DirectionReport;
 
 pub use crate::stats::Summary;
 

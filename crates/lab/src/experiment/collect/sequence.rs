@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::packets::{DirectionLog, PacketLogEntry};
-use crate::Nanos;
-use crate::emulator::PacketOutcome;
+use ekiden_emulator::Nanos;
+use ekiden_emulator::records::PacketOutcome;
 
 /// Sequence numbers over time on one link, of the connection that carried most, in the direction of the data. Times are
 /// seconds since the first packet of the transfers, numbers are bytes since the first of the connection.
@@ -136,7 +136,7 @@ mod tests {
         all[5000].is_retransmission = true;
         all[5000].offset = 0;
         for dropped in &mut all[100..1100] {
-            dropped.outcome = PacketOutcome::Dropped(crate::ledger::DropCause::WireLoss, 0);
+            dropped.outcome = PacketOutcome::Dropped(ekiden_emulator::ledger::DropCause::WireLoss, 0);
         }
         all.sort_by_key(|line| line.at);
         let picture = sequence_plot(&direction_log(all), 0);

@@ -14,12 +14,12 @@
 //! but not less than Reno: below that it is in its Reno-friendly region. Where a window is about as large as what loss leaves,
 //! the truth is below both; where nothing delays, only the line bounds.
 
-use crate::conditions::{Conditions, Loss};
 use crate::experiment::spec::read::RunSpec;
 use crate::experiment::spec::treatment::RelayProgram;
 use crate::program::server::Protocol;
 use crate::topology::plan::{self, RouteHop};
 use crate::topology::{Host, Lab, host};
+use ekiden_emulator::conditions::{Conditions, Loss};
 
 /// The limit of a path, and the bound behind it.
 #[derive(Debug, Clone, PartialEq)]

@@ -32,8 +32,6 @@ use super::collect::results::{GroupRun, Run, SessionRun};
 use super::collect::{choices, fairness, manifest, metric, named};
 use super::judge::predict;
 use super::spec::read::{Experiment, RunSpec};
-use crate::emulator::DirectionReport;
-use crate::ledger::DropCause;
 use crate::program::chain::{self, RelayContext};
 use crate::program::receiver::FlowReceiver;
 use crate::program::server::{Protocol, ServerOptions};
@@ -45,6 +43,8 @@ use crate::topology::RunningLab;
 use crate::warnings::{BUSY_SHARE, Warning};
 use arrivals::CompletedDownload;
 use campaign::ExperimentOptions;
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::report::DirectionReport;
 use plan::PlannedRun;
 use schedule::Schedule;
 use task::{ContentFiles, TRIAL_BYTES, TransferTask};
@@ -425,7 +425,7 @@ fn assign_session_paths(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::emulator::LatenessHistogram;
+    use ekiden_emulator::lateness::LatenessHistogram;
 
     fn link(hidden: u64, late: u64) -> DirectionReport {
         let lateness = LatenessHistogram { bounds: vec![late, u64::MAX], counts: vec![100, 0], max: late };

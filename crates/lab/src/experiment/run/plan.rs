@@ -3,8 +3,8 @@
 //! In each block every cell runs once, in an order of its own, so that changes of the machine over time affect all
 //! treatments alike, and each is compared with a base run close in time.
 
-use crate::dice::SeededRng;
 use crate::experiment::spec::read::ExperimentCell;
+use ekiden_emulator::dice::SeededRng;
 
 /// A run to be made.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::factor::{FactorLevel, QuickRule};
-use crate::dice::SeededRng;
+use ekiden_emulator::dice::SeededRng;
 
 /// `[factor.drawn]`: the number of levels, and the values to draw for each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,11 +1,11 @@
 //! How late packets left the emulator.
 
-use crate::emulator::DirectionReport;
 use crate::report::chart::{Chart, Histogram, HistogramBin, Scale};
 use crate::report::number::{format_count, format_nanos, format_percent, pluralized};
 use crate::report::plots::ChartGroup;
 use crate::report::tables::totals;
 use crate::report::view::ReportView;
+use ekiden_emulator::report::DirectionReport;
 
 /// One histogram for each direction of each link, all with the same axes.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
@@ -95,7 +95,7 @@ fn bin_label(bin: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::emulator::LatenessHistogram;
+    use ekiden_emulator::lateness::LatenessHistogram;
 
     #[test]
     fn bins_end_at_round_numbers() {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::emulator::{DirectionReport, LatenessHistogram};
 use crate::experiment::collect::results::{
     CellSummary, CheckRow, ExpectationOutcome, ExpectationVerdict, Manifest, Metric, Results, Run, Summary,
 };
-use crate::ledger::DropCause;
 use crate::report::view::Levels;
+use ekiden_emulator::lateness::LatenessHistogram;
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::report::DirectionReport;
 
 const TREATMENTS: [&str; 6] = ["direct", "dante", "squid", "haproxy", "ekiden", "ekiden-pair"];
 const GAIN: [f64; 6] = [1.0, 1.45, 1.52, 1.6, 1.83, 2.1];

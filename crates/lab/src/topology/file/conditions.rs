@@ -2,10 +2,10 @@
 
 use toml::Table;
 
-use crate::conditions::{Conditions, Loss, QueueKind};
-use crate::queue::kind::QueueError;
 use crate::topology::file::errors::{KeySpec, LabFileErrors};
 use crate::topology::file::remove_disabled_keys;
+use ekiden_emulator::conditions::{Conditions, Loss, QueueKind};
+use ekiden_emulator::queue::kind::QueueError;
 
 /// Keys of a direction, with the expected values.
 pub const CONDITION_KEYS: &[KeySpec] = &[

@@ -8,9 +8,10 @@ use toml::{Table, Value};
 
 use super::errors::LabFileErrors;
 use super::{conditions, is_valid_name, merge_tables};
-use crate::conditions::{Conditions, SenderHosts};
 use crate::topology::plan::NetworkPlan;
-use crate::topology::{Host, Lab, Link, LinkEvent};
+use crate::topology::{Host, Lab};
+use ekiden_emulator::conditions::{Conditions, SenderHosts};
+use ekiden_emulator::links::{Link, LinkEvent};
 
 /// Keys of a link in addition to those of its conditions.
 const OWN_KEYS: [&str; 3] = ["ends", "mtu", "reverse"];

@@ -18,8 +18,9 @@ use std::path::Path;
 use anyhow::Context as _;
 use toml::{Table, Value};
 
-use super::{Backend, EmulationMode, Host, Lab, Link, LinkEvent, plan};
-use crate::conditions::Conditions;
+use super::{Backend, Host, Lab, plan};
+use ekiden_emulator::conditions::Conditions;
+use ekiden_emulator::links::{EmulationMode, Link, LinkEvent};
 use hosts::is_valid_name;
 
 pub use errors::{LabFileError, LabFileErrors};

@@ -3,8 +3,8 @@ use std::time::Duration;
 use ekiden_proto::units::Span;
 
 use super::*;
-use crate::conditions::{Conditions, Loss, LossPosition, QueueKind, SizeAccounting};
 use crate::topology::LossRecovery;
+use ekiden_emulator::conditions::{Conditions, Loss, LossPosition, QueueKind, SizeAccounting};
 
 fn lab(text: &str) -> Result<Lab, String> {
     parse_lab(text.parse().unwrap()).map_err(|errors| errors.to_string())

@@ -11,11 +11,12 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::sequence::{self, SequencePlot};
-use crate::Nanos;
-use crate::emulator::{MAX_LOGGED_PACKETS, PacketOutcome, PacketRecord, TcpHeader};
 use crate::experiment::spec::read::CellKey;
 use crate::topology::Lab;
 use crate::topology::RunningLab;
+use ekiden_emulator::Nanos;
+use ekiden_emulator::frame::TcpHeader;
+use ekiden_emulator::records::{MAX_LOGGED_PACKETS, PacketOutcome, PacketRecord};
 
 /// The packets that entered one direction of a link.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,8 +1,8 @@
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::ledger::DropCause;
-use crate::packet::{Ecn, Packet};
+use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::packet::{Ecn, Packet};
 
 fn header(port: u16, sequence: u32, length: u32) -> TcpHeader {
     TcpHeader {

@@ -1,6 +1,6 @@
 //! Storage for the bytes of packets under way. A superpacket occupies one buffer until its last packet is gone.
 
-use crate::emulator::frame::Frame;
+use crate::frame::Frame;
 
 /// Size of a buffer for the largest superpacket with its `virtio_net_hdr` and link header, in bytes.
 pub const LARGE_BUFFER: usize = 65_536 + 64;

@@ -1,12 +1,48 @@
 //! Records of the packets of a direction, for checks of the emulator and for packet logs.
 
-use crate::emulator::PacketRecord;
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+use crate::frame::TcpHeader;
+use crate::ledger::DropCause;
+use crate::packet::Packet;
 
 /// Records per chunk. Growth of a single list would occasionally copy all records, which takes milliseconds.
 const CHUNK_LEN: usize = 1024;
 
+/// Record of one packet, for checks of the emulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketRecord {
+    /// The packet, with its arrival in `at`.
+    pub packet: Packet,
+    /// Index of the packet in its superpacket, and number of segments of the superpacket.
+    pub segment: (u16, u16),
+    /// TCP header, for TCP over IPv4.
+    pub tcp: Option<TcpHeader>,
+    /// Outcome of the packet so far.
+    pub outcome: PacketOutcome,
+}
+
+/// Outcome of a packet. Times are nanoseconds since the start of the emulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PacketOutcome {
+    /// Neither sent nor dropped yet.
+    InFlight,
+    /// Sent to the receiving host.
+    Delivered {
+        /// Ideal time of the departure.
+        ideal: Nanos,
+        /// Actual time of the departure.
+        actual: Nanos,
+        /// Whether the packet was marked on the way.
+        marked: bool,
+    },
+    /// Dropped for this cause at this time.
+    Dropped(DropCause, Nanos),
+}
+
 /// Selection of the packets to record.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Recording {
     /// No packets, at no cost.
     #[default]
@@ -22,7 +58,7 @@ pub const MAX_LOGGED_PACKETS: usize = 200_000;
 
 impl Recording {
     /// Returns the maximum number of records for each direction of a link.
-    pub(super) fn limit_for(&self, link: &str) -> usize {
+    pub(crate) fn limit_for(&self, link: &str) -> usize {
         match self {
             Self::All => usize::MAX,
             Self::Links(links) if links.iter().any(|name| name == link) => MAX_LOGGED_PACKETS,
@@ -78,8 +114,7 @@ impl RecordBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::emulator::PacketOutcome;
-    use crate::packet::{Ecn, Packet};
+    use crate::packet::Ecn;
 
     fn record(number: u64) -> PacketRecord {
         let packet = Packet { number, at: 0, bytes: 1, flow: 0, source: 0, ecn: Ecn::NotCapable, tag: 0 };

@@ -6,14 +6,13 @@ use std::io;
 use ekiden_sys::packet::{OutgoingFrame, ReceivedFrame};
 
 use crate::Nanos;
-use crate::emulator::frame::{Frame, SegmentRun};
-use crate::emulator::port::OpenPort;
-use crate::emulator::records::RecordBuffer;
-use crate::emulator::store::{FrameStore, PacketTag};
-use crate::emulator::{DirectionReport, PacketOutcome, PacketRecord};
+use crate::frame::{Frame, SegmentRun};
 use crate::ledger::DropCause;
 use crate::packet::{Ecn, Packet};
 use crate::pipeline::Pipeline;
+use crate::records::{PacketOutcome, PacketRecord, RecordBuffer};
+use crate::report::DirectionReport;
+use crate::store::{FrameStore, PacketTag};
 
 /// Maximum number of frames per system call.
 const SEND_BATCH: usize = 32;
@@ -22,10 +21,20 @@ const RETRY_DELAY: Nanos = 20_000;
 /// Lateness at which a packet for a full interface is dropped, in nanoseconds.
 const RETRY_TIMEOUT: Nanos = 1_000_000_000;
 
+/// The interface at the end of a direction.
+pub trait FrameSender {
+    /// Sends frames in order. Returns the number of frames sent.
+    ///
+    /// # Errors
+    /// The first frame could not be sent: `ENOBUFS` or `EAGAIN` for a full interface, `EINVAL` for a superpacket that
+    /// the interface does not take.
+    fn send(&mut self, frames: &[OutgoingFrame<'_>]) -> io::Result<usize>;
+}
+
 /// State of one direction of a link.
 pub struct EmulatedDirection {
-    pub(super) pipeline: Pipeline,
-    pub(super) report: DirectionReport,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) report: DirectionReport,
     /// Bytes counted in addition to the IP packet.
     overhead: u32,
     /// Time for which due packets gather before a send, in nanoseconds. Not used in `exact` mode.
@@ -39,10 +48,12 @@ pub struct EmulatedDirection {
     /// Time until which due packets gather.
     gather_until: Nanos,
     header_buffers: Vec<Vec<u8>>,
+    /// Whether the interface has refused a superpacket. From then on packets are sent one by one.
+    superpackets_refused: bool,
 }
 
 impl EmulatedDirection {
-    pub(super) fn new(
+    pub(crate) fn new(
         pipeline: Pipeline,
         report: DirectionReport,
         overhead: u32,
@@ -61,21 +72,22 @@ impl EmulatedDirection {
             retry_at: None,
             gather_until: 0,
             header_buffers,
+            superpackets_refused: false,
         }
     }
 
     /// Returns the records of all packets so far.
-    pub(super) fn records(&self) -> Vec<PacketRecord> {
+    pub(crate) fn records(&self) -> Vec<PacketRecord> {
         self.records.as_ref().map(RecordBuffer::to_vec).unwrap_or_default()
     }
 
     /// Takes a frame that arrived at `at`.
-    pub(super) fn on_frame(
+    pub(crate) fn on_frame(
         &mut self,
         buffer: &mut Box<[u8]>,
         got: ReceivedFrame,
         at: Nanos,
-        port: &OpenPort,
+        link_header: usize,
         store: &mut FrameStore,
     ) {
         self.report.frames_in += 1;
@@ -83,7 +95,7 @@ impl EmulatedDirection {
             self.report.hidden += 1;
             return;
         };
-        let frame = Frame::parse(bytes, port.link_header_len());
+        let frame = Frame::parse(bytes, link_header);
         let number = self.next_number;
         self.next_number += u64::from(frame.packets);
         self.report.packets_in += u64::from(frame.packets);
@@ -123,7 +135,7 @@ impl EmulatedDirection {
     }
 
     /// Applies the events of the stages to the stored frames: drops release bytes, copies retain them.
-    pub(super) fn apply_stage_events(&mut self, store: &mut FrameStore) {
+    pub(crate) fn apply_stage_events(&mut self, store: &mut FrameStore) {
         for copy in self.pipeline.events.duplicated.drain(..) {
             let tag = PacketTag::from(copy.tag);
             store.retain(tag.slot, u32::from(tag.count));
@@ -140,22 +152,22 @@ impl EmulatedDirection {
     }
 
     /// Returns the earliest time at which a packet may have to be sent.
-    pub(super) fn next_wakeup(&self) -> Option<Nanos> {
+    pub(crate) fn next_wakeup(&self) -> Option<Nanos> {
         self.retry_at.or_else(|| self.pipeline.next_wakeup().map(|at| at.max(self.gather_until)))
     }
 
     /// Returns whether every packet leaves at its own time, as accurately as the machine allows.
-    pub(super) fn is_exact(&self) -> bool {
+    pub(crate) fn is_exact(&self) -> bool {
         self.report.exact
     }
 
     /// Sends all packets due at `now`. Packets that a full interface refuses stay pending and are retried.
-    pub(super) fn send_due(&mut self, now: Nanos, port: &mut OpenPort, store: &mut FrameStore) {
+    pub(crate) fn send_due(&mut self, now: Nanos, sender: &mut impl FrameSender, store: &mut FrameStore) {
         if now < self.gather_until {
             return;
         }
         while let Some(packet) = self.pipeline.pop(now) {
-            self.append_to_run(packet, store, port.superpackets_refused);
+            self.append_to_run(packet, store);
         }
         self.apply_stage_events(store);
         self.retry_at = None;
@@ -163,12 +175,12 @@ impl EmulatedDirection {
             self.gather_until = now + self.quantum;
         }
         while !self.pending.is_empty() && self.retry_at.is_none() {
-            self.send_batch(now, port, store);
+            self.send_batch(now, sender, store);
         }
     }
 
     /// Appends a due packet to the last run, or starts a new run.
-    fn append_to_run(&mut self, packet: Packet, store: &FrameStore, singly: bool) {
+    fn append_to_run(&mut self, packet: Packet, store: &FrameStore) {
         let tag = PacketTag::from(packet.tag);
         let mark = packet.ecn == Ecn::Marked && store.get(tag.slot).frame.ecn != Ecn::Marked;
         let due = PendingRun {
@@ -183,7 +195,7 @@ impl EmulatedDirection {
             record.outcome = PacketOutcome::Delivered { ideal: packet.at, actual: packet.at, marked: mark };
         }
         match self.pending.back_mut() {
-            Some(last) if !self.report.exact && !singly && last.is_contiguous_with(&due) => {
+            Some(last) if !self.report.exact && !self.superpackets_refused && last.is_contiguous_with(&due) => {
                 last.run.count += tag.count;
                 last.bytes += packet.bytes;
             }
@@ -192,7 +204,7 @@ impl EmulatedDirection {
     }
 
     /// Sends a batch of pending runs.
-    fn send_batch(&mut self, now: Nanos, port: &mut OpenPort, store: &mut FrameStore) {
+    fn send_batch(&mut self, now: Nanos, sender: &mut impl FrameSender, store: &mut FrameStore) {
         let batch = self.pending.len().min(SEND_BATCH);
         let mut frames = Vec::with_capacity(batch);
         for (due, head) in self.pending.iter().zip(&mut self.header_buffers) {
@@ -200,9 +212,9 @@ impl EmulatedDirection {
             let payload = slot.frame.segment_run(slot.bytes(), due.run, head);
             frames.push(OutgoingFrame { head, body: &slot.bytes()[payload] });
         }
-        match port.send(&frames) {
+        match sender.send(&frames) {
             Ok(sent) => self.on_sent(sent, now, store),
-            Err(error) => self.on_send_error(&error, now, port, store),
+            Err(error) => self.on_send_error(&error, now, store),
         }
     }
 
@@ -226,13 +238,13 @@ impl EmulatedDirection {
 
     /// Handles the refusal of the first pending run. A send to a full interface is retried. A superpacket that the
     /// kernel does not accept is split into packets. Any other refusal counts as a hidden drop.
-    fn on_send_error(&mut self, error: &io::Error, now: Nanos, port: &mut OpenPort, store: &mut FrameStore) {
+    fn on_send_error(&mut self, error: &io::Error, now: Nanos, store: &mut FrameStore) {
         let full = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN));
         let Some(first) = self.pending.front() else { return };
         if full && now < first.ideal + RETRY_TIMEOUT {
             self.retry_at = Some(now + RETRY_DELAY);
         } else if first.run.count > 1 && error.raw_os_error() == Some(libc::EINVAL) {
-            port.superpackets_refused = true;
+            self.superpackets_refused = true;
             self.pending = self.pending.drain(..).flat_map(PendingRun::split).collect();
         } else {
             self.report.hidden += u64::from(first.run.count);

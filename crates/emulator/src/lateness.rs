@@ -23,7 +23,7 @@ pub struct LatenessHistogram {
 impl Default for LatenessHistogram {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a bound")]
     fn default() -> Self {
-        let bounds = (0..BUCKET_COUNT).map(|k| (FIRST_BOUND as f64 * (k as f64 / 4.0).exp2()) as Nanos).collect();
+        let bounds = (0..BUCKET_COUNT).map(|k| (FIRST_BOUND as f64 * libm::exp2(k as f64 / 4.0)) as Nanos).collect();
         Self { bounds, counts: vec![0; BUCKET_COUNT], max: 0 }
     }
 }

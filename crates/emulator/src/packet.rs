@@ -1,9 +1,11 @@
 //! A packet as stages see it: a frame on the wire, or a segment of a superpacket before segmentation.
 
+use serde::{Deserialize, Serialize};
+
 use crate::Nanos;
 
 /// Explicit congestion notification in the IP header (RFC 3168 section 5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Ecn {
     /// The transport does not support ECN; congestion is signalled by drops.
     #[default]
@@ -15,7 +17,7 @@ pub enum Ecn {
 }
 
 /// A packet in a pipeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet {
     /// Number of the packet in its direction, from 0 at ingress. Random decisions depend on it.
     pub number: u64,

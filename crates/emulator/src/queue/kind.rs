@@ -1,7 +1,7 @@
 //! The table of queues, and the keys they share in a lab file.
 //!
 //! A new queue needs its file, with an implementation of `QueueSettings` and its specification; a row of
-//! `queue_kinds!` below; its rows of tests, with the model in [`reference`](crate::reference); and its documentation.
+//! `queue_kinds!` below; its rows of tests, with the model in `ekiden_lab::reference`; and its documentation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -53,7 +53,7 @@ macro_rules! queue_kinds {
 
         impl QueueKind {
             /// Syntax of a queue in a lab file, for error messages.
-            pub(crate) const EXPECTED: &str = concat!(
+            pub const EXPECTED: &str = concat!(
                 r#"a table like { kind = "tail-drop", limit = "64pkt" }; kinds are "#,
                 comma_separated!($($name),+)
             );
@@ -100,7 +100,7 @@ impl QueueKind {
     }
 
     /// Returns the settings that are out of range.
-    pub(crate) fn validate(&self) -> Vec<QueueError> {
+    pub fn validate(&self) -> Vec<QueueError> {
         let mut errors = QueueErrors::default();
         self.settings().validate(&mut errors);
         if self.limit().amount() == 0 {
@@ -121,7 +121,7 @@ impl QueueKind {
     }
 
     /// Returns the hosts named in the settings, to resolve their addresses.
-    pub(crate) fn sender_hosts_mut(&mut self) -> Option<&mut SenderHosts> {
+    pub fn sender_hosts_mut(&mut self) -> Option<&mut SenderHosts> {
         self.settings_mut().sender_hosts_mut()
     }
 }
@@ -129,9 +129,9 @@ impl QueueKind {
 /// A setting that is out of range.
 pub struct QueueError {
     /// Key in the table of the queue; `None` for the table as a whole.
-    pub(crate) key: Option<&'static str>,
+    pub key: Option<&'static str>,
     /// Description of the expected value.
-    pub(crate) problem: String,
+    pub problem: String,
 }
 
 /// Collects the settings that are out of range.

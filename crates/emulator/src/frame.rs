@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use ekiden_proto::aqm;
 use ekiden_sys::packet::VNET_HEADER;
+use serde::{Deserialize, Serialize};
 
 use crate::packet::Ecn;
 
@@ -296,7 +297,7 @@ fn fold_checksum(mut sum: u64) -> u16 {
 
 /// Fields of a TCP header in a packet log (RFC 9293 section 3.1), with the addresses. It describes one packet or a run
 /// of packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpHeader {
     /// Address and port of the sender.
     pub source: SocketAddrV4,

@@ -42,11 +42,11 @@ fn sample_jitter(jitter: Jitter, rng: SeededRng, number: u64) -> Nanos {
     let uniform = rng.uniform(number);
     let unit = match jitter.distribution {
         Distribution::Uniform => uniform,
-        Distribution::Exponential => -(1.0 - uniform).ln(),
+        Distribution::Exponential => -libm::log(1.0 - uniform),
         // Box and Muller 1958, one of the pair; its absolute value.
         Distribution::Normal => {
             let angle = std::f64::consts::TAU * rng.derive("angle").uniform(number);
-            ((-2.0 * (1.0 - uniform).ln()).sqrt() * angle.cos()).abs()
+            ((-2.0 * libm::log(1.0 - uniform)).sqrt() * libm::cos(angle)).abs()
         }
     };
     (unit * nanos(jitter.scale) as f64) as Nanos

@@ -1,0 +1,174 @@
+//! All links of a lab, driven by frames and by the time. The driver says when a frame arrived and when it is now.
+
+use ekiden_sys::packet::ReceivedFrame;
+use serde::{Deserialize, Serialize};
+
+use crate::conditions::Conditions;
+use crate::dice::SeededRng;
+use crate::direction::{EmulatedDirection, FrameSender};
+use crate::links::{EmulationMode, Link, LinkEvent};
+use crate::pipeline::Pipeline;
+use crate::records::{PacketRecord, RecordBuffer, Recording};
+use crate::report::DirectionReport;
+use crate::store::FrameStore;
+use crate::{Nanos, nanos};
+
+/// Minimum time between sends of a direction in `fast` mode, in nanoseconds. Packets that become due in between share
+/// superpackets, as behind an interface with interrupt moderation.
+pub const FAST_QUANTUM: Nanos = 200_000;
+/// Minimum time between sends of a direction in `coarse` mode, in nanoseconds.
+pub const COARSE_QUANTUM: Nanos = 1_000_000;
+/// Rate up to which `auto` means `exact`, in bits per second: a frame of 1500 bytes every 60 µs.
+pub const MAX_EXACT_RATE: u64 = 200_000_000;
+/// Maximum size of all packets stored in a lab, in bytes: 10 Gbit/s for 800 ms.
+const MAX_STORED_BYTES: usize = 1 << 30;
+
+/// Options of an emulation.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct EmulationOptions {
+    /// Timing of packet output.
+    pub mode: EmulationMode,
+    /// Seed of all random decisions.
+    pub seed: u64,
+    /// Changes of conditions, in order of time.
+    pub events: Vec<LinkEvent>,
+    /// Packets to record for [`Emulation::records`].
+    pub recording: Recording,
+}
+
+/// A scheduled change of the conditions of a direction.
+#[derive(Debug)]
+struct ScheduledChange {
+    at: Nanos,
+    direction: usize,
+    conditions: Conditions,
+}
+
+/// The links of a lab. Link `n` has the ports `2 * n` and `2 * n + 1`, in the order of its ends. A frame received at port
+/// `i` passes direction `i` and leaves at port `i ^ 1`.
+pub struct Emulation {
+    directions: Vec<EmulatedDirection>,
+    store: FrameStore,
+    /// Latest first.
+    changes: Vec<ScheduledChange>,
+}
+
+impl Emulation {
+    /// Creates the links, by name, without packets. Times count from 0.
+    #[must_use]
+    pub fn new(links: &[(String, Link)], options: &EmulationOptions) -> Self {
+        let store = FrameStore::new(MAX_STORED_BYTES);
+        let mut emulation = Self { directions: Vec::new(), store, changes: Vec::new() };
+        for (name, link) in links {
+            emulation.add_link(name, link, options);
+        }
+        emulation.changes.sort_by_key(|change| std::cmp::Reverse(change.at));
+        emulation
+    }
+
+    /// Adds both directions of a link.
+    fn add_link(&mut self, name: &str, link: &Link, options: &EmulationOptions) {
+        let rng = SeededRng::new(options.seed).derive(name);
+        let [a, b] = &link.ends;
+        for (from, to, is_forward) in [(a, b, true), (b, a, false)] {
+            let select =
+                |forward: &Conditions, reverse: &Conditions| if is_forward { forward.clone() } else { reverse.clone() };
+            let first = select(&link.forward, &link.reverse);
+            let events = options.events.iter().filter(|event| event.link == name);
+            let changes: Vec<ScheduledChange> = events
+                .map(|event| ScheduledChange {
+                    at: nanos(event.at),
+                    direction: self.directions.len(),
+                    conditions: select(&event.forward, &event.reverse),
+                })
+                .collect();
+            let conditions: Vec<&Conditions> =
+                std::iter::once(&first).chain(changes.iter().map(|change| &change.conditions)).collect();
+            let pipeline = Pipeline::new(&conditions, rng.derive(if is_forward { "forward" } else { "reverse" }));
+            let report = DirectionReport {
+                link: name.to_owned(),
+                from: from.clone(),
+                to: to.clone(),
+                exact: is_exact(options.mode, &conditions),
+                ..DirectionReport::default()
+            };
+            let quantum = if options.mode == EmulationMode::Coarse { COARSE_QUANTUM } else { FAST_QUANTUM };
+            let records = RecordBuffer::new(options.recording.limit_for(name));
+            self.directions.push(EmulatedDirection::new(pipeline, report, first.count.overhead(), quantum, records));
+            self.changes.extend(changes);
+        }
+    }
+
+    /// Returns a buffer for the largest frame, for [`on_frame`](Self::on_frame).
+    pub fn take_buffer(&mut self) -> Box<[u8]> {
+        self.store.take_buffer()
+    }
+
+    /// Takes the frame in `buffer` that arrived at `port` at the time `at`, and leaves another buffer in its place. The
+    /// frame starts with a `virtio_net_hdr` and a link header of `link_header` bytes (14 for Ethernet, 0 for TUN).
+    pub fn on_frame(
+        &mut self,
+        port: usize,
+        buffer: &mut Box<[u8]>,
+        received: ReceivedFrame,
+        at: Nanos,
+        link_header: usize,
+    ) {
+        self.directions[port].on_frame(buffer, received, at, link_header, &mut self.store);
+    }
+
+    /// Returns the time of the next event, and whether it must be met to the microsecond.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<(Nanos, bool)> {
+        let changes = self.changes.last().map(|change| (change.at, false));
+        let directions = self.directions.iter().filter_map(|d| d.next_wakeup().map(|at| (at, d.is_exact())));
+        directions.chain(changes).min()
+    }
+
+    /// Applies the changes of conditions that are due at `now`.
+    pub fn apply_changes(&mut self, now: Nanos) {
+        while let Some(change) = self.changes.pop_if(|change| change.at <= now) {
+            let direction = &mut self.directions[change.direction];
+            direction.pipeline.set_conditions(&change.conditions, change.at);
+            direction.apply_stage_events(&mut self.store);
+        }
+    }
+
+    /// Sends the packets that are due at `now` to `ports`, one for each port.
+    pub fn send_due(&mut self, now: Nanos, ports: &mut [impl FrameSender]) {
+        for (index, direction) in self.directions.iter_mut().enumerate() {
+            direction.send_due(now, &mut ports[index ^ 1], &mut self.store);
+        }
+    }
+
+    /// Counts packets that the kernel dropped before they reached `port`.
+    pub fn record_hidden(&mut self, port: usize, packets: u64) {
+        self.directions[port].report.hidden += packets;
+    }
+
+    /// Returns the counters of every direction.
+    pub fn reports(&mut self) -> Vec<DirectionReport> {
+        for direction in &mut self.directions {
+            direction.report.waits.clone_from(&direction.pipeline.events.queue_delays);
+        }
+        self.directions.iter().map(|direction| direction.report.clone()).collect()
+    }
+
+    /// Returns the records of packets that entered `link` at host `from`, in order. The list is empty without
+    /// [`Recording`].
+    #[must_use]
+    pub fn records(&self, link: &str, from: &str) -> Vec<PacketRecord> {
+        let is_wanted = |d: &&EmulatedDirection| d.report.link == link && d.report.from == from;
+        self.directions.iter().find(is_wanted).map(EmulatedDirection::records).unwrap_or_default()
+    }
+}
+
+fn is_exact(mode: EmulationMode, conditions: &[&Conditions]) -> bool {
+    match mode {
+        EmulationMode::Exact => true,
+        EmulationMode::Fast | EmulationMode::Coarse => false,
+        EmulationMode::Auto => {
+            conditions.iter().all(|c| c.rate.is_some_and(|rate| rate.bits_per_second() <= MAX_EXACT_RATE))
+        }
+    }
+}
