@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use ekiden_lab::virtual_time::build::{self, DEFAULT_VERSION, KernelSource};
+use ekiden_lab::virtual_time::build;
 use ekiden_lab::virtual_time::kernel::{self, VirtualKernel};
 use ekiden_lab::virtual_time::machine::MachineCommand;
+use ekiden_lab::virtual_time::source::KernelSource;
 
 use crate::cli::virtual_options::{BUILD_HINT, VirtualOptions};
 
@@ -20,9 +21,9 @@ pub struct KernelCommand {
 enum KernelAction {
     /// Build a virtual kernel from the distribution's source, without root; some minutes
     Build {
-        /// Version of the distribution's package linux-source-VERSION
-        #[arg(default_value = DEFAULT_VERSION)]
-        version: String,
+        /// Version of the package linux-source-VERSION of the distribution or of Debian's backports [default: 7.2, or
+        /// 6.12 where 7.2 cannot be had]
+        version: Option<String>,
         /// A package linux-source-* or a tar archive of Linux, instead of a version
         #[arg(long, value_name = "FILE", conflicts_with = "version")]
         source: Option<PathBuf>,
@@ -43,7 +44,8 @@ impl KernelCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self.action {
             KernelAction::Build { version, source } => {
-                let source = source.map_or(KernelSource::Version(version), KernelSource::File);
+                let version = version.map_or(KernelSource::Newest, KernelSource::Version);
+                let source = source.map_or(version, KernelSource::File);
                 let built = build::build_kernel(&source, &mut |line| eprintln!("{line}"))?;
                 println!("{}", built.path.display());
             }

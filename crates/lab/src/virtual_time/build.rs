@@ -11,10 +11,8 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::kernel::{self, VirtualKernel};
+use super::source::KernelSource;
 use crate::temp_dir::TempDir;
-
-/// The version that is built by default: the newest one of Debian 12.
-pub const DEFAULT_VERSION: &str = "6.12";
 
 /// The configuration, on top of `allnoconfig`.
 const CONFIG: &str = include_str!("../../kernel/config");
@@ -50,15 +48,6 @@ const BUILD_PROGRAMS: [(&str, &str); 7] = [
 
 /// The largest directories of the source that no build for User-Mode Linux reads.
 const UNUSED_DIRECTORIES: [&str; 2] = ["drivers/gpu/drm/amd/include", "tools/testing"];
-
-/// The source of a kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KernelSource {
-    /// A version of the distribution, such as `6.12`: its package `linux-source-6.12`.
-    Version(String),
-    /// A source package of Debian, or a tar archive.
-    File(PathBuf),
-}
 
 /// The changes to files of the kernel: `kernel/edits.toml`.
 #[derive(Deserialize)]
@@ -108,10 +97,7 @@ pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)
     signal::catch_interrupts()?;
     let work = TempDir::create(&cache, &format!("build-{}", std::process::id()))?;
     let work = work.path();
-    let archive = match source {
-        KernelSource::File(path) => fs::canonicalize(path).with_context(|| path.display().to_string())?,
-        KernelSource::Version(version) => find_archive(version, work, report_progress)?,
-    };
+    let archive = source.find(work, report_progress)?;
     let directory = cache.join(build_digest(&archive)?);
     if let Ok(built) = VirtualKernel::open(&directory) {
         return Ok(built);
@@ -150,20 +136,6 @@ fn ensure_build_programs() -> anyhow::Result<()> {
         missing.join(" ")
     );
     Ok(())
-}
-
-/// Returns the installed source of a version, or downloads its package, which needs no root.
-fn find_archive(version: &str, work: &Path, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
-    let package = format!("linux-source-{version}");
-    let installed = PathBuf::from(format!("/usr/src/{package}.tar.xz"));
-    if installed.exists() {
-        return Ok(installed);
-    }
-    report_progress(&format!("downloading {package}"));
-    run_step(Command::new("apt-get").args(["download", "--quiet", &package]), work)
-        .with_context(|| format!("there is no {}, and its package cannot be downloaded", installed.display()))?;
-    let mut files = fs::read_dir(work)?.filter_map(|entry| Some(entry.ok()?.path()));
-    files.find(|file| file.extension().is_some_and(|end| end == "deb")).context("apt-get downloaded no package")
 }
 
 /// The name of a kernel in the cache: a digest of the source, the configuration and our changes.

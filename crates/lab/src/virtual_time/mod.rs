@@ -2,10 +2,11 @@
 //! timer when all of them wait.
 //!
 //! The machine is a kernel built for User-Mode Linux, and so a normal process of an ordinary user. [`build`] makes the
-//! kernel from the distribution's source, [`kernel`] finds the built ones, [`machine`] boots one of them on the files of
-//! the host, and [`guest`] is the first process inside.
+//! kernel from a source that [`source`] finds, [`kernel`] finds the built ones, [`machine`] boots one of them on the
+//! files of the host, and [`guest`] is the first process inside.
 
 pub mod build;
 pub mod guest;
 pub mod kernel;
 pub mod machine;
+pub mod source;
