@@ -11,13 +11,14 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::kernel::{self, VirtualKernel};
-use super::source::KernelSource;
+use super::source::{self, KernelSource};
 use crate::temp_dir::TempDir;
 
 /// The configuration, on top of `allnoconfig`.
 const CONFIG: &str = include_str!("../../kernel/config");
 /// The changes to files of the kernel.
 const EDITS: &str = include_str!("../../kernel/edits.toml");
+const LICENSE: &str = include_str!("../../kernel/LICENSE");
 /// The text of files of a directory, by name.
 macro_rules! files {
     ($directory:literal: $($name:literal)+) => {
@@ -107,6 +108,8 @@ pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)
     unpack(&archive, work)?;
     report_progress("configuring");
     let tree = prepare_tree(work)?;
+    let new = work.join("new");
+    write_recipe(&new.join(kernel::RECIPE), &tree)?;
     make(&tree, &["allnoconfig"])?;
     ensure_configured(&tree)?;
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -114,11 +117,9 @@ pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)
     make(&tree, &[&format!("-j{jobs}"), "linux"])?;
     run_step(Command::new("strip").args(["-g", "linux"]), &tree)?;
     // The kernel gets its place with its description, so that an interrupted build leaves none without.
-    let new = work.join("new");
-    fs::create_dir(&new)?;
     fs::copy(tree.join("linux"), new.join("linux"))?;
     let source = archive.file_name().unwrap_or_default().to_string_lossy();
-    VirtualKernel::describe_new(&new, &source)?;
+    VirtualKernel::describe_new(&new, &source, source::built_using(&archive))?;
     fs::rename(&new, &directory).with_context(|| directory.display().to_string())?;
     let built = VirtualKernel::open(&directory)?;
     report_progress(&format!("built Linux {} in {} s", built.info.release, started.elapsed().as_secs()));
@@ -177,6 +178,21 @@ fn prepare_tree(work: &Path) -> anyhow::Result<PathBuf> {
     Ok(tree)
 }
 
+/// Writes what a distributor of the kernel owes besides the source package: the configuration, the changes, the added
+/// files of a prepared tree, and the licence.
+fn write_recipe(recipe: &Path, tree: &Path) -> anyhow::Result<()> {
+    let added = recipe.join("ekiden");
+    fs::create_dir_all(&added)?;
+    for entry in fs::read_dir(tree.join(ADDED_DIRECTORY))? {
+        let file = entry?;
+        fs::copy(file.path(), added.join(file.file_name()))?;
+    }
+    for (name, text) in [("config", CONFIG), ("edits.toml", EDITS), ("LICENSE", LICENSE)] {
+        fs::write(recipe.join(name), text)?;
+    }
+    Ok(())
+}
+
 fn make(tree: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     let mut command = Command::new("make");
     // The date and the host of the build would be in the kernel, and make it differ from others of the same source.
@@ -227,6 +243,20 @@ mod tests {
         assert_eq!(error, "file.c: this version of Linux has \"a\" 2 times instead of 1");
         edit("a", 2).apply(tree.path()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "c c c");
+    }
+
+    /// The added files come from the tree, before anything is compiled in it.
+    #[test]
+    fn the_recipe_has_all_that_is_added_to_the_source() {
+        let work = TempDir::create(&std::env::temp_dir(), &format!("ekiden-recipe-{}", std::process::id())).unwrap();
+        let (tree, recipe) = (work.path().join("tree"), work.path().join("new/recipe"));
+        fs::create_dir_all(tree.join(ADDED_DIRECTORY)).unwrap();
+        fs::write(tree.join(ADDED_DIRECTORY).join("clock.c"), "clock").unwrap();
+        write_recipe(&recipe, &tree).unwrap();
+        let text = |name: &str| fs::read_to_string(recipe.join(name)).unwrap();
+        assert_eq!((text("config"), text("edits.toml")), (CONFIG.to_owned(), EDITS.to_owned()));
+        assert_eq!(text("ekiden/clock.c"), "clock");
+        assert!(text("LICENSE").contains("GPL-2.0-only"));
     }
 
     #[test]

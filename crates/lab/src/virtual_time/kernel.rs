@@ -15,6 +15,8 @@ use crate::emulator;
 const SYSTEM_DIRECTORY: &str = "/usr/lib/ekiden-lab/kernels";
 const EXECUTABLE: &str = "linux";
 const DESCRIPTION: &str = "kernel.json";
+/// The directory beside a kernel with the configuration, the changes and the added files that it was built with.
+pub const RECIPE: &str = "recipe";
 /// Prints the properties of a running kernel, in three lines.
 const DESCRIBE_SCRIPT: &str =
     "uname -r; cat /proc/sys/net/ipv4/tcp_available_congestion_control; cat /dev/ekiden-emulator";
@@ -33,6 +35,9 @@ pub struct KernelInfo {
     pub digest: String,
     /// The source package or file that it was built from.
     pub source: String,
+    /// The source packages of Debian that it is made of, such as `linux (= 6.12.117-1)`; empty if they are unknown.
+    #[serde(default)]
+    pub built_using: Vec<String>,
 }
 
 /// A kernel that [`Machine::boot`] can run.
@@ -65,8 +70,8 @@ impl VirtualKernel {
     ///
     /// # Errors
     /// The kernel does not boot, or the file system's.
-    pub fn describe_new(directory: &Path, source: &str) -> anyhow::Result<()> {
-        let info = describe(&directory.join(EXECUTABLE), source)?;
+    pub fn describe_new(directory: &Path, source: &str, built_using: Vec<String>) -> anyhow::Result<()> {
+        let info = KernelInfo { built_using, ..describe(&directory.join(EXECUTABLE), source)? };
         Ok(fs::write(directory.join(DESCRIPTION), serde_json::to_string_pretty(&info)? + "\n")?)
     }
 
@@ -85,25 +90,30 @@ impl VirtualKernel {
     }
 }
 
-/// Returns all kernels, the highest release first.
+/// Returns all kernels, the highest release first. Of one release, those in the user's cache are first.
 ///
 /// # Errors
 /// The file system's.
 pub fn list() -> anyhow::Result<Vec<VirtualKernel>> {
+    // A user without a cache, such as a service, has the kernels of the package.
+    list_in(&cache_directory().into_iter().chain([PathBuf::from(SYSTEM_DIRECTORY)]).collect::<Vec<_>>())
+}
+
+/// Returns the kernels below `directories`, the highest release first. Of one release, those of the first directory are
+/// first.
+fn list_in(directories: &[PathBuf]) -> anyhow::Result<Vec<VirtualKernel>> {
     let mut kernels = Vec::new();
-    for directory in [cache_directory()?, PathBuf::from(SYSTEM_DIRECTORY)] {
-        // Neither directory has to exist.
-        for entry in fs::read_dir(directory).into_iter().flatten() {
-            let directory = entry?.path();
-            // A directory without a description belongs to a build that was interrupted.
-            if directory.join(DESCRIPTION).exists() {
-                kernels.push(VirtualKernel::open(&directory)?);
-            }
+    for directory in directories {
+        // No directory has to exist.
+        let entries = fs::read_dir(directory).into_iter().flatten();
+        let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
+        paths.sort();
+        // A directory without a description belongs to a build that was interrupted.
+        for path in paths.iter().filter(|path| path.join(DESCRIPTION).exists()) {
+            kernels.push(VirtualKernel::open(path)?);
         }
     }
-    kernels.sort_by(|one, other| {
-        compare_releases(&other.info.release, &one.info.release).then_with(|| one.path.cmp(&other.path))
-    });
+    kernels.sort_by(|one, other| compare_releases(&other.info.release, &one.info.release));
     Ok(kernels)
 }
 
@@ -129,7 +139,8 @@ fn describe(path: &Path, source: &str) -> anyhow::Result<KernelInfo> {
         anyhow::bail!("{}: no virtual kernel that boots here: {}: {}", path.display(), output.status, errors.trim());
     };
     let congestion_controls = controls.split_whitespace().map(str::to_owned).collect();
-    Ok(KernelInfo { release, congestion_controls, emulator, digest, source: source.to_owned() })
+    let built_using = Vec::new();
+    Ok(KernelInfo { release, congestion_controls, emulator, digest, source: source.to_owned(), built_using })
 }
 
 /// Compares `6.9.1-a` and `6.12.1-a` by their numbers.
@@ -142,12 +153,41 @@ fn compare_releases(one: &str, other: &str) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::temp_dir::TempDir;
 
     #[test]
     fn releases_compare_by_number() {
         let mut releases = ["6.12.117-ekiden", "6.1.192-ekiden", "6.9-x", "7.2.11-ekiden"];
         releases.sort_by(|one, other| compare_releases(one, other));
         assert_eq!(releases, ["6.1.192-ekiden", "6.9-x", "6.12.117-ekiden", "7.2.11-ekiden"]);
+    }
+
+    #[test]
+    fn the_highest_release_wins_and_then_the_first_directory() {
+        let base = TempDir::create(&std::env::temp_dir(), &format!("ekiden-kernels-{}", std::process::id())).unwrap();
+        let add = |directory: &str, release: &str| {
+            let directory = base.path().join(directory);
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join(EXECUTABLE), "").unwrap();
+            let info = KernelInfo {
+                release: release.to_owned(),
+                congestion_controls: Vec::new(),
+                digest: String::new(),
+                source: String::new(),
+                built_using: Vec::new(),
+            };
+            fs::write(directory.join(DESCRIPTION), serde_json::to_string(&info).unwrap()).unwrap();
+        };
+        // The names are in another order than the directories.
+        add("b-cache/two", "7.2.12-ekiden");
+        add("b-cache/one", "6.12.117-ekiden");
+        add("a-system/three", "7.2.12-ekiden");
+        add("a-system/four", "7.3.1-ekiden");
+        fs::create_dir(base.path().join("b-cache/build-1")).unwrap();
+        let kernels = list_in(&["b-cache", "a-system", "missing"].map(|name| base.path().join(name))).unwrap();
+        let places = kernels.iter().map(|kernel| kernel.path.parent().unwrap().strip_prefix(base.path()).unwrap());
+        let places: Vec<String> = places.map(|place| place.display().to_string()).collect();
+        assert_eq!(places, ["a-system/four", "b-cache/two", "a-system/three", "b-cache/one"]);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub const NEWEST_VERSIONS: [&str; 2] = ["7.2", "6.12"];
 const RELEASES: [&str; 3] = ["bookworm", "trixie", "forky"];
 /// Other names of the main suite among the package sources.
 const SUITE_ALIASES: [&str; 5] = ["oldstable", "stable", "testing", "unstable", "sid"];
+/// Where the files of installed packages are.
+const INSTALLED_SOURCES: &str = "/usr/src";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The files of the private state of apt, below the directory of the build.
 const PRIVATE_CONFIG: &str = "apt/apt.conf";
@@ -53,7 +55,7 @@ impl KernelSource {
 struct PackageFinder<'a> {
     /// The program that downloads packages: apt-get(8).
     apt_get: PathBuf,
-    /// Where the files of an installed package are.
+    /// Where the files of installed packages are: [`INSTALLED_SOURCES`].
     installed: PathBuf,
     /// The release of this system, such as `bookworm`; empty if it is unknown.
     release: String,
@@ -63,7 +65,7 @@ struct PackageFinder<'a> {
 impl<'a> PackageFinder<'a> {
     fn of_system(work: &'a Path) -> Self {
         let release = release_name(&fs::read_to_string("/etc/os-release").unwrap_or_default());
-        Self { apt_get: "apt-get".into(), installed: "/usr/src".into(), release, work }
+        Self { apt_get: "apt-get".into(), installed: INSTALLED_SOURCES.into(), release, work }
     }
 
     fn find_newest(&self, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
@@ -167,6 +169,28 @@ impl<'a> PackageFinder<'a> {
             Some(error) => bail!("{error}"),
         }
     }
+}
+
+/// Returns the Debian source packages that a kernel of `archive` is made of, as in the field `Built-Using` of a package:
+/// Linux, and the C library that is linked statically. Empty if the archive is no package of Debian.
+#[must_use]
+pub fn built_using(archive: &Path) -> Vec<String> {
+    let name = archive.file_name().unwrap_or_default().to_string_lossy();
+    let is_installed = archive.parent() == Some(Path::new(INSTALLED_SOURCES));
+    let linux = match name.strip_suffix(".tar.xz") {
+        Some(package) if is_installed => source_package("dpkg-query", package),
+        _ if name.ends_with(".deb") => source_package("dpkg-deb", &archive.to_string_lossy()),
+        _ => None,
+    };
+    let Some(linux) = linux else { return Vec::new() };
+    [Some(linux), source_package("dpkg-query", "libc6-dev")].into_iter().flatten().collect()
+}
+
+/// Asks a program of dpkg for the source package of `package`, an installed one or a file.
+fn source_package(program: &str, package: &str) -> Option<String> {
+    let format = "--showformat=${source:Package} (= ${source:Version})";
+    let output = Command::new(program).args(["--show", format, package]).stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Settings of apt for a state below `directory`, read after those of the system: proxies stay.
@@ -315,6 +339,25 @@ mod tests {
             "{line}"
         );
         assert!(line.contains("trixie-backports: The repository has no Release file."), "{line}");
+    }
+
+    #[test]
+    fn a_package_names_its_source_package() {
+        let work = TempDir::create(&std::env::temp_dir(), &format!("ekiden-using-{}", std::process::id())).unwrap();
+        let (tree, package) = (work.path().join("tree"), work.path().join("linux-source-6.12_1.deb"));
+        fs::create_dir_all(tree.join("DEBIAN")).unwrap();
+        let control = "Package: linux-source-6.12\nVersion: 6.12.117-1\nSource: linux-6.12\nArchitecture: all\n\
+                       Maintainer: a <a@b>\nDescription: a\n";
+        fs::write(tree.join("DEBIAN/control"), control).unwrap();
+        let Ok(built) = Command::new("dpkg-deb").arg("--build").arg(&tree).arg(&package).output() else {
+            eprintln!("skipped: there is no dpkg-deb");
+            return;
+        };
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let using = built_using(&package);
+        assert_eq!(using[0], "linux-6.12 (= 6.12.117-1)");
+        assert!(using[1..].iter().all(|library| library.starts_with("glibc (= ")), "{using:?}");
+        assert!(built_using(&work.path().join("linux-6.12.tar.xz")).is_empty());
     }
 
     #[test]
