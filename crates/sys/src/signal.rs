@@ -1,12 +1,13 @@
 //! Signals to and from this process (sigaction(2), kill(2)).
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// The last interrupt, or 0.
+static INTERRUPT: AtomicI32 = AtomicI32::new(0);
 
-extern "C" fn on_interrupt(_signal: libc::c_int) {
-    INTERRUPTED.store(true, Ordering::Relaxed);
+extern "C" fn on_interrupt(signal: libc::c_int) {
+    INTERRUPT.store(signal, Ordering::Relaxed);
 }
 
 /// From now on SIGINT and SIGTERM end nothing: [`is_interrupted`] tells of them, and they cut short the system call that
@@ -30,7 +31,15 @@ pub fn catch_interrupts() -> io::Result<()> {
 /// Whether SIGINT or SIGTERM has come since [`catch_interrupts`].
 #[must_use]
 pub fn is_interrupted() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed)
+    INTERRUPT.load(Ordering::Relaxed) != 0
+}
+
+/// The exit code of a process that an interrupt has ended, as shells report it: 128 and the number of the signal. None
+/// without an interrupt since [`catch_interrupts`].
+#[must_use]
+pub fn interrupt_exit_code() -> Option<u8> {
+    let signal = INTERRUPT.load(Ordering::Relaxed);
+    (signal != 0).then(|| u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }
 
 /// Kills every process of a process group.

@@ -167,16 +167,19 @@ impl Machine {
         Ok(Output { status: status?, stdout: output, stderr: errors })
     }
 
-    /// Passes the standard input of this process on, and returns the exit code of the command.
+    /// Passes the standard input of this process on, and returns the exit code of the command. An interrupt, such as
+    /// Ctrl-C, ends the machine: then the exit code is 128 and the number of the signal.
     ///
     /// # Errors
-    /// The kernel's, from wait4(2).
+    /// The kernel's, from wait4(2) or sigaction(2).
     pub fn pass_input_and_wait(mut self) -> anyhow::Result<u8> {
+        signal::catch_interrupts()?;
         let mut stdin = self.process.stdin.take().context("the machine has no standard input")?;
         // The thread may wait for input when the machine has ended. It ends with this process.
         std::thread::spawn(move || drop(std::io::copy(&mut std::io::stdin().lock(), &mut stdin)));
         let status = self.wait()?;
-        Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        Ok(code.or_else(signal::interrupt_exit_code).unwrap_or(u8::MAX))
     }
 
     /// Waits for the end of the machine. An interrupt of this process kills it: it has nothing to write.

@@ -1,6 +1,6 @@
 //! Experiments in virtual time: the same bytes in every run, and what a machine leaves on the host.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -149,6 +149,16 @@ fn is_alive(pid: u32) -> bool {
     ekiden_sys::process::start_time(pid).is_some()
 }
 
+/// Waits until the host has removed all processes of a machine, which were killed.
+fn wait_for_end(machine: &[u32]) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while machine.iter().any(|pid| is_alive(*pid)) && Instant::now() < deadline {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let left: Vec<&u32> = machine.iter().filter(|pid| is_alive(**pid)).collect();
+    assert!(left.is_empty(), "left behind: {left:?}");
+}
+
 #[test]
 fn a_machine_does_not_survive_the_process_that_booted_it() {
     let scene = ExperimentFixture::new();
@@ -160,18 +170,13 @@ fn a_machine_does_not_survive_the_process_that_booted_it() {
     command.args(["kernel", "run", "--", "sh", "-c", "echo runs; cat"]).env("TMPDIR", &scene.0);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut answer = [0; 5];
-    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut answer).unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"runs\n");
     let machine = descendants(child.id());
     assert!(machine.len() > 1, "the kernel and processes of the guest: {machine:?}");
     child.kill().unwrap();
     child.wait().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while machine.iter().any(|pid| is_alive(*pid)) && Instant::now() < deadline {
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
-    let left: Vec<&u32> = machine.iter().filter(|pid| is_alive(**pid)).collect();
-    assert!(left.is_empty(), "left behind: {left:?}");
+    wait_for_end(&machine);
     assert_eq!(std::fs::read_dir(&scene.0).unwrap().count(), 0, "files left behind");
 }
 
@@ -231,4 +236,63 @@ fn an_interrupt_ends_machines_and_says_how_to_go_on() {
     assert!(said.contains("interrupted after 0 of 4 runs; the same command goes on"), "{said}");
     assert!(machines.len() > 2 && machines.iter().all(|pid| !is_alive(*pid)), "left behind: {machines:?}");
     assert_eq!(scene.all_runs().len(), 0);
+}
+
+/// Reads until `text` has come.
+fn read_until(from: &mut impl Read, text: &str) -> String {
+    let (mut said, mut buffer) = (String::new(), [0; 4096]);
+    while !said.contains(text) {
+        let count = from.read(&mut buffer).unwrap();
+        assert!(count > 0, "ended before {text:?}: {said:?}");
+        said.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+    said
+}
+
+/// On a terminal, as a user has one: script(1) makes it, and Ctrl-C is a character that its line discipline turns into
+/// SIGINT for the process outside.
+#[test]
+fn ctrl_c_ends_the_machine_of_an_interactive_command() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    for arguments in ["kernel run -- sh", "shell lossy --virtual"] {
+        let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_ekiden-lab"));
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(&scene.0).env("SHELL", "sh");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        // The sum tells the answer of the shell from the echo of the terminal.
+        keys.write_all(b"echo $((40 + 2)) runs\n").unwrap();
+        read_until(&mut screen, "42 runs");
+        let machine = descendants(child.id());
+        assert!(machine.len() > 2, "{machine:?}");
+        keys.write_all(b"\x03").unwrap();
+        let mut rest = String::new();
+        screen.read_to_string(&mut rest).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{arguments}: {rest:?}");
+        assert_eq!(rest.replace("^C", "").trim_matches(['\r', '\n', '$', '#', ' ']), "", "{arguments}");
+        wait_for_end(&machine);
+    }
+}
+
+/// The command outside ends itself, and is not killed by the signal: so it has waited for the end of the machine.
+#[test]
+fn an_interrupted_command_waits_for_the_end_of_its_machine() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let mut command = scene.lab_command();
+        command.args(["kernel", "run", "--", "sh", "-c", "echo runs; cat"]).process_group(0);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        read_until(child.stdout.as_mut().unwrap(), "runs");
+        let machine = descendants(child.id());
+        Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert!(!is_alive(machine[0]), "the kernel runs on");
+        wait_for_end(&machine);
+    }
 }
