@@ -131,7 +131,7 @@ fn describe(path: &Path, source: &str) -> anyhow::Result<KernelInfo> {
     let bytes = fs::read(path).with_context(|| path.display().to_string())?;
     let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     let command = MachineCommand::new("sh", &["-c", DESCRIBE_SCRIPT])?;
-    let output = Machine::run(path, &command, &MachineOptions::default(), &[])?;
+    let output = Machine::boot(path, &command, &MachineOptions::default(), true)?.run_to_end(&[])?;
     let printed = String::from_utf8_lossy(&output.stdout);
     let mut lines = printed.lines().map(str::to_owned);
     let (Some(release), Some(controls), Some(emulator)) = (lines.next(), lines.next(), lines.next()) else {

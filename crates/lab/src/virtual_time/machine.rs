@@ -141,18 +141,19 @@ impl Machine {
         write!(stdin, "{:08x}{text}", text.len()).context("the virtual kernel does not start")
     }
 
-    /// Runs a command with `input`, and returns its output and the exit status of the machine.
+    /// The process of the host that is the machine's kernel.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Passes `input` to the command of a machine that was booted with pipes, and returns its output and the exit status
+    /// of the machine.
     ///
     /// # Errors
-    /// Those of [`Machine::boot`]. A command that failed is no error.
-    pub fn run(
-        kernel: &Path,
-        command: &MachineCommand,
-        options: &MachineOptions,
-        input: &[u8],
-    ) -> anyhow::Result<Output> {
-        let mut machine = Self::boot(kernel, command, options, true)?;
-        let pipes = (machine.process.stdin.take(), machine.process.stdout.take(), machine.process.stderr.take());
+    /// The kernel's, from wait4(2). A command that failed is no error.
+    pub fn run_to_end(mut self, input: &[u8]) -> anyhow::Result<Output> {
+        let pipes = (self.process.stdin.take(), self.process.stdout.take(), self.process.stderr.take());
         let (Some(mut stdin), Some(mut stdout), Some(mut stderr)) = pipes else {
             anyhow::bail!("the machine has no pipes");
         };
@@ -162,7 +163,7 @@ impl Machine {
             scope.spawn(|| drop(stdout.read_to_end(&mut output)));
             scope.spawn(|| drop(stderr.read_to_end(&mut errors)));
             scope.spawn(move || drop(stdin.write_all(input)));
-            machine.wait()
+            self.wait()
         });
         Ok(Output { status: status?, stdout: output, stderr: errors })
     }

@@ -3,9 +3,10 @@
 //!
 //! The machine is a kernel built for User-Mode Linux, and so a normal process of an ordinary user. [`build`] makes the
 //! kernel from a source that [`source`] finds, [`kernel`] finds the built ones, [`machine`] boots one of them on the
-//! files of the host, and [`guest`] is the first process inside.
+//! files of the host, [`clock`] reads its time from outside, and [`guest`] is the first process inside.
 
 pub mod build;
+pub mod clock;
 pub mod guest;
 pub mod kernel;
 pub mod machine;

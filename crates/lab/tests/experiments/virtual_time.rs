@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::scene::{ExperimentFixture, SMALL, stderr_text};
@@ -249,8 +249,40 @@ fn read_until(from: &mut impl Read, text: &str) -> String {
     said
 }
 
-/// On a terminal, as a user has one: script(1) makes it, and Ctrl-C is a character that its line discipline turns into
-/// SIGINT for the process outside.
+/// Starts a command line of the laboratory on a terminal, as a user has one: script(1) makes it. Ctrl-C is a character
+/// that its line discipline turns into SIGINT for the process outside.
+fn start_on_terminal(scene: &ExperimentFixture, arguments: &str) -> (Child, ChildStdin, ChildStdout) {
+    // A shell in between would end by the signal.
+    let line = format!("exec {} {arguments}", env!("CARGO_BIN_EXE_ekiden-lab"));
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(&scene.0).env("SHELL", "sh");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (keys, screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    (child, keys, screen)
+}
+
+/// Each run lasts for minutes of virtual time.
+#[test]
+fn a_terminal_shows_the_time_of_running_machines() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    scene.write(&with_losses(SMALL).replace("50Mbit/s", "5Mbit/s").replace("1MB", "200MB"));
+    let (mut child, mut keys, mut screen) = start_on_terminal(&scene, "run small.toml --virtual --no-check");
+    let said = read_until(&mut screen, "0/4  0:01, virtual ");
+    let machines = descendants(child.id());
+    let said = said + &read_until(&mut screen, "0/4  0:04, virtual ");
+    keys.write_all(b"\x03").unwrap();
+    let mut rest = String::new();
+    screen.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(2), "{rest}");
+    let clocks: Vec<&str> = said.split(", virtual ").skip(1).filter_map(|text| text.get(..4)).collect();
+    assert!(clocks.iter().any(|clock| *clock > "0:00"), "{clocks:?}: {said:?}");
+    assert!(clocks.is_sorted(), "{clocks:?}");
+    wait_for_end(&machines);
+}
+
 #[test]
 fn ctrl_c_ends_the_machine_of_an_interactive_command() {
     let scene = ExperimentFixture::new();
@@ -258,11 +290,7 @@ fn ctrl_c_ends_the_machine_of_an_interactive_command() {
         return;
     }
     for arguments in ["kernel run -- sh", "shell lossy --virtual"] {
-        let line = format!("{} {arguments}", env!("CARGO_BIN_EXE_ekiden-lab"));
-        let mut command = Command::new("script");
-        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(&scene.0).env("SHELL", "sh");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (mut child, mut keys, mut screen) = start_on_terminal(&scene, arguments);
         // The sum tells the answer of the shell from the echo of the terminal.
         keys.write_all(b"echo $((40 + 2)) runs\n").unwrap();
         read_until(&mut screen, "42 runs");

@@ -1,6 +1,7 @@
 //! The results of an experiment as JSON: a manifest, one line of `runs.jsonl` for each run, and the analysis.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -260,6 +261,14 @@ pub struct Run {
     pub took: f64,
     /// When it started: RFC 3339, UTC.
     pub started: String,
+}
+
+impl Run {
+    /// How long the run took, on its clock.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        Duration::try_from_secs_f64(self.took).unwrap_or_default()
+    }
 }
 
 /// The result of one group of connections in a run.

@@ -9,7 +9,7 @@ use ekiden_sys::signal;
 use super::jobs::WorkerPool;
 use super::plan::{self, PlannedRun};
 use super::progress::Progress;
-use super::virtual_runs::VirtualRuns;
+use super::virtual_runs::{RunObserver, VirtualRuns};
 use crate::check::{self, CheckSize};
 use crate::experiment::collect::manifest::{self, InstalledPrograms};
 use crate::experiment::collect::results::{CheckRow, Results, Run};
@@ -127,6 +127,8 @@ struct RunRecorder<'a> {
     store: &'a mut ResultStore,
     progress: Progress,
     max_attempts: usize,
+    /// The virtual time of the recorded runs.
+    virtual_time: Duration,
 }
 
 impl RunRecorder<'_> {
@@ -149,6 +151,17 @@ impl RunRecorder<'_> {
     }
 }
 
+impl RunObserver for RunRecorder<'_> {
+    fn on_run(&mut self, run: Run) -> anyhow::Result<()> {
+        self.virtual_time += run.duration();
+        self.record_run(run).map(drop)
+    }
+
+    fn on_tick(&mut self, virtual_time: Duration) {
+        self.progress.on_time_passed(self.virtual_time + virtual_time);
+    }
+}
+
 fn run_missing(
     experiment: &Experiment,
     plan: &[PlannedRun<'_>],
@@ -160,7 +173,8 @@ fn run_missing(
         (0..plan.len()).filter(|number| !is_done(&store.runs, &plan[*number], MAX_ATTEMPTS)).collect();
     let progress = Progress::new(experiment, means.full, plan.len(), plan.len() - missing.len());
     let workers = if jobs > 1 && missing.len() > 1 { Some(WorkerPool::start(jobs, plan, means)?) } else { None };
-    let mut course = RunRecorder { experiment, plan, store, progress, max_attempts: MAX_ATTEMPTS };
+    let (max_attempts, virtual_time) = (MAX_ATTEMPTS, Duration::ZERO);
+    let mut course = RunRecorder { experiment, plan, store, progress, max_attempts, virtual_time };
     if let Some(workers) = workers {
         workers.run(missing.into(), |run| course.record_run(run))?;
     } else {
@@ -190,15 +204,14 @@ fn run_missing_in_machines(
     let is_missing = |planned: &&PlannedRun<'_>| !is_done(&store.runs, planned, 1);
     let missing: Vec<&PlannedRun<'_>> = plan.iter().filter(is_missing).collect();
     let progress = Progress::new(experiment, request.full, plan.len(), plan.len() - missing.len());
-    let mut recorder = RunRecorder { experiment, plan, store, progress, max_attempts: 1 };
-    let (started, mut virtual_time) = (Instant::now(), Duration::ZERO);
-    machines.run_all(&missing, request.jobs, |run| {
-        virtual_time += Duration::try_from_secs_f64(run.took).unwrap_or_default();
-        recorder.record_run(run).map(drop)
-    })?;
+    let virtual_time = Duration::ZERO;
+    let mut recorder = RunRecorder { experiment, plan, store, progress, max_attempts: 1, virtual_time };
+    let started = Instant::now();
+    machines.run_all(&missing, request.jobs, &mut recorder)?;
     recorder.progress.finish();
     if !missing.is_empty() {
-        let [virtual_time, real_time] = [virtual_time, started.elapsed()].map(|time| time.as_secs_f64());
+        let times = [recorder.virtual_time, started.elapsed()];
+        let [virtual_time, real_time] = times.map(|time| time.as_secs_f64());
         eprintln!("{virtual_time:.1} s of virtual time in {real_time:.1} s of real time");
     }
     Ok(())

@@ -58,6 +58,15 @@ impl Progress {
         }
     }
 
+    /// Draws the bar with both clocks, on a terminal: real time, and the virtual time of all machines together.
+    pub fn on_time_passed(&self, virtual_time: Duration) {
+        if self.terminal {
+            eprint!("\r\x1b[2K{}", self.format_clocks(self.started.elapsed(), virtual_time));
+            // Only the bar would be missing.
+            let _ = stderr().flush();
+        }
+    }
+
     /// A run has been made.
     pub fn on_run_finished(&mut self, run: &Run, ratio: Option<f64>) {
         self.done += usize::from(run.invalid.is_none());
@@ -73,6 +82,15 @@ impl Progress {
         if self.terminal {
             eprint!("\r\x1b[2K");
         }
+    }
+
+    fn format_clocks(&self, real_time: Duration, virtual_time: Duration) -> String {
+        let [real_time, virtual_time] = [real_time, virtual_time].map(format_clock);
+        let clocks = format!("{real_time}, virtual {virtual_time}");
+        // The time in the file is that of another clock, so nothing is known before the first run.
+        let left = (self.finished > 0).then(|| format!("  {} left", format_duration(self.time_left())));
+        let left = left.unwrap_or_default();
+        format!("{} {}/{}  {clocks}{left}", bar(self.done, self.total), self.done, self.total)
     }
 
     fn format_line(&self, run: &Run, ratio: Option<f64>) -> String {
@@ -110,6 +128,15 @@ pub fn format_duration(time: Duration) -> String {
     }
 }
 
+/// A time as on a clock: minutes and seconds, from one hour on with hours.
+fn format_clock(time: Duration) -> String {
+    let (minutes, seconds) = (time.as_secs() / 60, time.as_secs() % 60);
+    match minutes {
+        0..=59 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{}:{:02}:{seconds:02}", minutes / 60, minutes % 60),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +145,8 @@ mod tests {
     fn times_and_bars_are_readable() {
         let shown = [5, 100, 5400, 9000].map(|seconds| format_duration(Duration::from_secs(seconds)));
         assert_eq!(shown, ["5 s", "2 min", "90 min", "2.5 h"]);
+        let clocks = [0, 35, 250, 3600, 7384].map(|seconds| format_clock(Duration::from_secs(seconds)));
+        assert_eq!(clocks, ["0:00", "0:35", "4:10", "1:00:00", "2:03:04"]);
         assert_eq!(bar(6, 12), format!("{}{}", "█".repeat(12), "░".repeat(12)));
         assert_eq!(bar(0, 0).chars().filter(|c| *c == '█').count(), BAR_WIDTH);
     }

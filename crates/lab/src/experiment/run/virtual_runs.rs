@@ -3,13 +3,14 @@
 //! So a run depends on its cell, its seed, the kernel and the programs, and not on the runs before it: the same run has
 //! the same result in another order, beside others, and after an interrupt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,7 @@ use crate::experiment::spec::read::{CellKey, Experiment};
 use crate::program::{self, service::last_lines};
 use crate::temp_dir::TempDir;
 use crate::topology::sandbox;
+use crate::virtual_time::clock::KernelClock;
 use crate::virtual_time::machine::{Machine, MachineCommand, MachineOptions, VirtualTime};
 
 /// The part of an experiment that one machine makes; its input, as JSON.
@@ -48,10 +50,28 @@ struct JobResult {
     files: BTreeMap<PathBuf, String>,
 }
 
+/// Follows the runs of [`VirtualRuns::run_all`].
+pub trait RunObserver {
+    /// Gets each run, in the order of the plan. After an error no further run begins.
+    ///
+    /// # Errors
+    /// Those of the observer.
+    fn on_run(&mut self, run: Run) -> anyhow::Result<()>;
+
+    /// Gets, once a second of real time, the virtual time that has passed in runs that [`Self::on_run`] has not got yet.
+    fn on_tick(&mut self, virtual_time: Duration);
+}
+
+/// How often the clocks of running machines are read, in real time.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The machines of an experiment.
 #[derive(Debug)]
 pub struct VirtualRuns {
     virtual_time: VirtualTime,
+    clock: Option<KernelClock>,
+    /// The processes of running machines.
+    running: Mutex<BTreeSet<u32>>,
     experiment: (String, String),
     full: bool,
     time: Option<Duration>,
@@ -73,6 +93,8 @@ impl VirtualRuns {
         let own = std::env::current_exe().context("cannot find the executable of this process")?;
         Ok(Self {
             virtual_time: virtual_time.clone(),
+            clock: KernelClock::find(&virtual_time.kernel.path),
+            running: Mutex::default(),
             experiment: (experiment.name.clone(), experiment.text.clone()),
             full: request.full,
             time: request.time,
@@ -82,16 +104,15 @@ impl VirtualRuns {
         })
     }
 
-    /// Makes runs in up to `jobs` machines at the same time, by default one for each processor. `record` gets the runs
-    /// in their order.
+    /// Makes runs in up to `jobs` machines at the same time, by default one for each processor.
     ///
     /// # Errors
-    /// Those of `record`: then no further run begins.
+    /// Those of the observer, or the file system's.
     pub fn run_all(
         &self,
         runs: &[&PlannedRun<'_>],
         jobs: Option<u32>,
-        mut record: impl FnMut(Run) -> anyhow::Result<()>,
+        observer: &mut impl RunObserver,
     ) -> anyhow::Result<()> {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let jobs = jobs.map_or(processors, |jobs| jobs as usize).min(runs.len());
@@ -110,7 +131,7 @@ impl VirtualRuns {
                 });
             }
             drop(sender);
-            let recorded = record_in_order(&receiver, &mut record);
+            let recorded = record_in_order(&receiver, observer, || self.read_clocks());
             is_stopped.store(true, Ordering::Relaxed);
             recorded
         })
@@ -132,6 +153,17 @@ impl VirtualRuns {
                 Ok(result.run)
             }
         }
+    }
+
+    /// The sum of the virtual times of all running machines.
+    fn read_clocks(&self) -> Duration {
+        let Some(clock) = self.clock else { return Duration::ZERO };
+        self.running().iter().filter_map(|process| clock.read(*process)).sum()
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        // No thread panics while it holds the lock.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_files(&self, files: &BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
@@ -158,27 +190,43 @@ impl VirtualRuns {
         };
         let options = MachineOptions { seed: planned.seed, processor, ..self.virtual_time.options };
         let kernel = &self.virtual_time.kernel.path;
-        let output = Machine::run(kernel, &self.command, &options, &serde_json::to_vec(&job)?)?;
+        let machine = Machine::boot(kernel, &self.command, &options, true)?;
+        let process = machine.process();
+        self.running().insert(process);
+        let output = machine.run_to_end(&serde_json::to_vec(&job)?);
+        self.running().remove(&process);
+        let output = output?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "virtual machine: {}: {}", output.status, last_lines(&errors));
         serde_json::from_slice(&output.stdout).context("the machine returned no run")
     }
 }
 
-/// Passes the results on in the order of their numbers: a result waits for those before it.
+/// Passes the results on in the order of their numbers: a result waits for those before it. `read_clocks` returns the
+/// virtual time of the runs that have not ended.
 fn record_in_order(
     results: &mpsc::Receiver<(usize, anyhow::Result<Run>)>,
-    record: &mut impl FnMut(Run) -> anyhow::Result<()>,
+    observer: &mut impl RunObserver,
+    read_clocks: impl Fn() -> Duration,
 ) -> anyhow::Result<()> {
-    let (mut waiting, mut next) = (BTreeMap::new(), 0);
-    for (number, run) in results {
-        waiting.insert(number, run?);
-        while let Some(run) = waiting.remove(&next) {
-            record(run)?;
-            next += 1;
+    let (mut waiting, mut next) = (BTreeMap::<usize, Run>::new(), 0);
+    let mut tick = Instant::now() + TICK_INTERVAL;
+    loop {
+        match results.recv_timeout(tick.saturating_duration_since(Instant::now())) {
+            Ok((number, run)) => {
+                waiting.insert(number, run?);
+                while let Some(run) = waiting.remove(&next) {
+                    observer.on_run(run)?;
+                    next += 1;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                observer.on_tick(waiting.values().map(Run::duration).sum::<Duration>() + read_clocks());
+                tick = Instant::now() + TICK_INTERVAL;
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
-    Ok(())
 }
 
 impl MachineJob {
@@ -223,19 +271,51 @@ fn read_files(base: &Path, directory: &Path, files: &mut BTreeMap<PathBuf, Strin
 mod tests {
     use super::*;
 
+    /// Notes the runs and the ticks. At the first tick the sender of the results is dropped.
+    #[derive(Default)]
+    struct Notes {
+        orders: Vec<u32>,
+        ticks: Vec<Duration>,
+        sender: Option<mpsc::Sender<(usize, anyhow::Result<Run>)>>,
+    }
+
+    impl RunObserver for Notes {
+        fn on_run(&mut self, run: Run) -> anyhow::Result<()> {
+            self.orders.push(run.order);
+            Ok(())
+        }
+
+        fn on_tick(&mut self, virtual_time: Duration) {
+            self.ticks.push(virtual_time);
+            self.sender = None;
+        }
+    }
+
+    fn run_of(order: u32) -> Run {
+        Run { order, took: 10.0, ..Run::default() }
+    }
+
     #[test]
     fn results_are_recorded_in_the_order_of_the_plan() {
         let (sender, receiver) = mpsc::channel();
         for number in [2, 0, 3, 1] {
-            sender.send((number, Ok(Run { order: u32::try_from(number).unwrap(), ..Run::default() }))).unwrap();
+            sender.send((number, Ok(run_of(u32::try_from(number).unwrap())))).unwrap();
         }
         drop(sender);
-        let mut orders = Vec::new();
-        record_in_order(&receiver, &mut |run: Run| {
-            orders.push(run.order);
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(orders, [0, 1, 2, 3]);
+        let mut notes = Notes::default();
+        record_in_order(&receiver, &mut notes, || Duration::ZERO).unwrap();
+        assert_eq!(notes.orders, [0, 1, 2, 3]);
+    }
+
+    /// Of three runs the first is recorded, the third waits for the second, which runs.
+    #[test]
+    fn a_tick_counts_runs_that_wait_and_runs_that_run() {
+        let (sender, receiver) = mpsc::channel();
+        for number in [0, 2] {
+            sender.send((number, Ok(run_of(u32::try_from(number).unwrap())))).unwrap();
+        }
+        let mut notes = Notes { sender: Some(sender), ..Notes::default() };
+        record_in_order(&receiver, &mut notes, || Duration::from_secs(4)).unwrap();
+        assert_eq!((notes.orders, notes.ticks), (vec![0], vec![Duration::from_secs(14)]));
     }
 }
