@@ -118,11 +118,11 @@ check-dashboard: ## Check all queries of the Grafana dashboard with promtool
 	@scripts/setup dashboard
 	$(CARGO) test --locked --test metrics -- --ignored
 
-deb: ## Build Debian packages of the daemon and of the lab in target/debian
+deb: ## Build Debian packages of the daemon, of the lab and of its virtual kernel in target/debian
 	@scripts/setup package
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" packaging/build-deb
 
-try-deb: deb ## Test the package in a fresh Debian: install, start, first request; as root
+try-deb: deb ## Test the packages in a fresh Debian: install, start, first request, virtual kernel; as root
 	packaging/try-deb
 
 musl: ## Build a static binary in target/static/ARCH; cross-compile with ARCH=aarch64

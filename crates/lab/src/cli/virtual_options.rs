@@ -15,7 +15,8 @@ use ekiden_proto::units::Bytes;
 use crate::cli;
 
 /// What the user is told if there is no virtual kernel.
-pub const BUILD_HINT: &str = "no virtual kernel; `ekiden-lab kernel build` builds one";
+pub const BUILD_HINT: &str =
+    "no virtual kernel; `ekiden-lab kernel build` builds one, and the package ekiden-lab-kernel has one";
 
 /// Options of commands that run in real or in virtual time.
 #[derive(Args, Clone)]
