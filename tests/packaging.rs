@@ -183,9 +183,65 @@ fn the_init_script_starts_what_is_configured_and_nothing_with_mistakes() {
 #[test]
 fn shells_understand_the_scripts() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
-    for script in ["build-deb", "build-static", "debian/postinst", "debian/prerm", "debian/postrm"] {
+    for script in ["build-deb", "build-kernel-deb", "build-static", "debian/postinst", "debian/prerm", "debian/postrm"]
+    {
         said(Command::new("sh").arg("-n").arg(root.join(script)));
     }
+}
+
+/// Lists the kernel of the cache, and builds another one.
+const FAKE_LAB: &str = r#"#!/bin/sh
+case "$2" in
+    list) echo "7.2.12-ekiden        $XDG_CACHE_HOME/ekiden-lab/kernels/cached/linux" ;;
+    build) echo "$XDG_CACHE_HOME/ekiden-lab/kernels/built/linux" ;;
+esac
+"#;
+
+/// The list of files of the package that packaging/build-kernel-deb makes of the kernels in `folder`, and its sources.
+fn kernel_package(folder: &Path) -> (String, String) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/build-kernel-deb");
+    let mut command = Command::new("sh");
+    command.arg(script).arg(folder.join("lab")).arg("1.2-3").env("XDG_CACHE_HOME", folder);
+    let package = said(command.env("CARGO_TARGET_DIR", folder.join("target")));
+    let ask = |option: &str, more: &[&str]| said(Command::new("dpkg-deb").arg(option).arg(package.trim()).args(more));
+    (ask("--contents", &[]), ask("--field", &["Built-Using"]))
+}
+
+#[test]
+fn the_package_of_the_kernel_has_its_recipe_and_no_outdated_kernel() {
+    use std::os::unix::fs::PermissionsExt;
+    let architecture = Command::new("dpkg").arg("--print-architecture").output();
+    if !architecture.is_ok_and(|output| output.stdout == b"amd64\n") {
+        eprintln!("skipped: this is no Debian for amd64");
+        return;
+    }
+    let folder = Folder::new();
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/lab/kernel");
+    std::fs::write(folder.0.join("lab"), FAKE_LAB).unwrap();
+    std::fs::set_permissions(folder.0.join("lab"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["cached", "built"] {
+        let kernel = folder.0.join("ekiden-lab/kernels").join(name);
+        std::fs::create_dir_all(kernel.join("recipe/ekiden")).unwrap();
+        std::fs::write(kernel.join("linux"), "kernel").unwrap();
+        let description = r#"{"release": "7.2.12-ekiden", "built_using": ["linux (= 7.2.12-1)", "glibc (= 2.36-9)"]}"#;
+        std::fs::write(kernel.join("kernel.json"), description).unwrap();
+        for file in ["config", "edits.toml", "LICENSE", "ekiden/clock.c"] {
+            std::fs::copy(tree.join(file), kernel.join("recipe").join(file)).unwrap();
+        }
+    }
+    let (files, sources) = kernel_package(&folder.0);
+    assert_eq!(sources.trim(), "linux (= 7.2.12-1), glibc (= 2.36-9)");
+    for file in ["lib/ekiden-lab/kernels/cached/linux", "lib/ekiden-lab/kernels/cached/kernel.json"] {
+        assert!(files.contains(file), "{file}: {files}");
+    }
+    for file in ["README", "copyright", "recipe/LICENSE", "recipe/config", "recipe/edits.toml", "recipe/ekiden/clock.c"]
+    {
+        assert!(files.contains(&format!("doc/ekiden-lab-kernel/{file}\n")), "{file}: {files}");
+    }
+    // A kernel of another tree is not packaged.
+    std::fs::write(folder.0.join("ekiden-lab/kernels/cached/recipe/ekiden/clock.c"), "older").unwrap();
+    let (files, _) = kernel_package(&folder.0);
+    assert!(files.contains("kernels/built/linux") && !files.contains("kernels/cached"), "{files}");
 }
 
 /// A stub of OpenWrt's build system, with the definitions that the package's Makefile uses.

@@ -94,7 +94,8 @@ fn link_object(library: &Path, object: &Path) {
         .arg(library)
         .arg("-o")
         .arg(object));
-    run(Command::new("strip").arg("--strip-debug").arg(object));
+    // Sections of bitcode, which other linkers than LLVM trip over.
+    run(Command::new("strip").args(["--strip-debug", "-R", ".llvmbc", "-R", ".llvmcmd"]).arg(object));
 }
 
 fn run(command: &mut Command) {

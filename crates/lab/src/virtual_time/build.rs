@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::kernel::{self, VirtualKernel};
 use super::source::{self, KernelSource};
+use crate::emulator;
 use crate::temp_dir::TempDir;
 
 /// The configuration, on top of `allnoconfig`.
@@ -35,6 +36,13 @@ const ADDED_FILES: [&[(&str, &str)]; 3] = [
         "bic.bpf.c" "bic.h" "cc.h" "ctcp.bpf.c" "ctcp.h" "ctcp_path.h" "growth.h" "highspeed.bpf.c" "highspeed.h" "hybla.bpf.c" "hybla.h" "kept.h" "mend.h" "scalable.bpf.c" "scalable.h" "tell.h" "vegas.bpf.c" "vegas.h" "westwood.bpf.c" "westwood.h"),
 ];
 const ADDED_DIRECTORY: &str = "arch/um/kernel/ekiden";
+/// The emulator of `crates/kernel-emulator`, which `build.rs` of this package makes, and its name in that directory.
+const EMULATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/emulator_library.o"));
+const EMULATOR_OBJECT: &str = "emulator_library.o";
+
+/// A compiled kernel without the emulator, and the script for its last link.
+const KERNEL_OBJECT: &str = "kernel.o";
+const LINKER_SCRIPT: &str = "kernel.lds";
 
 /// The programs of a build, and the Debian packages that they are in.
 const BUILD_PROGRAMS: [(&str, &str); 7] = [
@@ -86,44 +94,85 @@ impl Edit {
     }
 }
 
-/// Builds a kernel, or returns the one that has been built from the same source with the same configuration.
-/// `report_progress` gets a line for each step.
+/// Builds a kernel, or returns the one that has been built from the same source with the same configuration and the
+/// same emulator. `report_progress` gets a line for each step.
 ///
 /// # Errors
 /// A program of the build or the source package is missing, or a step failed; the error has the end of its output.
 pub fn build_kernel(source: &KernelSource, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<VirtualKernel> {
     ensure_build_programs()?;
-    let cache = kernel::cache_directory()?;
+    ensure!(!EMULATOR.is_empty(), "virtual kernels run on x86-64 only");
+    let kernels = kernel::cache_directory()?;
     // An interrupt ends the running step, and the directory of the build, with 1.5 GB in it, is removed.
     signal::catch_interrupts()?;
-    let work = TempDir::create(&cache, &format!("build-{}", std::process::id()))?;
+    let work = TempDir::create(&kernels, &format!("build-{}", std::process::id()))?;
     let work = work.path();
     let archive = source.find(work, report_progress)?;
-    let directory = cache.join(build_digest(&archive)?);
+    let digest = objects_digest(&archive)?;
+    let objects = kernels.with_file_name("objects").join(&digest);
+    let directory = kernels.join(format!("{digest}-{}", emulator::VERSION));
     if let Ok(built) = VirtualKernel::open(&directory) {
         return Ok(built);
     }
     let started = Instant::now();
+    if !objects.exists() {
+        let new = compile_objects(&archive, work, report_progress)?;
+        rename(&new, &objects)?;
+    }
+    let new = link_kernel(&objects, work)?;
+    let source = archive.file_name().unwrap_or_default().to_string_lossy();
+    // The kernel gets its place with its description, so that an interrupted build leaves none without.
+    VirtualKernel::describe_new(&new, &source, source::built_using(&archive))?;
+    rename(&new, &directory)?;
+    let built = VirtualKernel::open(&directory)?;
+    report_progress(&format!("built Linux {} in {} s", built.info.release, started.elapsed().as_secs()));
+    Ok(built)
+}
+
+/// Compiles a kernel, and returns a directory with all but the emulator: the object, the linker script and the recipe.
+fn compile_objects(archive: &Path, work: &Path, report_progress: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
     report_progress(&format!("unpacking {}", archive.display()));
-    unpack(&archive, work)?;
+    unpack(archive, work)?;
     report_progress("configuring");
     let tree = prepare_tree(work)?;
-    let new = work.join("new");
+    let new = work.join("objects");
     write_recipe(&new.join(kernel::RECIPE), &tree)?;
     make(&tree, &["allnoconfig"])?;
     ensure_configured(&tree)?;
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     report_progress(&format!("compiling with {jobs} processes; five minutes on two cores"));
     make(&tree, &[&format!("-j{jobs}"), "linux"])?;
-    run_step(Command::new("strip").args(["-g", "linux"]), &tree)?;
-    // The kernel gets its place with its description, so that an interrupted build leaves none without.
-    fs::copy(tree.join("linux"), new.join("linux"))?;
-    let source = archive.file_name().unwrap_or_default().to_string_lossy();
-    VirtualKernel::describe_new(&new, &source, source::built_using(&archive))?;
-    fs::rename(&new, &directory).with_context(|| directory.display().to_string())?;
-    let built = VirtualKernel::open(&directory)?;
-    report_progress(&format!("built Linux {} in {} s", built.info.release, started.elapsed().as_secs()));
-    Ok(built)
+    let object = new.join(KERNEL_OBJECT);
+    run_step(Command::new("ld").arg("-r").args(["vmlinux.o", "init/version-timestamp.o", "-o"]).arg(&object), &tree)?;
+    run_step(Command::new("strip").arg("-g").arg(&object), &tree)?;
+    fs::copy(tree.join("arch/um/kernel/vmlinux.lds"), new.join(LINKER_SCRIPT))?;
+    Ok(new)
+}
+
+/// Links a kernel with the emulator as scripts/link-vmlinux.sh does. Returns the directory of the kernel.
+fn link_kernel(objects: &Path, work: &Path) -> anyhow::Result<PathBuf> {
+    let new = work.join("new");
+    fs::create_dir(&new)?;
+    run_step(Command::new("cp").arg("-r").arg(objects.join(kernel::RECIPE)).arg(&new), work)?;
+    let emulator = new.join(kernel::RECIPE).join("ekiden").join(EMULATOR_OBJECT);
+    fs::write(&emulator, EMULATOR)?;
+    let mut link = Command::new("gcc");
+    link.args(["-static", "-Wl,-z,noexecstack", "-Wl,--wrap,malloc", "-Wl,--wrap,free", "-Wl,--wrap,calloc"])
+        .arg(format!("-Wl,-T,{}", objects.join(LINKER_SCRIPT).display()))
+        .args([&objects.join(KERNEL_OBJECT), &emulator])
+        .args(["-lutil", "-lrt", "-lpthread", "-o"])
+        .arg(new.join(kernel::EXECUTABLE));
+    run_step(&mut link, work)?;
+    Ok(new)
+}
+
+/// Moves a finished directory to its place, unless another build was faster.
+fn rename(new: &Path, place: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(place.parent().context("the place has a parent")?)?;
+    match fs::rename(new, place) {
+        Err(_) if place.exists() => Ok(()),
+        done => done.with_context(|| place.display().to_string()),
+    }
 }
 
 fn ensure_build_programs() -> anyhow::Result<()> {
@@ -139,8 +188,8 @@ fn ensure_build_programs() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The name of a kernel in the cache: a digest of the source, the configuration and our changes.
-fn build_digest(archive: &Path) -> anyhow::Result<String> {
+/// The name of compiled objects in the cache: a digest of the source, the configuration and our changes.
+fn objects_digest(archive: &Path) -> anyhow::Result<String> {
     let mut digest = Sha256::new();
     digest.update(fs::read(archive).with_context(|| archive.display().to_string())?);
     for text in
@@ -174,6 +223,7 @@ fn prepare_tree(work: &Path) -> anyhow::Result<PathBuf> {
     for (name, text) in ADDED_FILES.concat() {
         fs::write(added.join(name), text)?;
     }
+    fs::write(added.join(EMULATOR_OBJECT), EMULATOR)?;
     fs::write(tree.join("ekiden.config"), CONFIG)?;
     Ok(tree)
 }

@@ -13,7 +13,7 @@ use crate::emulator;
 
 /// The directory of kernels that come with a package.
 const SYSTEM_DIRECTORY: &str = "/usr/lib/ekiden-lab/kernels";
-const EXECUTABLE: &str = "linux";
+pub(super) const EXECUTABLE: &str = "linux";
 const DESCRIPTION: &str = "kernel.json";
 /// The directory beside a kernel with the configuration, the changes and the added files that it was built with.
 pub const RECIPE: &str = "recipe";
