@@ -75,7 +75,8 @@ impl FrameSender for KernelPort {
 impl KernelEmulator {
     fn execute(&mut self, request: KernelRequest) -> Result<(), c_int> {
         self.answer = match (request, &mut self.running) {
-            (KernelRequest::Start { links, options, ports }, None) => {
+            (KernelRequest::Start(request), None) => {
+                let (links, options, ports) = request.into_parts();
                 for (index, name) in ports.iter().enumerate() {
                     // SAFETY: the name outlives the call.
                     let result = unsafe { ekiden_port_open(self.device, index, name.as_ptr(), name.len()) };

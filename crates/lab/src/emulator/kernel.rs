@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 
 use anyhow::Context as _;
 use ekiden_emulator::emulation::EmulationOptions;
-use ekiden_emulator::kernel_protocol::{DEVICE, KernelRequest};
+use ekiden_emulator::kernel_protocol::{DEVICE, KernelRequest, StartRequest};
 use ekiden_emulator::links::Link;
 use ekiden_emulator::records::PacketRecord;
 use ekiden_emulator::report::DirectionReport;
@@ -33,7 +33,7 @@ impl KernelEmulator {
     ) -> anyhow::Result<Self> {
         let device = File::options().read(true).write(true).open(DEVICE).context(DEVICE)?;
         let emulator = Self { device };
-        emulator.send(&KernelRequest::Start { links, options: options.clone(), ports })?;
+        emulator.send(&KernelRequest::Start(StartRequest::new(links, options.clone(), ports)))?;
         Ok(emulator)
     }
 
