@@ -7,11 +7,11 @@ use ekiden_sys::packet::{OutgoingFrame, ReceivedFrame};
 
 use crate::Nanos;
 use crate::frame::{Frame, SegmentRun};
+use crate::ledger::DirectionReport;
 use crate::ledger::DropCause;
 use crate::packet::{Ecn, Packet};
 use crate::pipeline::Pipeline;
 use crate::records::{PacketOutcome, PacketRecord, RecordBuffer};
-use crate::report::DirectionReport;
 use crate::store::{FrameStore, PacketTag};
 
 /// Maximum number of frames per system call.

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use crate::conditions::Conditions;
 use crate::dice::SeededRng;
 use crate::direction::{EmulatedDirection, FrameSender};
+use crate::ledger::DirectionReport;
 use crate::links::{EmulationMode, Link, LinkEvent};
 use crate::pipeline::Pipeline;
 use crate::records::{PacketRecord, RecordBuffer, Recording};
-use crate::report::DirectionReport;
 use crate::store::FrameStore;
 use crate::{Nanos, nanos};
 
@@ -49,7 +49,7 @@ struct ScheduledChange {
 pub struct Emulation {
     directions: Vec<EmulatedDirection>,
     store: FrameStore,
-    /// Latest first.
+    /// The changes to come, latest first.
     changes: Vec<ScheduledChange>,
 }
 

@@ -15,7 +15,7 @@ pub const DEVICE: &str = "/dev/ekiden-emulator";
 pub enum KernelRequest {
     /// Starts the emulator; once for each open file. The answer is empty.
     Start(StartRequest),
-    /// Asks for the counters: a list of [`DirectionReport`](crate::report::DirectionReport).
+    /// Asks for the counters: a list of [`DirectionReport`](crate::ledger::DirectionReport).
     Report,
     /// Asks for the records of packets that entered `link` at host `from`: a list of
     /// [`PacketRecord`](crate::records::PacketRecord).

@@ -17,7 +17,6 @@ pub mod packet;
 pub mod pipeline;
 pub mod queue;
 pub mod records;
-pub mod report;
 pub mod stage;
 mod store;
 pub mod waits;

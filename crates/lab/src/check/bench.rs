@@ -18,7 +18,7 @@ use crate::topology::network::{HostHandle, Network};
 use ekiden_emulator::Nanos;
 use ekiden_emulator::dice::SeededRng;
 use ekiden_emulator::emulation::FAST_QUANTUM;
-use ekiden_emulator::report::DirectionReport;
+use ekiden_emulator::ledger::DirectionReport;
 
 /// The maximum lateness of a packet, by the strictest quantile of the fixed-delay row. Packets may follow a late packet
 /// too closely by this much.

@@ -72,7 +72,7 @@ pub fn run(lab: &Lab, size: CheckSize, progress: &mut dyn FnMut(&CheckRow)) -> a
             }
         }
         let reports = emulator.stop()?;
-        let memory = |report: &ekiden_emulator::report::DirectionReport| {
+        let memory = |report: &ekiden_emulator::ledger::DirectionReport| {
             report.dropped.get(&DropCause::Memory).copied().unwrap_or(0)
         };
         let hidden = reports.iter().map(|report| report.hidden + memory(report)).sum();

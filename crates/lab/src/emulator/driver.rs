@@ -9,9 +9,9 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, anyhow};
 use ekiden_emulator::emulation::{Emulation, EmulationOptions};
+use ekiden_emulator::ledger::DirectionReport;
 use ekiden_emulator::links::Link;
 use ekiden_emulator::records::PacketRecord;
-use ekiden_emulator::report::DirectionReport;
 use ekiden_sys::packet::ReceivedFrame;
 use ekiden_sys::poll::Poll;
 

@@ -6,9 +6,9 @@ use std::io::{Read as _, Write as _};
 use anyhow::Context as _;
 use ekiden_emulator::emulation::EmulationOptions;
 use ekiden_emulator::kernel_protocol::{DEVICE, KernelRequest, StartRequest};
+use ekiden_emulator::ledger::DirectionReport;
 use ekiden_emulator::links::Link;
 use ekiden_emulator::records::PacketRecord;
-use ekiden_emulator::report::DirectionReport;
 use serde::de::DeserializeOwned;
 
 use crate::emulator::VERSION;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use ekiden_emulator::emulation::EmulationOptions;
+use ekiden_emulator::ledger::DirectionReport;
 use ekiden_emulator::links::Link;
 use ekiden_emulator::records::PacketRecord;
-use ekiden_emulator::report::DirectionReport;
 
 use driver::DriverThread;
 use kernel::KernelEmulator;
@@ -58,10 +58,10 @@ pub struct EmulatedLink {
 
 /// A running emulator. It stops when dropped.
 #[derive(Debug)]
-pub struct Emulator(Backend);
+pub struct Emulator(RunningDriver);
 
 #[derive(Debug)]
-enum Backend {
+enum RunningDriver {
     Thread(DriverThread),
     Kernel(KernelEmulator),
 }
@@ -76,9 +76,11 @@ impl Emulator {
         let interfaces: Option<Vec<String>> = wires.iter().flat_map(|wire| &wire.ports).map(Port::interface).collect();
         if let Some(interfaces) = interfaces.filter(|_| KernelEmulator::is_available()) {
             let kernel = KernelEmulator::start(links, options, interfaces);
-            return Ok(Self(Backend::Kernel(kernel.context("the emulator of the virtual kernel does not start")?)));
+            return Ok(Self(RunningDriver::Kernel(
+                kernel.context("the emulator of the virtual kernel does not start")?,
+            )));
         }
-        DriverThread::start(wires, &links, options).map(Backend::Thread).map(Self)
+        DriverThread::start(wires, &links, options).map(RunningDriver::Thread).map(Self)
     }
 
     /// Returns the counters of every direction.
@@ -87,8 +89,8 @@ impl Emulator {
     /// The emulator has ended.
     pub fn reports(&self) -> anyhow::Result<Vec<DirectionReport>> {
         match &self.0 {
-            Backend::Thread(thread) => thread.reports(),
-            Backend::Kernel(kernel) => kernel.reports(),
+            RunningDriver::Thread(thread) => thread.reports(),
+            RunningDriver::Kernel(kernel) => kernel.reports(),
         }
     }
 
@@ -99,8 +101,8 @@ impl Emulator {
     /// The emulator has ended.
     pub fn records(&self, link: &str, from: &str) -> anyhow::Result<Vec<PacketRecord>> {
         match &self.0 {
-            Backend::Thread(thread) => thread.records(link, from),
-            Backend::Kernel(kernel) => kernel.records(link, from),
+            RunningDriver::Thread(thread) => thread.records(link, from),
+            RunningDriver::Kernel(kernel) => kernel.records(link, from),
         }
     }
 
@@ -110,8 +112,8 @@ impl Emulator {
     /// The emulator had already ended with a system error.
     pub fn stop(self) -> anyhow::Result<Vec<DirectionReport>> {
         match self.0 {
-            Backend::Thread(thread) => thread.stop(),
-            Backend::Kernel(kernel) => kernel.reports(),
+            RunningDriver::Thread(thread) => thread.stop(),
+            RunningDriver::Kernel(kernel) => kernel.reports(),
         }
     }
 }

@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use super::emulator::Emulator;
 use ekiden_emulator::emulation::EmulationOptions;
+use ekiden_emulator::ledger::DirectionReport;
 use ekiden_emulator::links::{EmulationMode, Link, LinkEvent};
 use ekiden_emulator::records::{PacketRecord, Recording};
-use ekiden_emulator::report::DirectionReport;
 use network::Network;
 
 /// A lab: all hosts and links of a lab file, with defaults filled in.

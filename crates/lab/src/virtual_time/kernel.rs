@@ -172,6 +172,7 @@ mod tests {
             let info = KernelInfo {
                 release: release.to_owned(),
                 congestion_controls: Vec::new(),
+                emulator: String::new(),
                 digest: String::new(),
                 source: String::new(),
                 built_using: Vec::new(),

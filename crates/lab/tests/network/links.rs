@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use ekiden_emulator::conditions::Conditions;
 use ekiden_emulator::emulation::EmulationOptions;
+use ekiden_emulator::ledger::DirectionReport;
 use ekiden_emulator::ledger::DropCause;
 use ekiden_emulator::links::{EmulationMode, Link, LinkEvent};
 use ekiden_emulator::records::{PacketOutcome, Recording};
-use ekiden_emulator::report::DirectionReport;
 use ekiden_lab::emulator::Emulator;
 use ekiden_lab::topology::RunningLab;
 use ekiden_lab::topology::network::{HostHandle, Network};

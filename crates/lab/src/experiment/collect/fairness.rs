@@ -7,7 +7,7 @@ use super::results::GroupRun;
 use crate::experiment::spec::file::Workload;
 use crate::stats::{jain, mean};
 use crate::topology::{Lab, plan};
-use ekiden_emulator::report::DirectionReport;
+use ekiden_emulator::ledger::DirectionReport;
 use ekiden_emulator::waits::QueueDelayHistogram;
 
 /// Figures by key. A ratio is that of the mean rates of a connection, as in the published figures; Jain's index is over all

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::sequence::SequencePlot;
-use ekiden_emulator::report::DirectionReport;
+use ekiden_emulator::ledger::DirectionReport;
 
 pub use crate::stats::Summary;
 

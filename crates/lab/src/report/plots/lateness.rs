@@ -5,7 +5,7 @@ use crate::report::number::{format_count, format_nanos, format_percent, pluraliz
 use crate::report::plots::ChartGroup;
 use crate::report::tables::totals;
 use crate::report::view::ReportView;
-use ekiden_emulator::report::DirectionReport;
+use ekiden_emulator::ledger::DirectionReport;
 
 /// One histogram for each direction of each link, all with the same axes.
 pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
