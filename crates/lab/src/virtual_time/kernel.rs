@@ -19,7 +19,7 @@ const DESCRIPTION: &str = "kernel.json";
 pub const RECIPE: &str = "recipe";
 /// Prints the properties of a running kernel, in three lines.
 const DESCRIBE_SCRIPT: &str =
-    "uname -r; cat /proc/sys/net/ipv4/tcp_available_congestion_control; cat /dev/ekiden-emulator";
+    "uname -r; cat /proc/sys/net/ipv4/tcp_available_congestion_control; cat /dev/ekiden-emulator; echo";
 
 /// The properties of a kernel, in the file `kernel.json` beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,11 +86,11 @@ impl VirtualKernel {
     /// # Errors
     /// The file system's.
     pub fn find() -> anyhow::Result<Option<Self>> {
-        Ok(list()?.into_iter().find(Self::has_own_emulator))
+        Ok(list()?.into_iter().next().filter(Self::has_own_emulator))
     }
 }
 
-/// Returns all kernels, the highest release first. Of one release, those in the user's cache are first.
+/// Returns all kernels: those with the emulator of this program first, then the highest release. Of one release, those in the user's cache are first.
 ///
 /// # Errors
 /// The file system's.
@@ -99,8 +99,8 @@ pub fn list() -> anyhow::Result<Vec<VirtualKernel>> {
     list_in(&cache_directory().into_iter().chain([PathBuf::from(SYSTEM_DIRECTORY)]).collect::<Vec<_>>())
 }
 
-/// Returns the kernels below `directories`, the highest release first. Of one release, those of the first directory are
-/// first.
+/// Returns the kernels below `directories`: those with the emulator of this program first, then the highest release. Of
+/// one release, those of the first directory are first.
 fn list_in(directories: &[PathBuf]) -> anyhow::Result<Vec<VirtualKernel>> {
     let mut kernels = Vec::new();
     for directory in directories {
@@ -113,7 +113,10 @@ fn list_in(directories: &[PathBuf]) -> anyhow::Result<Vec<VirtualKernel>> {
             kernels.push(VirtualKernel::open(path)?);
         }
     }
-    kernels.sort_by(|one, other| compare_releases(&other.info.release, &one.info.release));
+    kernels.sort_by(|one, other| {
+        let own = other.has_own_emulator().cmp(&one.has_own_emulator());
+        own.then_with(|| compare_releases(&other.info.release, &one.info.release))
+    });
     Ok(kernels)
 }
 
@@ -165,14 +168,14 @@ mod tests {
     #[test]
     fn the_highest_release_wins_and_then_the_first_directory() {
         let base = TempDir::create(&std::env::temp_dir(), &format!("ekiden-kernels-{}", std::process::id())).unwrap();
-        let add = |directory: &str, release: &str| {
+        let add = |directory: &str, release: &str, emulator: &str| {
             let directory = base.path().join(directory);
             fs::create_dir_all(&directory).unwrap();
             fs::write(directory.join(EXECUTABLE), "").unwrap();
             let info = KernelInfo {
                 release: release.to_owned(),
                 congestion_controls: Vec::new(),
-                emulator: String::new(),
+                emulator: emulator.to_owned(),
                 digest: String::new(),
                 source: String::new(),
                 built_using: Vec::new(),
@@ -180,15 +183,16 @@ mod tests {
             fs::write(directory.join(DESCRIPTION), serde_json::to_string(&info).unwrap()).unwrap();
         };
         // The names are in another order than the directories.
-        add("b-cache/two", "7.2.12-ekiden");
-        add("b-cache/one", "6.12.117-ekiden");
-        add("a-system/three", "7.2.12-ekiden");
-        add("a-system/four", "7.3.1-ekiden");
+        add("b-cache/two", "7.2.12-ekiden", emulator::VERSION);
+        add("b-cache/one", "6.12.117-ekiden", emulator::VERSION);
+        add("a-system/three", "7.2.12-ekiden", emulator::VERSION);
+        add("a-system/four", "7.3.1-ekiden", emulator::VERSION);
+        add("b-cache/old", "9.1.1-ekiden", "of another program");
         fs::create_dir(base.path().join("b-cache/build-1")).unwrap();
         let kernels = list_in(&["b-cache", "a-system", "missing"].map(|name| base.path().join(name))).unwrap();
         let places = kernels.iter().map(|kernel| kernel.path.parent().unwrap().strip_prefix(base.path()).unwrap());
         let places: Vec<String> = places.map(|place| place.display().to_string()).collect();
-        assert_eq!(places, ["a-system/four", "b-cache/two", "a-system/three", "b-cache/one"]);
+        assert_eq!(places, ["a-system/four", "b-cache/two", "a-system/three", "b-cache/one", "b-cache/old"]);
     }
 
     #[test]
