@@ -113,6 +113,18 @@ impl ChildWaiter {
         check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.previous, ptr::null_mut()) }).map(drop)
     }
 
+    /// Makes the program that `command` starts have the signals let through as before. A program inherits the mask of the
+    /// thread that starts it (execve(2)).
+    pub fn restore_signals_in(&self, command: &mut Command) {
+        let previous = self.previous;
+        let restore = move || {
+            // SAFETY: `previous` was filled in by the kernel.
+            check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const previous, ptr::null_mut()) }).map(drop)
+        };
+        // SAFETY: between fork(2) and exec(3) the closure makes one system call and allocates nothing.
+        unsafe { command.pre_exec(restore) };
+    }
+
     /// Waits until `child` ends and returns its exit code, or 128 and the number of the signal it died of. Until then every
     /// other child is reaped, and SIGTERM and SIGHUP are passed on; SIGINT and SIGQUIT reach the child by the terminal.
     ///

@@ -51,16 +51,17 @@ fn run_command() -> anyhow::Result<u8> {
     ip::run_batch(None, &["link set dev lo up".to_owned()])?;
     let stream = |number: usize| File::options().read(number == 0).write(number > 0).open(HOST_STREAMS[number]);
     let waiter = ChildWaiter::new()?;
-    let child = Command::new(&command.program)
+    let mut program = Command::new(&command.program);
+    program
         .args(&command.arguments)
         .env_clear()
         .envs(&command.environment)
         .current_dir(&command.directory)
         .stdin(Stdio::from(stream(0)?))
         .stdout(Stdio::from(stream(1)?))
-        .stderr(Stdio::from(stream(2)?))
-        .spawn()
-        .with_context(|| command.program.display().to_string())?;
+        .stderr(Stdio::from(stream(2)?));
+    waiter.restore_signals_in(&mut program);
+    let child = program.spawn().with_context(|| command.program.display().to_string())?;
     Ok(waiter.wait_for_child(i32::try_from(child.id())?)?)
 }
 

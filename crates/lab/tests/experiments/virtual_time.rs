@@ -136,6 +136,20 @@ fn a_program_that_never_sleeps_is_named() {
     assert_eq!(output.status.code(), Some(98));
 }
 
+/// The first process of a machine holds signals back to wait for its child, and the child inherited that: SIGTERM and
+/// SIGHUP never reached a relay that a test in the machine started.
+#[test]
+fn a_program_starts_with_no_signal_blocked() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    let mut command = scene.lab_command();
+    let output = command.args(["kernel", "run", "--", "grep", "SigBlk", "/proc/self/status"]);
+    let output = output.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "SigBlk:\t0000000000000000\n", "{}", stderr_text(&output));
+}
+
 /// The processes whose parent is `parent`, and theirs.
 fn descendants(parent: u32) -> Vec<u32> {
     let children = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
