@@ -6,7 +6,7 @@ use std::time::Duration;
 use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 use super::reload::Relay;
 use crate::config::Config;
@@ -52,7 +52,7 @@ impl Relay {
         let until = Instant::now() + deadline;
         // Connections that relays have ready here stay usable after an upgrade.
         while self.services.admission.connections() > 0 && Instant::now() < until {
-            sleep(POLL_INTERVAL).await;
+            sleep_until(until.min(Instant::now() + POLL_INTERVAL)).await;
         }
     }
 
