@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "every test file uses its own part of the harness")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod clock;
 mod manager;
 mod relay;
 mod sockets;
@@ -11,14 +12,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
+pub use clock::*;
 pub use manager::Manager;
 pub use relay::{Relay, relayed};
 pub use sockets::*;
-
-/// Longest wait for an event in a test; long, because a loaded machine is slow and a hang is endless.
-pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A folder that is removed with the value.
 pub struct Folder(pub PathBuf);
@@ -123,23 +121,6 @@ pub fn signal(process: u32, name: &str) {
 /// Waits until a process has ended, even if its parent has not waited for it.
 pub fn ended(process: u32) {
     eventually("the end of a process", || ekiden_sys::process::start_time(process).is_none().then_some(()));
-}
-
-/// Calls `look` every few milliseconds until it returns a value: for states without an event.
-pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    eventually_within(PATIENCE, what, look)
-}
-
-/// Like `eventually`, with another deadline for slow operations.
-pub fn eventually_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + patience;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
 }
 
 /// Bytes without repetition between blocks, so that a lost or swapped block is detected.

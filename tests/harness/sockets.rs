@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::{PATIENCE, eventually};
+use super::PATIENCE;
 
 /// A connection whose reads and writes have a timeout.
 pub fn connect(address: SocketAddr) -> TcpStream {
@@ -30,9 +30,10 @@ pub fn close(listener: TcpListener) {
 
 /// Accepts one connection, within [`PATIENCE`].
 pub fn accept(listener: &TcpListener) -> TcpStream {
-    listener.set_nonblocking(true).unwrap();
-    let stream = eventually("a connection", || listener.accept().ok()).0;
-    patient(stream)
+    listener.set_nonblocking(false).unwrap();
+    // accept(2) has the timeout of reads (socket(7), SO_RCVTIMEO).
+    socket2::SockRef::from(listener).set_read_timeout(Some(PATIENCE)).unwrap();
+    patient(listener.accept().expect("a connection").0)
 }
 
 /// Sets the timeouts of a stream to [`PATIENCE`].
@@ -131,6 +132,14 @@ pub fn read_head(stream: &mut TcpStream) -> String {
         assert!(head.len() < 1 << 20, "a head without end");
     }
     String::from_utf8(head).expect("an ASCII head")
+}
+
+/// Whether the peer closes the connection, with an end of the stream or a reset, before it sends anything.
+pub fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
 }
 
 /// Closes a socket with a reset.

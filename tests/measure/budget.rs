@@ -95,10 +95,7 @@ fn an_idle_section_is_looked_at_within_the_budget() {
     let total = || counts.lock().unwrap().iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
     // A span with a probe at its start and at its end would count one probe too many.
     let (before, begun) = (total(), Instant::now());
-    let passed = || (begun.elapsed() >= SPAN).then_some(());
-    while passed().is_none() {
-        thread::park_timeout(SPAN.saturating_sub(begun.elapsed()));
-    }
+    pause_until(begun + SPAN);
     let bytes = total() - before;
     let packets = bytes.div_ceil(PAYLOAD) + 4 * SPAN.as_secs();
     let bits = (bytes + packets * HEADERS) * 8;
@@ -124,7 +121,7 @@ fn nobody_looks_at_a_section_that_sessions_use() {
         while !until() {
             crate::trouble::passes(&mut server, &mut client, 20_000);
             sent += 20_000_u64;
-            thread::park_timeout(Duration::from_millis(100));
+            pause_until(Instant::now() + Duration::from_millis(100));
         }
         sent
     };
