@@ -1,9 +1,8 @@
 //! The client's first packet waits for the server's answer: the client sees the server's own answer.
 
 use std::io::ErrorKind;
-use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::boxes::*;
 use crate::harness::*;
@@ -56,68 +55,6 @@ fn an_unreachable_host_is_unreachable() {
     });
 }
 
-/// Until the server has answered, the client knows nothing.
-#[test]
-fn nobody_answers_before_the_server() {
-    some(Told { settings: "[timeouts]\nhold = \"20s\"\n", ..Told::default() }, |pair, family| {
-        let server = &pair.row["server"];
-        server.nft(NO_FIRST_PACKETS);
-        let (listener, address) = pair.row.server(family);
-        let client = pair.row["client"].try_connecting(address);
-        eventually("the server to be asked again", || (server.counter("silence", "others") > 1).then_some(()));
-        assert_eq!(server.counter("silence", "clients"), 0, "the packet has not waited");
-        let states = pair.row["client"].run("ss", &["-Htan"], "");
-        assert!(states.contains("SYN-SENT") && !states.contains("ESTAB"), "{states}");
-        server.nft("delete table inet silence");
-        let mut client = join(client).unwrap();
-        let mut server = accept(&listener);
-        talk(&mut client, &mut server);
-        assert!(is_cut(&server));
-    });
-}
-
-#[test]
-fn where_a_server_is_silent_the_packet_is_passed_by() {
-    some(Told { settings: "[timeouts]\nhold = \"300ms\"\n", ..Told::default() }, |pair, family| {
-        pair.row["server"].nft(ONLY_CLIENTS);
-        // The client may need a second first packet while a relay behind us does not know yet that the client has given up.
-        if pair.kind == Far::Nobody {
-            pair.row["client"].nft(ONCE);
-        }
-        let (listener, address) = pair.row.server(family);
-        for _ in 0..2 {
-            let began = Instant::now();
-            let (mut client, mut server) = pair.connect_to(&listener, address);
-            let took = began.elapsed();
-            assert!(took < Duration::from_secs(5), "far: {:?}: {took:?}", pair.kind);
-            assert!(!is_cut(&server), "far: {:?}", pair.kind);
-            talk(&mut client, &mut server);
-        }
-        assert_eq!(pair.near.relay.next(|event| event["event"] == "closed")["end"], "timed_out");
-        assert!(pair.near.relay.sessions().is_empty());
-    });
-}
-
-/// The server does not answer at all: after `hold` the relay lets the first packet pass, and the client stays in SYN-SENT.
-#[test]
-fn silence_stays_silence() {
-    let Some(mut pair) = Pair::new(Far::Nobody, Told { settings: "[timeouts]\nhold = \"200ms\"\n", ..Told::default() })
-    else {
-        return;
-    };
-    pair.row["server"].nft("table inet silence { chain input { type filter hook input priority 0; drop; }; }");
-    let address = SocketAddr::new(pair.row.left("server", Family::V4), 9);
-    let asking = pair.row["client"].try_connecting(address);
-    pair.all_closed(address, "timed_out");
-    let passed = |metrics: &str| metrics.lines().any(|line| line.contains("passed") && line.contains("silent"));
-    eventually("it to be passed by", || passed(&pair.near.relay.ask("/metrics")).then_some(()));
-    assert!(!asking.is_finished());
-    assert!(pair.row["client"].run("ss", &["-Htan"], "").contains("SYN-SENT"));
-    // Ends the wait: from now on the server refuses.
-    pair.row["server"].nft("delete table inet silence");
-    assert_eq!(join(asking).expect_err("nobody listens").kind(), ErrorKind::ConnectionRefused);
-}
-
 /// Accepts one connection after the other and resets it at once.
 fn hang_up(listener: TcpListener) {
     thread::spawn(move || {
@@ -144,25 +81,6 @@ fn a_server_that_hangs_up_has_answered() {
         let metrics = pair.near.relay.ask("/metrics");
         assert!(!metrics.contains("reason=\"failed\""), "that is no failure of ours: {metrics}");
     });
-}
-
-/// A client that went away while its packet waited leaves nothing behind: the server is told.
-#[test]
-fn a_client_that_gave_up_is_forgotten() {
-    let settings = "[limits]\nsessions = 1\n[timeouts]\nhold = \"20s\"\nhandshake = \"1s\"\n";
-    let Some(mut pair) = Pair::new(Far::Nobody, Told { settings, ..Told::default() }) else { return };
-    let server = &pair.row["server"];
-    server.nft(NO_FIRST_PACKETS);
-    let (listener, address) = pair.row.server(Family::V4);
-    let patience = Duration::from_millis(100);
-    let gave_up = pair.row["client"].inside(|| TcpStream::connect_timeout(&address, patience));
-    assert_eq!(gave_up.expect_err("silence").kind(), ErrorKind::TimedOut);
-    server.nft("delete table inet silence");
-    let mut server = accept(&listener);
-    assert!(is_reset(&mut server));
-    assert_eq!(pair.closed(address)[0]["end"], "left_early");
-    // Its place is free again.
-    assert!(is_cut(&pair.connect(Family::V6).1));
 }
 
 /// The cheaper modes: the client is told "connected" at once, and a failure is a reset.

@@ -1,0 +1,124 @@
+//! How long a client's first packet waits for the server's answer: at most `timeouts.hold`, and no longer than its client.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "transparent/boxes.rs"]
+mod boxes;
+#[path = "harness/mod.rs"]
+mod harness;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "transparent/network.rs"]
+mod network;
+#[path = "clients/programs.rs"]
+mod programs;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "sections/streams.rs"]
+mod streams;
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use boxes::*;
+use harness::*;
+use network::*;
+use streams::*;
+
+/// Until the server has answered, the client knows nothing.
+#[test]
+fn nobody_answers_before_the_server() {
+    some(Told { settings: "[timeouts]\nhold = \"20s\"\n", ..Told::default() }, |pair, family| {
+        let server = &pair.row["server"];
+        server.nft(NO_FIRST_PACKETS);
+        let (listener, address) = pair.row.server(family);
+        let client = pair.row["client"].try_connecting(address);
+        eventually("the server to be asked again", || (server.counter("silence", "others") > 1).then_some(()));
+        assert_eq!(server.counter("silence", "clients"), 0, "the packet has not waited");
+        let states = pair.row["client"].run("ss", &["-Htan"], "");
+        assert!(states.contains("SYN-SENT") && !states.contains("ESTAB"), "{states}");
+        server.nft("delete table inet silence");
+        let mut client = join(client).unwrap();
+        let mut server = accept(&listener);
+        talk(&mut client, &mut server);
+        assert!(is_cut(&server));
+    });
+}
+
+const HOLD: Duration = Duration::from_millis(300);
+
+/// A first packet is sent again after a second (RFC 6298, 2.1).
+const RETRANSMISSION: Duration = Duration::from_secs(1);
+
+/// Resolution of the kernel's own timers of 0.5 to 4 s (kernel/time/timer.c, 1000 Hz).
+const TIMER_WHEEL: Duration = Duration::from_millis(64);
+
+#[test]
+fn where_a_server_is_silent_the_packet_is_passed_by() {
+    some(Told { settings: "[timeouts]\nhold = \"300ms\"\n", ..Told::default() }, |pair, family| {
+        pair.row["server"].nft(ONLY_CLIENTS);
+        if pair.kind == Far::Nobody {
+            pair.row["client"].nft(ONCE);
+        }
+        let (listener, address) = pair.row.server(family);
+        // The relay remembers a silent server, and holds nothing for it.
+        for waits in [true, false] {
+            let began = Instant::now();
+            let (mut client, mut server) = pair.connect_to(&listener, address);
+            let took = began.elapsed();
+            // The client may need a second first packet: a far relay does not know yet that this one has given up.
+            let is_second = pair.kind != Far::Nobody && took >= RETRANSMISSION;
+            let exact = match (waits, is_second) {
+                (true, false) => HOLD..=HOLD + TIMER_RESOLUTION,
+                (true, true) => RETRANSMISSION..=RETRANSMISSION + TIMER_WHEEL,
+                (false, _) => Duration::ZERO..=TIMER_RESOLUTION,
+            };
+            assert_within(took, exact, Duration::ZERO..=Duration::from_secs(5));
+            assert!(!is_cut(&server), "far: {:?}", pair.kind);
+            talk(&mut client, &mut server);
+        }
+        assert_eq!(pair.near.relay.next(|event| event["event"] == "closed")["end"], "timed_out");
+        assert!(pair.near.relay.sessions().is_empty());
+    });
+}
+
+/// The server does not answer at all: after `hold` the relay lets the first packet pass, and the client stays in SYN-SENT.
+#[test]
+fn silence_stays_silence() {
+    let Some(mut pair) = Pair::new(Far::Nobody, Told { settings: "[timeouts]\nhold = \"200ms\"\n", ..Told::default() })
+    else {
+        return;
+    };
+    pair.row["server"].nft("table inet silence { chain input { type filter hook input priority 0; drop; }; }");
+    let address = SocketAddr::new(pair.row.left("server", Family::V4), 9);
+    let asking = pair.row["client"].try_connecting(address);
+    for closed in pair.closed(address) {
+        assert_eq!(closed["end"], "timed_out", "{closed}");
+        assert_took(span_of(&closed["seconds"]), Duration::from_millis(200), PATIENCE);
+    }
+    let passed = |metrics: &str| metrics.lines().any(|line| line.contains("passed") && line.contains("silent"));
+    eventually("it to be passed by", || passed(&pair.near.relay.ask("/metrics")).then_some(()));
+    assert!(!asking.is_finished());
+    assert!(pair.row["client"].run("ss", &["-Htan"], "").contains("SYN-SENT"));
+    // Ends the wait: from now on the server refuses.
+    pair.row["server"].nft("delete table inet silence");
+    assert_eq!(join(asking).expect_err("nobody listens").kind(), ErrorKind::ConnectionRefused);
+}
+
+/// A client that went away while its packet waited leaves nothing behind: the server is told.
+#[test]
+fn a_client_that_gave_up_is_forgotten() {
+    let settings = "[limits]\nsessions = 1\n[timeouts]\nhold = \"20s\"\nhandshake = \"1s\"\n";
+    let Some(mut pair) = Pair::new(Far::Nobody, Told { settings, ..Told::default() }) else { return };
+    let server = &pair.row["server"];
+    server.nft(NO_FIRST_PACKETS);
+    let (listener, address) = pair.row.server(Family::V4);
+    let patience = Duration::from_millis(100);
+    let gave_up = pair.row["client"].inside(|| TcpStream::connect_timeout(&address, patience));
+    assert_eq!(gave_up.expect_err("silence").kind(), ErrorKind::TimedOut);
+    server.nft("delete table inet silence");
+    let mut server = accept(&listener);
+    assert!(is_reset(&mut server));
+    assert_eq!(pair.closed(address)[0]["end"], "left_early");
+    // Its place is free again.
+    assert!(is_cut(&pair.connect(Family::V6).1));
+}

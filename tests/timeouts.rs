@@ -1,0 +1,94 @@
+//! Deadlines of sessions: of the handshake, of silence, of a half-closed connection, of a drain.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use harness::*;
+
+#[test]
+fn a_client_that_says_nothing_or_too_little_is_not_waited_for() {
+    const HANDSHAKE: Duration = Duration::from_millis(400);
+    let folder = Folder::new();
+    let text = "version = 1\n[timeouts]\nhandshake = \"400ms\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n";
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let mut silent = relay.connect();
+    assert!(is_closed(&mut silent));
+    let closed = relay.closed();
+    assert_eq!(closed["end"], "handshake_timeout");
+    assert_took(span_of(&closed["seconds"]), HANDSHAKE, PATIENCE);
+
+    // The deadline covers all reads together, so single bytes at intervals do not extend it.
+    let mut dripping = relay.connect();
+    dripping.write_all(&[5]).unwrap();
+    let writer = dripping.try_clone().unwrap();
+    let drip = std::thread::spawn(move || {
+        let mut writer = writer;
+        // A client that sends its 255 methods one by one.
+        while writer.write_all(&[255]).is_ok() {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    });
+    assert!(is_closed(&mut dripping));
+    let closed = relay.closed();
+    assert_eq!(closed["end"], "handshake_timeout");
+    assert_took(span_of(&closed["seconds"]), HANDSHAKE, Duration::from_millis(1600));
+    drop(dripping);
+    join(drip);
+}
+
+#[test]
+fn silence_ends_a_session_after_its_time_and_no_earlier() {
+    let folder = Folder::new();
+    let (listener, address) = server();
+    // The other timeout is long, so the moment at which this test closes has no effect.
+    let start = |timeouts: &str| {
+        let text = format!(
+            "version = 1\n[timeouts]\n{timeouts}\n\
+             [[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{address}\"\n"
+        );
+        let file = folder.write("ekiden.toml", text);
+        Relay::run(&["-c", file.to_str().unwrap()], 1)
+    };
+    let mut relay = start("idle = \"300ms\"\nhalf_close_idle = \"1h\"");
+    let _client = relay.connect();
+    let _server = accept(&listener);
+    let closed = relay.closed();
+    assert_eq!(closed["end"], "idle");
+    assert_took(span_of(&closed["seconds"]), Duration::from_millis(300), PATIENCE);
+
+    let mut relay = start("idle = \"1h\"\nhalf_close_idle = \"600ms\"");
+    let client = relay.connect();
+    let _server = accept(&listener);
+    client.shutdown(Shutdown::Write).unwrap();
+    let closed = relay.closed();
+    assert_eq!(closed["end"], "half_close_idle");
+    assert_took(span_of(&closed["seconds"]), Duration::from_millis(600), PATIENCE);
+}
+
+#[test]
+fn the_drain_deadline_cuts_off_what_is_left_and_says_so() {
+    let folder = Folder::new();
+    let (listener, target) = server();
+    let text = format!(
+        "version = 1\n[timeouts]\ndrain = \"200ms\"\n\
+         [[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{target}\"\n"
+    );
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let mut client = relay.connect();
+    let _server = accept(&listener);
+    let asked = Instant::now();
+    relay.signal("TERM");
+    assert!(client.read(&mut [0]).is_err(), "a cut-off session must not look finished");
+    assert_took(asked.elapsed(), Duration::from_millis(200), PATIENCE / 2);
+    assert_eq!(relay.exit_code(), Some(0));
+    let events = relay.rest();
+    let closed: Vec<_> = events.iter().filter(|event| event["event"] == "closed").collect();
+    assert_eq!(closed.len(), 1);
+    assert_eq!(closed[0]["end"], "drained");
+}
