@@ -30,11 +30,11 @@ build:
 	@scripts/setup build
 	$(CARGO) build --release --locked --workspace
 
-test: ## Run all checks: format, lints, docs, unit, black-box and namespace tests, fuzz smoke
+test: ## Run all checks: format, lints, docs, unit, black-box and namespace tests, those of time in virtual time, fuzz smoke
 	@scripts/setup test
 	@scripts/setup lab
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory kernel || echo "make: no virtual kernel could be built; tests in virtual time are skipped"
+	@$(MAKE) --no-print-directory kernel || echo "make: no virtual kernel could be built; experiments in virtual time are not tested, and tests of time run in real time"
 	$(CARGO) test --workspace --locked --no-default-features --test lacking
 	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
 	fuzz/run 5
