@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * For tests: one step of Compound TCP's arithmetic, where it runs. The test hands in a state and what happened
- * (BPF_PROG_TEST_RUN), and gets the state after it.
+ * For tests: one step of Compound TCP's arithmetic. The test hands in a state and what happened, and gets the state after
+ * it: from BPF (BPF_PROG_TEST_RUN), and from gcc's code (tests/stepper).
  */
 #include "../../src/bpf/kernel.h"
 #include "../../src/bpf/ctcp.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * For tests: single steps of the algorithms' arithmetic, where it runs. The test hands in numbers (BPF_PROG_TEST_RUN) and
- * reads what has become of them.
+ * For tests: single steps of the algorithms' arithmetic. The test hands in numbers and reads the result: from BPF
+ * (BPF_PROG_TEST_RUN), and from gcc's code (tests/stepper).
  */
 #include "../../src/bpf/bic.h"
 #include "../../src/bpf/highspeed.h"

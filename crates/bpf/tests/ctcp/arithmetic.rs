@@ -1,4 +1,4 @@
-//! Each rule alone: the kernel's result against the model.
+//! Each rule alone: its result against the model.
 
 use crate::dice::SeededRng;
 use crate::kernel::{CtcpProgram, FRACTION, NONE, Op, Round, State};
@@ -43,7 +43,7 @@ fn some_state(dice: &mut SeededRng) -> State {
 /// The published table: the gain of a window in one round trip without a queue.
 #[test]
 fn a_round_trip_adds_what_the_paper_says() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     for (window, gain) in [(38, 1.9), (100, 4.0), (1_000, 22.2), (10_000, 125.0)] {
         let mut state = steps.start(window, BASE_US);
         steps.round(&mut state, BASE_US, 0);
@@ -60,7 +60,7 @@ fn a_round_trip_adds_what_the_paper_says() {
 
 #[test]
 fn the_step_is_right_for_every_size_of_window() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     for shift in 6..22 {
         for window in [1 << shift, (1 << shift) + 1, (3 << shift) / 2, (1 << (shift + 1)) - 1] {
             let mut state = steps.start(window, BASE_US);
@@ -78,7 +78,7 @@ fn the_step_is_right_for_every_size_of_window() {
 /// The increment comes packet by packet. A whole one at the end of a round would be a burst of up to `alpha window^k`.
 #[test]
 fn growth_is_spread_over_the_round() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut state = steps.start(10_000, BASE_US);
     steps.round(&mut state, BASE_US, 0);
     assert_eq!(state.window(), 10_000);
@@ -92,7 +92,7 @@ fn growth_is_spread_over_the_round() {
 
 #[test]
 fn any_state_grows_as_in_the_model() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut dice = SeededRng::new(1);
     for _ in 0..5_000 {
         let before = some_state(&mut dice);
@@ -108,7 +108,7 @@ fn any_state_grows_as_in_the_model() {
 
 #[test]
 fn any_round_ends_as_in_the_model() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut dice = SeededRng::new(2);
     let (mut grew, mut yielded) = (0, 0);
     for _ in 0..5_000 {
@@ -141,7 +141,7 @@ fn any_round_ends_as_in_the_model() {
 
 #[test]
 fn both_windows_halve_at_a_loss_and_come_back_when_there_was_none() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut dice = SeededRng::new(3);
     for _ in 0..2_000 {
         let before = some_state(&mut dice);
@@ -158,7 +158,7 @@ fn both_windows_halve_at_a_loss_and_come_back_when_there_was_none() {
 
 #[test]
 fn a_window_below_38_packets_is_renos() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut state = steps.start(10, BASE_US);
     // Reno's: a packet for each window of acknowledged packets, and half at a loss.
     let (mut window, mut counted) = (10, 0);
@@ -182,7 +182,7 @@ fn a_window_below_38_packets_is_renos() {
 /// The queue of others does not go away, so the delay window does; the loss window goes on as Reno's.
 #[test]
 fn a_standing_queue_empties_the_delay_window() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut state = steps.start(400, BASE_US);
     while state.dwnd < 500 {
         steps.round(&mut state, BASE_US, 0);
@@ -200,7 +200,7 @@ fn a_standing_queue_empties_the_delay_window() {
 
 #[test]
 fn growth_goes_on_after_a_recovery_without_a_queue() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     for (rtt_us, grows) in [(BASE_US, true), (2 * BASE_US, false)] {
         let mut state = State { cwnd: 500, dwnd: 500, ..steps.start(500, BASE_US) };
         steps.run(&mut state, Op::Reduce);
@@ -215,7 +215,7 @@ fn growth_goes_on_after_a_recovery_without_a_queue() {
 /// The samples of the round after the delay window gave way are of packets that were sent before.
 #[test]
 fn one_queue_is_yielded_to_once() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut state = State { cwnd: 500, dwnd: 500, ..steps.start(500, BASE_US) };
     let mut windows = Vec::new();
     for _ in 0..4 {
@@ -229,7 +229,7 @@ fn one_queue_is_yielded_to_once() {
 /// Reductions of the sum by the kernel are taken from the delay window first, and in slow start it is 0.
 #[test]
 fn the_windows_follow_their_sum() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let windows = |window, slow_start| {
         let mut state = State { cwnd: 100, dwnd: 50, step: 5, ..State::default() };
         steps.run(&mut state, Op::Follow { window, slow_start });
@@ -244,7 +244,7 @@ fn the_windows_follow_their_sum() {
 
 #[test]
 fn gamma_follows_losses_where_that_is_asked_for() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut dice = SeededRng::new(4);
     for _ in 0..2_000 {
         let reno_queued = dice.below(100 * FRACTION);

@@ -7,7 +7,7 @@ const PERIOD_MS: u32 = 300_000;
 
 #[test]
 fn it_is_the_smallest_sample_ever_within_a_period() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut state = steps.start(100, 50 * MS);
     for (rtt_ms, base_ms) in [(60, 50), (48, 48), (90, 48)] {
         steps.round(&mut state, rtt_ms * MS, 0);
@@ -17,7 +17,7 @@ fn it_is_the_smallest_sample_ever_within_a_period() {
 
 #[test]
 fn a_sample_is_forgotten_in_the_second_period_after_it() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut state = State { base_since_ms: 1, ..steps.start(100, 50 * MS) };
     steps.round(&mut state, 60 * MS, PERIOD_MS);
     assert_eq!(state.base_us(), 50 * MS);
@@ -31,7 +31,7 @@ fn a_sample_is_forgotten_in_the_second_period_after_it() {
 
 #[test]
 fn a_timeout_forgets_it_with_gamma_and_the_delay_window() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut state = steps.start(100, 50 * MS);
     state = State { cwnd: 100, dwnd: 60, gamma: 7 * FRACTION, step: 9, ..state };
     steps.run(&mut state, Op::Timeout { window: 1 });
@@ -41,7 +41,7 @@ fn a_timeout_forgets_it_with_gamma_and_the_delay_window() {
 
 #[test]
 fn two_samples_are_not_enough_to_decide() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     for (samples, decided) in [(2, false), (3, true)] {
         let mut state = State { dwnd: 500, ..steps.start(500, 50 * MS) };
         let round = Round { rtt_us: 100 * MS, samples, used: 1_000, now_ms: 0 };
@@ -52,7 +52,7 @@ fn two_samples_are_not_enough_to_decide() {
 
 #[test]
 fn slow_start_only_measures() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut state = steps.start(1_000, 50 * MS);
     let round = Round { rtt_us: 100 * MS, samples: 3, used: 1_000, now_ms: 0 };
     steps.run(&mut state, Op::EndRound { round, slow_start: true });
@@ -61,7 +61,7 @@ fn slow_start_only_measures() {
 
 #[test]
 fn nothing_is_forgotten_while_there_is_a_queue() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     let mut state = State { base_since_ms: 1, ..steps.start(500, 50 * MS) };
     for period in 1..5 {
         steps.round(&mut state, 100 * MS, period * PERIOD_MS + 2);
@@ -89,7 +89,7 @@ fn stuck(steps: &CtcpProgram, rounds: u32, rtt_us: impl Fn(u32, u32) -> u32, los
 
 #[test]
 fn a_path_that_became_longer_is_noticed() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     // From 20 to 120 ms, with a millisecond of jitter: after 10 seconds and 64 rounds.
     let longer = |round: u32, _| (120 + round % 2) * MS;
     let before = stuck(&steps, 80, longer, 1_000);
@@ -101,7 +101,7 @@ fn a_path_that_became_longer_is_noticed() {
 
 #[test]
 fn a_queue_is_not_taken_for_a_longer_path() {
-    let Some(steps) = CtcpProgram::load() else { return };
+    let steps = CtcpProgram::load();
     // Our own: the RTT grows with the window.
     let own = stuck(&steps, 2_000, |_, window| window * 250, 10_000);
     assert_eq!(own.base_us(), 20 * MS);

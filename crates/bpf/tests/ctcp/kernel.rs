@@ -1,8 +1,6 @@
-//! Steps of the arithmetic of `ctcp.h`, taken in the kernel by the program of `bpf/ctcp_steps.bpf.c`.
+//! Steps of the arithmetic of `ctcp.h`, taken by the function of `bpf/ctcp_steps.bpf.c`.
 
-use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
-
-const OBJECT: &str = concat!(env!("OUT_DIR"), "/ctcp_steps.bpf.o");
+use crate::stepper::Stepper;
 
 /// How many parts of a packet `ctcp.h` knows.
 pub(crate) const FRACTION: u32 = 256;
@@ -110,20 +108,12 @@ impl Op {
     }
 }
 
-/// The loaded program.
-pub(crate) struct CtcpProgram(Object);
+/// `take_step` of `bpf/ctcp_steps.bpf.c`.
+pub(crate) struct CtcpProgram(Stepper);
 
 impl CtcpProgram {
-    /// `None` where this kernel or user may not load programs, which is said aloud.
-    pub(crate) fn load() -> Option<Self> {
-        let open = ObjectBuilder::default().open_file(OBJECT).unwrap();
-        match open.load() {
-            Ok(object) => Some(Self(object)),
-            Err(error) => {
-                eprintln!("skipped: the kernel does not load BPF programs: {error}");
-                None
-            }
-        }
+    pub(crate) fn load() -> Self {
+        Self(Stepper::load("ctcp_steps"))
     }
 
     pub(crate) fn run(&self, state: &mut State, op: Op) {
@@ -131,9 +121,7 @@ impl CtcpProgram {
         let head = [number, about, u32::from(slow_start), round.rtt_us, round.samples, round.used, round.now_ms];
         let words = head.into_iter().chain(state.words());
         let mut bytes = words.flat_map(u32::to_ne_bytes).collect::<Vec<_>>();
-        let program = self.0.progs_mut().find(|program| program.name() == "take_step").unwrap();
-        let input = ProgramInput { context_in: Some(&mut bytes), ..ProgramInput::default() };
-        program.test_run(input).unwrap();
+        self.0.step("take_step", &mut bytes);
         let (words, _) = bytes.as_chunks::<4>();
         *state = State::read(words.iter().skip(head.len()).map(|word| u32::from_ne_bytes(*word)));
     }

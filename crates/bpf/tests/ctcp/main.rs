@@ -1,4 +1,5 @@
-//! Compound TCP: its arithmetic against a model, and real connections. The programs run in this machine's kernel.
+//! Compound TCP: its arithmetic, as BPF and as in the virtual kernel, against a model; and real connections in this
+//! machine's kernel.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod arithmetic;
@@ -13,3 +14,5 @@ mod model;
 mod network;
 mod response;
 mod slow_start;
+#[path = "../stepper/mod.rs"]
+mod stepper;

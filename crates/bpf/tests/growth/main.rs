@@ -1,5 +1,5 @@
-//! HighSpeed, Hybla, Westwood+, Vegas, Scalable and BIC: their arithmetic, run in the kernel, against slow references in
-//! floating point; and connections that use them.
+//! HighSpeed, Hybla, Westwood+, Vegas, Scalable and BIC: their arithmetic, as BPF and as in the virtual kernel, against
+//! slow references in floating point; and connections that use them.
 
 mod bic;
 mod connections;
@@ -9,6 +9,8 @@ mod kept;
 mod loaded;
 mod network;
 mod scalable;
+#[path = "../stepper/mod.rs"]
+mod stepper;
 mod steps;
 mod vegas;
 mod westwood;

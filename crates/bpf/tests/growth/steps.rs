@@ -1,25 +1,19 @@
-//! Runs single steps of the algorithms in the kernel.
+//! Runs single steps of the algorithms.
 
-use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
+use crate::stepper::Stepper;
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/growth_steps.bpf.o"));
-
-/// The programs of `tests/bpf/growth_steps.bpf.c`.
-pub struct GrowthPrograms(Object);
+/// The functions of `tests/bpf/growth_steps.bpf.c`.
+pub struct GrowthPrograms(Stepper);
 
 impl GrowthPrograms {
     pub fn load() -> Self {
-        let open = ObjectBuilder::default().open_memory(OBJECT).expect("clang has made it");
-        Self(open.load().expect("the kernel takes it: run the test as root"))
+        Self(Stepper::load("growth_steps"))
     }
 
-    /// Runs one program; `numbers` is its argument, and holds its results afterwards.
-    pub fn run<const N: usize>(&self, program: &str, numbers: [u64; N]) -> [u64; N] {
+    /// Runs one function; `numbers` is its argument, and holds its results afterwards.
+    pub fn run<const N: usize>(&self, function: &str, numbers: [u64; N]) -> [u64; N] {
         let mut bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
-        let program = self.0.progs_mut().find(|found| found.name() == program).expect(program);
-        let input = ProgramInput { context_in: Some(&mut bytes), ..Default::default() };
-        let output = program.test_run(input).expect("it runs");
-        assert_eq!(output.return_value, 0);
+        self.0.step(function, &mut bytes);
         let mut words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
         std::array::from_fn(|_| words.next().expect("as many as before"))
     }

@@ -1,0 +1,97 @@
+//! Runs steps of the arithmetic twice: as clang compiles it for BPF, in this machine's kernel; and as gcc compiles it for
+//! the virtual kernel, in a process. Both start from the same state, and have to end in the same.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use libbpf_rs::{Object, ObjectBuilder, ProgramInput, ProgramType};
+
+/// The options of the kernel's Makefile that decide about integers, and the header by which the virtual kernel replaces
+/// `kernel.h`.
+const GCC: &str = "-std=gnu11 -O2 -fno-strict-aliasing -fno-strict-overflow -fwrapv -funsigned-char -Wall -Wextra -Werror \
+                   -Wno-unused-parameter -Itests/stepper -include ../lab/kernel/congestion/kernel.h -rdynamic";
+
+/// The functions of a `tests/bpf/*_steps.bpf.c`.
+pub struct Stepper {
+    bpf: Option<Object>,
+    executable: &'static Path,
+    native: RefCell<HashMap<String, NativeFunction>>,
+}
+
+impl Stepper {
+    /// Where this process may not load BPF programs, steps are of gcc's code alone, which is said aloud. `source` is the
+    /// same in all of a test binary.
+    pub fn load(source: &str) -> Self {
+        static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
+        let executable = EXECUTABLE.get_or_init(|| compile(source));
+        Self { bpf: load_bpf(source), executable, native: RefCell::default() }
+    }
+
+    /// Runs `function`; `argument` holds the result afterwards.
+    pub fn step(&self, function: &str, argument: &mut [u8]) {
+        let before = argument.to_vec();
+        let mut native = self.native.borrow_mut();
+        let start = || NativeFunction::start(self.executable, function, before.len());
+        native.entry(function.to_owned()).or_insert_with(start).step(argument);
+        let Some(bpf) = &self.bpf else { return };
+        let mut by_bpf = before.clone();
+        let program = bpf.progs_mut().find(|found| found.name() == function).expect(function);
+        let input = ProgramInput { context_in: Some(&mut by_bpf), ..ProgramInput::default() };
+        assert_eq!(program.test_run(input).expect("it runs").return_value, 0);
+        let [before, gcc, bpf] = [&before, &*argument, &by_bpf].map(words);
+        assert!(gcc == bpf, "{function}: from {before:?} gcc's code gets to {gcc:?}, BPF to {bpf:?}");
+    }
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect()
+}
+
+fn load_bpf(source: &str) -> Option<Object> {
+    if !ProgramType::Syscall.is_supported().unwrap_or(false) {
+        eprintln!("skipped for BPF: the kernel loads no programs of this process");
+        return None;
+    }
+    let object = Path::new(env!("OUT_DIR")).join(format!("{source}.bpf.o"));
+    let open = ObjectBuilder::default().open_file(object).expect("clang has made it");
+    Some(open.load().expect("the kernel takes it"))
+}
+
+/// The executable is renamed when it is complete, as other processes may run the same test.
+fn compile(source: &str) -> PathBuf {
+    let executable = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source);
+    let new = executable.with_extension(std::process::id().to_string());
+    let mut gcc = Command::new("gcc");
+    gcc.current_dir(env!("CARGO_MANIFEST_DIR")).args(GCC.split_whitespace());
+    gcc.args(["tests/stepper/main.c", &format!("tests/bpf/{source}.bpf.c"), "-ldl", "-o"]).arg(&new);
+    assert!(gcc.status().expect("gcc: scripts/setup build").success(), "{gcc:?}");
+    std::fs::rename(new, &executable).expect("a file of ours");
+    executable
+}
+
+/// `main.c` with one function.
+struct NativeFunction(Child);
+
+impl NativeFunction {
+    fn start(executable: &Path, function: &str, size: usize) -> Self {
+        let mut command = Command::new(executable);
+        command.args([function, &size.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self(command.spawn().expect("gcc has made it"))
+    }
+
+    fn step(&mut self, argument: &mut [u8]) {
+        self.0.stdin.as_mut().expect("a pipe").write_all(argument).expect("it reads");
+        self.0.stdout.as_mut().expect("a pipe").read_exact(argument).expect("it answers");
+    }
+}
+
+impl Drop for NativeFunction {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
