@@ -8,7 +8,7 @@
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-/* In the order of `Op` in tests/ctcp/kernel.rs. */
+/* In the order of `Op` in tests/ctcp/steps.rs. */
 enum op {
 	START,
 	FOLLOW,

@@ -1,8 +1,8 @@
 //! Each rule alone: its result against the model.
 
 use crate::dice::SeededRng;
-use crate::kernel::{CtcpProgram, FRACTION, NONE, Op, Round, State};
 use crate::model::{self, Windows};
+use crate::steps::{CtcpProgram, FRACTION, NONE, Op, Round, State};
 
 const BASE_US: u32 = 100_000;
 

@@ -1,6 +1,6 @@
 //! The estimate of the path's base round-trip time.
 
-use crate::kernel::{CtcpProgram, FRACTION, NONE, Op, Round, State};
+use crate::steps::{CtcpProgram, FRACTION, NONE, Op, Round, State};
 
 const MS: u32 = 1_000;
 const PERIOD_MS: u32 = 300_000;

@@ -6,7 +6,6 @@ mod arithmetic;
 mod base;
 mod connections;
 mod dice;
-mod kernel;
 #[path = "../growth/loaded.rs"]
 mod loaded;
 mod model;
@@ -16,3 +15,4 @@ mod response;
 mod slow_start;
 #[path = "../stepper/mod.rs"]
 mod stepper;
+mod steps;

@@ -1,8 +1,8 @@
 //! Whole connections, step by step.
 
 use crate::dice::SeededRng;
-use crate::kernel::{CtcpProgram, Op, Round};
 use crate::model;
+use crate::steps::{CtcpProgram, Op, Round};
 
 const RTT_US: u32 = 100_000;
 

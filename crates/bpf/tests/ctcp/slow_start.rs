@@ -1,6 +1,6 @@
 //! Slow start: its end without a loss, and its window afterwards.
 
-use crate::kernel::{CtcpProgram, Op, State};
+use crate::steps::{CtcpProgram, Op, State};
 
 const BASE_US: u32 = 100_000;
 
