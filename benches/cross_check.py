@@ -17,7 +17,8 @@ SMALL = 0.02
 
 def results(lab, ekiden, directory, name, blocks, clock):
     out = directory / f"{name}-{clock}"
-    command = [lab, "run", name, f"--{clock}", "--fresh", "--out", out, "--ekiden", ekiden]
+    # An interrupted comparison continues: runs in DIRECTORY are not made again.
+    command = [lab, "run", name, f"--{clock}", "--out", out, "--ekiden", ekiden]
     subprocess.run(command + (["--blocks", blocks] if blocks else []), stdout=subprocess.DEVNULL)
     report = json.loads((out / "report.json").read_text())
     if clock == "real" and any(run["invalid"] for run in report["runs"]):

@@ -22,8 +22,7 @@
 #define VNET_HEADER sizeof(struct virtio_net_hdr)
 #define MAX_PORTS 512
 #define MAX_REQUEST (16 << 20)
-/* The linear part of a sent superpacket; the rest is in pages of this order, as packet sockets have them. */
-#define LINEAR_SIZE 256
+/* The pages of a sent superpacket have this order, as those of packet sockets. */
 #define PAGE_ORDER 3
 
 struct ekiden_port {
@@ -132,7 +131,8 @@ int ekiden_port_send(struct ekiden_device *device, size_t number, const u8 *head
 {
 	struct net_device *interface = device->ports[number].interface;
 	size_t length = head_length - VNET_HEADER + body_length;
-	size_t linear = min_t(size_t, length, max_t(size_t, LINEAR_SIZE, head_length - VNET_HEADER));
+	/* A receive buffer is charged with the memory of a packet, so it has to be that of a driver: one piece if it fits. */
+	size_t linear = length < PAGE_SIZE ? length : head_length - VNET_HEADER;
 	struct sk_buff *skb;
 	int error;
 
