@@ -1,8 +1,9 @@
 //! The running emulator: drives the links of a lab between interfaces, against the clock.
 //!
-//! A virtual kernel has the emulator in it ([`kernel`]). Elsewhere one thread drives all links of a lab ([`driver`]), so packets keep their order and no state is shared. Logical time is the
-//! kernel's receive timestamp; all later times are computed from that timestamp and never from the current time. A late
-//! send delays a packet once, does not accumulate along a chain, and is counted ([`LatenessHistogram`](ekiden_emulator::lateness::LatenessHistogram)).
+//! A virtual kernel has the emulator in it (`kernel.rs`). Elsewhere one thread drives all links of a lab (`driver.rs`), so
+//! packets keep their order and no state is shared. Logical time is the kernel's receive timestamp; all later times are
+//! computed from that timestamp and never from the current time. A late send delays a packet once, does not accumulate
+//! along a chain, and is counted ([`LatenessHistogram`](ekiden_emulator::lateness::LatenessHistogram)).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
