@@ -43,7 +43,7 @@ test: ## Run all checks: format, lints, docs, unit, black-box and namespace test
 kernel: ## Build the virtual kernel of the laboratory, unless there is one; six minutes
 	@scripts/setup lab
 	$(CARGO) build --locked --package ekiden-lab
-	@if $(TARGET)/debug/ekiden-lab kernel list | grep -q '^no virtual kernel'; then $(TARGET)/debug/ekiden-lab kernel build; fi
+	@if $(TARGET)/debug/ekiden-lab kernel list | grep '^no virtual kernel' >/dev/null; then $(TARGET)/debug/ekiden-lab kernel build; fi
 
 lint: ## Check format, the figures of scripts/house, clippy and documentation
 	@scripts/setup build
