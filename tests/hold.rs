@@ -104,7 +104,7 @@ fn silence_stays_silence() {
     assert_eq!(join(asking).expect_err("nobody listens").kind(), ErrorKind::ConnectionRefused);
 }
 
-/// A client that went away while its packet waited leaves nothing behind: the server is told.
+/// If a client goes away while its packet waits, the relay resets the connection to the server and keeps no state.
 #[test]
 fn a_client_that_gave_up_is_forgotten() {
     let settings = "[limits]\nsessions = 1\n[timeouts]\nhold = \"20s\"\nhandshake = \"1s\"\n";

@@ -14,7 +14,7 @@ use ekiden_proto::units::Bytes;
 
 use crate::cli;
 
-/// What the user is told if there is no virtual kernel.
+/// The message for a user without a virtual kernel.
 pub const BUILD_HINT: &str =
     "no virtual kernel; `ekiden-lab kernel build` builds one, and the package ekiden-lab-kernel has one";
 

@@ -9,8 +9,7 @@ use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict
 use crate::stats::mean;
 use crate::stats::median;
 use ekiden_emulator::lateness::LatenessHistogram;
-use ekiden_emulator::ledger::DirectionReport;
-use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::ledger::{DirectionReport, DropCause};
 
 /// A row for each expectation, the missed ones first.
 #[must_use]

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_emulator::conditions::Conditions;
 use ekiden_emulator::emulation::EmulationOptions;
-use ekiden_emulator::ledger::DirectionReport;
-use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::ledger::{DirectionReport, DropCause};
 use ekiden_emulator::links::{EmulationMode, Link, LinkEvent};
 use ekiden_emulator::records::{PacketOutcome, Recording};
 use ekiden_lab::emulator::Emulator;

@@ -7,8 +7,7 @@ use crate::experiment::collect::results::{
 };
 use crate::report::view::Levels;
 use ekiden_emulator::lateness::LatenessHistogram;
-use ekiden_emulator::ledger::DirectionReport;
-use ekiden_emulator::ledger::DropCause;
+use ekiden_emulator::ledger::{DirectionReport, DropCause};
 
 const TREATMENTS: [&str; 6] = ["direct", "dante", "squid", "haproxy", "ekiden", "ekiden-pair"];
 const GAIN: [f64; 6] = [1.0, 1.45, 1.52, 1.6, 1.83, 2.1];
