@@ -97,7 +97,10 @@ fn a_reset_travels_as_a_reset_both_ways() {
     assert!(is_reset(&mut server));
     assert_eq!(relay.closed()["end"], "reset_by_client");
 
-    let (mut relay, mut client, server) = relayed();
+    let (mut relay, mut client, mut server) = relayed();
+    // A byte through the relay shows that its connect(2) has returned: a reset before that is a failed connect.
+    server.write_all(b"x").unwrap();
+    assert_eq!(read_exactly(&mut client, 1), b"x");
     reset(server);
     assert!(is_reset(&mut client));
     assert_eq!(relay.closed()["end"], "reset_by_server");
