@@ -2,7 +2,10 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+use ekiden_sys::queued::lock_receive_buffer;
 
 use super::rate::format_rate;
 use super::row::Finding;
@@ -21,6 +24,11 @@ const WARM_UP_CYCLES: u64 = 3;
 
 /// The minimum number of cycles of congestion avoidance to compare.
 const MIN_CYCLES: u64 = 3;
+
+/// The receive buffer of a transfer, in bytes. The laws presume that nothing but the congestion window limits the sender,
+/// from the first round trip: CUBIC returns to its mean window within a few cycles from above, but not from below (the
+/// window stays on the plateau of its cubic function), so a slow start that the receiver cuts short is measured for long.
+const RECEIVE_BUFFER: u32 = 16 << 20;
 
 /// Pairs of a time in seconds and the bytes that had arrived by then.
 pub type ByteTimeline = Vec<(f64, u64)>;
@@ -151,6 +159,7 @@ pub struct TcpTransfer {
 /// The connection cannot be made, or breaks.
 pub fn run_transfer(from: &HostHandle, to: &HostHandle, duration: Duration) -> io::Result<TcpTransfer> {
     let listener = to.enter(|| TcpListener::bind("0.0.0.0:0"))??;
+    lock_receive_buffer(listener.as_fd(), RECEIVE_BUFFER)?;
     let target = SocketAddrV4::new(to.address(), listener.local_addr()?.port()).into();
     let stream = from.enter(|| TcpStream::connect_timeout(&target, Duration::from_secs(10)))??;
     let (accepted, _) = listener.accept()?;
