@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use ekiden_lab::virtual_time::build;
 use ekiden_lab::virtual_time::kernel::{self, VirtualKernel};
-use ekiden_lab::virtual_time::machine::MachineCommand;
+use ekiden_lab::virtual_time::machine::{DEFAULT_SEED, MachineCommand};
 use ekiden_lab::virtual_time::source::KernelSource;
 
 use crate::cli::virtual_options::{BUILD_HINT, VirtualOptions};
@@ -34,6 +34,9 @@ enum KernelAction {
     Run {
         #[command(flatten)]
         options: VirtualOptions,
+        /// Seed of every random number of the kernel: addresses, ports, hashes
+        #[arg(long, default_value_t = DEFAULT_SEED)]
+        seed: u64,
         /// The command and its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
@@ -50,7 +53,7 @@ impl KernelCommand {
                 println!("{}", built.path.display());
             }
             KernelAction::List => print_kernels()?,
-            KernelAction::Run { options, command } => return run(&options, &command),
+            KernelAction::Run { options, seed, command } => return run(&options, seed, &command),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -70,8 +73,8 @@ fn print_kernels() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run(options: &VirtualOptions, command: &[String]) -> anyhow::Result<ExitCode> {
+fn run(options: &VirtualOptions, seed: u64, command: &[String]) -> anyhow::Result<ExitCode> {
     let (program, arguments) = command.split_first().expect("clap requires a command");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    options.run(&MachineCommand::new(program, &arguments)?.with_own_environment())
+    options.run(&MachineCommand::new(program, &arguments)?.with_own_environment(), seed)
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use ekiden_lab::experiment::spec::file::ExperimentClock;
 use ekiden_lab::virtual_time::kernel::VirtualKernel;
-use ekiden_lab::virtual_time::machine::{MIN_MEMORY, Machine, MachineCommand, MachineOptions, VirtualTime};
+use ekiden_lab::virtual_time::machine::{DEFAULT_SEED, MIN_MEMORY, Machine, MachineCommand, MachineOptions, VirtualTime};
 use ekiden_proto::units::Bytes;
 
 use crate::cli;
@@ -90,18 +90,19 @@ impl ClockOptions {
         }
         let own = std::env::current_exe().context("cannot find the executable of this process")?;
         let command = MachineCommand::new(own, arguments)?.with_own_environment();
-        self.machine.run(&command).map(Some)
+        self.machine.run(&command, DEFAULT_SEED).map(Some)
     }
 }
 
 impl VirtualOptions {
-    /// Runs a command in a virtual machine, with the standard streams of this process. Returns its exit code.
+    /// Runs a command in a virtual machine with a seed, with the standard streams of this process. Returns its exit code.
     ///
     /// # Errors
     /// There is no virtual kernel, or it does not start.
-    pub fn run(&self, command: &MachineCommand) -> anyhow::Result<ExitCode> {
+    pub fn run(&self, command: &MachineCommand, seed: u64) -> anyhow::Result<ExitCode> {
         let kernel = self.find_kernel()?.context(BUILD_HINT)?;
-        Machine::boot(&kernel.path, command, &self.options(), false)?.pass_input_and_wait().map(ExitCode::from)
+        let options = MachineOptions { seed, ..self.options() };
+        Machine::boot(&kernel.path, command, &options, false)?.pass_input_and_wait().map(ExitCode::from)
     }
 
     /// Returns the chosen kernel, or the default one, if there is one.

@@ -15,6 +15,8 @@ use super::kernel::VirtualKernel;
 
 /// The time at which every machine starts: 2030-01-01 00:00 UTC. Files of the host are older.
 const START_NANOSECONDS: &str = "1893456000000000000";
+/// The seed of a machine whose user chooses none.
+pub const DEFAULT_SEED: u64 = 1;
 /// The smallest memory in which the programs of an experiment run.
 pub const MIN_MEMORY: Bytes = Bytes(128 << 20);
 /// How often [`Machine::wait`] looks for the end of the machine and for an interrupt.
@@ -36,7 +38,7 @@ pub struct MachineOptions {
 
 impl Default for MachineOptions {
     fn default() -> Self {
-        Self { memory: Bytes(2 << 30), seed: 1, watchdog: Duration::from_secs(60), processor: 0 }
+        Self { memory: Bytes(2 << 30), seed: DEFAULT_SEED, watchdog: Duration::from_secs(60), processor: 0 }
     }
 }
 
