@@ -24,6 +24,7 @@ mod killed;
 mod peers;
 mod pools;
 mod recipe;
+mod reuse;
 mod routes;
 mod secrets;
 mod tuned;

@@ -58,6 +58,17 @@ impl Pipe {
     }
 }
 
+/// Sends bytes that precede spliced ones. `MSG_MORE` (send(2)) keeps them from taking a packet of their own.
+///
+/// # Errors
+/// The kernel's.
+pub fn send_before_splice(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_MORE | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: `bytes` is valid for reads of its length.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
 fn set_capacity(pipe: &OwnedFd, size: libc::c_int) -> io::Result<usize> {
     // SAFETY: F_SETPIPE_SZ takes an int and touches no memory of ours.
     let granted = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, size) };

@@ -93,6 +93,9 @@ pub struct Timeouts {
     /// How long a ready connection to a relay is kept, at most. A connection of a relay that has opened no session is
     /// closed after this and `handshake`.
     pub ready_age: Duration,
+    /// How long a connection to a relay waits for its next session after a session has ended. A connection of a relay is
+    /// closed after this and `handshake`.
+    pub section_idle: Duration,
     /// How long sessions may go on after SIGTERM.
     pub drain: Duration,
     /// How long the new process of an upgrade may take until it serves.

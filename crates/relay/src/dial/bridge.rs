@@ -1,4 +1,4 @@
-//! Bridges an encrypted section to a plain stream, for protocols that cannot work on records: requests to the next hop,
+//! Bridges a framed section to a plain stream, for protocols that cannot work on records: requests to the next hop,
 //! HTTP and FTP.
 //!
 //! A bridge is a pair of loopback connections with a pump in between. It costs one copy; tunnels, which move most
@@ -49,14 +49,14 @@ pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
     let section = Rc::new(stream);
     let (stream, answer) = match opened {
         None => (Rc::clone(&section), None),
-        Some(opened) if opened.encrypt => {
+        Some(opened) if !opened.section.framing().is_raw() => {
             let (near, answer) = bridge(Rc::clone(&section), opened).await.map_err(|_| Cause::Exhausted)?;
             (Rc::new(near), Some(answer))
         }
         Some(opened) => {
             let stream = Rc::clone(&section);
             let answer: AnswerFuture =
-                Box::pin(async move { opened.opening.wait_answer(&stream, &opened.cipher).await });
+                Box::pin(async move { opened.opening.wait_answer(&stream, &opened.section.cipher).await });
             (Rc::clone(&section), Some(answer))
         }
     };
@@ -82,7 +82,7 @@ async fn bridge(section: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(Tc
     let (told, answer) = oneshot::channel();
     tokio::task::spawn_local(async move {
         let opening: PendingAnswer<'_, DialError> = Box::pin(async {
-            let answer = opened.opening.wait_answer(&section, &opened.cipher).await;
+            let answer = opened.opening.wait_answer(&section, &opened.section.cipher).await;
             let stands = answer.clone().map(drop);
             // A dropped receiver has closed the other end, which the pump detects.
             let _ = told.send(answer);
@@ -90,7 +90,7 @@ async fn bridge(section: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(Tc
         });
         let params = PumpParams {
             client: Endpoint::plain(&far),
-            server: Endpoint { stream: &section, cipher: Some(&opened.cipher) },
+            server: Endpoint { stream: &section, framing: opened.section.framing() },
             early: Vec::new(),
             stats: &FlowStats::new(Rc::new(())),
             pipes: &PipePool::new(0),

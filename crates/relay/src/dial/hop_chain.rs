@@ -7,16 +7,18 @@ use std::sync::Arc;
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::wire::section::{Purpose, open};
+use ekiden_proto::wire::section::Purpose;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::OutgoingSocket;
+use super::link::{SectionLink, SectionReuse};
 use super::section::{self, OpenParams, OpenTarget, OutgoingContext, ReadyConnection, SentOpen};
 use super::{DialError, Dialled, Dialler, OpenedSession, into_owned_stream, proxy};
 use crate::config::{Hop, HopKind, Peering};
 use crate::dial;
-use crate::pump::RecordCipher;
+use crate::pool::IdleConnection;
+use crate::pump::FramedSection;
 
 /// A chain of hops that grows hop by hop.
 pub(super) struct HopChain<'a> {
@@ -46,9 +48,11 @@ impl<'a> HopChain<'a> {
             let next = behind.first().map_or_else(|| end.clone(), |hop| Purpose::Stream(hop.address.clone()));
             let dialled = match &hop.kind {
                 HopKind::Section(peering) => {
-                    let ready = self.ready_connection(reached, hop, peering).await?;
-                    let beyond = if behind.is_empty() { beyond } else { &[] };
-                    self.open(ready, RelayRun { hop, peering, group, beyond }, next).await?
+                    let is_last = behind.is_empty();
+                    let relays = RelayRun { hop, peering, group, beyond: if is_last { beyond } else { &[] } };
+                    let framing = self.choose_framing(&relays, &next, is_last && reached.is_none());
+                    let ready = self.ready_connection(reached, &relays, framing.encrypt).await?;
+                    self.open(ready, relays, next, framing).await?
                 }
                 HopKind::Absent => return Err(DialError::hop_absent(hop)),
                 HopKind::Socks5(_) | HopKind::Http(_) => {
@@ -94,19 +98,21 @@ impl<'a> HopChain<'a> {
     async fn ready_connection(
         &self,
         reached: Option<Dialled>,
-        hop: &Arc<Hop>,
-        peering: &Peering,
+        relays: &RelayRun<'_>,
+        encrypt: bool,
     ) -> Result<ReadyConnection, DialError> {
         let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
+        let RelayRun { hop, peering, .. } = *relays;
         if let Some(reached) = reached {
             let (mut stream, server) = into_owned_stream(reached).await.map_err(|error| error.blame_next_hop(hop))?;
-            let transport = section::handshake(&mut stream, hop, peering, self.deadline).await?;
-            return Ok(ReadyConnection { stream, server, transport, waited: false });
+            let keys = section::handshake(&mut stream, hop, peering, self.deadline).await?;
+            let link = SectionLink::new(keys);
+            return Ok(ReadyConnection { stream, server, link, resumption: None, waited: false });
         }
-        if let Some(waiting) = pools.take(hop)
-            && let Ok(stream) = TcpStream::from_std(waiting.stream)
+        if let Some(IdleConnection { stream, server, link }) = pools.take(hop, encrypt)
+            && let Ok(stream) = TcpStream::from_std(stream)
         {
-            return Ok(ReadyConnection { stream, server: waiting.server, transport: waiting.transport, waited: true });
+            return Ok(ReadyConnection { stream, server, link, resumption: None, waited: true });
         }
         let prepared =
             section::prepare(hop, peering, None, OutgoingContext { names, congestion, marks }, self.deadline).await;
@@ -114,24 +120,45 @@ impl<'a> HopChain<'a> {
         prepared
     }
 
-    async fn open(&self, ready: ReadyConnection, relays: RelayRun<'_>, purpose: Purpose) -> Result<Dialled, DialError> {
+    /// The framing of a session to these relays. `can_return` says whether the section is a connection that a pool can keep.
+    fn choose_framing(&self, relays: &RelayRun<'_>, purpose: &Purpose, can_return: bool) -> WantedFraming {
+        let is_stream = purpose.target().is_some();
+        let encrypt = self.open_params.encrypt || relays.requires_encryption() || !is_stream;
+        WantedFraming { encrypt, reusable: self.open_params.reusable && is_stream && can_return }
+    }
+
+    async fn open(
+        &self,
+        ready: ReadyConnection,
+        relays: RelayRun<'_>,
+        purpose: Purpose,
+        wanted: WantedFraming,
+    ) -> Result<Dialled, DialError> {
         if self.open_params.hops_left == 0 {
             return Err(Cause::Loop.into());
         }
-        let ReadyConnection { mut stream, server, transport, waited } = ready;
-        let encrypt = self.open_params.encrypt || relays.requires_encryption() || purpose == Purpose::Datagrams;
-        let cipher = Rc::new(RecordCipher::new(transport, open::OpenAnswer::MAX_LENGTH));
-        let destination = OpenTarget { path: relays.keys(), purpose, encrypt };
-        let sent = section::open(&mut stream, &cipher, self.open_params, destination).await;
+        let ReadyConnection { mut stream, server, link, waited, .. } = ready;
+        let reusable = wanted.reusable && link.is_reusable();
+        let SectionLink { cipher, usage, .. } = link;
+        let section = FramedSection { cipher, encrypt: wanted.encrypt, reusable };
+        let destination = OpenTarget { path: relays.keys(), purpose, encrypt: wanted.encrypt, reusable };
+        let sent = section::open(&mut stream, &section.cipher, self.open_params, destination).await;
         let trace = sent.map_err(|_| DialError::at_hop(Cause::Reset, relays.hop))?;
-        if encrypt {
-            cipher.allow_read_ahead();
-        }
+        section.on_opened();
         let pool = waited.then(|| Arc::clone(self.dialler.pools));
         let (hop, beyond, deadline) = (Arc::clone(relays.hop), relays.names(), self.deadline);
+        let reuse = reusable.then(|| SectionReuse { hop: Arc::clone(&hop), server, usage });
         let opening = SentOpen { trace, hop, beyond, deadline, pool, answered: OnceCell::new() };
-        Ok(Dialled { stream, server, opened: Some(OpenedSession { opening, cipher, encrypt }) })
+        Ok(Dialled { stream, server, opened: Some(OpenedSession { opening, section: Rc::new(section), reuse }) })
     }
+}
+
+/// The framing that a session asks a section for.
+#[derive(Clone, Copy)]
+struct WantedFraming {
+    encrypt: bool,
+    /// Whether another session may follow.
+    reusable: bool,
 }
 
 /// Relays that follow each other.

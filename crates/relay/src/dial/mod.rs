@@ -6,6 +6,7 @@
 mod bridge;
 mod error;
 mod hop_chain;
+pub mod link;
 mod proxy;
 mod race;
 mod resolver;
@@ -34,9 +35,10 @@ use super::config::access::{AccessPolicy, Denied};
 use super::config::congestion::CongestionControls;
 use super::path::PathChoice;
 use super::pool::Pools;
-use super::pump::{self, RecordCipher};
+use super::pump::{self, FramedSection};
 use super::rules::Marks;
 use hop_chain::HopChain;
+use link::SectionReuse;
 use section::SentOpen;
 
 pub use bridge::{AnswerFuture, PlainSection, into_owned_stream, into_plain};
@@ -63,18 +65,10 @@ pub struct Dialled {
 pub struct OpenedSession {
     /// The answer to wait for.
     pub opening: SentOpen,
-    /// The cipher. It is large, so it is dropped after the answer unless the session's bytes are in records.
-    pub cipher: Rc<RecordCipher>,
-    /// Whether the session's bytes are in records.
-    pub encrypt: bool,
-}
-
-impl OpenedSession {
-    /// The cipher of the session's bytes, if they are in records.
-    #[must_use]
-    pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
-        self.encrypt.then(|| Rc::clone(&self.cipher))
-    }
+    /// The section.
+    pub section: Rc<FramedSection>,
+    /// Where the connection goes after the session, if it can carry another one.
+    pub reuse: Option<SectionReuse>,
 }
 
 /// The resources and rules that dialling needs.
@@ -215,7 +209,7 @@ impl Dialled {
         // A dropped dial resets the connection; otherwise the relay would continue, with the client's own address if it
         // keeps that.
         pump::abort(&self.stream);
-        let times = opened.opening.wait_answer(&self.stream, &opened.cipher).await?;
+        let times = opened.opening.wait_answer(&self.stream, &opened.section.cipher).await?;
         pump::cancel_abort(&self.stream);
         Ok(times)
     }

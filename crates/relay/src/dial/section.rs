@@ -24,6 +24,7 @@ use tokio::time::{Instant, timeout_at};
 use super::OutgoingSocket;
 use super::Resolver;
 use super::error::{DialError, FailingRelay};
+use super::link::SectionLink;
 use crate::config::congestion::CongestionControls;
 use crate::config::{Hop, Peering};
 use crate::dial;
@@ -42,10 +43,20 @@ pub struct ReadyConnection {
     pub stream: TcpStream,
     /// The address of the relay.
     pub server: ServerAddr,
-    /// The keys of the handshake.
-    pub transport: TransportKeys,
+    /// The section, with the sessions it has carried.
+    pub link: SectionLink,
+    /// The ticket of the handshake, if the connection is new.
+    pub resumption: Option<ResumptionTicket>,
     /// Whether the connection came from the pool.
     pub waited: bool,
+}
+
+impl ReadyConnection {
+    /// A connection after the handshake.
+    fn new(stream: TcpStream, server: ServerAddr, mut keys: TransportKeys) -> Self {
+        let resumption = keys.resumption.take();
+        Self { stream, server, link: SectionLink::new(keys), resumption, waited: false }
+    }
 }
 
 /// The parameters of a session that relays pass on.
@@ -59,6 +70,8 @@ pub struct OpenParams {
     pub early: bool,
     /// Whether the session was encrypted so far, and must stay encrypted.
     pub encrypt: bool,
+    /// Whether the caller can frame the session's bytes, so that the section can carry another session afterwards.
+    pub reusable: bool,
     /// Number of relays that the session may still cross.
     pub hops_left: u8,
 }
@@ -93,13 +106,13 @@ pub async fn prepare(
     if let Some(known) = known {
         let (initiator, hello) = NoiseInitiator::resume(known, Versions::SUPPORTED);
         if let Ok(transport) = exchange_hello(&mut stream, hop, initiator, &hello, deadline).await {
-            return Ok(ReadyConnection { stream, server, transport, waited: false });
+            return Ok(ReadyConnection::new(stream, server, transport));
         }
         // The relay may have restarted and lost the ticket.
         (stream, server) = connect().await?;
     }
     let transport = handshake(&mut stream, hop, peering, deadline).await.map_err(down)?;
-    Ok(ReadyConnection { stream, server, transport, waited: false })
+    Ok(ReadyConnection::new(stream, server, transport))
 }
 
 /// Authenticates both sides within the deadline.
@@ -205,6 +218,8 @@ pub struct OpenTarget {
     pub purpose: Purpose,
     /// Whether the session's bytes are in records.
     pub encrypt: bool,
+    /// Whether the connection carries another session after this one.
+    pub reusable: bool,
 }
 
 /// Sends OPEN. The session's bytes follow.
@@ -221,6 +236,7 @@ pub async fn open(
     let open = Open {
         early: open_params.early,
         encrypt: destination.encrypt,
+        reusable: destination.reusable,
         hops_left: open_params.hops_left.saturating_sub(1),
         trace,
         client: open_params.client,

@@ -11,7 +11,7 @@ use ekiden_proto::event::{EndReason, Event};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::admission::{Client, SessionPermit};
+use super::admission::{Client, SessionPermit, UnprovenPermit};
 use super::services::Services;
 use super::thread::ThreadContext;
 use super::{section, transparent};
@@ -121,12 +121,17 @@ impl ListenerContext {
 
     /// Takes a connection of a relay, which has no session yet.
     fn admit_relay(self: &Rc<Self>, relay: TcpStream, address: ClientAddr) {
-        match self.services().admission.enter_pending(address.0.ip(), self.budget.pending) {
+        match self.enter_pending(address) {
             Some(permit) => {
                 tokio::task::spawn_local(section::serve_connection(Rc::clone(self), relay, address, permit));
             }
             None => self.services().events.metrics.record_section_evicted(&self.listener.name),
         }
+    }
+
+    /// Takes a place for a connection of a relay without a session.
+    pub fn enter_pending(&self, relay: ClientAddr) -> Option<UnprovenPermit> {
+        self.services().admission.enter_pending(relay.0.ip(), self.budget.pending)
     }
 
     /// Admits the connection of a client, unless the client has used up its places.

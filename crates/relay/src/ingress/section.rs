@@ -21,12 +21,13 @@ use tokio::time::timeout;
 
 use super::Responder;
 use super::admission::{Client, SessionPermit, UnprovenPermit};
-use super::listener::ListenerContext;
+use super::listener::{ListenerContext, canonical};
 use crate::config::{Peer, SectionListener};
+use crate::dial::link::REUSABLE_SINCE;
 use crate::dial::section::{PeerHandshakeError, read_hello};
 use crate::path::PathChoice;
 use crate::path::estimates::report_server;
-use crate::pump::RecordCipher;
+use crate::pump::{FramedSection, RecordCipher};
 use crate::session::{Origin, Session};
 
 /// An OPEN from the previous relay.
@@ -37,10 +38,20 @@ pub struct IncomingOpen {
     /// The relay that sent the message, if the listener knows its peers.
     pub peer: Option<Arc<Peer>>,
     key: PublicKey,
-    /// The cipher of the section. The pump keeps it if the session's bytes are in records; otherwise it goes after the
-    /// answer.
-    cipher: RefCell<Option<Rc<RecordCipher>>>,
+    /// The section. The pump keeps it if the session's bytes are framed; otherwise it goes after the answer.
+    section: RefCell<Option<Rc<FramedSection>>>,
     at: Instant,
+}
+
+/// A connection of a relay on which no session runs.
+struct IdleSection {
+    stream: TcpStream,
+    address: ClientAddr,
+    cipher: RecordCipher,
+    key: PublicKey,
+    version: u8,
+    /// The encryption of the sessions so far; `None` before the first.
+    encrypt: Option<bool>,
 }
 
 /// Serves a connection from its first byte to the start of a session, or to its end.
@@ -50,38 +61,64 @@ pub async fn serve_connection(
     address: ClientAddr,
     permit: UnprovenPermit,
 ) {
+    let shaken = tokio::select! {
+        biased;
+        () = permit.evicted() => return context.services().events.metrics.record_section_evicted(&context.listener.name),
+        shaken = timeout(context.config.timeouts.handshake, shake_hands(&context, &mut stream)) => shaken,
+    };
+    match shaken.unwrap_or(Err((EndReason::HandshakeTimeout, None))) {
+        Ok((cipher, key, version)) => {
+            let idle = IdleSection { stream, address, cipher, key, version, encrypt: None };
+            wait_session(context, idle, permit).await;
+        }
+        Err((end, detail)) => context.reject(stream, address, Origin::Itself, end, detail),
+    }
+}
+
+/// Waits for the next session on the section of `session`, which has ended with `end`.
+pub fn wait_next_session(session: Rc<Session>, end: EndReason) {
+    let Some(incoming) = session.dial_context.incoming_open.clone() else { return };
+    if end != EndReason::Finished || !incoming.open.reusable {
+        return;
+    }
+    let (context, client) = (Rc::clone(&session.context), Rc::clone(&session.client));
+    // Emits the closing event.
+    drop(session);
+    let context = context.thread.current_listener(&context).unwrap_or(context);
+    let section = |incoming: IncomingOpen| Some((incoming.key, Rc::into_inner(incoming.section.into_inner()?)?));
+    let (Some(stream), Some((key, section))) = (Rc::into_inner(client), Rc::into_inner(incoming).and_then(section))
+    else {
+        return;
+    };
+    let Ok(address) = stream.peer_addr().map(|address| ClientAddr(canonical(address))) else { return };
+    let Some(permit) = context.enter_pending(address) else {
+        return context.services().events.metrics.record_section_evicted(&context.listener.name);
+    };
+    let FramedSection { cipher, encrypt, .. } = section;
+    cipher.expect_record(Open::MAX_LENGTH);
+    let idle = IdleSection { stream, address, cipher, key, version: REUSABLE_SINCE, encrypt: Some(encrypt) };
+    tokio::task::spawn_local(wait_session(context, idle, permit));
+}
+
+/// Waits for OPEN, which proves that the relay has its private key, and starts the session.
+async fn wait_session(context: Rc<ListenerContext>, section: IdleSection, permit: UnprovenPermit) {
     let opened = tokio::select! {
         biased;
         () = permit.evicted() => None,
-        opened = read_until_open(&context, &mut stream, &permit) => Some(opened),
+        opened = wait_open(&context, &section, &permit) => Some(opened),
     };
     match opened {
-        Some(Ok(Some(incoming_open))) => match permit.prove() {
-            Some(_permit) => start_session(&context, incoming_open, stream, address).await,
+        Some(Ok(Some(open))) => match permit.prove() {
+            Some(_permit) => start_session(&context, section, open).await,
             None => context.services().events.metrics.record_section_evicted(&context.listener.name),
         },
         // The relay closed the connection before a session needed it.
         Some(Ok(None)) => {}
-        Some(Err((end, detail))) => context.reject(stream, address, Origin::Itself, end, detail),
+        Some(Err(why)) => {
+            context.reject(section.stream, section.address, Origin::Itself, EndReason::BadHandshake(why), None);
+        }
         None => context.services().events.metrics.record_section_evicted(&context.listener.name),
     }
-}
-
-/// Reads a connection up to OPEN, which proves that the relay has its private key. `None` if the connection ends
-/// before.
-async fn read_until_open(
-    context: &ListenerContext,
-    stream: &mut TcpStream,
-    permit: &UnprovenPermit,
-) -> Result<Option<IncomingOpen>, HandshakeEnd> {
-    let shaken = timeout(context.config.timeouts.handshake, shake_hands(context, stream)).await;
-    let (cipher, key) = shaken.unwrap_or(Err((EndReason::HandshakeTimeout, None)))?;
-    let _waiting = context.services().events.metrics.track_waiting_section(&context.listener.name);
-    let open =
-        wait_next_open(context, stream, &cipher, permit).await.map_err(|why| (EndReason::BadHandshake(why), None))?;
-    let incoming_open =
-        |open| IncomingOpen { open, peer: None, key, cipher: RefCell::new(Some(Rc::new(cipher))), at: Instant::now() };
-    Ok(open.map(incoming_open))
 }
 
 /// How a handshake ended that came to nothing, and more for the log.
@@ -90,7 +127,7 @@ type HandshakeEnd = (EndReason, Option<String>);
 async fn shake_hands(
     context: &ListenerContext,
     stream: &mut TcpStream,
-) -> Result<(RecordCipher, PublicKey), HandshakeEnd> {
+) -> Result<(RecordCipher, PublicKey, u8), HandshakeEnd> {
     let hello = read_hello(stream).await.map_err(|trouble| match trouble {
         PeerHandshakeError::Io(_) => (EndReason::LeftEarly, None),
         _ => (EndReason::BadHandshake("not the section protocol"), None),
@@ -107,7 +144,8 @@ async fn shake_hands(
     let gift = (!hello.is_resumption).then(|| context.services().tickets.issue(&ours, &key, now));
     let (transport, answer) = responder.accept(gift.as_ref());
     stream.write_all(&answer).await.map_err(|_| (EndReason::LeftEarly, None))?;
-    Ok((RecordCipher::new(transport, Open::MAX_LENGTH), key))
+    let version = transport.version;
+    Ok((RecordCipher::new(transport, Open::MAX_LENGTH), key, version))
 }
 
 /// The key of the relay that dials, and the key of this listener; an error when the relay may not come in.
@@ -153,30 +191,36 @@ fn refusal_reason(why: Refusal) -> EndReason {
     }
 }
 
-/// Waits for OPEN. `None` if the connection is closed before, or older than the lifetime of a ready connection.
-async fn wait_next_open(
+/// Waits for OPEN. `None` if the connection is closed before, or no session needs it for too long.
+async fn wait_open(
     context: &ListenerContext,
-    stream: &TcpStream,
-    cipher: &RecordCipher,
+    section: &IdleSection,
     permit: &UnprovenPermit,
 ) -> Result<Option<Open>, &'static str> {
-    let timeouts = &context.config.timeouts;
+    let _waiting = context.services().events.metrics.track_waiting_section(&context.listener.name);
+    let (timeouts, IdleSection { stream, cipher, .. }) = (&context.config.timeouts, section);
     let first = async {
+        // A read may have returned the record that ended the last session together with OPEN.
+        if cipher.has_record() {
+            return Some(1);
+        }
         let mut byte = [0];
         // The handshake has left the socket marked as readable, so only a peek at the bytes tells.
         if let Ok(first) = timeout(timeouts.handshake, stream.peek(&mut byte)).await {
             return first.ok();
         }
         permit.idle(context.config.limits.sessions_per_client);
-        // The relay before us drops a ready connection after `ready_age`.
-        timeout(timeouts.ready_age, stream.peek(&mut byte)).await.ok()?.ok()
+        // The relay before us drops its connection earlier.
+        let patience = if section.encrypt.is_some() { timeouts.section_idle } else { timeouts.ready_age };
+        timeout(patience, stream.peek(&mut byte)).await.ok()?.ok()
     };
     if context.thread.drain_state.work_first(first).await.flatten() != Some(1) {
         return Ok(None);
     }
     match timeout(timeouts.handshake, cipher.next_record(stream)).await {
         Ok(Ok(opened)) => {
-            Open::read(&opened.record[opened.plaintext]).map(Some).map_err(|_| "not the beginning of a session")
+            let open = Open::read(&opened.record[opened.plaintext]).map_err(|_| "not the beginning of a session")?;
+            section.check_framing(&open).map(|()| Some(open))
         }
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => Err("a record that was altered"),
         Ok(Err(_)) => Ok(None),
@@ -185,12 +229,12 @@ async fn wait_next_open(
 }
 
 /// Begins the session, by the rules that are in force now: the relay may have been struck off the list meanwhile.
-async fn start_session(
-    context: &Rc<ListenerContext>,
-    mut incoming_open: IncomingOpen,
-    stream: TcpStream,
-    address: ClientAddr,
-) {
+async fn start_session(context: &Rc<ListenerContext>, section: IdleSection, open: Open) {
+    let IdleSection { stream, address, cipher, key, .. } = section;
+    let section = FramedSection { cipher, encrypt: open.encrypt, reusable: open.reusable };
+    section.on_opened();
+    let section = RefCell::new(Some(Rc::new(section)));
+    let mut incoming_open = IncomingOpen { open, peer: None, key, section, at: Instant::now() };
     let client = match incoming_open.open.purpose {
         Purpose::Stream(_) => incoming_open.open.client,
         // Datagrams come from many hosts and reports from none, so the relay itself is the client.
@@ -205,9 +249,6 @@ async fn start_session(
             return context.reject(stream, client, Origin::Itself, EndReason::Unauthenticated, detail);
         };
         (incoming_open.peer, counted_for) = (Some(Arc::clone(peer)), Client::Peer(incoming_open.key));
-    }
-    if let Some(cipher) = incoming_open.data_cipher() {
-        cipher.allow_read_ahead();
     }
     match (context.admit_later(counted_for).await, &incoming_open.open.purpose) {
         (Ok(permit), Purpose::Report) => {
@@ -248,18 +289,30 @@ async fn serve_reports(
     if let Err(error) = services.reports.on_query(&context.config, &services.estimates, &services.events) {
         context.warn(format!("cannot ask other relays for estimates of their sections: {error}"));
     }
-    if let Some(cipher) = incoming_open.data_cipher() {
+    if let Some(section) = incoming_open.framed_section() {
+        let (cipher, key, at) = (&section.cipher, incoming_open.key, incoming_open.at);
         tokio::select! {
-            () = report_server::serve(&services.estimates, stream, &cipher, incoming_open.key, incoming_open.at) => {}
+            () = report_server::serve(&services.estimates, stream, cipher, key, at) => {}
             () = context.thread.drain_state.wait_begun() => {}
         }
     }
 }
 
+impl IdleSection {
+    /// Checks that the connection can carry a session with the framing of `open`.
+    fn check_framing(&self, open: &Open) -> Result<(), &'static str> {
+        if open.reusable && self.version < REUSABLE_SINCE {
+            return Err("a reusable section in version 1");
+        }
+        let is_same = self.encrypt.is_none_or(|before| before == open.encrypt);
+        if is_same { Ok(()) } else { Err("a session with another encryption than the one before") }
+    }
+}
+
 impl IncomingOpen {
-    /// The cipher of the session's bytes, if they are in records.
-    pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
-        self.cipher.borrow().clone().filter(|_| self.open.encrypt)
+    /// The section, if the session's bytes are framed.
+    pub fn framed_section(&self) -> Option<Rc<FramedSection>> {
+        self.section.borrow().clone().and_then(FramedSection::if_framed)
     }
 
     /// The key of the relay that sent OPEN.
@@ -293,7 +346,7 @@ impl IncomingOpen {
 
     fn answer(&self, outcome: Result<(), OpenFailure>, times: &[Duration]) -> Vec<u8> {
         let times = [self.at.elapsed()].into_iter().chain(times.iter().copied()).collect();
-        let cipher = self.data_cipher().or_else(|| self.cipher.take()).expect("invariant: there is one answer");
-        cipher.seal_all(&OpenAnswer { outcome, relay_times: times }.write())
+        let section = self.framed_section().or_else(|| self.section.take()).expect("invariant: there is one answer");
+        section.cipher.seal_all(&OpenAnswer { outcome, relay_times: times }.write())
     }
 }

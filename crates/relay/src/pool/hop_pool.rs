@@ -1,4 +1,5 @@
-//! The state of one next hop and, for a relay, its ready connections, the oldest first.
+//! The state of one next hop and, for a relay, its idle connections: those that sessions have used, and those that were dialled
+//! in advance.
 //!
 //! The lock is held while one connection is moved. Once a second the keeper polls all connections under the lock, with
 //! one system call.
@@ -32,7 +33,10 @@ pub struct HopPool {
 
 #[derive(Debug)]
 struct HopPoolState {
+    /// Connections that no session has used, the oldest first.
     ready: VecDeque<PooledConnection>,
+    /// Connections that sessions have used, the last returned last. Their congestion windows have grown.
+    used: Vec<PooledConnection>,
     making: usize,
     bounds: PoolBounds,
     demand: PoolDemand,
@@ -51,8 +55,10 @@ struct PooledConnection {
 pub struct PoolBounds {
     /// Most ready connections; 0 if the hop is no relay or has left the configuration.
     pub most: usize,
-    /// The oldest that is still good.
+    /// The oldest unused connection that is still good.
     pub age: Duration,
+    /// How long a used connection waits for its next session.
+    pub idle: Duration,
 }
 
 impl HopPool {
@@ -62,6 +68,7 @@ impl HopPool {
         let pace = if hop.is_section() { RetrySchedule::KEEPER } else { RetrySchedule::SESSIONS };
         let state = HopPoolState {
             ready: VecDeque::new(),
+            used: Vec::new(),
             making: 0,
             bounds: PoolBounds::default(),
             demand: PoolDemand::new(Instant::now()),
@@ -84,35 +91,65 @@ impl HopPool {
     pub fn set_bounds(&self, bounds: PoolBounds) {
         let mut state = self.lock();
         state.bounds = bounds;
-        let keep = state.ready.len().min(bounds.most);
-        let excess = state.ready.len() - keep;
-        let closed: Vec<_> = state.ready.drain(..excess).collect();
-        self.tally.ready.set(number(keep));
+        let excess = (state.ready.len() + state.used.len()).saturating_sub(bounds.most);
+        let unused = excess.min(state.ready.len());
+        let mut closed: Vec<_> = state.ready.drain(..unused).collect();
+        closed.extend(state.used.drain(..excess - unused));
+        self.count(&state);
         drop(state);
         drop(closed);
     }
 
-    /// The oldest that is alive, and whether the keeper has something to do.
-    pub fn take(&self, now: Instant) -> (Option<IdleConnection>, bool) {
+    fn count(&self, state: &HopPoolState) {
+        self.tally.ready.set(number(state.ready.len()));
+        self.tally.used.set(number(state.used.len()));
+    }
+
+    /// The last used connection that is alive and can carry a session with this encryption, or else the oldest unused one; and
+    /// whether the keeper has something to do.
+    pub fn take(&self, now: Instant, encrypt: bool) -> (Option<IdleConnection>, bool) {
         let found = loop {
-            let Some(made) = self.pop() else { break None };
+            let Some(made) = self.pop(encrypt) else { break None };
             if made.until > now && is_alive(&made.waiting.stream) {
                 break Some(made.waiting);
             }
             self.tally.stale.inc();
         };
-        let counter = if found.is_some() { &self.tally.hits } else { &self.tally.misses };
+        let counter = match &found {
+            Some(found) if found.link.usage.sessions() > 0 => &self.tally.reused,
+            Some(_) => &self.tally.hits,
+            None => &self.tally.misses,
+        };
         counter.inc();
         let mut state = self.lock();
         state.demand.on_taken(now);
         (found, state.missing_connections(now) > 0)
     }
 
-    fn pop(&self) -> Option<PooledConnection> {
+    fn pop(&self, encrypt: bool) -> Option<PooledConnection> {
         let mut state = self.lock();
-        let made = state.ready.pop_front();
-        self.tally.ready.set(number(state.ready.len()));
-        made
+        let last = state.used.iter().rposition(|used| used.waiting.link.usage.can_carry(encrypt));
+        let found = match last {
+            Some(at) => Some(state.used.remove(at)),
+            None => state.ready.pop_front(),
+        };
+        self.count(&state);
+        found
+    }
+
+    /// Keeps a connection for the next session, after a session that both sides have ended. At the bound the oldest unused
+    /// connection makes room.
+    pub fn put_back(&self, waiting: IdleConnection, now: Instant) {
+        let mut state = self.lock();
+        let until = now + with_jitter(state.bounds.idle);
+        let is_full = state.ready.len() + state.used.len() >= state.bounds.most;
+        let closed = if is_full { state.ready.pop_front() } else { None };
+        if closed.is_some() || !is_full {
+            state.used.push(PooledConnection { waiting, until });
+        }
+        self.count(&state);
+        drop(state);
+        drop(closed);
     }
 
     /// Whether the hop should be tried last. For a hop that only sessions try, one session may try again after each
@@ -155,8 +192,8 @@ impl HopPool {
     /// Closes all that are ready.
     pub fn clear(&self) {
         let mut state = self.lock();
-        let closed = std::mem::take(&mut state.ready);
-        self.tally.ready.set(0);
+        let closed = (std::mem::take(&mut state.ready), std::mem::take(&mut state.used));
+        self.count(&state);
         drop(state);
         drop(closed);
     }
@@ -164,13 +201,21 @@ impl HopPool {
     /// Closes connections that are too old or that the relay has closed.
     pub fn remove_dead(&self, now: Instant) {
         let mut state = self.lock();
-        let dead = find_dead(&state.ready);
-        let all = std::mem::take(&mut state.ready).into_iter().zip(dead);
-        let (good, bad): (Vec<_>, Vec<_>) = all.partition(|(made, dead)| made.until > now && !dead);
-        self.tally.ready.set(number(good.len()));
-        state.ready = good.into_iter().map(|(made, _)| made).collect();
+        let dead = find_dead(state.ready.iter().chain(&state.used));
+        let (ready, used) = (std::mem::take(&mut state.ready), std::mem::take(&mut state.used));
+        let mut closed = Vec::new();
+        for (made, is_dead) in ready.into_iter().chain(used).zip(dead) {
+            if is_dead || made.until <= now {
+                closed.push(made);
+            } else if made.waiting.link.usage.sessions() == 0 {
+                state.ready.push_back(made);
+            } else {
+                state.used.push(made);
+            }
+        }
+        self.count(&state);
         drop(state);
-        drop(bad);
+        drop(closed);
     }
 
     /// A place for each connection that should be made now.
@@ -200,7 +245,9 @@ impl HopPool {
             relay: self.hop.name.to_string(),
             up: !state.health.is_down(),
             ready: state.ready.len(),
+            used: state.used.len(),
             wanted: state.demand.target_size(Instant::now(), state.bounds.most),
+            reused: self.tally.reused.get(),
             hits: self.tally.hits.get(),
             misses: self.tally.misses.get(),
             stale: self.tally.stale.get(),
@@ -213,7 +260,7 @@ impl HopPoolState {
     fn missing_connections(&self, now: Instant) -> usize {
         let wanted = self.demand.target_size(now, self.bounds.most);
         let free = self.demand.max_parallel(now).saturating_sub(self.making);
-        wanted.saturating_sub(self.ready.len() + self.making).min(free)
+        wanted.saturating_sub(self.ready.len() + self.used.len() + self.making).min(free)
     }
 }
 
@@ -232,10 +279,10 @@ impl PendingConnection {
         tally.seconds.observe(took.as_secs_f64());
         let mut state = self.queue.lock();
         state.demand.on_made(took);
-        if state.ready.len() < state.bounds.most {
+        if state.ready.len() + state.used.len() < state.bounds.most {
             let until = now + with_jitter(state.bounds.age);
             state.ready.push_back(PooledConnection { waiting, until });
-            tally.ready.set(number(state.ready.len()));
+            self.queue.count(&state);
         }
     }
 
@@ -257,11 +304,13 @@ fn is_alive(stream: &TcpStream) -> bool {
 }
 
 /// Finds connections that have ended, with one poll(2).
-fn find_dead(ready: &VecDeque<PooledConnection>) -> Vec<bool> {
-    let mut poll = Poll::new(ready.iter().map(|made| made.waiting.stream.as_fd()).collect());
+fn find_dead<'a>(idle: impl Iterator<Item = &'a PooledConnection>) -> Vec<bool> {
+    let descriptors: Vec<_> = idle.map(|made| made.waiting.stream.as_fd()).collect();
+    let count = descriptors.len();
+    let mut poll = Poll::new(descriptors);
     // After an error all count as alive: `take` checks again.
     let _ = poll.wait(Some(Duration::ZERO));
-    (0..ready.len()).map(|place| poll.is_ready(place)).collect()
+    (0..count).map(|place| poll.is_ready(place)).collect()
 }
 
 fn number(count: usize) -> i64 {

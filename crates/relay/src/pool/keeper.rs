@@ -111,9 +111,9 @@ async fn prepare(queue: &HopPool, config: &Config, names: &Resolver) -> Result<I
     let known = queue.ticket();
     let context = OutgoingContext { names, congestion: &config.congestion, marks: config.needed_marks() };
     let mut ready = section::prepare(hop, peering, known.as_ref(), context, deadline).await?;
-    if let Some(gift) = ready.transport.resumption.take() {
+    if let Some(gift) = ready.resumption.take() {
         queue.set_ticket(gift);
     }
     let stream = ready.stream.into_std().map_err(|_| DialError::at_hop(Cause::Exhausted, hop))?;
-    Ok(IdleConnection { stream, server: ready.server, transport: ready.transport })
+    Ok(IdleConnection { stream, server: ready.server, link: ready.link })
 }

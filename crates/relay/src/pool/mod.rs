@@ -20,26 +20,26 @@ use std::time::Instant;
 use ekiden_proto::addr::ServerAddr;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::Event;
-use ekiden_proto::wire::section::TransportKeys;
 use tokio::sync::Notify;
 
 use crate::config::{Config, Hop};
 use crate::dial::DialError;
+use crate::dial::link::SectionLink;
 use crate::status::PoolView;
 
 pub use crate::events::metrics::pools::PoolMetrics;
 
 use hop_pool::{HopPool, PoolBounds};
 
-/// A ready connection that no session has used.
+/// A connection to a relay on which no session runs.
 #[derive(Debug)]
 pub struct IdleConnection {
     /// The connection, in no runtime.
     pub stream: TcpStream,
     /// The address of the relay.
     pub server: ServerAddr,
-    /// The keys of the handshake.
-    pub transport: TransportKeys,
+    /// The section, with the sessions it has carried.
+    pub link: SectionLink,
 }
 
 /// The pools of all next relays.
@@ -96,7 +96,8 @@ impl Pools {
         gone.for_each(|queue| queue.set_bounds(PoolBounds::default()));
         for (hop, queue) in &hops {
             let most = if config.may_dial(hop) { config.limits.ready_connections.min(most) } else { 0 };
-            queue.set_bounds(PoolBounds { most, age: config.timeouts.ready_age });
+            let (age, idle) = (config.timeouts.ready_age, config.timeouts.section_idle);
+            queue.set_bounds(PoolBounds { most, age, idle });
         }
         let has_relays = config.relays.iter().any(|hop| config.may_dial(hop));
         self.inner.serve(ServedHops { config: Some(Arc::clone(config)), hops });
@@ -111,13 +112,20 @@ impl Pools {
         Ok(())
     }
 
-    /// A live ready connection to `hop`, if there is one.
-    pub fn take(&self, hop: &Hop) -> Option<IdleConnection> {
-        let (waiting, short) = self.inner.queue(hop)?.take(Instant::now());
+    /// A live connection to `hop` for a session with this encryption, if there is one.
+    pub fn take(&self, hop: &Hop, encrypt: bool) -> Option<IdleConnection> {
+        let (waiting, short) = self.inner.queue(hop)?.take(Instant::now(), encrypt);
         if short {
             self.inner.wake();
         }
         waiting
+    }
+
+    /// Keeps a connection to `hop` for the next session, unless the configuration in force has no such hop.
+    pub fn put_back(&self, hop: &Hop, connection: IdleConnection) {
+        if let Some(queue) = self.inner.queue(hop) {
+            queue.put_back(connection, Instant::now());
+        }
     }
 
     /// Whether the last attempt to reach `hop` failed. For a hop without ready connections one session per delay may

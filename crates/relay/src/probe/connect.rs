@@ -162,7 +162,8 @@ fn proxy_section_times(way: &PathChoice, setup: Duration, info: &SectionInfo) ->
 }
 
 fn open_params() -> OpenParams {
-    OpenParams { trace: None, client: ClientAddr(own_address()), early: false, encrypt: false, hops_left: MAX_HOPS }
+    let client = ClientAddr(own_address());
+    OpenParams { trace: None, client, early: false, encrypt: false, reusable: false, hops_left: MAX_HOPS }
 }
 
 /// The address that others know this host by, for relays that keep the client's.

@@ -15,14 +15,17 @@ use std::task::{Context, Poll, ready};
 
 use ekiden_proto::direction::Direction;
 use ekiden_proto::tuning;
+use ekiden_proto::wire::section::chunk::{self, ChunkReader};
 use ekiden_proto::wire::section::record::{HEADER_LENGTH, MAX_PLAINTEXT, TAG_LENGTH};
 use ekiden_sys::outq::unread;
+use ekiden_sys::splice::send_before_splice;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::backlog::BacklogLimiter;
 use super::cipher::{OpenedRecord, RecordCipher};
+use super::framing::{Endpoint, Framing, invalid, read_chunk_boundary};
 use super::pipes::{PipePool, PooledPipe};
 use super::read_shaper::ReadShaper;
 use super::stats::{FlowStats, StallGuard};
@@ -46,7 +49,24 @@ pub enum FlowError {
 enum PendingBytes<'a> {
     Nothing,
     Bytes { buffer: Vec<u8>, written: usize },
-    Piped(PooledPipe<'a>),
+    Piped { pipe: PooledPipe<'a>, header: ChunkHeader },
+}
+
+/// The header of a chunk that is spliced, as far as it was not sent; empty for a section without chunks.
+struct ChunkHeader {
+    bytes: [u8; chunk::HEADER_LENGTH],
+    sent: usize,
+}
+
+impl ChunkHeader {
+    fn new(header: Option<[u8; chunk::HEADER_LENGTH]>) -> Self {
+        let sent = if header.is_some() { 0 } else { chunk::HEADER_LENGTH };
+        Self { bytes: header.unwrap_or_default(), sent }
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
 }
 
 /// How far a flow goes.
@@ -58,23 +78,6 @@ enum FlowLimit {
     Bytes(u64),
 }
 
-/// One end of a flow.
-#[derive(Clone, Copy)]
-pub struct Endpoint<'a> {
-    /// The connection of this side.
-    pub stream: &'a TcpStream,
-    /// The cipher, if the bytes of this end are in records.
-    pub cipher: Option<&'a RecordCipher>,
-}
-
-impl<'a> Endpoint<'a> {
-    /// An end without records.
-    #[must_use]
-    pub fn plain(stream: &'a TcpStream) -> Self {
-        Self { stream, cipher: None }
-    }
-}
-
 /// One direction of a session.
 pub struct Flow<'a> {
     from: Endpoint<'a>,
@@ -83,8 +86,12 @@ pub struct Flow<'a> {
     limit: FlowLimit,
     pending: PendingBytes<'a>,
     moved: u64,
+    /// Bytes that were sent ahead of those from the socket.
+    early: u64,
+    /// The position in the chunks of `from`, if it has chunks.
+    chunks: ChunkReader,
     ended: bool,
-    /// Whether the record that ends a stream has been made.
+    /// Whether the end of the framed stream has been made.
     said_end: bool,
     done: bool,
     stall: Option<StallGuard<'a>>,
@@ -112,6 +119,8 @@ impl<'a> Flow<'a> {
             limit,
             pending,
             moved: 0,
+            early: 0,
+            chunks: ChunkReader::default(),
             ended: false,
             said_end: false,
             done: false,
@@ -129,14 +138,11 @@ impl<'a> Flow<'a> {
         if bytes.is_empty() {
             return self;
         }
-        let buffer = match self.to.cipher {
-            None => bytes,
-            Some(cipher) => {
-                self.stats.record_copied(self.direction, bytes.len());
-                cipher.seal_all(&bytes)
-            }
-        };
-        self.pending = PendingBytes::Bytes { buffer, written: 0 };
+        self.early = bytes.len() as u64;
+        if !self.to.framing.is_raw() {
+            self.stats.record_copied(self.direction, bytes.len());
+        }
+        self.pending = PendingBytes::Bytes { buffer: self.to.framing.frame(bytes), written: 0 };
         self
     }
 
@@ -167,10 +173,10 @@ impl<'a> Flow<'a> {
         for _ in 0..ROUNDS_PER_TURN {
             ready!(self.poll_drain(cx)).map_err(FlowError::Writing)?;
             if self.limit == FlowLimit::Bytes(0) || self.ended {
-                if let Some(cipher) = self.to.cipher
-                    && !std::mem::replace(&mut self.said_end, true)
+                if !std::mem::replace(&mut self.said_end, true)
+                    && let Some(buffer) = self.to.framing.end_of_stream(self.early + self.moved)
                 {
-                    self.pending = PendingBytes::Bytes { buffer: cipher.end_record(), written: 0 };
+                    self.pending = PendingBytes::Bytes { buffer, written: 0 };
                     continue;
                 }
                 self.done = true;
@@ -192,8 +198,11 @@ impl<'a> Flow<'a> {
         self.direction
     }
 
-    /// Passes the end of the stream on.
+    /// Passes the end of the stream on. On a reusable section the framing has done so.
     pub fn forward_end(&self) {
+        if self.to.framing.is_reusable() {
+            return;
+        }
         // If the other side has gone meanwhile, its own direction reports it.
         let _ = SockRef::from(self.to.stream).shutdown(std::net::Shutdown::Write);
     }
@@ -228,7 +237,10 @@ impl<'a> Flow<'a> {
                 self.on_written(fresh);
                 all
             }
-            PendingBytes::Piped(pipe) => {
+            PendingBytes::Piped { pipe, header } => {
+                while !header.rest().is_empty() {
+                    header.sent += to.try_io(Interest::WRITABLE, || send_before_splice(to.as_fd(), header.rest()))?;
+                }
                 let fresh = to.try_io(Interest::WRITABLE, || pipe.drain(to.as_fd()))?;
                 self.stats.record_spliced(self.direction, fresh);
                 pipe.is_empty()
@@ -245,19 +257,31 @@ impl<'a> Flow<'a> {
     /// Reads once, and immediately writes bytes that were copied.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         loop {
-            if !self.from.cipher.is_some_and(RecordCipher::has_record) {
+            if self.from.is_read_from_socket() {
                 ready!(self.from.stream.poll_read_ready(cx)).map_err(FlowError::Reading)?;
                 ready!(self.poll_shape(cx));
             }
-            let filled = match (self.from.cipher, self.acquire_pipe()) {
-                (Some(cipher), _) => self.open_record(cipher),
-                (None, Some(pipe)) => self.fill_pipe(pipe),
-                (None, None) => self.copy_once(),
-            };
-            match filled {
+            match self.fill() {
                 Err(FlowError::Reading(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return Poll::Ready(other),
             }
+        }
+    }
+
+    /// Reads once: payload, or the boundary of a chunk.
+    fn fill(&mut self) -> Result<(), FlowError> {
+        if let Some(cipher) = self.from.framing.records() {
+            return self.open_record(cipher);
+        }
+        if let Some(cipher) = self.from.framing.chunks()
+            && self.chunks.left() == 0
+        {
+            self.ended = read_chunk_boundary(&mut self.chunks, self.from.stream, cipher).map_err(FlowError::Reading)?;
+            return Ok(());
+        }
+        match self.acquire_pipe() {
+            Some(pipe) => self.fill_pipe(pipe),
+            None => self.copy_once(),
         }
     }
 
@@ -269,7 +293,7 @@ impl<'a> Flow<'a> {
 
     /// A pipe, if the bytes need no change and the flow has moved enough.
     fn acquire_pipe(&self) -> Option<PooledPipe<'a>> {
-        let plain = self.from.cipher.is_none() && self.to.cipher.is_none();
+        let plain = self.to.framing.records().is_none();
         if plain && self.moved >= SPLICE_AFTER { self.pipes.take() } else { None }
     }
 
@@ -290,9 +314,10 @@ impl<'a> Flow<'a> {
             return self.copy_once();
         }
         let read = read.map_err(FlowError::Reading)?;
-        self.on_read(read);
+        self.on_payload(read)?;
         if read > 0 {
-            self.pending = PendingBytes::Piped(pipe);
+            let header = self.to.framing.chunks().map(|_| chunk::header(read));
+            self.pending = PendingBytes::Piped { pipe, header: ChunkHeader::new(header) };
         }
         Ok(())
     }
@@ -301,18 +326,33 @@ impl<'a> Flow<'a> {
         let room = self.read_size();
         with(|scratch| {
             let most = self.limited_size(room);
-            let buffer = &mut scratch[HEADER_LENGTH..][..most];
+            // The header of the next chunk comes along, which saves a read for each chunk.
+            let ahead = if most == self.chunks.left() { self.chunks.missing_header() } else { 0 };
+            let buffer = &mut scratch[HEAD..][..most + ahead];
             let from = self.from.stream;
-            let read = read_once(from, most, || (&*SockRef::from(from)).read(buffer)).map_err(FlowError::Reading)?;
-            self.on_read(read);
+            let read =
+                read_once(from, most + ahead, || (&*SockRef::from(from)).read(buffer)).map_err(FlowError::Reading)?;
+            let (read, behind) = (read.min(most), read.saturating_sub(most));
+            self.on_payload(read)?;
             if read == 0 {
                 return Ok(());
             }
-            let fresh = match self.to.cipher {
-                None => &scratch[HEADER_LENGTH..][..read],
-                Some(cipher) => {
-                    cipher.seal(&mut scratch[..HEADER_LENGTH + read + TAG_LENGTH]);
-                    &scratch[..HEADER_LENGTH + read + TAG_LENGTH]
+            self.count_framed(read);
+            if behind > 0 {
+                let header = &scratch[HEAD + read..][..behind];
+                self.chunks.on_header(header).map_err(|error| FlowError::Reading(invalid(error)))?;
+            }
+            let fresh = match self.to.framing {
+                Framing::Raw => &scratch[HEAD..][..read],
+                Framing::Records(cipher) | Framing::ReusableRecords(cipher) => {
+                    let record = &mut scratch[HEAD - HEADER_LENGTH..HEAD + read + TAG_LENGTH];
+                    cipher.seal(record);
+                    record
+                }
+                Framing::Chunks(_) => {
+                    let chunk = &mut scratch[HEAD - chunk::HEADER_LENGTH..HEAD + read];
+                    chunk[..chunk::HEADER_LENGTH].copy_from_slice(&chunk::header(read));
+                    chunk
                 }
             };
             let written = match self.to.stream.try_write(fresh) {
@@ -331,7 +371,7 @@ impl<'a> Flow<'a> {
     /// Size of the next read. Records grow with the stream: every relay waits for a whole record, which costs most
     /// while windows are small, and many small records cost most when windows are large.
     fn read_size(&mut self) -> usize {
-        match (self.to.cipher, &mut self.shape) {
+        match (self.to.framing.records(), &mut self.shape) {
             (None, _) => MAX_PLAIN,
             (Some(_), None) => tuning::max_record_size(self.moved, MAX_PLAINTEXT),
             (Some(_), Some(shape)) => {
@@ -350,34 +390,58 @@ impl<'a> Flow<'a> {
             return Err(FlowError::Reading(io::ErrorKind::WouldBlock.into()));
         };
         self.on_read(plain.len());
-        let written = match self.to.cipher {
-            None => {
+        if plain.is_empty() {
+            return Ok(());
+        }
+        self.count_framed(plain.len());
+        let (buffer, written) = match self.to.framing {
+            Framing::Raw => {
                 record.truncate(plain.end);
-                plain.start
+                (record, plain.start)
             }
-            Some(_) if plain.is_empty() => return Ok(()),
-            Some(cipher) => {
+            Framing::Records(cipher) | Framing::ReusableRecords(cipher) => {
                 cipher.seal(&mut record);
-                0
+                (record, 0)
             }
+            Framing::Chunks(_) => (self.to.framing.frame(record[plain].to_vec()), 0),
         };
-        self.pending = PendingBytes::Bytes { buffer: record, written };
+        self.pending = PendingBytes::Bytes { buffer, written };
         Ok(())
     }
 
-    /// Counts bytes written from a buffer. Plaintext of records was already counted when it was read.
+    /// Counts payload that is copied into a framing, when it is read: what is written has other lengths.
+    fn count_framed(&self, read: usize) {
+        if !self.to.framing.is_raw() {
+            self.stats.record_copied(self.direction, read);
+        }
+    }
+
+    /// Counts bytes written from a buffer.
     fn on_written(&self, bytes: usize) {
-        if self.to.cipher.is_none() {
+        if self.to.framing.is_raw() {
             self.stats.record_copied(self.direction, bytes);
         }
     }
 
     fn limited_size(&self, room: usize) -> usize {
         let room = self.backlog.read_limit(room);
+        let room = if self.from.framing.chunks().is_some() { room.min(self.chunks.left()) } else { room };
         match self.limit {
             FlowLimit::End => room,
             FlowLimit::Bytes(left) => usize::try_from(left).map_or(room, |left| left.min(room)),
         }
+    }
+
+    /// Records payload that was read from a socket; 0 is its FIN.
+    fn on_payload(&mut self, read: usize) -> Result<(), FlowError> {
+        if self.from.framing.chunks().is_some() {
+            if read == 0 {
+                return Err(FlowError::Reading(io::ErrorKind::ConnectionReset.into()));
+            }
+            self.chunks.on_payload(read);
+        }
+        self.on_read(read);
+        Ok(())
     }
 
     fn on_read(&mut self, read: usize) {
@@ -387,9 +451,6 @@ impl<'a> Flow<'a> {
         let answers = self.stats.bytes(self.direction.opposite());
         if let Some(shape) = &mut self.shape {
             shape.on_read(read, answers);
-        }
-        if self.to.cipher.is_some() {
-            self.stats.record_copied(self.direction, read);
         }
         if let FlowLimit::Bytes(left) = &mut self.limit {
             *left -= read as u64;
@@ -425,7 +486,10 @@ pub fn read_once(from: &TcpStream, room: usize, read: impl FnOnce() -> io::Resul
 
 /// The buffer holds 64 KiB of plaintext or one record of that size: large enough for cheap copying, and a bound for the
 /// bytes that a slow receiver leaves in a session.
-const SIZE: usize = HEADER_LENGTH + MAX_PLAIN + TAG_LENGTH;
+const SIZE: usize = HEAD + MAX_PLAIN + TAG_LENGTH;
+
+/// Bytes before the payload, for the header of a record or of a chunk.
+const HEAD: usize = chunk::HEADER_LENGTH;
 
 /// Largest plain read, in bytes.
 pub const MAX_PLAIN: usize = 64 * 1024;

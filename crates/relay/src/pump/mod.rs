@@ -12,6 +12,7 @@
 mod backlog;
 mod cipher;
 mod flow;
+mod framing;
 mod observer;
 pub mod pause;
 mod pipes;
@@ -35,7 +36,8 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 pub use cipher::RecordCipher;
 #[cfg(test)]
 pub(crate) use cipher::tests::{seals, sockets};
-pub use flow::{Endpoint, Flow, FlowError};
+pub use flow::{Flow, FlowError};
+pub use framing::{Endpoint, FramedSection, Framing};
 pub use observer::{FlowObserver, TransferMethod};
 pub use pipes::{PipeCounts, PipePool};
 pub use response_timer::Response;

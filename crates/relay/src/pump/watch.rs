@@ -15,7 +15,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::{Endpoint, Flow};
+use super::{Endpoint, Flow, Framing, RecordCipher};
 
 /// Interval of checks for an empty send queue; the kernel has no event for that.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -40,21 +40,25 @@ pub fn half_close<'a>(ended: &Flow<'a>, by_client: bool) -> ResetWatch<'a> {
     let ((from, to), direction) = (ended.sides(), ended.direction());
     let reset = if by_client { EndReason::ResetByClient } else { EndReason::ResetByServer };
     Box::pin(async move {
-        if from.cipher.is_some() && wait_byte_behind_end(from.stream).await {
+        if wait_byte_behind_end(from).await {
             return EndReason::Altered(direction);
         }
         wait_late_reset(from.stream, to.stream, reset).await
     })
 }
 
-/// Whether a byte follows the record that ends the stream of `side`. Only FIN may follow that record.
+/// Whether a byte follows the record that ends the stream of `side`, where only FIN may follow. On a reusable section the next
+/// session may follow as soon as both directions have ended.
 pub fn has_byte_behind_end(side: Endpoint<'_>) -> bool {
-    side.cipher.is_some() && matches!(SockRef::from(side.stream).peek(&mut [MaybeUninit::uninit()]), Ok(1..))
+    matches!(side.framing, Framing::Records(_))
+        && matches!(SockRef::from(side.stream).peek(&mut [MaybeUninit::uninit()]), Ok(1..))
 }
 
-/// Waits for the event after the record that ends a stream: true for a byte; false for FIN or a reset.
-async fn wait_byte_behind_end(from: &TcpStream) -> bool {
-    matches!(from.peek(&mut [0]).await, Ok(1..))
+/// Waits for the event after the end of a framed stream while the other direction is open: true for a byte; false for FIN or a
+/// reset. The peer sends the next session only after both ends.
+async fn wait_byte_behind_end(from: Endpoint<'_>) -> bool {
+    let has_buffered = from.framing.records().is_some_and(RecordCipher::has_buffered);
+    !from.framing.is_raw() && (has_buffered || matches!(from.stream.peek(&mut [0]).await, Ok(1..)))
 }
 
 /// Completes when `from`, which has closed its direction, is reset. Its bytes are still on their way to `to`, and a
@@ -100,7 +104,7 @@ mod tests {
         let (near, mut peer) = pair().await;
         let (beyond, mut server) = pair().await;
         let params = PumpParams {
-            client: Endpoint { stream: &near, cipher: Some(&ours) },
+            client: Endpoint { stream: &near, framing: Framing::Records(&ours) },
             server: Endpoint::plain(&beyond),
             early: Vec::new(),
             stats: &FlowStats::new(Rc::new(())),

@@ -2,7 +2,7 @@
 //!
 //! Each session has a [`DialContext`]. The gate has one without a session, while the first packet of a client waits.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub struct DialContext {
     /// The trace id, which all relays on the path share; `None` if the session passes this relay a second time.
     arrived_as: Option<TraceId>,
     taken: RefCell<PathTaken>,
+    /// Whether the bytes of a section are read and written by code that knows no framing, such as that of HTTP.
+    needs_raw_sections: Cell<bool>,
 }
 
 /// The path of the last attempt.
@@ -74,7 +76,8 @@ impl DialContext {
             .map(|incoming_open| incoming_open.open.trace)
             .filter(|trace| services.try_begin_trace(*trace));
         let in_force = RefCell::new(Rc::clone(&context));
-        Self { client, incoming_open, patience, arrived_as, taken: RefCell::default(), in_force, context }
+        let (taken, needs_raw_sections) = (RefCell::default(), Cell::new(false));
+        Self { client, incoming_open, patience, arrived_as, taken, needs_raw_sections, in_force, context }
     }
 
     /// A copy for one attempt that runs in parallel with others.
@@ -87,7 +90,13 @@ impl DialContext {
             patience: self.patience,
             arrived_as: None,
             taken: RefCell::default(),
+            needs_raw_sections: self.needs_raw_sections.clone(),
         }
+    }
+
+    /// Dials sections without framing from now on.
+    pub fn require_raw_sections(&self) {
+        self.needs_raw_sections.set(true);
     }
 
     /// The listener under the configuration for dialling.
@@ -225,6 +234,7 @@ impl DialContext {
                 client: incoming_open.open.client,
                 early: incoming_open.open.early,
                 encrypt: incoming_open.open.encrypt,
+                reusable: !self.needs_raw_sections.get(),
                 hops_left: incoming_open.open.hops_left,
             },
             None => OpenParams {
@@ -232,6 +242,7 @@ impl DialContext {
                 client: self.client,
                 early: self.context.listener.connect == ConnectMode::Early,
                 encrypt: false,
+                reusable: !self.needs_raw_sections.get(),
                 hops_left: MAX_HOPS,
             },
         }

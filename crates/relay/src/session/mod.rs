@@ -9,6 +9,7 @@ mod record;
 mod telemetry;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ekiden_proto::cause::Cause;
@@ -18,10 +19,12 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::config::ConnectMode;
+use crate::dial::link::SectionReuse;
 use crate::dial::{DialError, Dialled, OpenedSession};
 use crate::ingress::gate::PreDialed;
 use crate::ingress::{self, ClientRequest, Responder, TunnelRequest};
-use crate::pump::{self, Endpoint, PendingAnswer, PumpParams, RecordCipher};
+use crate::pool::IdleConnection;
+use crate::pump::{self, Endpoint, FramedSection, Framing, PendingAnswer, PumpParams};
 use crate::tunnel;
 
 pub use connect::{ConnectedPath, DialContext, PathTaken, connect_by_paths, connect_end_to_end, dial};
@@ -41,6 +44,7 @@ pub async fn run(session: Rc<Session>) {
         stream(&session).await
     };
     session.set_end(end);
+    ingress::section::wait_next_session(session, end);
 }
 
 async fn stream(session: &Rc<Session>) -> EndReason {
@@ -53,8 +57,10 @@ async fn stream(session: &Rc<Session>) -> EndReason {
 /// A session with a section to the server or to the first hop.
 struct Connected {
     server: Rc<TcpStream>,
-    /// The cipher of the server's section, if its bytes are in records.
-    cipher: Option<Rc<RecordCipher>>,
+    /// The section to a relay, if its bytes are framed.
+    section: Option<Rc<FramedSection>>,
+    /// Where the section goes after the session, if it can carry another one.
+    reuse: Option<SectionReuse>,
     /// The answer of the relays, if it is outstanding.
     awaits: Option<AwaitedAnswer>,
     early: Vec<u8>,
@@ -71,7 +77,7 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
         match request {
             ClientRequest::Tunnel(tunnel) => break tunnel,
             ClientRequest::Upgraded { server, early } => {
-                return Ok(Connected { server, cipher: None, awaits: None, early });
+                return Ok(Connected { server, section: None, reuse: None, awaits: None, early });
             }
             ClientRequest::Dialled(pre_dialed) => return use_pre_dialed(session, *pre_dialed),
             ClientRequest::Http(http) => {
@@ -84,14 +90,14 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
 
 /// Takes over the connection that the gate has dialled.
 fn use_pre_dialed(session: &Session, pre_dialed: PreDialed) -> Result<Connected, EndReason> {
-    let PreDialed { stream, server, cipher, taken, times, took } = pre_dialed;
+    let PreDialed { stream, server, section, reuse, taken, times, took } = pre_dialed;
     session.dial_context.set_path(taken);
     let stream = TcpStream::from_std(stream).map_err(|_| EndReason::ConnectFailed(Cause::Exhausted))?;
     let asked = Instant::now().checked_sub(took).unwrap_or_else(Instant::now);
     let stream = Rc::new(stream);
     session.on_connected(server, Rc::clone(&stream), asked);
     session.on_relay_answer(times, asked);
-    Ok(Connected { server: stream, cipher: cipher.map(Rc::new), awaits: None, early: Vec::new() })
+    Ok(Connected { server: stream, section: section.map(Rc::new), reuse, awaits: None, early: Vec::new() })
 }
 
 async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connected, EndReason> {
@@ -121,15 +127,16 @@ async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connect
     };
     let stream = Rc::new(stream);
     session.on_connected(server, Rc::clone(&stream), asked);
-    let cipher = opened.as_ref().and_then(OpenedSession::data_cipher);
+    let section = opened.as_ref().and_then(|opened| Rc::clone(&opened.section).if_framed());
+    let reuse = opened.as_ref().and_then(|opened| opened.reuse.clone());
     let Some(times) = times else {
         let awaits = opened.map(|opened| (opened, responder, asked));
-        return Ok(Connected { server: stream, cipher, awaits, early });
+        return Ok(Connected { server: stream, section, reuse, awaits, early });
     };
     session.on_relay_answer(times, asked);
     let granted = responder.send_success(&session.client, stream.local_addr().ok(), &session.hop_times()).await;
     granted.map_err(|_| EndReason::ResetByClient)?;
-    Ok(Connected { server: stream, cipher, awaits: None, early })
+    Ok(Connected { server: stream, section, reuse, awaits: None, early })
 }
 
 async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> EndReason {
@@ -140,13 +147,13 @@ async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> 
 
 /// Pumps both directions. An outstanding answer of a relay is passed to the client when it arrives.
 async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
-    let Connected { server, cipher: up, awaits, early } = connected;
-    let down = session.data_cipher();
+    let Connected { server, section: up, reuse, awaits, early } = connected;
+    let down = session.client_section();
     let responder = awaits.as_ref().map_or(Responder::Silent, |(_, responder, _)| responder.clone());
     let opening = awaits.map(|(opened, responder, asked)| -> PendingAnswer<'_, DialError> {
         let server = &server;
         Box::pin(async move {
-            let times = opened.opening.wait_answer(server, &opened.cipher).await?;
+            let times = opened.opening.wait_answer(server, &opened.section.cipher).await?;
             session.on_relay_answer(times, asked);
             // If the client is gone, the pump finds out on its next read.
             let _ = responder.send_success(&session.client, None, &session.hop_times()).await;
@@ -154,15 +161,33 @@ async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
         })
     });
     let params = PumpParams {
-        client: Endpoint { stream: &session.client, cipher: down.as_deref() },
-        server: Endpoint { stream: &server, cipher: up.as_deref() },
+        client: Endpoint { stream: &session.client, framing: framing(down.as_deref()) },
+        server: Endpoint { stream: &server, framing: framing(up.as_deref()) },
         early,
         stats: &session.stats,
         pipes: session.context.pipes(),
         patience: session.idle_timeouts(),
     };
-    match pump::run(params, opening).await {
+    let end = match pump::run(params, opening).await {
         Ok(end) => end,
-        Err(error) => Box::pin(refuse(session, &responder, &error)).await,
+        Err(error) => return Box::pin(refuse(session, &responder, &error)).await,
+    };
+    if let (EndReason::Finished, Some(section), Some(reuse)) = (end, up, reuse) {
+        keep_section(session, server, section, reuse);
+    }
+    end
+}
+
+fn framing(section: Option<&FramedSection>) -> Framing<'_> {
+    section.map_or(Framing::Raw, FramedSection::framing)
+}
+
+/// Returns the section to its pool, for the next session. Its congestion window is that of the transfers so far.
+fn keep_section(session: &Session, server: Rc<TcpStream>, section: Rc<FramedSection>, reuse: SectionReuse) {
+    session.release_upstream();
+    let (Some(stream), Some(section)) = (Rc::into_inner(server), Rc::into_inner(section)) else { return };
+    let (hop, server) = (Arc::clone(&reuse.hop), reuse.server);
+    if let (Ok(stream), Some(link)) = (stream.into_std(), reuse.into_link(section, session.stats.moved())) {
+        session.context.services().pools.put_back(&hop, IdleConnection { stream, server, link });
     }
 }

@@ -25,7 +25,7 @@ use crate::ingress::gate::{FourTuple, PreDialed};
 use crate::ingress::listener::ListenerContext;
 use crate::ingress::section::IncomingOpen;
 use crate::path::estimates::{PeerId, SectionSampler};
-use crate::pump::{self, FlowStats, IdleTimeouts, RecordCipher};
+use crate::pump::{self, FlowStats, FramedSection, IdleTimeouts};
 use crate::status::{SectionView, SessionView};
 
 /// A session and everything that its closing event reports.
@@ -219,9 +219,9 @@ impl Session {
         state.hops = times;
     }
 
-    /// The cipher of the client's section, if its bytes are in records.
-    pub fn data_cipher(&self) -> Option<Rc<RecordCipher>> {
-        self.dial_context.incoming_open.as_ref().and_then(|incoming_open| incoming_open.data_cipher())
+    /// The section from the previous relay, if its bytes are framed.
+    pub fn client_section(&self) -> Option<Rc<FramedSection>> {
+        self.dial_context.incoming_open.as_ref().and_then(|incoming_open| incoming_open.framed_section())
     }
 
     /// Gives up the server's section, for reuse or after a failure, and keeps its `TCP_INFO`.

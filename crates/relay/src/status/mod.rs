@@ -110,17 +110,21 @@ fn queued_packets(info: &SectionInfo) -> u32 {
 }
 
 /// The pool of one next relay.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct PoolView {
     /// The name of the relay.
     pub relay: String,
     /// Whether the last attempt to reach the relay succeeded.
     pub up: bool,
-    /// Connections that are ready.
+    /// Connections that are ready and that no session has used.
     pub ready: usize,
+    /// Idle connections that sessions have used.
+    pub used: usize,
     /// How many there should be.
     pub wanted: usize,
-    /// Sessions that got a ready connection.
+    /// Sessions that got a connection that sessions have used.
+    pub reused: u64,
+    /// Sessions that got an unused ready connection.
     pub hits: u64,
     /// Sessions that had to dial.
     pub misses: u64,

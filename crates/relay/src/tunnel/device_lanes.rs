@@ -179,15 +179,15 @@ impl LaneTask {
 
     async fn run_lane(&self, lane: &Arc<Lane>, dialled: Dialled) -> Result<(), LaneError> {
         let Dialled { stream, opened, .. } = dialled;
-        let OpenedSession { opening, cipher, .. } = opened.expect("invariant: a lane was opened at a relay");
+        let OpenedSession { opening, section, .. } = opened.expect("invariant: a lane was opened at a relay");
         let (stream, context) = (Rc::new(stream), &self.context);
         let telemetry = FlowTelemetry::new(context.totals());
         telemetry.set_paced_by(Direction::Up, context.thread.shaper.register(&stream, context.listener.weight));
         telemetry.set_tuner(Direction::Up, self.tuner(&stream));
         let stats = FlowStats::new(telemetry);
-        let carrier = LaneTransport { lane, stream: &stream, cipher: &cipher, stats: &stats };
+        let carrier = LaneTransport { lane, stream: &stream, cipher: &section.cipher, stats: &stats };
         let receiving = async {
-            opening.wait_answer(&stream, &cipher).await?;
+            opening.wait_answer(&stream, &section.cipher).await?;
             lane.mark_established();
             self.lanes.upgrade().iter().for_each(|lanes| lanes.on_established(&self.path_choice.path.name));
             carrier.receive(|packet| lane.deliver(packet, context.services(), None)).await
@@ -216,5 +216,5 @@ impl LaneTask {
 }
 
 fn open_params() -> OpenParams {
-    OpenParams { trace: None, client: NO_CLIENT, early: false, encrypt: true, hops_left: MAX_HOPS }
+    OpenParams { trace: None, client: NO_CLIENT, early: false, encrypt: true, reusable: false, hops_left: MAX_HOPS }
 }

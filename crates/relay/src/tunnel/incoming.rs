@@ -20,7 +20,7 @@ use crate::dial::{DialError, Dialled, MAX_UNSENT_LANE, OpenedSession};
 use crate::ingress::Responder;
 use crate::ingress::section::IncomingOpen;
 use crate::path::PathChoice;
-use crate::pump::{self, RecordCipher, wait_idle};
+use crate::pump::{self, FramedSection, wait_idle};
 use crate::session::Session;
 
 /// The remedy for a relay that receives lanes without a tunnel.
@@ -51,8 +51,8 @@ pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> E
 struct IncomingLane<'a> {
     session: &'a Session,
     incoming_open: &'a Rc<IncomingOpen>,
-    /// The cipher of the section from the previous relay.
-    cipher: Rc<RecordCipher>,
+    /// The section from the previous relay.
+    section: Rc<FramedSection>,
 }
 
 impl<'a> IncomingLane<'a> {
@@ -60,8 +60,8 @@ impl<'a> IncomingLane<'a> {
         // A lane drops late packets, so the kernel must not queue many bytes. A socket without this option has no such
         // queue.
         let _ = set_notsent_lowat(session.client.as_fd(), MAX_UNSENT_LANE);
-        let cipher = incoming_open.data_cipher().expect("invariant: a lane is encrypted");
-        Self { session, incoming_open, cipher }
+        let section = incoming_open.framed_section().expect("invariant: a lane is encrypted");
+        Self { session, incoming_open, section }
     }
 
     /// Registers this end of the lane for other threads.
@@ -109,11 +109,11 @@ impl<'a> IncomingLane<'a> {
         let dialled = dialler.open_lane(way, &session.dial_context.open_params()).await?;
         session.dial_context.set_trace(dialled.trace());
         let Dialled { stream, server, opened } = dialled;
-        let OpenedSession { opening, cipher, .. } = opened.expect("invariant: a lane was opened at a relay");
+        let OpenedSession { opening, section, .. } = opened.expect("invariant: a lane was opened at a relay");
         let stream = Rc::new(stream);
         session.on_connected(server, Rc::clone(&stream), asked);
         pump::abort(&stream);
-        session.on_relay_answer(opening.wait_answer(&stream, &cipher).await?, asked);
+        session.on_relay_answer(opening.wait_answer(&stream, &section.cipher).await?, asked);
         self.accept().await?;
         let up = self.register_lane(
             LaneRemote::next_hop(way).expect("invariant: a chosen path begins with a relay"),
@@ -123,7 +123,7 @@ impl<'a> IncomingLane<'a> {
         up.mark_established();
         down.mark_established();
         let near = self.client_transport(&down);
-        let far = LaneTransport { lane: &up, stream: &stream, cipher: &cipher, stats: &session.stats };
+        let far = LaneTransport { lane: &up, stream: &stream, cipher: &section.cipher, stats: &session.stats };
         let tunnels = &session.context.services().tunnels;
         let passes = |packet: &[u8], rules, (from, to): (&Lane, &Lane)| match judge(packet, rules)
             .and_then(|head| tunnels.check_forward(&head, from.remote()))
@@ -150,6 +150,6 @@ impl<'a> IncomingLane<'a> {
     }
 
     fn client_transport<'b>(&'b self, lane: &'b Lane) -> LaneTransport<'b> {
-        LaneTransport { lane, stream: &self.session.client, cipher: &self.cipher, stats: &self.session.stats }
+        LaneTransport { lane, stream: &self.session.client, cipher: &self.section.cipher, stats: &self.session.stats }
     }
 }

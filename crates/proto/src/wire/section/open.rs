@@ -29,6 +29,7 @@ const EARLY: u8 = 1;
 const ENCRYPT: u8 = 2;
 const DATAGRAMS: u8 = 4;
 const REPORT: u8 = 8;
+const REUSABLE: u8 = 16;
 
 /// The placeholder of a missing target.
 const NO_TARGET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -46,6 +47,8 @@ pub struct Open {
     pub early: bool,
     /// Whether the session's bytes are in records, here and on the sections that follow.
     pub encrypt: bool,
+    /// Whether the connection carries another session after this one. Only from version 2 on.
+    pub reusable: bool,
     /// Through how many relays more it may go.
     pub hops_left: u8,
     /// Its name on all relays.
@@ -129,7 +132,8 @@ impl Open {
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let flag = |set, bit| if set { bit } else { 0 };
-        let flags = flag(self.early, EARLY) | flag(self.encrypt, ENCRYPT) | self.purpose.flag();
+        let flags = flag(self.early, EARLY) | flag(self.encrypt, ENCRYPT);
+        let flags = flags | flag(self.reusable, REUSABLE) | self.purpose.flag();
         let relays = u8::try_from(self.path.len()).expect("invariant: a path has at most 16 relays");
         let mut out = vec![flags, self.hops_left];
         out.extend(self.trace.0);
@@ -164,9 +168,13 @@ impl Open {
         if flags & (DATAGRAMS | REPORT) != 0 && flags & ENCRYPT == 0 {
             return Err(WireError::Invalid("datagrams or reports that are not in records"));
         }
+        if flags & (DATAGRAMS | REPORT) != 0 && flags & REUSABLE != 0 {
+            return Err(WireError::Invalid("datagrams or reports with a session behind them"));
+        }
         let open = Self {
             early: flags & EARLY != 0,
             encrypt: flags & ENCRYPT != 0,
+            reusable: flags & REUSABLE != 0,
             hops_left: check_max(cursor.byte()?, MAX_HOPS)?,
             trace: TraceId(cursor.array()?),
             client: WireAddress::read(cursor)?
@@ -285,6 +293,7 @@ mod tests {
         Open {
             early: false,
             encrypt: false,
+            reusable: false,
             hops_left: 0,
             trace: TraceId([9; 16]),
             client: ClientAddr("192.0.2.7:4000".parse().unwrap()),
@@ -328,6 +337,8 @@ mod tests {
             to("[2001:db8::1]:443"),
             Open { early: true, ..smallest() },
             Open { encrypt: true, ..smallest() },
+            Open { reusable: true, ..smallest() },
+            Open { reusable: true, encrypt: true, ..smallest() },
             lane(),
             Open { early: true, path: vec![PublicKey([1; 32])], ..lane() },
             Open { client: ClientAddr("[fe80::1]:0".parse().unwrap()), ..smallest() },
@@ -385,6 +396,7 @@ mod tests {
             ("a lane with a port", [b"\x06\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\x01"].concat()),
             ("a lane to a host", [b"\x06\0", &head[2..], client, no_path, b"\x01\xc0\0\x02\x01\0\0"].concat()),
             ("a lane of the other family", [b"\x06\0", &head[2..], client, no_path, b"\x04", &[0; 18]].concat()),
+            ("a lane that ends", [b"\x16\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
             ("a lane without records", [b"\x04\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
             ("no lane, and no target", [&head, client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
             ("17 hops left", [b"\0\x11", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),

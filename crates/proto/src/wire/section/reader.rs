@@ -32,6 +32,8 @@ pub struct RecordReader {
     /// Longest plaintext of the first record. Nothing is read beyond that record, because the bytes after it may be no
     /// record. `None` when there are only records.
     first_limit: Option<usize>,
+    /// Whether records of another session may follow the end of a stream.
+    is_reusable: bool,
 }
 
 impl RecordReader {
@@ -39,7 +41,7 @@ impl RecordReader {
     /// before [`allow_read_ahead`](Self::allow_read_ahead).
     #[must_use]
     pub fn new(key: RecordKey, first: usize) -> Self {
-        Self { key, arrived: Vec::new(), step: READ_STEP, first_limit: Some(first) }
+        Self { key, arrived: Vec::new(), step: READ_STEP, first_limit: Some(first), is_reusable: false }
     }
 
     /// From here on everything that arrives is records.
@@ -47,10 +49,26 @@ impl RecordReader {
         self.first_limit = None;
     }
 
+    /// Records of another session may follow the end of a stream.
+    pub fn allow_next_session(&mut self) {
+        self.is_reusable = true;
+    }
+
+    /// The next record has at most `most` bytes of plaintext, and nothing is read behind it.
+    pub fn expect_record(&mut self, most: usize) {
+        self.first_limit = Some(most);
+    }
+
     /// Whether [`next_record`](Self::next_record) has an answer without further bytes: a record, or an error.
     #[must_use]
     pub fn has_result(&self) -> bool {
         !matches!(self.complete_length(0), Ok(None))
+    }
+
+    /// Whether bytes have arrived that were not opened.
+    #[must_use]
+    pub fn has_buffered(&self) -> bool {
+        !self.arrived.is_empty()
     }
 
     /// Most bytes to read now: 1 or more as long as nothing [has a result](Self::has_result).
@@ -153,7 +171,7 @@ impl RecordReader {
         let behind = self.arrived.split_off(length);
         let mut record = std::mem::replace(&mut self.arrived, behind);
         let plain = self.key.open(&mut record)?;
-        if plain.is_empty() && self.first_limit.is_none() && !self.arrived.is_empty() {
+        if plain.is_empty() && self.first_limit.is_none() && !self.is_reusable && !self.arrived.is_empty() {
             return Err(WireError::Invalid("bytes behind the end of the stream"));
         }
         Ok(OpenedRecord { record, plaintext: plain })
@@ -187,6 +205,28 @@ mod tests {
         assert!(reader.next_batch().unwrap().is_some());
         assert!(reader.has_result());
         assert!(reader.next_batch().is_err());
+    }
+
+    /// A peer that has both ends sends the next OPEN at once, so one read may return an end and an OPEN.
+    #[test]
+    fn records_of_the_next_session_may_be_behind_the_end() {
+        let (mut key, mut reader) = reader();
+        reader.allow_next_session();
+        let row =
+            [sealed(&mut key, b"last"), sealed(&mut key, b""), sealed(&mut key, b"OPEN"), sealed(&mut key, b"first")];
+        reader.buffer_mut().extend(row.concat());
+        let mut next = |most: Option<usize>| {
+            match most {
+                Some(most) => reader.expect_record(most),
+                None => reader.allow_read_ahead(),
+            }
+            reader.next_batch().map(|opened| opened.map(|opened| opened.record[opened.plaintext].to_vec()))
+        };
+        assert_eq!(next(None), Ok(Some(b"last".to_vec())));
+        assert_eq!(next(None), Ok(Some(b"".to_vec())));
+        assert_eq!(next(Some(3)), Err(WireError::TooLarge));
+        assert_eq!(next(Some(4)), Ok(Some(b"OPEN".to_vec())));
+        assert_eq!(next(None), Ok(Some(b"first".to_vec())));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::wire::WireError;
 use crate::wire::feeding::feed;
 
 const OURS: Versions = Versions::SUPPORTED;
-const FUTURE: Versions = Versions { oldest: 2, newest: 3 };
+const FUTURE: Versions = Versions { oldest: 3, newest: 4 };
 
 fn versions(oldest: u8, newest: u8) -> Versions {
     Versions { oldest, newest }
@@ -148,10 +148,12 @@ fn a_replayed_answer_is_refused() {
 fn versions_are_negotiated_with_the_future() {
     let pair = HandshakePair::new();
     for (one, other, common) in [
-        (versions(1, 2), OURS, 1),
-        (OURS, versions(1, 2), 1),
-        (versions(1, 3), versions(1, 2), 2),
-        (FUTURE, versions(1, 9), 3),
+        (versions(1, 1), OURS, 1),
+        (OURS, versions(1, 1), 1),
+        (OURS, OURS, 2),
+        (versions(1, 3), OURS, 2),
+        (versions(1, 4), versions(1, 3), 3),
+        (FUTURE, versions(1, 9), 4),
     ] {
         let (mut up, mut down) = pair.shake(one, other).unwrap();
         assert_eq!((up.version, down.version), (common, common), "{one:?} {other:?}");
@@ -168,7 +170,7 @@ fn who_has_no_version_in_common_is_told_which_there_are() {
     let why = pair.read(&hello, FUTURE).err().unwrap();
     assert_eq!(why, Refusal::Version(FUTURE));
     let error = initiator.finish(&feed(&write_refusal(FUTURE, why), Hello::parse)).unwrap_err();
-    assert_eq!(error.to_string(), "refused: it speaks versions 2 to 3 of the section protocol");
+    assert_eq!(error.to_string(), "refused: it speaks versions 3 to 4 of the section protocol");
 }
 
 #[test]
@@ -189,18 +191,18 @@ fn a_dialler_that_refuses_is_refused() {
 #[test]
 fn nobody_in_the_middle_can_talk_two_relays_down() {
     let pair = HandshakePair::new();
-    let both = versions(1, 2);
+    let (both, first) = (versions(1, 2), versions(1, 1));
 
     // The offer, changed on the way to the listener.
     let (_, mut hello) = pair.begin(both);
-    hello.versions = OURS;
+    hello.versions = first;
     assert_eq!(pair.read(&hello, both).err(), Some(Refusal::WrongKey));
 
     // The listener's versions, changed on the way back.
     let (initiator, hello) = pair.begin(both);
     let (_, bytes) = pair.read(&hello, both).unwrap().accept(None);
     let mut answer = feed(&bytes, Hello::parse);
-    answer.versions = OURS;
+    answer.versions = first;
     let error = initiator.finish(&answer).unwrap_err();
     assert_eq!(error.to_string(), "the handshake failed: its versions were changed on the way");
 }

@@ -208,6 +208,7 @@ fn read_timeouts(table: TableReader<'_>) -> Timeouts {
         keep_alive: read("keep_alive", MINUTE),
         kept_idle: read("kept_idle", MINUTE),
         ready_age: read("ready_age", MINUTE),
+        section_idle: read("section_idle", 10 * MINUTE),
         drain,
         upgrade: read("upgrade", 30 * SECOND),
         upgrade_drain: table.optional("upgrade_drain").map_or(drain, |PositiveDuration(span)| span),

@@ -28,13 +28,16 @@ pub struct PoolMetrics {
     taken: Family<ResultLabel, Counter>,
     dials: Family<ResultLabel, Counter>,
     ready: Family<RelayLabel, Gauge>,
+    used: Family<RelayLabel, Gauge>,
     seconds: Family<RelayLabel, Histogram, fn() -> Histogram>,
 }
 
 /// Metrics of one pool.
 #[derive(Debug)]
 pub struct RelayPoolMetrics {
-    /// Requests that found a ready connection.
+    /// Requests that found a connection that sessions have used.
+    pub reused: Counter,
+    /// Requests that found an unused connection.
     pub hits: Counter,
     /// Times that none was.
     pub misses: Counter,
@@ -44,8 +47,10 @@ pub struct RelayPoolMetrics {
     pub made: Counter,
     /// Attempts that came to nothing.
     pub failed: Counter,
-    /// How many are ready now.
+    /// How many unused connections are ready now.
     pub ready: Gauge,
+    /// How many used connections wait for a session now.
+    pub used: Gauge,
     /// Setup time of connections.
     pub seconds: Histogram,
 }
@@ -58,6 +63,7 @@ impl PoolMetrics {
             taken: Family::default(),
             dials: Family::default(),
             ready: Family::default(),
+            used: Family::default(),
             seconds: Family::new_with_constructor(spans),
         }
     }
@@ -66,7 +72,8 @@ impl PoolMetrics {
     pub fn register(&self, r: &mut Registry) {
         r.declare("ready_connections", "Lookups of ready connections to relays by result", self.taken.clone());
         r.declare("ready_dials", "Connections dialled to relays in advance by result", self.dials.clone());
-        r.declare("ready", "Idle ready connections to relays", self.ready.clone());
+        r.declare("ready", "Ready connections to relays that no session has used", self.ready.clone());
+        r.declare("ready_used", "Idle connections to relays that sessions have used", self.used.clone());
         r.declare("ready_dial_seconds", "Time from dialling a relay to a ready connection", self.seconds.clone());
     }
 
@@ -77,12 +84,14 @@ impl PoolMetrics {
         let taken = |result| self.taken.get_or_create_owned(&ResultLabel { relay: relay.clone(), result });
         let dials = |result| self.dials.get_or_create_owned(&ResultLabel { relay: relay.clone(), result });
         RelayPoolMetrics {
+            reused: taken("reused"),
             hits: taken("hit"),
             misses: taken("miss"),
             stale: taken("stale"),
             made: dials("ok"),
             failed: dials("failed"),
             ready: self.ready.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
+            used: self.used.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
             seconds: self.seconds.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
         }
     }

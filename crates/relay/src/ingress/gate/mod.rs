@@ -268,11 +268,13 @@ async fn dial_held(gate: Rc<Gate>, four_tuple: FourTuple, id: u32, permit: Sessi
 /// Detaches an established path from this thread, for the worker that will accept the connection.
 fn pre_dialed(reached: ConnectedPath, dial_context: &DialContext, asked: Instant) -> Result<PreDialed, DialError> {
     let Dialled { stream, server, opened } = reached.dialled;
-    let cipher = opened.and_then(|opened| opened.encrypt.then_some(opened.cipher));
+    let reuse = opened.as_ref().and_then(|opened| opened.reuse.clone());
+    let section = opened.and_then(|opened| opened.section.if_framed());
     Ok(PreDialed {
         stream: stream.into_std().map_err(|_| Cause::Exhausted)?,
         server,
-        cipher: cipher.map(|cipher| Rc::into_inner(cipher).expect("invariant: there is no other owner")),
+        section: section.map(|section| Rc::into_inner(section).expect("invariant: there is no other owner")),
+        reuse,
         taken: dial_context.path_taken(),
         times: reached.times.unwrap_or_default(),
         took: asked.elapsed(),

@@ -10,8 +10,9 @@ use ekiden_proto::addr::{ClientAddr, ServerAddr};
 use socket2::SockRef;
 use tokio::time::Instant;
 
+use crate::dial::link::SectionReuse;
 use crate::ingress::admission::SessionPermit;
-use crate::pump::RecordCipher;
+use crate::pump::FramedSection;
 use crate::session::PathTaken;
 
 /// The client's and the server's address of an intercepted connection, as both ends see them.
@@ -30,8 +31,10 @@ pub struct PreDialed {
     pub stream: TcpStream,
     /// The address of the server or of the first hop.
     pub server: ServerAddr,
-    /// The cipher of the session's bytes, if they are in records.
-    pub cipher: Option<RecordCipher>,
+    /// The section to a relay, if its bytes are framed.
+    pub section: Option<FramedSection>,
+    /// Where the section goes after the session, if it can carry another one.
+    pub reuse: Option<SectionReuse>,
     /// The path that was taken.
     pub taken: PathTaken,
     /// How long each relay took.

@@ -97,6 +97,7 @@ pub async fn serve(
     reader: &mut HandshakeReader<'_>,
     asked: ProxyRequest,
 ) -> Result<ClientRequest, EndReason> {
+    session.dial_context.require_raw_sections();
     match forward::run(session, reader, asked.head).await? {
         ClientConnection::Upgraded(server) => Ok(ClientRequest::Upgraded { server, early: reader.take_all() }),
         ClientConnection::Close => {

@@ -180,11 +180,12 @@ async fn dial_and_open(
     let config = &means.config;
     let context = OutgoingContext { names: &means.names, congestion: &config.congestion, marks: config.needed_marks() };
     let ready = section::prepare(hop, peering, None, context, deadline).await;
-    let ReadyConnection { mut stream, transport, .. } = ready.map_err(|_| ReportCallEnd::Broken)?;
+    let ReadyConnection { mut stream, link, .. } = ready.map_err(|_| ReportCallEnd::Broken)?;
     let client = ClientAddr(stream.local_addr().map_err(|_| ReportCallEnd::Broken)?);
-    let open_params = OpenParams { trace: None, client, early: false, encrypt, hops_left: open::MAX_HOPS };
-    let cipher = RecordCipher::new(transport, open::OpenAnswer::MAX_LENGTH);
-    let destination = OpenTarget { path: Vec::new(), purpose, encrypt };
+    let open_params =
+        OpenParams { trace: None, client, early: false, encrypt, reusable: false, hops_left: open::MAX_HOPS };
+    let cipher = link.cipher;
+    let destination = OpenTarget { path: Vec::new(), purpose, encrypt, reusable: false };
     section::open(&mut stream, &cipher, &open_params, destination).await.map_err(|_| ReportCallEnd::Broken)?;
     if encrypt {
         cipher.allow_read_ahead();

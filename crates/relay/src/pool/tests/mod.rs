@@ -13,7 +13,6 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::event::Event;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
-use ekiden_proto::wire::section::record::{HEADER_LENGTH, TAG_LENGTH};
 use prometheus_client::metrics::histogram::Histogram;
 use relay::{TestRelay, wait_until};
 
@@ -104,8 +103,7 @@ fn config(relays: &[&Arc<Hop>]) -> Arc<Config> {
 
 /// Sends a record on a ready connection, and has the relay open it.
 fn assert_works(waiting: &mut IdleConnection, relay: &TestRelay) {
-    let mut record = [&[0; HEADER_LENGTH][..], b"OPEN", &[0; TAG_LENGTH]].concat();
-    waiting.transport.send_key.seal(&mut record);
+    let record = waiting.link.cipher.seal_all(b"OPEN");
     std::io::Write::write_all(&mut waiting.stream, &record).unwrap();
     let client = waiting.stream.local_addr().unwrap();
     assert_eq!(relay.receive(client, record.len()), b"OPEN");
@@ -118,7 +116,7 @@ fn a_pool_fills_and_what_is_taken_works_and_is_made_up_for() {
     let kept = TestPools::serving(&config(&[&hop]));
     kept.wait_for_ready(2);
     for round in 1..=5 {
-        let mut waiting = kept.pools.take(&hop).expect("a ready connection");
+        let mut waiting = kept.pools.take(&hop, false).expect("a ready connection");
         assert_eq!(waiting.server.0, relay.address);
         assert_works(&mut waiting, &relay);
         wait_until("a full pool", || kept.view().ready >= kept.view().wanted);
@@ -133,7 +131,7 @@ fn more_than_the_limit_is_never_ready() {
     let hop = hop_to(&relay);
     let kept = TestPools::serving(&config_with(&[&hop], |config| config.limits.ready_connections = 5));
     wait_until("the first", || kept.view().ready > 0);
-    let taken: Vec<_> = (0..200).filter_map(|_| kept.pools.take(&hop)).collect();
+    let taken: Vec<_> = (0..200).filter_map(|_| kept.pools.take(&hop, false)).collect();
     assert!(kept.view().wanted == 5 && kept.view().misses > 0, "{:?}", kept.view());
     kept.wait_for_ready(5);
     wait_until("no more handshakes", || relay.open() == 5 + taken.len());
@@ -155,7 +153,7 @@ fn what_the_relay_has_closed_is_replaced_before_anybody_needs_it() {
     wait_until("both handshakes", || relay.made() == 2);
     relay.close_all();
     wait_until("new ones", || relay.made() == 2 && kept.view().ready == 2);
-    assert_works(&mut kept.pools.take(&hop).unwrap(), &relay);
+    assert_works(&mut kept.pools.take(&hop, false).unwrap(), &relay);
     assert_eq!(kept.view().stale, 0);
 }
 
@@ -192,13 +190,13 @@ fn a_reload_keeps_the_pools_of_equal_hops_and_closes_the_others() {
     let after = hop("stays", &stays);
     kept.pools.serve(&config(&[&after]), MOST).unwrap();
     wait_until("the end of the other pool", || goes.open() == 0);
-    assert!(kept.pools.take(&gone).is_none());
+    assert!(kept.pools.take(&gone, false).is_none());
     assert_eq!(kept.pools.inner.counts.for_relay("goes").ready.get(), 0, "in the metrics");
     wait_until("what was ready", || stays.open() == 2);
     assert_eq!(kept.view().ready, 2);
     // A session that began under the old configuration finds them too.
-    assert_works(&mut kept.pools.take(&before).unwrap(), &stays);
-    assert_works(&mut kept.pools.take(&after).unwrap(), &stays);
+    assert_works(&mut kept.pools.take(&before, false).unwrap(), &stays);
+    assert_works(&mut kept.pools.take(&after, false).unwrap(), &stays);
     assert_eq!(kept.view().hits, 2);
 }
 
@@ -210,7 +208,7 @@ fn the_metrics_have_the_names_in_the_documentation() {
     let kept = TestPools::counting(metrics.pools.clone());
     kept.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 1), MOST).unwrap();
     kept.wait_for_ready(1);
-    let hits = std::iter::from_fn(|| kept.pools.take(&hop)).count();
+    let hits = std::iter::from_fn(|| kept.pools.take(&hop, false)).count();
     kept.pools.close();
     let text = metrics.encode(ScrapeData::default());
     let hit = format!("ekiden_ready_connections_total{{relay=\"osaka\",result=\"hit\"}} {hits}\n");
@@ -235,7 +233,7 @@ fn when_they_are_closed_nothing_stays_open() {
     kept.wait_for_ready(2);
     kept.pools.close();
     wait_until("the end of all connections", || relay.open() == 0);
-    assert!(kept.pools.take(&hop).is_none() && kept.pools.keeper.lock().unwrap().is_none());
+    assert!(kept.pools.take(&hop, false).is_none() && kept.pools.keeper.lock().unwrap().is_none());
     // The keeper held its own reference.
     assert_eq!(Arc::strong_count(&kept.pools.inner), 1);
 }

@@ -9,10 +9,11 @@ use ekiden_proto::wire::section::{Hello, NoiseInitiator, NoiseResponder, Version
 use super::*;
 
 const AGE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(600);
 
 fn queue_of(kind: HopKind, most: usize) -> Arc<HopPool> {
     let queue = HopPool::new(&hop("osaka", SocketAddr::from(([127, 0, 0, 1], 1)), kind), &counts());
-    queue.set_bounds(PoolBounds { most, age: AGE });
+    queue.set_bounds(PoolBounds { most, age: AGE, idle: IDLE });
     Arc::new(queue)
 }
 
@@ -30,7 +31,8 @@ fn made(listener: &TcpListener) -> (IdleConnection, TcpStream) {
     let address = listener.local_addr().unwrap();
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nonblocking(true).unwrap();
-    (IdleConnection { stream, server: ServerAddr(address), transport }, listener.accept().unwrap().0)
+    let link = SectionLink::new(transport);
+    (IdleConnection { stream, server: ServerAddr(address), link }, listener.accept().unwrap().0)
 }
 
 fn fill(queue: &Arc<HopPool>, waiting: IdleConnection, now: Instant) {
@@ -42,7 +44,7 @@ fn the_oldest_that_is_alive_and_silent_is_taken() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (queue, now) = (queue(8), Instant::now());
     // So that there are places enough.
-    (0..8).for_each(|_| drop(queue.take(now)));
+    (0..8).for_each(|_| drop(queue.take(now, false)));
     let (closed, far_end) = made(&listener);
     let (talks, mut far_too_soon) = made(&listener);
     let (good, _far_good) = made(&listener);
@@ -55,10 +57,67 @@ fn the_oldest_that_is_alive_and_silent_is_taken() {
     drop(far_end);
     far_too_soon.write_all(b"!").unwrap();
     signs.each_ref().iter().for_each(|sign| relay::wait_until("bad news", || sign.peek(&mut [0]).is_ok()));
-    let taken = [0, 1].map(|_| queue.take(now).0.unwrap().stream.local_addr().unwrap());
+    let taken = [0, 1].map(|_| queue.take(now, false).0.unwrap().stream.local_addr().unwrap());
     assert_eq!(taken, wanted);
     let view = queue.view();
     assert_eq!((view.hits, view.misses, view.stale, view.ready), (2, 8, 2, 0));
+}
+
+/// The connection after a session of one byte.
+fn used(waiting: IdleConnection, encrypt: bool) -> IdleConnection {
+    let usage = waiting.link.usage.after_session(1, encrypt).unwrap();
+    IdleConnection { link: SectionLink { usage, ..waiting.link }, ..waiting }
+}
+
+#[test]
+fn a_used_connection_is_taken_before_unused_ones_for_a_session_with_its_encryption() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (queue, now) = (queue(8), Instant::now());
+    let all = [0, 1, 2, 3].map(|_| made(&listener));
+    let addresses = all.each_ref().map(|(waiting, _)| waiting.stream.local_addr().unwrap());
+    let ([unused, first, last, encrypted], _far): ([_; 4], [_; 4]) = {
+        let [(a, b), (c, d), (e, f), (g, h)] = all;
+        ([a, c, e, g], [b, d, f, h])
+    };
+    fill(&queue, unused, now);
+    for (waiting, encrypt) in [(first, false), (last, false), (encrypted, true)] {
+        queue.put_back(used(waiting, encrypt), now);
+    }
+    assert_eq!((queue.view().ready, queue.view().used), (1, 3));
+    assert!(queue.claim_places(now).is_empty(), "a used connection is ready for a session, too");
+    let mut take = |encrypt| queue.take(now, encrypt).0.map(|taken| taken.stream.local_addr().unwrap());
+    assert_eq!(
+        [false, false, false, false].map(&mut take),
+        [Some(addresses[2]), Some(addresses[1]), Some(addresses[0]), None]
+    );
+    assert_eq!(take(true), Some(addresses[3]));
+    let view = queue.view();
+    assert_eq!((view.reused, view.hits, view.misses, view.ready, view.used), (3, 1, 1, 0, 0));
+}
+
+#[test]
+fn used_connections_stay_within_the_bounds() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (queue, now) = (queue(2), Instant::now());
+    let (unused, _far_unused) = made(&listener);
+    fill(&queue, unused, now);
+    let far = [0, 1, 2].map(|_| {
+        let (waiting, far) = made(&listener);
+        queue.put_back(used(waiting, false), now);
+        far
+    });
+    assert_eq!((queue.view().ready, queue.view().used), (0, 2), "an unused connection makes room, a used one does not");
+    assert_eq!(far[2].peek(&mut [0]).unwrap(), 0, "the third was closed");
+    queue.remove_dead(now + IDLE * 3 / 4 - Duration::from_millis(1));
+    assert_eq!(queue.view().used, 2);
+    let [first, ..] = far;
+    drop(first);
+    relay::wait_until("the end of one", || {
+        queue.remove_dead(now);
+        queue.view().used == 1
+    });
+    queue.remove_dead(now + IDLE);
+    assert_eq!(queue.view().used, 0, "idle for too long");
 }
 
 #[test]
@@ -73,7 +132,7 @@ fn after_a_long_stop_everything_is_thrown_away() {
     assert_eq!(queue.view().ready, 2);
     queue.remove_dead(now + AGE * 3 / 4 - Duration::from_millis(1));
     assert_eq!(queue.view().ready, 2, "they are young");
-    let (waiting, short) = queue.take(now + AGE * 100_000);
+    let (waiting, short) = queue.take(now + AGE * 100_000, false);
     assert!(waiting.is_none() && short);
     assert_eq!((queue.view().stale, queue.view().misses), (2, 1));
     for far in far_ends {
@@ -88,7 +147,7 @@ fn not_too_many_are_made_at_once_and_one_at_a_time_while_it_is_down() {
     let first = queue.claim_places(now);
     assert!(queue.claim_places(now).is_empty(), "what is being made counts");
     drop(first);
-    (0..200).for_each(|_| drop(queue.take(now)));
+    (0..200).for_each(|_| drop(queue.take(now, false)));
     assert_eq!(queue.claim_places(now).len(), 64);
     assert!(queue.on_failure(now) && queue.is_down(now));
     assert!(queue.claim_places(now).is_empty(), "it has just failed");

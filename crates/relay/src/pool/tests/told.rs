@@ -13,12 +13,12 @@ fn a_relay_that_is_away_is_told_of_once_and_filled_when_it_is_back() {
     drop(relay);
     let kept = TestPools::serving(&config(&[&hop]));
     wait_until("the first failures", || kept.pools.is_down(&hop));
-    assert!(kept.pools.take(&hop).is_none());
+    assert!(kept.pools.take(&hop, false).is_none());
     kept.pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Refused, &hop)));
     let relay = TestRelay::at(address, key);
     wait_until("it is back", || !kept.pools.is_down(&hop));
     wait_until("a full pool", || kept.view().ready >= kept.view().wanted);
-    assert_works(&mut kept.pools.take(&hop).unwrap(), &relay);
+    assert_works(&mut kept.pools.take(&hop, false).unwrap(), &relay);
     drop(relay);
     wait_until("it is away again", || kept.events().len() == 3);
     let events = kept.events();

@@ -7,7 +7,6 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::AsFd;
 
-use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::reader::RecordReader;
 use ekiden_proto::wire::section::record::{HEADER_LENGTH, MAX_PLAINTEXT, TAG_LENGTH};
 use ekiden_proto::wire::section::{RecordKey, TransportKeys};
@@ -17,6 +16,7 @@ use tokio::net::TcpStream;
 pub use ekiden_proto::wire::section::reader::OpenedRecord;
 
 use super::flow::read_once;
+use super::framing::invalid;
 
 /// The keys of a section, and the record that is being read.
 #[derive(Debug)]
@@ -37,6 +37,16 @@ impl RecordCipher {
     /// From here on everything that arrives is records.
     pub fn allow_read_ahead(&self) {
         self.opener.borrow_mut().allow_read_ahead();
+    }
+
+    /// Records of another session may follow the record that ends a stream.
+    pub fn allow_next_session(&self) {
+        self.opener.borrow_mut().allow_next_session();
+    }
+
+    /// The next record has at most `most` bytes of plaintext; no byte after it is read.
+    pub fn expect_record(&self, most: usize) {
+        self.opener.borrow_mut().expect_record(most);
     }
 
     /// Encrypts the plaintext between header and tag in place.
@@ -71,6 +81,12 @@ impl RecordCipher {
     #[must_use]
     pub fn has_record(&self) -> bool {
         self.opener.borrow().has_result()
+    }
+
+    /// Whether bytes were read that belong to no record so far.
+    #[must_use]
+    pub fn has_buffered(&self) -> bool {
+        self.opener.borrow().has_buffered()
     }
 
     /// Reads once, unless a complete record is buffered, and opens the record. `None` if the record is incomplete.
@@ -125,10 +141,6 @@ fn receive(opener: &mut RecordReader, from: &TcpStream) -> io::Result<()> {
     opener.on_read(size, read);
     // A whole stream ends with an empty record, so this stream was cut off.
     if read == 0 { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
-}
-
-fn invalid(error: WireError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 #[cfg(test)]

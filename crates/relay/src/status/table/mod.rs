@@ -179,18 +179,20 @@ fn drop_reasons(dropped: &Value) -> String {
     reasons.collect::<Vec<_>>().join(", ")
 }
 
-const POOL_HEADINGS: [&str; 7] = ["RELAY", "STATE", "READY", "WANTED", "HITS", "MISSES", "STALE"];
+const POOL_HEADINGS: [&str; 9] = ["RELAY", "STATE", "READY", "USED", "WANTED", "REUSED", "HITS", "MISSES", "STALE"];
 
 const INTERFACE_HEADINGS: [&str; 6] = ["INTERFACE", "RATE", "SENDING", "LEVEL", "SENT", "FAIRNESS"];
 
-fn pool_rows(pools: &Value) -> Vec<[String; 7]> {
+fn pool_rows(pools: &Value) -> Vec<[String; 9]> {
     let mut rows = vec![POOL_HEADINGS.map(str::to_owned)];
     for pool in pools.as_array().into_iter().flatten() {
         rows.push([
             cell_text(&pool["relay"]),
             if pool["up"] == true { "up" } else { "down" }.to_owned(),
             cell_text(&pool["ready"]),
+            cell_text(&pool["used"]),
             cell_text(&pool["wanted"]),
+            cell_text(&pool["reused"]),
             cell_text(&pool["hits"]),
             cell_text(&pool["misses"]),
             cell_text(&pool["stale"]),
@@ -347,13 +349,22 @@ mod tests {
     fn pools_stand_under_the_sessions_where_there_are_any() {
         let without = table(r#"{"version":"1","pipes_open":0,"pipes_idle":0,"sessions":[],"pools":[]}"#).unwrap();
         assert_eq!(without.lines().count(), 2, "{without}");
-        let pool =
-            PoolView { relay: "osaka".to_owned(), up: false, ready: 3, wanted: 12, hits: 100, misses: 7, stale: 1 };
+        let counts = PoolView {
+            ready: 3,
+            used: 2,
+            wanted: 12,
+            reused: 50,
+            hits: 100,
+            misses: 7,
+            stale: 1,
+            ..PoolView::default()
+        };
+        let pool = PoolView { relay: "osaka".to_owned(), ..counts };
         let answer = serde_json::json!({ "version": "1", "pipes_open": 0, "pipes_idle": 0, "pools": [pool] });
         let with = table(&answer.to_string()).unwrap();
         let rows: Vec<Vec<&str>> = with.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[2], POOL_HEADINGS, "{with}");
-        assert_eq!(rows[3], ["osaka", "down", "3", "12", "100", "7", "1"], "{with}");
+        assert_eq!(rows[3], ["osaka", "down", "3", "2", "12", "50", "100", "7", "1"], "{with}");
         assert!(with.ends_with("\n\n0 sessions, 0 pipes (0 idle), ekiden 1\n"), "{with}");
     }
 

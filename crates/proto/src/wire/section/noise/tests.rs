@@ -3,7 +3,7 @@
 
 use super::super::record::{HEADER_LENGTH, TAG_LENGTH};
 use super::*;
-use crate::wire::section::{Open, OpenAnswer, Purpose};
+use crate::wire::section::{Open, OpenAnswer, Purpose, TraceId, chunk};
 
 const OURS: Versions = Versions::SUPPORTED;
 
@@ -51,7 +51,7 @@ fn both_sides_choose_the_cipher_that_both_are_good_at() {
         ([false, false], Cipher::ChaChaPoly),
     ] {
         let (_, [mut up, mut down]) = shake(aes, [[1; 32], [2; 32]]);
-        assert_eq!((up.version, down.version), (1, 1));
+        assert_eq!((up.version, down.version), (2, 2));
         for key in [&up.send_key, &up.open, &down.send_key, &down.open] {
             assert_eq!(key.cipher(), cipher);
         }
@@ -65,7 +65,7 @@ fn a_listener_that_accepts_what_it_does_not_speak_is_left() {
     let (dialler, listener) = (key(0x11), key(0x22));
     let (initiator, hello) = NoiseInitiator::begin(&dialler, &listener.public_key(), OURS);
     let (responder, _) = NoiseResponder::read(&listener, &parse(&hello), OURS).unwrap();
-    let future = Versions { oldest: 2, newest: 3 };
+    let future = Versions { oldest: 3, newest: 4 };
     let (_, answer) = NoiseResponder { versions: future, ..responder }.accept(None);
     assert_eq!(initiator.finish(&parse(&answer)).err(), Some(Refusal::Version(future).into()));
 }
@@ -90,6 +90,26 @@ fn the_transcript_in_the_specification_is_ours() {
     assert!(session.encrypt && !session.early);
     assert_eq!((session.hops_left, session.purpose), (3, Purpose::Stream("example.com:443".parse().unwrap())));
     assert_eq!(answer.relay_times, [std::time::Duration::from_micros(1500)]);
+}
+
+/// The session in chunks, and the OPEN of the next session on the same connection.
+#[test]
+fn the_chunks_of_the_specification() {
+    let (_, [mut up, _]) = shake([true, false], [[0x33; 32], [0x44; 32]]);
+    let session = Open::read(&documented("OPEN of a reusable section, plaintext")).unwrap();
+    assert!(session.reusable && !session.encrypt);
+    let next = Open { trace: TraceId([0xcd; 16]), ..session.clone() };
+    for (what, bytes) in [
+        ("OPEN of a reusable section, record 0 up", seal(&mut up.send_key, &session.write())),
+        ("first chunk", [&chunk::header(3)[..], b"GET"].concat()),
+        (
+            "END of chunks, with record 1 up",
+            [&chunk::header(0)[..], &seal(&mut up.send_key, &chunk::end_plaintext(3))].concat(),
+        ),
+        ("OPEN of the next session, record 2 up", seal(&mut up.send_key, &next.write())),
+    ] {
+        assert_eq!(bytes, documented(what), "{what}");
+    }
 }
 
 /// A lane, too, is written as the specification has it.

@@ -1,0 +1,129 @@
+//! A section to a relay while no session runs on it: its keys, and the sessions it has carried.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::ServerAddr;
+use ekiden_proto::wire::section::TransportKeys;
+use ekiden_proto::wire::section::open::OpenAnswer;
+
+use crate::config::Hop;
+use crate::pump::{FramedSection, RecordCipher};
+
+/// Most sessions of one section, and most bytes, which keeps a key of AES-GCM below the limits of RFC 8446, section 5.5.
+const MAX_SESSIONS: u32 = 1000;
+const MAX_BYTES: u64 = 64 << 30;
+
+/// The oldest section that carries another session: after a change of routes a new connection may take another path.
+const MAX_AGE: Duration = Duration::from_secs(60 * 60);
+
+/// The first version with sections that carry one session after another.
+pub const REUSABLE_SINCE: u8 = 2;
+
+/// A section without a session.
+#[derive(Debug)]
+pub struct SectionLink {
+    /// The cipher of the next OPEN.
+    pub cipher: RecordCipher,
+    /// The version of the section protocol.
+    pub version: u8,
+    /// The sessions so far.
+    pub usage: SectionUsage,
+}
+
+/// The sessions that a section has carried.
+#[derive(Debug, Clone, Copy)]
+pub struct SectionUsage {
+    since: Instant,
+    sessions: u32,
+    bytes: u64,
+    /// Whether the bytes of its sessions are in records; `None` before the first session.
+    encrypt: Option<bool>,
+}
+
+/// A running session on a section that can carry another session afterwards.
+#[derive(Debug, Clone)]
+pub struct SectionReuse {
+    /// The relay.
+    pub hop: Arc<Hop>,
+    /// Its address.
+    pub server: ServerAddr,
+    /// The sessions before this one.
+    pub usage: SectionUsage,
+}
+
+impl SectionLink {
+    /// The section of a handshake.
+    #[must_use]
+    pub fn new(keys: TransportKeys) -> Self {
+        let version = keys.version;
+        Self {
+            cipher: RecordCipher::new(keys, OpenAnswer::MAX_LENGTH),
+            version,
+            usage: SectionUsage { since: Instant::now(), sessions: 0, bytes: 0, encrypt: None },
+        }
+    }
+
+    /// Whether another session can follow the next one.
+    #[must_use]
+    pub const fn is_reusable(&self) -> bool {
+        self.version >= REUSABLE_SINCE
+    }
+}
+
+impl SectionReuse {
+    /// The section after a session that both sides have ended, or `None` if it has carried enough, or if the relay has sent
+    /// something unasked.
+    #[must_use]
+    pub fn into_link(self, section: FramedSection, bytes: u64) -> Option<SectionLink> {
+        let usage = self.usage.after_session(bytes, section.encrypt).filter(|_| !section.cipher.has_buffered())?;
+        section.cipher.expect_record(OpenAnswer::MAX_LENGTH);
+        Some(SectionLink { cipher: section.cipher, version: REUSABLE_SINCE, usage })
+    }
+}
+
+impl SectionUsage {
+    /// Whether the next session may have this encryption: all sessions of a section have the same.
+    #[must_use]
+    pub fn can_carry(&self, encrypt: bool) -> bool {
+        self.encrypt.is_none_or(|before| before == encrypt)
+    }
+
+    /// How many sessions the section has carried.
+    #[must_use]
+    pub const fn sessions(&self) -> u32 {
+        self.sessions
+    }
+
+    /// The usage after one more session, or `None` if the section has carried enough.
+    #[must_use]
+    pub fn after_session(self, bytes: u64, encrypt: bool) -> Option<Self> {
+        let usage = Self {
+            sessions: self.sessions + 1,
+            bytes: self.bytes.saturating_add(bytes),
+            encrypt: Some(encrypt),
+            ..self
+        };
+        let can_go_on = usage.sessions < MAX_SESSIONS && usage.bytes < MAX_BYTES && usage.since.elapsed() < MAX_AGE;
+        can_go_on.then_some(usage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_has_an_end() {
+        let fresh = SectionUsage { since: Instant::now(), sessions: 0, bytes: 0, encrypt: None };
+        assert!(fresh.can_carry(true) && fresh.can_carry(false));
+        let used = fresh.after_session(1, true).unwrap();
+        assert!(used.can_carry(true) && !used.can_carry(false));
+        assert_eq!(used.sessions(), 1);
+        assert!(SectionUsage { sessions: MAX_SESSIONS - 1, ..used }.after_session(1, true).is_none());
+        assert!(SectionUsage { bytes: MAX_BYTES - 1, ..used }.after_session(1, true).is_none());
+        assert!(SectionUsage { bytes: MAX_BYTES - 2, ..used }.after_session(1, true).is_some());
+        let old = Instant::now().checked_sub(MAX_AGE).unwrap();
+        assert!(SectionUsage { since: old, ..used }.after_session(1, true).is_none());
+    }
+}

@@ -1,0 +1,158 @@
+//! How the bytes of a session are framed on a connection, and where a framed stream ends.
+
+use std::io::{self, Read};
+use std::rc::Rc;
+
+use ekiden_proto::wire::section::chunk::{self, ChunkReader};
+use socket2::SockRef;
+use tokio::net::TcpStream;
+
+use super::cipher::RecordCipher;
+use super::flow::read_once;
+
+/// The framing of a session's bytes on one connection (docs/section-protocol.md).
+#[derive(Debug, Clone, Copy)]
+pub enum Framing<'a> {
+    /// None: the bytes of the session, until FIN.
+    Raw,
+    /// Records. The connection ends with the session.
+    Records(&'a RecordCipher),
+    /// Records, on a reusable section.
+    ReusableRecords(&'a RecordCipher),
+    /// Chunks, on a reusable section. Only the end is a record.
+    Chunks(&'a RecordCipher),
+}
+
+/// A section, and how the bytes of its session are framed.
+#[derive(Debug)]
+pub struct FramedSection {
+    /// The cipher of the section.
+    pub cipher: RecordCipher,
+    /// Whether the session's bytes are in records.
+    pub encrypt: bool,
+    /// Whether another session follows on the same connection.
+    pub reusable: bool,
+}
+
+impl FramedSection {
+    /// The framing of the session's bytes.
+    pub const fn framing(&self) -> Framing<'_> {
+        match (self.encrypt, self.reusable) {
+            (false, false) => Framing::Raw,
+            (false, true) => Framing::Chunks(&self.cipher),
+            (true, false) => Framing::Records(&self.cipher),
+            (true, true) => Framing::ReusableRecords(&self.cipher),
+        }
+    }
+
+    /// The section itself, unless the session's bytes are raw: the cipher is large.
+    pub fn if_framed(self: Rc<Self>) -> Option<Rc<Self>> {
+        if self.framing().is_raw() { None } else { Some(self) }
+    }
+
+    /// Prepares the cipher for what follows OPEN or its answer.
+    pub fn on_opened(&self) {
+        if self.reusable {
+            self.cipher.allow_next_session();
+        }
+        if self.encrypt {
+            self.cipher.allow_read_ahead();
+        }
+    }
+}
+
+/// One end of a flow.
+#[derive(Debug, Clone, Copy)]
+pub struct Endpoint<'a> {
+    /// The connection of this side.
+    pub stream: &'a TcpStream,
+    /// The framing of its bytes.
+    pub framing: Framing<'a>,
+}
+
+impl<'a> Endpoint<'a> {
+    /// An end without framing.
+    #[must_use]
+    pub fn plain(stream: &'a TcpStream) -> Self {
+        Self { stream, framing: Framing::Raw }
+    }
+
+    /// Whether a read takes bytes from the socket rather than from a record that has arrived.
+    pub fn is_read_from_socket(self) -> bool {
+        !self.framing.records().is_some_and(RecordCipher::has_record)
+    }
+}
+
+impl<'a> Framing<'a> {
+    /// The cipher, if all bytes are in records.
+    pub const fn records(self) -> Option<&'a RecordCipher> {
+        match self {
+            Self::Records(cipher) | Self::ReusableRecords(cipher) => Some(cipher),
+            Self::Raw | Self::Chunks(_) => None,
+        }
+    }
+
+    /// The cipher of the end of chunks.
+    pub const fn chunks(self) -> Option<&'a RecordCipher> {
+        match self {
+            Self::Chunks(cipher) => Some(cipher),
+            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) => None,
+        }
+    }
+
+    /// Whether the bytes are those of the session, without framing.
+    pub const fn is_raw(self) -> bool {
+        matches!(self, Self::Raw)
+    }
+
+    /// Whether the connection stays open after the session: its end is no FIN.
+    pub const fn is_reusable(self) -> bool {
+        matches!(self, Self::ReusableRecords(_) | Self::Chunks(_))
+    }
+
+    /// The bytes that end a stream of `bytes` payload bytes, before FIN.
+    pub fn end_of_stream(self, bytes: u64) -> Option<Vec<u8>> {
+        match self {
+            Self::Raw => None,
+            Self::Records(cipher) | Self::ReusableRecords(cipher) => Some(cipher.end_record()),
+            Self::Chunks(cipher) => {
+                Some([&chunk::header(0)[..], &cipher.seal_all(&chunk::end_plaintext(bytes))].concat())
+            }
+        }
+    }
+
+    /// Frames `payload`, which is not empty.
+    pub fn frame(self, payload: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Raw => payload,
+            Self::Records(cipher) | Self::ReusableRecords(cipher) => cipher.seal_all(&payload),
+            Self::Chunks(_) => [&chunk::header(payload.len())[..], &payload].concat(),
+        }
+    }
+}
+
+/// Reads the header of the next chunk, or the record that ends the chunks. Returns whether the stream has ended.
+///
+/// # Errors
+/// As read(2), also `WouldBlock`; `ConnectionReset` for a stream that was cut; `InvalidData` for a stream that was changed.
+pub fn read_chunk_boundary(reader: &mut ChunkReader, from: &TcpStream, cipher: &RecordCipher) -> io::Result<bool> {
+    let missing = reader.missing_header();
+    if missing > 0 {
+        let mut header = [0; chunk::HEADER_LENGTH];
+        let header = &mut header[..missing];
+        let read = read_once(from, missing, || (&*SockRef::from(from)).read(header))?;
+        if read == 0 {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        return reader.on_header(&header[..read]).map(|()| false).map_err(invalid);
+    }
+    cipher.expect_record(chunk::END_LENGTH);
+    let Some(end) = cipher.read(from)? else { return Err(io::ErrorKind::WouldBlock.into()) };
+    reader.check_end(&end.record[end.plaintext]).map_err(invalid)?;
+    Ok(true)
+}
+
+/// The error of a stream that was changed.
+pub fn invalid(error: ekiden_proto::wire::WireError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

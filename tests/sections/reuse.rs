@@ -1,0 +1,286 @@
+//! Sections that carry one session after another: the bytes of each are its own, whatever happened to the one before, and peers
+//! of version 1 have a connection for each session.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use ekiden_proto::addr::ClientAddr;
+use ekiden_proto::key::PrivateKey;
+use ekiden_proto::wire::section::record::{HEADER_LENGTH, TAG_LENGTH};
+use ekiden_proto::wire::section::{
+    Hello, NoiseInitiator, NoiseResponder, Open, OpenAnswer, Purpose, RecordKey, TraceId, TransportKeys, Versions,
+};
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+const FIRST_VERSION: Versions = Versions { oldest: 1, newest: 1 };
+
+/// How often a session took a connection with this `result`, by the metrics of `relay`.
+fn taken(relay: &Relay, result: &str) -> usize {
+    let metrics = relay.ask("/metrics");
+    let label = format!("result=\"{result}\"");
+    let lines =
+        metrics.lines().filter(|line| line.starts_with("ekiden_ready_connections_total") && line.contains(&label));
+    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
+}
+
+/// How many used connections wait for a session.
+fn used(relay: &Relay) -> usize {
+    let metrics = relay.ask("/metrics");
+    let lines = metrics.lines().filter(|line| line.starts_with("ekiden_ready_used{"));
+    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
+}
+
+fn wait_used(relay: &Relay, count: usize) {
+    eventually("the section to return", || (used(relay) == count).then_some(()));
+}
+
+/// The record boundaries of the copying start and of splice(2), and a size with many chunks; either side ends first, or both at
+/// once.
+#[test]
+fn sessions_one_after_another_use_one_connection_and_every_byte_is_right() {
+    for encrypt in [false, true] {
+        let chain = Layout { relays: 3, encrypt, ..Layout::default() }.start();
+        let sizes = [(0, 0), (1, 0), (0, 1), (65_535, 65_537), (3_000_000, 100_000), (100_000, 3_000_000)];
+        for (round, (up, down)) in sizes.into_iter().enumerate() {
+            let (client, server) = chain.pair();
+            exchange(client, server, up, down);
+            for relay in [&chain.home].into_iter().chain(&chain.relays[..2]) {
+                wait_used(relay, 1);
+                assert_eq!(taken(relay, "reused"), round, "encrypt: {encrypt}");
+            }
+        }
+    }
+}
+
+/// One direction ends long before the other: the section is not free, and a session at that time has another one.
+#[test]
+fn a_section_whose_session_is_half_closed_is_not_used() {
+    for encrypt in [false, true] {
+        let chain = Chain::of_kind(2, encrypt);
+        for client_ends in [false, true] {
+            let (mut client, mut server) = chain.pair();
+            talk(&mut client, &mut server);
+            let (first, last) = if client_ends { (&client, &mut server) } else { (&server, &mut client) };
+            first.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(read_all(last), b"");
+            let (other_client, other_server) = chain.pair();
+            exchange(other_client, other_server, 100_000, 100_000);
+            let said = pattern(200_000);
+            let writer = send(last, said.clone());
+            assert!(read_all(if client_ends { &mut client } else { &mut server }) == said);
+            join(writer);
+        }
+        wait_used(&chain.home, 2);
+    }
+}
+
+/// A reset takes the section along, at any moment of a session: before a byte, between bytes, half-closed.
+#[test]
+fn a_section_that_was_reset_carries_nothing_more() {
+    for encrypt in [false, true] {
+        for (moment, client_resets) in [(0, true), (0, false), (1, true), (1, false), (2, true), (2, false)] {
+            let chain = Chain::of_kind(2, encrypt);
+            let (client, server) = chain.pair();
+            exchange(client, server, 1000, 1000);
+            wait_used(&chain.home, 1);
+            let (mut client, mut server) = chain.pair();
+            if moment > 0 {
+                talk(&mut client, &mut server);
+            }
+            if moment > 1 {
+                let ended = if client_resets { &mut client } else { &mut server };
+                ended.shutdown(Shutdown::Write).unwrap();
+                assert_eq!(read_all(if client_resets { &mut server } else { &mut client }), b"");
+            }
+            let (resets, mut hears) = if client_resets { (client, server) } else { (server, client) };
+            reset(resets);
+            if moment < 2 {
+                assert!(is_reset(&mut hears), "moment {moment}");
+            }
+            eventually("the end of the session", || chain.home.sessions().is_empty().then_some(()));
+            drop(hears);
+            assert_eq!((used(&chain.home), taken(&chain.home, "reused")), (0, 1), "moment {moment}");
+            let (client, server) = chain.pair();
+            exchange(client, server, 100_000, 100_000);
+        }
+    }
+}
+
+/// A relay that is killed closes its idle sections, and the next session finds out before it sends a byte.
+#[test]
+fn a_relay_that_was_killed_between_two_sessions_costs_none() {
+    let layout = || Layout { relays: 1, ..Layout::default() };
+    let mut chain = layout().start();
+    for _ in 0..3 {
+        let (client, server) = chain.pair();
+        exchange(client, server, 1000, 1000);
+        wait_used(&chain.home, 1);
+        chain.relays[0].signal("KILL");
+        chain.relays[0].exit_code();
+        chain.relays[0] = layout().relay(&chain.sites, 1);
+        let (client, server) = chain.pair();
+        exchange(client, server, 1000, 1000);
+        wait_used(&chain.home, 1);
+    }
+}
+
+/// Each OPEN is judged by the rules in force, also on a section that has carried sessions.
+#[test]
+fn a_peer_that_was_revoked_opens_no_further_session() {
+    let (site, home) = (Site::new(), Site::new());
+    let peers = site.admit(&[(&home.key.public, "home")]);
+    let mut relay = site.relay("", &format!("peers = {peers:?}\n"));
+    let at_home = home.home(&(site.table("far", "") + &everything_by("way", &["far".to_owned()])), AUTO);
+    let (client, far) = pair(&at_home);
+    exchange(client, far, 1000, 1000);
+    wait_used(&at_home, 1);
+    std::fs::write(&peers, "").unwrap();
+    relay.signal("HUP");
+    relay.next(|event| event["event"] == "reloaded");
+    let (_listener, target) = server();
+    assert!(socks5(at_home.address(), target).is_err());
+    let refused = relay.next(|event| event["event"] == "closed" && event["end"] == "unauthenticated");
+    assert!(refused["detail"].as_str().unwrap().contains("not among the peers"), "{refused}");
+}
+
+/// A thousand sessions by four clients at once: each hears its own bytes, and nothing is left.
+#[test]
+fn many_sessions_in_turn_do_not_mix() {
+    for encrypt in [false, true] {
+        let chain = Chain::of_kind(2, encrypt);
+        let target = parrot();
+        let home = chain.home.address();
+        std::thread::scope(|scope| {
+            for number in 0..4_u8 {
+                scope.spawn(move || {
+                    for round in 0..250_u8 {
+                        let mut client = socks5(home, target).unwrap();
+                        let own = vec![number.wrapping_mul(61).wrapping_add(round); 1 + usize::from(round) * 7];
+                        client.write_all(&own).unwrap();
+                        client.shutdown(Shutdown::Write).unwrap();
+                        assert!(read_all(&mut client) == own, "client {number}, session {round}");
+                    }
+                });
+            }
+        });
+        eventually("the end of all sessions", || chain.home.sessions().is_empty().then_some(()));
+        assert!(taken(&chain.home, "reused") > 900, "{}", taken(&chain.home, "reused"));
+        assert!(used(&chain.home) <= 4, "{}", used(&chain.home));
+    }
+}
+
+/// A dialler of version 1 has its session without chunks, until FIN.
+#[test]
+fn a_dialler_of_version_1_is_served_as_before() {
+    let (site, home) = (Site::new(), Site::new());
+    let peers = site.admit(&[(&home.key.public, "home")]);
+    let mut relay = site.relay("", &format!("peers = {peers:?}\n"));
+    let (listener, target) = server();
+    let mut section = connect(site.address);
+    let (own, theirs) = (private_key(&home.key), private_key(&site.key).public_key());
+    let (initiator, hello) = NoiseInitiator::begin(&own, &theirs, FIRST_VERSION);
+    section.write_all(&hello).unwrap();
+    let mut keys = initiator.finish(&read_hello(&mut section)).unwrap();
+    assert_eq!(keys.version, 1);
+    let open = Open {
+        early: false,
+        encrypt: false,
+        reusable: false,
+        hops_left: 3,
+        trace: TraceId([7; 16]),
+        client: ClientAddr("192.0.2.7:4000".parse().unwrap()),
+        path: Vec::new(),
+        purpose: Purpose::Stream(target.into()),
+    };
+    section.write_all(&seal(&mut keys.send_key, &open.write())).unwrap();
+    let mut server = accept(&listener);
+    let answer = OpenAnswer::read(&read_record(&mut section, &mut keys.open)).unwrap();
+    assert_eq!(answer.outcome, Ok(()));
+    exchange(section, server.try_clone().unwrap(), 200_000, 300_000);
+    assert_eq!(server.read(&mut [0]).unwrap_or(0), 0);
+    assert_eq!(session_closed(&mut relay)["end"], "finished");
+
+    let mut section = connect(site.address);
+    let (initiator, hello) = NoiseInitiator::begin(&own, &theirs, FIRST_VERSION);
+    section.write_all(&hello).unwrap();
+    let mut keys = initiator.finish(&read_hello(&mut section)).unwrap();
+    section.write_all(&seal(&mut keys.send_key, &Open { reusable: true, ..open }.write())).unwrap();
+    hear_out(&mut section);
+    let refused = relay.next(|event| event["event"] == "closed" && event["end"] == "bad_handshake");
+    assert!(refused["detail"].as_str().unwrap().contains("version 1"), "{refused}");
+}
+
+/// A listener of version 1 gets one session on each connection, without chunks.
+#[test]
+fn a_listener_of_version_1_gets_a_connection_for_each_session() {
+    let (site, home) = (Site::new(), Site::new());
+    let key = private_key(&site.key);
+    let address = serve(move |section| serve_first_version(section, &key));
+    let settings = site.table_at(address, "far", "") + &everything_by("way", &["far".to_owned()]);
+    let at_home = home.home(&settings, AUTO);
+    for _ in 0..3 {
+        let mut client = socks5(at_home.address(), parrot()).unwrap();
+        let said = pattern(200_000);
+        let writer = send(&client, said.clone());
+        assert!(read_all(&mut client) == said);
+        join(writer);
+    }
+    eventually("the end of all sessions", || at_home.sessions().is_empty().then_some(()));
+    assert_eq!((used(&at_home), taken(&at_home, "reused")), (0, 0));
+}
+
+/// A relay of version 1 that says back what it hears.
+fn serve_first_version(mut section: TcpStream, key: &PrivateKey) {
+    let Some(hello) = try_read_hello(&mut section) else { return };
+    let (responder, _) = NoiseResponder::read(key, &hello, FIRST_VERSION).unwrap();
+    let (keys, answer) = responder.accept(None);
+    section.write_all(&answer).unwrap();
+    let TransportKeys { mut send_key, open: mut open_key, .. } = keys;
+    // Connections that are kept ready end without OPEN.
+    let Some(open) = try_read_record(&mut section, &mut open_key) else { return };
+    assert!(!Open::read(&open).unwrap().reusable);
+    let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![std::time::Duration::ZERO] };
+    section.write_all(&seal(&mut send_key, &answer.write())).unwrap();
+    let mut bytes = vec![0; 65_536];
+    while let Ok(count @ 1..) = section.read(&mut bytes) {
+        section.write_all(&bytes[..count]).unwrap();
+    }
+}
+
+fn private_key(key: &Key) -> PrivateKey {
+    PrivateKey::from_file(&std::fs::read_to_string(&key.file).unwrap()).unwrap()
+}
+
+fn read_hello(section: &mut TcpStream) -> Hello {
+    try_read_hello(section).expect("a hello")
+}
+
+fn try_read_hello(section: &mut TcpStream) -> Option<Hello> {
+    let mut bytes = vec![0; Hello::HEADER_LENGTH];
+    section.read_exact(&mut bytes).ok()?;
+    let length = usize::from(u16::from_be_bytes([bytes[8], bytes[9]]));
+    bytes.extend(read_exactly(section, length));
+    Some(Hello::parse(&bytes).unwrap().0)
+}
+
+fn seal(key: &mut RecordKey, plaintext: &[u8]) -> Vec<u8> {
+    let mut record = [&[0; HEADER_LENGTH], plaintext, &[0; TAG_LENGTH]].concat();
+    key.seal(&mut record);
+    record
+}
+
+fn read_record(section: &mut TcpStream, key: &mut RecordKey) -> Vec<u8> {
+    try_read_record(section, key).expect("a record")
+}
+
+fn try_read_record(section: &mut TcpStream, key: &mut RecordKey) -> Option<Vec<u8>> {
+    let mut record = vec![0; HEADER_LENGTH];
+    section.read_exact(&mut record).ok()?;
+    let length = usize::from(u16::from_be_bytes([record[0], record[1]]));
+    record.extend(read_exactly(section, length));
+    let plaintext = key.open(&mut record).unwrap();
+    Some(record[plaintext].to_vec())
+}
