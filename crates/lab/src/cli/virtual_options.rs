@@ -9,7 +9,9 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use ekiden_lab::experiment::spec::file::ExperimentClock;
 use ekiden_lab::virtual_time::kernel::VirtualKernel;
-use ekiden_lab::virtual_time::machine::{DEFAULT_SEED, MIN_MEMORY, Machine, MachineCommand, MachineOptions, VirtualTime};
+use ekiden_lab::virtual_time::machine::{
+    DEFAULT_SEED, MIN_MEMORY, Machine, MachineCommand, MachineOptions, VirtualTime,
+};
 use ekiden_proto::units::Bytes;
 
 use crate::cli;
