@@ -1,21 +1,68 @@
 //! Idle connections to servers: the requests that may use them, the treatment of dead connections, and their lifetime.
 
+use std::io::Read;
 use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::harness::*;
 use crate::talk::*;
 
+/// With a pool for each thread, a request found a kept connection with a chance of one in the number of threads.
 #[test]
-fn clients_share_the_kept_connections_of_a_thread() {
-    let mut scene = Scene::with("threads = 1\n");
-    let (first, mut server) = scene.acquainted();
-    drop(first);
+fn clients_of_all_threads_share_a_kept_connection() {
+    const REQUESTS: usize = 24;
+    let mut scene = Scene::with("threads = 4\n");
+    let (client, mut server) = scene.acquainted();
+    drop(client);
     scene.relay.closed();
-    let mut second = scene.client();
-    scene.exchange(&mut second, &mut server, "/second");
-    let reused = [scene.request(), scene.request()].map(|request| request["reused"].clone());
-    assert_eq!(reused, [false, true]);
+    for number in 1..REQUESTS {
+        let mut client = scene.client();
+        scene.exchange(&mut client, &mut server, &format!("/{number}"));
+        drop(client);
+        scene.relay.closed();
+    }
+    scene.assert_untouched("a request on a second connection");
+    let reused: Vec<_> = (0..REQUESTS).map(|_| scene.request()["reused"] == true).collect();
+    assert_eq!(reused, [vec![false], vec![true; REQUESTS - 1]].concat());
+    let lookups = ["hit", "miss", "stale"].map(|result| scene.lookups(result));
+    assert_eq!(lookups, [REQUESTS - 1, 1, 0]);
+}
+
+/// Each connection is in use by one session at a time, whichever threads ask for it.
+#[test]
+fn clients_of_all_threads_ask_at_once() {
+    const CLIENTS: usize = 8;
+    let mut scene = Scene::with("threads = 4\n");
+    for round in 0..4 {
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| scene.client()).collect();
+        for (number, client) in clients.iter_mut().enumerate() {
+            say(client, scene.get(&format!("/{round}/{number}")));
+        }
+        if round == 0 {
+            // None is free before all clients have one.
+            let servers: Vec<_> = (0..CLIENTS).map(|_| scene.accept()).collect();
+            servers.into_iter().for_each(|server| drop(std::thread::spawn(move || echo_paths(server))));
+        }
+        for (number, client) in clients.iter_mut().enumerate() {
+            assert_eq!(answer(client).1, format!("/{round}/{number}").as_bytes());
+        }
+        (0..CLIENTS).for_each(|_| drop(scene.request()));
+    }
+    scene.assert_untouched("a request on another connection");
+}
+
+/// Answers each request with its path, until the relay closes.
+fn echo_paths(mut server: TcpStream) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while let Ok(1) = server.read(&mut byte) {
+        head.push(byte[0]);
+        if !head.ends_with(b"\r\n\r\n") {
+            continue;
+        }
+        let path = String::from_utf8_lossy(&head).split(' ').nth(1).unwrap().to_owned();
+        say(&mut server, format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{path}", path.len()));
+        head.clear();
+    }
 }
 
 /// The server closes between two requests: the relay checks the connection before it writes.
@@ -125,11 +172,12 @@ fn kept_connections_expire() {
     answered_ok(&mut client);
 }
 
+/// The limit is one of the process: each of the threads kept as many.
 #[test]
 fn no_more_are_kept_than_configured() {
-    let scene = Scene::with("threads = 1\n[limits]\nkept_connections = 1\n");
+    let mut scene = Scene::with("threads = 4\n[limits]\nkept_connections = 1\n");
     let mut pairs = Vec::new();
-    for _ in 0..2 {
+    for _ in 0..8 {
         let mut client = scene.client();
         say(&mut client, scene.get("/"));
         let mut server = scene.accept();
@@ -139,8 +187,9 @@ fn no_more_are_kept_than_configured() {
     for (client, server) in &mut pairs {
         say(server, OK);
         answered_ok(client);
+        scene.request();
     }
-    assert_closed(&mut pairs[1].1);
+    pairs[1..].iter_mut().for_each(|(_, server)| assert_closed(server));
     pairs[0].1.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let still_there = pairs[0].1.peek(&mut [0]).map_err(|error| error.kind());
     assert_eq!(still_there, Err(std::io::ErrorKind::WouldBlock));
@@ -162,8 +211,9 @@ fn an_idle_client_is_let_go() {
 #[test]
 fn a_kept_connection_is_no_way_around_a_ban() {
     let banned = "kind = \"http\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\ndeny = [\"127.0.0.1\"]\n";
-    let mut scene = Scene::listening("threads = 1\n", banned);
+    let mut scene = Scene::listening("threads = 4\n", banned);
     let (_client, mut server) = scene.acquainted();
+    scene.request();
     let mut banned = connect(scene.relay.address_of(1));
     say(&mut banned, scene.get("/secret"));
     let said =
@@ -190,13 +240,14 @@ fn a_connection_with_a_name_on_it_is_not_shared() {
         ("", "WWW-Authenticate: Negotiate\r\n"),
         ("", "WWW-Authenticate: Basic realm=\"x\", NTLM TlRM\r\n"),
     ] {
-        let scene = Scene::with("threads = 1\n");
+        let mut scene = Scene::with("threads = 4\n");
         let mut client = scene.client();
         say(&mut client, scene.get("/mine").replace("\r\n\r\n", &format!("\r\n{asked}\r\n")));
         let mut server = scene.accept();
         Head::read(&mut server);
         say(&mut server, OK.replace("\r\n\r\n", &format!("\r\n{answered}\r\n")));
         answered_ok(&mut client);
+        scene.request();
         let mut other = scene.client();
         say(&mut other, scene.get("/theirs"));
         let mut own = eventually("the other client's request", || {

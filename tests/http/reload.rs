@@ -23,7 +23,7 @@ impl Changing {
     }
 
     fn text(settings: &str) -> String {
-        format!("version = 1\nthreads = 1\n{settings}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n")
+        format!("version = 1\nthreads = 4\n{settings}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n")
     }
 
     fn reload(&mut self, settings: impl Fn(SocketAddr) -> String) {
@@ -35,17 +35,19 @@ impl Changing {
         self.folder.write("ekiden.toml", text);
         self.relay.signal("HUP");
         self.relay.next(|event| event["event"] == "reloaded");
-        // The response shows that the worker has the new configuration.
+        // The response shows that all workers have the new configuration.
         self.relay.sessions();
     }
 
     /// Sends a request for which the relay must dial. Returns the head of the request and the dialled connection.
-    fn asks_anew(&self, client: &mut TcpStream) -> (Head, TcpStream) {
+    fn asks_anew(&mut self, client: &mut TcpStream) -> (Head, TcpStream) {
         say(client, get(self.address, "/"));
         let mut server = accept(&self.listener);
         let head = Head::read(&mut server);
         say(&mut server, OK);
         answered_ok(client);
+        // The event shows that other threads can take the connection.
+        self.relay.next(|event| event["event"] == "request");
         (head, server)
     }
 }
@@ -104,6 +106,30 @@ fn another_profile_of_targets_needs_another_connection() {
         },
         |_, server| server.peer_addr().unwrap().ip().to_string(),
     );
+}
+
+/// No session can ask for a connection by a hop that the configuration has no more, so it is closed at the reload.
+#[test]
+fn a_hop_that_is_gone_takes_its_connections_along() {
+    let mut scene = Changing::with(|hop| format!("forward = [\"http://{hop}\"]\n"));
+    let mut client = scene.relay.connect();
+    let (_, mut kept) = scene.asks_anew(&mut client);
+    scene.reload(|_| String::new());
+    assert_closed(&mut kept);
+}
+
+/// A session that began under the old configuration does not bring a connection back that this reload has ruled out.
+#[test]
+fn a_request_across_a_reload_leaves_no_connection_of_a_hop_that_is_gone() {
+    let mut scene = Changing::with(|hop| format!("forward = [\"http://{hop}\"]\n"));
+    let mut client = scene.relay.connect();
+    say(&mut client, get(scene.address, "/"));
+    let mut server = accept(&scene.listener);
+    Head::read(&mut server);
+    scene.reload(|_| String::new());
+    say(&mut server, OK);
+    answered_ok(&mut client);
+    assert_closed(&mut server);
 }
 
 /// A reload that does not change the profile keeps the connection.

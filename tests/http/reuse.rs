@@ -150,7 +150,7 @@ fn an_http_1_0_server_that_stays_is_asked_again() {
 
 #[test]
 fn a_client_that_says_close_is_closed_and_the_server_stays() {
-    let mut scene = Scene::with("threads = 1\n");
+    let mut scene = Scene::with("threads = 4\n");
     for fields in ["Connection: close", "Proxy-Connection: close"] {
         let mut client = scene.client();
         say(&mut client, scene.get("/last").replace("\r\n\r\n", &format!("\r\n{fields}\r\n\r\n")));

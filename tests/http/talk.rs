@@ -87,6 +87,13 @@ impl Scene {
         self.relay.next(|event| event["event"] == "request")
     }
 
+    /// The lookups of kept connections with this result.
+    pub fn lookups(&self, result: &str) -> usize {
+        let name = format!("ekiden_kept_connections_total{{result=\"{result}\"}} ");
+        let metrics = self.relay.ask("/metrics");
+        metrics.lines().find_map(|line| line.strip_prefix(&name)).map_or(0, |count| count.parse().unwrap())
+    }
+
     /// Asserts that the relay has not connected to the server.
     pub fn assert_untouched(&self, why: &str) {
         assert!(!is_waiting(&self.listener), "{why:?} reached the server");

@@ -67,7 +67,7 @@ pub struct LimitsConfig {
     pub sessions_per_client: Option<usize>,
     /// Longest HTTP head and SOCKS handshake, in bytes.
     pub head: usize,
-    /// Idle connections to servers and `http` hops kept for later requests, per thread.
+    /// Idle connections to servers and `http` hops kept for later requests, of all threads together.
     pub kept_connections: usize,
     /// Most authenticated connections kept ready for each next relay.
     pub ready_connections: usize,

@@ -9,6 +9,7 @@ use ekiden_proto::wire::section::{TicketIssuer, TraceId};
 
 use super::admission::Admission;
 use super::gate::PendingConnections;
+use super::http::UpstreamPool;
 use crate::events::Events;
 use crate::fleet::FleetDirectory;
 use crate::path::estimates::{EstimateHistory, EstimateStore, ReportClients};
@@ -34,6 +35,8 @@ pub struct Services {
     pub started_at: Instant,
     /// Ready connections to next relays.
     pub pools: Arc<Pools>,
+    /// Idle connections to servers and `http` hops.
+    pub upstream_pool: UpstreamPool,
     /// The other relays of the fleet.
     pub fleet: FleetDirectory,
     /// Interfaces with a shared rate.
@@ -66,6 +69,7 @@ impl Services {
         let pools = Pools::new(events.metrics.pools.clone(), move |event| emitter.emit(event));
         Arc::new(Self {
             pools: Arc::new(pools),
+            upstream_pool: UpstreamPool::new(Arc::clone(&events)),
             fleet: FleetDirectory::new(Arc::clone(&events), Arc::clone(&estimates)),
             events,
             next_session: AtomicU64::new(1),

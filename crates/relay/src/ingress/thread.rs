@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use ekiden_sys::thread::{SchedStats, sched_stats};
 use slab::Slab;
 
-use super::http::UpstreamPool;
 use super::listener::ListenerContext;
 use super::services::Services;
 use super::shutdown::DrainState;
@@ -31,8 +30,6 @@ pub struct ThreadContext {
     pub load: Load,
     /// Whether the relay drains, and whether it is about to end.
     pub drain_state: DrainState,
-    /// Idle connections to servers and `http` hops.
-    pub upstream_pool: UpstreamPool,
     /// The running sessions, for status and sampling.
     pub sessions: RefCell<Slab<Weak<Session>>>,
     /// The index in `sessions` at which the next round of sampling starts.
@@ -46,7 +43,6 @@ impl ThreadContext {
     #[must_use]
     pub fn new(services: Arc<Services>, max_pipes: usize) -> Self {
         Self {
-            upstream_pool: UpstreamPool::new(Arc::clone(&services)),
             shaper: ThreadShaper::new(Arc::clone(&services.shared_interfaces)),
             tuning: TuneScheduler::new(),
             load: Load::default(),

@@ -153,6 +153,8 @@ impl Relay {
         self.services.path_selector.apply_config(config)?;
         let gates = if gated { self.queues.duplicate(config)? } else { Vec::new() };
         self.services.shared_interfaces.apply_config(&config.interfaces);
+        // Before the workers switch: connections of their sessions are judged by the new configuration.
+        self.services.upstream_pool.apply_config(config);
         let devices = self.devices.devices_for(config);
         self.services.tunnels.apply_config(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
         self.workers.apply_config(config, &self.sockets, Interception { gates, devices }, budget).await?;

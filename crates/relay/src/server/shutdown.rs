@@ -60,6 +60,7 @@ impl Relay {
         let aborted = self.services.admission.sessions();
         self.workers.send_all(|| Command::End).await;
         self.workers.join();
+        self.services.upstream_pool.close();
         self.services.history.close();
         self.services.events.traces.close();
         self.rules.remove(&self.services);

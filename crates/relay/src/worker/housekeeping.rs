@@ -49,7 +49,7 @@ impl ThreadContext {
     /// Closes resources that were idle since the last call, and returns memory to the system after a peak.
     pub(super) fn tidy(&self, most_sessions_seen: &mut usize) {
         self.pipes.trim();
-        self.upstream_pool.expire();
+        self.services.upstream_pool.expire(Instant::now());
         let open = self.sessions.borrow().len();
         *most_sessions_seen = open.max(*most_sessions_seen);
         if *most_sessions_seen >= 64 && open < *most_sessions_seen / 4 {

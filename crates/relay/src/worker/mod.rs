@@ -185,7 +185,6 @@ impl ThreadContext {
         let names = Rc::new(Resolver::new(&config.dns_servers));
         let new_context = |listener| Rc::new(ListenerContext::new(self, &config, listener, &names, budget, gated));
         self.shaper.update_interfaces();
-        self.upstream_pool.apply_config(&config);
         self.listeners.borrow_mut().clear();
         for (listener, socket) in sockets {
             let context = new_context(listener);

@@ -2,8 +2,8 @@
 //!
 //! [`accept`] reads and checks one request; [`serve`] forwards it and waits for the next on the same connection, which
 //! may go to another server. `forward` handles one request and its response over any path and connection, `exchange`
-//! the messages on one connection, `body` the message bodies, `upstream` the idle server connections, `responses` the
-//! relay's own responses.
+//! the messages on one connection, `body` the message bodies, `upstream` the server connections, `upstream_pool` the idle
+//! ones of all threads, `responses` the relay's own responses.
 
 mod body;
 mod exchange;
@@ -12,6 +12,7 @@ mod ftp;
 mod responses;
 mod rewriting;
 mod upstream;
+mod upstream_pool;
 
 use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::WireError;
@@ -26,7 +27,7 @@ use crate::session::Session;
 
 pub use ftp::row as ftp_row;
 pub use responses::{dial_error_response, send_error};
-pub use upstream::UpstreamPool;
+pub use upstream_pool::UpstreamPool;
 
 use forward::ClientConnection;
 

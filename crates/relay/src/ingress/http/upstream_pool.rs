@@ -1,0 +1,374 @@
+//! Idle connections to servers and `http` hops, for later requests on the same path.
+//!
+//! All threads share the pool (docs/decisions/0009). A connection waits out of any runtime, and the thread of the next
+//! session registers it in its own. The lock is held while one connection is moved. About once a second one thread
+//! polls all connections under the lock, with one system call.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::{ServerAddr, Target};
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::profile::Profile;
+use ekiden_sys::poll::Poll;
+
+use crate::config::{Config, Hop, Path};
+use crate::events::Events;
+use crate::path::PathChoice;
+use crate::rules::Marks;
+
+/// Shortest interval of checks for ended connections. Below the interval at which each thread tidies up, so that a
+/// thread that is early by the jitter of its timer does not leave the check to its next turn.
+const CHECK_INTERVAL: Duration = Duration::from_millis(900);
+
+/// All parameters of dialling: two connections with equal keys are interchangeable.
+///
+/// Hops are compared as in the pools: protocol, address, keys, encryption, credentials and profile. The name of the
+/// path is left out, because it may mean other hops after a reload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamKey {
+    hops: Vec<Arc<Hop>>,
+    beyond: Vec<PublicKey>,
+    /// `None` for an `http` hop, where one connection serves all targets.
+    target: Option<Target>,
+    /// The profile of the section to the target; `None` for a path with hops, which have profiles of their own.
+    profile: Option<Arc<Profile>>,
+    marks: Option<Marks>,
+    dns_servers: Vec<SocketAddr>,
+}
+
+impl UpstreamKey {
+    /// The key of a connection for `target` that is dialled by `way` under `config`.
+    #[must_use]
+    pub fn new(config: &Config, way: &PathChoice, target: &Target) -> Self {
+        Self {
+            hops: way.path.hops.clone(),
+            beyond: way.beyond.clone(),
+            target: way.path.http_hop().is_none().then(|| target.clone()),
+            profile: way.path.is_direct().then(|| Arc::clone(&way.profile)),
+            marks: config.needed_marks(),
+            dns_servers: config.dns_servers.clone(),
+        }
+    }
+
+    /// The key by which a session under `config` asks for such a connection, if one can. Its hops are those of
+    /// `config`: a lookup recognises them by their addresses in memory, and comparing own keys would take arithmetic.
+    fn adapted_to(mut self, config: &Config) -> Option<Self> {
+        if (self.marks, &self.dns_servers) != (config.needed_marks(), &config.dns_servers) {
+            return None;
+        }
+        if let Some(profile) = &self.profile {
+            let goes = |paths: &[Arc<Path>]| paths.iter().any(|path| path.is_direct());
+            let mut routes = config.routes.iter();
+            return routes.any(|route| route.profile == *profile && (route.auto || goes(&route.paths))).then_some(self);
+        }
+        let known = |hop| config.relays.iter().find(|known| *known == hop).map(Arc::clone);
+        self.hops = self.hops.iter().map(known).collect::<Option<_>>()?;
+        let is_used = config.has_auto_route() || config.paths().iter().any(|path| path.hops == self.hops);
+        is_used.then_some(self)
+    }
+}
+
+impl Hash for UpstreamKey {
+    /// Hashes only a part, which differs between most keys. Equality compares all parts.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.target.hash(state);
+        self.hops.iter().for_each(|hop| hop.name.hash(state));
+    }
+}
+
+/// The idle connections of the process.
+#[derive(Debug)]
+pub struct UpstreamPool {
+    events: Arc<Events>,
+    state: Mutex<PoolState>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    /// The connections of each key, the most recently used last.
+    by_key: HashMap<UpstreamKey, Vec<IdleUpstream>>,
+    /// The configuration in force; `None` before the first and after the last, when nothing is kept.
+    config: Option<Arc<Config>>,
+    /// Time of the next check for ended connections.
+    check_at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct IdleUpstream {
+    stream: TcpStream,
+    server: ServerAddr,
+    until: Instant,
+}
+
+impl UpstreamPool {
+    /// A pool without connections.
+    #[must_use]
+    pub fn new(events: Arc<Events>) -> Self {
+        Self { events, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes over to `config`, and closes the connections that no session under `config` can ask for.
+    pub fn apply_config(&self, config: &Arc<Config>) {
+        let mut state = self.lock();
+        state.config = Some(Arc::clone(config));
+        let mut closed = Vec::new();
+        for (key, idle) in std::mem::take(&mut state.by_key) {
+            match key.adapted_to(config) {
+                Some(key) => drop(state.by_key.insert(key, idle)),
+                None => closed.push(idle),
+            }
+        }
+        drop(state);
+        drop(closed);
+    }
+
+    /// The most recently used live connection with this key to a permitted server.
+    pub fn take(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<(TcpStream, ServerAddr)> {
+        let (metrics, now) = (&self.events.metrics, Instant::now());
+        while let Some(last) = self.pop(key, &permits) {
+            if last.until > now && is_alive(&last.stream) {
+                metrics.record_upstream_reuse("hit");
+                return Some((last.stream, last.server));
+            }
+            metrics.record_upstream_reuse("stale");
+        }
+        metrics.record_upstream_reuse("miss");
+        None
+    }
+
+    fn pop(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<IdleUpstream> {
+        let mut state = self.lock();
+        let idle = state.by_key.get_mut(key)?;
+        let last = idle.iter().rposition(|upstream| permits(upstream.server))?;
+        Some(idle.remove(last))
+    }
+
+    /// Keeps a connection that was dialled under `config`, within the limits in force. A connection that no session
+    /// under the configuration in force can ask for is closed.
+    pub fn put(&self, key: UpstreamKey, stream: TcpStream, server: ServerAddr, config: &Arc<Config>) {
+        let mut state = self.lock();
+        let Some(in_force) = state.config.clone() else { return };
+        let key = if Arc::ptr_eq(&in_force, config) { Some(key) } else { key.adapted_to(&in_force) };
+        let Some(key) = key else { return };
+        if state.by_key.values().map(Vec::len).sum::<usize>() < in_force.limits.kept_connections {
+            let until = Instant::now() + in_force.timeouts.kept_idle;
+            state.by_key.entry(key).or_default().push(IdleUpstream { stream, server, until });
+        }
+    }
+
+    /// Closes connections that were idle for too long or that the server has closed. Every thread calls this
+    /// periodically; the first one after the interval does the work for all.
+    pub fn expire(&self, now: Instant) {
+        let mut state = self.lock();
+        if state.check_at.is_some_and(|check_at| now < check_at) {
+            return;
+        }
+        state.check_at = Some(now + CHECK_INTERVAL);
+        let closed = state.remove_ended(now);
+        drop(state);
+        drop(closed);
+    }
+
+    /// Closes all connections, and keeps none from now on.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        let closed = std::mem::take(&mut *state);
+        drop(state);
+        drop(closed);
+    }
+}
+
+impl PoolState {
+    /// Removes the connections that have ended or were idle for too long.
+    fn remove_ended(&mut self, now: Instant) -> Vec<IdleUpstream> {
+        let all: Vec<_> = std::mem::take(&mut self.by_key).into_iter().collect();
+        let mut ended = find_ended(&all).into_iter();
+        let mut removed = Vec::new();
+        for (key, idle) in all {
+            let (good, bad): (Vec<_>, Vec<_>) = idle.into_iter().partition(|upstream| {
+                let has_ended = ended.next().unwrap_or(false);
+                upstream.until > now && !has_ended
+            });
+            removed.extend(bad);
+            if !good.is_empty() {
+                self.by_key.insert(key, good);
+            }
+        }
+        removed
+    }
+}
+
+/// Finds connections that have ended, with one poll(2); in the order of `all`.
+fn find_ended(all: &[(UpstreamKey, Vec<IdleUpstream>)]) -> Vec<bool> {
+    let streams: Vec<_> = all.iter().flat_map(|(_, idle)| idle).map(|upstream| upstream.stream.as_fd()).collect();
+    if streams.is_empty() {
+        return Vec::new();
+    }
+    let count = streams.len();
+    let mut poll = Poll::new(streams);
+    // After an error all count as alive: `take` checks again.
+    let _ = poll.wait(Some(Duration::ZERO));
+    (0..count).map(|at| poll.is_ready(at)).collect()
+}
+
+/// An idle connection is alive while nothing is readable: unexpected bytes count as an end.
+fn is_alive(stream: &TcpStream) -> bool {
+    stream.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Connections over the loopback, without servers that speak HTTP.
+
+    use std::io::Write;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use ekiden_proto::key::PrivateKey;
+
+    use super::*;
+    use crate::config::read::{Flags, load};
+    use crate::config::{HopKind, LogConfig, Peering};
+    use crate::events::log::Log;
+
+    fn config(hops: &[Arc<Hop>], most: usize) -> Arc<Config> {
+        let flags = Flags { listen: vec!["http://127.0.0.1:0".to_owned()], ..Flags::default() };
+        let mut config = load(None, &flags).unwrap();
+        if !hops.is_empty() {
+            config.set_paths_through(hops.to_vec());
+        }
+        config.limits.kept_connections = most;
+        Arc::new(config)
+    }
+
+    /// A hop with this key; each call makes another object.
+    fn hop(own_key: &PrivateKey) -> Arc<Hop> {
+        let kind =
+            HopKind::Section(Peering { key: own_key.public_key(), own_key: Arc::new(own_key.clone()), encrypt: false });
+        let address = Target::parse("192.0.2.1:7000", None).unwrap();
+        Arc::new(Hop { name: "osaka".into(), kind, address, profile: Arc::default() })
+    }
+
+    /// The key of a connection by the first path of the first route.
+    fn key(config: &Config, port: u16) -> UpstreamKey {
+        let route = &config.routes[0];
+        let (path, profile) = (Arc::clone(&route.paths[0]), Arc::clone(&route.profile));
+        let way = PathChoice { path, beyond: Vec::new(), profile, expected: None };
+        UpstreamKey::new(config, &way, &Target::parse("192.0.2.2", Some(port)).unwrap())
+    }
+
+    struct TestPool {
+        pool: UpstreamPool,
+        config: Arc<Config>,
+        listener: TcpListener,
+    }
+
+    impl TestPool {
+        fn new(config: Arc<Config>) -> Self {
+            let (log, _writer) = Log::start(LogConfig::default()).unwrap();
+            let pool = UpstreamPool::new(Events::new(log));
+            pool.apply_config(&config);
+            Self { pool, config, listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap() }
+        }
+
+        /// Puts a connection into the pool. Returns its server's end.
+        fn keep(&self, port: u16) -> TcpStream {
+            let address = self.listener.local_addr().unwrap();
+            let stream = TcpStream::connect(address).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            self.pool.put(key(&self.config, port), stream, ServerAddr(address), &self.config);
+            self.listener.accept().unwrap().0
+        }
+
+        /// The server's address of the connection that a lookup finds.
+        fn take(&self, port: u16) -> Option<SocketAddr> {
+            self.pool.take(&key(&self.config, port), |_| true).map(|(stream, _)| stream.local_addr().unwrap())
+        }
+    }
+
+    /// Whether the pool has closed its end.
+    fn is_closed(server: &TcpStream) -> bool {
+        server.set_nonblocking(true).unwrap();
+        // An end of stream, or a reset where the pool left bytes unread.
+        server.peek(&mut [0]).map_or_else(|error| error.kind() == io::ErrorKind::ConnectionReset, |count| count == 0)
+    }
+
+    #[test]
+    fn the_most_recently_used_live_connection_is_taken() {
+        let test = TestPool::new(config(&[], 8));
+        let servers = [(); 3].map(|()| test.keep(1));
+        let _other = test.keep(2);
+        let mut talks = test.keep(1);
+        talks.write_all(b"!").unwrap();
+        drop(test.keep(1));
+        let found = [test.take(1), test.take(1)];
+        assert_eq!(found, [2, 1].map(|at| Some(servers[at].peer_addr().unwrap())));
+        assert!(test.pool.take(&key(&test.config, 1), |_| false).is_none(), "no permitted server");
+        assert_eq!([test.take(1), test.take(1)], [Some(servers[0].peer_addr().unwrap()), None]);
+    }
+
+    #[test]
+    fn one_thread_in_each_interval_closes_what_has_ended() {
+        let test = TestPool::new(config(&[], 8));
+        let (now, lives) = (Instant::now(), test.keep(1));
+        let mut talks = [test.keep(1), test.keep(2)];
+        talks.iter_mut().for_each(|server| server.write_all(b"!").unwrap());
+        test.pool.expire(now);
+        assert!(talks.iter().all(is_closed) && !is_closed(&lives));
+        let mut late = test.keep(3);
+        late.write_all(b"!").unwrap();
+        test.pool.expire(now + CHECK_INTERVAL / 2);
+        assert!(!is_closed(&late), "another thread has just checked");
+        test.pool.expire(now + CHECK_INTERVAL);
+        assert!(is_closed(&late) && !is_closed(&lives));
+        test.pool.expire(now + test.config.timeouts.kept_idle + Duration::from_secs(1));
+        assert!(is_closed(&lives) && test.take(1).is_none());
+    }
+
+    #[test]
+    fn the_limit_is_for_all_keys_together() {
+        let test = TestPool::new(config(&[], 2));
+        let servers = [1, 2, 3].map(|port| test.keep(port));
+        assert_eq!(servers.each_ref().map(is_closed), [false, false, true]);
+        test.take(1).unwrap();
+        assert!(!is_closed(&test.keep(3)), "a place is free");
+    }
+
+    #[test]
+    fn after_a_reload_equal_hops_are_the_same_object() {
+        let own_key = PrivateKey::generate();
+        let before = config(&[hop(&own_key)], 8);
+        let mut test = TestPool::new(Arc::clone(&before));
+        let [idle, lent] = [test.keep(1), test.keep(2)];
+        let (stream, server) = test.pool.take(&key(&before, 2), |_| true).unwrap();
+        test.config = config(&[hop(&own_key)], 8);
+        test.pool.apply_config(&test.config);
+        // A session that began before the reload releases its connection after it.
+        test.pool.put(key(&before, 2), stream, server, &before);
+        let same = |key: &UpstreamKey| key.hops.iter().all(|hop| Arc::ptr_eq(hop, &test.config.relays[0]));
+        assert!(test.pool.lock().by_key.keys().all(same));
+        assert_eq!([1, 2].map(|port| test.take(port)), [idle, lent].map(|server| server.peer_addr().ok()));
+    }
+
+    #[test]
+    fn nothing_is_kept_that_no_session_can_ask_for() {
+        let before = config(&[hop(&PrivateKey::generate())], 8);
+        let test = TestPool::new(before);
+        let idle = test.keep(1);
+        test.pool.apply_config(&config(&[hop(&PrivateKey::generate())], 8));
+        assert!(is_closed(&idle) && is_closed(&test.keep(1)));
+        test.pool.apply_config(&test.config);
+        let idle = test.keep(1);
+        test.pool.close();
+        assert!(is_closed(&idle) && is_closed(&test.keep(1)));
+    }
+}
