@@ -81,6 +81,37 @@ fn a_server_that_speaks_first_is_heard_at_once() {
     }
 }
 
+/// HTTP requests of all threads go by the section that the first one has opened. Its records are made by the thread that
+/// has dialled, whichever thread serves the client, and every session observes the section itself.
+#[test]
+fn requests_of_all_threads_share_an_encrypted_section() {
+    let (far, home) = (Site::new(), Site::new());
+    let peers = far.admit(&[(&home.key.public, "home")]);
+    let _far = far.relay("", &format!("peers = {peers:?}\nencrypt = true\n"));
+    let profile = "[profile.far]\ncongestion = \"reno\"\n";
+    let table = far.table("far", "encrypt = true\nprofile = \"far\"\n");
+    let file = home.write_home(&format!("{profile}{table}{}", everything_by("way", &["far".to_owned()])), AUTO);
+    let text = std::fs::read_to_string(&file).unwrap().replacen("threads = 1", "threads = 4", 1);
+    std::fs::write(&file, text).unwrap();
+    let mut relay = start(&file);
+    let (listener, address) = server();
+    let mut kept = None;
+    for number in 0..12 {
+        let mut client = relay.connect();
+        write!(client, "GET http://{address}/{number} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+        let server = kept.get_or_insert_with(|| accept(&listener));
+        assert!(read_head(server).starts_with(&format!("GET /{number} ")));
+        let up = &relay.sessions()[0]["up"];
+        assert_eq!(up["congestion"], "reno", "request {number} observes another connection: {up}");
+        server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n").unwrap();
+        server.write_all(&pattern(100_000)).unwrap();
+        read_head(&mut client);
+        assert!(read_exactly(&mut client, 100_000) == pattern(100_000));
+        drop(client);
+        assert_eq!(session_closed(&mut relay)["end"], "finished");
+    }
+}
+
 /// Sections and other proxies in one chain: each proxy gets its own protocol.
 #[test]
 fn proxies_of_others_may_stand_before_between_and_behind() {

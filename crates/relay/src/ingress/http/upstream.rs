@@ -1,6 +1,7 @@
 //! The server's side of an exchange: the request line for a hop or a server, and the connection, which is new or comes
 //! from the pool of idle connections and goes back there.
 
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use ekiden_proto::addr::{ServerAddr, Target};
 use ekiden_proto::wire::http::{Headers, auth};
 use tokio::net::TcpStream;
 
-use super::upstream_pool::UpstreamKey;
+use super::upstream_pool::{IdleUpstream, UpstreamKey};
 use crate::config::{Hop, HopKind};
 use crate::dial::{AnswerFuture, DialError, Dialled, PlainSection, into_plain};
 use crate::path::PathChoice;
@@ -17,8 +18,10 @@ use crate::session::Session;
 
 /// A connection to a server, or to an `http` hop that is asked in absolute form.
 pub struct Upstream {
-    /// The section to the server or to the `http` hop.
+    /// The section to the server or to the `http` hop, or a bridge to the section.
     pub stream: Rc<TcpStream>,
+    /// The section, if `stream` is a bridge to it.
+    section: Option<Rc<TcpStream>>,
     /// The peer of the section.
     pub server: ServerAddr,
     /// Whether the connection has carried a request before.
@@ -50,11 +53,12 @@ pub fn take_idle(session: &Session, way: &PathChoice, target: &Target) -> Option
     let dialler = session.dial_context.dialler_for(&context, 1);
     let permits = |server| dialler.permits(way, target, server);
     let key = UpstreamKey::new(&context.config, way, target);
-    let (stream, server) = context.services().upstream_pool.take(&key, permits)?;
-    // Without descriptors or memory for a registration, a new connection has its own error.
+    let IdleUpstream { stream, section, server } = context.services().upstream_pool.take(&key, permits)?;
+    // Without memory for a registration, a new connection has its own error.
     let stream = Rc::new(TcpStream::from_std(stream).ok()?);
-    session.on_connected(server, Rc::clone(&stream), Instant::now());
-    Some(Upstream { stream, server, reused: true, answer: None })
+    let section = section.map(TcpStream::from_std).transpose().ok()?.map(Rc::new);
+    session.on_connected(server, Rc::clone(section.as_ref().unwrap_or(&stream)), Instant::now());
+    Some(Upstream { stream, section, server, reused: true, answer: None })
 }
 
 /// A new connection by one of `ways` candidate paths.
@@ -77,10 +81,11 @@ pub async fn from_dialled(
     asked: Instant,
 ) -> Result<Upstream, DialError> {
     let PlainSection { stream, section, server, trace, answer } = into_plain(dialled).await?;
-    session.on_connected(server, section, asked);
+    session.on_connected(server, Rc::clone(&section), asked);
     session.dial_context.set_trace(trace);
     let answer = answer.map(|answer| (blame_http_hop(way, answer), asked));
-    Ok(Upstream { stream, server, reused: false, answer })
+    let section = (!Rc::ptr_eq(&section, &stream)).then_some(section);
+    Ok(Upstream { stream, section, server, reused: false, answer })
 }
 
 /// The relays before an `http` hop report the hop as their target. For the client the hop is not the target.
@@ -95,10 +100,20 @@ pub fn release(session: &Session, way: &PathChoice, target: &Target, upstream: U
     if context.listener.keep_client_address {
         return;
     }
+    // A connection that cannot leave the runtime is closed.
+    let Some(idle) = into_idle(upstream) else { return };
+    let key = UpstreamKey::new(&context.config, way, target);
+    context.services().upstream_pool.put(key, idle, &context.config);
+}
+
+/// Takes the connection out of the runtime of this thread; `None` if no descriptors are left.
+fn into_idle(upstream: Upstream) -> Option<IdleUpstream> {
     let stream = Rc::into_inner(upstream.stream);
     debug_assert!(stream.is_some(), "a released connection has no other owner");
-    // A connection that cannot leave the runtime is closed.
-    let Some(Ok(stream)) = stream.map(TcpStream::into_std) else { return };
-    let key = UpstreamKey::new(&context.config, way, target);
-    context.services().upstream_pool.put(key, stream, upstream.server, &context.config);
+    let section = upstream.section.map(|section| section.as_fd().try_clone_to_owned()).transpose().ok()?;
+    Some(IdleUpstream {
+        stream: stream?.into_std().ok()?,
+        section: section.map(std::net::TcpStream::from),
+        server: upstream.server,
+    })
 }

@@ -92,17 +92,27 @@ pub struct UpstreamPool {
 #[derive(Debug, Default)]
 struct PoolState {
     /// The connections of each key, the most recently used last.
-    by_key: HashMap<UpstreamKey, Vec<IdleUpstream>>,
+    by_key: HashMap<UpstreamKey, Vec<KeptUpstream>>,
     /// The configuration in force; `None` before the first and after the last, when nothing is kept.
     config: Option<Arc<Config>>,
     /// Time of the next check for ended connections.
     check_at: Option<Instant>,
 }
 
+/// A connection that no session uses, in no runtime.
 #[derive(Debug)]
-struct IdleUpstream {
-    stream: TcpStream,
-    server: ServerAddr,
+pub struct IdleUpstream {
+    /// The connection to the server or hop, or the near end of a bridge.
+    pub stream: TcpStream,
+    /// The section, if the connection is a bridge to it: a duplicate, because the bridge owns the section.
+    pub section: Option<TcpStream>,
+    /// The peer of the section.
+    pub server: ServerAddr,
+}
+
+#[derive(Debug)]
+struct KeptUpstream {
+    idle: IdleUpstream,
     until: Instant,
 }
 
@@ -133,12 +143,12 @@ impl UpstreamPool {
     }
 
     /// The most recently used live connection with this key to a permitted server.
-    pub fn take(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<(TcpStream, ServerAddr)> {
+    pub fn take(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<IdleUpstream> {
         let (metrics, now) = (&self.events.metrics, Instant::now());
         while let Some(last) = self.pop(key, &permits) {
-            if last.until > now && is_alive(&last.stream) {
+            if last.until > now && is_alive(&last.idle.stream) {
                 metrics.record_upstream_reuse("hit");
-                return Some((last.stream, last.server));
+                return Some(last.idle);
             }
             metrics.record_upstream_reuse("stale");
         }
@@ -146,23 +156,23 @@ impl UpstreamPool {
         None
     }
 
-    fn pop(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<IdleUpstream> {
+    fn pop(&self, key: &UpstreamKey, permits: impl Fn(ServerAddr) -> bool) -> Option<KeptUpstream> {
         let mut state = self.lock();
         let idle = state.by_key.get_mut(key)?;
-        let last = idle.iter().rposition(|upstream| permits(upstream.server))?;
+        let last = idle.iter().rposition(|upstream| permits(upstream.idle.server))?;
         Some(idle.remove(last))
     }
 
     /// Keeps a connection that was dialled under `config`, within the limits in force. A connection that no session
     /// under the configuration in force can ask for is closed.
-    pub fn put(&self, key: UpstreamKey, stream: TcpStream, server: ServerAddr, config: &Arc<Config>) {
+    pub fn put(&self, key: UpstreamKey, idle: IdleUpstream, config: &Arc<Config>) {
         let mut state = self.lock();
         let Some(in_force) = state.config.clone() else { return };
         let key = if Arc::ptr_eq(&in_force, config) { Some(key) } else { key.adapted_to(&in_force) };
         let Some(key) = key else { return };
         if state.by_key.values().map(Vec::len).sum::<usize>() < in_force.limits.kept_connections {
             let until = Instant::now() + in_force.timeouts.kept_idle;
-            state.by_key.entry(key).or_default().push(IdleUpstream { stream, server, until });
+            state.by_key.entry(key).or_default().push(KeptUpstream { idle, until });
         }
     }
 
@@ -190,7 +200,7 @@ impl UpstreamPool {
 
 impl PoolState {
     /// Removes the connections that have ended or were idle for too long.
-    fn remove_ended(&mut self, now: Instant) -> Vec<IdleUpstream> {
+    fn remove_ended(&mut self, now: Instant) -> Vec<KeptUpstream> {
         let all: Vec<_> = std::mem::take(&mut self.by_key).into_iter().collect();
         let mut ended = find_ended(&all).into_iter();
         let mut removed = Vec::new();
@@ -209,8 +219,8 @@ impl PoolState {
 }
 
 /// Finds connections that have ended, with one poll(2); in the order of `all`.
-fn find_ended(all: &[(UpstreamKey, Vec<IdleUpstream>)]) -> Vec<bool> {
-    let streams: Vec<_> = all.iter().flat_map(|(_, idle)| idle).map(|upstream| upstream.stream.as_fd()).collect();
+fn find_ended(all: &[(UpstreamKey, Vec<KeptUpstream>)]) -> Vec<bool> {
+    let streams: Vec<_> = all.iter().flat_map(|(_, idle)| idle).map(|upstream| upstream.idle.stream.as_fd()).collect();
     if streams.is_empty() {
         return Vec::new();
     }
@@ -285,13 +295,14 @@ mod tests {
             let address = self.listener.local_addr().unwrap();
             let stream = TcpStream::connect(address).unwrap();
             stream.set_nonblocking(true).unwrap();
-            self.pool.put(key(&self.config, port), stream, ServerAddr(address), &self.config);
+            let idle = IdleUpstream { stream, section: None, server: ServerAddr(address) };
+            self.pool.put(key(&self.config, port), idle, &self.config);
             self.listener.accept().unwrap().0
         }
 
         /// The server's address of the connection that a lookup finds.
         fn take(&self, port: u16) -> Option<SocketAddr> {
-            self.pool.take(&key(&self.config, port), |_| true).map(|(stream, _)| stream.local_addr().unwrap())
+            self.pool.take(&key(&self.config, port), |_| true).map(|idle| idle.stream.local_addr().unwrap())
         }
     }
 
@@ -348,15 +359,15 @@ mod tests {
         let own_key = PrivateKey::generate();
         let before = config(&[hop(&own_key)], 8);
         let mut test = TestPool::new(Arc::clone(&before));
-        let [idle, lent] = [test.keep(1), test.keep(2)];
-        let (stream, server) = test.pool.take(&key(&before, 2), |_| true).unwrap();
+        let servers = [test.keep(1), test.keep(2)];
+        let lent = test.pool.take(&key(&before, 2), |_| true).unwrap();
         test.config = config(&[hop(&own_key)], 8);
         test.pool.apply_config(&test.config);
         // A session that began before the reload releases its connection after it.
-        test.pool.put(key(&before, 2), stream, server, &before);
+        test.pool.put(key(&before, 2), lent, &before);
         let same = |key: &UpstreamKey| key.hops.iter().all(|hop| Arc::ptr_eq(hop, &test.config.relays[0]));
         assert!(test.pool.lock().by_key.keys().all(same));
-        assert_eq!([1, 2].map(|port| test.take(port)), [idle, lent].map(|server| server.peer_addr().ok()));
+        assert_eq!([1, 2].map(|port| test.take(port)), servers.map(|server| server.peer_addr().ok()));
     }
 
     #[test]
