@@ -76,6 +76,10 @@ settings! {
     CtcpGamma(u32) = "ctcp_gamma" in 0 to 65535,
     /// Has Compound TCP choose that number by its share of the queue, 5 to 30 packets.
     CtcpAutoGamma(bool) = "ctcp_auto_gamma",
+    /// Receive window of a dialled section from its first round trip; autotuning goes on from there. Bounded by `net.core.rmem_max`
+    /// without `CAP_NET_ADMIN`, and by 64 KiB before Linux 6.10 (`tcp_select_initial_window()`, net/ipv4/tcp_output.c). Listeners
+    /// do not have it: strangers could fill it.
+    InitialRwnd(Bytes) = "initial_rwnd" in "64KiB" to "1023MiB",
     /// Fixed receive buffer. Switches autotuning off: only to limit a section, never to make it fast. The kernel doubles it,
     /// to at least `SOCK_MIN_RCVBUF` and at most `INT_MAX` (socket(7), net/core/sock.c).
     Rcvbuf(Bytes) = "rcvbuf" in "4KiB" to "1023MiB",
@@ -157,6 +161,7 @@ impl Profile {
             // it holds back the sender, not in the socket, where it only waits.
             "longhaul" => &[
                 ("congestion", "bbr"),
+                ("initial_rwnd", "2MiB"),
                 ("notsent_lowat", "1MiB"),
                 ("nodelay", "true"),
                 ("keepalive", "1min"),
@@ -166,6 +171,7 @@ impl Profile {
             // Tail losses are the cost of a lossy path: retransmit early, and never back off for long.
             "lossy" => &[
                 ("congestion", "bbr"),
+                ("initial_rwnd", "2MiB"),
                 ("notsent_lowat", "512KiB"),
                 ("nodelay", "true"),
                 ("keepalive", "30s"),
@@ -177,6 +183,7 @@ impl Profile {
             // Half a second of round trip: a timeout below it would only duplicate data.
             "satellite" => &[
                 ("congestion", "bbr"),
+                ("initial_rwnd", "2MiB"),
                 ("notsent_lowat", "2MiB"),
                 ("nodelay", "true"),
                 ("keepalive", "2min"),
@@ -338,6 +345,7 @@ mod tests {
             ("congestion", &["bbr", "a-name_of15char"], &["", "a_name_of16chars", "b r"]),
             ("ctcp_gamma", &["0", "1", "65535"], &["65536", "4294967295"]),
             ("ctcp_auto_gamma", &["true"], &["5"]),
+            ("initial_rwnd", &["64KiB", "1023MiB"], &["65535B", "1GiB"]),
             ("rcvbuf", &["4KiB", "1023MiB"], &["4095B", "1GiB", "0B"]),
             ("sndbuf", &["4KiB", "1023MiB"], &["4095B", "1GiB", "0B"]),
             ("window_clamp", &["4KiB", "1GiB"], &["1B", "4095B", "2GiB"]),

@@ -123,6 +123,7 @@ fn mtu_probing(reading: &SystemState) -> Finding {
 fn check_fixed_buffers(reading: &SystemState, purpose: &Workload, profile: &Profile) -> Vec<Finding> {
     let judge = |setting: &Setting| match setting {
         Setting::Sndbuf(size) => Some(check_buffer(reading, purpose, profile, setting, *size)),
+        Setting::InitialRwnd(size) => Some(check_initial_rwnd(reading, profile, size.0)),
         Setting::Rcvbuf(size) => Some(check_buffer(reading, purpose, profile, setting, *size)),
         Setting::WindowClamp(size) => Some(check_window(purpose, profile, setting, size.0)),
         _ => None,
@@ -147,6 +148,25 @@ fn check_buffer(
         }
         _ => check_window(purpose, profile, setting, size),
     }
+}
+
+/// The first receive window of dialled sections: bounded by `rmem_max` unless `CAP_NET_ADMIN` asks, and by 64 KiB before commit
+/// 378979e94e95 of Linux, which 6.10 has, and 6.1 and 6.9 since June 2024.
+fn check_initial_rwnd(reading: &SystemState, profile: &Profile, size: u64) -> Finding {
+    const CEILING: &str = "net.core.rmem_max";
+    let most = reading.number(CEILING, 0).filter(|most| *most < size && !reading.has_net_admin());
+    let has_bound = |version| version < (6, 10) && !matches!(version, (6, 1 | 9));
+    let is_capped = reading.kernel_version().is_some_and(has_bound);
+    let (window, fix) = match (is_capped, most) {
+        (true, _) => (65_535, String::new()),
+        (false, Some(most)) => (most, format!("sysctl -w {CEILING}={size}")),
+        (false, None) => (size, String::new()),
+    };
+    let finding =
+        Finding::new("initial_rwnd", format!("profile {}", profile.name), format!("first window {window} bytes"));
+    let why = if is_capped { "this kernel bounds it; Linux 6.10 does not" } else { "bounded by net.core.rmem_max" };
+    let effect = format!("a transfer of {size} bytes takes round trips until the window has grown: {why}");
+    finding.with_hint_if(window < size, effect, fix)
 }
 
 fn check_window(purpose: &Workload, profile: &Profile, setting: &Setting, window: u64) -> Finding {

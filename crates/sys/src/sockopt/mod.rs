@@ -15,6 +15,7 @@ use ekiden_proto::units::{Bytes, Rate, Span};
 use libc::c_int;
 use socket2::{SockAddr, SockRef};
 
+use crate::queued::{is_receive_buffer_locked, unlock_receive_buffer};
 use request::{Request, Unit};
 
 // Newer than the headers of Debian 12; from linux/tcp.h of Linux 6.15.
@@ -101,6 +102,7 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> io:
         Setting::Congestion(algorithm) => congestion(socket, algorithm),
         // No socket options: the loader of the congestion control sets them.
         Setting::CtcpGamma(_) | Setting::CtcpAutoGamma(_) => Err(io::Error::other("it takes the ctcp of ekiden")),
+        Setting::InitialRwnd(size) => initial_rwnd(socket, *size, role),
         Setting::Rcvbuf(size) => buffer(socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, *size),
         Setting::Sndbuf(size) => buffer(socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, *size),
         Setting::WindowClamp(size) => tcp(libc::TCP_WINDOW_CLAMP, saturating(size.0), Unit::Bytes),
@@ -214,6 +216,17 @@ fn buffer(socket: BorrowedFd<'_>, force: c_int, plain: c_int, size: Bytes) -> io
     Ok(Request::Integer { level: libc::SOL_SOCKET, name: plain, wanted, unit: Unit::Bytes })
 }
 
+/// The kernel derives the first window and the window scale from the buffer, and grows the buffer unless it is locked.
+fn initial_rwnd(socket: BorrowedFd<'_>, size: Bytes, role: SocketRole) -> io::Result<Request> {
+    // Where the kernel cannot unlock the buffer (before Linux 5.14), the window would never grow.
+    if role == SocketRole::Listener || is_receive_buffer_locked(socket)? {
+        return Ok(Request::Done);
+    }
+    let request = buffer(socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, size)?;
+    unlock_receive_buffer(socket)?;
+    Ok(request)
+}
+
 fn keepalive(socket: BorrowedFd<'_>, idle: Span) -> io::Result<Request> {
     let on = c_int::from(!idle.0.is_zero());
     let request = integer(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, on, Unit::Plain)?;
@@ -300,6 +313,7 @@ mod tests {
     fn settings_within_the_kernels_range_are_applied() {
         for (key, value) in [
             ("congestion", "reno"),
+            ("initial_rwnd", "1MiB"),
             ("rcvbuf", "128KiB"),
             ("sndbuf", "128KiB"),
             ("window_clamp", "64KiB"),
