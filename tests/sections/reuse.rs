@@ -42,7 +42,7 @@ fn wait_used(relay: &Relay, count: usize) {
 #[test]
 fn sessions_one_after_another_use_one_connection_and_every_byte_is_right() {
     for encrypt in [false, true] {
-        let chain = Layout { relays: 3, encrypt, ..Layout::default() }.start();
+        let mut chain = Layout { relays: 3, encrypt, ..Layout::default() }.start();
         let sizes = [(0, 0), (1, 0), (0, 1), (65_535, 65_537), (3_000_000, 100_000), (100_000, 3_000_000)];
         for (round, (up, down)) in sizes.into_iter().enumerate() {
             let (client, server) = chain.pair();
@@ -51,6 +51,14 @@ fn sessions_one_after_another_use_one_connection_and_every_byte_is_right() {
                 wait_used(relay, 1);
                 assert_eq!(taken(relay, "reused"), round, "encrypt: {encrypt}");
             }
+            let closed = [session_closed(&mut chain.home), session_closed(&mut chain.relays[0])];
+            let earlier = [&closed[0]["up"], &closed[1]["down"], &closed[1]["up"], &closed[0]["down"]];
+            assert_eq!(
+                earlier.map(|section| section["earlier_sessions"].as_u64().unwrap() as usize),
+                [round, round, round, 0]
+            );
+            // Counters of one session: the largest is a few thousand segments, and all together are more.
+            assert!(closed[1]["down"]["segments_out"].as_u64().unwrap() < 200 + down as u64 / 500, "{}", closed[1]);
         }
     }
 }

@@ -308,7 +308,7 @@ impl EndReason {
     }
 }
 
-/// Kernel data of a section (`TCP_INFO`).
+/// Kernel data of a section (`TCP_INFO`), counted from the start of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct SectionInfo {
     /// Smoothed round-trip time (RFC 6298).
@@ -334,6 +334,24 @@ pub struct SectionInfo {
     /// Part of `busy` in which our send buffer held us back.
     #[serde(rename = "sndbuf_limited_seconds", serialize_with = "seconds")]
     pub sndbuf_limited: Duration,
+    /// Sessions that the section has carried before this one; 0 for a new section, whose window starts small.
+    pub earlier_sessions: u32,
+}
+
+impl SectionInfo {
+    /// The data of a session that began at `start`: the counters of the kernel are those of the connection.
+    #[must_use]
+    pub fn since(self, start: &Self) -> Self {
+        Self {
+            retransmitted: self.retransmitted.saturating_sub(start.retransmitted),
+            segments_out: self.segments_out.saturating_sub(start.segments_out),
+            busy: self.busy.saturating_sub(start.busy),
+            rwnd_limited: self.rwnd_limited.saturating_sub(start.rwnd_limited),
+            sndbuf_limited: self.sndbuf_limited.saturating_sub(start.sndbuf_limited),
+            earlier_sessions: start.earlier_sessions,
+            ..self
+        }
+    }
 }
 
 /// The reason for a path, the prediction and the outcome.

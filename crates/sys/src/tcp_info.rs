@@ -58,6 +58,7 @@ fn section_info(raw: &RawTcpInfo) -> SectionInfo {
         busy: raw.micros(168),
         rwnd_limited: raw.micros(176),
         sndbuf_limited: raw.micros(184),
+        earlier_sessions: 0,
     }
 }
 

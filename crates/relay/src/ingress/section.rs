@@ -40,6 +40,8 @@ pub struct IncomingOpen {
     key: PublicKey,
     /// The section. The pump keeps it if the session's bytes are framed; otherwise it goes after the answer.
     section: RefCell<Option<Rc<FramedSection>>>,
+    /// Sessions that the section has carried before.
+    pub earlier_sessions: u32,
     at: Instant,
 }
 
@@ -52,6 +54,8 @@ struct IdleSection {
     version: u8,
     /// The encryption of the sessions so far; `None` before the first.
     encrypt: Option<bool>,
+    /// The number of the sessions so far.
+    sessions: u32,
 }
 
 /// Serves a connection from its first byte to the start of a session, or to its end.
@@ -68,7 +72,7 @@ pub async fn serve_connection(
     };
     match shaken.unwrap_or(Err((EndReason::HandshakeTimeout, None))) {
         Ok((cipher, key, version)) => {
-            let idle = IdleSection { stream, address, cipher, key, version, encrypt: None };
+            let idle = IdleSection { stream, address, cipher, key, version, encrypt: None, sessions: 0 };
             wait_session(context, idle, permit).await;
         }
         Err((end, detail)) => context.reject(stream, address, Origin::Itself, end, detail),
@@ -85,9 +89,8 @@ pub fn wait_next_session(session: Rc<Session>, end: EndReason) {
     // Emits the closing event.
     drop(session);
     let context = context.thread.current_listener(&context).unwrap_or(context);
-    let section = |incoming: IncomingOpen| Some((incoming.key, Rc::into_inner(incoming.section.into_inner()?)?));
-    let (Some(stream), Some((key, section))) = (Rc::into_inner(client), Rc::into_inner(incoming).and_then(section))
-    else {
+    let Some(IncomingOpen { section, key, earlier_sessions, .. }) = Rc::into_inner(incoming) else { return };
+    let (Some(stream), Some(section)) = (Rc::into_inner(client), section.into_inner().and_then(Rc::into_inner)) else {
         return;
     };
     let Ok(address) = stream.peer_addr().map(|address| ClientAddr(canonical(address))) else { return };
@@ -96,7 +99,15 @@ pub fn wait_next_session(session: Rc<Session>, end: EndReason) {
     };
     let FramedSection { cipher, encrypt, .. } = section;
     cipher.expect_record(Open::MAX_LENGTH);
-    let idle = IdleSection { stream, address, cipher, key, version: REUSABLE_SINCE, encrypt: Some(encrypt) };
+    let idle = IdleSection {
+        stream,
+        address,
+        cipher,
+        key,
+        version: REUSABLE_SINCE,
+        encrypt: Some(encrypt),
+        sessions: earlier_sessions + 1,
+    };
     tokio::task::spawn_local(wait_session(context, idle, permit));
 }
 
@@ -230,11 +241,11 @@ async fn wait_open(
 
 /// Begins the session, by the rules that are in force now: the relay may have been struck off the list meanwhile.
 async fn start_session(context: &Rc<ListenerContext>, section: IdleSection, open: Open) {
-    let IdleSection { stream, address, cipher, key, .. } = section;
+    let IdleSection { stream, address, cipher, key, sessions: earlier_sessions, .. } = section;
     let section = FramedSection { cipher, encrypt: open.encrypt, reusable: open.reusable };
     section.on_opened();
     let section = RefCell::new(Some(Rc::new(section)));
-    let mut incoming_open = IncomingOpen { open, peer: None, key, section, at: Instant::now() };
+    let mut incoming_open = IncomingOpen { open, peer: None, key, section, earlier_sessions, at: Instant::now() };
     let client = match incoming_open.open.purpose {
         Purpose::Stream(_) => incoming_open.open.client,
         // Datagrams come from many hosts and reports from none, so the relay itself is the client.

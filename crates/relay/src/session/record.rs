@@ -85,6 +85,8 @@ pub(super) struct SessionState {
     connect: Option<Duration>,
     hops: Vec<Duration>,
     up: Option<SectionInfo>,
+    /// The counters of the sections at the start of the session: of the client's and of the server's.
+    starts: [SectionInfo; 2],
     /// Samplers of the client's section, if the client is a relay, and of the server's section.
     watches: [Option<SectionSampler>; 2],
     end: Option<EndReason>,
@@ -134,6 +136,9 @@ impl Session {
             permit: Cell::new(permit),
             context,
         });
+        let earlier =
+            session.dial_context.incoming_open.as_ref().map_or(0, |incoming_open| incoming_open.earlier_sessions);
+        session.start_counters(Direction::Down, &session.client, earlier);
         session.place.set(session.context.thread.register(&session));
         session.watch_client();
         session
@@ -175,6 +180,15 @@ impl Session {
         state.stream = Some(stream);
         drop(state);
         self.on_path_ready(asked.elapsed());
+    }
+
+    /// Counts from now on what happens on a section that has carried `earlier` sessions; `side` is the direction of the session's
+    /// bytes that it sends.
+    pub fn start_counters(&self, side: Direction, section: &TcpStream, earlier: u32) {
+        let info = if earlier > 0 { tcp_info(section.as_fd()).unwrap_or_default() } else { SectionInfo::default() };
+        let start = SectionInfo { earlier_sessions: earlier, ..info };
+        self.samples.borrow_mut().restart(side, start);
+        self.state.borrow_mut().starts[usize::from(side == Direction::Up)] = start;
     }
 
     /// Samples the client's section if the client is a relay: estimates of other clients' sections serve no decision.
@@ -234,7 +248,7 @@ impl Session {
             watch.sample(&self.stats, &self.context.services().estimates);
         }
         if let Some(stream) = state.stream.take() {
-            state.up = tcp_info(stream.as_fd()).ok();
+            state.up = tcp_info(stream.as_fd()).ok().map(|info| info.since(&state.starts[1]));
         }
     }
 
@@ -339,8 +353,10 @@ impl Session {
         let estimates = &self.context.services().estimates;
         state.watches.iter_mut().flatten().for_each(|watch| watch.sample(&self.stats, estimates));
         let duration = self.opened.elapsed();
-        let down = tcp_info(self.client.as_fd()).ok();
-        let up = state.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()).or(state.up);
+        let [client, server] = &state.starts;
+        let down = tcp_info(self.client.as_fd()).ok().map(|info| info.since(client));
+        let up = state.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()).map(|info| info.since(server));
+        let up = up.or(state.up);
         let cut_off = if std::thread::panicking() { EndReason::Panicked } else { EndReason::Drained };
         let end = state.end.unwrap_or(cut_off);
         SessionClosed {

@@ -226,6 +226,14 @@ pub struct SectionSamples {
 }
 
 impl SectionSamples {
+    /// The next sample of a section has the changes since `start`.
+    pub fn restart(&mut self, side: Direction, start: SectionInfo) {
+        match side {
+            Direction::Down => self.down = start,
+            Direction::Up => self.up = start,
+        }
+    }
+
     /// Nothing was looked at yet.
     #[must_use]
     pub fn new() -> Self {

@@ -26,6 +26,7 @@ fn session(client: SocketAddr, target: &str) -> Event {
         busy: second / 2,
         rwnd_limited: second / 4,
         sndbuf_limited: second / 8,
+        earlier_sessions: 1,
     };
     let chosen = ChoiceRecord {
         reason: "best",
