@@ -180,6 +180,32 @@ fn many_sessions_in_turn_do_not_mix() {
     }
 }
 
+/// Requests cross an encrypted section by a bridge, which returns the section when the server has closed. A plain section carries
+/// the requests of one server connection, and ends with it.
+#[test]
+fn an_encrypted_section_carries_requests_to_one_server_after_another() {
+    for encrypt in [false, true] {
+        let chain = Chain::of_kind(1, encrypt);
+        for round in 0..3 {
+            let (listener, target) = server();
+            let mut client = chain.home.connect();
+            write!(client, "GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n\r\n").unwrap();
+            let mut server = accept(&listener);
+            assert!(read_head(&mut server).starts_with("GET / HTTP/1.1\r\n"));
+            server.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok").unwrap();
+            drop(server);
+            assert!(read_head(&mut client).starts_with("HTTP/1.1 200 OK\r\n"));
+            assert_eq!(read_all(&mut client), b"ok");
+            drop(client);
+            eventually("the end of the session", || chain.home.sessions().is_empty().then_some(()));
+            if encrypt {
+                wait_used(&chain.home, 1);
+            }
+            assert_eq!(taken(&chain.home, "reused"), if encrypt { round } else { 0 });
+        }
+    }
+}
+
 /// A dialler of version 1 has its session without chunks, until FIN.
 #[test]
 fn a_dialler_of_version_1_is_served_as_before() {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ekiden_proto::addr::ServerAddr;
 use ekiden_proto::cause::Cause;
+use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::section::TraceId;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -77,26 +78,34 @@ pub async fn into_owned_stream(dialled: Dialled) -> Result<(TcpStream, ServerAdd
     Ok((stream, server))
 }
 
-async fn bridge(section: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(TcpStream, AnswerFuture)> {
+async fn bridge(stream: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(TcpStream, AnswerFuture)> {
     let (near, far) = loopback_pair().await?;
     let (told, answer) = oneshot::channel();
     tokio::task::spawn_local(async move {
-        let opening: PendingAnswer<'_, DialError> = Box::pin(async {
-            let answer = opened.opening.wait_answer(&section, &opened.section.cipher).await;
+        let OpenedSession { opening, section, reuse } = opened;
+        let answering: PendingAnswer<'_, DialError> = Box::pin(async {
+            let answer = opening.wait_answer(&stream, &section.cipher).await;
             let stands = answer.clone().map(drop);
             // A dropped receiver has closed the other end, which the pump detects.
             let _ = told.send(answer);
             stands
         });
+        let stats = FlowStats::new(Rc::new(()));
         let params = PumpParams {
             client: Endpoint::plain(&far),
-            server: Endpoint { stream: &section, framing: opened.section.framing() },
+            server: Endpoint { stream: &stream, framing: section.framing() },
             early: Vec::new(),
-            stats: &FlowStats::new(Rc::new(())),
+            stats: &stats,
             pipes: &PipePool::new(0),
             patience: IdleTimeouts { idle: BRIDGE_TIMEOUT, half_closed: BRIDGE_TIMEOUT },
         };
-        pump::run(params, Some(opening)).await
+        let end = pump::run(params, Some(answering)).await;
+        // While the session is there, the section belongs to it.
+        if let (Ok(EndReason::Finished), Some(reuse)) = (end, reuse)
+            && let (Some(stream), Some(section)) = (Rc::into_inner(stream), Rc::into_inner(section))
+        {
+            reuse.put_back(stream, section, stats.moved());
+        }
     });
     let answer = async move { answer.await.unwrap_or_else(|_| Err(Cause::Reset.into())) };
     Ok((near, Box::pin(answer)))

@@ -124,7 +124,9 @@ impl<'a> HopChain<'a> {
     fn choose_framing(&self, relays: &RelayRun<'_>, purpose: &Purpose, can_return: bool) -> WantedFraming {
         let is_stream = purpose.target().is_some();
         let encrypt = self.open_params.encrypt || relays.requires_encryption() || !is_stream;
-        WantedFraming { encrypt, reusable: self.open_params.reusable && is_stream && can_return }
+        // Code that knows no framing gets a bridge, which costs a copy: not for reuse alone.
+        let can_frame = encrypt || self.open_params.can_frame;
+        WantedFraming { encrypt, reusable: can_frame && is_stream && can_return }
     }
 
     async fn open(
@@ -147,7 +149,8 @@ impl<'a> HopChain<'a> {
         section.on_opened();
         let pool = waited.then(|| Arc::clone(self.dialler.pools));
         let (hop, beyond, deadline) = (Arc::clone(relays.hop), relays.names(), self.deadline);
-        let reuse = reusable.then(|| SectionReuse { hop: Arc::clone(&hop), server, usage });
+        let pools = Arc::clone(self.dialler.pools);
+        let reuse = reusable.then(|| SectionReuse { hop: Arc::clone(&hop), server, usage, pools });
         let opening = SentOpen { trace, hop, beyond, deadline, pool, answered: OnceCell::new() };
         Ok(Dialled { stream, server, opened: Some(OpenedSession { opening, section: Rc::new(section), reuse }) })
     }

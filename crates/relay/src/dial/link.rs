@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use ekiden_proto::addr::ServerAddr;
 use ekiden_proto::wire::section::TransportKeys;
 use ekiden_proto::wire::section::open::OpenAnswer;
+use tokio::net::TcpStream;
 
 use crate::config::Hop;
+use crate::pool::{IdleConnection, Pools};
 use crate::pump::{FramedSection, RecordCipher};
 
 /// Most sessions of one section, and most bytes, which keeps a key of AES-GCM below the limits of RFC 8446, section 5.5.
@@ -50,6 +52,8 @@ pub struct SectionReuse {
     pub server: ServerAddr,
     /// The sessions before this one.
     pub usage: SectionUsage,
+    /// Where the section goes after the session.
+    pub pools: Arc<Pools>,
 }
 
 impl SectionLink {
@@ -72,13 +76,15 @@ impl SectionLink {
 }
 
 impl SectionReuse {
-    /// The section after a session that both sides have ended, or `None` if it has carried enough, or if the relay has sent
-    /// something unasked.
-    #[must_use]
-    pub fn into_link(self, section: FramedSection, bytes: u64) -> Option<SectionLink> {
-        let usage = self.usage.after_session(bytes, section.encrypt).filter(|_| !section.cipher.has_buffered())?;
-        section.cipher.expect_record(OpenAnswer::MAX_LENGTH);
-        Some(SectionLink { cipher: section.cipher, version: REUSABLE_SINCE, usage })
+    /// Returns the section to its pool, after a session of `bytes` bytes that both sides have ended. A section that has carried
+    /// enough is closed, and so is one whose relay has sent something unasked.
+    pub fn put_back(self, stream: TcpStream, section: FramedSection, bytes: u64) {
+        let usage = self.usage.after_session(bytes, section.encrypt).filter(|_| !section.cipher.has_buffered());
+        if let (Some(usage), Ok(stream)) = (usage, stream.into_std()) {
+            section.cipher.expect_record(OpenAnswer::MAX_LENGTH);
+            let link = SectionLink { cipher: section.cipher, version: REUSABLE_SINCE, usage };
+            self.pools.put_back(&self.hop, IdleConnection { stream, server: self.server, link });
+        }
     }
 }
 

@@ -70,8 +70,8 @@ pub struct OpenParams {
     pub early: bool,
     /// Whether the session was encrypted so far, and must stay encrypted.
     pub encrypt: bool,
-    /// Whether the caller can frame the session's bytes, so that the section can carry another session afterwards.
-    pub reusable: bool,
+    /// Whether the caller can frame the session's bytes, so that a section can carry another session afterwards.
+    pub can_frame: bool,
     /// Number of relays that the session may still cross.
     pub hops_left: u8,
 }

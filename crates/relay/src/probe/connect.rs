@@ -163,7 +163,7 @@ fn proxy_section_times(way: &PathChoice, setup: Duration, info: &SectionInfo) ->
 
 fn open_params() -> OpenParams {
     let client = ClientAddr(own_address());
-    OpenParams { trace: None, client, early: false, encrypt: false, reusable: false, hops_left: MAX_HOPS }
+    OpenParams { trace: None, client, early: false, encrypt: false, can_frame: false, hops_left: MAX_HOPS }
 }
 
 /// The address that others know this host by, for relays that keep the client's.

@@ -234,7 +234,7 @@ impl DialContext {
                 client: incoming_open.open.client,
                 early: incoming_open.open.early,
                 encrypt: incoming_open.open.encrypt,
-                reusable: !self.needs_raw_sections.get(),
+                can_frame: !self.needs_raw_sections.get(),
                 hops_left: incoming_open.open.hops_left,
             },
             None => OpenParams {
@@ -242,7 +242,7 @@ impl DialContext {
                 client: self.client,
                 early: self.context.listener.connect == ConnectMode::Early,
                 encrypt: false,
-                reusable: !self.needs_raw_sections.get(),
+                can_frame: !self.needs_raw_sections.get(),
                 hops_left: MAX_HOPS,
             },
         }

@@ -9,7 +9,6 @@ mod record;
 mod telemetry;
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
 use ekiden_proto::cause::Cause;
@@ -24,7 +23,6 @@ use crate::dial::link::SectionReuse;
 use crate::dial::{DialError, Dialled, OpenedSession};
 use crate::ingress::gate::PreDialed;
 use crate::ingress::{self, ClientRequest, Responder, TunnelRequest};
-use crate::pool::IdleConnection;
 use crate::pump::{self, Endpoint, FramedSection, Framing, PendingAnswer, PumpParams};
 use crate::tunnel;
 
@@ -192,9 +190,7 @@ fn framing(section: Option<&FramedSection>) -> Framing<'_> {
 /// Returns the section to its pool, for the next session. Its congestion window is that of the transfers so far.
 fn keep_section(session: &Session, server: Rc<TcpStream>, section: Rc<FramedSection>, reuse: SectionReuse) {
     session.release_upstream();
-    let (Some(stream), Some(section)) = (Rc::into_inner(server), Rc::into_inner(section)) else { return };
-    let (hop, server) = (Arc::clone(&reuse.hop), reuse.server);
-    if let (Ok(stream), Some(link)) = (stream.into_std(), reuse.into_link(section, session.stats.moved())) {
-        session.context.services().pools.put_back(&hop, IdleConnection { stream, server, link });
+    if let (Some(stream), Some(section)) = (Rc::into_inner(server), Rc::into_inner(section)) {
+        reuse.put_back(stream, section, session.stats.moved());
     }
 }

@@ -216,5 +216,5 @@ impl LaneTask {
 }
 
 fn open_params() -> OpenParams {
-    OpenParams { trace: None, client: NO_CLIENT, early: false, encrypt: true, reusable: false, hops_left: MAX_HOPS }
+    OpenParams { trace: None, client: NO_CLIENT, early: false, encrypt: true, can_frame: false, hops_left: MAX_HOPS }
 }

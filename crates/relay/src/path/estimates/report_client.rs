@@ -183,7 +183,7 @@ async fn dial_and_open(
     let ReadyConnection { mut stream, link, .. } = ready.map_err(|_| ReportCallEnd::Broken)?;
     let client = ClientAddr(stream.local_addr().map_err(|_| ReportCallEnd::Broken)?);
     let open_params =
-        OpenParams { trace: None, client, early: false, encrypt, reusable: false, hops_left: open::MAX_HOPS };
+        OpenParams { trace: None, client, early: false, encrypt, can_frame: false, hops_left: open::MAX_HOPS };
     let cipher = link.cipher;
     let destination = OpenTarget { path: Vec::new(), purpose, encrypt, reusable: false };
     section::open(&mut stream, &cipher, &open_params, destination).await.map_err(|_| ReportCallEnd::Broken)?;
