@@ -169,12 +169,15 @@ fn launch_for(
         RelayProgram::Dante => named(&dante::PROGRAM, &["-f"], dante::configuration(host.address(), next))?,
         RelayProgram::Squid => {
             let name = squid::service_name(host.name());
-            let text = squid::configuration(context.folder, host.name(), next);
+            let text = squid::configuration(context.folder, host.name(), next, treatment.reuse);
             named(&squid::PROGRAM, &["-N", "-d", "1", "-n", &name, "-f"], text)?
         }
         RelayProgram::Haproxy => {
             let text = match position.sides {
                 Some(_) => haproxy::transparent_configuration(),
+                None if treatment.reuse => {
+                    haproxy::reusing_configuration(next, *context.server.ip(), context.server.port())
+                }
                 None => haproxy::configuration(next, *context.server.ip(), context.server.port()),
             };
             named(&haproxy::PROGRAM, &["-db", "-f"], text)?

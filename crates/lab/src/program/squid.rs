@@ -19,17 +19,35 @@ pub fn service_name(host: &str) -> String {
     format!("squid{}", host.chars().filter(char::is_ascii_alphanumeric).collect::<String>())
 }
 
-/// Returns the configuration of a proxy that uses the proxy at `next` as parent, or connects directly.
+/// Returns the configuration of a proxy that uses the proxy at `next` as parent, or connects directly. Squid always keeps
+/// connections and uses them again; with `reuse`, it also keeps them through long idle times.
 #[must_use]
-pub fn configuration(folder: &Path, host: &str, next: Option<Ipv4Addr>) -> String {
+pub fn configuration(folder: &Path, host: &str, next: Option<Ipv4Addr>, reuse: bool) -> String {
+    // The defaults are 1 minute to servers and parents, and 2 minutes to clients.
+    let kept = if reuse { "server_idle_pconn_timeout 1 hour\nclient_idle_pconn_timeout 1 hour\n" } else { "" };
+    // Half a minute after its start, squid asks its parent for distances, on a kept connection, and closes it.
     let parent = next.map_or_else(String::new, |next| {
-        format!("cache_peer {next} parent {PORT} 0 no-query no-digest default\nnever_direct allow all\n")
+        format!(
+            "cache_peer {next} parent {PORT} 0 no-query no-digest no-netdb-exchange default\nnever_direct allow all\n"
+        )
     });
     // Squid started by root runs as Debian's user `proxy`, which cannot open our log files: -d sends the log to stderr.
     format!(
         "http_port {PORT}\nhttp_access allow all\ncache deny all\ncache_mem 8 MB\naccess_log none\ncache_store_log none\n\
          pid_filename none\ncache_log /dev/null\ncoredump_dir {folder}\nvisible_hostname {host}\n\
-         netdb_filename none\npinger_enable off\nshutdown_lifetime 1 seconds\n{parent}",
+         netdb_filename none\npinger_enable off\nshutdown_lifetime 1 seconds\n{kept}{parent}",
         folder = folder.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_connections_are_kept_longer_if_asked() {
+        let configuration = |reuse| configuration(Path::new("/run"), "r1", None, reuse);
+        assert!(configuration(true).contains("\nserver_idle_pconn_timeout 1 hour\n"));
+        assert!(!configuration(false).contains("pconn"));
+    }
 }

@@ -30,6 +30,55 @@ pub fn active_opens() -> io::Result<u64> {
         .map_or(0, |(_, value)| value))
 }
 
+/// How TCP repaired losses: counters of one host, or sums over hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecoveryCounters {
+    /// Segments that were sent again, for whatever reason.
+    pub retransmitted: u64,
+    /// Retransmission timeouts that have expired.
+    pub timeouts: u64,
+}
+
+impl RecoveryCounters {
+    /// What was counted since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            retransmitted: self.retransmitted.saturating_sub(before.retransmitted),
+            timeouts: self.timeouts.saturating_sub(before.timeouts),
+        }
+    }
+}
+
+impl std::iter::Sum for RecoveryCounters {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            retransmitted: sum.retransmitted + one.retransmitted,
+            timeouts: sum.timeouts + one.timeouts,
+        })
+    }
+}
+
+/// Returns the counters of recovery of the calling thread's network namespace.
+///
+/// # Errors
+/// `/proc/thread-self/net` cannot be read.
+pub fn read_recovery() -> io::Result<RecoveryCounters> {
+    let protocols = fs::read_to_string("/proc/thread-self/net/snmp")?;
+    let extensions = fs::read_to_string("/proc/thread-self/net/netstat")?;
+    Ok(recovery(&protocols, &extensions))
+}
+
+fn recovery(protocols: &str, extensions: &str) -> RecoveryCounters {
+    let value = |text: &str, name: &str| {
+        protocol_values(text).into_iter().find(|(what, _)| what == name).map_or(0, |(_, value)| value)
+    };
+    RecoveryCounters {
+        retransmitted: value(protocols, "Tcp RetransSegs"),
+        timeouts: value(extensions, "TcpExt TCPTimeouts"),
+    }
+}
+
 /// Columns of `/proc/net/dev` after the name: 2 and 3 are errors and drops on receive, 10 and 11 on send.
 const DROP_COLUMNS: [(usize, &str); 4] = [(2, "rx_errors"), (3, "rx_dropped"), (10, "tx_errors"), (11, "tx_dropped")];
 
@@ -81,6 +130,18 @@ mod tests {
         let expected = [("wan rx_errors", 1), ("wan rx_dropped", 2), ("wan tx_errors", 3), ("wan tx_dropped", 4)];
         let ours = BTreeSet::from(["wan".to_owned()]);
         assert_eq!(interface_drops(text, &ours), expected.map(|(what, count)| (what.to_owned(), count)));
+    }
+
+    #[test]
+    fn recovery_is_read_by_name_and_counted_since_a_reading() {
+        let now = recovery(
+            "Tcp: InSegs RetransSegs\nTcp: 100 7\n",
+            "TcpExt: SyncookiesSent TCPTimeouts\nTcpExt: 5 2\nIpExt: InOctets\nIpExt: 9\n",
+        );
+        assert_eq!(now, RecoveryCounters { retransmitted: 7, timeouts: 2 });
+        let before = RecoveryCounters { retransmitted: 3, timeouts: 2 };
+        assert_eq!(now.since(before), RecoveryCounters { retransmitted: 4, timeouts: 0 });
+        assert_eq!([now, before].into_iter().sum::<RecoveryCounters>().retransmitted, 10);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, bail, ensure};
 use ekiden_sys::{congestion, ethtool, tun};
 
+use super::counters::RecoveryCounters;
 use super::host;
 use crate::emulator::{EmulatedLink, Port};
 use crate::topology::plan::{MAX_LINKS, NetworkPlan, PlannedLink};
@@ -112,6 +113,15 @@ impl Network {
     pub fn ensure_no_hidden_drops(&self) -> anyhow::Result<()> {
         let hidden = self.hidden_drops()?.into_iter().find(|(_, count)| *count > 0);
         hidden.map_or(Ok(()), |(what, count)| bail!("{what}: {count} packets dropped outside of the links"))
+    }
+
+    /// Returns how TCP repaired losses since the start, summed over all hosts.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
+    pub fn recovery(&self) -> anyhow::Result<RecoveryCounters> {
+        let of = |host: &HostHandle| Ok(host.enter(counters::read_recovery)??);
+        self.hosts().map(of).sum::<anyhow::Result<RecoveryCounters>>()
     }
 
     fn require_host(&self, name: &str) -> anyhow::Result<&HostHandle> {

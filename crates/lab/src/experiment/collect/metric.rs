@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::results::Metric;
-use super::{choices, named};
+use super::{choices, named, visits};
 use crate::experiment::judge::regret;
 use crate::experiment::run::transfer::{FlowStats, Transfer};
 use crate::stats::{self, jain};
@@ -72,10 +72,14 @@ pub fn by_name(key: &str) -> Result<Metric, String> {
     if key.strip_prefix(CPU_PREFIX).is_some_and(|host| !host.is_empty()) {
         return Ok(Metric { key: key.into(), unit: "% of a processor".into(), higher_is_better: false });
     }
+    if let Some(metric) = visits::metric_by_name(key) {
+        return Ok(metric);
+    }
     let known = METRICS.iter().find(|(name, ..)| *name == key);
     let (_, unit, higher_is_better) = known.ok_or_else(|| {
         let names = METRICS.map(|(name, ..)| name).join(", ");
-        format!("there is no metric {key:?}; there are {names}, {GROUP_PREFIX}GROUP, {CPU_PREFIX}HOST")
+        let visits = visits::PREFIXES.map(|(prefix, _)| format!("{prefix}VISIT")).join(", ");
+        format!("there is no metric {key:?}; there are {names}, {GROUP_PREFIX}GROUP, {CPU_PREFIX}HOST, {visits}")
     })?;
     Ok(Metric { key: key.into(), unit: (*unit).into(), higher_is_better: *higher_is_better })
 }

@@ -11,3 +11,4 @@ pub mod packets;
 pub mod results;
 pub mod sequence;
 pub mod store;
+pub mod visits;

@@ -29,7 +29,7 @@ use ekiden_sys::signal;
 use super::collect::cpu::{self, CpuSample};
 use super::collect::packets::{self, DirectionLog, PacketLogRecorder};
 use super::collect::results::{GroupRun, Run, SessionRun};
-use super::collect::{choices, fairness, manifest, metric, named};
+use super::collect::{choices, fairness, manifest, metric, named, visits};
 use super::judge::predict;
 use super::spec::read::{Experiment, RunSpec};
 use crate::program::chain::{self, RelayContext};
@@ -236,6 +236,9 @@ fn read_named_limit<'a>(spec: &'a RunSpec, folder: &Path) -> anyhow::Result<Opti
 fn run_metrics(spec: &RunSpec, transfers: &[Transfer], sessions: &[SessionRun]) -> BTreeMap<String, f64> {
     let mut metrics = metric::transfer_metrics(transfers);
     metrics.extend(predict::prediction_metrics(spec, transfers));
+    if spec.workload.file.is_some() && transfers.len() > 1 {
+        metrics.extend(visits::visit_metrics(transfers));
+    }
     if !spec.workload.arrivals.is_empty() {
         let trouble = schedule::first_change(spec).map(|at| at.as_secs_f64());
         let figures = choices::path_metrics(sessions, trouble, spec.workload.worse.as_deref());
@@ -382,20 +385,25 @@ fn run_transfers(
     let (guard, over) = channel();
     std::thread::scope(|scope| {
         let beside = scope.spawn(|| schedule.run(started, over, running.network(), task.folder, services));
-        let ended = run_all(task, started, timeout);
+        let ended = run_all(task, running, timeout);
         drop(guard);
         beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         assign_session_paths(ended?, spec, task.folder)
     })
 }
 
-fn run_all(task: &TransferTask<'_>, started: Instant, timeout: Duration) -> anyhow::Result<Vec<CompletedDownload>> {
+fn run_all(task: &TransferTask<'_>, running: &RunningLab, timeout: Duration) -> anyhow::Result<Vec<CompletedDownload>> {
+    let (started, network) = (running.started_at(), running.network());
     if let Some(time) = task.time.filter(|_| !task.workload.arrivals.is_empty()) {
         return arrivals::run_arrivals(task, started, time, timeout);
     }
-    let one = |_| {
-        let at = started.elapsed().as_secs_f64();
-        let transfer = task.run_transfer(timeout)?;
+    let one = |number| {
+        if let Some(idle) = task.workload.idle.filter(|_| number > 0) {
+            arrivals::sleep_until(Instant::now() + idle.0)?;
+        }
+        let (at, before) = (started.elapsed().as_secs_f64(), network.recovery()?);
+        let mut transfer = task.run_transfer(timeout)?;
+        transfer.recovery = network.recovery()?.since(before);
         let session = SessionRun { at, bytes: transfer.bytes, ms: transfer.seconds * 1e3, ..SessionRun::default() };
         Ok(CompletedDownload { session, transfer: Some(transfer) })
     };

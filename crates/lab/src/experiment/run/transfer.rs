@@ -14,6 +14,7 @@ use crate::program::content::Content;
 use crate::program::curl::{self, ClientRoute, CurlReport};
 use crate::program::service::last_lines;
 use crate::program::wget;
+use crate::topology::counters::RecoveryCounters;
 use crate::topology::network::HostHandle;
 
 /// How much is read at once.
@@ -53,6 +54,8 @@ pub struct Transfer {
     pub bytes: u64,
     /// Seconds since the agent was started, bytes that had arrived by then.
     pub timeline: Vec<(f64, u64)>,
+    /// How all hosts repaired losses meanwhile.
+    pub recovery: RecoveryCounters,
     /// The client's port; `None` if unknown.
     pub port: Option<u16>,
     /// Figures of the blocks, for a transfer in blocks.

@@ -160,6 +160,8 @@ pub struct Expectation {
     /// The figure is the ratio to the same treatment at these levels.
     #[serde(default)]
     pub ratio_to_level: BTreeMap<String, String>,
+    /// The figure is the ratio to this metric of the same run.
+    pub ratio_to_metric: Option<String>,
     /// The figure is the difference to this treatment.
     pub minus: Option<String>,
     /// It is at least this.
@@ -236,6 +238,9 @@ pub struct Workload {
     /// How many transfers a run is, one after the other, each on a connection of its own.
     #[serde(default = "one")]
     pub transfers: u32,
+    /// How long the client does nothing between two transfers. Default: not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Span>,
     /// How many small transfers come before them and do not count: programs that keep connections have some by then.
     #[serde(default)]
     pub warm_up_transfers: u32,

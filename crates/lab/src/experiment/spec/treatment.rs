@@ -60,6 +60,10 @@ pub struct Treatment {
     /// Whether clients of an HTTP proxy ask it for a tunnel (`CONNECT`, RFC 9110) rather than for a resource.
     #[serde(default)]
     pub tunnel: bool,
+    /// Whether squid and haproxy keep connections to the next relay and to the server through long idle times, and use
+    /// them again. haproxy then speaks HTTP.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub reuse: bool,
     /// Whether ekiden's relays know each other by keys and speak the section protocol, rather than the client's.
     #[serde(default)]
     pub sections: bool,
@@ -111,6 +115,10 @@ pub struct Treatment {
     pub at: Vec<TreatmentOverride>,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
 const fn socks() -> ListenerKind {
     ListenerKind::Socks
 }

@@ -130,6 +130,9 @@ fn validate_workload(workload: &Workload, mistakes: &mut Vec<String>) {
                 .into(),
         );
     }
+    if workload.idle.is_some() && (!is_file || workload.transfers < 2) {
+        mistakes.push("workload: idle: between two or more transfers of a file".into());
+    }
     validate_blocks(workload, mistakes);
     validate_rates(workload, mistakes);
     let times = workload.time.iter().flat_map(|time| [time.quick.0, time.full.0]);
@@ -178,6 +181,10 @@ fn validate_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
     }
     if treatment.tunnel && chain::proxy_kind(treatment) != ProxyKind::Http {
         mistakes.push("tunnel: only an HTTP proxy is asked for one".into());
+    }
+    let can_reuse = matches!(treatment.program, RelayProgram::Squid | RelayProgram::Haproxy) && !treatment.transparent;
+    if treatment.reuse && !can_reuse {
+        mistakes.push("reuse: of squid and haproxy, not transparent; ekiden is set by profile and config".into());
     }
     if treatment.sections && treatment.program != RelayProgram::Ekiden {
         mistakes.push("sections: only ekiden has them".into());

@@ -84,6 +84,10 @@ fn what_no_relay_can_do_is_a_mistake() {
     let wrong = [
         ("program = \"dante\"\ntunnel = true", "tunnel: only an HTTP proxy is asked for one"),
         ("program = \"squid\"\nsections = true", "sections: only ekiden has them"),
+        (
+            "program = \"dante\"\nreuse = true",
+            "reuse: of squid and haproxy, not transparent; ekiden is set by profile and config",
+        ),
         ("program = \"ekiden\"\nearly = true", "early, encrypt: with sections = true or relays only"),
         ("program = \"ekiden\"\nencrypt = true", "early, encrypt: with sections = true or relays only"),
     ];
@@ -108,6 +112,18 @@ fn what_no_client_can_do_is_a_mistake() {
         let mistakes = errors_of(&TEXT.replace(from, to));
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
+}
+
+#[test]
+fn a_client_is_idle_between_transfers_of_files() {
+    let with = |keys: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\n{keys}"));
+    let experiment = Experiment::parse("x", &with("transfers = 2\nidle = \"60s\"")).unwrap();
+    assert_eq!(experiment.cells[0].spec.workload.idle.map(|idle| idle.0.as_secs()), Some(60));
+    let wanted = "workload: idle: between two or more transfers of a file";
+    assert_eq!(errors_of(&with("idle = \"60s\"")), [wanted], "there is only one");
+    let arrivals = "arrivals = [{ file = \"1kB\", every = \"1s\" }]\ntime = { quick = \"1s\", full = \"1s\" }";
+    let text = TEXT.replace("file = \"1MB\"", &format!("transfers = 1\nidle = \"1s\"\n{arrivals}"));
+    assert!(errors_of(&text).contains(&wanted.to_owned()));
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! Figures of single transfers of a run: the first visit of a client, and the visits after it.
+
+use std::collections::BTreeMap;
+
+use super::results::Metric;
+use crate::experiment::run::transfer::Transfer;
+use crate::stats;
+
+/// Metrics of one visit: the key's prefix, and the unit. Less is better. The rest of the key is [`FIRST`], [`LATER`] or
+/// the number of the transfer, from 1.
+pub const PREFIXES: [(&str, &str); 4] =
+    [("completion_ms.", "ms"), ("first_byte_ms.", "ms"), ("retransmitted.", "%"), ("timeouts.", "")];
+
+/// The first transfer of a run.
+const FIRST: &str = "first";
+/// All others: the figure is the median over them.
+const LATER: &str = "later";
+
+/// Payload of a full segment of 1500 bytes with timestamps.
+const SEGMENT_BYTES: f64 = 1448.0;
+
+/// The metric of a visit, if the key is one.
+#[must_use]
+pub fn metric_by_name(key: &str) -> Option<Metric> {
+    let (visit, unit) = PREFIXES.iter().find_map(|(prefix, unit)| Some((key.strip_prefix(prefix)?, unit)))?;
+    let is_visit = [FIRST, LATER].contains(&visit) || visit.parse().is_ok_and(|number: u32| number > 0);
+    is_visit.then(|| Metric { key: key.into(), unit: (*unit).into(), higher_is_better: false })
+}
+
+/// The figures of each transfer, of the first, and of those after it.
+#[must_use]
+pub fn visit_metrics(transfers: &[Transfer]) -> BTreeMap<String, f64> {
+    let each: Vec<[Option<f64>; 4]> = transfers.iter().map(visit_figures).collect();
+    let mut all = BTreeMap::new();
+    for (place, (prefix, _)) in PREFIXES.iter().enumerate() {
+        let numbered = (1..).zip(&each).map(|(number, figures): (u32, _)| (number.to_string(), figures[place]));
+        let later: Vec<f64> = each.iter().skip(1).filter_map(|figures| figures[place]).collect();
+        let named = [
+            (FIRST.to_owned(), each.first().and_then(|figures| figures[place])),
+            (LATER.to_owned(), (!later.is_empty()).then(|| stats::median(&later))),
+        ];
+        let known = numbered.chain(named).filter_map(|(visit, value)| Some((format!("{prefix}{visit}"), value?)));
+        all.extend(known);
+    }
+    all
+}
+
+/// In the order of [`PREFIXES`].
+#[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53, and of segments")]
+fn visit_figures(transfer: &Transfer) -> [Option<f64>; 4] {
+    let segments = transfer.bytes as f64 / SEGMENT_BYTES;
+    [
+        Some(transfer.seconds * 1e3),
+        transfer.first_byte.map(|seconds| seconds * 1e3),
+        (segments > 0.0).then(|| 100.0 * transfer.recovery.retransmitted as f64 / segments),
+        Some(transfer.recovery.timeouts as f64),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::counters::RecoveryCounters;
+
+    fn visit(seconds: f64, retransmitted: u64) -> Transfer {
+        let recovery = RecoveryCounters { retransmitted, timeouts: 1 };
+        Transfer { seconds, bytes: 144_800, recovery, ..Transfer::default() }
+    }
+
+    #[test]
+    fn the_first_visit_counts_by_itself_and_the_later_ones_together() {
+        let figures = visit_metrics(&[visit(0.5, 0), visit(0.1, 2), visit(0.3, 4), visit(0.2, 6)]);
+        let expected = [
+            ("completion_ms.first", 500.0),
+            ("completion_ms.later", 200.0),
+            ("completion_ms.1", 500.0),
+            ("completion_ms.3", 300.0),
+            ("retransmitted.first", 0.0),
+            ("retransmitted.later", 4.0),
+            ("timeouts.4", 1.0),
+        ];
+        for (key, value) in expected {
+            assert!((figures[key] - value).abs() < 1e-9, "{key}: {figures:?}");
+        }
+        assert!(!figures.contains_key("first_byte_ms.first"), "nobody measured it");
+        assert!(figures.keys().all(|key| metric_by_name(key).is_some()));
+    }
+
+    #[test]
+    fn a_visit_is_the_first_a_later_one_or_a_number() {
+        assert_eq!(metric_by_name("retransmitted.later").unwrap().unit, "%");
+        for wrong in ["completion_ms.last", "completion_ms.0", "completion_ms.", "completion_ms", "seconds.first"] {
+            assert_eq!(metric_by_name(wrong), None, "{wrong}");
+        }
+    }
+}
