@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::expect;
-use super::floor::{self, FirstByteFloor};
+use super::floor::{self, ArithmeticFloor};
 use super::gain;
 use super::regret;
 use crate::experiment::collect::metric::FIRST_BYTE;
@@ -102,12 +102,12 @@ fn cell_summary(experiment: &Experiment, place: &CellKey, runs: &[Run], key: &st
 /// The arithmetic floors of the first byte, beside the measurements.
 fn floor_rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<FloorRow> {
     let row = |cell: &read::ExperimentCell| {
-        let FirstByteFloor { formula, milliseconds } = floor::first_byte_floor(&cell.spec)?;
+        let ArithmeticFloor { formula, milliseconds } = floor::first_byte_floor(&cell.spec)?;
         let values: Vec<f64> = metric_values(runs, &cell.key, FIRST_BYTE).into_iter().map(|(_, value)| value).collect();
         Some(FloorRow {
             levels: cell.key.levels.clone(),
             treatment: cell.key.treatment.clone(),
-            formula: formula.to_owned(),
+            formula,
             floor: milliseconds,
             measured: stats::summarise(&values),
         })

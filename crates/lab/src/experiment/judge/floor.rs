@@ -1,4 +1,5 @@
-//! The arithmetic floor of the time to the first byte: what the delays of the links alone make of a request method.
+//! The arithmetic floor of the time to the first byte: what the delays of the links alone make of a request method. The
+//! floor of the last byte adds the time of the file on the slowest line.
 //!
 //! Round trips: `c` from the client to the first relay, `S` over all sections between relays together, `s` from the last
 //! relay to the server, `T = c + S + s`. Times are at the client, from the start of its first handshake; a way of half a
@@ -7,7 +8,7 @@
 //! | asked | what happens | first byte |
 //! |---|---|---|
 //! | direct, forwarders, transparent relays | handshakes end to end or one behind the other: `T`; request and answer: `T` | `2T` |
-//! | a resource of an HTTP proxy | handshake `c`; request and answer over connections that were kept: `T` | `c + T` |
+//! | a resource of an HTTP proxy, or of haproxy with `reuse` | handshake `c`; request and answer over connections that were kept: `T` | `c + T` |
 //! | SOCKS, each relay of the next | handshake and greeting in every section up to the last relay: `2(c + S)`; the request goes up in `(c + S)/2`, the server's handshake takes `s`, the reply comes down in `(c + S)/2`: `T`; then the file: `T` | `2(c + S) + 2T` |
 //! | a tunnel, strict | handshake `c`; `CONNECT` goes up in `c/2`, OPEN in `S/2`, the server's handshake takes `s`, the answer comes down in `(S + c)/2`: `T`; then the file: `T` | `c + 2T` |
 //! | a tunnel, early | handshake `c`; `CONNECT` goes up in `c/2`, and "connected" is back at `2c`. Meanwhile the server is connected to the last relay at `3c/2 + S/2 + s`; the request is there at `2c + c/2 + S/2`. The later of the two is `3c/2 + S/2 + max(c, s)`; to the server, and down to the client: `s/2 + s/2 + S/2 + c/2` | `c + T + max(c, s)` |
@@ -15,6 +16,8 @@
 //!
 //! Encryption between relays is agreed on before a session is there: it adds nothing.
 
+use super::limit;
+use crate::experiment::collect::metric::{COMPLETION, FIRST_BYTE};
 use crate::experiment::spec::read::RunSpec;
 use crate::experiment::spec::treatment::{RelayProgram, Treatment};
 use crate::program::chain;
@@ -23,11 +26,11 @@ use crate::program::server::Protocol;
 use crate::topology::{Lab, plan};
 
 /// The floor of a way of asking on a path.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct FirstByteFloor {
+#[derive(Debug, Clone, PartialEq)]
+pub struct ArithmeticFloor {
     /// The formula of the floor.
-    pub formula: &'static str,
-    /// The first byte is never earlier, in milliseconds.
+    pub formula: String,
+    /// The byte is never earlier, in milliseconds.
     pub milliseconds: f64,
 }
 
@@ -57,7 +60,7 @@ impl RoundTrips {
 
 /// The arithmetic floor of the runs, where it is known: HTTP, by a known client program, over links that do not change.
 #[must_use]
-pub fn first_byte_floor(spec: &RunSpec) -> Option<FirstByteFloor> {
+pub fn first_byte_floor(spec: &RunSpec) -> Option<ArithmeticFloor> {
     if spec.workload.protocol != Protocol::Http || !spec.lab.events.is_empty() {
         return None;
     }
@@ -72,7 +75,33 @@ pub fn first_byte_floor(spec: &RunSpec) -> Option<FirstByteFloor> {
         RequestMethod::Socks { early: false } => ("2c + 2T", 2.0 * c + 2.0 * all),
         RequestMethod::Socks { early: true } => ("2c + T + max(c, s)", 2.0 * c + all + c.max(s)),
     };
-    Some(FirstByteFloor { formula, milliseconds })
+    Some(ArithmeticFloor { formula: formula.to_owned(), milliseconds })
+}
+
+/// The floor of the last byte: that of the first, and the time of the file on the slowest line of the path. No window
+/// ever makes a sender wait, so it is the floor of connections whose windows are as large as the path.
+#[must_use]
+pub fn last_byte_floor(spec: &RunSpec) -> Option<ArithmeticFloor> {
+    let ArithmeticFloor { formula, milliseconds } = first_byte_floor(spec)?;
+    let bytes = spec.workload.file?.0;
+    let relays = if spec.treatment.program == RelayProgram::Direct { &[] } else { spec.treatment.chain.as_slice() };
+    let hosts: Vec<&String> =
+        std::iter::once(&spec.workload.server).chain(relays.iter().rev()).chain([&spec.workload.client]).collect();
+    let rates = hosts.windows(2).map(|pair| limit::section_line_rate(&spec.lab, pair[0], pair[1]));
+    let rate = rates.collect::<Option<Vec<f64>>>()?.into_iter().fold(f64::INFINITY, f64::min);
+    #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
+    let on_line = 1e3 * bytes as f64 / rate;
+    Some(ArithmeticFloor { formula: format!("{formula} + B/R"), milliseconds: milliseconds + on_line })
+}
+
+/// The floor of a metric, if it is the time to the first or to the last byte, of all transfers or of some.
+#[must_use]
+pub fn metric_floor(spec: &RunSpec, metric: &str) -> Option<ArithmeticFloor> {
+    match metric.split_once('.').map_or(metric, |(base, _)| base) {
+        FIRST_BYTE => first_byte_floor(spec),
+        COMPLETION => last_byte_floor(spec),
+        _ => None,
+    }
 }
 
 /// The request method of a client, and its form between relays.
@@ -88,6 +117,7 @@ fn request_method(treatment: &Treatment) -> Option<RequestMethod> {
     let one_open = treatment.program == RelayProgram::Ekiden && (treatment.sections || treatment.chain.len() == 1);
     let early = treatment.early;
     match (treatment.program, chain::proxy_kind(treatment)) {
+        (RelayProgram::Haproxy, _) if treatment.reuse => Some(RequestMethod::Resource),
         (RelayProgram::Direct | RelayProgram::Haproxy, _) | (_, ProxyKind::Transparent) => {
             Some(RequestMethod::EndToEnd)
         }
@@ -143,28 +173,34 @@ treatments = ["it"]
 blocks = { quick = 1, full = 1 }
 "#;
 
-    fn floor(treatment: &str) -> Option<(&'static str, f64)> {
+    fn floor(treatment: &str) -> Option<(String, f64)> {
         let experiment = Experiment::parse("line", &LINE.replace("TREATMENT", treatment)).unwrap();
         first_byte_floor(&experiment.cells[0].spec)
             .map(|floor| (floor.formula, (floor.milliseconds * 1e3).round() / 1e3))
     }
 
-    fn ekiden(mode: &str) -> Option<(&'static str, f64)> {
+    fn ekiden(mode: &str) -> Option<(String, f64)> {
         floor(&format!("program = \"ekiden\"\nsections = true\n{mode}"))
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "what floor() returns")]
+    fn known(formula: &str, milliseconds: f64) -> Option<(String, f64)> {
+        Some((formula.to_owned(), milliseconds))
     }
 
     #[test]
     fn every_way_of_asking_has_its_floor() {
-        assert_eq!(floor("program = \"direct\""), Some(("2T", 200.0)));
-        assert_eq!(floor("program = \"haproxy\""), Some(("2T", 200.0)));
-        assert_eq!(floor("program = \"squid\""), Some(("c + T", 120.0)));
-        assert_eq!(floor("program = \"dante\""), Some(("2(c + S) + 2T", 340.0)));
-        assert_eq!(ekiden("mode = \"http\""), Some(("c + T", 120.0)));
-        assert_eq!(ekiden("mode = \"http\"\ntunnel = true"), Some(("c + 2T", 220.0)));
-        assert_eq!(ekiden("mode = \"http\"\ntunnel = true\nencrypt = true"), Some(("c + 2T", 220.0)));
-        assert_eq!(ekiden("mode = \"http\"\ntunnel = true\nearly = true"), Some(("c + T + max(c, s)", 150.0)));
-        assert_eq!(ekiden(""), Some(("2c + 2T", 240.0)));
-        assert_eq!(ekiden("early = true"), Some(("2c + T + max(c, s)", 170.0)));
+        assert_eq!(floor("program = \"direct\""), known("2T", 200.0));
+        assert_eq!(floor("program = \"haproxy\""), known("2T", 200.0));
+        assert_eq!(floor("program = \"haproxy\"\nreuse = true"), known("c + T", 120.0), "it requests as a client does");
+        assert_eq!(floor("program = \"squid\""), known("c + T", 120.0));
+        assert_eq!(floor("program = \"dante\""), known("2(c + S) + 2T", 340.0));
+        assert_eq!(ekiden("mode = \"http\""), known("c + T", 120.0));
+        assert_eq!(ekiden("mode = \"http\"\ntunnel = true"), known("c + 2T", 220.0));
+        assert_eq!(ekiden("mode = \"http\"\ntunnel = true\nencrypt = true"), known("c + 2T", 220.0));
+        assert_eq!(ekiden("mode = \"http\"\ntunnel = true\nearly = true"), known("c + T + max(c, s)", 150.0));
+        assert_eq!(ekiden(""), known("2c + 2T", 240.0));
+        assert_eq!(ekiden("early = true"), known("2c + T + max(c, s)", 170.0));
     }
 
     #[test]
@@ -180,7 +216,22 @@ blocks = { quick = 1, full = 1 }
     #[test]
     fn one_relay_is_a_chain_without_sections_between_relays() {
         let single = floor("program = \"ekiden\"\nmode = \"http\"\ntunnel = true\nchain = [\"r1\"]");
-        assert_eq!(single, Some(("c + 2T", 220.0)));
-        assert_eq!(ekiden("early = true\nchain = [\"r2\"]"), Some(("2c + T + max(c, s)", 310.0)));
+        assert_eq!(single, known("c + 2T", 220.0));
+        assert_eq!(ekiden("early = true\nchain = [\"r2\"]"), known("2c + T + max(c, s)", 310.0));
+    }
+
+    #[test]
+    fn the_last_byte_is_later_by_the_time_of_the_file_on_the_slowest_line() {
+        let text = LINE.replace("TREATMENT", "program = \"squid\"").replace(
+            "reverse = { delay = \"25ms\" }",
+            "rate = \"500Mbit/s\"\nreverse = { delay = \"25ms\", rate = \"100Mbit/s\" }",
+        );
+        let spec = Experiment::parse("line", &text).unwrap().cells[0].spec.clone();
+        let floor = metric_floor(&spec, "completion_ms.later").unwrap();
+        // 1,000,000 bytes in packets of 1448 of 1500, in the server's direction.
+        assert_eq!(floor.formula, "c + T + B/R");
+        assert!((floor.milliseconds - (120.0 + 80.0 * 1500.0 / 1448.0)).abs() < 1e-9, "{floor:?}");
+        assert_eq!(metric_floor(&spec, "first_byte_ms"), first_byte_floor(&spec));
+        assert_eq!(metric_floor(&spec, "mb_s"), None);
     }
 }

@@ -95,6 +95,12 @@ pub(in crate::experiment) fn line_rate(way: &[RouteHop<'_>], payload: f64) -> f6
     way.iter().map(rates).fold(f64::INFINITY, f64::min)
 }
 
+/// The application bytes that the line from one host to another carries in a second. `None` if there is no way.
+pub(in crate::experiment) fn section_line_rate(lab: &Lab, from: &str, to: &str) -> Option<f64> {
+    let way = plan::route_hops(lab, from, to)?;
+    Some(line_rate(&way, payload_per_packet(&way, [lab.hosts.get(from)?, lab.hosts.get(to)?])))
+}
+
 /// How likely a packet is lost on the way. `None` if that is not all there is to say.
 pub(in crate::experiment) fn path_loss(way: &[RouteHop<'_>]) -> Option<f64> {
     #[allow(clippy::cast_precision_loss, reason = "numbers of packets")]

@@ -4,7 +4,7 @@ use super::{OWN_SOURCE, floor_at, format_number, verdict};
 use crate::experiment::collect::metric;
 use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict, Run, Summary};
 use crate::experiment::judge::analyse;
-use crate::experiment::judge::floor::FirstByteFloor;
+use crate::experiment::judge::floor::ArithmeticFloor;
 use crate::experiment::spec::factor::LevelNames;
 use crate::experiment::spec::file::Expectation;
 use crate::experiment::spec::read::{CellKey, Experiment};
@@ -32,6 +32,7 @@ impl ExpectationEvaluator<'_> {
         let key = self.metric_key();
         let (base, to) = self.comparison_base(place).unzip();
         let summary = match &base {
+            Some(_) if self.expectation.ratio_to_metric.is_some() => self.ratio_to_metric(place),
             Some(base) if self.expectation.minus.is_some() => analyse::difference_between(self.runs, place, base, key),
             Some(base) => analyse::ratio_between(self.runs, place, base, key),
             None => {
@@ -48,8 +49,18 @@ impl ExpectationEvaluator<'_> {
         MeasuredValue { summary, unit, base_name: to }
     }
 
+    /// The ratio to another metric of the same runs.
+    fn ratio_to_metric(&self, place: &CellKey) -> Summary {
+        let values = |key: &str| analyse::metric_values(self.runs, place, key);
+        let base = self.expectation.ratio_to_metric.as_deref().map(values).unwrap_or_default();
+        stats::summarise(&stats::ratios(&values(self.metric_key()), &base))
+    }
+
     /// The base of the comparison and its name, if there is one.
     fn comparison_base(&self, place: &CellKey) -> Option<(CellKey, String)> {
+        if let Some(metric) = &self.expectation.ratio_to_metric {
+            return Some((place.clone(), metric.clone()));
+        }
         let level = &self.expectation.ratio_to_level;
         if !level.is_empty() {
             let mut base = place.clone();
@@ -96,7 +107,8 @@ impl ExpectationEvaluator<'_> {
         let figure = self.measured_value(place);
         let summary = figure.summary;
         let (least, floor) = (self.expectation.at_least, self.floor_bound(place));
-        let most = [self.expectation.at_most, floor.map(|(bar, _)| bar)].into_iter().flatten().reduce(f64::min);
+        let most =
+            [self.expectation.at_most, floor.as_ref().map(|(bar, _)| *bar)].into_iter().flatten().reduce(f64::min);
         let holds = least.is_none_or(|least| summary.median >= least) && most.is_none_or(|most| summary.median <= most);
         let inside = |bound: Option<f64>| bound.is_some_and(|bound| summary.low < bound && bound < summary.high);
         let close = (inside(least) || inside(most)).then_some("the interval contains the bound");
@@ -105,12 +117,12 @@ impl ExpectationEvaluator<'_> {
     }
 
     /// The bar above the floor, and the floor.
-    fn floor_bound(&self, place: &CellKey) -> Option<(f64, FirstByteFloor)> {
-        let (times, floor) = self.expectation.over_floor.zip(floor_at(self.experiment, place))?;
+    fn floor_bound(&self, place: &CellKey) -> Option<(f64, ArithmeticFloor)> {
+        let (times, floor) = self.expectation.over_floor.zip(floor_at(self.experiment, place, self.metric_key()))?;
         Some((times * floor.milliseconds, floor))
     }
 
-    fn describe(&self, place: &CellKey, figure: &MeasuredValue, floor: Option<(f64, FirstByteFloor)>) -> String {
+    fn describe(&self, place: &CellKey, figure: &MeasuredValue, floor: Option<(f64, ArithmeticFloor)>) -> String {
         let expect = self.expectation;
         if let Some(what) = &expect.what {
             let one = |factor: &String| matches!(expect.levels.get(factor), Some(LevelNames::One(_)));
@@ -122,7 +134,7 @@ impl ExpectationEvaluator<'_> {
         let bounds = bounds.into_iter().filter_map(|(word, bound)| Some(format!("{word} {}", format_number(bound?))));
         let mut bounds: Vec<String> = bounds.collect();
         if let (Some((bar, floor)), Some(times)) = (floor, expect.over_floor) {
-            let FirstByteFloor { formula, milliseconds } = floor;
+            let ArithmeticFloor { formula, milliseconds } = floor;
             bounds.push(format!(
                 "at most {bar:.1} ms, {} x the floor {formula} = {milliseconds:.1}",
                 format_number(times)

@@ -6,9 +6,9 @@ mod share;
 use std::collections::BTreeMap;
 
 use super::accuracy;
-use super::floor::{self, FirstByteFloor};
+use super::floor::{self, ArithmeticFloor};
 use super::gain;
-use crate::experiment::collect::metric::{self, FIRST_BYTE};
+use crate::experiment::collect::metric;
 use crate::experiment::collect::results::{ExpectationOutcome, ExpectationVerdict, Run};
 use crate::experiment::spec::factor::{self, LevelNames};
 use crate::experiment::spec::file::Expectation;
@@ -43,17 +43,20 @@ pub fn validate(experiment: &Experiment, mistakes: &mut Vec<String>) {
         }
         share::validate(expect, &mut wrong);
         if expect.over_floor.is_some() && !has_floors(experiment, expect) {
-            wrong("over_floor: of first_byte_ms only, not of a ratio, and where a floor is known".into());
+            wrong(
+                "over_floor: of first_byte_ms and completion_ms only, not of a ratio, and where a floor is known"
+                    .into(),
+            );
         }
         gain::validate(experiment, expect, &mut wrong);
         accuracy::validate(experiment, expect, &mut wrong);
-        let bases = [&expect.ratio_to, &expect.minus].map(Option::is_some);
+        let bases = [&expect.ratio_to, &expect.minus, &expect.ratio_to_metric].map(Option::is_some);
         let others = [expect.ratio_to_best_of.is_empty(), expect.ratio_to_level.is_empty()].map(|empty| !empty);
         if bases.iter().chain(&others).filter(|base| **base).count() > 1 {
-            wrong("one of ratio_to, ratio_to_best_of, ratio_to_level and minus".into());
+            wrong("one of ratio_to, ratio_to_best_of, ratio_to_level, ratio_to_metric and minus".into());
         }
-        if let Some(Err(mistake)) = expect.metric.as_ref().map(|metric| metric::by_name(metric)) {
-            wrong(mistake);
+        for metric in expect.metric.iter().chain(&expect.ratio_to_metric) {
+            metric::by_name(metric).err().into_iter().for_each(&mut wrong);
         }
         if matching_keys(experiment, true, expect).is_empty() {
             wrong("nothing that is run matches it".into());
@@ -64,13 +67,14 @@ pub fn validate(experiment: &Experiment, mistakes: &mut Vec<String>) {
 /// Whether arithmetic says something about every figure that an expectation is about.
 fn has_floors(experiment: &Experiment, expect: &Expectation) -> bool {
     let key = expect.metric.as_ref().unwrap_or(&experiment.metric.key);
-    let is_a_ratio = expect.ratio_to.is_some() || !expect.ratio_to_best_of.is_empty();
-    let known = |place: &&CellKey| floor_at(experiment, place).is_some();
-    key == FIRST_BYTE && !is_a_ratio && matching_keys(experiment, true, expect).iter().all(known)
+    let has_base = [&expect.ratio_to, &expect.ratio_to_metric].into_iter().any(Option::is_some);
+    let is_a_ratio = has_base || !expect.ratio_to_best_of.is_empty();
+    let known = |place: &&CellKey| floor_at(experiment, place, key).is_some();
+    !is_a_ratio && matching_keys(experiment, true, expect).iter().all(known)
 }
 
-fn floor_at(experiment: &Experiment, place: &CellKey) -> Option<FirstByteFloor> {
-    experiment.cells.iter().find(|cell| cell.key == *place).and_then(|cell| floor::first_byte_floor(&cell.spec))
+fn floor_at(experiment: &Experiment, place: &CellKey, metric: &str) -> Option<ArithmeticFloor> {
+    experiment.cells.iter().find(|cell| cell.key == *place).and_then(|cell| floor::metric_floor(&cell.spec, metric))
 }
 
 /// The outcome of every expectation about the runs of a size.

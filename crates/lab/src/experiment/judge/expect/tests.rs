@@ -105,7 +105,7 @@ fn expectations_of_nothing_are_mistakes() {
         ("treatment = \"dante\"", "at_least, at_most, over_floor, gain, or maximum_over and is"),
         ("treatment = \"dante\"\nwhere = { delay = \"none\" }\nat_least = 1", "there is no level \"none\""),
         ("treatment = \"haproxy\"\nwhere = { protocol = \"ftp\" }\nat_least = 1", "nothing that is run matches it"),
-        ("treatment = \"direct\"\nover_floor = 1.05", "over_floor: of first_byte_ms only"),
+        ("treatment = \"direct\"\nover_floor = 1.05", "over_floor: of first_byte_ms and completion_ms only"),
         (
             "treatment = \"direct\"\nmetric = \"first_byte_ms\"\nwhere = { protocol = \"ftp\" }\nover_floor = 1.05",
             "where a floor is known",
@@ -135,9 +135,28 @@ fn a_treatment_may_be_compared_with_itself_at_another_level() {
     assert_eq!(super::outcomes(&experiment, false, &runs(&TABLE)).len(), 0);
 
     let wrong = small_experiment(&format!("[[expect]]\n{own}\nratio_to = \"direct\"")).unwrap_err();
-    assert_eq!(wrong, ["expect 1: one of ratio_to, ratio_to_best_of, ratio_to_level and minus"]);
+    assert_eq!(wrong, ["expect 1: one of ratio_to, ratio_to_best_of, ratio_to_level, ratio_to_metric and minus"]);
     let wrong = small_experiment(&format!("[[expect]]\n{}", own.replace("= \"short\"", "= \"none\""))).unwrap_err();
     assert_eq!(wrong, ["expect 1: there is no level \"none\" of a factor \"delay\""]);
+}
+
+#[test]
+fn a_metric_may_be_compared_with_another_of_the_same_run() {
+    let own = "treatment = \"direct\"\nwhere = { delay = \"short\", protocol = \"http\" }\nat_most = 0.5\n\
+               metric = \"completion_ms.later\"\nratio_to_metric = \"completion_ms.first\"";
+    let experiment = small_experiment(&format!("[[expect]]\n{own}")).unwrap();
+    let mut runs = runs(&[("direct", "short", 0.0)]);
+    for run in &mut runs {
+        run.metrics.extend([("completion_ms.first".to_owned(), 80.0), ("completion_ms.later".to_owned(), 20.0)]);
+    }
+    let outcome = outcomes(&experiment, true, &runs).remove(0);
+    assert_eq!(outcome.expected, "direct, short, http: completion_ms.later at most 0.50 x completion_ms.first");
+    assert_eq!(
+        (outcome.verdict, outcome.ours.as_deref()),
+        (ExpectationVerdict::Met, Some("0.25 x completion_ms.first"))
+    );
+    let wrong = small_experiment(&format!("[[expect]]\n{}", own.replace(".first", ".last"))).unwrap_err();
+    assert!(wrong[0].starts_with("expect 1: there is no metric \"completion_ms.last\""), "{wrong:?}");
 }
 
 #[test]
