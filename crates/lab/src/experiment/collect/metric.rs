@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::results::Metric;
-use super::{choices, named, visits};
+use super::{choices, links, named, visits};
 use crate::experiment::judge::regret;
 use crate::experiment::run::transfer::{FlowStats, Transfer};
 use crate::stats::{self, jain};
@@ -72,6 +72,9 @@ pub fn by_name(key: &str) -> Result<Metric, String> {
     if key.strip_prefix(CPU_PREFIX).is_some_and(|host| !host.is_empty()) {
         return Ok(Metric { key: key.into(), unit: "% of a processor".into(), higher_is_better: false });
     }
+    if key.strip_prefix(links::RATE_PREFIX).is_some_and(|link| !link.is_empty()) {
+        return Ok(Metric { key: key.into(), unit: "Mbit/s".into(), higher_is_better: true });
+    }
     if let Some(metric) = visits::metric_by_name(key) {
         return Ok(metric);
     }
@@ -79,7 +82,10 @@ pub fn by_name(key: &str) -> Result<Metric, String> {
     let (_, unit, higher_is_better) = known.ok_or_else(|| {
         let names = METRICS.map(|(name, ..)| name).join(", ");
         let visits = visits::PREFIXES.map(|(prefix, _)| format!("{prefix}VISIT")).join(", ");
-        format!("there is no metric {key:?}; there are {names}, {GROUP_PREFIX}GROUP, {CPU_PREFIX}HOST, {visits}")
+        format!(
+            "there is no metric {key:?}; there are {names}, {GROUP_PREFIX}GROUP, {CPU_PREFIX}HOST, {}LINK, {visits}",
+            links::RATE_PREFIX
+        )
     })?;
     Ok(Metric { key: key.into(), unit: (*unit).into(), higher_is_better: *higher_is_better })
 }

@@ -4,6 +4,7 @@
 pub mod choices;
 pub mod cpu;
 pub mod fairness;
+pub mod links;
 pub mod manifest;
 pub mod metric;
 pub mod named;

@@ -2,14 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use super::packets::{self, DirectionLog};
 use super::results::Metric;
 use crate::experiment::run::transfer::Transfer;
 use crate::stats;
 
 /// Metrics of one visit: the key's prefix, and the unit. Less is better. The rest of the key is [`FIRST`], [`LATER`] or
 /// the number of the transfer, from 1.
-pub const PREFIXES: [(&str, &str); 4] =
-    [("completion_ms.", "ms"), ("first_byte_ms.", "ms"), ("retransmitted.", "%"), ("timeouts.", "")];
+pub const PREFIXES: [(&str, &str); 5] = [
+    ("completion_ms.", "ms"),
+    ("first_byte_ms.", "ms"),
+    ("retransmitted.", "%"),
+    ("timeouts.", ""),
+    ("burst_kb.", "kB"),
+];
 
 /// The first transfer of a run.
 const FIRST: &str = "first";
@@ -27,10 +33,14 @@ pub fn metric_by_name(key: &str) -> Option<Metric> {
     is_visit.then(|| Metric { key: key.into(), unit: (*unit).into(), higher_is_better: false })
 }
 
-/// The figures of each transfer, of the first, and of those after it.
+/// The figures of each transfer, of the first, and of those after it. Bursts are those on the first link of the `log`.
 #[must_use]
-pub fn visit_metrics(transfers: &[Transfer]) -> BTreeMap<String, f64> {
-    let each: Vec<[Option<f64>; 4]> = transfers.iter().map(visit_figures).collect();
+pub fn visit_metrics(transfers: &[Transfer], log: &[DirectionLog]) -> BTreeMap<String, f64> {
+    let ends = transfers.iter().skip(1).map(|next| next.at).chain([f64::INFINITY]);
+    let burst = |(transfer, end): (&Transfer, f64)| packets::first_burst(log, [transfer.at, end]);
+    let bursts = transfers.iter().zip(ends).map(burst);
+    let each: Vec<[Option<f64>; 5]> =
+        transfers.iter().zip(bursts).map(|(transfer, burst)| visit_figures(transfer, burst)).collect();
     let mut all = BTreeMap::new();
     for (place, (prefix, _)) in PREFIXES.iter().enumerate() {
         let numbered = (1..).zip(&each).map(|(number, figures): (u32, _)| (number.to_string(), figures[place]));
@@ -47,13 +57,14 @@ pub fn visit_metrics(transfers: &[Transfer]) -> BTreeMap<String, f64> {
 
 /// In the order of [`PREFIXES`].
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53, and of segments")]
-fn visit_figures(transfer: &Transfer) -> [Option<f64>; 4] {
+fn visit_figures(transfer: &Transfer, burst: Option<u64>) -> [Option<f64>; 5] {
     let segments = transfer.bytes as f64 / SEGMENT_BYTES;
     [
         Some(transfer.seconds * 1e3),
         transfer.first_byte.map(|seconds| seconds * 1e3),
         (segments > 0.0).then(|| 100.0 * transfer.recovery.retransmitted as f64 / segments),
         Some(transfer.recovery.timeouts as f64),
+        burst.map(|bytes| bytes as f64 / 1e3),
     ]
 }
 
@@ -69,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_first_visit_counts_by_itself_and_the_later_ones_together() {
-        let figures = visit_metrics(&[visit(0.5, 0), visit(0.1, 2), visit(0.3, 4), visit(0.2, 6)]);
+        let figures = visit_metrics(&[visit(0.5, 0), visit(0.1, 2), visit(0.3, 4), visit(0.2, 6)], &[]);
         let expected = [
             ("completion_ms.first", 500.0),
             ("completion_ms.later", 200.0),

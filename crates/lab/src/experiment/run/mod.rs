@@ -27,6 +27,7 @@ use anyhow::Context;
 use ekiden_sys::signal;
 
 use super::collect::cpu::{self, CpuSample};
+use super::collect::links::LinkRateMeter;
 use super::collect::packets::{self, DirectionLog, PacketLogRecorder};
 use super::collect::results::{GroupRun, Run, SessionRun};
 use super::collect::{choices, fairness, manifest, metric, named, visits};
@@ -202,9 +203,10 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
 
     let log = PacketLogRecorder::start(&running, &lab, &workload.packet_log)?;
     let (before, hosts_before, dialled_before) = (CpuSample::now(), cpu::cpu_time_by_host(network)?, dialled()?);
+    let meter = LinkRateMeter::start(&running)?;
     let made = run_transfers(&task, spec, &running, &mut services, means.timeout);
     let cpu_busy = CpuSample::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
-    let hosts = cpu::cpu_time_by_host(network)?;
+    let (hosts, rates) = (cpu::cpu_time_by_host(network)?, meter.finish(&running)?);
     // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
     // has ended was not there all the time.
     if let Some(failure) = first_failure(&mut services) {
@@ -213,7 +215,9 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
     network.ensure_no_hidden_drops()?;
     let TransferResults { transfers, sessions } = made?;
     transparent::ensure_carried(&dialled_before, &dialled()?, workload.transfers)?;
-    let mut metrics = run_metrics(spec, &transfers, &sessions);
+    let log = log.finish(&running)?;
+    let mut metrics = run_metrics(spec, &transfers, &sessions, &log);
+    metrics.extend(rates);
     metrics.extend(metric::cpu_metrics(&hosts_before, &hosts, &workload.client, &transfers));
     let told = read_named_limit(spec, folder)?;
     metrics.extend(told.iter().map(|(expected, told)| (named::LIMIT_NAMED.to_owned(), told.metric(expected))));
@@ -221,7 +225,7 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
     // Of downloads that come all the time, the first is no picture of the run.
     let first = transfers.into_iter().next().filter(|_| workload.arrivals.is_empty());
     let timeline = first.map(|first| first.timeline).unwrap_or_default();
-    let (log, links) = (log.finish(&running)?, running.reports()?);
+    let links = running.reports()?;
     Ok(RunMeasurements { metrics, timeline, groups: Vec::new(), sessions, links, packet_log: log, cpu_busy, warnings })
 }
 
@@ -233,11 +237,16 @@ fn read_named_limit<'a>(spec: &'a RunSpec, folder: &Path) -> anyhow::Result<Opti
     Ok(Some((expected, named::read_largest_session(&mesh::log_path(folder, relay))?)))
 }
 
-fn run_metrics(spec: &RunSpec, transfers: &[Transfer], sessions: &[SessionRun]) -> BTreeMap<String, f64> {
+fn run_metrics(
+    spec: &RunSpec,
+    transfers: &[Transfer],
+    sessions: &[SessionRun],
+    log: &[DirectionLog],
+) -> BTreeMap<String, f64> {
     let mut metrics = metric::transfer_metrics(transfers);
     metrics.extend(predict::prediction_metrics(spec, transfers));
     if spec.workload.file.is_some() && transfers.len() > 1 {
-        metrics.extend(visits::visit_metrics(transfers));
+        metrics.extend(visits::visit_metrics(transfers, log));
     }
     if !spec.workload.arrivals.is_empty() {
         let trouble = schedule::first_change(spec).map(|at| at.as_secs_f64());
@@ -403,7 +412,7 @@ fn run_all(task: &TransferTask<'_>, running: &RunningLab, timeout: Duration) -> 
         }
         let (at, before) = (started.elapsed().as_secs_f64(), network.recovery()?);
         let mut transfer = task.run_transfer(timeout)?;
-        transfer.recovery = network.recovery()?.since(before);
+        (transfer.at, transfer.recovery) = (at, network.recovery()?.since(before));
         let session = SessionRun { at, bytes: transfer.bytes, ms: transfer.seconds * 1e3, ..SessionRun::default() };
         Ok(CompletedDownload { session, transfer: Some(transfer) })
     };

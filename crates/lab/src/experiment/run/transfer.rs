@@ -46,6 +46,8 @@ pub struct FetchRequest<'a> {
 /// A transfer that succeeded.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Transfer {
+    /// When it began, in seconds since the lab started; 0 if not recorded.
+    pub at: f64,
     /// From start to the last byte, in seconds, as the agent measures it if it does.
     pub seconds: f64,
     /// From start to the first byte, in seconds, by the client's clock; `None` if not measured.

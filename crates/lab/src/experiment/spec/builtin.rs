@@ -1,7 +1,7 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 25] = [
+pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 27] = [
     ("ctcp-oracles", include_str!("../../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../../experiments/fit2013-history.toml")),
@@ -27,6 +27,8 @@ pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 25] = [
     ("tunnel-flows", include_str!("../../../experiments/tunnel-flows.toml")),
     ("tunnel-tuning", include_str!("../../../experiments/tunnel-tuning.toml")),
     ("warm", include_str!("../../../experiments/warm.toml")),
+    ("warm-beside", include_str!("../../../experiments/warm-beside.toml")),
+    ("warm-change", include_str!("../../../experiments/warm-change.toml")),
 ];
 
 /// Name and text of an experiment: one of these, or a file.

@@ -126,13 +126,46 @@ impl SequenceTracker {
     }
 }
 
+/// How much payload went in a direction, in bytes.
+fn payload(direction: &DirectionLog) -> u64 {
+    direction.entries.iter().filter_map(|line| line.tcp).map(|tcp| u64::from(tcp.length)).sum()
+}
+
+/// How many bytes of new payload a sender sent over the first link of a log before it heard of the first of them, where the
+/// time since the emulator started is in this range, in seconds. Of several connections, it is the one with most
+/// payload. `None` without a log, or without data in that time.
+#[must_use]
+pub fn first_burst(log: &[DirectionLog], [from, until]: [f64; 2]) -> Option<u64> {
+    let ways = log.get(..2)?;
+    let (data, answers) = if payload(&ways[0]) >= payload(&ways[1]) { (0, 1) } else { (1, 0) };
+    #[allow(clippy::cast_precision_loss, reason = "a time below 2^53 ns")]
+    let is_inside = |at: Nanos| (from..until).contains(&(at as f64 / 1e9));
+    let inside = || ways[data].entries.iter().filter(|entry| is_inside(entry.at) && !entry.is_retransmission);
+    let sent = || inside().filter_map(|entry| Some((entry.at, entry.tcp?))).filter(|(_, tcp)| tcp.length > 0);
+    let mut totals: HashMap<(SocketAddrV4, SocketAddrV4), u64> = HashMap::new();
+    sent().for_each(|(_, tcp)| *totals.entry((tcp.source, tcp.target)).or_default() += u64::from(tcp.length));
+    let connection = totals.into_iter().max_by_key(|(connection, bytes)| (*bytes, *connection))?.0;
+    let own = || sent().filter(|(_, tcp)| (tcp.source, tcp.target) == connection);
+    let (began, first) = own().next()?;
+    let heard = ways[answers].entries.iter().find_map(|entry| heard_at(entry, &first).filter(|at| *at > began));
+    Some(own().take_while(|(at, _)| heard.is_none_or(|heard| *at < heard)).map(|(_, tcp)| u64::from(tcp.length)).sum())
+}
+
+/// When an acknowledgement of `first` reached the end of the link; `None` if the packet is none.
+fn heard_at(entry: &PacketLogEntry, first: &TcpHeader) -> Option<Nanos> {
+    let tcp = entry.tcp.filter(|tcp| (tcp.source, tcp.target) == (first.target, first.source))?;
+    let is_new = tcp.acknowledgement.wrapping_sub(first.sequence).cast_signed() > 0;
+    match entry.outcome {
+        PacketOutcome::Delivered { actual, .. } if is_new => Some(actual),
+        _ => None,
+    }
+}
+
 /// The pictures of a log: of each link the way of the data.
 #[must_use]
 pub fn sequence_plots(log: &[DirectionLog]) -> Vec<SequencePlot> {
-    let payload = |direction: &&DirectionLog| -> u64 {
-        direction.entries.iter().filter_map(|line| line.tcp).map(|tcp| u64::from(tcp.length)).sum()
-    };
-    let chosen: Vec<&DirectionLog> = log.chunks(2).filter_map(|ways| ways.iter().max_by_key(payload)).collect();
+    let chosen: Vec<&DirectionLog> =
+        log.chunks(2).filter_map(|ways| ways.iter().max_by_key(|way| payload(way))).collect();
     let zero = chosen.iter().filter_map(|direction| direction.entries.first()).map(|line| line.at).min();
     chosen.iter().map(|direction| sequence::sequence_plot(direction, zero.unwrap_or_default())).collect()
 }

@@ -103,3 +103,27 @@ fn a_picture_is_of_the_way_of_the_data_and_all_begin_together() {
     assert_eq!(ways, [("access", "client"), ("long", "left")]);
     assert_eq!((pictures[0].line[0].0, pictures[1].line[0].0), (0.0, 0.000_001));
 }
+
+#[test]
+fn a_burst_is_sent_before_its_sender_hears_of_it() {
+    let delivered = |at| PacketOutcome::Delivered { ideal: at, actual: at, marked: false };
+    let data = |port: u16, at: Nanos, sequence: u32| PacketLogEntry {
+        tcp: Some(header(port, sequence, 1000)),
+        ..log_entry(port, at, 0, 1000)
+    };
+    let answer = |left: Nanos, acknowledgement: u32| {
+        let sent = header(1, 0, 0);
+        let tcp = TcpHeader { source: sent.target, target: sent.source, acknowledgement, ..sent };
+        PacketLogEntry { tcp: Some(tcp), outcome: delivered(left), ..log_entry(1, left, 0, 0) }
+    };
+    let second = 1_000_000_000;
+    let sent = [(1, 0), (1, 1), (2, 1), (1, 2), (1, 5), (1, 6), (1, 9)];
+    let sent = (0..).zip(sent).map(|(number, (port, at))| data(port, at * second, 1000 * number)).collect();
+    // The acknowledgement of the visit before comes late; that of the packet of second 1 passes at second 5.
+    let answers = vec![answer(2 * second, 1000), answer(5 * second, 2000), answer(6 * second, 4000)];
+    let log = [direction_log(answers), direction_log(sent)];
+    assert_eq!(first_burst(&log, [0.5, f64::INFINITY]), Some(2000), "seconds 1 and 2 of one connection");
+    assert_eq!(first_burst(&log, [8.0, f64::INFINITY]), Some(1000), "nothing is heard of the last");
+    assert_eq!(first_burst(&log, [10.0, 20.0]), None);
+    assert_eq!(first_burst(&[], [0.0, 20.0]), None);
+}
