@@ -203,21 +203,19 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
 
     let log = PacketLogRecorder::start(&running, &lab, &workload.packet_log)?;
     let (before, hosts_before, dialled_before) = (CpuSample::now(), cpu::cpu_time_by_host(network)?, dialled()?);
-    let meter = LinkRateMeter::start(&running)?;
     let made = run_transfers(&task, spec, &running, &mut services, means.timeout);
     let cpu_busy = CpuSample::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
-    let (hosts, rates) = (cpu::cpu_time_by_host(network)?, meter.finish(&running)?);
+    let hosts = cpu::cpu_time_by_host(network)?;
     // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
     // has ended was not there all the time.
     if let Some(failure) = first_failure(&mut services) {
         anyhow::bail!(failure);
     }
     network.ensure_no_hidden_drops()?;
-    let TransferResults { transfers, sessions } = made?;
+    let (made, log, links) = (made?, log.finish(&running)?, running.reports()?);
     transparent::ensure_carried(&dialled_before, &dialled()?, workload.transfers)?;
-    let log = log.finish(&running)?;
-    let mut metrics = run_metrics(spec, &transfers, &sessions, &log);
-    metrics.extend(rates);
+    let mut metrics = run_metrics(spec, &made, &log);
+    let TransferResults { transfers, sessions, .. } = made;
     metrics.extend(metric::cpu_metrics(&hosts_before, &hosts, &workload.client, &transfers));
     let told = read_named_limit(spec, folder)?;
     metrics.extend(told.iter().map(|(expected, told)| (named::LIMIT_NAMED.to_owned(), told.metric(expected))));
@@ -225,7 +223,6 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
     // Of downloads that come all the time, the first is no picture of the run.
     let first = transfers.into_iter().next().filter(|_| workload.arrivals.is_empty());
     let timeline = first.map(|first| first.timeline).unwrap_or_default();
-    let links = running.reports()?;
     Ok(RunMeasurements { metrics, timeline, groups: Vec::new(), sessions, links, packet_log: log, cpu_busy, warnings })
 }
 
@@ -237,17 +234,14 @@ fn read_named_limit<'a>(spec: &'a RunSpec, folder: &Path) -> anyhow::Result<Opti
     Ok(Some((expected, named::read_largest_session(&mesh::log_path(folder, relay))?)))
 }
 
-fn run_metrics(
-    spec: &RunSpec,
-    transfers: &[Transfer],
-    sessions: &[SessionRun],
-    log: &[DirectionLog],
-) -> BTreeMap<String, f64> {
+fn run_metrics(spec: &RunSpec, made: &TransferResults, log: &[DirectionLog]) -> BTreeMap<String, f64> {
+    let TransferResults { transfers, sessions, link_rates } = made;
     let mut metrics = metric::transfer_metrics(transfers);
     metrics.extend(predict::prediction_metrics(spec, transfers));
     if spec.workload.file.is_some() && transfers.len() > 1 {
         metrics.extend(visits::visit_metrics(transfers, log));
     }
+    metrics.extend(link_rates.clone());
     if !spec.workload.arrivals.is_empty() {
         let trouble = schedule::first_change(spec).map(|at| at.as_secs_f64());
         let figures = choices::path_metrics(sessions, trouble, spec.workload.worse.as_deref());
@@ -354,6 +348,8 @@ struct TransferResults {
     transfers: Vec<Transfer>,
     /// All of them and their paths, if there was a choice or they came all the time.
     sessions: Vec<SessionRun>,
+    /// The rates of the links meanwhile.
+    link_rates: BTreeMap<String, f64>,
 }
 
 /// Makes the transfers before those that count. A failed or slow one is a sample as well.
@@ -394,10 +390,13 @@ fn run_transfers(
     let (guard, over) = channel();
     std::thread::scope(|scope| {
         let beside = scope.spawn(|| schedule.run(started, over, running.network(), task.folder, services));
+        let meter = LinkRateMeter::start(running);
         let ended = run_all(task, running, timeout);
+        let link_rates = meter.and_then(|meter| meter.finish(running));
         drop(guard);
         beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        assign_session_paths(ended?, spec, task.folder)
+        let results = assign_session_paths(ended?, spec, task.folder)?;
+        Ok(TransferResults { link_rates: link_rates?, ..results })
     })
 }
 
@@ -435,7 +434,7 @@ fn assign_session_paths(
         None if spec.workload.arrivals.is_empty() => sessions.clear(),
         None => {}
     }
-    Ok(TransferResults { transfers, sessions })
+    Ok(TransferResults { transfers, sessions, ..TransferResults::default() })
 }
 
 #[cfg(test)]
