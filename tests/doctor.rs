@@ -167,7 +167,7 @@ fn state(host: &Host) -> Vec<String> {
 /// The kernel has one list of congestion controls for all its namespaces, and other tests load those that ekiden brings, also
 /// under names with numbers, while this one runs.
 fn without_what_others_load(line: &str) -> String {
-    const BROUGHT: [&str; 7] = ["bic", "ctcp", "highspeed", "hybla", "scalable", "vegas", "westwood"];
+    const BROUGHT: [&str; 8] = ["bic", "ctcp", "cubicresume", "highspeed", "hybla", "scalable", "vegas", "westwood"];
     let Some((list, names)) = line.split_once("_congestion_control = ") else { return line.to_owned() };
     let of_others = |name: &str| name.contains('_') || BROUGHT.contains(&name);
     let names: Vec<&str> = names.split(' ').filter(|name| !of_others(name)).collect();

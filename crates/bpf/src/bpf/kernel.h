@@ -40,6 +40,7 @@ struct sock_common {
 struct sock {
 	struct sock_common __sk_common;
 	unsigned long sk_pacing_rate; /* bytes per second */
+	unsigned long sk_max_pacing_rate; /* SO_MAX_PACING_RATE */
 	__u32 sk_pacing_status;
 };
 
@@ -74,6 +75,8 @@ struct tcp_sock {
 	__u32 prior_cwnd;
 	__u32 max_packets_out;
 	__u32 packets_out;
+	__u32 sacked_out;
+	__u32 total_retrans; /* packets in the life of the connection */
 	__u32 srtt_us; /* eight times the smoothed RTT */
 	__u32 mss_cache;
 	__u32 delivered;
@@ -124,6 +127,7 @@ struct tcp_congestion_ops {
 	void (*cwnd_event_tx_start)(struct sock *sk);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
 	__u32 (*undo_cwnd)(struct sock *sk);
+	__u32 (*min_tso_segs)(struct sock *sk);
 };
 
 #pragma clang attribute pop

@@ -41,6 +41,8 @@ catalogue! {
         "Kelly, ACM SIGCOMM Computer Communication Review 33(2), 2003";
     "bic": "searches for the window of the last loss, first fast and then with care; cubic came after it",
         "Xu, Harfoush, Rhee, IEEE INFOCOM 2004";
+    "cubicresume": "the kernel's cubic, which can start with a remembered window, with care",
+        "Kuhn, Stephan, Fairhurst, Secchi, Huitema, RFC 9959; Xu, Ha, Rhee, Goel, Eggert, RFC 9438";
 }
 
 /// The purposes of congestion controls that kernels contain.

@@ -16,6 +16,7 @@ macro_rules! object {
 
 static OBJECTS: &[(&str, &[u8])] = &[
     object!("bic"),
+    object!("cubicresume"),
     object!("highspeed"),
     object!("hybla"),
     object!("scalable"),

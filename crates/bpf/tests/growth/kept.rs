@@ -19,7 +19,7 @@ macro_rules! objects {
 /// `set_state` is left out, but Compound TCP's last, and the answer is the one that was seen.
 #[test]
 fn a_connection_does_without_the_calls_that_are_left_out() {
-    for (name, bytes) in objects!("bic", "ctcp", "highspeed", "hybla", "scalable", "vegas", "westwood") {
+    for (name, bytes) in objects!("bic", "ctcp", "cubicresume", "highspeed", "hybla", "scalable", "vegas", "westwood") {
         let loaded = LoadedControl::new(name, bytes);
         let told = transfer_with_telemetry(&loaded, SHORT, 4 << 20, |_| ());
         let [_, _, window, .., rounds, losses, timeouts] = *told.last().expect("it has told something");

@@ -14,7 +14,8 @@ use crate::experiment::spec::read::ExperimentCell;
 use crate::program::service::last_lines;
 
 /// Congestion controls available through `ekiden cc load`.
-const EKIDEN_PROVIDED: [&str; 7] = ["ctcp", "highspeed", "hybla", "westwood", "vegas", "scalable", "bic"];
+const EKIDEN_PROVIDED: [&str; 8] =
+    ["ctcp", "highspeed", "hybla", "westwood", "vegas", "scalable", "bic", "cubicresume"];
 
 /// Returns the congestion controls of all groups and hosts of the cells.
 #[must_use]

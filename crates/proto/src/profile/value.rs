@@ -150,7 +150,7 @@ impl Algorithm {
     #[must_use]
     pub fn fallbacks(&self) -> &'static [&'static str] {
         match self.0.as_str() {
-            "ctcp" | "highspeed" | "scalable" | "bic" => &["cubic"],
+            "ctcp" | "highspeed" | "scalable" | "bic" | "cubicresume" => &["cubic"],
             "hybla" | "westwood" | "vegas" => &["bbr", "cubic"],
             _ => &[],
         }

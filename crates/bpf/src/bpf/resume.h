@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Careful Resume: N. Kuhn, E. Stephan, G. Fairhurst, R. Secchi, C. Huitema, "Convergence of Congestion Control from
+ * Retained State", RFC 9959, 2026. The phases and the arithmetic; nothing here knows the kernel's types. resume_socket.h
+ * has the hooks of a congestion control.
+ *
+ * A program that remembers a path requests one jump for a connection that sends nothing: a new one, whose round-trip
+ * time its handshake has measured, or one whose window the kernel has reduced because it was idle. The next transmission
+ * with nothing in flight begins with the window of the request.
+ *
+ * differences         | RFC 9959                           | here
+ * --------------------+------------------------------------+----------------------------------------------------------------
+ * observation         | of one sender, per remote endpoint | the program's: it saves, halves, divides and forgets
+ * Reconnaissance      | the initial window, acknowledged   | is over: bytes were acknowledged before the request. Of the
+ *                     |                                    | jump, the packets within the former window are only counted
+ * when to jump        | when the window limits the sender  | when it begins to send with nothing in flight: the kernel calls
+ *                     |                                    | at no other time. A transmission that stays within the former
+ *                     |                                    | window uses nothing up: the request waits for the next one
+ * RTT to reject       | at most half or more than 10 times | less than half or more than twice the saved one. It is the
+ *                     | the saved one                      | smoothed one, as is that of the pace
+ * pace                | the jump within one RTT            | the same, and never faster than SO_MAX_PACING_RATE. The kernel
+ *                     |                                    | does not pace the first 10 packets of a connection. Afterwards
+ *                     |                                    | the connection stays paced, at the kernel's 2 or 1.2 windows
+ *                     |                                    | in an RTT
+ * end of Unvalidated  | first acknowledgement of the jump, | the first one, counted in packets: with selective
+ *                     | one RTT, or all of it sent         | acknowledgements and after reordering it is another packet. In
+ *                     |                                    | every case no more is sent than the jump and the former window
+ * PipeSize            | bytes; begins with what is in      | packets; begins with zero, as nothing is in flight. In Safe
+ *                     | flight, grows by all bytes         | Retreat without retransmissions: they show nothing of the path's
+ *                     | acknowledged                       | capacity during the jump
+ * Validating          | window = flight, then grows as     | the same, but not less than the former window
+ *                     | the congestion control does        |
+ * Safe Retreat, entry | window <= PipeSize / 2 at once     | ssthresh is PipeSize / 2, and the kernel reduces the window to it
+ *                     |                                    | in the recovery, as packets arrive (PRR, RFC 6937): until then
+ *                     |                                    | it sends for each packet that arrives less than half a packet
+ * Safe Retreat        | no growth                          | the same; after a retransmission timeout slow start up to
+ *                     |                                    | PipeSize / 2, or every lost packet would take a round trip
+ * Safe Retreat, exit  | ssthresh <= PipeSize / 2           | the same, in the first acknowledgement after recovery
+ * a loss that was     | not said                           | the kernel detects it, but the window stays reduced
+ * none                |                                    |
+ * a second jump       | none after Safe Retreat            | none without another request: the program knows the phase
+ */
+#ifndef EKIDEN_RESUME_H
+#define EKIDEN_RESUME_H
+
+#include "growth.h"
+
+/* The numbers are those of `ResumePhase` in congestion/resume.rs. */
+enum resume_phase {
+	RESUME_NONE,
+	RESUME_WAITING, /* requested; no transmission has used it since */
+	RESUME_REJECTED,
+	RESUME_UNVALIDATED,
+	RESUME_VALIDATING,
+	RESUME_VALIDATED,  /* the RFC's Normal: all of the jump was acknowledged */
+	RESUME_RETREATING, /* Safe Retreat */
+	RESUME_RETREATED,  /* the RFC's Normal after Safe Retreat */
+};
+
+/* Why a request was rejected. The numbers are those of `ResumeRejection` in congestion/resume.rs. */
+enum resume_reason {
+	RESUME_ACCEPTED,
+	RESUME_EXPIRED,
+	RESUME_NO_RTT,
+	RESUME_RTT_SHORTER,
+	RESUME_RTT_LONGER,
+	RESUME_CONGESTION, /* before the jump */
+};
+
+/* The layout is that of `ResumeWords` in congestion/resume.rs. */
+struct resume {
+	/* The request. */
+	__u64 deadline_us; /* of CLOCK_MONOTONIC */
+	__u32 jump_bytes;  /* the window to jump to */
+	__u32 saved_rtt_us;
+	/* The state. Windows and counts are in packets. */
+	__u32 phase;
+	__u32 reason;
+	__u32 mss;    /* bytes in a packet, at the jump */
+	__u32 before; /* the window before the jump */
+	__u32 target; /* the window of the jump */
+	__u32 sent;   /* in the Unvalidated phase */
+	__u32 pipe;   /* PipeSize */
+	/* Positions in the stream, and the kernel's counts at some time. */
+	__u32 first; /* the first byte of the jump */
+	__u32 last;  /* the first byte after the jump */
+	__u32 delivered;     /* before the jump */
+	__u32 retransmitted; /* before Safe Retreat */
+	__u32 unused;
+};
+
+/* The connection at an event. */
+struct flow {
+	__u64 now_us;   /* of CLOCK_MONOTONIC */
+	__u64 max_rate; /* SO_MAX_PACING_RATE, bytes per second */
+	__u32 rtt_us;   /* smoothed; 0: not known */
+	__u32 mss;
+	__u32 window;
+	__u32 flight;    /* packets sent and not acknowledged, neither selectively */
+	__u32 delivered; /* packets in the life of the connection, as is the next */
+	__u32 retransmitted;
+	__u32 una; /* the first byte not acknowledged */
+	__u32 nxt; /* the next byte to send */
+};
+
+static __always_inline __u32 resume_judge(const struct resume *r, const struct flow *f)
+{
+	if (f->now_us > r->deadline_us)
+		return RESUME_EXPIRED;
+	if (!f->rtt_us)
+		return RESUME_NO_RTT;
+	if ((__u64)f->rtt_us * 2 < r->saved_rtt_us)
+		return RESUME_RTT_SHORTER;
+	if (f->rtt_us > (__u64)r->saved_rtt_us * 2)
+		return RESUME_RTT_LONGER;
+	return RESUME_ACCEPTED;
+}
+
+static __always_inline void resume_reject(struct resume *r, __u32 reason)
+{
+	r->phase = RESUME_REJECTED;
+	r->reason = reason;
+}
+
+/* Before the first packet of a transmission. Returns the window to begin with, or 0: as it is. A window that is as large
+ * as the requested one already leaves the request for a later transmission. */
+static __always_inline __u32 resume_start(struct resume *r, const struct flow *f)
+{
+	__u32 target = r->jump_bytes / (f->mss ? f->mss : 1);
+	__u32 reason = resume_judge(r, f);
+
+	if (r->phase != RESUME_WAITING)
+		return 0;
+	if (reason != RESUME_ACCEPTED) {
+		resume_reject(r, reason);
+		return 0;
+	}
+	if (target <= f->window)
+		return 0;
+	r->phase = RESUME_UNVALIDATED;
+	r->mss = f->mss;
+	r->before = f->window;
+	r->target = target;
+	r->first = f->nxt;
+	r->last = f->nxt;
+	r->delivered = f->delivered;
+	r->sent = 0;
+	r->pipe = 0;
+	return target;
+}
+
+/* The pace of the jump, bytes per second: all of it within a round trip. With 2^32 bytes the product is below 2^52. */
+static __always_inline __u64 resume_rate(const struct resume *r, const struct flow *f)
+{
+	__u64 rate = (__u64)r->target * r->mss * 1000000 / (f->rtt_us ? f->rtt_us : 1);
+
+	return rate < f->max_rate ? rate : f->max_rate;
+}
+
+static __always_inline bool resume_is_past_jump(const struct resume *r, const struct flow *f)
+{
+	return (__s32)(f->una - r->last) >= 0;
+}
+
+/* The jump ends here: what is in flight is the last of it. */
+static __always_inline void resume_end_jump(struct resume *r, const struct flow *f)
+{
+	r->pipe = f->delivered - r->delivered;
+	r->sent = r->pipe + f->flight;
+	r->last = f->nxt;
+}
+
+static __always_inline __u32 resume_use(struct resume *r, const struct flow *f)
+{
+	if (f->delivered - r->delivered > r->before) {
+		resume_end_jump(r, f);
+		r->phase = RESUME_VALIDATING;
+		return larger(f->flight, r->before);
+	}
+	if (f->flight)
+		return 0;
+	/* The application had no more to send: nothing was beyond the former window. */
+	r->phase = RESUME_WAITING;
+	return r->before;
+}
+
+/* In Safe Retreat a packet of the jump has arrived by itself, or it was retransmitted. PipeSize never shrinks: a
+ * retransmission counts before it arrives. */
+static __always_inline void resume_measure(struct resume *r, const struct flow *f)
+{
+	__u32 arrived = smaller(f->delivered - r->delivered, r->sent);
+	__u32 again = f->retransmitted - r->retransmitted;
+
+	r->pipe = larger(r->pipe, arrived > again ? arrived - again : 0);
+}
+
+/* An acknowledgement, before the congestion control and the kernel act on it. Returns a new window, or 0: as it is. */
+static __always_inline __u32 resume_on_ack(struct resume *r, const struct flow *f)
+{
+	switch (r->phase) {
+	case RESUME_UNVALIDATED:
+		return resume_use(r, f);
+	case RESUME_VALIDATING:
+		r->pipe = smaller(f->delivered - r->delivered, r->sent);
+		if (resume_is_past_jump(r, f))
+			r->phase = RESUME_VALIDATED;
+		return 0;
+	case RESUME_RETREATING:
+		resume_measure(r, f);
+		return 0;
+	}
+	return 0;
+}
+
+/* A loss, a timeout or a mark, before the congestion control reduces the window. */
+static __always_inline void resume_on_congestion(struct resume *r, const struct flow *f)
+{
+	switch (r->phase) {
+	case RESUME_WAITING:
+		resume_reject(r, RESUME_CONGESTION);
+		return;
+	case RESUME_UNVALIDATED:
+		resume_end_jump(r, f);
+		break;
+	case RESUME_VALIDATING:
+		break;
+	default:
+		return;
+	}
+	r->retransmitted = f->retransmitted;
+	r->phase = RESUME_RETREATING;
+}
+
+static __always_inline __u32 resume_half_pipe(const struct resume *r)
+{
+	return at_least_two(r->pipe / 2);
+}
+
+/* May the window grow? `in_loss`: after a retransmission timeout. */
+static __always_inline bool resume_can_grow(const struct resume *r, bool in_loss)
+{
+	return r->phase != RESUME_UNVALIDATED && (r->phase != RESUME_RETREATING || in_loss);
+}
+
+/* An acknowledgement outside of recovery. Returns a new ssthresh, or 0: as it is. */
+static __always_inline __u32 resume_leave_retreat(struct resume *r, const struct flow *f)
+{
+	if (r->phase != RESUME_RETREATING || !resume_is_past_jump(r, f))
+		return 0;
+	r->phase = RESUME_RETREATED;
+	return resume_half_pipe(r);
+}
+
+#endif

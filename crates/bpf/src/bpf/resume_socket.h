@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Careful Resume (resume.h) in a congestion control: where a connection has its request and its state, and the hooks to
+ * call. A congestion control calls them between `mend` and `keep`, as they change the window.
+ *
+ * The storage is not that of cc.h: only connections with a request have one, no listener passes it on, and the layout of
+ * telemetry stays as it is.
+ */
+#ifndef EKIDEN_RESUME_SOCKET_H
+#define EKIDEN_RESUME_SOCKET_H
+
+#include "cc.h"
+#include "resume.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct resume);
+} resumes SEC(".maps");
+
+/* None: nothing was requested for this connection. */
+static __always_inline struct resume *resume_of(struct sock *sk)
+{
+	return bpf_sk_storage_get(&resumes, sk, 0, 0);
+}
+
+static __always_inline struct flow flow_of(struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return (struct flow){
+		.now_us = tp->tcp_mstamp,
+		.max_rate = sk->sk_max_pacing_rate,
+		.rtt_us = tp->srtt_us >> 3,
+		.mss = tp->mss_cache,
+		.window = tp->snd_cwnd,
+		.flight = tp->packets_out - tp->sacked_out,
+		.delivered = tp->delivered,
+		.retransmitted = tp->total_retrans,
+		.una = tp->snd_una,
+		.nxt = tp->snd_nxt,
+	};
+}
+
+/* CA_EVENT_TX_START: the first packet of a transmission is on its way, and none was in flight. The kernel reads the window
+ * and the pace again for the second one. */
+static __always_inline void resume_transmission(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct resume *resume = resume_of(sk);
+	struct flow flow = flow_of(sk);
+	__u32 window = resume ? resume_start(resume, &flow) : 0;
+
+	if (!window)
+		return;
+	tp->snd_cwnd = smaller(window, tp->snd_cwnd_clamp);
+	/* The kernel takes a window that was not in use for some time for too large, and the pace leaves this one unused. */
+	tp->snd_cwnd_stamp = bpf_jiffies64();
+	sk->sk_pacing_rate = resume_rate(resume, &flow);
+	pace(sk);
+}
+
+/* `min_tso_segs`: the kernel is about to send. With each packet from the peer it computes the pace anew, as that of slow
+ * start: twice as fast. */
+static __always_inline void resume_hold_pace(struct sock *sk)
+{
+	struct resume *resume = resume_of(sk);
+	struct flow flow;
+
+	if (!resume || resume->phase != RESUME_UNVALIDATED)
+		return;
+	flow = flow_of(sk);
+	sk->sk_pacing_rate = resume_rate(resume, &flow);
+}
+
+/* `pkts_acked` */
+static __always_inline void resume_acked(struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct resume *resume = resume_of(sk);
+	struct flow flow = flow_of(sk);
+	__u32 window = resume ? resume_on_ack(resume, &flow) : 0;
+
+	if (window)
+		tp->snd_cwnd = smaller(window, tp->snd_cwnd);
+}
+
+/* `ssthresh`, before the congestion control's own. Returns the window that it may take for proven. */
+static __always_inline __u32 resume_proven(struct sock *sk, __u32 window)
+{
+	struct resume *resume = resume_of(sk);
+	struct flow flow = flow_of(sk);
+
+	if (!resume)
+		return window;
+	resume_on_congestion(resume, &flow);
+	return resume->phase == RESUME_RETREATING ? smaller(window, at_least_two(resume->pipe)) : window;
+}
+
+static __always_inline bool is_retreating(struct sock *sk)
+{
+	struct resume *resume = resume_of(sk);
+
+	return resume && resume->phase == RESUME_RETREATING;
+}
+
+/* `ssthresh`, after the congestion control's own. */
+static __always_inline __u32 resume_limited(struct sock *sk, __u32 threshold)
+{
+	struct resume *resume = resume_of(sk);
+
+	if (!resume || resume->phase != RESUME_RETREATING)
+		return threshold;
+	return smaller(threshold, resume_half_pipe(resume));
+}
+
+/* `cong_avoid`: may the window grow? */
+static __always_inline bool resume_allows_growth(struct sock *sk)
+{
+	bool in_loss = BPF_CORE_READ_BITFIELD(inet_csk(sk), icsk_ca_state) == TCP_CA_Loss;
+	struct resume *resume = resume_of(sk);
+	struct flow flow = flow_of(sk);
+	__u32 threshold = resume ? resume_leave_retreat(resume, &flow) : 0;
+
+	if (threshold)
+		tcp_sk(sk)->snd_ssthresh = threshold;
+	return !resume || resume_can_grow(resume, in_loss);
+}
+
+#endif

@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+#include "../../src/bpf/cubic.h"
+#include "left_out.h"
+
+#include "../../src/bpf/cubicresume.bpf.c"
