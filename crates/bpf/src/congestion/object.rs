@@ -2,6 +2,8 @@
 
 use libbpf_rs::{MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject};
 
+use super::pins::PinKind;
+use super::resume::RESUMES;
 use super::telemetry::SECTIONS;
 use super::{Algorithm, CongestionError, pins};
 use crate::chatter;
@@ -9,6 +11,9 @@ use crate::kernel::{self, KernelTypes};
 
 /// From linux/bpf.h: the map is registered by a link.
 pub(super) const BPF_F_LINK: u32 = 1 << 13;
+
+/// The connections' storages: the map's name in an object, and its pin.
+const STORAGES: [(&str, PinKind); 2] = [(SECTIONS, PinKind::Sections), (RESUMES, PinKind::Resumes)];
 
 /// The struct_ops type of congestion controls.
 const STRUCT_OPS_TYPE: &str = "bpf_struct_ops_tcp_congestion_ops";
@@ -87,9 +92,10 @@ fn open_and_load(
                 let flags = map.map_flags();
                 map.set_map_flags(flags & !BPF_F_LINK)?;
             }
-        } else if share && map.name() == SECTIONS {
+        } else if share && let Some((_, kind)) = STORAGES.iter().find(|(name, _)| map.name() == *name) {
             // Of another version, it may be of another shape; then this one has its own.
-            if let Some(pinned) = pins::sections(algorithm.name).filter(|old| old.value_size() == map.value_size()) {
+            let pinned = pins::storage(algorithm.name, *kind);
+            if let Some(pinned) = pinned.filter(|old| old.value_size() == map.value_size()) {
                 map.reuse_fd(std::os::fd::AsFd::as_fd(&pinned))?;
             }
         }
@@ -105,9 +111,19 @@ fn operations(object: &OpenObject, name: &str, has_member: impl Fn(&str) -> bool
 }
 
 impl LoadedObject {
-    /// The connections' storage, where the object has one.
+    /// The connections' telemetry, where the object has it.
     pub(super) fn sections(&self) -> Option<MapHandle> {
         self.map(SECTIONS)
+    }
+
+    /// The connections' requests for Careful Resume, where the congestion control knows them.
+    pub(super) fn resumes(&self) -> Option<MapHandle> {
+        self.map(RESUMES)
+    }
+
+    /// The connections' storages, and where they are pinned.
+    pub(super) fn storages(&self) -> impl Iterator<Item = (PinKind, MapHandle)> {
+        STORAGES.iter().filter_map(|(name, kind)| Some((*kind, self.map(name)?)))
     }
 
     /// The map that is registered.

@@ -1,5 +1,5 @@
 //! Pins in the BPF file system: for each congestion control a directory with its link (or, the older way, its map) and
-//! the connections' storage.
+//! the connections' storages.
 
 use std::fs;
 use std::io;
@@ -29,18 +29,27 @@ pub(super) enum PinKind {
     Link,
     Map,
     Sections,
+    Resumes,
 }
 
 impl PinKind {
-    const ALL: [Self; 3] = [Self::Link, Self::Map, Self::Sections];
+    const ALL: [Self; 4] = [Self::Link, Self::Map, Self::Sections, Self::Resumes];
 
     pub(super) fn path(self, name: &str) -> PathBuf {
         let file = match self {
             Self::Link => "link",
             Self::Map => "map",
             Self::Sections => "sections",
+            Self::Resumes => "resumes",
         };
         directory(name).join(file)
+    }
+
+    /// The message for users with read access, and no write access, to a storage.
+    pub(super) fn write_permission_hint(self, name: &str) -> String {
+        let path = self.path(name);
+        let path = path.display();
+        format!("this user may not write {path}: chgrp GROUP {path}; chmod g+w {path}")
     }
 }
 
@@ -76,11 +85,11 @@ pub(super) fn create_directory(name: &str) -> Result<(), CongestionError> {
     directory.ancestors().take(3).try_for_each(|one| set_mode(one, READABLE_DIRECTORY))
 }
 
-/// Pins the connections' storage, in the place of an older one.
-pub(super) fn pin_sections(name: &str, sections: &mut MapHandle) -> Result<(), CongestionError> {
-    let path = PinKind::Sections.path(name);
+/// Pins a storage of the connections, in the place of an older one.
+pub(super) fn pin_storage(name: &str, kind: PinKind, storage: &mut MapHandle) -> Result<(), CongestionError> {
+    let path = kind.path(name);
     remove(&path)?;
-    sections.pin(&path).map_err(|error| pin_error(&path, io_cause(&error)))?;
+    storage.pin(&path).map_err(|error| pin_error(&path, io_cause(&error)))?;
     set_mode(&path, READABLE_FILE)
 }
 
@@ -105,9 +114,19 @@ pub(super) fn map(name: &str) -> Option<MapHandle> {
     open(&PinKind::Map.path(name), 0)
 }
 
-/// The connections' storage; for reading only where that is all we may.
+/// The connections' telemetry; for reading only where that is all we may.
 pub(super) fn sections(name: &str) -> Option<MapHandle> {
-    let path = PinKind::Sections.path(name);
+    storage(name, PinKind::Sections)
+}
+
+/// The connections' requests; for reading only where that is all we may.
+pub(super) fn resumes(name: &str) -> Option<MapHandle> {
+    storage(name, PinKind::Resumes)
+}
+
+/// A storage of the connections; for reading only where that is all we may.
+pub(super) fn storage(name: &str, kind: PinKind) -> Option<MapHandle> {
+    let path = kind.path(name);
     open(&path, 0).or_else(|| open(&path, BPF_F_RDONLY))
 }
 

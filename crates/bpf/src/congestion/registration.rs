@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use libbpf_rs::{ErrorKind, Link, MapCore, MapHandle};
 
 use super::object::{self, LoadedObject, RegistrationMethod};
+use super::resume::ResumeMap;
 use super::telemetry::TelemetryMap;
 use super::{Algorithm, CongestionError, LoadedBy, catalogue, pins, presence};
 use crate::{chatter, link};
@@ -16,6 +17,8 @@ pub struct RegistrationGuard {
     pub loaded_by: LoadedBy,
     /// The storage of its connections, where it is ours and can be read.
     pub sections: Option<TelemetryMap>,
+    /// The requests for Careful Resume of its connections, where it knows them, is ours, and can be read.
+    pub resumes: Option<ResumeMap>,
     registered: Registration,
 }
 
@@ -57,19 +60,20 @@ pub fn acquire(name: &str, way: Option<RegistrationMethod>) -> Result<Registrati
 
 fn try_acquire(name: &str, way: Option<RegistrationMethod>) -> Result<RegistrationGuard, CongestionError> {
     let origin = presence::lookup(name).loaded_by;
-    let (registered, sections) = match origin {
+    let (registered, (sections, resumes)) = match origin {
         LoadedBy::NotLoaded => return load(catalogue::find(name)?, way),
         // The loader's permissions decide whether this process may open the link.
         LoadedBy::Pinned => {
-            (pins::link(name).map_or(Registration::Elsewhere, Registration::Link), TelemetryMap::pinned(name))
+            let storages = (TelemetryMap::pinned(name), ResumeMap::pinned(name));
+            (pins::link(name).map_or(Registration::Elsewhere, Registration::Link), storages)
         }
         LoadedBy::Held(_) => {
             let link = presence::link_id(name).and_then(|number| link::by_id(number).ok());
-            (link.map_or(Registration::Elsewhere, Registration::Shared), None)
+            (link.map_or(Registration::Elsewhere, Registration::Shared), (None, None))
         }
-        LoadedBy::Kernel | LoadedBy::Orphaned | LoadedBy::Hidden => (Registration::Elsewhere, None),
+        LoadedBy::Kernel | LoadedBy::Orphaned | LoadedBy::Hidden => (Registration::Elsewhere, (None, None)),
     };
-    Ok(RegistrationGuard { loaded_by: origin, sections, registered })
+    Ok(RegistrationGuard { loaded_by: origin, sections, resumes, registered })
 }
 
 fn load(algorithm: &Algorithm, way: Option<RegistrationMethod>) -> Result<RegistrationGuard, CongestionError> {
@@ -78,6 +82,7 @@ fn load(algorithm: &Algorithm, way: Option<RegistrationMethod>) -> Result<Regist
     Ok(RegistrationGuard {
         loaded_by: LoadedBy::NotLoaded,
         sections: loaded.sections().map(TelemetryMap::new),
+        resumes: loaded.resumes().map(ResumeMap::new),
         registered,
     })
 }
@@ -106,7 +111,7 @@ pub fn pin(algorithm: &Algorithm, way: Option<RegistrationMethod>) -> Result<Pin
     }
     if let (RegistrationMethod::Link, Some(old)) = (way, pins::link(name)) {
         update(algorithm, &mut loaded, &old)?;
-        return pin_sections(algorithm, &loaded).map(|()| PinOutcome::Updated);
+        return pin_storages(algorithm, &loaded).map(|()| PinOutcome::Updated);
     }
     let replaced = pins::map(name).is_some_and(|old| old.delete(&MAP_KEY).is_ok());
     let registered = register(algorithm, &mut loaded, way)?;
@@ -203,8 +208,8 @@ fn update(algorithm: &Algorithm, loaded: &mut LoadedObject, old: &Link) -> Resul
 
 fn pin_all(algorithm: &Algorithm, loaded: &LoadedObject, registered: Registration) -> Result<(), CongestionError> {
     pins::create_directory(algorithm.name)?;
-    // The storage first: where the link is, everything is.
-    pin_sections(algorithm, loaded)?;
+    // The storages first: where the link is, everything is.
+    pin_storages(algorithm, loaded)?;
     match registered {
         Registration::Link(mut link) => pins::pin_link(algorithm.name, &mut link),
         Registration::Map(mut map) => pins::pin_map(algorithm.name, &mut map),
@@ -212,9 +217,8 @@ fn pin_all(algorithm: &Algorithm, loaded: &LoadedObject, registered: Registratio
     }
 }
 
-fn pin_sections(algorithm: &Algorithm, loaded: &LoadedObject) -> Result<(), CongestionError> {
-    let mut sections = loaded.sections().ok_or_else(|| missing_map(algorithm))?;
-    pins::pin_sections(algorithm.name, &mut sections)
+fn pin_storages(algorithm: &Algorithm, loaded: &LoadedObject) -> Result<(), CongestionError> {
+    loaded.storages().try_for_each(|(kind, mut storage)| pins::pin_storage(algorithm.name, kind, &mut storage))
 }
 
 fn name_taken_by(name: &str) -> CongestionError {

@@ -96,9 +96,7 @@ impl TelemetryMap {
     /// The message for users with read access, and no write access, to the pinned storage.
     #[must_use]
     pub fn write_permission_hint(name: &str) -> String {
-        let path = PinKind::Sections.path(name);
-        let path = path.display();
-        format!("this user may not write {path}: chgrp GROUP {path}; chmod g+w {path}")
+        PinKind::Sections.write_permission_hint(name)
     }
 
     /// The telemetry of a connection; `None` under another congestion control.
