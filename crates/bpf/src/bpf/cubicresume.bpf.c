@@ -94,7 +94,7 @@ void BPF_PROG(cubicresume_set_state, struct sock *sk, __u8 state)
 		section->timeouts++;
 }
 
-/* The kernel took for a loss what was none. A retreat stays. */
+/* A reduction without a loss is undone, but not a retreat. */
 SEC("struct_ops")
 __u32 BPF_PROG(cubicresume_undo_cwnd, struct sock *sk)
 {

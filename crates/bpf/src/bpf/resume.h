@@ -25,16 +25,20 @@
  * end of Unvalidated  | first acknowledgement of the jump, | the first one, counted in packets: with selective
  *                     | one RTT, or all of it sent         | acknowledgements and after reordering it is another packet. In
  *                     |                                    | every case no more is sent than the jump and the former window
- * PipeSize            | bytes; begins with what is in      | packets; begins with zero, as nothing is in flight. In Safe
- *                     | flight, grows by all bytes         | Retreat without retransmissions: they show nothing of the path's
- *                     | acknowledged                       | capacity during the jump
+ * PipeSize            | bytes; begins with the bytes in    | packets; begins with zero, as nothing is in flight. In Safe
+ *                     | flight, grows by all bytes         | Retreat without retransmissions: they do not show the capacity
+ *                     | acknowledged                       | of the path during the jump
  * Validating          | window = flight, then grows as     | the same, but not less than the former window
  *                     | the congestion control does        |
  * Safe Retreat, entry | window <= PipeSize / 2 at once     | ssthresh is PipeSize / 2, and the kernel reduces the window to it
  *                     |                                    | in the recovery, as packets arrive (PRR, RFC 6937): until then
  *                     |                                    | it sends for each packet that arrives less than half a packet
- * Safe Retreat        | no growth                          | the same; after a retransmission timeout slow start up to
- *                     |                                    | PipeSize / 2, or every lost packet would take a round trip
+ * Safe Retreat        | the window stays as it was on      | ssthresh follows PipeSize / 2, and so does the window. A loss is
+ *                     | entry                              | detected when a few packets of the jump have arrived, and at half
+ *                     |                                    | of these the lost ones take a round trip for every few: 250
+ *                     |                                    | packets over 10 Mbit/s, 100 ms and a queue of 10 packets took
+ *                     |                                    | 2.6 s instead of 0.7 s without a jump. No other growth, except
+ *                     |                                    | for slow start to PipeSize / 2 after a retransmission timeout
  * Safe Retreat, exit  | ssthresh <= PipeSize / 2           | the same, in the first acknowledgement after recovery
  * a loss that was     | not said                           | the kernel detects it, but the window stays reduced
  * none                |                                    |
@@ -162,7 +166,7 @@ static __always_inline bool resume_is_past_jump(const struct resume *r, const st
 	return (__s32)(f->una - r->last) >= 0;
 }
 
-/* The jump ends here: what is in flight is the last of it. */
+/* The jump ends here, with the packets in flight. */
 static __always_inline void resume_end_jump(struct resume *r, const struct flow *f)
 {
 	r->pipe = f->delivered - r->delivered;
@@ -234,6 +238,12 @@ static __always_inline void resume_on_congestion(struct resume *r, const struct 
 static __always_inline __u32 resume_half_pipe(const struct resume *r)
 {
 	return at_least_two(r->pipe / 2);
+}
+
+/* `threshold` is ssthresh in Safe Retreat, after an acknowledgement. Returns the new one. */
+static __always_inline __u32 resume_follow(const struct resume *r, __u32 threshold)
+{
+	return r->phase == RESUME_RETREATING ? larger(threshold, resume_half_pipe(r)) : threshold;
 }
 
 /* May the window grow? `in_loss`: after a retransmission timeout. */

@@ -84,6 +84,8 @@ static __always_inline void resume_acked(struct sock *sk)
 
 	if (window)
 		tp->snd_cwnd = smaller(window, tp->snd_cwnd);
+	if (resume)
+		tp->snd_ssthresh = resume_follow(resume, tp->snd_ssthresh);
 }
 
 /* `ssthresh`, before the congestion control's own. Returns the window that it may take for proven. */

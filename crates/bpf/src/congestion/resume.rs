@@ -2,13 +2,13 @@
 //! the initial one. `resume.h` has the phases, and a table of differences from the RFC; `cubicresume` is the congestion
 //! control that knows requests.
 //!
-//! The caller saves what a path has carried, and asks for a jump before the first data of a session:
+//! The caller remembers how much a path has carried, and requests a jump before the first data of a session:
 //!
 //! - on a new connection whose handshake has measured the round-trip time;
 //! - on a connection that was idle, whose window the kernel has reduced meanwhile. The request is the same, and so are the
 //!   checks, the pace and the retreat.
 //!
-//! A request is for one jump. After [`ResumePhase::Retreated`] the caller has to forget what it has saved.
+//! A request is for one jump. After [`ResumePhase::Retreated`] the caller has to delete the saved values.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -24,8 +24,8 @@ pub(super) const RESUMES: &str = "resumes";
 /// A jump for the next transmission that begins with nothing in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumeRequest {
-    /// The congestion window to start with, bytes of payload. The RFC permits at most half of the saved window, less what
-    /// other connections of this path have been given: the caller halves and divides.
+    /// The congestion window to start with, bytes of payload. The RFC permits at most half of the saved window, and to one
+    /// connection of a path: the caller halves, and divides among connections.
     pub jump_bytes: u32,
     /// The round-trip time that belongs to the saved window. The request is rejected where the connection's is less than
     /// half or more than twice of it. At most 71 minutes.
@@ -197,7 +197,7 @@ impl ResumeMap {
     /// Requests a jump for the next transmission of `socket`, in the place of a request that no jump has used.
     ///
     /// # Errors
-    /// [`ResumeError`]
+    /// [`ResumeError::Unfinished`], [`ResumeError::InvalidRtt`], or that of the kernel.
     pub fn request(&self, socket: BorrowedFd<'_>, request: &ResumeRequest) -> Result<(), ResumeError> {
         use ResumePhase::{Retreating, Unvalidated, Validating};
         if let Some(phase @ (Unvalidated | Validating | Retreating)) = self.state(socket).map(|state| state.phase) {
