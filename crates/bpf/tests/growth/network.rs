@@ -11,7 +11,7 @@ use ekiden_sys::netns;
 pub struct Host(OwnedFd);
 
 impl Host {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self(netns::new_network_namespace().expect("network namespaces: run the test as root"))
     }
 
@@ -24,7 +24,7 @@ impl Host {
         thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    fn run(&self, line: &str) {
+    pub fn run(&self, line: &str) {
         let mut words = line.split(' ');
         let mut command = Command::new(words.next().expect("a program"));
         let output = self.inside(|| command.args(words).output()).expect("the program runs");

@@ -1,0 +1,99 @@
+//! A client and a server 100 ms apart: two namespaces, and between them a line with a rate, a queue and a delay, which
+//! threads of this process carry packets over.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ekiden_sys::poll::Poll;
+use ekiden_sys::tun;
+
+use crate::network::Host;
+
+/// The time without load from the client to the server and back.
+pub const RTT: Duration = Duration::from_millis(100);
+/// Longest wait for a packet, after which a thread looks whether it has to end.
+const PATIENCE: Duration = Duration::from_millis(20);
+const MTU: u32 = 1500;
+
+/// One direction.
+#[derive(Clone, Copy)]
+pub struct Line {
+    /// Bits per second.
+    pub rate: u32,
+    /// The queue in front of the line, in packets of [`MTU`] bytes.
+    pub queue: u32,
+}
+
+impl Line {
+    fn time_of(self, bytes: u32) -> Duration {
+        Duration::from_secs_f64(f64::from(bytes) * 8.0 / f64::from(self.rate))
+    }
+}
+
+pub struct LongPath {
+    pub client: Host,
+    pub server: Host,
+    has_ended: Arc<AtomicBool>,
+    carriers: Vec<JoinHandle<()>>,
+}
+
+impl LongPath {
+    /// `line` is the same in both directions.
+    pub fn new(line: Line) -> Self {
+        let [client, server] = [Host::new(), Host::new()];
+        let ends = [(&client, "10.0.0.1 peer 10.0.0.2"), (&server, "10.0.0.2 peer 10.0.0.1")];
+        let devices = ends.map(|(host, addresses)| {
+            let device = host.inside(|| tun::create_plain("line")).expect("/dev/net/tun: run the test as root");
+            host.run(&format!("ip address add {addresses} dev line"));
+            host.run("ip link set line up");
+            device
+        });
+        // The window of the receiver would be 64 KiB at first.
+        server.run("sysctl -q -w net.ipv4.tcp_rmem=4096\t4194304\t8388608");
+        let (devices, has_ended) = (Arc::new(devices), Arc::new(AtomicBool::new(false)));
+        let carriers = [(0, 1), (1, 0)].map(|(from, to)| {
+            let (devices, has_ended) = (Arc::clone(&devices), Arc::clone(&has_ended));
+            thread::spawn(move || carry(&devices[from], &devices[to], line, &has_ended))
+        });
+        Self { client, server, has_ended, carriers: carriers.into() }
+    }
+}
+
+impl Drop for LongPath {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        for carrier in self.carriers.drain(..) {
+            let _ = carrier.join();
+        }
+    }
+}
+
+fn carry(mut from: &File, mut to: &File, line: Line, has_ended: &AtomicBool) {
+    let mut poll = Poll::new(vec![from.as_fd()]);
+    let mut under_way: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
+    let mut idle_from = Instant::now();
+    let mut packet = [0; MTU as usize];
+    while !has_ended.load(Ordering::Relaxed) {
+        let due = under_way.front().map_or(PATIENCE, |(due, _)| due.saturating_duration_since(Instant::now()));
+        poll.wait(Some(due.min(PATIENCE))).expect("a device");
+        while let Ok(length) = from.read(&mut packet) {
+            let now = Instant::now();
+            let begins = idle_from.max(now);
+            if begins - now < line.time_of(line.queue * MTU) {
+                idle_from = begins + line.time_of(u32::try_from(length).expect("an MTU"));
+                under_way.push_back((idle_from + RTT / 2, packet[..length].to_vec()));
+            }
+        }
+        while under_way.front().is_some_and(|(due, _)| *due <= Instant::now()) {
+            let (_, packet) = under_way.pop_front().expect("there is one");
+            // The device is down, or its queue is full: a loss.
+            let _ = to.write(&packet);
+        }
+    }
+}

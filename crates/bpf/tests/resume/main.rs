@@ -1,0 +1,18 @@
+//! Careful Resume: its phases, as BPF and as in the virtual kernel; and connections over a long path that use it.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod connections;
+#[path = "../ctcp/dice.rs"]
+#[allow(dead_code, reason = "no packets are lost by chance here")]
+mod dice;
+mod long_path;
+#[path = "../growth/network.rs"]
+#[allow(dead_code, reason = "only hosts are used, with another line between them")]
+mod network;
+mod phases;
+#[path = "../stepper/mod.rs"]
+mod stepper;
+mod steps;
+#[path = "../turn/mod.rs"]
+#[allow(dead_code, reason = "nobody waits for the absence of a control here")]
+mod turn;

@@ -1,0 +1,234 @@
+//! Every phase of `resume.h` and every way between them, one event after the other.
+
+use crate::dice::SeededRng;
+use crate::steps::{
+    Connection, MSS, Op, REJECTED, RETREATED, RETREATING, RTT_US, UNVALIDATED, VALIDATED, VALIDATING, WAITING,
+};
+
+/// `enum resume_reason`.
+const EXPIRED: u32 = 1;
+const NO_RTT: u32 = 2;
+const RTT_SHORTER: u32 = 3;
+const RTT_LONGER: u32 = 4;
+const CONGESTION: u32 = 5;
+
+/// A connection that has sent all of a jump to 400 packets.
+fn jumped() -> Connection {
+    let mut connection = Connection::requesting(400);
+    assert_eq!(connection.transmit(1000), 400);
+    connection
+}
+
+#[test]
+fn a_jump_that_arrives_is_validated() {
+    let mut connection = jumped();
+    assert_eq!((connection.state.phase, connection.state.before), (UNVALIDATED, 10));
+    // The packets within the former window say nothing about the jump, and the window does not grow.
+    connection.acknowledge(10);
+    assert_eq!((connection.state.phase, connection.flow.window, connection.state.pipe), (UNVALIDATED, 400, 0));
+    // Window = flight, and then it grows by slow start: 389 + 1.
+    connection.acknowledge(1);
+    assert_eq!((connection.state.phase, connection.flow.window), (VALIDATING, 390));
+    assert_eq!((connection.state.sent, connection.state.pipe), (400, 11));
+    assert_eq!(connection.state.last.wrapping_sub(connection.state.first), 400 * MSS);
+    // Data sent meanwhile is no part of the jump.
+    assert_eq!(connection.transmit(1), 1);
+    connection.acknowledge(388);
+    assert_eq!((connection.state.phase, connection.state.pipe), (VALIDATING, 399));
+    connection.acknowledge(1);
+    assert_eq!((connection.state.phase, connection.state.pipe), (VALIDATED, 400));
+    assert_eq!(connection.flow.window, 779);
+    connection.acknowledge(1);
+    assert_eq!((connection.state.phase, connection.state.pipe), (VALIDATED, 400), "the jump is over");
+}
+
+/// The window follows the data that was sent, not the jump that was permitted.
+#[test]
+fn a_jump_that_was_used_in_part_is_validated_in_part() {
+    let mut connection = Connection::requesting(400);
+    assert_eq!(connection.transmit(50), 50);
+    connection.acknowledge(11);
+    assert_eq!(
+        (connection.state.phase, connection.flow.window, connection.state.sent),
+        (VALIDATING, 50, 50),
+        "39 and 11"
+    );
+    let mut connection = Connection::requesting(400);
+    assert_eq!(connection.transmit(12), 12);
+    connection.acknowledge(11);
+    assert_eq!((connection.state.phase, connection.flow.window), (VALIDATING, 21), "not less than before the jump");
+}
+
+/// The first data of a session is often short: a request, or the first messages of TLS.
+#[test]
+fn a_transmission_within_the_window_leaves_the_request() {
+    let mut connection = Connection::requesting(400);
+    assert_eq!(connection.transmit(3), 3);
+    assert_eq!(connection.state.phase, UNVALIDATED);
+    connection.acknowledge(1);
+    assert_eq!((connection.state.phase, connection.flow.window), (UNVALIDATED, 400));
+    // More data within the round trip has the window of the jump, of which two packets are in flight.
+    assert_eq!(connection.transmit(4), 4);
+    connection.acknowledge(6);
+    assert_eq!((connection.state.phase, connection.flow.window), (WAITING, 16), "10, and slow start for 6");
+    assert_eq!(connection.transmit(1000), 400);
+    assert_eq!((connection.state.phase, connection.state.before), (UNVALIDATED, 16));
+}
+
+#[test]
+fn nothing_happens_until_something_is_sent() {
+    let mut connection = Connection::requesting(400);
+    let before = connection.state;
+    assert_eq!(connection.step(Op::Ack), 0);
+    assert_eq!(connection.step(Op::LeaveRetreat), 0);
+    assert_eq!(connection.step(Op::CanGrow { in_loss: false }), 1);
+    assert_eq!(connection.state, before);
+}
+
+/// As for a connection that was not idle for long enough that the kernel would have reduced its window.
+#[test]
+fn a_window_that_is_large_already_leaves_the_request() {
+    let mut connection = Connection::requesting(400);
+    connection.flow.window = 400;
+    assert_eq!((connection.step(Op::Start), connection.state.phase), (0, WAITING));
+    connection.flow.window = 399;
+    assert_eq!((connection.step(Op::Start), connection.state.phase), (400, UNVALIDATED));
+}
+
+#[test]
+fn the_pace_is_the_jump_in_a_round_trip_and_no_more_than_the_limit() {
+    let mut connection = jumped();
+    let rate = 400 * u64::from(MSS) * 10;
+    assert_eq!(connection.step(Op::Rate), rate);
+    connection.flow.max_rate = rate - 1;
+    assert_eq!(connection.step(Op::Rate), rate - 1);
+    connection.flow.max_rate = 1;
+    assert_eq!(connection.step(Op::Rate), 1);
+    connection.flow.max_rate = rate + 1;
+    connection.flow.rtt_us = 2 * RTT_US;
+    assert_eq!(connection.step(Op::Rate), rate / 2);
+}
+
+#[test]
+fn a_request_is_rejected_for_time_and_for_another_path() {
+    for (now_us, rtt_us, expected) in [
+        (60_000_000, RTT_US, Ok(400)),
+        (60_000_001, RTT_US, Err(EXPIRED)),
+        (0, 0, Err(NO_RTT)),
+        (0, RTT_US / 2, Ok(400)),
+        (0, RTT_US / 2 - 1, Err(RTT_SHORTER)),
+        (0, RTT_US * 2, Ok(400)),
+        (0, RTT_US * 2 + 1, Err(RTT_LONGER)),
+    ] {
+        let mut connection = Connection::requesting(400);
+        (connection.flow.now_us, connection.flow.rtt_us) = (now_us, rtt_us);
+        let window = connection.step(Op::Start);
+        let found = if window == 0 { Err(connection.state.reason) } else { Ok(window) };
+        assert_eq!(found, expected, "{now_us} us, {rtt_us} us");
+        assert_eq!(connection.state.phase, if expected.is_ok() { UNVALIDATED } else { REJECTED });
+        connection.flow.rtt_us = RTT_US;
+        assert_eq!(connection.step(Op::Start), 0, "it stays rejected");
+    }
+}
+
+#[test]
+fn congestion_before_the_jump_rejects_the_request() {
+    let mut connection = Connection::requesting(400);
+    connection.lose(7);
+    assert_eq!((connection.state.phase, connection.state.reason, connection.threshold), (REJECTED, CONGESTION, 7));
+}
+
+/// Nothing of the jump is acknowledged: a retransmission timeout, or marks on the first packets.
+#[test]
+fn a_loss_in_the_unvalidated_phase_is_a_retreat() {
+    let mut connection = jumped();
+    connection.acknowledge(6);
+    connection.lose(280);
+    assert_eq!((connection.state.phase, connection.state.pipe, connection.state.sent), (RETREATING, 6, 400));
+    assert_eq!((connection.threshold, connection.flow.window), (3, 3));
+    assert_eq!(connection.step(Op::CanGrow { in_loss: false }), 0);
+    assert_eq!(connection.step(Op::CanGrow { in_loss: true }), 1, "after a timeout");
+    // A second reduction, as of a timeout in recovery, is no smaller than two packets.
+    let mut connection = jumped();
+    connection.lose(280);
+    connection.lose(5);
+    assert_eq!((connection.state.phase, connection.threshold), (RETREATING, 2));
+}
+
+/// Of 400 packets 100 arrive, then 3 behind a gap; in the end 250 have arrived by themselves.
+#[test]
+fn a_loss_in_the_validating_phase_is_a_retreat() {
+    let mut connection = jumped();
+    connection.acknowledge(100);
+    assert_eq!(connection.state.phase, VALIDATING);
+    connection.acknowledge_selectively(3);
+    connection.lose(280);
+    assert_eq!((connection.state.phase, connection.state.pipe), (RETREATING, 103));
+    assert_eq!((connection.threshold, connection.flow.window), (51, 51));
+    connection.acknowledge_selectively(147);
+    assert_eq!((connection.state.pipe, connection.threshold), (250, 125), "ssthresh follows");
+    // The rest is retransmitted. It does not count, and the window does not grow until all of the jump is acknowledged.
+    connection.flow.retransmitted += 150;
+    connection.flow.delivered += 149;
+    assert_eq!(connection.step(Op::Ack), 0);
+    connection.flow.una = connection.state.last.wrapping_sub(MSS);
+    assert_eq!(connection.step(Op::LeaveRetreat), 0);
+    assert_eq!(connection.step(Op::CanGrow { in_loss: false }), 0);
+    connection.flow.flight = 1;
+    connection.acknowledge(1);
+    assert_eq!((connection.state.phase, connection.state.pipe, connection.threshold), (RETREATED, 250, 125));
+    assert!(connection.flow.window <= 125, "{}", connection.flow.window);
+    assert_eq!(connection.step(Op::CanGrow { in_loss: false }), 1);
+}
+
+#[test]
+fn a_request_is_for_one_jump() {
+    let mut connection = jumped();
+    connection.acknowledge(11);
+    connection.acknowledge(389);
+    assert_eq!(connection.state.phase, VALIDATED);
+    connection.flow.window = 10;
+    assert_eq!(connection.transmit(1000), 10);
+    // A later loss is the congestion control's.
+    connection.lose(7);
+    assert_eq!((connection.state.phase, connection.threshold), (VALIDATED, 7));
+    let mut connection = jumped();
+    connection.lose(280);
+    connection.flow.flight = 0;
+    connection.flow.una = connection.flow.nxt;
+    connection.step(Op::LeaveRetreat);
+    assert_eq!((connection.state.phase, connection.step(Op::Start)), (RETREATED, 0));
+}
+
+/// In every order of events both compilers agree, no more is sent on credit than was requested, and the window of a
+/// retreat is half of PipeSize.
+#[test]
+fn no_order_of_events_sends_more_than_the_jump() {
+    let mut rng = SeededRng::new(1);
+    let mut phases = [0_u32; 8];
+    for _ in 0..60 {
+        let target = 2 + rng.below(500);
+        let mut connection = Connection::requesting(target);
+        connection.flow.rtt_us = 45_000 + rng.below(170_000);
+        for _ in 0..40 {
+            let flight = connection.flow.flight;
+            match rng.below(8) {
+                0..3 => drop(connection.transmit(rng.below(400))),
+                3..6 if flight > 0 => connection.acknowledge(1 + rng.below(flight)),
+                6 if flight > 0 => connection.acknowledge_selectively(1 + rng.below(flight)),
+                7 if rng.below(4) == 0 => connection.lose(2 + rng.below(500)),
+                _ => {}
+            }
+            let state = connection.state;
+            phases[state.phase as usize] += 1;
+            if matches!(state.phase, VALIDATING..=RETREATED) {
+                assert!(state.sent <= state.target + state.before, "{state:?}");
+                assert!(state.pipe <= state.sent, "{state:?}");
+            }
+            if state.phase == RETREATING {
+                assert!(connection.threshold <= (state.pipe / 2).max(2), "{state:?}");
+            }
+        }
+    }
+    assert!(phases[1..].iter().all(|count| *count > 0), "{phases:?}");
+}
