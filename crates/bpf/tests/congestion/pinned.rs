@@ -2,9 +2,11 @@
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ekiden_bpf::congestion::{
-    LoadedBy, PIN_ROOT, PinOutcome, RegistrationMethod, TelemetryMap, UnloadOutcome, acquire, find, lookup, pin, unload,
+    LoadedBy, PIN_ROOT, PinOutcome, RegistrationMethod, ResumeMap, ResumePhase, ResumeRequest, TelemetryMap,
+    UnloadOutcome, acquire, find, lookup, pin, unload,
 };
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter};
 use libbpf_rs::{Link, MapType};
@@ -77,6 +79,28 @@ fn the_older_way_is_pinned_updated_and_unloaded_as_well() {
     assert_eq!(unload(turn.name).unwrap(), UnloadOutcome::Gone);
     wait_absent(turn.name);
     old.transfer(1 << 20);
+}
+
+/// A relay uses the control that `ekiden cc load` has pinned, and an update of it leaves the requests in place.
+#[test]
+fn requests_for_careful_resume_go_through_the_pin() {
+    if run_with_bpf_mount("pinned::requests_for_careful_resume_go_through_the_pin") {
+        return;
+    }
+    let Some(turn) = RegistrationLock::acquire_named("cubicresume") else { return };
+    let algorithm = find(turn.name).unwrap();
+    assert_eq!(pin(algorithm, None).unwrap(), PinOutcome::Loaded);
+    let connection = LoopbackConnection::connect_with(turn.name);
+    let socket = connection.near.as_fd();
+    let (jump_bytes, saved_rtt, lifetime) = (100_000, Duration::from_millis(9), Duration::from_secs(60));
+    let request = ResumeRequest { jump_bytes, saved_rtt, lifetime };
+    acquire(turn.name, None).unwrap().resumes.as_ref().unwrap().request(socket, &request).unwrap();
+    assert_eq!(pin(algorithm, None).unwrap(), PinOutcome::Updated);
+    let state = ResumeMap::pinned(turn.name).unwrap().state(socket);
+    assert_eq!(state.unwrap().phase, ResumePhase::Waiting);
+    assert_eq!(unload(turn.name).unwrap(), UnloadOutcome::Gone);
+    assert!(ResumeMap::pinned(turn.name).is_none() && !Path::new(PIN_ROOT).exists(), "nothing of ours is left");
+    wait_absent(turn.name);
 }
 
 /// A relay that began with it must not lose it while it runs.
