@@ -53,6 +53,15 @@ pub fn set_max_pacing_rate(socket: BorrowedFd<'_>, rate: u64) -> io::Result<()> 
     set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate)
 }
 
+/// Bytes of payload a second at which a paced connection sends now: within [`max_pacing_rate`], and computed by the kernel
+/// or the congestion control.
+///
+/// # Errors
+/// The kernel's: not a TCP socket.
+pub fn pacing_rate(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(read(socket)?.u64(104))
+}
+
 /// Whether the socket is Multipath TCP, whose packets may leave by several interfaces and are not paced by it.
 #[must_use]
 pub fn is_multipath(socket: BorrowedFd<'_>) -> bool {
@@ -86,6 +95,15 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+
+    #[test]
+    fn the_pace_is_within_its_bound() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(pacing_rate(near.as_fd()).unwrap() > 100_000, "ten packets in a round trip of loopback");
+        set_max_pacing_rate(near.as_fd(), 100_000).unwrap();
+        assert_eq!(pacing_rate(near.as_fd()).unwrap(), 100_000);
+    }
 
     #[test]
     fn what_was_sent_is_counted_with_its_packets() {

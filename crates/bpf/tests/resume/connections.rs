@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use ekiden_bpf::congestion::{
     RegistrationGuard, ResumeError, ResumePhase, ResumeRejection, ResumeRequest, ResumeState, acquire,
 };
 use ekiden_proto::event::SectionInfo;
+use ekiden_sys::pacing::{pacing_rate, set_max_pacing_rate};
 use ekiden_sys::tcp_info::tcp_info;
 use socket2::SockRef;
 
@@ -46,7 +48,7 @@ impl Bench {
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || serve(listener.accept().unwrap().0));
         let stream = self.path.client.inside(|| connect(address));
-        let mut session = Session { held: &self.held, stream, server: Some(server) };
+        let session = Session { held: &self.held, stream, server: Some(server) };
         session.send(40);
         session
     }
@@ -101,13 +103,28 @@ impl Session<'_> {
     }
 
     /// Sends so many bytes, and waits until the server has them. Returns how many round trips of the sender that took.
-    fn send(&mut self, bytes: usize) -> u32 {
+    fn send(&self, bytes: usize) -> u32 {
         let before = self.rounds();
+        self.write(bytes);
+        self.wait();
+        self.rounds() - before
+    }
+
+    fn write(&self, bytes: usize) {
         let mut message = vec![7; bytes];
         message[..4].copy_from_slice(&u32::try_from(bytes - 4).unwrap().to_ne_bytes());
-        self.stream.write_all(&message).unwrap();
-        self.stream.read_exact(&mut [0]).unwrap();
-        self.rounds() - before
+        (&self.stream).write_all(&message).unwrap();
+    }
+
+    /// Waits until the server has a message.
+    fn wait(&self) {
+        (&self.stream).read_exact(&mut [0]).unwrap();
+    }
+
+    /// The pace of the jump, and that of the connection.
+    fn paces(&self) -> [f64; 2] {
+        let jump = f64::from(self.state().unwrap().window_jumped) * 1448.0 / self.info().rtt.as_secs_f64();
+        [jump, pacing_rate(self.stream.as_fd()).unwrap() as f64]
     }
 
     /// A round trip ends with the acknowledgement of data that was sent after its begin.
@@ -134,25 +151,29 @@ fn jump(jump_bytes: u32) -> ResumeRequest {
 #[test]
 fn a_megabyte_takes_the_round_trips_of_the_jump() {
     let Some(bench) = Bench::new(FAST) else { return };
-    let mut cold = bench.connect();
+    let cold = bench.connect();
     let cold_rounds = cold.send(MIB);
     assert_eq!(cold.state(), None);
 
-    let mut warm = bench.connect();
+    let warm = bench.connect();
     warm.request_jump(JUMP);
     assert_eq!(warm.phase(), Some(ResumePhase::Waiting));
     warm.send(2000);
     assert_eq!(warm.phase(), Some(ResumePhase::Waiting), "two packets use no credit");
     let before = warm.info();
+    bench.path.most_queued.store(0, Ordering::Relaxed);
     let warm_rounds = warm.send(MIB);
     let (after, state) = (warm.info(), warm.state().unwrap());
     let sent = after.segments_out - before.segments_out;
-    eprintln!("{cold_rounds} round trips, with a jump {warm_rounds}, {sent} packets; {state:?}");
+    let queued = bench.path.most_queued.load(Ordering::Relaxed);
+    eprintln!("{cold_rounds} round trips, with a jump {warm_rounds}, {sent} packets, {queued} queued; {state:?}");
     assert_eq!((state.phase, state.window_jumped), (ResumePhase::Validated, JUMP / 1448), "{state:?}");
     assert!((JUMP / 3..JUMP + 20 * 1448).contains(&state.sent_bytes), "{state:?}");
     assert!(state.pipe_bytes >= state.sent_bytes, "in whole packets: {state:?}");
     assert!(cold_rounds >= 6 && warm_rounds <= 5, "{cold_rounds} and {warm_rounds}");
     assert!(after.retransmitted - before.retransmitted < 20, "{after:?}");
+    // Without a pace all of it waits in the queue at once.
+    assert!(queued < 300, "{queued}");
     // The request is used up.
     warm.send(2000);
     assert_eq!(warm.phase(), Some(ResumePhase::Validated));
@@ -170,7 +191,7 @@ fn be_idle(time: Duration) {
 #[test]
 fn an_idle_connection_gets_its_window_back() {
     let Some(bench) = Bench::new(FAST) else { return };
-    let mut session = bench.connect();
+    let session = bench.connect();
     session.send(MIB);
     let before = session.info();
     assert!(before.cwnd > 200, "{before:?}");
@@ -189,7 +210,7 @@ fn an_idle_connection_gets_its_window_back() {
 #[test]
 fn a_path_with_a_short_queue_makes_it_retreat() {
     let Some(bench) = Bench::new(Line { rate: 10_000_000, queue: 10 }) else { return };
-    let mut session = bench.connect();
+    let session = bench.connect();
     session.request_jump(250 * 1448);
     session.send(250 * 1448);
     let (state, info) = (session.state().unwrap(), session.info());
@@ -213,8 +234,8 @@ fn a_path_with_a_short_queue_makes_it_retreat() {
 #[test]
 fn a_limit_of_the_pace_holds_for_the_jump() {
     let Some(bench) = Bench::new(FAST) else { return };
-    let mut session = bench.connect();
-    ekiden_sys::pacing::set_max_pacing_rate(session.stream.as_fd(), u64::from(JUMP)).unwrap();
+    let session = bench.connect();
+    set_max_pacing_rate(session.stream.as_fd(), u64::from(JUMP)).unwrap();
     session.request_jump(JUMP);
     session.send(MIB / 4);
     let state = session.state().unwrap();
@@ -231,7 +252,7 @@ fn a_request_is_rejected_for_time_and_for_another_path() {
         (ResumeRequest { saved_rtt: RTT * 4, ..asked }, ResumeRejection::ShorterRtt),
         (ResumeRequest { saved_rtt: RTT / 4, ..asked }, ResumeRejection::LongerRtt),
     ] {
-        let mut session = bench.connect();
+        let session = bench.connect();
         let before = session.info().cwnd;
         session.request(&request);
         session.send(2000);
@@ -249,10 +270,37 @@ fn a_jump_that_is_not_over_refuses_another_request() {
     let session = bench.connect();
     session.request_jump(JUMP);
     // Not confirmed before a round trip is over.
-    let mut message = vec![7; 100_000];
-    message[..4].copy_from_slice(&99_996_u32.to_ne_bytes());
-    (&session.stream).write_all(&message).unwrap();
+    session.write(100_000);
     let refused = session.held.resumes.as_ref().unwrap().request(session.stream.as_fd(), &jump(JUMP));
     assert!(matches!(refused, Err(ResumeError::Unfinished(ResumePhase::Unvalidated))), "{refused:?}");
-    (&session.stream).read_exact(&mut [0]).unwrap();
+    session.wait();
+}
+
+/// Two packets, and in the middle of the round trip the rest of the jump. The server answers the two before it has the
+/// rest, and with each packet that comes the kernel computes the pace of slow start: twice that of the jump.
+#[test]
+fn the_pace_of_the_jump_holds_while_the_server_sends() {
+    let Some(bench) = Bench::new(FAST) else { return };
+    // A machine that stands still for half a round trip does not see the moment.
+    let held = (0..10).any(|_| {
+        let session = bench.connect();
+        session.request_jump(JUMP);
+        session.write(2000);
+        let first = session.paces();
+        be_idle(RTT / 2);
+        thread::scope(|scope| {
+            let rest = scope.spawn(|| session.write(MIB));
+            session.wait();
+            let second = session.paces();
+            let is_seen = session.phase() == Some(ResumePhase::Unvalidated);
+            rest.join().unwrap();
+            session.wait();
+            eprintln!("{first:?}, {second:?}, {is_seen}");
+            for [jump, pace] in [first, second].into_iter().filter(|_| is_seen) {
+                assert!((pace / jump - 1.0).abs() < 0.01, "{pace} instead of {jump}");
+            }
+            is_seen
+        })
+    });
+    assert!(held, "never seen");
 }

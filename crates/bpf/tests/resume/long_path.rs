@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ impl Line {
 pub struct LongPath {
     pub client: Host,
     pub server: Host,
+    /// The most packets that have waited in the queue to the server.
+    pub most_queued: Arc<AtomicU32>,
     has_ended: Arc<AtomicBool>,
     carriers: Vec<JoinHandle<()>>,
 }
@@ -57,11 +59,12 @@ impl LongPath {
         // The window of the receiver would be 64 KiB at first.
         server.run("sysctl -q -w net.ipv4.tcp_rmem=4096\t4194304\t8388608");
         let (devices, has_ended) = (Arc::new(devices), Arc::new(AtomicBool::new(false)));
-        let carriers = [(0, 1), (1, 0)].map(|(from, to)| {
+        let most_queued = Arc::new(AtomicU32::new(0));
+        let carriers = [(0, 1, Arc::clone(&most_queued)), (1, 0, Arc::default())].map(|(from, to, queued)| {
             let (devices, has_ended) = (Arc::clone(&devices), Arc::clone(&has_ended));
-            thread::spawn(move || carry(&devices[from], &devices[to], line, &has_ended))
+            thread::spawn(move || carry([&devices[from], &devices[to]], line, &queued, &has_ended))
         });
-        Self { client, server, has_ended, carriers: carriers.into() }
+        Self { client, server, most_queued, has_ended, carriers: carriers.into() }
     }
 }
 
@@ -74,7 +77,7 @@ impl Drop for LongPath {
     }
 }
 
-fn carry(mut from: &File, mut to: &File, line: Line, has_ended: &AtomicBool) {
+fn carry([mut from, mut to]: [&File; 2], line: Line, most_queued: &AtomicU32, has_ended: &AtomicBool) {
     let mut poll = Poll::new(vec![from.as_fd()]);
     let mut under_way: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let mut idle_from = Instant::now();
@@ -85,7 +88,9 @@ fn carry(mut from: &File, mut to: &File, line: Line, has_ended: &AtomicBool) {
         while let Ok(length) = from.read(&mut packet) {
             let now = Instant::now();
             let begins = idle_from.max(now);
-            if begins - now < line.time_of(line.queue * MTU) {
+            let queued = (begins - now).div_duration_f64(line.time_of(MTU)) as u32;
+            if queued < line.queue {
+                most_queued.fetch_max(queued, Ordering::Relaxed);
                 idle_from = begins + line.time_of(u32::try_from(length).expect("an MTU"));
                 under_way.push_back((idle_from + RTT / 2, packet[..length].to_vec()));
             }
