@@ -56,7 +56,7 @@ static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 	if (section)
 		section->losses++;
 	/* CUBIC takes the window from the connection, and the kernel does without it until it has this answer. */
-	tp->snd_cwnd = resume_proven(sk, window);
+	tp->snd_cwnd = resume_reduce(sk, window);
 	threshold = cubictcp_recalc_ssthresh(sk);
 	tp->snd_cwnd = current;
 	return resume_limited(sk, threshold);

@@ -240,6 +240,18 @@ static __always_inline __u32 resume_half_pipe(const struct resume *r)
 	return at_least_two(r->pipe / 2);
 }
 
+/* The window that the congestion control may take for the one of the loss: no more of the jump than has arrived. */
+static __always_inline __u32 resume_proven(const struct resume *r, __u32 window)
+{
+	return r->phase == RESUME_RETREATING ? smaller(window, at_least_two(r->pipe)) : window;
+}
+
+/* `threshold` is the ssthresh of the congestion control. Returns that of the connection. */
+static __always_inline __u32 resume_limit(const struct resume *r, __u32 threshold)
+{
+	return r->phase == RESUME_RETREATING ? smaller(threshold, resume_half_pipe(r)) : threshold;
+}
+
 /* `threshold` is ssthresh in Safe Retreat, after an acknowledgement. Returns the new one. */
 static __always_inline __u32 resume_follow(const struct resume *r, __u32 threshold)
 {

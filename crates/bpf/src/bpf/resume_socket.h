@@ -88,8 +88,8 @@ static __always_inline void resume_acked(struct sock *sk)
 		tp->snd_ssthresh = resume_follow(resume, tp->snd_ssthresh);
 }
 
-/* `ssthresh`, before the congestion control's own. Returns the window that it may take for proven. */
-static __always_inline __u32 resume_proven(struct sock *sk, __u32 window)
+/* `ssthresh`, before the congestion control's own. Returns the window that it may take for the one of the loss. */
+static __always_inline __u32 resume_reduce(struct sock *sk, __u32 window)
 {
 	struct resume *resume = resume_of(sk);
 	struct flow flow = flow_of(sk);
@@ -97,7 +97,7 @@ static __always_inline __u32 resume_proven(struct sock *sk, __u32 window)
 	if (!resume)
 		return window;
 	resume_on_congestion(resume, &flow);
-	return resume->phase == RESUME_RETREATING ? smaller(window, at_least_two(resume->pipe)) : window;
+	return resume_proven(resume, window);
 }
 
 static __always_inline bool is_retreating(struct sock *sk)
@@ -112,9 +112,7 @@ static __always_inline __u32 resume_limited(struct sock *sk, __u32 threshold)
 {
 	struct resume *resume = resume_of(sk);
 
-	if (!resume || resume->phase != RESUME_RETREATING)
-		return threshold;
-	return smaller(threshold, resume_half_pipe(resume));
+	return resume ? resume_limit(resume, threshold) : threshold;
 }
 
 /* `cong_avoid`: may the window grow? */

@@ -13,15 +13,16 @@ enum op {
 	RATE,
 	ACK,
 	CONGESTION,
-	HALF_PIPE,
+	PROVEN,
 	CAN_GROW,
 	LEAVE_RETREAT,
 	FOLLOW,
+	LIMIT,
 };
 
 struct step {
 	__u64 op; /* then the answer */
-	__u64 number; /* ssthresh in packets; or whether there was a timeout */
+	__u64 number; /* a window or ssthresh, packets; or whether there was a timeout */
 	struct flow flow;
 	struct resume state;
 };
@@ -47,14 +48,17 @@ int take_step(struct step *step)
 	case CONGESTION:
 		resume_on_congestion(&state, &flow);
 		break;
-	case HALF_PIPE:
-		step->op = resume_half_pipe(&state);
+	case PROVEN:
+		step->op = resume_proven(&state, step->number);
 		break;
 	case CAN_GROW:
 		step->op = resume_can_grow(&state, step->number);
 		break;
 	case LEAVE_RETREAT:
 		step->op = resume_leave_retreat(&state, &flow);
+		break;
+	case LIMIT:
+		step->op = resume_limit(&state, step->number);
 		break;
 	case FOLLOW:
 		step->op = resume_follow(&state, step->number);

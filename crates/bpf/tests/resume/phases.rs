@@ -165,6 +165,8 @@ fn a_loss_in_the_validating_phase_is_a_retreat() {
     connection.lose(280);
     assert_eq!((connection.state.phase, connection.state.pipe), (RETREATING, 103));
     assert_eq!((connection.threshold, connection.flow.window), (51, 51));
+    let proven = [50, 300].map(|window| connection.step(Op::Proven { window }));
+    assert_eq!(proven, [50, 103], "the window of the loss");
     connection.acknowledge_selectively(147);
     assert_eq!((connection.state.pipe, connection.threshold), (250, 125), "ssthresh follows");
     // The rest is retransmitted. It does not count, and the window does not grow until all of the jump is acknowledged.
@@ -181,6 +183,19 @@ fn a_loss_in_the_validating_phase_is_a_retreat() {
     assert_eq!(connection.step(Op::CanGrow { in_loss: false }), 1);
 }
 
+/// The kernel finds that the packet was late and not lost, and restores ssthresh.
+#[test]
+fn a_loss_that_was_none_stays_a_retreat() {
+    let mut connection = jumped();
+    connection.acknowledge(100);
+    connection.lose(280);
+    (connection.threshold, connection.flow.window) = (u32::MAX, 50);
+    connection.acknowledge(200);
+    assert_eq!((connection.state.phase, connection.state.pipe, connection.threshold), (RETREATING, 300, u32::MAX));
+    connection.acknowledge(100);
+    assert_eq!((connection.state.phase, connection.state.pipe, connection.threshold), (RETREATED, 400, 200));
+}
+
 #[test]
 fn a_request_is_for_one_jump() {
     let mut connection = jumped();
@@ -192,6 +207,7 @@ fn a_request_is_for_one_jump() {
     // A later loss is the congestion control's.
     connection.lose(7);
     assert_eq!((connection.state.phase, connection.threshold), (VALIDATED, 7));
+    assert_eq!(connection.step(Op::Proven { window: 900 }), 900);
     let mut connection = jumped();
     connection.lose(280);
     connection.flow.flight = 0;

@@ -53,10 +53,11 @@ pub enum Op {
     Rate,
     Ack,
     Congestion,
-    HalfPipe,
+    Proven { window: u32 },
     CanGrow { in_loss: bool },
     LeaveRetreat,
     Follow { threshold: u32 },
+    Limit { threshold: u32 },
 }
 
 impl Op {
@@ -67,10 +68,11 @@ impl Op {
             Self::Rate => [1, 0],
             Self::Ack => [2, 0],
             Self::Congestion => [3, 0],
-            Self::HalfPipe => [4, 0],
+            Self::Proven { window } => [4, window.into()],
             Self::CanGrow { in_loss } => [5, in_loss.into()],
             Self::LeaveRetreat => [6, 0],
             Self::Follow { threshold } => [7, threshold.into()],
+            Self::Limit { threshold } => [8, threshold.into()],
         }
     }
 }
@@ -166,16 +168,15 @@ impl Connection {
         self.set_window(answer);
         self.threshold = self.answer(Op::Follow { threshold: self.threshold });
         if self.state.phase == RETREATING {
-            self.flow.window = self.threshold;
+            self.flow.window = self.threshold.min(self.flow.window.max(self.state.pipe / 2));
         }
     }
 
-    /// The kernel asks for ssthresh, as at a loss. The congestion control alone would say `otherwise`.
-    pub fn lose(&mut self, otherwise: u32) {
+    /// The kernel asks for ssthresh, as at a loss, and the congestion control answers with `threshold`.
+    pub fn lose(&mut self, threshold: u32) {
         self.step(Op::Congestion);
-        self.threshold = otherwise;
+        self.threshold = self.answer(Op::Limit { threshold });
         if self.state.phase == RETREATING {
-            self.threshold = otherwise.min(self.answer(Op::HalfPipe));
             self.flow.window = self.threshold;
         }
     }
