@@ -55,8 +55,6 @@ static __always_inline void resume_transmission(struct sock *sk)
 	if (!window)
 		return;
 	tp->snd_cwnd = smaller(window, tp->snd_cwnd_clamp);
-	/* The kernel takes a window that was not in use for some time for too large, and the pace leaves this one unused. */
-	tp->snd_cwnd_stamp = bpf_jiffies64();
 	sk->sk_pacing_rate = resume_rate(resume, &flow);
 	pace(sk);
 }

@@ -209,26 +209,6 @@ fn an_idle_connection_gets_its_window_back() {
     assert!(rounds <= 5, "{rounds}");
 }
 
-/// The kernel halves a window that was not in use for a retransmission timeout (here 300 ms), and looks when a transmission
-/// does not use all of it at once, as a paced one. This connection has used its window, of ten packets, for no longer.
-#[test]
-fn the_jump_does_not_count_as_a_window_out_of_use() {
-    let Some(bench) = Bench::new(FAST) else { return };
-    // A busy machine makes the round-trip time longer for which the jump is paced.
-    let has_all = (0..10).any(|_| {
-        let session = bench.connect();
-        session.send(2000);
-        session.send(2000);
-        be_idle(RTT / 2);
-        session.request_jump(JUMP);
-        session.send(MIB);
-        let state = session.state().unwrap();
-        eprintln!("{state:?}");
-        state.sent_bytes > JUMP / 4 * 3
-    });
-    assert!(has_all, "half of the jump at most");
-}
-
 /// At 10 Mbit/s 83 packets are in a round trip, and ten in the queue; the jump is to 250.
 #[test]
 fn a_path_with_a_short_queue_makes_it_retreat() {
