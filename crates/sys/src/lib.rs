@@ -15,6 +15,7 @@ pub mod netlink;
 pub mod netns;
 pub mod nfqueue;
 pub mod notify;
+mod option;
 pub mod origdst;
 pub mod outq;
 pub mod pacing;

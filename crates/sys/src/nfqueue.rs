@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use libc::c_int;
 
 use crate::netlink::{Message, Netlink, NetlinkRequest, attributes};
-use crate::sockopt::set;
+use crate::option::set;
 
 /// How much of a packet is copied, in bytes: all headers of TCP over IPv4 (120 at most), and of IPv6 with extensions.
 const COPY_RANGE: u32 = 256;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libc::c_int;
 
-use crate::sockopt::{get, set};
+use crate::option::{get, set};
 use crate::tcp_info::read;
 
 /// Unbounded; the initial value of a socket.

@@ -9,7 +9,7 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
-use crate::sockopt::{get, set};
+use crate::option::{get, set};
 
 /// The bytes in front of every frame.
 pub const VNET_HEADER: usize = 10;

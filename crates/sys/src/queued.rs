@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use libc::c_int;
 
-use crate::sockopt::{get, set};
+use crate::option::{get, set};
 
 /// Not in every libc: socket(7), Linux 5.14.
 const SO_BUF_LOCK: c_int = 72;

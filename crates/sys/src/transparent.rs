@@ -10,7 +10,7 @@ use libc::c_int;
 use socket2::{Domain, SockRef};
 
 use crate::netlink::{Message, Netlink, NetlinkRequest};
-use crate::sockopt::set;
+use crate::option::set;
 
 /// Where `rtm_dst_len` and `rtm_type` are in a `struct rtmsg`, and how long it is, in bytes.
 const PREFIX: usize = 1;

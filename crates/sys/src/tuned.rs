@@ -7,7 +7,8 @@ use std::time::Duration;
 use ekiden_proto::tuning::TuningSample;
 use libc::c_int;
 
-use crate::sockopt::{TCP_DELACK_MAX_US, TCP_RTO_MAX_MS, TCP_RTO_MIN_US, get};
+use crate::option::get;
+use crate::sockopt::{TCP_DELACK_MAX_US, TCP_RTO_MAX_MS, TCP_RTO_MIN_US};
 use crate::tcp_info::{RawTcpInfo, read};
 
 /// Options that are in force; none for those that this kernel does not have.

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use libc::c_int;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::sockopt::set;
+use crate::option::set;
 
 /// How many datagrams one call takes at most.
 const MAX_BATCH: usize = 64;

@@ -46,9 +46,9 @@ pub struct SectionUsage {
 /// A running session on a section that can carry another session afterwards.
 #[derive(Debug, Clone)]
 pub struct SectionReuse {
-    /// The relay.
+    /// The relay at the other end.
     pub hop: Arc<Hop>,
-    /// Its address.
+    /// The address of the relay.
     pub server: ServerAddr,
     /// The sessions before this one.
     pub usage: SectionUsage,

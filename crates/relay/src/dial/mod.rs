@@ -65,7 +65,7 @@ pub struct Dialled {
 pub struct OpenedSession {
     /// The answer to wait for.
     pub opening: SentOpen,
-    /// The section.
+    /// The section and the framing of the session.
     pub section: Rc<FramedSection>,
     /// Where the connection goes after the session, if it can carry another one.
     pub reuse: Option<SectionReuse>,

@@ -8,13 +8,14 @@ mod request;
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use ekiden_proto::profile::{Algorithm, AppliedSetting, Outcome, Profile, Setting};
 use ekiden_proto::units::{Bytes, Rate, Span};
 use libc::c_int;
 use socket2::{SockAddr, SockRef};
 
+use crate::option::{get, set, set_bytes};
 use crate::queued::{is_receive_buffer_locked, unlock_receive_buffer};
 use request::{Request, Unit};
 
@@ -256,34 +257,6 @@ fn millis(span: Span) -> c_int {
 
 fn micros(span: Span) -> c_int {
     c_int::try_from(span.0.as_micros()).unwrap_or(c_int::MAX)
-}
-
-/// Types that getsockopt(2) and setsockopt(2) may read and write: plain numbers and arrays of them.
-pub(crate) trait Plain: Default {}
-impl Plain for c_int {}
-impl Plain for u64 {}
-impl Plain for [u8; 16] {}
-impl Plain for [u32; 2] {}
-
-pub(crate) fn set<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
-    // SAFETY: a `Plain` value is `size_of::<T>()` initialised bytes without padding.
-    let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) };
-    set_bytes(socket, level, name, bytes)
-}
-
-fn set_bytes(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
-    let length = value.len() as libc::socklen_t;
-    // SAFETY: the kernel reads `length` bytes from `value`, which has as many.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), length) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-pub(crate) fn get<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<T> {
-    let mut value = T::default();
-    let mut length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes into `value`, and any bytes make a valid `Plain`.
-    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length) };
-    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ekiden_proto::units::{Bytes, Span};
 use libc::c_int;
 
-use super::get;
+use crate::option::get;
 
 /// How an integer option shows itself to people.
 #[derive(Clone, Copy)]
