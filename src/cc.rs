@@ -9,9 +9,10 @@ use clap::{Args, Subcommand};
 use ekiden_bpf::congestion::{
     self, CongestionControl, CongestionError, LoadedBy, PinOutcome, RegistrationMethod, UnloadOutcome,
 };
-use ekiden_bpf::congestion::{RegistrationGuard, TelemetryMap};
+use ekiden_bpf::congestion::{RegistrationGuard, ResumePhase, ResumeRequest, TelemetryMap};
 use ekiden_proto::event::CongestionStatus;
 use ekiden_proto::profile::{Algorithm, CompoundTcp};
+use ekiden_proto::resume::{Jump, ResumeGrant, ResumeOutcome};
 use ekiden_relay::config::congestion::{CongestionHandle, ProvidedControl, Telemetry};
 use ekiden_relay::config::read::expected_one_of;
 use serde_json::json;
@@ -210,6 +211,29 @@ impl CongestionHandle for AcquiredControl {
             congestion::ErrorKind::PermissionDenied => TelemetryMap::write_permission_hint("ctcp"),
             _ => error.to_string(),
         })
+    }
+
+    fn can_resume(&self) -> bool {
+        self.0.resumes.is_some()
+    }
+
+    fn request_resume(&self, socket: BorrowedFd<'_>, grant: ResumeGrant) -> Result<(), String> {
+        let ResumeGrant { jump_bytes, saved_rtt, lifetime } = grant;
+        let resumes = self.0.resumes.as_ref().ok_or("it cannot resume")?;
+        let request = ResumeRequest { jump_bytes, saved_rtt, lifetime };
+        resumes.request(socket, &request).map_err(|error| error.to_string())
+    }
+
+    fn resume_outcome(&self, socket: BorrowedFd<'_>) -> Option<Jump> {
+        let state = self.0.resumes.as_ref()?.state(socket)?;
+        let outcome = match state.phase {
+            ResumePhase::Waiting => ResumeOutcome::Unused,
+            ResumePhase::Rejected(_) => ResumeOutcome::Rejected,
+            ResumePhase::Unvalidated | ResumePhase::Validating => ResumeOutcome::Unconfirmed,
+            ResumePhase::Validated => ResumeOutcome::Confirmed,
+            ResumePhase::Retreating | ResumePhase::Retreated => ResumeOutcome::Retreated,
+        };
+        Some(Jump { bytes: state.sent_bytes, outcome })
     }
 }
 

@@ -28,7 +28,7 @@ const NO_UNITS: [&str; 16] = [
 ];
 
 /// The gauges: each of these can fall while the process runs. A number that only grows is a counter.
-const GAUGES: [&str; 22] = [
+const GAUGES: [&str; 23] = [
     "ekiden_fleet_draining",
     "ekiden_fleet_etcd_up",
     "ekiden_fleet_members",
@@ -37,6 +37,7 @@ const GAUGES: [&str; 22] = [
     "ekiden_pipes_open",
     "ekiden_queued_bytes",
     "ekiden_ready",
+    "ekiden_ready_used",
     "ekiden_reload_taken",
     "ekiden_sections_waiting",
     "ekiden_sessions_open",

@@ -1,5 +1,5 @@
-//! Sections that carry one session after another: the bytes of each are its own, whatever happened to the one before, and peers
-//! of version 1 have a connection for each session.
+//! Sections that carry one session after another: no byte of one session is in another, also after failures, and peers of version 1
+//! have a connection for each session.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -266,7 +266,7 @@ fn a_listener_of_version_1_gets_a_connection_for_each_session() {
     assert_eq!((used(&at_home), taken(&at_home, "reused")), (0, 0));
 }
 
-/// A relay of version 1 that says back what it hears.
+/// A relay of version 1 that echoes.
 fn serve_first_version(mut section: TcpStream, key: &PrivateKey) {
     let Some(hello) = try_read_hello(&mut section) else { return };
     let (responder, _) = NoiseResponder::read(key, &hello, FIRST_VERSION).unwrap();

@@ -12,6 +12,7 @@ use super::direction::Direction;
 use super::limiting::LimitingFactor;
 use super::path::prefix::Prefix;
 use super::profile::AppliedSetting;
+use super::resume::Jump;
 use super::wire::section::TraceId;
 
 /// Something that happened in a relay.
@@ -336,6 +337,8 @@ pub struct SectionInfo {
     pub sndbuf_limited: Duration,
     /// Sessions that the section has carried before this one; 0 for a new section, whose window starts small.
     pub earlier_sessions: u32,
+    /// The jump of careful resume, if the session requested one.
+    pub jump: Option<Jump>,
 }
 
 impl SectionInfo {

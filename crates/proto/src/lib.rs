@@ -19,6 +19,7 @@ pub mod key;
 pub mod limiting;
 pub mod path;
 pub mod profile;
+pub mod resume;
 pub mod share;
 pub mod tuning;
 pub mod units;

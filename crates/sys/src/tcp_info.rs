@@ -59,6 +59,7 @@ fn section_info(raw: &RawTcpInfo) -> SectionInfo {
         rwnd_limited: raw.micros(176),
         sndbuf_limited: raw.micros(184),
         earlier_sessions: 0,
+        jump: None,
     }
 }
 

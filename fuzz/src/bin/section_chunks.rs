@@ -1,5 +1,5 @@
-//! A stream of chunks in reads of all sizes: the reader never asks for a byte behind the end, the payload is what the chunks
-//! hold, and the end is accepted with exactly its length.
+//! A stream of chunks in reads of all sizes: the reader never asks for a byte behind the end, the payload is that of the
+//! chunks, and the end is accepted with exactly its length.
 //!
 //! Input: the number of reads (1 byte), the size of each read, then the stream.
 #![no_main]

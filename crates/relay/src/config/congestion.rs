@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ekiden_proto::event::{CongestionStatus, Event};
 use ekiden_proto::profile::{Algorithm, AppliedSetting, CompoundTcp, Outcome, Profile, Setting};
+use ekiden_proto::resume::{Jump, ResumeGrant};
 use ekiden_sys::congestion;
 use ekiden_sys::sockopt::{self, SocketRole};
 use serde::Serialize;
@@ -45,6 +46,24 @@ pub trait CongestionHandle: Debug + Send + Sync {
     /// # Errors
     /// Why it cannot be asked, in words.
     fn set_options(&self, socket: BorrowedFd<'_>, request: CompoundTcp) -> Result<(), String>;
+
+    /// Whether a connection can begin to send with a remembered window.
+    fn can_resume(&self) -> bool {
+        false
+    }
+
+    /// Has the next transmission of a connection begin with a remembered window.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn request_resume(&self, _socket: BorrowedFd<'_>, _grant: ResumeGrant) -> Result<(), String> {
+        Err("this congestion control cannot resume".to_owned())
+    }
+
+    /// The outcome of the last request of a connection.
+    fn resume_outcome(&self, _socket: BorrowedFd<'_>) -> Option<Jump> {
+        None
+    }
 }
 
 /// The report of a congestion control about one connection, once a round trip.
@@ -102,6 +121,15 @@ impl CongestionControls {
         Self { by_name }
     }
 
+    /// One control, which is there.
+    #[cfg(test)]
+    pub fn of_one(name: &str, control: Box<dyn CongestionHandle>) -> Self {
+        let (from, in_use) = (Some("a test".to_owned()), name.to_owned());
+        let congestion = CongestionStatus { name: name.to_owned(), in_use, from, why: None };
+        let requested = RequestedControl { congestion, control: Some(control) };
+        Self { by_name: [(name.to_owned(), Arc::new(requested))].into() }
+    }
+
     /// [`sockopt::apply`], and the settings that are no socket options.
     pub fn apply(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) {
         sockopt::apply(socket, profile, role);
@@ -131,6 +159,18 @@ impl CongestionControls {
             Some(control) => control.set_options(socket, request),
             None => Err("it takes the ctcp of ekiden, loaded by this relay or by `ekiden cc load ctcp`".to_owned()),
         })
+    }
+
+    /// The congestion control of a connection, if it can begin with a remembered window.
+    #[must_use]
+    pub fn resuming(&self, socket: BorrowedFd<'_>) -> Option<&dyn CongestionHandle> {
+        let mut able = self.by_name.iter().filter_map(|(name, requested)| {
+            let control = requested.control.as_deref().filter(|control| control.can_resume())?;
+            Some((name, control))
+        });
+        let first = able.next()?;
+        let in_use = congestion::of_socket(socket).ok()?;
+        [first].into_iter().chain(able).find(|(name, _)| **name == in_use).map(|(_, control)| control)
     }
 
     /// The telemetry of the connection's congestion control.

@@ -16,6 +16,7 @@ use crate::path::estimates::{EstimateHistory, EstimateStore, ReportClients};
 use crate::path::selector::PathSelector;
 use crate::pool::Pools;
 use crate::shaping::fair_share::SharedInterfaces;
+use crate::shaping::resume::ResumeLedger;
 use crate::status::UpgradeAttempts;
 use crate::tunnel::{LaneRegistry, Tunnels};
 
@@ -39,6 +40,8 @@ pub struct Services {
     pub upstream_pool: UpstreamPool,
     /// The other relays of the fleet.
     pub fleet: FleetDirectory,
+    /// The windows that sessions on sections to relays may begin with.
+    pub resume: ResumeLedger,
     /// Interfaces with a shared rate.
     pub shared_interfaces: Arc<SharedInterfaces>,
     /// Intercepted connections that are no session yet.
@@ -77,6 +80,7 @@ impl Services {
             active_traces: Mutex::default(),
             tickets: TicketIssuer::generate(),
             started_at,
+            resume: ResumeLedger::default(),
             shared_interfaces: Arc::default(),
             pending_connections: PendingConnections::default(),
             tunnels: Tunnels::default(),

@@ -409,7 +409,7 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    /// Counts payload that is copied into a framing, when it is read: what is written has other lengths.
+    /// Counts payload that is copied into a framing. Writes of framed bytes are not counted: they have other lengths.
     fn count_framed(&self, read: usize) {
         if !self.to.framing.is_raw() {
             self.stats.record_copied(self.direction, read);

@@ -50,7 +50,7 @@ impl FramedSection {
         if self.framing().is_raw() { None } else { Some(self) }
     }
 
-    /// Prepares the cipher for what follows OPEN or its answer.
+    /// Prepares the cipher for the bytes after OPEN.
     pub fn on_opened(&self) {
         if self.reusable {
             self.cipher.allow_next_session();

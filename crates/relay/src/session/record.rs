@@ -24,7 +24,7 @@ use crate::ingress::admission::SessionPermit;
 use crate::ingress::gate::{FourTuple, PreDialed};
 use crate::ingress::listener::ListenerContext;
 use crate::ingress::section::IncomingOpen;
-use crate::path::estimates::{PeerId, SectionSampler};
+use crate::path::estimates::{FirstHop, PeerId, SectionSampler};
 use crate::pump::{self, FlowStats, FramedSection, IdleTimeouts};
 use crate::status::{SectionView, SessionView};
 
@@ -87,6 +87,8 @@ pub(super) struct SessionState {
     up: Option<SectionInfo>,
     /// The counters of the sections at the start of the session: of the client's and of the server's.
     starts: [SectionInfo; 2],
+    /// Whether careful resume was requested for them.
+    resumes: [bool; 2],
     /// Samplers of the client's section, if the client is a relay, and of the server's section.
     watches: [Option<SectionSampler>; 2],
     end: Option<EndReason>,
@@ -139,6 +141,7 @@ impl Session {
         let earlier =
             session.dial_context.incoming_open.as_ref().map_or(0, |incoming_open| incoming_open.earlier_sessions);
         session.start_counters(Direction::Down, &session.client, earlier);
+        session.request_resume(Direction::Down, &session.client);
         session.place.set(session.context.thread.register(&session));
         session.watch_client();
         session
@@ -177,18 +180,44 @@ impl Session {
         if let Some(mut before) = std::mem::replace(&mut state.watches[1], watch) {
             before.sample(&self.stats, &self.context.services().estimates);
         }
-        state.stream = Some(stream);
+        state.stream = Some(Rc::clone(&stream));
         drop(state);
+        self.request_resume(Direction::Up, &stream);
         self.on_path_ready(asked.elapsed());
     }
 
-    /// Counts from now on what happens on a section that has carried `earlier` sessions; `side` is the direction of the session's
-    /// bytes that it sends.
+    /// Starts the counters of a section that has carried `earlier` sessions; `side` is the direction of the bytes that this relay
+    /// sends there.
     pub fn start_counters(&self, side: Direction, section: &TcpStream, earlier: u32) {
         let info = if earlier > 0 { tcp_info(section.as_fd()).unwrap_or_default() } else { SectionInfo::default() };
         let start = SectionInfo { earlier_sessions: earlier, ..info };
         self.samples.borrow_mut().restart(side, start);
         self.state.borrow_mut().starts[usize::from(side == Direction::Up)] = start;
+    }
+
+    /// The relay at the other end of the section that sends the session's bytes of this direction.
+    fn relay_of(&self, side: Direction) -> Option<PublicKey> {
+        match side {
+            Direction::Down => self.previous_relay(),
+            Direction::Up => self.dial_context.first_hop().and_then(FirstHop::relay),
+        }
+    }
+
+    /// Has a section begin with the window that its relay is known for, if its congestion control can.
+    fn request_resume(&self, side: Direction, section: &TcpStream) {
+        let Some(relay) = self.relay_of(side) else { return };
+        let requested = self.context.services().resume.request(relay, section, &self.context.config.congestion);
+        self.state.borrow_mut().resumes[usize::from(side == Direction::Up)] = requested;
+    }
+
+    /// The kernel's counters of a section since the start of the session, which is over or leaves the section.
+    fn section_info(&self, side: Direction, section: &TcpStream, state: &SessionState) -> Option<SectionInfo> {
+        let at = usize::from(side == Direction::Up);
+        let info = tcp_info(section.as_fd()).ok()?.since(&state.starts[at]);
+        let resume = &self.context.services().resume;
+        let (bytes, congestion) = (self.stats.bytes(side), &self.context.config.congestion);
+        let end = |relay| resume.on_session_end(relay, section, bytes, state.resumes[at], congestion);
+        Some(SectionInfo { jump: self.relay_of(side).and_then(end), ..info })
     }
 
     /// Samples the client's section if the client is a relay: estimates of other clients' sections serve no decision.
@@ -248,7 +277,7 @@ impl Session {
             watch.sample(&self.stats, &self.context.services().estimates);
         }
         if let Some(stream) = state.stream.take() {
-            state.up = tcp_info(stream.as_fd()).ok().map(|info| info.since(&state.starts[1]));
+            state.up = self.section_info(Direction::Up, &stream, &state);
         }
     }
 
@@ -353,10 +382,8 @@ impl Session {
         let estimates = &self.context.services().estimates;
         state.watches.iter_mut().flatten().for_each(|watch| watch.sample(&self.stats, estimates));
         let duration = self.opened.elapsed();
-        let [client, server] = &state.starts;
-        let down = tcp_info(self.client.as_fd()).ok().map(|info| info.since(client));
-        let up = state.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()).map(|info| info.since(server));
-        let up = up.or(state.up);
+        let down = self.section_info(Direction::Down, &self.client, &state);
+        let up = state.stream.as_ref().and_then(|stream| self.section_info(Direction::Up, stream, &state)).or(state.up);
         let cut_off = if std::thread::panicking() { EndReason::Panicked } else { EndReason::Drained };
         let end = state.end.unwrap_or(cut_off);
         SessionClosed {

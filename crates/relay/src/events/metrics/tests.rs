@@ -27,6 +27,7 @@ fn session(client: SocketAddr, target: &str) -> Event {
         rwnd_limited: second / 4,
         sndbuf_limited: second / 8,
         earlier_sessions: 1,
+        jump: None,
     };
     let chosen = ChoiceRecord {
         reason: "best",

@@ -138,6 +138,15 @@ impl FirstHop {
         }
     }
 
+    /// The key of a relay.
+    #[must_use]
+    pub const fn relay(self) -> Option<PublicKey> {
+        match self {
+            Self::Relay(key) => Some(key),
+            Self::Direct | Self::Proxy => None,
+        }
+    }
+
     /// The peer when `server` was dialled.
     #[must_use]
     pub fn peer_id(self, ServerAddr(server): ServerAddr) -> PeerId {

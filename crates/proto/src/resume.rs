@@ -1,0 +1,207 @@
+//! Careful Resume (RFC 9959): the window that the sections to one relay have had, and the part of it with which the next session
+//! begins. The congestion control sends and checks the jump; this module remembers, divides and deletes.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// Less than that is not worth a jump: four initial windows of ten packets (RFC 9959, Observe).
+const MIN_WINDOW: u64 = 4 * 10 * 1448;
+
+/// How long a saved window is used; the RFC permits minutes on paths that change.
+const LIFETIME: Duration = Duration::from_secs(10 * 60);
+
+/// The part of the saved window that jumps may take together: "at most half of the saved window" (RFC 9959, Unvalidated).
+const SAFE_PART: u64 = 2;
+
+/// No jumps after a retreat: at first, and at most; the time doubles with each retreat.
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
+
+/// A jump for one session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResumeGrant {
+    /// The congestion window to start with, in bytes.
+    pub jump_bytes: u32,
+    /// The round-trip time of the saved window. On a path with another one there is no jump.
+    pub saved_rtt: Duration,
+    /// The time after which the grant is void.
+    pub lifetime: Duration,
+}
+
+/// The outcome of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResumeOutcome {
+    /// The session sent too little to need it.
+    Unused,
+    /// The path was another one, the grant too old, or packets were lost before.
+    Rejected,
+    /// The jump was sent, and not all of it is acknowledged.
+    Unconfirmed,
+    /// All of the jump has arrived without a sign of congestion.
+    Confirmed,
+    /// A part of the jump was lost or marked, and the window was reduced.
+    Retreated,
+}
+
+/// A jump of a session on one section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Jump {
+    /// Bytes that were sent at once.
+    pub bytes: u32,
+    /// Whether the path has carried them.
+    pub outcome: ResumeOutcome,
+}
+
+/// The memory of the sections to one relay.
+#[derive(Debug, Default)]
+pub struct ResumeMemory {
+    saved: Option<SavedWindow>,
+    /// Grants that may be in the path's queue at the same time: their bytes, and until when.
+    open: Vec<(Instant, u64)>,
+    /// No grants until then.
+    paused_until: Option<Instant>,
+    retreats: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct SavedWindow {
+    bytes: u64,
+    rtt: Duration,
+    at: Instant,
+    address: IpAddr,
+}
+
+impl ResumeMemory {
+    /// Saves the window of a session: `bytes` in a round trip of `rtt`, to the relay at `address`. The largest window of the
+    /// lifetime stays: most sessions end before they fill the path.
+    pub fn observe(&mut self, now: Instant, bytes: u64, rtt: Duration, address: IpAddr) {
+        let is_larger = |saved: &SavedWindow| bytes >= saved.bytes || saved.address != address;
+        if bytes >= MIN_WINDOW && !rtt.is_zero() && self.valid(now).is_none_or(|saved| is_larger(&saved)) {
+            self.saved = Some(SavedWindow { bytes, rtt, at: now, address });
+        }
+    }
+
+    /// A jump for a session that begins now on a section to `address`: half of the saved window, without the jumps of
+    /// other sessions within the last round trip and a half. `None` without a saved window, after a retreat, or if too little is left.
+    pub fn grant(&mut self, now: Instant, address: IpAddr) -> Option<ResumeGrant> {
+        let saved = self.valid(now).filter(|saved| saved.address == address)?;
+        if self.paused_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        self.open.retain(|(until, _)| *until > now);
+        let taken: u64 = self.open.iter().map(|(_, bytes)| bytes).sum();
+        let bytes = (saved.bytes / SAFE_PART).saturating_sub(taken);
+        if bytes < MIN_WINDOW / 2 {
+            return None;
+        }
+        self.open.push((now + saved.rtt * 3 / 2, bytes));
+        Some(ResumeGrant {
+            jump_bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            saved_rtt: saved.rtt,
+            lifetime: LIFETIME.saturating_sub(now.saturating_duration_since(saved.at)),
+        })
+    }
+
+    /// Records the outcome of a grant. After a retreat the saved values are deleted (RFC 9959, Safe Retreat).
+    pub fn on_outcome(&mut self, now: Instant, outcome: ResumeOutcome) {
+        match outcome {
+            ResumeOutcome::Confirmed => self.retreats = 0,
+            ResumeOutcome::Retreated => {
+                let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.retreats)).min(LONGEST_PAUSE);
+                self.saved = None;
+                self.paused_until = Some(now + pause);
+                self.retreats += 1;
+            }
+            ResumeOutcome::Unused | ResumeOutcome::Rejected | ResumeOutcome::Unconfirmed => {}
+        }
+    }
+
+    /// Whether nothing is remembered.
+    #[must_use]
+    pub fn is_empty(&self, now: Instant) -> bool {
+        self.valid(now).is_none() && self.paused_until.is_none_or(|until| until + LONGEST_PAUSE < now)
+    }
+
+    fn valid(&self, now: Instant) -> Option<SavedWindow> {
+        self.saved.filter(|saved| now.saturating_duration_since(saved.at) < LIFETIME)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+    const RELAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    fn remembering(bytes: u64) -> (ResumeMemory, Instant) {
+        let (mut memory, now) = (ResumeMemory::default(), Instant::now());
+        memory.observe(now, bytes, RTT, RELAY);
+        (memory, now)
+    }
+
+    fn jump(memory: &mut ResumeMemory, now: Instant) -> Option<u32> {
+        memory.grant(now, RELAY).map(|grant| grant.jump_bytes)
+    }
+
+    #[test]
+    fn a_session_begins_with_half_of_what_the_path_has_carried() {
+        let (mut memory, now) = remembering(1_000_000);
+        let later = now + Duration::from_secs(60);
+        let grant = memory.grant(later, RELAY).unwrap();
+        assert_eq!((grant.jump_bytes, grant.saved_rtt), (500_000, RTT));
+        assert_eq!(grant.lifetime, LIFETIME - Duration::from_secs(60));
+        assert_eq!(jump(&mut memory, now + LIFETIME), None, "too old");
+        assert_eq!(jump(&mut remembering(MIN_WINDOW - 1).0, now), None, "too little to save");
+    }
+
+    #[test]
+    fn sessions_that_begin_together_share_the_half() {
+        let (mut memory, now) = remembering(1_000_000);
+        assert_eq!((jump(&mut memory, now), jump(&mut memory, now)), (Some(500_000), None));
+        assert_eq!(jump(&mut memory, now + RTT), None, "the first jump may still be in the queue");
+        assert_eq!(jump(&mut memory, now + RTT * 3 / 2), Some(500_000));
+    }
+
+    #[test]
+    fn another_address_is_another_path() {
+        let (mut memory, now) = remembering(1_000_000);
+        let elsewhere = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+        assert_eq!(memory.grant(now, elsewhere), None);
+        memory.observe(now, 200_000, RTT, elsewhere);
+        assert_eq!(memory.grant(now, elsewhere).unwrap().jump_bytes, 100_000);
+        assert_eq!(jump(&mut memory, now), None, "the saved window belongs to the new address");
+    }
+
+    #[test]
+    fn a_small_session_does_not_replace_a_large_window_until_that_is_old() {
+        let (mut memory, now) = remembering(1_000_000);
+        memory.observe(now + RTT, 100_000, RTT, RELAY);
+        assert_eq!(jump(&mut memory, now + RTT), Some(500_000));
+        let late = now + LIFETIME;
+        memory.observe(late, 100_000, RTT, RELAY);
+        assert_eq!(jump(&mut memory, late), Some(50_000));
+    }
+
+    #[test]
+    fn after_a_retreat_there_is_a_pause_that_doubles() {
+        let (mut memory, mut now) = remembering(1_000_000);
+        for seconds in [10, 20, 40] {
+            memory.on_outcome(now, ResumeOutcome::Retreated);
+            assert_eq!(jump(&mut memory, now), None);
+            memory.observe(now, 250_000, RTT, RELAY);
+            let pause = Duration::from_secs(seconds);
+            assert_eq!(jump(&mut memory, now + pause - RTT), None, "{seconds} s");
+            now += pause;
+            assert_eq!(jump(&mut memory, now), Some(125_000));
+        }
+        memory.on_outcome(now, ResumeOutcome::Confirmed);
+        memory.on_outcome(now, ResumeOutcome::Retreated);
+        memory.observe(now, 250_000, RTT, RELAY);
+        assert!(jump(&mut memory, now + FIRST_PAUSE).is_some(), "a success ends the doubling");
+        assert!(!memory.is_empty(now) && ResumeMemory::default().is_empty(now));
+    }
+}

@@ -1,0 +1,150 @@
+//! Careful resume: remembers the windows of the sections to each relay, and has sessions begin with a part of them. It works with
+//! congestion controls that can jump (`cubicresume`); other sections begin with the window that they have.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::resume::{Jump, ResumeMemory};
+use ekiden_sys::tcp_info::tcp_info;
+use tokio::net::TcpStream;
+
+use crate::config::congestion::CongestionControls;
+
+/// Relays that are remembered at most. Beyond that those without a valid memory are forgotten.
+const MAX_RELAYS: usize = 4096;
+
+/// The memory of all relays, for all threads.
+#[derive(Debug, Default)]
+pub struct ResumeLedger {
+    relays: Mutex<HashMap<PublicKey, ResumeMemory>>,
+}
+
+impl ResumeLedger {
+    /// Has the next transmission on a section to `relay` begin with a remembered window, if there is one and the section's
+    /// congestion control can. Returns whether a jump was requested.
+    pub fn request(&self, relay: PublicKey, section: &TcpStream, controls: &CongestionControls) -> bool {
+        let Some(control) = controls.resuming(section.as_fd()) else { return false };
+        let Ok(address) = section.peer_addr() else { return false };
+        let grant = self.with(relay, |memory| memory.grant(Instant::now(), address.ip()));
+        grant.is_some_and(|grant| control.request_resume(section.as_fd(), grant).is_ok())
+    }
+
+    /// Records the end of a session that has sent `bytes` on a section to `relay`. Returns the jump, if it was `requested`.
+    pub fn on_session_end(
+        &self,
+        relay: PublicKey,
+        section: &TcpStream,
+        bytes: u64,
+        requested: bool,
+        controls: &CongestionControls,
+    ) -> Option<Jump> {
+        let control = controls.resuming(section.as_fd())?;
+        let jump = if requested { control.resume_outcome(section.as_fd()) } else { None };
+        let now = Instant::now();
+        let (info, address) = (tcp_info(section.as_fd()).ok()?, section.peer_addr().ok()?);
+        let in_round_trip = info.delivery_rate as f64 * info.min_rtt.as_secs_f64();
+        self.with(relay, |memory| {
+            if let Some(jump) = jump {
+                memory.on_outcome(now, jump.outcome);
+            }
+            memory.observe(now, bytes.min(in_round_trip as u64), info.min_rtt, address.ip());
+        });
+        jump
+    }
+
+    fn with<T>(&self, relay: PublicKey, use_it: impl FnOnce(&mut ResumeMemory) -> T) -> T {
+        let mut relays = self.relays.lock().unwrap_or_else(PoisonError::into_inner);
+        if relays.len() >= MAX_RELAYS && !relays.contains_key(&relay) {
+            let now = Instant::now();
+            relays.retain(|_, memory| !memory.is_empty(now));
+        }
+        use_it(relays.entry(relay).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::BorrowedFd;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use ekiden_proto::profile::CompoundTcp;
+    use ekiden_proto::resume::{ResumeGrant, ResumeOutcome};
+    use socket2::SockRef;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::config::congestion::{CongestionHandle, Telemetry};
+
+    const RELAY: PublicKey = PublicKey([7; 32]);
+
+    /// A congestion control that takes every request, and reports one outcome.
+    #[derive(Debug, Clone)]
+    struct Resuming {
+        requests: Arc<Mutex<Vec<ResumeGrant>>>,
+        outcome: ResumeOutcome,
+    }
+
+    impl CongestionHandle for Resuming {
+        fn telemetry(&self, _: BorrowedFd<'_>) -> Option<Telemetry> {
+            None
+        }
+
+        fn set_options(&self, _: BorrowedFd<'_>, _: CompoundTcp) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn can_resume(&self) -> bool {
+            true
+        }
+
+        fn request_resume(&self, _: BorrowedFd<'_>, grant: ResumeGrant) -> Result<(), String> {
+            self.requests.lock().unwrap().push(grant);
+            Ok(())
+        }
+
+        fn resume_outcome(&self, _: BorrowedFd<'_>) -> Option<Jump> {
+            Some(Jump { bytes: 1, outcome: self.outcome })
+        }
+    }
+
+    async fn section(congestion: &str) -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        SockRef::from(&near).set_tcp_congestion(congestion.as_bytes()).unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_session_requests_what_its_relay_is_known_for() {
+        let requests = Arc::<Mutex<Vec<_>>>::default();
+        let control = Resuming { requests: Arc::clone(&requests), outcome: ResumeOutcome::Retreated };
+        let controls = CongestionControls::of_one("reno", Box::new(control));
+        let ledger = ResumeLedger::default();
+        let (reno, _far) = section("reno").await;
+        assert!(!ledger.request(RELAY, &reno, &controls), "nothing is known");
+        let address = reno.peer_addr().unwrap().ip();
+        let known = || {
+            let observe = |memory: &mut ResumeMemory| {
+                memory.observe(Instant::now(), 1_000_000, Duration::from_millis(50), address)
+            };
+            ledger.with(RELAY, observe);
+        };
+        known();
+        assert!(!ledger.request(PublicKey([8; 32]), &reno, &controls), "another relay");
+        let (cubic, _far) = section("cubic").await;
+        assert!(!ledger.request(RELAY, &cubic, &controls), "a congestion control that cannot");
+        assert!(ledger.request(RELAY, &reno, &controls));
+        assert_eq!(requests.lock().unwrap().iter().map(|grant| grant.jump_bytes).collect::<Vec<_>>(), [500_000]);
+        assert!(!ledger.request(RELAY, &reno, &controls), "the half is taken");
+
+        let jump = ledger.on_session_end(RELAY, &reno, 1000, true, &controls);
+        assert_eq!(jump.unwrap().outcome, ResumeOutcome::Retreated);
+        known();
+        assert!(!ledger.request(RELAY, &reno, &controls), "a pause after the retreat");
+        assert_eq!(ledger.on_session_end(RELAY, &reno, 1000, false, &controls), None, "the jump of an earlier session");
+    }
+}
