@@ -7,7 +7,7 @@ use super::results::Metric;
 use crate::experiment::run::transfer::Transfer;
 use crate::stats;
 
-/// Metrics of one visit: the key's prefix, and the unit. Less is better. The rest of the key is [`FIRST`], [`LATER`] or
+/// Metrics of one visit: the key's prefix, and the unit. Less is better. The rest of the key is `first`, `later` or
 /// the number of the transfer, from 1.
 pub const PREFIXES: [(&str, &str); 5] = [
     ("completion_ms.", "ms"),
