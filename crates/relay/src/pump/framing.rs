@@ -156,3 +156,87 @@ pub fn read_chunk_boundary(reader: &mut ChunkReader, from: &TcpStream, cipher: &
 pub fn invalid(error: ekiden_proto::wire::WireError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ekiden_proto::direction::Direction;
+    use ekiden_proto::event::EndReason;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, run, seals, sockets};
+
+    /// The bytes that the server gets of a client's stream in chunks, and the end of the session. `end` makes the end of the stream;
+    /// `None` is FIN. After its end the client closes.
+    async fn pump(payload: &[&[u8]], end: Option<&dyn Fn(&RecordCipher) -> Vec<u8>>) -> (Vec<u8>, EndReason) {
+        let (theirs, ours) = seals();
+        let (near, mut peer) = sockets().await;
+        let (beyond, mut server) = sockets().await;
+        let patience = Duration::from_secs(60);
+        let params = PumpParams {
+            client: Endpoint { stream: &near, framing: Framing::Chunks(&ours) },
+            server: Endpoint::plain(&beyond),
+            early: Vec::new(),
+            stats: &FlowStats::new(Rc::new(())),
+            pipes: &PipePool::new(1),
+            patience: IdleTimeouts { idle: patience, half_closed: patience },
+        };
+        let others = async {
+            for chunk in payload {
+                peer.write_all(&[&chunk::header(chunk.len())[..], chunk].concat()).await.unwrap();
+            }
+            match end {
+                Some(end) => peer.write_all(&end(&theirs)).await.unwrap(),
+                None => peer.shutdown().await.unwrap(),
+            }
+            let mut received = Vec::new();
+            // A reset ends the stream, too.
+            let _ = server.read_to_end(&mut received).await;
+            drop(server);
+            received
+        };
+        let session = async {
+            let end = run(params, None::<PendingAnswer<'_, ()>>).await;
+            // The close of a session's sockets.
+            let _ = SockRef::from(&beyond).shutdown(std::net::Shutdown::Both);
+            end.unwrap()
+        };
+        timeout(Duration::from_secs(20), async { tokio::join!(others, session) }).await.expect("an end of the session")
+    }
+
+    fn end_after(bytes: u64) -> impl Fn(&RecordCipher) -> Vec<u8> {
+        move |theirs| [&chunk::header(0)[..], &theirs.seal_all(&chunk::end_plaintext(bytes))].concat()
+    }
+
+    #[tokio::test]
+    async fn chunks_of_all_sizes_are_one_stream() {
+        // Beyond the size from which bytes are spliced.
+        let large = vec![7; 300_000];
+        for payload in [&[][..], &[&b"a"[..]], &[b"ab", &large, b"c"], &[&large, &large]] {
+            let whole = payload.concat();
+            let (received, end) = pump(payload, Some(&end_after(whole.len() as u64))).await;
+            assert!(received == whole, "{} bytes", whole.len());
+            assert_eq!(end, EndReason::Finished);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_that_names_another_length_is_a_change() {
+        for bytes in [0, 2, 4] {
+            let (received, end) = pump(&[b"abc"], Some(&end_after(bytes))).await;
+            assert_eq!((&received[..], end), (&b"abc"[..], EndReason::Altered(Direction::Up)), "{bytes}");
+        }
+        let forged = |_: &RecordCipher| [&chunk::header(0)[..], &[0, 24], &[7; 24]].concat();
+        assert_eq!(pump(&[b"abc"], Some(&forged)).await.1, EndReason::Altered(Direction::Up));
+        let too_long = |_: &RecordCipher| (chunk::MAX_LENGTH + 1).to_be_bytes().to_vec();
+        assert_eq!(pump(&[b"abc"], Some(&too_long)).await.1, EndReason::Altered(Direction::Up));
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_cut_is_reset() {
+        assert_eq!(pump(&[b"abc"], None).await, (b"abc".to_vec(), EndReason::ResetByClient));
+    }
+}

@@ -206,7 +206,7 @@ fn read_timeouts(table: TableReader<'_>) -> Timeouts {
         idle: read("idle", HOUR),
         half_close_idle: read("half_close_idle", 5 * MINUTE),
         keep_alive: read("keep_alive", MINUTE),
-        kept_idle: read("kept_idle", MINUTE),
+        kept_idle: read("kept_idle", 5 * MINUTE),
         ready_age: read("ready_age", MINUTE),
         section_idle: read("section_idle", 10 * MINUTE),
         drain,
