@@ -15,6 +15,10 @@ const LIFETIME: Duration = Duration::from_secs(10 * 60);
 /// The part of the saved window that jumps may take together: "at most half of the saved window" (RFC 9959, Unvalidated).
 const SAFE_PART: u64 = 2;
 
+/// How long a section that has carried sessions may use the whole saved window again. RFC 7661 permits five minutes to a connection
+/// that has validated its window.
+const KEPT_LIFETIME: Duration = Duration::from_secs(60);
+
 /// No jumps after a retreat: at first, and at most; the time doubles with each retreat.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
@@ -84,16 +88,19 @@ impl ResumeMemory {
         }
     }
 
-    /// A jump for a session that begins now on a section to `address`: half of the saved window, without the jumps of
-    /// other sessions within the last round trip and a half. `None` without a saved window, after a retreat, or if too little is left.
-    pub fn grant(&mut self, now: Instant, address: IpAddr) -> Option<ResumeGrant> {
+    /// A jump for a session that begins now on a section to `address`: half of the saved window, or within a minute all of it if
+    /// the section `is_used` by sessions before; without the jumps of other sessions within the last round trip and a half. `None`
+    /// without a saved window, after a retreat, or if too little is left.
+    pub fn grant(&mut self, now: Instant, address: IpAddr, is_used: bool) -> Option<ResumeGrant> {
         let saved = self.valid(now).filter(|saved| saved.address == address)?;
         if self.paused_until.is_some_and(|until| now < until) {
             return None;
         }
         self.open.retain(|(until, _)| *until > now);
         let taken: u64 = self.open.iter().map(|(_, bytes)| bytes).sum();
-        let bytes = (saved.bytes / SAFE_PART).saturating_sub(taken);
+        let age = now.saturating_duration_since(saved.at);
+        let part = if is_used && age <= KEPT_LIFETIME { 1 } else { SAFE_PART };
+        let bytes = (saved.bytes / part).saturating_sub(taken);
         if bytes < MIN_WINDOW / 2 {
             return None;
         }
@@ -101,7 +108,7 @@ impl ResumeMemory {
         Some(ResumeGrant {
             jump_bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             saved_rtt: saved.rtt,
-            lifetime: LIFETIME.saturating_sub(now.saturating_duration_since(saved.at)),
+            lifetime: LIFETIME.saturating_sub(age),
         })
     }
 
@@ -144,18 +151,27 @@ mod tests {
     }
 
     fn jump(memory: &mut ResumeMemory, now: Instant) -> Option<u32> {
-        memory.grant(now, RELAY).map(|grant| grant.jump_bytes)
+        memory.grant(now, RELAY, false).map(|grant| grant.jump_bytes)
     }
 
     #[test]
     fn a_session_begins_with_half_of_what_the_path_has_carried() {
         let (mut memory, now) = remembering(1_000_000);
         let later = now + Duration::from_secs(60);
-        let grant = memory.grant(later, RELAY).unwrap();
+        let grant = memory.grant(later, RELAY, false).unwrap();
         assert_eq!((grant.jump_bytes, grant.saved_rtt), (500_000, RTT));
         assert_eq!(grant.lifetime, LIFETIME - Duration::from_secs(60));
         assert_eq!(jump(&mut memory, now + LIFETIME), None, "too old");
         assert_eq!(jump(&mut remembering(MIN_WINDOW - 1).0, now), None, "too little to save");
+    }
+
+    #[test]
+    fn a_used_section_has_the_whole_window_for_a_minute() {
+        let (mut memory, now) = remembering(1_000_000);
+        let mut jump =
+            |seconds| memory.grant(now + Duration::from_secs(seconds), RELAY, true).map(|grant| grant.jump_bytes);
+        assert_eq!([0, 60, 61].map(&mut jump), [Some(1_000_000), Some(1_000_000), Some(500_000)]);
+        assert_eq!(jump(61), None, "the window is taken");
     }
 
     #[test]
@@ -170,9 +186,9 @@ mod tests {
     fn another_address_is_another_path() {
         let (mut memory, now) = remembering(1_000_000);
         let elsewhere = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
-        assert_eq!(memory.grant(now, elsewhere), None);
+        assert_eq!(memory.grant(now, elsewhere, false), None);
         memory.observe(now, 200_000, RTT, elsewhere);
-        assert_eq!(memory.grant(now, elsewhere).unwrap().jump_bytes, 100_000);
+        assert_eq!(memory.grant(now, elsewhere, false).unwrap().jump_bytes, 100_000);
         assert_eq!(jump(&mut memory, now), None, "the saved window belongs to the new address");
     }
 

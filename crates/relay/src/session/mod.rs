@@ -95,7 +95,7 @@ fn use_pre_dialed(session: &Session, pre_dialed: PreDialed) -> Result<Connected,
     let asked = Instant::now().checked_sub(took).unwrap_or_else(Instant::now);
     let stream = Rc::new(stream);
     session.on_connected(server, Rc::clone(&stream), asked);
-    session.start_counters(Direction::Up, &stream, earlier_sessions(reuse.as_ref()));
+    session.start_section(Direction::Up, &stream, earlier_sessions(reuse.as_ref()));
     session.on_relay_answer(times, asked);
     Ok(Connected { server: stream, section: section.map(Rc::new), reuse, awaits: None, early: Vec::new() })
 }
@@ -129,7 +129,7 @@ async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connect
     session.on_connected(server, Rc::clone(&stream), asked);
     let section = opened.as_ref().and_then(|opened| Rc::clone(&opened.section).if_framed());
     let reuse = opened.as_ref().and_then(|opened| opened.reuse.clone());
-    session.start_counters(Direction::Up, &stream, earlier_sessions(reuse.as_ref()));
+    session.start_section(Direction::Up, &stream, earlier_sessions(reuse.as_ref()));
     let Some(times) = times else {
         let awaits = opened.map(|opened| (opened, responder, asked));
         return Ok(Connected { server: stream, section, reuse, awaits, early });

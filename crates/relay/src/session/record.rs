@@ -140,8 +140,7 @@ impl Session {
         });
         let earlier =
             session.dial_context.incoming_open.as_ref().map_or(0, |incoming_open| incoming_open.earlier_sessions);
-        session.start_counters(Direction::Down, &session.client, earlier);
-        session.request_resume(Direction::Down, &session.client);
+        session.start_section(Direction::Down, &session.client, earlier);
         session.place.set(session.context.thread.register(&session));
         session.watch_client();
         session
@@ -180,19 +179,19 @@ impl Session {
         if let Some(mut before) = std::mem::replace(&mut state.watches[1], watch) {
             before.sample(&self.stats, &self.context.services().estimates);
         }
-        state.stream = Some(Rc::clone(&stream));
+        state.stream = Some(stream);
         drop(state);
-        self.request_resume(Direction::Up, &stream);
         self.on_path_ready(asked.elapsed());
     }
 
-    /// Starts the counters of a section that has carried `earlier` sessions; `side` is the direction of the bytes that this relay
+    /// Starts a session on a section that has carried `earlier` sessions: its counters and, if possible, its window; `side` is the direction of the bytes that this relay
     /// sends there.
-    pub fn start_counters(&self, side: Direction, section: &TcpStream, earlier: u32) {
+    pub fn start_section(&self, side: Direction, section: &TcpStream, earlier: u32) {
         let info = if earlier > 0 { tcp_info(section.as_fd()).unwrap_or_default() } else { SectionInfo::default() };
         let start = SectionInfo { earlier_sessions: earlier, ..info };
         self.samples.borrow_mut().restart(side, start);
         self.state.borrow_mut().starts[usize::from(side == Direction::Up)] = start;
+        self.request_resume(side, section, earlier > 0);
     }
 
     /// The relay at the other end of the section that sends the session's bytes of this direction.
@@ -204,9 +203,10 @@ impl Session {
     }
 
     /// Has a section begin with the window that its relay is known for, if its congestion control can.
-    fn request_resume(&self, side: Direction, section: &TcpStream) {
+    fn request_resume(&self, side: Direction, section: &TcpStream, is_used: bool) {
         let Some(relay) = self.relay_of(side) else { return };
-        let requested = self.context.services().resume.request(relay, section, &self.context.config.congestion);
+        let resume = &self.context.services().resume;
+        let requested = resume.request(relay, section, is_used, &self.context.config.congestion);
         self.state.borrow_mut().resumes[usize::from(side == Direction::Up)] = requested;
     }
 

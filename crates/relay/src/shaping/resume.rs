@@ -24,11 +24,11 @@ pub struct ResumeLedger {
 
 impl ResumeLedger {
     /// Has the next transmission on a section to `relay` begin with a remembered window, if there is one and the section's
-    /// congestion control can. Returns whether a jump was requested.
-    pub fn request(&self, relay: PublicKey, section: &TcpStream, controls: &CongestionControls) -> bool {
+    /// congestion control can. `is_used` says whether the section has carried sessions. Returns whether a jump was requested.
+    pub fn request(&self, relay: PublicKey, section: &TcpStream, is_used: bool, controls: &CongestionControls) -> bool {
         let Some(control) = controls.resuming(section.as_fd()) else { return false };
         let Ok(address) = section.peer_addr() else { return false };
-        let grant = self.with(relay, |memory| memory.grant(Instant::now(), address.ip()));
+        let grant = self.with(relay, |memory| memory.grant(Instant::now(), address.ip(), is_used));
         grant.is_some_and(|grant| control.request_resume(section.as_fd(), grant).is_ok())
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let controls = CongestionControls::of_one("reno", Box::new(control));
         let ledger = ResumeLedger::default();
         let (reno, _far) = section("reno").await;
-        assert!(!ledger.request(RELAY, &reno, &controls), "nothing is known");
+        assert!(!ledger.request(RELAY, &reno, false, &controls), "nothing is known");
         let address = reno.peer_addr().unwrap().ip();
         let known = || {
             let observe = |memory: &mut ResumeMemory| {
@@ -134,17 +134,17 @@ mod tests {
             ledger.with(RELAY, observe);
         };
         known();
-        assert!(!ledger.request(PublicKey([8; 32]), &reno, &controls), "another relay");
+        assert!(!ledger.request(PublicKey([8; 32]), &reno, false, &controls), "another relay");
         let (cubic, _far) = section("cubic").await;
-        assert!(!ledger.request(RELAY, &cubic, &controls), "a congestion control that cannot");
-        assert!(ledger.request(RELAY, &reno, &controls));
+        assert!(!ledger.request(RELAY, &cubic, false, &controls), "a congestion control that cannot");
+        assert!(ledger.request(RELAY, &reno, false, &controls));
         assert_eq!(requests.lock().unwrap().iter().map(|grant| grant.jump_bytes).collect::<Vec<_>>(), [500_000]);
-        assert!(!ledger.request(RELAY, &reno, &controls), "the half is taken");
+        assert!(!ledger.request(RELAY, &reno, false, &controls), "the half is taken");
 
         let jump = ledger.on_session_end(RELAY, &reno, 1000, true, &controls);
         assert_eq!(jump.unwrap().outcome, ResumeOutcome::Retreated);
         known();
-        assert!(!ledger.request(RELAY, &reno, &controls), "a pause after the retreat");
+        assert!(!ledger.request(RELAY, &reno, false, &controls), "a pause after the retreat");
         assert_eq!(ledger.on_session_end(RELAY, &reno, 1000, false, &controls), None, "the jump of an earlier session");
     }
 }
