@@ -169,9 +169,11 @@ mod tests {
     use super::*;
     use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, run, seals, sockets};
 
+    type MakeEnd<'a> = &'a dyn Fn(&RecordCipher) -> Vec<u8>;
+
     /// The bytes that the server gets of a client's stream in chunks, and the end of the session. `end` makes the end of the stream;
     /// `None` is FIN. After its end the client closes.
-    async fn pump(payload: &[&[u8]], end: Option<&dyn Fn(&RecordCipher) -> Vec<u8>>) -> (Vec<u8>, EndReason) {
+    async fn pump(payload: &[&[u8]], end: Option<MakeEnd<'_>>) -> (Vec<u8>, EndReason) {
         let (theirs, ours) = seals();
         let (near, mut peer) = sockets().await;
         let (beyond, mut server) = sockets().await;
