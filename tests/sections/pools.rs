@@ -231,13 +231,8 @@ fn metrics_count_what_pools_do() {
     for _ in 0..10 {
         echoes(&mut socks5(chain.home.address(), target).unwrap());
     }
-    let count = |metric: &str, result: &str| -> u64 {
-        let metrics = chain.home.ask("/metrics");
-        let label = format!("result=\"{result}\"");
-        let lines = metrics.lines().filter(|line| line.starts_with(metric) && line.contains(&label));
-        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
-    };
+    let count = |metric: &str, result: &str| metric_sum(&chain.home, metric, &format!("result=\"{result}\""));
     let taken = "ekiden_ready_connections_total";
-    assert_eq!(["reused", "hit", "miss", "stale"].map(|result| count(taken, result)).iter().sum::<u64>(), 10);
+    assert_eq!(["reused", "hit", "miss", "stale"].map(|result| count(taken, result)).iter().sum::<usize>(), 10);
     eventually("a dial ahead of need", || (count("ekiden_ready_dials_total", "ok") > 0).then_some(()));
 }

@@ -212,6 +212,13 @@ pub fn session_closed(relay: &mut Relay) -> Value {
     relay.next(|event| event["event"] == "closed" && event["target"].is_string())
 }
 
+/// The sum of a metric's series with this label, by the page of `relay`.
+pub fn metric_sum(relay: &Relay, metric: &str, label: &str) -> usize {
+    let page = relay.ask("/metrics");
+    let series = page.lines().filter(|line| line.starts_with(metric) && line.contains(label));
+    series.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
+}
+
 /// How many connections to `address` stand; of all processes here.
 pub fn connections_to(address: SocketAddr) -> usize {
     let SocketAddr::V4(address) = address else { panic!("IPv4 only") };

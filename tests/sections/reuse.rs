@@ -19,18 +19,12 @@ const FIRST_VERSION: Versions = Versions { oldest: 1, newest: 1 };
 
 /// How often a session took a connection with this `result`, by the metrics of `relay`.
 fn taken(relay: &Relay, result: &str) -> usize {
-    let metrics = relay.ask("/metrics");
-    let label = format!("result=\"{result}\"");
-    let lines =
-        metrics.lines().filter(|line| line.starts_with("ekiden_ready_connections_total") && line.contains(&label));
-    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
+    metric_sum(relay, "ekiden_ready_connections_total", &format!("result=\"{result}\""))
 }
 
 /// How many used connections wait for a session.
 fn used(relay: &Relay) -> usize {
-    let metrics = relay.ask("/metrics");
-    let lines = metrics.lines().filter(|line| line.starts_with("ekiden_ready_used{"));
-    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
+    metric_sum(relay, "ekiden_ready_used{", "")
 }
 
 fn wait_used(relay: &Relay, count: usize) {

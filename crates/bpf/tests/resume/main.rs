@@ -14,5 +14,5 @@ mod phases;
 mod stepper;
 mod steps;
 #[path = "../turn/mod.rs"]
-#[allow(dead_code, reason = "nobody waits for the absence of a control here")]
+#[allow(dead_code, reason = "the tests of this suite do not wait for the absence of a control")]
 mod turn;

@@ -164,13 +164,13 @@ impl CongestionControls {
     /// The congestion control of a connection, if it can begin with a remembered window.
     #[must_use]
     pub fn resuming(&self, socket: BorrowedFd<'_>) -> Option<&dyn CongestionHandle> {
-        let mut able = self.by_name.iter().filter_map(|(name, requested)| {
-            let control = requested.control.as_deref().filter(|control| control.can_resume())?;
-            Some((name, control))
-        });
-        let first = able.next()?;
-        let in_use = congestion::of_socket(socket).ok()?;
-        [first].into_iter().chain(able).find(|(name, _)| **name == in_use).map(|(_, control)| control)
+        let able = |requested: &Arc<RequestedControl>| requested.control.as_ref().is_some_and(|it| it.can_resume());
+        if !self.by_name.values().any(able) {
+            // Most relays ask for none, and save the system call.
+            return None;
+        }
+        let requested = self.by_name.get(&congestion::of_socket(socket).ok()?).filter(|requested| able(requested))?;
+        requested.control.as_deref()
     }
 
     /// The telemetry of the connection's congestion control.

@@ -106,8 +106,7 @@ impl<'a> HopChain<'a> {
         if let Some(reached) = reached {
             let (mut stream, server) = into_owned_stream(reached).await.map_err(|error| error.blame_next_hop(hop))?;
             let keys = section::handshake(&mut stream, hop, peering, self.deadline).await?;
-            let link = SectionLink::new(keys);
-            return Ok(ReadyConnection { stream, server, link, resumption: None, waited: false });
+            return Ok(ReadyConnection::new(stream, server, keys));
         }
         if let Some(IdleConnection { stream, server, link }) = pools.take(hop, encrypt)
             && let Ok(stream) = TcpStream::from_std(stream)

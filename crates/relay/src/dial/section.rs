@@ -53,7 +53,7 @@ pub struct ReadyConnection {
 
 impl ReadyConnection {
     /// A connection after the handshake.
-    fn new(stream: TcpStream, server: ServerAddr, mut keys: TransportKeys) -> Self {
+    pub(super) fn new(stream: TcpStream, server: ServerAddr, mut keys: TransportKeys) -> Self {
         let resumption = keys.resumption.take();
         Self { stream, server, link: SectionLink::new(keys), resumption, waited: false }
     }

@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 
 use super::backlog::BacklogLimiter;
 use super::cipher::{OpenedRecord, RecordCipher};
-use super::framing::{Endpoint, Framing, invalid, read_chunk_boundary};
+use super::framing::{ChunkHeader, Endpoint, Framing, invalid, read_chunk_boundary};
 use super::pipes::{PipePool, PooledPipe};
 use super::read_shaper::ReadShaper;
 use super::stats::{FlowStats, StallGuard};
@@ -50,23 +50,6 @@ enum PendingBytes<'a> {
     Nothing,
     Bytes { buffer: Vec<u8>, written: usize },
     Piped { pipe: PooledPipe<'a>, header: ChunkHeader },
-}
-
-/// The header of a chunk that is spliced, as far as it was not sent; empty for a section without chunks.
-struct ChunkHeader {
-    bytes: [u8; chunk::HEADER_LENGTH],
-    sent: usize,
-}
-
-impl ChunkHeader {
-    fn new(header: Option<[u8; chunk::HEADER_LENGTH]>) -> Self {
-        let sent = if header.is_some() { 0 } else { chunk::HEADER_LENGTH };
-        Self { bytes: header.unwrap_or_default(), sent }
-    }
-
-    fn rest(&self) -> &[u8] {
-        &self.bytes[self.sent..]
-    }
 }
 
 /// How far a flow goes.
@@ -239,7 +222,7 @@ impl<'a> Flow<'a> {
             }
             PendingBytes::Piped { pipe, header } => {
                 while !header.rest().is_empty() {
-                    header.sent += to.try_io(Interest::WRITABLE, || send_before_splice(to.as_fd(), header.rest()))?;
+                    header.on_sent(to.try_io(Interest::WRITABLE, || send_before_splice(to.as_fd(), header.rest()))?);
                 }
                 let fresh = to.try_io(Interest::WRITABLE, || pipe.drain(to.as_fd()))?;
                 self.stats.record_spliced(self.direction, fresh);

@@ -83,17 +83,10 @@ mod tests {
 
     use ekiden_proto::direction::Direction;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, abort, run, seals};
-
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (near, listener.accept().await.unwrap().0)
-    }
+    use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, abort, run, seals, sockets};
 
     /// Bytes behind the record that ends a stream were ignored.
     #[tokio::test]
@@ -101,8 +94,8 @@ mod tests {
         let patience = Duration::from_secs(60);
         let (ours, theirs) = seals();
         ours.allow_read_ahead();
-        let (near, mut peer) = pair().await;
-        let (beyond, mut server) = pair().await;
+        let (near, mut peer) = sockets().await;
+        let (beyond, mut server) = sockets().await;
         let params = PumpParams {
             client: Endpoint { stream: &near, framing: Framing::Records(&ours) },
             server: Endpoint::plain(&beyond),
@@ -124,8 +117,8 @@ mod tests {
     /// The reset comes between the event that tells of the end and the look that tells the two apart.
     #[tokio::test]
     async fn a_reset_whose_error_is_taken_is_seen() {
-        let (near, far) = pair().await;
-        let (_behind, next) = pair().await;
+        let (near, far) = sockets().await;
+        let (_behind, next) = sockets().await;
         SockRef::from(&far).shutdown(Shutdown::Write).unwrap();
         near.readable().await.unwrap();
         abort(&far);

@@ -184,8 +184,8 @@ impl Session {
         self.on_path_ready(asked.elapsed());
     }
 
-    /// Starts a session on a section that has carried `earlier` sessions: its counters and, if possible, its window; `side` is the direction of the bytes that this relay
-    /// sends there.
+    /// Starts the session on a section that has carried `earlier` sessions: its counters and, if possible, its window. `side` is
+    /// the direction of the bytes that this relay sends there.
     pub fn start_section(&self, side: Direction, section: &TcpStream, earlier: u32) {
         let info = if earlier > 0 { tcp_info(section.as_fd()).unwrap_or_default() } else { SectionInfo::default() };
         let start = SectionInfo { earlier_sessions: earlier, ..info };
@@ -216,7 +216,7 @@ impl Session {
         let info = tcp_info(section.as_fd()).ok()?.since(&state.starts[at]);
         let resume = &self.context.services().resume;
         let (bytes, congestion) = (self.stats.bytes(side), &self.context.config.congestion);
-        let end = |relay| resume.on_session_end(relay, section, bytes, state.resumes[at], congestion);
+        let end = |relay| resume.on_session_end(relay, section, &info, bytes, state.resumes[at], congestion);
         Some(SectionInfo { jump: self.relay_of(side).and_then(end), ..info })
     }
 

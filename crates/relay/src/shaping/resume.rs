@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use ekiden_proto::event::SectionInfo;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::resume::{Jump, ResumeMemory};
-use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
 
 use crate::config::congestion::CongestionControls;
@@ -32,11 +32,12 @@ impl ResumeLedger {
         grant.is_some_and(|grant| control.request_resume(section.as_fd(), grant).is_ok())
     }
 
-    /// Records the end of a session that has sent `bytes` on a section to `relay`. Returns the jump, if it was `requested`.
+    /// Records the end of a session that has sent `bytes` on a section to `relay`, with the kernel's data of that section. Returns the jump, if it was `requested`.
     pub fn on_session_end(
         &self,
         relay: PublicKey,
         section: &TcpStream,
+        info: &SectionInfo,
         bytes: u64,
         requested: bool,
         controls: &CongestionControls,
@@ -44,7 +45,7 @@ impl ResumeLedger {
         let control = controls.resuming(section.as_fd())?;
         let jump = if requested { control.resume_outcome(section.as_fd()) } else { None };
         let now = Instant::now();
-        let (info, address) = (tcp_info(section.as_fd()).ok()?, section.peer_addr().ok()?);
+        let address = section.peer_addr().ok()?;
         let in_round_trip = info.delivery_rate as f64 * info.min_rtt.as_secs_f64();
         self.with(relay, |memory| {
             if let Some(jump) = jump {
@@ -141,10 +142,14 @@ mod tests {
         assert_eq!(requests.lock().unwrap().iter().map(|grant| grant.jump_bytes).collect::<Vec<_>>(), [500_000]);
         assert!(!ledger.request(RELAY, &reno, false, &controls), "the half is taken");
 
-        let jump = ledger.on_session_end(RELAY, &reno, 1000, true, &controls);
+        let jump = ledger.on_session_end(RELAY, &reno, &SectionInfo::default(), 1000, true, &controls);
         assert_eq!(jump.unwrap().outcome, ResumeOutcome::Retreated);
         known();
         assert!(!ledger.request(RELAY, &reno, false, &controls), "a pause after the retreat");
-        assert_eq!(ledger.on_session_end(RELAY, &reno, 1000, false, &controls), None, "the jump of an earlier session");
+        assert_eq!(
+            ledger.on_session_end(RELAY, &reno, &SectionInfo::default(), 1000, false, &controls),
+            None,
+            "the jump of an earlier session"
+        );
     }
 }
