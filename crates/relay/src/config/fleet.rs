@@ -11,7 +11,7 @@ use ekiden_proto::key::PrivateKey;
 use ekiden_proto::profile::Profile;
 
 use super::error::Disclosure;
-use super::profiles::with_tuning;
+use super::profiles::for_section;
 use super::reader::TableReader;
 use super::shared::ReadContext;
 use super::value::{ConfigValue, PositiveDuration};
@@ -71,7 +71,7 @@ pub(super) fn read(file: &TableReader<'_>, shared: &ReadContext) -> Option<Arc<F
         publish_interval: reader.optional_or("every", PositiveDuration::seconds(10)).0,
         member_timeout: reader.optional_or("keep", PositiveDuration::seconds(3600)).0,
         encrypt: reader.optional_or("encrypt", false),
-        profile: with_tuning(shared.profiles.read_profile(&reader, "profile")),
+        profile: for_section(shared.profiles.read_profile(&reader, "profile")),
     };
     reader.finish();
     Some(Arc::new(fleet))

@@ -11,7 +11,7 @@ use ekiden_proto::addr::Target;
 use super::error::Disclosure;
 use super::error::closest;
 use super::place::{KeyLocation, SourceText};
-use super::profiles::with_tuning;
+use super::profiles::for_section;
 use super::reader::TableReader;
 use super::shared::ReadContext;
 use super::url::{OptionUrl, table_from_pairs};
@@ -89,7 +89,7 @@ pub(super) fn read(place: &KeyLocation<'_>, text: &str, shared: &ReadContext) ->
     let profile = shared.profiles.read_profile(&options, "profile");
     options.finish();
     let kind = kind?;
-    let profile = if matches!(kind, HopKind::Section(_)) { with_tuning(profile) } else { profile };
+    let profile = if matches!(kind, HopKind::Section(_)) { for_section(profile) } else { profile };
     let name = format!("{}://{address}", kind.as_str()).into();
     Some(Hop { name, kind, address, profile })
 }

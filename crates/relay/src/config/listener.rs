@@ -8,7 +8,7 @@ use ekiden_proto::addr::{Host, Target};
 use super::access::Denied;
 use super::error::Disclosure;
 use super::place::KeyLocation;
-use super::profiles::with_tuning;
+use super::profiles::for_section;
 use super::reader::TableReader;
 use super::shared::ReadContext;
 use super::sharing::ShareWeight;
@@ -163,7 +163,7 @@ fn read_listener(
     let keep_client_address = reader.optional_or("keep_client_address", kind == Some(ListenerKind::Tproxy));
     let weight = reader.optional_or("weight", ShareWeight(1)).0;
     let profile = shared.profiles.read_profile(reader, "profile");
-    let profile = if kind == Some(ListenerKind::Section) { with_tuning(profile) } else { profile };
+    let profile = if kind == Some(ListenerKind::Section) { for_section(profile) } else { profile };
     if let (Some(target), Some(_)) = (&target, bind) {
         check_target(reader, target, &access);
     }

@@ -49,14 +49,17 @@ impl Profiles {
     }
 }
 
-/// Sections between relays are tuned, unless their profile says otherwise: both ends are ours.
-pub(super) fn with_tuning(profile: Arc<Profile>) -> Arc<Profile> {
-    if profile.has_setting("tune") {
+/// The profile of a section between relays. Unless it says otherwise, the section is tuned, since both ends are ours, and has no
+/// Nagle delay: the first bytes of a session follow OPEN, and would wait for its acknowledgement.
+pub(super) fn for_section(profile: Arc<Profile>) -> Arc<Profile> {
+    let defaults = [Setting::Nodelay(true), Setting::Tune(true)];
+    let missing: Vec<_> = defaults.into_iter().filter(|setting| !profile.has_setting(setting.key())).collect();
+    if missing.is_empty() {
         return profile;
     }
-    let mut tuned = Profile::clone(&profile);
-    tuned.set(Setting::Tune(true));
-    Arc::new(tuned)
+    let mut completed = Profile::clone(&profile);
+    missing.into_iter().for_each(|setting| completed.set(setting));
+    Arc::new(completed)
 }
 
 impl<'a> ProfileDraft<'a> {

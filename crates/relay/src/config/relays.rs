@@ -6,7 +6,7 @@ use super::error::Disclosure;
 use super::hop::{self, read_peering};
 use super::listener::{ListenerSet, is_loop};
 use super::place::KeyLocation;
-use super::profiles::with_tuning;
+use super::profiles::for_section;
 use super::read::Flags;
 use super::reader::TableReader;
 use super::shared::NamedTables;
@@ -55,7 +55,7 @@ fn read_relay(reader: &TableReader<'_>, shared: &ReadContext) -> Option<Hop> {
     }
     let address = reader.optional("address");
     let peering = read_peering(reader, shared);
-    let profile = with_tuning(shared.profiles.read_profile(reader, "profile"));
+    let profile = for_section(shared.profiles.read_profile(reader, "profile"));
     Some(Hop { name: Box::default(), kind: HopKind::Section(peering?), address: address?, profile })
 }
 

@@ -1,5 +1,7 @@
 //! Our own keys, section listeners, and when clients are told "connected".
 
+use ekiden_proto::profile::{Profile, Setting};
+
 use super::*;
 use crate::config::ConnectMode;
 
@@ -109,6 +111,32 @@ fn section_listeners_have_keys_and_peers() {
             (key, encrypt, closed),
             "{url}"
         );
+    }
+}
+
+/// Nagle's algorithm would hold the first bytes of a session until OPEN is acknowledged.
+#[test]
+fn sections_have_no_nagle_delay_unless_the_profile_says_so() {
+    let (file, _) = Scratch::key("nagle");
+    let listener = section(&format!("key = {:?}\nprofile = \"own\"", file.path()));
+    let hop = |scheme: &str, key: &str| format!("forward = [\"{scheme}://far.example:7000?profile=own{key}\"]");
+    let key = format!("&key={}", somebody());
+    for (scheme, key, settings, wanted) in [
+        ("section", key.as_str(), "mss = 1400", Some(true)),
+        ("section", key.as_str(), "nodelay = false", Some(false)),
+        ("socks5", "", "mss = 1400", None),
+    ] {
+        let text = listener.replace("version = 1\n", &format!("version = 1\n{}\n", hop(scheme, key)));
+        let config = from_text(&format!("{text}[profile.own]\n{settings}\n")).unwrap_or_else(|error| panic!("{error}"));
+        let nodelay = |profile: &Profile| {
+            profile.settings().iter().find_map(|setting| match setting {
+                Setting::Nodelay(on) => Some(*on),
+                _ => None,
+            })
+        };
+        assert_eq!(nodelay(&forward(&config)[0].profile), wanted, "{scheme}, {settings}");
+        let of_listener = Some(settings != "nodelay = false");
+        assert_eq!(nodelay(&only(&config).profile), of_listener, "section listener, {settings}");
     }
 }
 
