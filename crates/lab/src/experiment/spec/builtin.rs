@@ -1,7 +1,7 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 27] = [
+pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 28] = [
     ("ctcp-oracles", include_str!("../../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../../experiments/fit2013-history.toml")),
@@ -29,6 +29,7 @@ pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 27] = [
     ("warm", include_str!("../../../experiments/warm.toml")),
     ("warm-beside", include_str!("../../../experiments/warm-beside.toml")),
     ("warm-change", include_str!("../../../experiments/warm-change.toml")),
+    ("warm-resume", include_str!("../../../experiments/warm-resume.toml")),
 ];
 
 /// Name and text of an experiment: one of these, or a file.
