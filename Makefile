@@ -5,7 +5,7 @@ TEST_THREADS ?= 4
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test kernel lint test-clients bench bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
+.PHONY: help demo run build test kernel lint test-clients bench bench-control bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
 	bench-upgrade bench-observed bench-passwords bench-lab check-lab check-dashboard deb try-deb musl try-static fuzz
 
 help: ## Show this list
@@ -61,6 +61,12 @@ bench: ## Compare one relay hop with haproxy, nginx, socat, dante, microsocks an
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/relay.py
+
+bench-control: ## Compare one relay hop with haproxy on hosts whose congestion control is bbr; as root, five minutes
+	@scripts/setup bench
+	$(CARGO) build --release --locked
+	python3 benches/relay.py --default-control bbr --figures one,many --only splice-loop,ekiden-tcp,haproxy-tuned \
+		--out benches/control.md
 
 bench-sections: ## Compare chains of sections with tcp forwarding, ssh -L and stunnel; as root, ten minutes
 	@scripts/setup bench

@@ -13,7 +13,7 @@ from typing import List
 from bench import configs, speak
 from bench.netns import LOOPBACK_IP
 from bench.programs import Trouble
-from bench.treatments import EKIDEN, FLOOR, PEER, Treatment, binary_of
+from bench.treatments import EARLIER, EKIDEN, FLOOR, PEER, Treatment, binary_of
 
 
 @dataclass(frozen=True)
@@ -119,3 +119,8 @@ CHAINS = (
     Treatment("ssh -L", PEER, speak.TCP, "ssh", ssh),
     Treatment("stunnel", PEER, speak.TCP, "stunnel", stunnel),
 )
+
+# These chains of an earlier build, so that one run measures a change.
+if os.environ.get("EKIDEN_BEFORE"):
+    CHAINS += tuple(Treatment(f"before {t.name}", EARLIER, t.way, "ekiden-before", t.command)
+                    for t in CHAINS if t.kind == EKIDEN)

@@ -30,6 +30,8 @@ def options(doc, treatments_known, figures_known, page):
                         help="these figures: " + " ".join(figures_known))
     parser.add_argument("--out", default=os.path.join(HERE, page), help="where the page is written")
     parser.add_argument("--seed", type=int, default=1, help="of the shuffled order")
+    parser.add_argument("--default-control", metavar="NAME", help="the system's congestion control in all namespaces, "
+                        "for example bbr; programs may choose others. Without it, all connections have cubic")
     found = parser.parse_args()
     if found.rounds is not None and found.rounds < 1:
         parser.error("--rounds must be at least 1")

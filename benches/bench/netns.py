@@ -22,8 +22,9 @@ CLIENT_SIDE = "to-client"  # interface names in every box
 FAR_TABLE = "100"
 LOOPBACK_IP = "127.0.0.1"  # between the relays of a chain
 
-# Set on each route, so that it also applies to accepted sockets: setting the sysctl of a namespace may be refused.
+# Without --default-control, each route has a congestion control: setting the sysctl of a namespace may be refused.
 CONGESTION = ("congctl", "cubic")
+DEFAULT_CONTROL = "net.ipv4.tcp_congestion_control"
 
 # role, interface, address: one line for each end of the two wires
 ENDS = (
@@ -96,8 +97,11 @@ def remove(name):
 class Network:
     """The namespaces. A context manager: leaving it removes them."""
 
-    def __init__(self, ends=ENDS):
+    def __init__(self, ends=ENDS, default_control=None):
         self.ends = ends
+        # The programs' own choice wins over the default of the system, but not over a route.
+        self.congestion = () if default_control else CONGESTION
+        self.sysctls = {**SYSCTLS, **({DEFAULT_CONTROL: default_control} if default_control else {})}
         self.names = {role: f"{PREFIX}{os.getpid()}-{role}" for role, _, _ in ends}
 
     def __enter__(self):
@@ -140,15 +144,15 @@ class Network:
         run(*self.command(role, ["sysctl", "-qw", "net.ipv4.ip_forward=1"]))
 
     def _route(self, role, net, gateway, *table):
-        run("ip", "-n", self.names[role], "route", "add", net, "via", gateway, *table, *CONGESTION)
+        run("ip", "-n", self.names[role], "route", "add", net, "via", gateway, *table, *self.congestion)
 
     def _build(self):
         for name in self.names.values():
             run("ip", "netns", "add", name)
             run("ip", "-n", name, "link", "set", "lo", "up")
             run("ip", "-n", name, "route", "replace", "local", LOOPBACK_IP, "dev", "lo", "table", "local",
-                "proto", "kernel", "scope", "host", "src", LOOPBACK_IP, *CONGESTION)
-            for key, value in SYSCTLS.items():
+                "proto", "kernel", "scope", "host", "src", LOOPBACK_IP, *self.congestion)
+            for key, value in self.sysctls.items():
                 run("ip", "netns", "exec", name, "sysctl", "-qw", f"{key}={value}")
         for one, other in zip(self.ends[::2], self.ends[1::2]):
             run("ip", "link", "add", one[1], "netns", self.names[one[0]], "type", "veth",
@@ -161,4 +165,4 @@ class Network:
         run("ip", "-n", name, "address", "add", address + "/24", "dev", interface)
         run("ip", "-n", name, "link", "set", interface, "up")
         run("ip", "-n", name, "route", "replace", net, "dev", interface, "proto", "kernel", "scope", "link",
-            "src", address, *CONGESTION)
+            "src", address, *self.congestion)

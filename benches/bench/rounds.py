@@ -22,6 +22,7 @@ class Run:
     results: Results
     rounds_done: int = 0
     soak: object = None
+    default_control: str = None
 
 
 class Progress:

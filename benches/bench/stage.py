@@ -34,10 +34,11 @@ def set_up(stack, plan, options, sizes, files):
     for name in plan.programs:
         command.build(name, folder)
     present, absent = command.available(plan.treatments, options.only)
-    run = rounds.Run(options.quick, options.rounds or sizes.rounds, options.seed, os.getloadavg()[0], Results(present))
+    run = rounds.Run(options.quick, options.rounds or sizes.rounds, options.seed, os.getloadavg()[0], Results(present),
+                     default_control=options.default_control)
     for treatment in absent:
         run.results.remark(treatment, "LEFT OUT: its program is missing")
-    network = stack.enter_context(netns.Network(plan.ends))
+    network = stack.enter_context(netns.Network(plan.ends, options.default_control))
     server = origin.Origin(network, folder, content, sizes, files)
     stack.callback(server.close)
     client = stack.enter_context(Agent(network, "client", plan.agent, f"{folder}/client.log"))

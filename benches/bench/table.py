@@ -36,6 +36,8 @@ def header(run, title, about, drivers):
         f"- {versions}",
         f"- {mode}, {run.rounds_done} of {run.rounds} rounds in shuffled order (seed {run.seed}), load average before "
         f"the run {run.load:.1f}",
+        f"- congestion control: {run.default_control or 'cubic'}"
+        + (", the system's default" if run.default_control else " for all connections"),
     ]
 
 

@@ -1,12 +1,13 @@
 //! Relays whose profiles name a congestion control.
 
+use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::harness::{Folder, Relay, accept, connect, ended, eventually, read_exactly, server, signal};
+use crate::harness::{Folder, Relay, accept, connect, ended, eventually, read_exactly, relayed, server, signal};
 use crate::room::{NOBODY, Room};
 use crate::turn::{RegistrationLock, wait_absent};
 
@@ -67,6 +68,21 @@ fn configuration(folder: &Folder, origin: SocketAddr, profile: &str) -> PathBuf 
     let route = "path = [\"direct\"]\nprofile = \"p\"";
     let text = format!("version = 1\n[profile.p]\n{profile}\n[[listener]]\n{listener}\n[[route]]\n{route}\n");
     folder.write("relay.toml", text)
+}
+
+/// The path of a test is short. Where the system's own control paces, reno takes its place at both ends.
+#[test]
+fn on_short_paths_no_section_paces() {
+    let (mut relay, _client, _server) = relayed();
+    let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let expected = if matches!(default.trim(), "cubic" | "reno") { default.trim() } else { "reno" };
+    let session = relay.sessions().pop().unwrap();
+    for side in ["down", "up"] {
+        assert_eq!(session[side]["congestion"], expected, "{session}");
+    }
+    let applied = relay.next(|event| event["event"] == "profile_applied");
+    assert_eq!(applied["profile"], "lan");
+    assert!(applied["settings"].as_array().unwrap().contains(&"congestion = auto: applied".into()), "{applied}");
 }
 
 #[test]

@@ -23,6 +23,22 @@ pub fn for_destination(destination: SocketAddrV4) -> io::Result<String> {
     of_socket(&socket)
 }
 
+/// The congestion control of sockets that choose none (`net.ipv4.tcp_congestion_control` of this network namespace).
+///
+/// # Errors
+/// The kernel's, from socket(2).
+pub fn system_default() -> io::Result<String> {
+    of_socket(&Socket::new(Domain::IPV4, Type::STREAM, None)?)
+}
+
+/// Changes the congestion control of a TCP socket.
+///
+/// # Errors
+/// The kernel's: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it.
+pub fn set(socket: impl AsFd, congestion: &str) -> io::Result<()> {
+    SockRef::from(&socket).set_tcp_congestion(congestion.as_bytes())
+}
+
 /// Asks whether a TCP socket can have this congestion control, and gives the socket up. If it is that of a module, and the
 /// caller may, the kernel loads it.
 ///

@@ -56,6 +56,7 @@ pub fn tuning_sample(socket: BorrowedFd<'_>, at: Duration) -> io::Result<TuningS
     Ok(TuningSample {
         taken_at: at,
         rtt: micros_at(&raw, 68),
+        min_rtt: micros_at(&raw, 148),
         rttvar: micros_at(&raw, 72),
         segments_sent: raw.u32(156),
         retransmitted: raw.u32(100),

@@ -69,7 +69,8 @@ settings! {
     Fwmark(u32) = "fwmark" in 0 to 4294967295,
     /// Differentiated services code point: six bits (RFC 2474, 3).
     Dscp(u8) = "dscp" in 0 to 63,
-    /// Congestion control algorithm, `TCP_CONGESTION`.
+    /// Congestion control algorithm, `TCP_CONGESTION`. "auto" is the system's own, but reno on short paths where the system's own
+    /// paces ([`crate::tuning::needs_system_control`]).
     Congestion(Algorithm) = "congestion",
     /// Packets of its own in the path's queues that Compound TCP takes for congestion; 0 is its own choice, 30. `ctcp.h`
     /// multiplies it as a fixed-point number of 32 bits.
@@ -143,7 +144,7 @@ pub struct Profile {
 }
 
 /// The names of the built-in profiles.
-pub const BUILT_IN: &[&str] = &["lan", "longhaul", "lossy", "satellite"];
+pub const BUILT_IN: &[&str] = &["lan", "auto", "longhaul", "lossy", "satellite"];
 
 impl Profile {
     /// An empty profile: the kernel's defaults.
@@ -156,7 +157,16 @@ impl Profile {
     #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
         let settings: &[(&str, &str)] = match name {
-            "lan" => &[("nodelay", "true"), ("keepalive", "5min")],
+            "lan" => &[("congestion", Algorithm::AUTO), ("nodelay", "true"), ("keepalive", "5min")],
+            // For sections of unknown length.
+            "auto" => &[
+                ("congestion", Algorithm::AUTO),
+                ("initial_rwnd", "2MiB"),
+                ("notsent_lowat", "1MiB"),
+                ("nodelay", "true"),
+                ("keepalive", "1min"),
+                ("user_timeout", "2min"),
+            ],
             // BBR keeps the rate through the loss that a long path always has; unsent data stays in the relay, where
             // it holds back the sender, not in the socket, where it only waits.
             "longhaul" => &[
@@ -212,13 +222,19 @@ impl Profile {
         &self.settings
     }
 
-    /// The congestion control it asks for.
+    /// The congestion control it asks for by name.
     #[must_use]
     pub fn congestion(&self) -> Option<&Algorithm> {
         self.settings.iter().find_map(|setting| match setting {
-            Setting::Congestion(algorithm) => Some(algorithm),
+            Setting::Congestion(algorithm) if algorithm.0 != Algorithm::AUTO => Some(algorithm),
             _ => None,
         })
+    }
+
+    /// Whether the path chooses the congestion control: `congestion = "auto"`.
+    #[must_use]
+    pub fn has_auto_congestion(&self) -> bool {
+        self.has_setting("congestion") && self.congestion().is_none()
     }
 
     /// The options for Compound TCP; empty for another congestion control.

@@ -118,11 +118,14 @@ impl BoundedValue for Rate {
     }
 }
 
-/// A congestion control's name, as `TCP_CONGESTION` takes it.
+/// A congestion control's name, as `TCP_CONGESTION` takes it, or [`Algorithm::AUTO`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Algorithm(pub String);
 
 impl Algorithm {
+    /// No congestion control, but the choice by the path: see [`crate::tuning::needs_system_control`].
+    pub const AUTO: &str = "auto";
+
     /// Those of Linux 6.18 (net/ipv4/Kconfig): built in, or modules that a kernel may have.
     pub const LINUX: [&str; 17] = [
         "bbr",

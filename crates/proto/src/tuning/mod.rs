@@ -10,6 +10,7 @@
 //! [`SectionTuner`] decides the options of a socket, [`RecordSizer`] the size of records, [`WriteCoalescer`] whether
 //! small pieces wait.
 
+mod control;
 mod gather;
 mod section;
 
@@ -18,6 +19,7 @@ use std::time::Duration;
 use crate::profile::Setting;
 use crate::units::{Bytes, Span};
 
+pub use control::{SHORT_PATH_CONTROL, is_cheap_control, needs_system_control};
 pub use gather::WriteCoalescer;
 pub use gather::{RecordSizer, max_record_size};
 pub use section::SectionTuner;
@@ -29,6 +31,8 @@ pub struct TuningSample {
     pub taken_at: Duration,
     /// Smoothed round trip; zero while there is none.
     pub rtt: Duration,
+    /// The least round trip of the last minutes.
+    pub min_rtt: Duration,
     /// The mean deviation of the round-trip time (RFC 6298).
     pub rttvar: Duration,
     /// Segments of data sent, those sent again included.

@@ -225,6 +225,7 @@ mod tests {
                 let sample = TuningSample {
                     taken_at: at,
                     rtt: micros(next(5_000_000)),
+                    min_rtt: Duration::ZERO,
                     rttvar: micros(next(5_000_000)),
                     segments_sent: next(u32::MAX),
                     retransmitted: next(u32::MAX),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use ekiden_proto::event::{CongestionStatus, Event};
 use ekiden_proto::profile::{Algorithm, AppliedSetting, CompoundTcp, Outcome, Profile, Setting};
 use ekiden_proto::resume::{Jump, ResumeGrant};
+use ekiden_proto::tuning::{SHORT_PATH_CONTROL, is_cheap_control};
 use ekiden_sys::congestion;
 use ekiden_sys::sockopt::{self, SocketRole};
 use serde::Serialize;
@@ -94,6 +96,8 @@ pub struct Telemetry {
 #[derive(Debug, Clone, Default)]
 pub struct CongestionControls {
     by_name: BTreeMap<String, Arc<RequestedControl>>,
+    /// The system's own, if it is costly on short paths.
+    costly_default: Option<Arc<str>>,
 }
 
 /// One that a profile asks for.
@@ -118,7 +122,8 @@ impl CongestionControls {
             }
             by_name.insert(name.clone(), asked);
         }
-        Self { by_name }
+        let costly_default = congestion::system_default().ok().filter(|default| !is_cheap_control(default));
+        Self { by_name, costly_default: costly_default.map(Arc::from) }
     }
 
     /// One control, which is there.
@@ -127,20 +132,48 @@ impl CongestionControls {
         let (from, in_use) = (Some("a test".to_owned()), name.to_owned());
         let congestion = CongestionStatus { name: name.to_owned(), in_use, from, why: None };
         let requested = RequestedControl { congestion, control: Some(control) };
-        Self { by_name: [(name.to_owned(), Arc::new(requested))].into() }
+        Self { by_name: [(name.to_owned(), Arc::new(requested))].into(), costly_default: None }
+    }
+
+    /// Those of a system with this congestion control of its own, which is costly on short paths.
+    #[cfg(test)]
+    pub fn with_costly_default(name: &str) -> Self {
+        Self { costly_default: Some(name.into()), ..Self::default() }
     }
 
     /// [`sockopt::apply`], and the settings that are no socket options.
     pub fn apply(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) {
         sockopt::apply(socket, profile, role);
         // Already reported the first time.
+        let _ = self.set_auto_congestion(socket, profile);
         let _ = self.set_control_options(socket, profile);
+    }
+
+    /// The congestion control for sections of `profile` whose path turns out to be no short one; `None` where they have it
+    /// from the beginning.
+    #[must_use]
+    pub fn long_path_control(&self, profile: &Profile) -> Option<Arc<str>> {
+        self.costly_default.clone().filter(|_| profile.has_auto_congestion())
+    }
+
+    /// Has a socket begin as on a short path, if the profile says so.
+    fn set_auto_congestion(&self, socket: BorrowedFd<'_>, profile: &Profile) -> io::Result<()> {
+        match self.long_path_control(profile) {
+            Some(_) => congestion::set(socket, SHORT_PATH_CONTROL),
+            None => Ok(()),
+        }
     }
 
     /// [`sockopt::apply_and_report`], and the settings that are no socket options.
     #[must_use]
     pub fn apply_and_report(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) -> Vec<AppliedSetting> {
         let mut report = sockopt::apply_and_report(socket, profile, role);
+        if profile.has_auto_congestion() {
+            let result = self.set_auto_congestion(socket, profile);
+            let outcome = result.map_or_else(|error| Outcome::Unsupported(error.to_string()), |()| Outcome::Applied);
+            let auto = |applied: &&mut AppliedSetting| matches!(applied.setting, Setting::Congestion(_));
+            report.iter_mut().filter(auto).for_each(|applied| applied.outcome = outcome.clone());
+        }
         if let Some(result) = self.set_control_options(socket, profile) {
             let outcome = result.map_or_else(Outcome::Unsupported, |()| Outcome::Applied);
             let asked = |applied: &&mut AppliedSetting| {
@@ -212,7 +245,7 @@ impl RequestedControl {
             return Arc::clone(before);
         }
         let provided = match choice {
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Err(RESTRICTED.to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(RESTRICTED.to_owned()),
             _ => provide(name),
         };
         let (from, control, why) = match provided {
@@ -334,7 +367,7 @@ mod tests {
         let congestion = CongestionStatus { name: "ctcp".into(), in_use: "ctcp".into(), from: None, why: None };
         let with = |control| {
             let asked = RequestedControl { congestion: congestion.clone(), control };
-            CongestionControls { by_name: BTreeMap::from([("ctcp".to_owned(), Arc::new(asked))]) }
+            CongestionControls { by_name: BTreeMap::from([("ctcp".to_owned(), Arc::new(asked))]), costly_default: None }
         };
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let outcomes = |controls: CongestionControls| -> Vec<Outcome> {

@@ -172,6 +172,19 @@ fn each_setting_that_is_not_shown_is_said_to_be_so() {
 }
 
 #[test]
+fn a_default_that_paces_is_costly_where_no_profile_chooses() {
+    let paces = with("net.ipv4.tcp_congestion_control", "bbr");
+    assert!(about(&paces, &long(), "short_paths").is_empty(), "the listener has lan");
+    let mut purpose = long();
+    let text = format!("version = 1\n{LONGHAUL}[[listener]]\nbind = \"127.0.0.1:0\"\nprofile = \"longhaul\"\n");
+    purpose.config = Some(from_text(&text).unwrap());
+    let found = about(&paces, &purpose, "short_paths");
+    let [finding] = &found[..] else { panic!("{found:#?}") };
+    assert!(finding.effect.contains("three times the CPU time of reno") && finding.fix.contains("lan"), "{finding}");
+    assert!(about(&healthy(), &purpose, "short_paths").is_empty(), "cubic does not pace");
+}
+
+#[test]
 fn before_linux_6_6_half_of_a_receive_buffer_is_window() {
     let mut reading = with("net.ipv4.tcp_rmem", "4096\t131072\t6291456");
     reading.settings.insert("kernel.osrelease", "6.1.0".to_owned());

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ekiden_proto::addr::ClientAddr;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::{EndReason, Event};
+use ekiden_proto::profile::Profile;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -21,6 +22,7 @@ use crate::dial::Resolver;
 use crate::events::metrics::listeners::ListenerTotals;
 use crate::pump::{PipePool, abort};
 use crate::session::{self, Origin, Session};
+use crate::shaping::autotune::Tuner;
 
 /// How long accepting pauses when accept(2) has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -79,6 +81,11 @@ impl ListenerContext {
     /// The resolver of the thread.
     pub fn resolver(&self) -> &Resolver {
         &self.names
+    }
+
+    /// A tuner for a section, if its profile leaves something to the path.
+    pub fn tuner(&self, section: &Rc<TcpStream>, profile: &Profile) -> Option<Rc<Tuner>> {
+        self.thread.tuning.tuner(section, profile, &self.config.congestion, self.config.timeouts.idle)
     }
 
     /// Emits a warning to the operator.

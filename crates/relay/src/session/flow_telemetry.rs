@@ -74,7 +74,7 @@ impl FlowObserver for FlowTelemetry {
         }
         // Bytes of either direction go through both sections: sent by one, acknowledged by the other.
         for section in [&self.down, &self.up] {
-            section.tuner.borrow().iter().for_each(Tuner::on_bytes_moved);
+            section.tuner.borrow().iter().for_each(|tuner| tuner.on_bytes_moved(bytes));
         }
         let total = match (direction, transfer) {
             (Direction::Down, TransferMethod::Copied) => &self.totals.down_copied,
@@ -98,6 +98,6 @@ impl FlowObserver for FlowTelemetry {
     }
 
     fn is_tuned(&self, direction: Direction) -> bool {
-        self.section(direction).tuner.borrow().is_some()
+        self.section(direction).tuner.borrow().as_ref().is_some_and(|tuner| tuner.tunes_timers())
     }
 }

@@ -114,8 +114,7 @@ impl Session {
         let (client, telemetry) = (Rc::new(client), FlowTelemetry::new(context.totals()));
         let stats = FlowStats::new(Rc::<FlowTelemetry>::clone(&telemetry));
         telemetry.set_paced_by(Direction::Down, context.thread.shaper.register(&client, context.listener.weight));
-        let idle = context.config.timeouts.idle;
-        telemetry.set_tuner(Direction::Down, context.thread.tuning.tuner(&client, &context.listener.profile, idle));
+        telemetry.set_tuner(Direction::Down, context.tuner(&client, &context.listener.profile));
         let session = Rc::new(Self {
             id: services.next_session_id(),
             stats,
@@ -160,9 +159,8 @@ impl Session {
 
     /// Records the section to the server and starts to sample it.
     pub fn on_connected(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
-        let (worker, idle) = (&self.context.thread, self.context.config.timeouts.idle);
-        self.telemetry.set_paced_by(Direction::Up, worker.shaper.register(&stream, self.weight()));
-        let tuner = self.dial_context.profile().and_then(|profile| worker.tuning.tuner(&stream, &profile, idle));
+        self.telemetry.set_paced_by(Direction::Up, self.context.thread.shaper.register(&stream, self.weight()));
+        let tuner = self.dial_context.profile().and_then(|profile| self.context.tuner(&stream, &profile));
         self.telemetry.set_tuner(Direction::Up, tuner);
         let mut state = self.state.borrow_mut();
         state.asked.get_or_insert(asked);

@@ -9,11 +9,13 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::profile::{Outcome, Profile, Setting};
-use ekiden_proto::tuning::SectionTuner;
+use ekiden_proto::tuning::{SectionTuner, TuningSample, needs_system_control};
 use ekiden_proto::units::Span;
+use ekiden_sys::congestion;
 use ekiden_sys::route::Routes;
 use ekiden_sys::sockopt::{SocketRole, apply_setting};
 use ekiden_sys::tuned::{tcp_timers, tuning_sample};
@@ -22,11 +24,17 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::config::congestion::CongestionControls;
+
 /// How often sections are looked at.
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Most sections that are looked at in a round; more than these have their turns in later ones. A look costs some 2 us.
 const MAX_TUNED_PER_ROUND: usize = 1000;
+
+/// A section whose profile leaves only the congestion control to the path is looked at after so many bytes: most sessions end
+/// before, and then a look costs more than it brings.
+const CHOOSE_AFTER: u64 = 64 * 1024;
 
 /// The tuned sections with recent traffic.
 #[derive(Debug)]
@@ -49,9 +57,17 @@ impl TuneScheduler {
         })
     }
 
-    /// A tuner for a section, if its profile asks for one. The session ends after `idle` without a byte.
-    pub fn tuner(self: &Rc<Self>, stream: &Rc<TcpStream>, profile: &Profile, idle: Duration) -> Option<Rc<Tuner>> {
-        profile.is_tuned().then(|| Tuner::new(stream, self, profile, idle))
+    /// A tuner for a section, if its profile leaves something to the path. The session ends after `idle` without a byte.
+    pub fn tuner(
+        self: &Rc<Self>,
+        stream: &Rc<TcpStream>,
+        profile: &Profile,
+        controls: &CongestionControls,
+        idle: Duration,
+    ) -> Option<Rc<Tuner>> {
+        let long_path_control = controls.long_path_control(profile);
+        let is_needed = profile.is_tuned() || long_path_control.is_some();
+        is_needed.then(|| Tuner::new(stream, self, profile, long_path_control, idle))
     }
 
     /// Looks at a section in the next round.
@@ -97,10 +113,14 @@ pub struct Tuner {
     /// Gone when the section is.
     stream: Weak<TcpStream>,
     scheduler: Weak<TuneScheduler>,
-    /// Settings that the profile fixes.
-    overrides: ProfileOverrides,
+    /// Settings that the profile fixes; `None` where it has no tuning.
+    overrides: Option<ProfileOverrides>,
+    /// The congestion control to change to when the path turns out to be long; `None` after that.
+    long_path_control: RefCell<Option<Arc<str>>>,
     /// Idle timeout of the session.
     idle_timeout: Duration,
+    /// Bytes that have moved through the section.
+    moved: Cell<u64>,
     /// Whether the section is scheduled for the next round.
     is_queued: Cell<bool>,
     section: RefCell<SectionTuner>,
@@ -149,12 +169,20 @@ impl ProfileOverrides {
 
 impl Tuner {
     /// A tuner for a section that has just begun.
-    pub fn new(stream: &Rc<TcpStream>, rounds: &Rc<TuneScheduler>, profile: &Profile, idle: Duration) -> Rc<Self> {
+    fn new(
+        stream: &Rc<TcpStream>,
+        rounds: &Rc<TuneScheduler>,
+        profile: &Profile,
+        long_path_control: Option<Arc<str>>,
+        idle: Duration,
+    ) -> Rc<Self> {
         Rc::new(Self {
             stream: Rc::downgrade(stream),
             scheduler: Rc::downgrade(rounds),
-            overrides: ProfileOverrides::from_profile(profile),
+            overrides: profile.is_tuned().then(|| ProfileOverrides::from_profile(profile)),
+            long_path_control: RefCell::new(long_path_control),
             idle_timeout: idle,
+            moved: Cell::new(0),
             is_queued: Cell::new(false),
             section: RefCell::default(),
             refused: RefCell::default(),
@@ -162,9 +190,17 @@ impl Tuner {
         })
     }
 
-    /// Schedules the section after bytes have moved into or out of it.
-    pub fn on_bytes_moved(self: &Rc<Self>) {
-        if !self.is_queued.replace(true)
+    /// Whether the profile has tuning, beyond the choice of a congestion control.
+    pub fn tunes_timers(&self) -> bool {
+        self.overrides.is_some()
+    }
+
+    /// Schedules the section after `bytes` have moved into or out of it.
+    pub fn on_bytes_moved(self: &Rc<Self>, bytes: u64) {
+        self.moved.set(self.moved.get() + bytes);
+        let has_choice = self.moved.get() >= CHOOSE_AFTER && self.long_path_control.borrow().is_some();
+        if (self.tunes_timers() || has_choice)
+            && !self.is_queued.replace(true)
             && let Some(rounds) = self.scheduler.upgrade()
         {
             rounds.enqueue(Rc::clone(self));
@@ -182,30 +218,44 @@ impl Tuner {
         let Some(stream) = self.stream.upgrade() else { return };
         // Fails only when the socket is already dead.
         let Ok(sample) = tuning_sample(stream.as_fd(), now) else { return };
+        self.choose_control(&stream, &sample);
+        let Some(overrides) = self.overrides else { return };
         let mut section = self.section.borrow_mut();
         let before = section.tuning();
         for setting in section.update(sample).changes_from(before) {
-            self.set(&stream, &setting);
+            self.set(&stream, &setting, overrides);
         }
     }
 
-    fn set(&self, stream: &TcpStream, setting: &Setting) {
+    /// Changes to the congestion control for long paths, once, if the section needs it.
+    fn choose_control(&self, stream: &TcpStream, sample: &TuningSample) {
+        if self.long_path_control.borrow().is_none() || !needs_system_control(sample) {
+            return;
+        }
+        let control = self.long_path_control.take();
+        if let Some(Err(error)) = control.map(|name| congestion::set(stream, &name)) {
+            self.refused.borrow_mut().push(("congestion", error.to_string()));
+        }
+    }
+
+    fn set(&self, stream: &TcpStream, setting: &Setting, overrides: ProfileOverrides) {
         let refused = self.refused.borrow().iter().any(|(key, _)| *key == setting.key());
-        if self.overrides.has(setting) || refused {
+        if overrides.has(setting) || refused {
             return;
         }
         // The kernel counts fifteen retransmissions (`tcp_retries2`), so shorter intervals would end the connection
         // after a shorter outage. A user timeout keeps the connection for the idle timeout of its session.
         if matches!(setting, Setting::RtoMax(_)) {
-            self.set(stream, &Setting::UserTimeout(Span(self.idle_timeout)));
+            self.set(stream, &Setting::UserTimeout(Span(self.idle_timeout)), overrides);
         }
         if let Outcome::Unsupported(why) = apply_setting(stream.as_fd(), setting, SocketRole::Dialer) {
             self.refused.borrow_mut().push((setting.key(), why));
         }
     }
 
-    /// The settings in force, as `ekiden status` shows them; `None` if the section has closed.
+    /// The settings in force, as `ekiden status` shows them; `None` if the section has closed, or has no tuning.
     pub fn view(&self) -> Option<TuningView> {
+        self.overrides?;
         let stream = self.stream.upgrade()?;
         let rounds = self.scheduler.upgrade()?;
         let refused = self.refused.borrow().iter().map(|(key, why)| format!("{key}: {why}")).collect();
@@ -278,6 +328,11 @@ mod tests {
         profile
     }
 
+    /// The tuner of a section on a system whose own congestion control is cheap.
+    fn tuner(rounds: &Rc<TuneScheduler>, stream: &Rc<TcpStream>, profile: &Profile) -> Option<Rc<Tuner>> {
+        rounds.tuner(stream, profile, &CongestionControls::default(), IDLE)
+    }
+
     /// A connection that has had a round trip, and the end of it that is not tuned.
     async fn connection(kind: Protocol) -> Option<(Rc<TcpStream>, TcpStream)> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -295,9 +350,9 @@ mod tests {
     async fn looked_at(settings: &[(&str, &str)]) -> TcpTimers {
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
         let rounds = TuneScheduler::new();
-        let tuner = rounds.tuner(&stream, &profile(settings), IDLE).unwrap();
-        tuner.on_bytes_moved();
-        tuner.on_bytes_moved();
+        let tuner = tuner(&rounds, &stream, &profile(settings)).unwrap();
+        tuner.on_bytes_moved(1);
+        tuner.on_bytes_moved(1);
         rounds.run_round(Duration::from_secs(1));
         assert_eq!(tuner.view().unwrap().refused, Vec::<String>::new());
         tcp_timers(stream.as_fd())
@@ -323,11 +378,8 @@ mod tests {
         assert!(rounded(all.rto_min, millis(200)) && all.delack_max > Some(millis(8)), "{all:?}");
         let all = looked_at(&[("keepalive_count", "3")]).await;
         assert_eq!((all.rto_max, all.user_timeout), untouched, "it says when a peer is dead");
-        assert!(
-            TuneScheduler::new()
-                .tuner(&connection(Protocol::TCP).await.unwrap().0, &Profile::named("none"), IDLE)
-                .is_none()
-        );
+        let (stream, _far) = connection(Protocol::TCP).await.unwrap();
+        assert!(tuner(&TuneScheduler::new(), &stream, &Profile::named("none")).is_none());
     }
 
     /// Sockets of Multipath TCP have none of these options.
@@ -337,7 +389,7 @@ mod tests {
             return println!("skipped: this kernel has no Multipath TCP, so it refuses nothing");
         };
         let rounds = TuneScheduler::new();
-        let tuner = rounds.tuner(&stream, &profile(&[]), IDLE).unwrap();
+        let tuner = tuner(&rounds, &stream, &profile(&[])).unwrap();
         for second in 1..5 {
             tuner.tune(Duration::from_secs(second));
         }
@@ -351,17 +403,44 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_section_leaves_the_control_of_short_paths_when_its_path_is_long() {
+        let (stream, _far) = connection(Protocol::TCP).await.unwrap();
+        let controls = CongestionControls::with_costly_default("cubic");
+        let lan = Profile::built_in("lan").unwrap();
+        controls.apply(stream.as_fd(), &lan, SocketRole::Dialer);
+        let rounds = TuneScheduler::new();
+        let tuner = rounds.tuner(&stream, &lan, &controls, IDLE).unwrap();
+        assert!(!tuner.tunes_timers() && tuner.view().is_none(), "`lan` has no tuning");
+        tuner.on_bytes_moved(CHOOSE_AFTER - 1);
+        assert!(rounds.queue.borrow().is_empty(), "most sessions end before");
+        tuner.on_bytes_moved(1);
+        assert_eq!(rounds.queue.borrow().len(), 1);
+        rounds.run_round(Duration::from_secs(1));
+        assert_eq!(congestion::of_socket(&stream).unwrap(), "reno");
+
+        let long = Duration::from_millis(5);
+        tuner.choose_control(&stream, &TuningSample { rtt: long, min_rtt: long, ..TuningSample::default() });
+        assert_eq!(congestion::of_socket(&stream).unwrap(), "cubic");
+        tuner.on_bytes_moved(1);
+        assert!(rounds.queue.borrow().is_empty(), "nothing is left to choose");
+
+        assert!(rounds.tuner(&stream, &lan, &CongestionControls::default(), IDLE).is_none(), "a cheap control");
+        let pinned = Profile::built_in("longhaul").unwrap();
+        assert!(rounds.tuner(&stream, &pinned, &controls, IDLE).is_none(), "the profile names its control");
+    }
+
+    #[tokio::test]
     async fn who_moves_nothing_is_not_looked_at() {
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
         let rounds = TuneScheduler::new();
-        let tuner = rounds.tuner(&stream, &profile(&[]), IDLE).unwrap();
+        let tuner = tuner(&rounds, &stream, &profile(&[])).unwrap();
         rounds.run_round(Duration::from_secs(1));
         assert_eq!(tcp_timers(stream.as_fd()).rto_max, Some(Duration::from_secs(120)));
-        tuner.on_bytes_moved();
+        tuner.on_bytes_moved(1);
         rounds.run_round(Duration::from_secs(2));
         assert_eq!(tcp_timers(stream.as_fd()).rto_max, Some(Duration::from_secs(1)));
         drop(stream);
-        tuner.on_bytes_moved();
+        tuner.on_bytes_moved(1);
         rounds.run_round(Duration::from_secs(3));
         assert_eq!(tuner.view(), None, "the section is gone");
     }

@@ -198,7 +198,7 @@ impl LaneTask {
     /// The tuner of the section to the first hop.
     fn tuner(&self, stream: &Rc<TcpStream>) -> Option<Rc<Tuner>> {
         let hop = self.path_choice.path.hops.first().expect("invariant: a lane goes by relays");
-        self.context.thread.tuning.tuner(stream, &hop.profile, self.context.config.timeouts.idle)
+        self.context.tuner(stream, &hop.profile)
     }
 
     fn dialler(&self) -> Dialler<'_> {

@@ -100,6 +100,9 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> io:
         Setting::Bind(address) => bind(socket, *address, role),
         Setting::Fwmark(mark) => integer(socket, SOCKET, libc::SO_MARK, mark.cast_signed(), Unit::Plain),
         Setting::Dscp(dscp) => self::dscp(socket, *dscp),
+        Setting::Congestion(algorithm) if algorithm.0 == Algorithm::AUTO => {
+            Err(io::Error::other("the relay chooses it"))
+        }
         Setting::Congestion(algorithm) => congestion(socket, algorithm),
         // No socket options: the loader of the congestion control sets them.
         Setting::CtcpGamma(_) | Setting::CtcpAutoGamma(_) => Err(io::Error::other("it takes the ctcp of ekiden")),

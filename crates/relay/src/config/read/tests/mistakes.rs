@@ -75,7 +75,7 @@ fn one_mistake_each() {
         ("[dns]\nservers = \"192.0.2.1\"", "dns.servers", "a list in [ ]"),
         ("[dns]\nservers = [\"dns.example\"]", "dns.servers[1]", "the address of a name server"),
         ("[dns]\nnat64 = [\"2001:db8::/95\"]", "dns.nat64[1]", "a NAT64 prefix like \"2001:db8:64::/96\""),
-        ("[profile.a]\nbase = \"b\"", "profile.a.base", "one of lan, longhaul, lossy, satellite, a"),
+        ("[profile.a]\nbase = \"b\"", "profile.a.base", "one of lan, auto, longhaul, lossy, satellite, a"),
         ("[profile.a]\nbase = \"a\"", "profile.a.base", "not built on this one again"),
         ("[profile.lan]\nmss = 1400", "profile.lan", "a built-in profile"),
         ("[profile]\nx = 1", "profile.x", "a table [profile.NAME]"),

@@ -1,0 +1,71 @@
+//! The congestion control of sections with `congestion = "auto"`.
+//!
+//! A congestion control that paces, like bbr, has a timer for each burst of packets. On short paths this triples the CPU time of
+//! a byte, and gains nothing: there is no queue to spare, and next to no loss. Such a section starts with [`SHORT_PATH_CONTROL`],
+//! and gets the system's own control for good when its path turns out to be long or lossy.
+
+use std::time::Duration;
+
+use super::TuningSample;
+
+/// The congestion control on short paths. Every kernel has it, and every user may choose it.
+pub const SHORT_PATH_CONTROL: &str = "reno";
+
+/// A path is long from this round trip on: then a window that has been halved is slow to grow again.
+const LONG_RTT: Duration = Duration::from_millis(2);
+
+/// The share of segments sent again that makes a path lossy.
+const LOSSY: f64 = 0.001;
+
+/// Losses that prove nothing: an overshoot of slow start.
+const CHANCE_LOSSES: u32 = 3;
+
+/// Whether `default`, the congestion control of a system, costs nothing on short paths, so that there is nothing to choose.
+#[must_use]
+pub fn is_cheap_control(default: &str) -> bool {
+    matches!(default, SHORT_PATH_CONTROL | "cubic")
+}
+
+/// Whether a section that began with [`SHORT_PATH_CONTROL`] needs the system's own congestion control, by its counters.
+#[must_use]
+pub fn needs_system_control(now: &TuningSample) -> bool {
+    if now.rtt.is_zero() {
+        return false;
+    }
+    let lost = now.retransmitted.saturating_sub(now.spurious);
+    let is_lossy = lost > CHANCE_LOSSES && f64::from(lost) > f64::from(now.segments_sent) * LOSSY;
+    now.min_rtt >= LONG_RTT || is_lossy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(min_rtt_us: u64, sent: u32, retransmitted: u32, spurious: u32) -> TuningSample {
+        let min_rtt = Duration::from_micros(min_rtt_us);
+        let (rtt, segments_sent) = (min_rtt * 3, sent);
+        TuningSample { rtt, min_rtt, segments_sent, retransmitted, spurious, ..TuningSample::default() }
+    }
+
+    #[test]
+    fn a_long_or_lossy_path_needs_the_systems_own() {
+        for (now, needs) in [
+            (sample(1_999, 1_000_000, 0, 0), false),
+            (sample(2_000, 10, 0, 0), true),
+            (sample(100, 10_000, 10, 0), false),
+            (sample(100, 10_000, 11, 0), true),
+            (sample(100, 100, 3, 0), false),
+            (sample(100, 100, 4, 0), true),
+            (sample(100, 10_000, 30, 20), false),
+        ] {
+            assert_eq!(needs_system_control(&now), needs, "{now:?}");
+        }
+    }
+
+    /// `TCP_INFO` has the greatest number for a round trip that was not measured yet.
+    #[test]
+    fn an_unknown_round_trip_is_not_long() {
+        let unknown = TuningSample { min_rtt: Duration::from_micros(u32::MAX.into()), ..TuningSample::default() };
+        assert!(!needs_system_control(&unknown));
+    }
+}
