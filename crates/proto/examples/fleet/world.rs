@@ -7,7 +7,7 @@ use ekiden_proto::aqm;
 use ekiden_proto::direction::Direction;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::map::{MapEntry, NetworkMap, THIS_RELAY};
-use ekiden_proto::path::model::{CongestionControl, SectionModel};
+use ekiden_proto::path::model::{CongestionControl, Connection, SectionModel};
 use ekiden_proto::path::prefix::Prefix;
 
 /// Population centres: latitude, longitude, millions of people, to the nearest degree and million.
@@ -192,6 +192,6 @@ fn section(one: Place, other: Place, pair: u64, relays: bool) -> SectionModel {
         line_rate: Some([12.5e6, 25e6, 125e6][(dice * 3.0) as usize]),
         congestion: CongestionControl::Cubic,
         mss: 1448,
-        is_warm: relays,
+        connection: Connection::ready_if(relays),
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ekiden_proto::path::model::{self, CongestionControl, RelayCosts, SectionModel};
+use ekiden_proto::path::model::{self, CongestionControl, Connection, RelayCosts, SectionModel};
 
 mod sender;
 use sender::Sender;
@@ -90,8 +90,9 @@ fn main() {
             for milliseconds in [5, 10, 40, 150] {
                 let line = Some(model::payload_rate(12.5e6, MSS));
                 let rtt = Duration::from_millis(milliseconds);
+                let connection = Connection::New;
                 let section =
-                    SectionModel { rtt, loss, window: None, line_rate: line, congestion, mss: MSS, is_warm: false };
+                    SectionModel { rtt, loss, window: None, line_rate: line, congestion, mss: MSS, connection };
                 errors.extend(SIZES.map(|packets| compare(&section, packets)));
             }
         }

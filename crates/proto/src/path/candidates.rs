@@ -300,7 +300,7 @@ mod tests {
     use crate::aqm;
     use crate::key::PublicKey;
     use crate::path::map::MapEntry;
-    use crate::path::model::{CongestionControl, SectionModel};
+    use crate::path::model::{CongestionControl, Connection, SectionModel};
     use std::time::Duration;
 
     fn key(number: u32) -> PublicKey {
@@ -328,7 +328,7 @@ mod tests {
                 line_rate: Some(1e6 + (dice >> 32 & 0xffff) as f64 * 1e3),
                 congestion: CongestionControl::Cubic,
                 mss: 1448,
-                is_warm: dice & 1 << 20 == 0,
+                connection: Connection::ready_if(dice & 1 << 20 == 0),
             };
             map.set_section(
                 from,
@@ -351,7 +351,7 @@ mod tests {
                 let from = label.hops.nodes().last().map_or(THIS_RELAY, |node| u32::from(*node));
                 (1..nodes).filter(move |to| !label.hops.nodes().contains(to)).filter_map(move |to| {
                     let known = map.section(from, to.into(), Direction::Down)?;
-                    let round_trips = if known.section.is_warm { 1.0 } else { 2.0 };
+                    let round_trips = if known.section.connection.is_ready() { 1.0 } else { 2.0 };
                     let delay = known.section.rtt.as_secs_f32() * round_trips + costs.hop_delay.as_secs_f32();
                     let speed = label.throughput.min(
                         map.sections_from(from).iter().find(|row| row.node == u32::from(to))?.both.down.throughput(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::model::{CongestionControl, SectionModel};
+use super::model::{CongestionControl, Connection, SectionModel};
 
 /// Payload of a full packet by default: Ethernet's, with timestamps (RFC 7323).
 const MSS: u16 = 1448;
@@ -39,16 +39,17 @@ pub struct EstimateSnapshot {
 }
 
 impl EstimateSnapshot {
-    /// The section model with this round trip.
+    /// The section model with this round trip. `is_ready` says whether relays keep a connection ready.
     ///
     /// A measured rate is bounded by losses or by the line. So it is the rate of the line only as far as losses do not
     /// explain it, and where the rate exceeds the bound by losses, the losses are lower than estimated.
     #[must_use]
-    pub fn to_model(&self, rtt: Duration, congestion: CongestionControl, warm: bool) -> SectionModel {
+    pub fn to_model(&self, rtt: Duration, congestion: CongestionControl, is_ready: bool) -> SectionModel {
         let lost = self.loss.unwrap_or(0.0) * self.segments;
         let loss = (lost + PRIOR_LOSS * PRIOR_SEGMENTS) / (self.segments + PRIOR_SEGMENTS);
+        let connection = Connection::ready_if(is_ready);
         let mut section =
-            SectionModel { rtt, loss, window: self.window, line_rate: None, congestion, mss: MSS, is_warm: warm };
+            SectionModel { rtt, loss, window: self.window, line_rate: None, congestion, mss: MSS, connection };
         let least = self.rate.or(self.at_least).unwrap_or(0.0);
         for _ in 0..LOSS_ITERATIONS {
             let rate = section.rate();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::estimate;
 use super::figures::PRIOR_SEGMENTS;
-use super::model::{self, CongestionControl, RelayCosts, SectionModel};
+use super::model::{self, CongestionControl, Connection, RelayCosts, SectionModel};
 
 /// One direction of a section, with its confidence.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,7 +27,7 @@ impl MapEntry {
     }
 }
 
-/// The stored form, 28 bytes: times in microseconds, rates in bytes/s. Throughput is computed once, on insertion.
+/// The stored form, 28 bytes, without the window of a used connection: times in microseconds, rates in bytes/s. Throughput is computed once, on insertion.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PackedEntry {
     rtt: u32,
@@ -91,7 +91,7 @@ impl Throughput {
 
 /// Bits of `flags`; the two lowest hold the congestion control.
 const CONGESTION: u8 = 0b11;
-const WARM: u8 = 1 << 2;
+const READY: u8 = 1 << 2;
 const OWN: u8 = 1 << 3;
 const KNOWN: u8 = 1 << 4;
 
@@ -121,7 +121,7 @@ impl From<&MapEntry> for PackedEntry {
             throughput: Throughput::of_section(section),
             mss: section.mss,
             confidence: (confidence.clamp(0.0, 1.0) * 255.0).round() as u8,
-            flags: congestion | flag(section.is_warm, WARM) | flag(*own, OWN) | KNOWN,
+            flags: congestion | flag(section.connection.is_ready(), READY) | flag(*own, OWN) | KNOWN,
         }
     }
 }
@@ -160,7 +160,7 @@ impl PackedEntry {
                 _ => CongestionControl::Bbr,
             },
             mss: self.mss,
-            is_warm: self.flags & WARM > 0,
+            connection: Connection::ready_if(self.flags & READY > 0),
         }
     }
 
@@ -180,7 +180,7 @@ impl PackedEntry {
     /// Seconds until the first answer: one round trip, two without a ready connection.
     #[expect(clippy::cast_precision_loss, reason = "as near as it gets")]
     pub const fn delay(&self) -> f32 {
-        let round_trips = if self.flags & WARM > 0 { 1.0 } else { 2.0 };
+        let round_trips = if self.flags & READY > 0 { 1.0 } else { 2.0 };
         self.rtt as f32 * 1e-6 * round_trips
     }
 }
@@ -208,7 +208,7 @@ mod tests {
                     line_rate: line,
                     congestion,
                     mss: 1448,
-                    is_warm: flag,
+                    connection: Connection::ready_if(flag),
                 };
                 let known = MapEntry { section, confidence: 1.0, is_own: !flag };
                 assert_eq!(PackedEntry::from(&known).unpack(), Some(known));
@@ -226,7 +226,7 @@ mod tests {
             line_rate: Some(-1.0),
             congestion: CongestionControl::Bbr,
             mss: 0,
-            is_warm: false,
+            connection: Connection::New,
         };
         let known = PackedEntry::from(&MapEntry { section, confidence: f64::NAN, is_own: true });
         assert!(known.throughput().large.is_finite() && known.delay().is_finite(), "{known:?}");

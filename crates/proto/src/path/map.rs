@@ -217,7 +217,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::path::model::{CongestionControl, SectionModel};
+    use crate::path::model::{CongestionControl, Connection, SectionModel};
 
     fn key(number: usize) -> PublicKey {
         let mut key = [5; 32];
@@ -238,7 +238,7 @@ mod tests {
             line_rate: None,
             congestion: CongestionControl::Cubic,
             mss: 1448,
-            is_warm: true,
+            connection: Connection::Ready,
         };
         MapEntry { section, confidence: 1.0, is_own: false }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ekiden_proto::path::model::{self, CongestionControl, RelayCosts, SectionModel};
+use ekiden_proto::path::model::{self, CongestionControl, Connection, RelayCosts, SectionModel};
 use ekiden_proto::profile::Profile;
 
 use super::connect::ConnectResult;
@@ -151,7 +151,9 @@ impl CandidateFindings {
             congestion: congestion_model(&self.path_choice.profile),
             mss: MSS,
             // Relays keep connections ready, from this host on; to the target there is none.
-            is_warm: at < last && self.path_choice.path.hops.iter().all(|hop| hop.is_section()),
+            connection: Connection::ready_if(
+                at < last && self.path_choice.path.hops.iter().all(|hop| hop.is_section()),
+            ),
         });
         let (sections, costs): (Vec<SectionModel>, _) = (sections.collect(), RelayCosts::default());
         let times = SIZES.iter().map(|size| model::completion(&sections, *size, &costs)).collect();

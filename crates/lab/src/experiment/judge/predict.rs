@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ekiden_proto::path::model::{self, CongestionControl, RelayCosts, SectionModel};
+use ekiden_proto::path::model::{self, CongestionControl, Connection, RelayCosts, SectionModel};
 
 use super::limit;
 use crate::experiment::collect::metric::{PREDICTED, PREDICTION_ERROR};
@@ -85,14 +85,14 @@ fn path_sections(spec: &RunSpec, upload: bool) -> Option<Vec<SectionModel>> {
     let last = hosts.len() - 2;
     let pairs = hosts.windows(2).enumerate().map(|(place, pair)| {
         let (from, to) = if upload { (pair[0], pair[1]) } else { (pair[1], pair[0]) };
-        let warm = treatment.program == RelayProgram::Ekiden && treatment.sections && place > 0 && place < last;
-        path_section(&spec.lab, from, to, warm)
+        let is_ready = treatment.program == RelayProgram::Ekiden && treatment.sections && place > 0 && place < last;
+        path_section(&spec.lab, from, to, is_ready)
     });
     pairs.collect()
 }
 
 /// The section on which `from` sends to `to`.
-fn path_section(lab: &Lab, from: &str, to: &str, warm: bool) -> Option<SectionModel> {
+fn path_section(lab: &Lab, from: &str, to: &str, is_ready: bool) -> Option<SectionModel> {
     let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
     let way = plan::route_hops(lab, from, to)?;
     let payload = limit::payload_per_packet(&way, hosts);
@@ -106,7 +106,7 @@ fn path_section(lab: &Lab, from: &str, to: &str, warm: bool) -> Option<SectionMo
         line_rate: line.is_finite().then_some(line),
         congestion: hosts[0].congestion.as_deref().map_or(CongestionControl::default(), CongestionControl::from_name),
         mss: payload as u16,
-        is_warm: warm,
+        connection: Connection::ready_if(is_ready),
     })
 }
 
@@ -178,7 +178,7 @@ blocks = { quick = 1, full = 1 }
         let [near, between, far]: [SectionModel; 3] = path_sections(&relayed, false).unwrap().try_into().unwrap();
         assert_eq!(whole.rtt, Duration::from_millis(70));
         assert_eq!([near.rtt, between.rtt, far.rtt].map(|rtt| rtt.as_millis()), [20, 40, 10]);
-        assert_eq!([near.is_warm, between.is_warm, far.is_warm], [false, true, false]);
+        assert_eq!([near, between, far].map(|section| section.connection.is_ready()), [false, true, false]);
         assert_eq!([near.mss, near.congestion as u16], [1448, CongestionControl::Bbr as u16]);
         assert!((near.loss - 0.01).abs() < 1e-9 && between.loss == 0.0 && (whole.loss - 0.01).abs() < 1e-9);
         assert!((near.line_rate.unwrap() - 12.5e6 * 1448.0 / 1500.0).abs() < 1.0 && between.line_rate.is_none());

@@ -47,6 +47,34 @@ impl CongestionControl {
     }
 }
 
+/// The connection of a section when a session begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Connection {
+    /// It has to be made: a handshake precedes the data.
+    #[default]
+    New,
+    /// It is ready, and no session has used it.
+    Ready,
+    /// Earlier sessions have used it. Slow start continues from the window that they have left, in bytes.
+    Used(u64),
+    /// Earlier sessions have used it until a loss ended slow start. The transfer begins at the steady rate.
+    Settled,
+}
+
+impl Connection {
+    /// Ready or new.
+    #[must_use]
+    pub const fn ready_if(is_ready: bool) -> Self {
+        if is_ready { Self::Ready } else { Self::New }
+    }
+
+    /// Whether no handshake precedes the data.
+    #[must_use]
+    pub const fn is_ready(self) -> bool {
+        !matches!(self, Self::New)
+    }
+}
+
 /// The properties of one section, in the direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SectionModel {
@@ -62,8 +90,8 @@ pub struct SectionModel {
     pub congestion: CongestionControl,
     /// Payload of a full packet, in bytes.
     pub mss: u16,
-    /// A connection is ready: no handshake precedes the data.
-    pub is_warm: bool,
+    /// The connection when the session begins.
+    pub connection: Connection,
 }
 
 impl SectionModel {
@@ -71,6 +99,17 @@ impl SectionModel {
     #[must_use]
     pub fn rate(&self) -> f64 {
         response::section_rate(self)
+    }
+
+    /// The section for the next session on the same connection, after a transfer of `size` bytes: it keeps the congestion
+    /// window. A new connection, which the model has toward a client or a server, is made again for each session.
+    #[must_use]
+    pub fn after_transfer(self, size: u64) -> Self {
+        let connection = match self.connection {
+            Connection::New => Connection::New,
+            _ => slow_start::connection_after(&self, size),
+        };
+        Self { connection, ..self }
     }
 
     /// The round trip in seconds, at least 10 µs: no two processes exchange data faster.
@@ -176,7 +215,8 @@ fn combined_rate(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
 
 /// The predicted time to the first byte, in seconds.
 fn first_byte_seconds(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
-    let handshakes: f64 = sections.iter().filter(|section| !section.is_warm).map(SectionModel::round_trip).sum();
+    let without_connection = sections.iter().filter(|section| !section.connection.is_ready());
+    let handshakes: f64 = without_connection.map(SectionModel::round_trip).sum();
     let request: f64 = sections.iter().map(SectionModel::round_trip).sum();
     let answer_to_open = match sections.split_last() {
         Some((_, before)) if costs.waits_for_connect => before.iter().map(SectionModel::round_trip).sum(),

@@ -1,11 +1,12 @@
 //! The transfer time of a section for a size: slow start until the line, the window or a loss ends it, the convergence
 //! to the steady rate, and the rest at that rate.
 //!
-//! After Cardwell, Savage and Anderson (INFOCOM 2000), with the initial window of RFC 6928. Windows double per round
-//! trip: Linux counts acknowledged packets (RFC 3465), so delayed acknowledgements do not slow the growth.
+//! After Cardwell, Savage and Anderson (INFOCOM 2000), with the initial window of RFC 6928, or the window that earlier
+//! sessions have left on a used connection. Windows double per round trip: Linux counts acknowledged packets (RFC 3465), so
+//! delayed acknowledgements do not slow the growth.
 
 use super::response::{decrease, delivered_rate, loss_limited_window, smooth_min};
-use super::{CongestionControl, SectionModel};
+use super::{CongestionControl, Connection, SectionModel};
 
 /// Initial window in packets (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
@@ -40,11 +41,47 @@ struct Progress {
 
 /// Time from the departure of the first packet to that of the last, in seconds, for `size` bytes.
 pub(super) fn transfer_time(section: &SectionModel, size: u64) -> f64 {
-    let packets = (size as f64 / section.payload_bytes()).ceil();
-    let start = slow_start(section, packets);
-    let settled = converge(section, start, packets);
+    let packets = packet_count(section, size);
+    let settled = match section.connection {
+        Connection::Settled => Progress { sent: 0.0, time: 0.0 },
+        _ => converge(section, slow_start(section, packets), packets),
+    };
     let rest = (packets - settled.sent).max(0.0) * section.payload_bytes() / section.rate();
     settled.time + rest + tail_loss_delay(section, packets)
+}
+
+/// The connection after a transfer of `size` bytes. Half of all transfers of more than [`first_loss`] packets have left
+/// slow start.
+pub(super) fn connection_after(section: &SectionModel, size: u64) -> Connection {
+    let packets = packet_count(section, size);
+    if section.connection == Connection::Settled || packets > first_loss(section) {
+        return Connection::Settled;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a window in bytes, and a cast saturates"
+    )]
+    Connection::Used((window_after(section, packets) * section.payload_bytes()) as u64)
+}
+
+/// The number of packets with `size` bytes.
+fn packet_count(section: &SectionModel, size: u64) -> f64 {
+    (size as f64 / section.payload_bytes()).ceil()
+}
+
+/// The window before the first packet.
+fn start_window(section: &SectionModel) -> f64 {
+    match section.connection {
+        Connection::New | Connection::Ready => INITIAL_WINDOW,
+        Connection::Used(window) => (window as f64 / section.payload_bytes()).max(INITIAL_WINDOW),
+        Connection::Settled => packets_in_flight(section).max(INITIAL_WINDOW),
+    }
+}
+
+/// Packets in flight in the steady state.
+fn packets_in_flight(section: &SectionModel) -> f64 {
+    section.rate() / section.payload_bytes() * section.round_trip()
 }
 
 /// Rounds of slow start: the window doubles until the path is full, all packets are sent, or the first loss is
@@ -52,7 +89,7 @@ pub(super) fn transfer_time(section: &SectionModel, size: u64) -> f64 {
 fn slow_start(section: &SectionModel, packets: f64) -> Progress {
     let (rtt, full) = (section.round_trip(), section.max_packet_rate() * section.round_trip());
     let end = packets.min(first_loss(section) + window_at_loss(section));
-    let (mut at, mut now) = (Progress { sent: 0.0, time: 0.0 }, INITIAL_WINDOW.min(section.max_window()));
+    let (mut at, mut now) = (Progress { sent: 0.0, time: 0.0 }, start_window(section).min(section.max_window()));
     while now < full && at.sent + now < end {
         at = Progress { sent: at.sent + now, time: at.time + rtt + bbr_stall(section, now, full) };
         now *= 2.0;
@@ -96,11 +133,16 @@ fn first_loss(section: &SectionModel) -> f64 {
     }
 }
 
-/// The window when the first loss is detected: slow start adds a packet per packet that arrives.
+/// The window when the first loss is detected.
 fn window_at_loss(section: &SectionModel) -> f64 {
+    window_after(section, first_loss(section))
+}
+
+/// The window of slow start after `packets` packets: it grows by a packet per packet that arrives.
+fn window_after(section: &SectionModel, packets: f64) -> f64 {
     let overshoot = if section.congestion == CongestionControl::Cubic { OVERSHOOT.0 } else { OVERSHOOT.1 };
     let line = section.line_packet_rate() * section.round_trip() * overshoot;
-    (INITIAL_WINDOW + first_loss(section)).min(section.max_window()).min(line.max(MIN_QUEUE))
+    (start_window(section) + packets).min(section.max_window()).min(line.max(MIN_QUEUE))
 }
 
 /// From the first loss to the steady state: an epoch is the time from one loss to the next.
@@ -144,7 +186,6 @@ fn window_after_epoch(section: &SectionModel, start: f64, steady: f64) -> f64 {
 /// Expected delay by losses in the last window, in seconds: a loss there delays the last byte by a round trip. In slow
 /// start the last window is about half of all packets.
 fn tail_loss_delay(section: &SectionModel, packets: f64) -> f64 {
-    let under_way = section.rate() / section.payload_bytes() * section.round_trip();
-    let last = under_way.max(INITIAL_WINDOW).min(INITIAL_WINDOW + packets / 2.0).min(packets);
+    let last = packets_in_flight(section).max(INITIAL_WINDOW).min(start_window(section) + packets / 2.0).min(packets);
     section.round_trip() * loss_probability(section, last)
 }

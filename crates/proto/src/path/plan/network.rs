@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{DistanceModel, Position};
-use crate::path::model::{CongestionControl, RelayCosts, SectionModel, payload_rate};
+use crate::path::model::{CongestionControl, Connection, RelayCosts, SectionModel, payload_rate};
 
 /// Payload of a full packet on Ethernet, with timestamps.
 const MSS: u16 = 1448;
@@ -122,7 +122,7 @@ pub(super) fn ordered(one: usize, other: usize) -> (usize, usize) {
 
 impl PlanInput {
     /// The sections of a path from client to server, for the model; `None` if a round trip is unknown. Connections
-    /// between relays are warm.
+    /// between relays are ready.
     #[must_use]
     pub fn sections(&self, stops: &[usize]) -> Option<Vec<SectionModel>> {
         let last = stops.len().checked_sub(2)?;
@@ -130,7 +130,7 @@ impl PlanInput {
         sections.map(|(at, ends)| self.section(ends[0], ends[1], at > 0 && at < last)).collect()
     }
 
-    fn section(&self, from: usize, to: usize, warm: bool) -> Option<SectionModel> {
+    fn section(&self, from: usize, to: usize, is_ready: bool) -> Option<SectionModel> {
         let SectionTraits { loss, line_rate: line, window, congestion } = self.traits_of(from, to);
         let line = line.map(|line| payload_rate(line, MSS));
         Some(SectionModel {
@@ -140,7 +140,7 @@ impl PlanInput {
             line_rate: line,
             congestion,
             mss: MSS,
-            is_warm: warm,
+            connection: Connection::ready_if(is_ready),
         })
     }
 

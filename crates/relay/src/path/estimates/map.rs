@@ -163,14 +163,14 @@ impl MapBuilder<'_> {
         estimate: &Estimate,
         rtt: Option<Duration>,
         congestion: CongestionControl,
-        warm: bool,
+        is_ready: bool,
         own: Option<(PeerId, EstimateDirection)>,
     ) -> Option<MapEntry> {
         let (figures, confidence) = match own {
             Some(own) => self.with_baseline(estimate, own),
             None => (estimate.snapshot(), estimate.confidence(self.now) * REPORTED_CONFIDENCE_FACTOR),
         };
-        let section = figures.to_model(figures.rtt.or(rtt)?, congestion, warm);
+        let section = figures.to_model(figures.rtt.or(rtt)?, congestion, is_ready);
         Some(MapEntry { section, confidence, is_own: own.is_some() })
     }
 

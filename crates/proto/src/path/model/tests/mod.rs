@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 
+mod later_visits;
 mod published;
 
 const ALL: [CongestionControl; 4] =
@@ -16,7 +17,7 @@ fn section(milliseconds: f64) -> SectionModel {
         line_rate: None,
         congestion: CongestionControl::Cubic,
         mss: 1448,
-        is_warm: false,
+        connection: Connection::New,
     }
 }
 
@@ -90,7 +91,7 @@ fn bbr_keeps_the_bandwidth_until_a_fifth_is_lost() {
 #[test]
 fn handshakes_and_then_the_request() {
     assert_eq!(time_to_first_byte(&[section(100.0)], &free()), Duration::from_millis(200));
-    let relayed = [SectionModel { is_warm: true, ..section(60.0) }, section(40.0)];
+    let relayed = [SectionModel { connection: Connection::Ready, ..section(60.0) }, section(40.0)];
     assert_eq!(time_to_first_byte(&relayed, &free()), Duration::from_millis(140));
     assert_eq!(
         time_to_first_byte(&relayed, &RelayCosts { waits_for_connect: true, ..free() }),
@@ -147,11 +148,14 @@ fn nothing_comes_out_that_is_absurd() {
         [None, Some(f64::NAN), Some(0.0), Some(-5.0), Some(f64::INFINITY), Some(f64::MIN_POSITIVE), Some(1e300)];
     for (rtt, loss, line) in product(&durations, &losses, &lines) {
         for (window, mss, congestion) in product(&[None, Some(0), Some(u64::MAX)], &[0, 1448, u16::MAX], &ALL) {
-            let section = SectionModel { rtt, loss, window, line_rate: line, congestion, mss, is_warm: false };
+            let connection = window.map_or(Connection::Ready, Connection::Used);
+            let section = SectionModel { rtt, loss, window, line_rate: line, congestion, mss, connection };
             assert!(section.rate().is_finite() && section.rate() > 0.0, "{section:?}");
             for size in [0, 1, 1 << 20, u64::MAX] {
                 let time = completion(&[section; 3], size, &RelayCosts::default());
                 assert!(time <= Duration::from_secs(u64::from(MAX_SECONDS)), "{section:?}: {time:?} for {size}");
+                let later = completion(&[section.after_transfer(size); 3], size, &RelayCosts::default());
+                assert!(later <= Duration::from_secs(u64::from(MAX_SECONDS)), "{section:?}: {later:?} for {size}");
             }
         }
     }

@@ -93,7 +93,12 @@ fn a_pair_of_relays_gains_what_the_claim_says() {
             loss,
             ..section(2.0 * delay + 0.6)
         };
-        let long = SectionModel { window: Some(64 << 20), line_rate: Some(1.17e8), is_warm: true, ..section(28.6) };
+        let long = SectionModel {
+            window: Some(64 << 20),
+            line_rate: Some(1.17e8),
+            connection: Connection::Ready,
+            ..section(28.6)
+        };
         let direct = SectionModel { rtt: near.rtt + long.rtt, ..near };
         let gain = path_rate(&[near, long, section(0.5)], &RelayCosts::default())
             / path_rate(&[direct], &RelayCosts::default());

@@ -6,7 +6,7 @@ use crate::direction::Direction;
 use crate::key::PublicKey;
 use crate::path::choice::TransferOutcome;
 use crate::path::map::{MapEntry, THIS_RELAY};
-use crate::path::model::{CongestionControl, SectionModel};
+use crate::path::model::{CongestionControl, Connection, SectionModel};
 
 /// The sites of masuya2014, table 3: Yoron is this relay, the target is in Tokyo.
 const SITES: [&str; 4] = ["yoron", "kagoshima", "fukuoka", "osaka"];
@@ -26,7 +26,7 @@ fn key(number: u32) -> PublicKey {
 }
 
 /// A section with a window of 512 KiB.
-fn section(millis: f64, loss: f64, warm: bool) -> SectionModel {
+fn section(millis: f64, loss: f64, is_ready: bool) -> SectionModel {
     SectionModel {
         rtt: Duration::from_secs_f64(millis / 1e3),
         loss,
@@ -34,7 +34,7 @@ fn section(millis: f64, loss: f64, warm: bool) -> SectionModel {
         line_rate: Some(125e6),
         congestion: CongestionControl::Cubic,
         mss: 1448,
-        is_warm: warm,
+        connection: Connection::ready_if(is_ready),
     }
 }
 

@@ -67,7 +67,7 @@ impl RegretNetwork {
         world
     }
 
-    fn drawn_section(&mut self, low: f64, high: f64, warm: bool) -> SectionModel {
+    fn drawn_section(&mut self, low: f64, high: f64, is_ready: bool) -> SectionModel {
         let rtt = Duration::from_secs_f64((low + (high - low) * self.chance()) * 2e-3);
         let loss = LOSSES[(self.chance() * LOSSES.len() as f64) as usize];
         let line = LINES[(self.chance() * LINES.len() as f64) as usize];
@@ -78,7 +78,7 @@ impl RegretNetwork {
             line_rate: Some(model::payload_rate(line * 125_000.0, 1448)),
             congestion: CongestionControl::Cubic,
             mss: 1448,
-            is_warm: warm,
+            connection: Connection::ready_if(is_ready),
         }
     }
 

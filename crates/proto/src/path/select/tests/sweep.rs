@@ -22,7 +22,7 @@ fn odd_known(dice: u64) -> MapEntry {
             CongestionControl::Bbr,
         ][(dice >> 20 & 3) as usize],
         mss: (dice >> 24) as u16,
-        is_warm: dice >> 40 & 1 == 0,
+        connection: Connection::ready_if(dice >> 40 & 1 == 0),
     };
     MapEntry { section, confidence: odd(dice >> 44), is_own: dice >> 48 & 1 == 0 }
 }

@@ -253,9 +253,13 @@ fn the_map_knows_what_a_section_is_like() {
     estimates.record_session(PeerId::Targets(prefix(1)), None, &sample(0), &sample(0), 0);
     let map = estimates.map(&config, None).unwrap();
     let up = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Up).unwrap().section;
-    assert_eq!((up.rtt, up.line_rate, up.is_warm), (RTT, Some(1e6), true), "the round trip is the same both ways");
+    assert_eq!(
+        (up.rtt, up.line_rate, up.connection.is_ready()),
+        (RTT, Some(1e6), true),
+        "the round trip is the same both ways"
+    );
     assert!(
-        !map.last_section(THIS_RELAY, prefix(1), Direction::Down).unwrap().section.is_warm,
+        !map.last_section(THIS_RELAY, prefix(1), Direction::Down).unwrap().section.connection.is_ready(),
         "no connection to a target is ready"
     );
 }
