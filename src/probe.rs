@@ -11,7 +11,7 @@ use ekiden_proto::path::plan::size;
 use ekiden_proto::units::{Bytes, Span};
 use ekiden_relay::config::Config;
 use ekiden_relay::config::read::{self, ConfigErrors, Flags};
-use ekiden_relay::probe::{self, ProbeBudget, ProbeReport, ProbeTarget, table, view};
+use ekiden_relay::probe::{self, ProbeBudget, ProbeReport, ProbeTarget, VISIT_BYTES, table, view};
 
 /// Connect to a target and download from it, direct and through each relay. This creates real traffic
 #[derive(Args)]
@@ -37,10 +37,10 @@ pub struct Probe {
     /// Number of connections per path
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     count: u32,
-    /// Maximum duration of the download per path
+    /// Maximum duration of the download per path, and of each of the two visits before it
     #[arg(long, value_name = "TIME", default_value = "5s")]
     time: Span,
-    /// Maximum size of the download per path
+    /// Maximum size of the download per path; a visit has 1 MiB at most
     #[arg(long, value_name = "SIZE", default_value = "32MiB")]
     bytes: Bytes,
     /// Print the complete report as JSON
@@ -102,7 +102,9 @@ fn describe_effort(report: &ProbeReport, effort: ProbeBudget) -> String {
         return connections;
     }
     let longest = Duration::as_secs_f64(&effort.time);
-    format!("{connections}, and real traffic: {longest} s or {} by each", size(effort.bytes))
+    let visit = size(effort.bytes.min(VISIT_BYTES));
+    let download = size(effort.bytes);
+    format!("{connections}, two visits of {visit} by each, and real traffic: {longest} s or {download} by each")
 }
 
 /// Replaces the progress line on stderr if that is a terminal. An empty `progress` clears the line.

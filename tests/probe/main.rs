@@ -9,3 +9,4 @@ mod scene;
 
 mod downloads;
 mod trouble;
+mod visits;

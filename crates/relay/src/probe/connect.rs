@@ -13,6 +13,7 @@ use ekiden_proto::wire::section::open::MAX_HOPS;
 use ekiden_sys::tcp_info::tcp_info;
 use ekiden_sys::transparent::set_mark;
 use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
 
 use super::{ProbeTarget, empty_pools};
 use crate::config::access::AccessPolicy;
@@ -23,6 +24,10 @@ use crate::path::PathChoice;
 use crate::pool::Pools;
 use crate::rules::Marks;
 
+/// How long a section may take to come back to the pool after its session, and the interval of looks.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
+const RETURN_INTERVAL: Duration = Duration::from_millis(1);
+
 /// The context of dialling, as for a session.
 pub struct ProbeContext<'a> {
     config: &'a Config,
@@ -30,6 +35,8 @@ pub struct ProbeContext<'a> {
     pools: Arc<Pools>,
     marks: Option<Marks>,
     access: AccessRules,
+    /// Whether sections are kept for the next session.
+    is_reusing: bool,
 }
 
 impl<'a> ProbeContext<'a> {
@@ -41,8 +48,38 @@ impl<'a> ProbeContext<'a> {
             // Without the privilege the rules take us for a client, which still works.
             marks: config.needed_marks().filter(may_mark),
             access: allow_all(),
+            is_reusing: false,
             config,
         }
+    }
+
+    /// As [`Self::new`], with a pool for the first hop of `way`: the section of an ended session is kept for the next one.
+    pub fn with_reuse(config: &'a Config, way: &PathChoice) -> Self {
+        let around = Self::new(config);
+        let Some(hop) = way.path.hops.first().filter(|hop| hop.is_section()) else { return around };
+        let mut served = config.clone();
+        served.relays = vec![Arc::clone(hop)];
+        for route in &mut served.routes {
+            (route.paths, route.auto) = (vec![Arc::clone(&way.path)], false);
+        }
+        // A pool that cannot start keeps nothing. Then the report says that no section was used again.
+        let is_reusing = around.pools.serve(&Arc::new(served), usize::MAX).is_ok();
+        Self { is_reusing, ..around }
+    }
+
+    /// Waits until the section of an ended session is in the pool.
+    pub async fn wait_section_kept(&self) {
+        let kept = async {
+            while self.pools.views().iter().all(|pool| pool.used == 0) {
+                sleep(RETURN_INTERVAL).await;
+            }
+        };
+        // Without the section the next session begins on another one, and the report says so.
+        let _ = timeout(RETURN_TIMEOUT, kept).await;
+    }
+
+    fn open_params(&self) -> OpenParams {
+        OpenParams { can_frame: self.is_reusing, ..open_params() }
     }
 
     fn dialler(&self) -> Dialler<'_> {
@@ -76,6 +113,8 @@ pub struct ProbeConnection {
     pub started_at: Instant,
     /// The result of the connection.
     pub result: ConnectResult,
+    /// Sessions that the section has carried before; `None` if it ends with this one.
+    pub earlier_sessions: Option<u32>,
 }
 
 /// The measurements of one connection.
@@ -110,13 +149,15 @@ pub async fn open(
     let asked = Instant::now();
     let by_proxy = wanted.http_proxy(way).is_some();
     let dialled = if by_proxy {
-        dialler.connect_to_last_hop(way, &wanted.target, &open_params()).await?
+        dialler.connect_to_last_hop(way, &wanted.target, &around.open_params()).await?
     } else {
-        dialler.connect(way, &wanted.target, &open_params()).await?
+        dialler.connect(way, &wanted.target, &around.open_params()).await?
     };
     let connected = asked.elapsed();
     let ready = dialled.opened.is_some();
     let begun = if ready { Instant::now() } else { asked };
+    let reuse = dialled.opened.as_ref().and_then(|opened| opened.reuse.as_ref());
+    let earlier_sessions = reuse.map(|reuse| reuse.usage.sessions());
     let section = dialled.stream.as_fd().try_clone_to_owned().map_err(|_| Cause::Exhausted)?;
     let plain = into_plain(dialled).await?;
     let times = match plain.answer {
@@ -135,7 +176,7 @@ pub async fn open(
     let (segments, retransmitted) = (info.segments_out, info.retransmitted);
     let found = ConnectResult { setup, sections, segments, retransmitted };
     let stream = Rc::into_inner(plain.stream).expect("invariant: the answer held the only other one");
-    Ok(ProbeConnection { stream, section, started_at: begun, result: found })
+    Ok(ProbeConnection { stream, section, started_at: begun, result: found, earlier_sessions })
 }
 
 /// Each relay reports its time to all that is behind it; the differences are the round trips of the sections.

@@ -28,6 +28,9 @@ const READ_SIZE: usize = 64 * 1024;
 /// How long a server may take for the head of its answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a server may take to close after a whole answer.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A download as it went.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Download {
@@ -41,6 +44,8 @@ pub struct Download {
     pub segments: u64,
     /// How often one was missing among them.
     pub gaps: u64,
+    /// Sessions that the section nearest to us has carried before; `None` if it ends with this one.
+    pub earlier_sessions: Option<u32>,
 }
 
 /// Downloads until `effort` is spent, the file ends, or an error occurs.
@@ -53,25 +58,51 @@ pub async fn download_once(
     wanted: &ProbeTarget,
     effort: ProbeBudget,
 ) -> Result<Download, String> {
+    download(around, way, wanted, effort, false).await
+}
+
+/// Downloads the first bytes of the file, as many as `effort` has, and ends the connection in order. A server that does not
+/// send parts of files is stopped instead.
+///
+/// # Errors
+/// The error, and its remedy.
+pub async fn fetch_beginning(
+    around: &ProbeContext<'_>,
+    way: &PathChoice,
+    wanted: &ProbeTarget,
+    effort: ProbeBudget,
+) -> Result<Download, String> {
+    download(around, way, wanted, effort, true).await
+}
+
+async fn download(
+    around: &ProbeContext<'_>,
+    way: &PathChoice,
+    wanted: &ProbeTarget,
+    effort: ProbeBudget,
+    is_part: bool,
+) -> Result<Download, String> {
     let url = wanted.url.as_ref().expect("invariant: asked only where there is a file");
     let stands = connect::open(around, way, wanted).await;
-    let ProbeConnection { stream, section, started_at: begun, .. } =
+    let ProbeConnection { stream, section, started_at: begun, earlier_sessions, .. } =
         stands.map_err(|error| super::verdict::describe(&error))?;
     let work = DownloadTask {
         section: section.as_fd(),
         started_at: begun,
         budget: effort,
+        is_part,
         url,
         proxy: wanted.http_proxy(way),
     };
     if !url.tls {
-        return work.fetch(stream).await;
+        return work.fetch(stream).await.map(|download| Download { earlier_sessions, ..download });
     }
     let name = ServerName::try_from(wanted.target.host.to_string());
     let name = name.map_err(|_| "the server has no name that a certificate could have".to_owned())?;
     let secured = timeout(RESPONSE_TIMEOUT, tls_connector().connect(name, stream)).await;
     let secured = secured.map_err(|_| "the server did not answer the TLS handshake in time".to_owned())?;
-    work.fetch(secured.map_err(|error| format!("no TLS: {error}"))?).await
+    let download = work.fetch(secured.map_err(|error| format!("no TLS: {error}"))?).await;
+    download.map(|download| Download { earlier_sessions, ..download })
 }
 
 /// Trusts whom the system trusts.
@@ -92,6 +123,8 @@ struct DownloadTask<'a> {
     section: BorrowedFd<'a>,
     started_at: Instant,
     budget: ProbeBudget,
+    /// Whether the server is asked for no more than the budget.
+    is_part: bool,
     url: &'a FileUrl,
     /// The proxy that is asked for the file, instead of the server.
     proxy: Option<&'a Hop>,
@@ -105,7 +138,7 @@ impl DownloadTask<'_> {
         let head = timeout(RESPONSE_TIMEOUT, read_head(&mut stream, &mut bytes)).await;
         let (head, used) = head.map_err(|_| "the server did not answer in time".to_owned())??;
         let first_byte = self.started_at.elapsed();
-        let whole = body_length(&head)?;
+        let whole = body_length(&head, self.is_part)?;
         let most = whole.unwrap_or(u64::MAX).min(self.budget.bytes);
         let mut download = Download { first_byte, ..Download::default() };
         let mut count = (bytes.len() - used) as u64;
@@ -129,6 +162,9 @@ impl DownloadTask<'_> {
             last = self.record_progress(&mut download, count, last);
         }
         download.is_complete |= whole == Some(count);
+        if self.is_part && download.is_complete {
+            read_to_end(&mut stream).await;
+        }
         Ok(download)
     }
 
@@ -144,6 +180,8 @@ impl DownloadTask<'_> {
     fn request(&self) -> String {
         let FileUrl { authority, path, .. } = self.url;
         let (mut to, mut login) = (path.clone(), String::new());
+        let range = self.is_part.then(|| format!("Range: bytes=0-{}\r\n", self.budget.bytes.saturating_sub(1)));
+        let range = range.unwrap_or_default();
         if let Some(proxy) = self.proxy {
             to = format!("http://{authority}{path}");
             if let HopKind::Http(Some(Credentials { user, password })) = &proxy.kind {
@@ -153,10 +191,17 @@ impl DownloadTask<'_> {
         }
         format!(
             "GET {to} HTTP/1.1\r\nHost: {authority}\r\n{login}User-Agent: ekiden-probe/{}\r\nAccept: */*\r\n\
-             Accept-Encoding: identity\r\nConnection: close\r\n\r\n",
+             {range}Accept-Encoding: identity\r\nConnection: close\r\n\r\n",
             env!("CARGO_PKG_VERSION")
         )
     }
+}
+
+/// Waits for the end of the server's stream, so that the close of ours is no reset: after a reset no section carries another
+/// session. No end of TLS is sent, because a server that has closed answers data with a reset.
+async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) {
+    // A server that does not close gets the end of our stream first.
+    let _ = timeout(END_TIMEOUT, tokio::io::copy(stream, &mut tokio::io::sink())).await;
 }
 
 /// Reads up to the end of the head of the answer proper; how many of `bytes` belong to it.
@@ -181,10 +226,11 @@ async fn read_head(
     }
 }
 
-/// How long the file is, where the server says so.
-fn body_length(head: &ResponseHead) -> Result<Option<u64>, String> {
+/// How long the file is, or the part that was asked for, where the server says so.
+fn body_length(head: &ResponseHead, is_part: bool) -> Result<Option<u64>, String> {
     let ResponseHead { status, reason, headers, body, .. } = head;
     match (status, body) {
+        (206, BodyFraming::Length(length)) if is_part => Ok(Some(*length)),
         (200 | 203, BodyFraming::Length(length)) => Ok(Some(*length)),
         (200 | 203, BodyFraming::Chunked | BodyFraming::UntilClose) => Ok(None),
         (300..400, _) => {

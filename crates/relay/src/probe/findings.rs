@@ -9,6 +9,7 @@ use super::connect::ConnectResult;
 use super::download::Download;
 use super::target::{UnknownCandidate, candidates};
 use super::verdict::describe;
+use super::visits::{VISIT_BYTES, Visits};
 use super::{ProbeTarget, empty_pools};
 use crate::config::Config;
 use crate::dial::DialError;
@@ -41,6 +42,7 @@ pub struct CandidateFindings {
     path_choice: PathChoice,
     connections: Vec<ConnectResult>,
     downloads: Vec<Download>,
+    visits: Option<Visits>,
     /// The error of the last failed attempt.
     pub failure: Option<String>,
     /// How often something did.
@@ -53,6 +55,7 @@ pub struct CandidateFindings {
 struct ProbePrediction {
     rate: f64,
     completion_times: Vec<Duration>,
+    visits: Visits,
 }
 
 /// Segments that were missing, of so many.
@@ -96,7 +99,7 @@ impl ProbeReport {
 impl CandidateFindings {
     fn new(path_choice: PathChoice) -> Self {
         let (connections, downloads) = (Vec::new(), Vec::new());
-        Self { path_choice, connections, downloads, failure: None, failures: 0, prediction: None }
+        Self { path_choice, connections, downloads, visits: None, failure: None, failures: 0, prediction: None }
     }
 
     /// The name of the candidate: `direct`, or its relays.
@@ -131,6 +134,13 @@ impl CandidateFindings {
         }
     }
 
+    pub(super) fn record_visits(&mut self, result: Result<Option<Visits>, String>) {
+        match result {
+            Ok(visits) => self.visits = visits,
+            Err(failure) => self.record_failure(failure),
+        }
+    }
+
     fn record_failure(&mut self, failure: String) {
         self.failure = Some(failure);
         self.failures += 1;
@@ -143,6 +153,7 @@ impl CandidateFindings {
         }
         let loss = self.loss().filter(|loss| loss.segments >= MIN_SEGMENTS).map_or(0.0, LossCount::ratio);
         let last = round_trips.len() - 1;
+        let is_chain = self.path_choice.path.hops.iter().all(|hop| hop.is_section());
         let sections = round_trips.iter().enumerate().map(|(at, rtt)| SectionModel {
             rtt: *rtt,
             loss,
@@ -151,13 +162,15 @@ impl CandidateFindings {
             congestion: congestion_model(&self.path_choice.profile),
             mss: MSS,
             // Relays keep connections ready, from this host on; to the target there is none.
-            connection: Connection::ready_if(
-                at < last && self.path_choice.path.hops.iter().all(|hop| hop.is_section()),
-            ),
+            connection: Connection::ready_if(at < last && is_chain),
         });
         let (sections, costs): (Vec<SectionModel>, _) = (sections.collect(), RelayCosts::default());
-        let times = SIZES.iter().map(|size| model::completion(&sections, *size, &costs)).collect();
-        self.prediction = Some(ProbePrediction { rate: model::path_rate(&sections, &costs), completion_times: times });
+        let used: Vec<SectionModel> = sections.iter().map(|section| section.after_transfer(VISIT_BYTES)).collect();
+        let [first, second] = [&sections, &used].map(|sections| model::completion(sections, VISIT_BYTES, &costs));
+        let visits = Visits { bytes: VISIT_BYTES, first, second, is_reuse: used != sections };
+        let completion_times = SIZES.iter().map(|size| model::completion(&sections, *size, &costs)).collect();
+        let rate = model::path_rate(&sections, &costs);
+        self.prediction = Some(ProbePrediction { rate, completion_times, visits });
     }
 
     /// The round trips of the sections, the nearest first, as the fastest connection has seen them.
@@ -185,6 +198,12 @@ impl CandidateFindings {
     #[must_use]
     pub fn first_byte(&self) -> Option<Duration> {
         self.downloads.iter().map(|download| download.first_byte).min()
+    }
+
+    /// A first and a second visit: measured, or predicted.
+    #[must_use]
+    pub fn visits(&self) -> Option<Visits> {
+        self.prediction.as_ref().map(|prediction| prediction.visits).or(self.visits)
     }
 
     /// Losses: of received bytes after a download, otherwise of sent ones.
@@ -299,7 +318,7 @@ impl Download {
     }
 
     /// When so many bytes had come, evenly between two looks.
-    fn time_at(&self, size: u64) -> Option<Duration> {
+    pub(super) fn time_at(&self, size: u64) -> Option<Duration> {
         let at = self.progress.iter().position(|(bytes, _)| *bytes >= size)?;
         let (bytes, time) = self.progress[at];
         let (before, then) = at.checked_sub(1).map_or((0, self.first_byte), |before| self.progress[before]);

@@ -22,6 +22,7 @@ pub fn table(report: &ProbeReport) -> String {
     for findings in &report.findings {
         text += &row(findings, direct, downloads);
     }
+    text += &visits_table(report);
     for note in notes(report) {
         text += &wrap(&note, "  ");
     }
@@ -29,11 +30,7 @@ pub fn table(report: &ProbeReport) -> String {
 }
 
 fn row(findings: &CandidateFindings, direct: Option<&CandidateFindings>, downloads: bool) -> String {
-    let name = findings.name();
-    let mut text = format!("  {name:<NAME_WIDTH$}");
-    if name.chars().count() > NAME_WIDTH - 1 {
-        let _ = write!(text, "\n  {:<NAME_WIDTH$}", "");
-    }
+    let mut text = name_cell(findings);
     let margin = " ".repeat(2 + NAME_WIDTH);
     if findings.is_reached() {
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
@@ -61,6 +58,30 @@ fn row(findings: &CandidateFindings, direct: Option<&CandidateFindings>, downloa
     text
 }
 
+/// The name of a candidate, up to the first column; a long name has a line of its own.
+fn name_cell(findings: &CandidateFindings) -> String {
+    let name = findings.name();
+    let mut text = format!("  {name:<NAME_WIDTH$}");
+    if name.chars().count() > NAME_WIDTH - 1 {
+        let _ = write!(text, "\n  {:<NAME_WIDTH$}", "");
+    }
+    text
+}
+
+/// The times of two visits by each path; empty if there are none.
+fn visits_table(report: &ProbeReport) -> String {
+    let visits: Vec<_> = report.findings.iter().filter_map(|findings| Some((findings, findings.visits()?))).collect();
+    let Some(bytes) = visits.iter().map(|(_, visits)| visits.bytes).max() else { return String::new() };
+    let title = format!("visits of {}", size(bytes));
+    let mut text = format!("  {title:<NAME_WIDTH$}{:>8}{:>9}\n", "1st ms", "2nd ms");
+    for (findings, visits) in visits {
+        let [first, second] = [visits.first, visits.second].map(milliseconds);
+        let remark = if findings.is_direct() || visits.is_reuse { "" } else { "  no reuse" };
+        let _ = writeln!(text, "{}{first:>8}{second:>9}{remark}", name_cell(findings));
+    }
+    text
+}
+
 /// Notes that explain the figures.
 fn notes(report: &ProbeReport) -> Vec<String> {
     let mut notes = Vec::new();
@@ -69,15 +90,37 @@ fn notes(report: &ProbeReport) -> Vec<String> {
         return notes;
     }
     notes.push("The sizes say how many times as fast as direct an object of that size comes.".to_owned());
+    notes.extend(visit_notes(&reached));
     if reached.iter().any(|findings| findings.is_predicted()) {
         let sent: u64 = reached.iter().filter_map(|findings| findings.loss()).map(|loss| loss.segments).sum();
         notes.push(format!(
-            "Mbit/s and sizes are predicted from round trips, buffers and loss; of {sent} segments there is little to \
+            "Mbit/s, sizes and visits are predicted from round trips, buffers and loss; of {sent} segments there is little to \
              tell of loss. Name the URL of a large file to measure instead."
         ));
     } else if reached.iter().flat_map(|findings| findings.completion_times()).flatten().any(|time| time.is_extrapolated)
     {
         notes.push("Where a download was stopped before, it is taken to have gone on at the rate it had.".to_owned());
+    }
+    notes
+}
+
+/// Notes that explain the visits of paths with relays.
+fn visit_notes(reached: &[&CandidateFindings]) -> Vec<String> {
+    let relayed = || reached.iter().filter(|findings| !findings.is_direct()).filter_map(|findings| findings.visits());
+    let mut notes = Vec::new();
+    if relayed().any(|visits| visits.is_reuse) {
+        notes.push(
+            "Visits are downloads in a row, in ms to the last byte. For the second one relays reuse their connections, with \
+             the congestion windows of the first."
+                .to_owned(),
+        );
+    }
+    if relayed().any(|visits| !visits.is_reuse) {
+        notes.push(
+            "No reuse: the server sends whole files only, or a hop is no relay of this version. The second visit begins \
+             like the first."
+                .to_owned(),
+        );
     }
     notes
 }

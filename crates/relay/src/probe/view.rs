@@ -37,6 +37,18 @@ struct ProbeCandidateView {
     completion_ms: Vec<Option<f64>>,
     /// Times as fast as direct.
     gain: Vec<Option<f64>>,
+    visits: Option<VisitsView>,
+}
+
+/// The times of two visits in a row.
+#[derive(Debug, Serialize)]
+struct VisitsView {
+    /// Bytes of each visit.
+    bytes: u64,
+    first_ms: f64,
+    second_ms: f64,
+    /// Whether the second visit began on the section of the first.
+    reuse: bool,
 }
 
 /// The JSON view of a report.
@@ -70,6 +82,12 @@ fn candidate_view(findings: &CandidateFindings, direct: Option<&CandidateFinding
         predicted: findings.is_predicted(),
         completion_ms: findings.completion_times().into_iter().map(|time| Some(milliseconds(time?.time))).collect(),
         gain: direct.map(|direct| verdict::gains(direct, findings)).unwrap_or_default(),
+        visits: findings.visits().map(|visits| VisitsView {
+            bytes: visits.bytes,
+            first_ms: milliseconds(visits.first),
+            second_ms: milliseconds(visits.second),
+            reuse: visits.is_reuse,
+        }),
     }
 }
 

@@ -62,7 +62,7 @@ pub enum Connection {
 }
 
 impl Connection {
-    /// Ready or new.
+    /// A ready connection, or a new one.
     #[must_use]
     pub const fn ready_if(is_ready: bool) -> Self {
         if is_ready { Self::Ready } else { Self::New }

@@ -1,0 +1,98 @@
+//! Two visits in a row: the second one uses the section of the first.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::Value;
+
+use super::harness::*;
+use super::scene::*;
+
+const VISIT: usize = 1 << 20;
+
+/// A server that sends the part of the file that is asked for, and then closes.
+fn partial(mut stream: TcpStream) {
+    if !asks(&stream) {
+        return;
+    }
+    let head = read_head(&mut stream);
+    let is_part = head.contains(&format!("\r\nRange: bytes=0-{}\r\n", VISIT - 1));
+    let (status, length) = if is_part { ("206 Partial Content", VISIT) } else { ("200 OK", LONG) };
+    let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n");
+    // The probe closes when it has enough bytes.
+    let _ = stream.write_all(&vec![b'x'; length]);
+}
+
+fn visits<'v>(report: &'v Value, name: &str) -> &'v Value {
+    let found = candidate(report, name);
+    assert_eq!(found["error"], Value::Null, "{found:#}");
+    &found["visits"]
+}
+
+fn is_measured(visits: &Value) -> bool {
+    ["first_ms", "second_ms"].iter().all(|key| visits[key].as_f64().is_some_and(|time| time > 0.0))
+}
+
+#[test]
+fn the_second_visit_uses_the_section_of_the_first() {
+    let (own, folder) = (Key::new(), Folder::new());
+    let (plain, plain_key) = relay(&own, "allow_private = true\n");
+    let (sealed, sealed_key) = relay(&own, "allow_private = true\n");
+    // `direct` is the only path of a route: no session of the daemon would take these relays.
+    let relays = table("plain", plain.address(), &plain_key.public)
+        + &table("sealed", sealed.address(), &sealed_key.public)
+        + "encrypt = true\n[[route]]\npath = [\"direct\"]\n";
+    let file = caller(&folder, &own, &relays);
+    let url = format!("http://{}/file", serve(partial));
+    let output = probe(&[&url, "-c", &file, "--json"]);
+    let report = json(&output);
+    for (name, reuse) in [("direct", false), ("via plain", true), ("via sealed", true)] {
+        let visits = visits(&report, name);
+        assert_eq!((&visits["bytes"], &visits["reuse"]), (&VISIT.into(), &reuse.into()), "{name}: {visits}");
+        assert!(is_measured(visits), "{name}: {visits}");
+    }
+    let said = text(&output.stderr);
+    assert!(said.contains("two visits of 1MiB by each, and real traffic: 2 s or 24MiB by each"), "{said}");
+
+    let said = text(&probe(&[&url, "-c", &file]).stdout);
+    assert!(said.lines().any(|line| line == "  visits of 1MiB        1st ms   2nd ms"), "{said}");
+    assert!(said.replace("\n  ", " ").contains("For the second one relays reuse their connections"), "{said}");
+    assert!(!said.contains("no reuse") && said.lines().all(|line| line.chars().count() <= 80), "{said}");
+}
+
+/// A server that ignores the range: a small file ends the session in order, a large one is cut off.
+#[test]
+fn a_visit_that_is_cut_off_leaves_no_section() {
+    let (own, folder) = (Key::new(), Folder::new());
+    let (near, key) = relay(&own, "allow_private = true\n");
+    let file = caller(&folder, &own, &table("near", near.address(), &key.public));
+    let small = serve(|stream| answer(stream, 200_000, 100_000, std::time::Duration::ZERO));
+    let report = json(&probe(&[&format!("http://{small}/file"), "-c", &file, "--json"]));
+    let found = visits(&report, "via near");
+    assert_eq!((&found["bytes"], &found["reuse"]), (&200_000.into(), &true.into()), "{found}");
+
+    let url = format!("http://{}/file", serve(fast));
+    let report = json(&probe(&[&url, "-c", &file, "--json"]));
+    let found = visits(&report, "via near");
+    assert_eq!((&found["bytes"], &found["reuse"]), (&VISIT.into(), &false.into()), "{found}");
+    assert!(is_measured(found), "{found}");
+    let said = text(&probe(&[&url, "-c", &file]).stdout);
+    assert!(said.lines().any(|line| line.starts_with("  via near ") && line.ends_with("  no reuse")), "{said}");
+    assert!(said.contains("  No reuse: "), "{said}");
+}
+
+#[test]
+fn visits_are_predicted_where_there_is_no_file() {
+    let (own, folder) = (Key::new(), Folder::new());
+    let (near, key) = relay(&own, "allow_private = true\n");
+    let file = caller(&folder, &own, &table("near", near.address(), &key.public));
+    let address = serve(fast);
+    let report = json(&probe(&[&address.to_string(), "-c", &file, "--json"]));
+    let direct = visits(&report, "direct");
+    assert_eq!((&direct["first_ms"], &direct["reuse"]), (&direct["second_ms"], &false.into()), "{direct}");
+    let near = visits(&report, "via near");
+    assert_eq!(near["reuse"], true);
+    assert!(near["second_ms"].as_f64() <= near["first_ms"].as_f64(), "{near}");
+    let said = text(&probe(&[&address.to_string(), "-c", &file]).stdout);
+    assert!(said.replace("\n  ", " ").contains("Mbit/s, sizes and visits are predicted"), "{said}");
+}
