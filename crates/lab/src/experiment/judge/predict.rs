@@ -7,7 +7,7 @@
 //! | loss, line | as [`limit`](mod@super::limit) has them |
 //! | window | the least `window` of its two hosts, or what the receiver's `tcp_rmem` leaves |
 //! | congestion control | what its sender's host pins |
-//! | whether it is ready | sections between relays that know each other are |
+//! | connection | ready between relays that know each other; after the first transfer it is used |
 //!
 //! A transfer of files is predicted from its size, from the client's `connect()` to the last byte; a stream from what arrived,
 //! as its clock runs from the first byte.
@@ -36,7 +36,9 @@ const RECEIVE_WINDOW_SHARE: (u64, u64) = (657, 1000);
 #[must_use]
 pub fn prediction_metrics(spec: &RunSpec, transfers: &[Transfer]) -> BTreeMap<String, f64> {
     let Some(predict) = predictor(spec).filter(|_| !transfers.is_empty()) else { return BTreeMap::new() };
-    let pairs = transfers.iter().map(|transfer| (predict(transfer.bytes), transfer.seconds));
+    let visits = [Visit::First].into_iter().chain(std::iter::repeat(Visit::Later));
+    let pairs =
+        transfers.iter().zip(visits).map(|(transfer, visit)| (predict(transfer.bytes, visit), transfer.seconds));
     let (predicted, measured): (Vec<f64>, Vec<f64>) = pairs.unzip();
     let [predicted, measured] = [predicted, measured].map(|values| stats::median(&values));
     let figures = [(PREDICTED, predicted * 1e3), (PREDICTION_ERROR, (predicted - measured).abs() / measured)];
@@ -44,15 +46,28 @@ pub fn prediction_metrics(spec: &RunSpec, transfers: &[Transfer]) -> BTreeMap<St
     figures.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// From bytes to seconds.
-fn predictor(spec: &RunSpec) -> Option<impl Fn(u64) -> f64> {
+/// The place of a transfer in its run. Small transfers that come before do not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Visit {
+    First,
+    /// Sections between relays have carried the transfers before, of the same size.
+    Later,
+}
+
+/// From the bytes of a visit to seconds.
+fn predictor(spec: &RunSpec) -> Option<impl Fn(u64, Visit) -> f64> {
     let is_stream = spec.workload.protocol == Protocol::Stream;
     if !(is_stream || spec.workload.protocol == Protocol::Http) || !spec.background.is_empty() {
         return None;
     }
     let sections = path_sections(spec, is_stream)?;
     let (costs, greeting) = request_costs(&spec.treatment, &sections)?;
-    Some(move |bytes| {
+    Some(move |bytes, visit| {
+        let after_earlier = |section: &SectionModel| match visit {
+            Visit::First => *section,
+            Visit::Later => section.after_transfer(bytes),
+        };
+        let sections: Vec<SectionModel> = sections.iter().map(after_earlier).collect();
         let whole = model::completion(&sections, bytes, &costs) + greeting;
         let before = if is_stream { model::time_to_first_byte(&sections, &costs) } else { Duration::ZERO };
         whole.saturating_sub(before).as_secs_f64()
@@ -86,13 +101,14 @@ fn path_sections(spec: &RunSpec, upload: bool) -> Option<Vec<SectionModel>> {
     let pairs = hosts.windows(2).enumerate().map(|(place, pair)| {
         let (from, to) = if upload { (pair[0], pair[1]) } else { (pair[1], pair[0]) };
         let is_ready = treatment.program == RelayProgram::Ekiden && treatment.sections && place > 0 && place < last;
-        path_section(&spec.lab, from, to, is_ready)
+        let connection = Connection::ready_if(is_ready);
+        path_section(&spec.lab, from, to, connection)
     });
     pairs.collect()
 }
 
 /// The section on which `from` sends to `to`.
-fn path_section(lab: &Lab, from: &str, to: &str, is_ready: bool) -> Option<SectionModel> {
+fn path_section(lab: &Lab, from: &str, to: &str, connection: Connection) -> Option<SectionModel> {
     let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
     let way = plan::route_hops(lab, from, to)?;
     let payload = limit::payload_per_packet(&way, hosts);
@@ -106,7 +122,7 @@ fn path_section(lab: &Lab, from: &str, to: &str, is_ready: bool) -> Option<Secti
         line_rate: line.is_finite().then_some(line),
         congestion: hosts[0].congestion.as_deref().map_or(CongestionControl::default(), CongestionControl::from_name),
         mss: payload as u16,
-        connection: Connection::ready_if(is_ready),
+        connection,
     })
 }
 
@@ -178,7 +194,10 @@ blocks = { quick = 1, full = 1 }
         let [near, between, far]: [SectionModel; 3] = path_sections(&relayed, false).unwrap().try_into().unwrap();
         assert_eq!(whole.rtt, Duration::from_millis(70));
         assert_eq!([near.rtt, between.rtt, far.rtt].map(|rtt| rtt.as_millis()), [20, 40, 10]);
-        assert_eq!([near, between, far].map(|section| section.connection.is_ready()), [false, true, false]);
+        assert_eq!(
+            [near.connection, between.connection, far.connection],
+            [Connection::New, Connection::Ready, Connection::New]
+        );
         assert_eq!([near.mss, near.congestion as u16], [1448, CongestionControl::Bbr as u16]);
         assert!((near.loss - 0.01).abs() < 1e-9 && between.loss == 0.0 && (whole.loss - 0.01).abs() < 1e-9);
         assert!((near.line_rate.unwrap() - 12.5e6 * 1448.0 / 1500.0).abs() < 1.0 && between.line_rate.is_none());
@@ -211,6 +230,21 @@ blocks = { quick = 1, full = 1 }
         let error = |seconds: f64| prediction_metrics(&direct, &[fetched(seconds)])[PREDICTION_ERROR];
         assert!(error(predicted / 1e3) < 1e-9);
         assert!((error(predicted / 2e3) - 1.0).abs() < 1e-9 && (error(predicted / 500.0) - 0.5).abs() < 1e-9);
+    }
+
+    /// The section between the relays is the longest. It has its slow start in the first transfer alone.
+    #[test]
+    fn a_later_transfer_finds_used_sections() {
+        let [direct, relayed] = specs("tcp");
+        let predicted = |spec: &RunSpec, count: usize| {
+            let transfers = vec![Transfer { seconds: 1.0, bytes: 100_000, ..Transfer::default() }; count];
+            prediction_metrics(spec, &transfers)[PREDICTED]
+        };
+        // The median of three, of which two are later.
+        let [first, later] = [1, 3].map(|count| predicted(&relayed, count));
+        assert!(first - later > 30.0 && first - later < 50.0, "{first} and {later}: a round trip of 40 ms");
+        let [first, later] = [1, 3].map(|count| predicted(&direct, count));
+        assert!((first - later).abs() < 1e-9, "{first} and {later}");
     }
 
     #[test]
