@@ -36,6 +36,7 @@ const RECEIVE_WINDOW_SHARE: (u64, u64) = (657, 1000);
 #[must_use]
 pub fn prediction_metrics(spec: &RunSpec, transfers: &[Transfer]) -> BTreeMap<String, f64> {
     let Some(predict) = predictor(spec).filter(|_| !transfers.is_empty()) else { return BTreeMap::new() };
+    // The second transfer may begin before the section of the first is free. The median of five or more is a later one.
     let visits = [Visit::First].into_iter().chain(std::iter::repeat(Visit::Later));
     let pairs =
         transfers.iter().zip(visits).map(|(transfer, visit)| (predict(transfer.bytes, visit), transfer.seconds));
