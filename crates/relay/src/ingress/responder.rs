@@ -1,7 +1,6 @@
 //! Answers a client in its protocol: success, or the cause of a failure.
 
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -47,20 +46,24 @@ impl Responder {
         matches!(self, Self::Caught | Self::Socks4 | Self::Socks5 | Self::Connect)
     }
 
-    /// Reports success. `bound` is the local address of the server's section, `times` the setup time of each relay.
+    /// Reports success. `server` is the section to the server, if the client may learn its local address, and `times` the
+    /// setup time of each relay.
     ///
     /// # Errors
     /// The client's section has failed.
     pub async fn send_success(
         &self,
         client: &TcpStream,
-        bound: Option<SocketAddr>,
+        server: Option<&TcpStream>,
         times: &[Duration],
     ) -> io::Result<()> {
         match self {
             Self::Silent | Self::Caught => Ok(()),
             Self::Socks4 => write_all(client, &socks4::reply(true)).await,
-            Self::Socks5 => write_all(client, &socks5::reply(socks5::Reply::Succeeded, bound)).await,
+            Self::Socks5 => {
+                let bound = server.and_then(|server| server.local_addr().ok());
+                write_all(client, &socks5::reply(socks5::Reply::Succeeded, bound)).await
+            }
             Self::Connect => write_all(client, b"HTTP/1.1 200 Connection established\r\n\r\n").await,
             Self::Section(incoming_open) => write_all(client, &incoming_open.success_answer(times)).await,
         }

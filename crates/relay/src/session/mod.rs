@@ -135,7 +135,7 @@ async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connect
         return Ok(Connected { server: stream, section, reuse, awaits, early });
     };
     session.on_relay_answer(times, asked);
-    let granted = responder.send_success(&session.client, stream.local_addr().ok(), &session.hop_times()).await;
+    let granted = responder.send_success(&session.client, Some(&stream), &session.hop_times()).await;
     granted.map_err(|_| EndReason::ResetByClient)?;
     Ok(Connected { server: stream, section, reuse, awaits: None, early })
 }
