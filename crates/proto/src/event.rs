@@ -12,7 +12,7 @@ use super::direction::Direction;
 use super::limiting::LimitingFactor;
 use super::path::prefix::Prefix;
 use super::profile::AppliedSetting;
-use super::resume::Jump;
+use super::resume::SectionStart;
 use super::wire::section::TraceId;
 
 /// Something that happened in a relay.
@@ -335,10 +335,9 @@ pub struct SectionInfo {
     /// Part of `busy` in which our send buffer held us back.
     #[serde(rename = "sndbuf_limited_seconds", serialize_with = "seconds")]
     pub sndbuf_limited: Duration,
-    /// Sessions that the section has carried before this one; 0 for a new section, whose window starts small.
-    pub earlier_sessions: u32,
-    /// The jump of careful resume, if the session requested one.
-    pub jump: Option<Jump>,
+    /// How the section began the session.
+    #[serde(flatten)]
+    pub start: SectionStart,
 }
 
 impl SectionInfo {
@@ -351,7 +350,7 @@ impl SectionInfo {
             busy: self.busy.saturating_sub(start.busy),
             rwnd_limited: self.rwnd_limited.saturating_sub(start.rwnd_limited),
             sndbuf_limited: self.sndbuf_limited.saturating_sub(start.sndbuf_limited),
-            earlier_sessions: start.earlier_sessions,
+            start: start.start,
             ..self
         }
     }

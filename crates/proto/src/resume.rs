@@ -1,10 +1,12 @@
 //! Careful Resume (RFC 9959): the window that the sections to one relay have had, and the part of it with which the next session
-//! begins. The congestion control sends and checks the jump; this module remembers, divides and deletes.
+//! begins. The congestion control sends and checks the jump; this module remembers, divides and deletes. [`SectionStart`] says how a
+//! section began a session: closing events, `ekiden status`, `ekiden top`, the dashboard and the metrics use its words.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
 /// Less than that is not worth a jump: four initial windows of ten packets (RFC 9959, Observe).
 const MIN_WINDOW: u64 = 4 * 10 * 1448;
@@ -50,6 +52,26 @@ pub enum ResumeOutcome {
     Retreated,
 }
 
+impl ResumeOutcome {
+    /// Whether the jump was sent, whatever came of it.
+    #[must_use]
+    pub const fn is_sent(self) -> bool {
+        matches!(self, Self::Unconfirmed | Self::Confirmed | Self::Retreated)
+    }
+
+    /// The word used in logs and metric labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unused => "unused",
+            Self::Rejected => "rejected",
+            Self::Unconfirmed => "unconfirmed",
+            Self::Confirmed => "confirmed",
+            Self::Retreated => "retreated",
+        }
+    }
+}
+
 /// A jump of a session on one section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Jump {
@@ -57,6 +79,61 @@ pub struct Jump {
     pub bytes: u32,
     /// Whether the path has carried them.
     pub outcome: ResumeOutcome,
+}
+
+/// The window that a section begins a session with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartState {
+    /// The initial window of a new section.
+    Cold,
+    /// A new section, and a jump to a part of the window that earlier sections to the same relay have had (Careful Resume).
+    Resumed,
+    /// The section has carried sessions, and has the window of those; a jump may widen that.
+    Reused,
+}
+
+impl StartState {
+    /// The word used in logs and metric labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Resumed => "resumed",
+            Self::Reused => "reused",
+        }
+    }
+}
+
+/// How a section began a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SectionStart {
+    /// Sessions that the section has carried before this one.
+    pub earlier_sessions: u32,
+    /// The jump of careful resume, if the session requested one.
+    pub jump: Option<Jump>,
+}
+
+impl SectionStart {
+    /// The state that follows from both fields. A new section whose jump was not sent is cold.
+    #[must_use]
+    pub const fn state(&self) -> StartState {
+        match self.jump {
+            _ if self.earlier_sessions > 0 => StartState::Reused,
+            Some(jump) if jump.outcome.is_sent() => StartState::Resumed,
+            _ => StartState::Cold,
+        }
+    }
+}
+
+impl Serialize for SectionStart {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("SectionStart", 3)?;
+        fields.serialize_field("start", &self.state())?;
+        fields.serialize_field("earlier_sessions", &self.earlier_sessions)?;
+        fields.serialize_field("jump", &self.jump)?;
+        fields.end()
+    }
 }
 
 /// The memory of the sections to one relay.
@@ -139,6 +216,8 @@ impl ResumeMemory {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const RTT: Duration = Duration::from_millis(100);
@@ -219,5 +298,34 @@ mod tests {
         memory.observe(now, 250_000, RTT, RELAY);
         assert!(jump(&mut memory, now + FIRST_PAUSE).is_some(), "a success ends the doubling");
         assert!(!memory.is_empty(now) && ResumeMemory::default().is_empty(now));
+    }
+
+    const OUTCOMES: [ResumeOutcome; 5] = [
+        ResumeOutcome::Unused,
+        ResumeOutcome::Rejected,
+        ResumeOutcome::Unconfirmed,
+        ResumeOutcome::Confirmed,
+        ResumeOutcome::Retreated,
+    ];
+
+    fn start(earlier_sessions: u32, outcome: Option<ResumeOutcome>) -> SectionStart {
+        SectionStart { earlier_sessions, jump: outcome.map(|outcome| Jump { bytes: 500_000, outcome }) }
+    }
+
+    #[test]
+    fn only_a_jump_that_was_sent_resumes() {
+        let states = OUTCOMES.map(|outcome| start(0, Some(outcome)).state().as_str());
+        assert_eq!(states, ["cold", "cold", "resumed", "resumed", "resumed"]);
+        assert_eq!(SectionStart::default().state(), StartState::Cold);
+        assert_eq!(start(3, Some(ResumeOutcome::Confirmed)).state(), StartState::Reused);
+    }
+
+    #[test]
+    fn json_has_the_words_of_labels() {
+        let jump = json!({ "bytes": 500_000, "outcome": "confirmed" });
+        let fields = json!({ "start": "reused", "earlier_sessions": 3, "jump": jump });
+        assert_eq!(json!(start(3, Some(ResumeOutcome::Confirmed))), fields);
+        assert_eq!(json!(start(0, None)), json!({ "start": "cold", "earlier_sessions": 0, "jump": null }));
+        assert_eq!(json!(OUTCOMES), json!(OUTCOMES.map(ResumeOutcome::as_str)));
     }
 }

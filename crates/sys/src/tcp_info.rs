@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ekiden_proto::event::SectionInfo;
 use ekiden_proto::path::reading::TcpCounters;
+use ekiden_proto::resume::SectionStart;
 
 const LONGEST: usize = 256;
 
@@ -58,8 +59,7 @@ fn section_info(raw: &RawTcpInfo) -> SectionInfo {
         busy: raw.micros(168),
         rwnd_limited: raw.micros(176),
         sndbuf_limited: raw.micros(184),
-        earlier_sessions: 0,
-        jump: None,
+        start: SectionStart::default(),
     }
 }
 

@@ -10,6 +10,7 @@ use ekiden_proto::direction::Direction;
 use ekiden_proto::event::{EndReason, SectionInfo, SessionClosed};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::limiting::Diagnosis;
+use ekiden_proto::resume::SectionStart;
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -186,7 +187,7 @@ impl Session {
     /// the direction of the bytes that this relay sends there.
     pub fn start_section(&self, side: Direction, section: &TcpStream, earlier: u32) {
         let info = if earlier > 0 { tcp_info(section.as_fd()).unwrap_or_default() } else { SectionInfo::default() };
-        let start = SectionInfo { earlier_sessions: earlier, ..info };
+        let start = SectionInfo { start: SectionStart { earlier_sessions: earlier, jump: None }, ..info };
         self.samples.borrow_mut().restart(side, start);
         self.state.borrow_mut().starts[usize::from(side == Direction::Up)] = start;
         self.request_resume(side, section, earlier > 0);
@@ -211,11 +212,23 @@ impl Session {
     /// The kernel's counters of a section since the start of the session, which is over or leaves the section.
     fn section_info(&self, side: Direction, section: &TcpStream, state: &SessionState) -> Option<SectionInfo> {
         let at = usize::from(side == Direction::Up);
-        let info = tcp_info(section.as_fd()).ok()?.since(&state.starts[at]);
+        let mut info = tcp_info(section.as_fd()).ok()?.since(&state.starts[at]);
         let resume = &self.context.services().resume;
         let (bytes, congestion) = (self.stats.bytes(side), &self.context.config.congestion);
         let end = |relay| resume.on_session_end(relay, section, &info, bytes, state.resumes[at], congestion);
-        Some(SectionInfo { jump: self.relay_of(side).and_then(end), ..info })
+        info.start.jump = self.relay_of(side).and_then(end);
+        Some(info)
+    }
+
+    /// A section of the running session, with the counters since its start and the present outcome of its jump.
+    fn section_view(&self, side: Direction, section: &TcpStream, state: &SessionState) -> Option<SectionView> {
+        let at = usize::from(side == Direction::Up);
+        let congestion = &self.context.config.congestion;
+        let mut view = SectionView::from_socket(section, congestion, self.telemetry.tuner(side))?;
+        view.info = view.info.since(&state.starts[at]);
+        let resuming = congestion.resuming(section.as_fd()).filter(|_| state.resumes[at]);
+        view.info.start.jump = resuming.and_then(|control| control.resume_outcome(section.as_fd()));
+        Some(view)
     }
 
     /// Samples the client's section if the client is a relay: estimates of other clients' sections serve no decision.
@@ -303,7 +316,7 @@ impl Session {
 
     /// The session as `ekiden status` shows it.
     pub fn view(&self) -> SessionView {
-        let (state, congestion) = (self.state.borrow(), &self.context.config.congestion);
+        let state = self.state.borrow();
         SessionView {
             session: self.id,
             listener: self.context.listener.name.clone(),
@@ -318,10 +331,8 @@ impl Session {
             seconds: self.opened.elapsed().as_secs_f64(),
             bytes_up: self.stats.bytes(Direction::Up),
             bytes_down: self.stats.bytes(Direction::Down),
-            down: SectionView::from_socket(&self.client, congestion, self.telemetry.tuner(Direction::Down)),
-            up: state.stream.as_ref().and_then(|stream| {
-                SectionView::from_socket(stream.as_ref(), congestion, self.telemetry.tuner(Direction::Up))
-            }),
+            down: self.section_view(Direction::Down, &self.client, &state),
+            up: state.stream.as_ref().and_then(|stream| self.section_view(Direction::Up, stream, &state)),
             limits: self.limits(),
         }
     }

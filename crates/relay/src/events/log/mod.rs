@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use ekiden_proto::event::{ChoiceRecord, CongestionStatus, Event, RequestCompleted, SectionInfo, SessionClosed};
+use ekiden_proto::resume::SectionStart;
 use flood::LogRateLimiter;
 
 use crate::config::{LogConfig, LogFormat};
@@ -294,7 +295,19 @@ fn write_chosen(line: &mut String, chosen: &ChoiceRecord) -> std::fmt::Result {
 
 fn write_section(line: &mut String, side: &str, info: Option<SectionInfo>) -> std::fmt::Result {
     let Some(info) = info else { return Ok(()) };
-    write!(line, " {side}_rtt={} {side}_retrans={}", milliseconds(info.rtt), info.retransmitted)
+    write!(line, " {side}_rtt={} {side}_retrans={}", milliseconds(info.rtt), info.retransmitted)?;
+    write_start(line, side, info.start)
+}
+
+/// The start of a section, unless it is cold without a jump: most sections of most relays are.
+fn write_start(line: &mut String, side: &str, start: SectionStart) -> std::fmt::Result {
+    if start == SectionStart::default() {
+        return Ok(());
+    }
+    write!(line, " {side}_start={}", start.state().as_str())?;
+    write_optional(line, &format!("{side}_earlier"), (start.earlier_sessions > 0).then_some(start.earlier_sessions))?;
+    let Some(jump) = start.jump else { return Ok(()) };
+    write!(line, " {side}_jump={} {side}_outcome={}", jump.bytes, jump.outcome.as_str())
 }
 
 fn write_names(line: &mut String, key: &str, names: &[String]) -> std::fmt::Result {
@@ -316,7 +329,24 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ekiden_proto::resume::{Jump, ResumeOutcome};
+
     use super::*;
+
+    #[test]
+    fn a_start_that_is_not_cold_is_in_the_closing_line() {
+        let line = |earlier_sessions, jump| {
+            let (mut line, start) = (String::new(), SectionStart { earlier_sessions, jump });
+            write_section(&mut line, "up", Some(SectionInfo { start, ..SectionInfo::default() })).unwrap();
+            line.strip_prefix(" up_rtt=0.00ms up_retrans=0").unwrap().to_owned()
+        };
+        let jump = |bytes, outcome| Some(Jump { bytes, outcome });
+        assert_eq!(line(0, None), "");
+        assert_eq!(line(3, None), " up_start=reused up_earlier=3");
+        let resumed = " up_start=resumed up_jump=9000 up_outcome=confirmed";
+        assert_eq!(line(0, jump(9000, ResumeOutcome::Confirmed)), resumed);
+        assert_eq!(line(0, jump(0, ResumeOutcome::Rejected)), " up_start=cold up_jump=0 up_outcome=rejected");
+    }
 
     #[test]
     fn lines_are_written_whole() {

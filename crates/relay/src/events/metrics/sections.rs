@@ -18,6 +18,8 @@ use crate::status::InterfaceView;
 
 label_sets! {
     BySection { section: &'static str }
+    ByStart { section: &'static str, start: &'static str }
+    ByJump { section: &'static str, outcome: &'static str }
     ByMoment { section: &'static str, at: &'static str }
 }
 
@@ -53,6 +55,8 @@ pub struct SectionMetrics {
     rwnd_limited: HistogramFamily,
     sndbuf_limited: HistogramFamily,
     segments_retransmitted: Family<BySection, Counter>,
+    starts: Family<ByStart, Counter>,
+    jumps: Family<ByJump, Counter>,
 }
 
 /// Shares of retransmitted segments: CUBIC fills a 50 ms path at 10 Mbit/s up to one in two hundred.
@@ -87,6 +91,8 @@ impl Default for SectionMetrics {
             rwnd_limited: Family::new_with_constructor(ratio_histogram),
             sndbuf_limited: Family::new_with_constructor(ratio_histogram),
             segments_retransmitted: Family::default(),
+            starts: Family::default(),
+            jumps: Family::default(),
         }
     }
 }
@@ -109,6 +115,8 @@ impl SectionMetrics {
         r.declare("section_sndbuf_limited_ratio", sndbuf, self.sndbuf_limited.clone());
         let again = "Segments retransmitted by closed sessions";
         r.declare("section_retransmitted_segments", again, self.segments_retransmitted.clone());
+        r.declare("section_starts", "Closed sessions by the start of the section", self.starts.clone());
+        r.declare("section_jumps", "Requested jumps of closed sessions by outcome", self.jumps.clone());
     }
 
     pub(super) fn record_closed(&self, closed: &SessionClosed) {
@@ -117,6 +125,10 @@ impl SectionMetrics {
             self.record_sample(section, SampleMoment::End, &SectionInfo::default(), &info, closed.duration);
             let again = u64::from(info.retransmitted);
             self.segments_retransmitted.get_or_create(&BySection { section }).inc_by(again);
+            self.starts.get_or_create(&ByStart { section, start: info.start.state().as_str() }).inc();
+            if let Some(jump) = info.start.jump {
+                self.jumps.get_or_create(&ByJump { section, outcome: jump.outcome.as_str() }).inc();
+            }
         }
     }
 

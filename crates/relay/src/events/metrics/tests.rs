@@ -7,6 +7,7 @@ use std::time::Duration;
 use ekiden_proto::addr::{ClientAddr, Target};
 use ekiden_proto::event::{ChoiceRecord, EndReason, SectionInfo};
 use ekiden_proto::limiting::{Bottleneck, LimitingFactor, LimitingSection};
+use ekiden_proto::resume::{Jump, ResumeOutcome, SectionStart};
 
 use super::*;
 use crate::rules::Counter;
@@ -26,8 +27,7 @@ fn session(client: SocketAddr, target: &str) -> Event {
         busy: second / 2,
         rwnd_limited: second / 4,
         sndbuf_limited: second / 8,
-        earlier_sessions: 1,
-        jump: None,
+        start: SectionStart { earlier_sessions: 1, jump: Some(Jump { bytes: 9, outcome: ResumeOutcome::Confirmed }) },
     };
     let chosen = ChoiceRecord {
         reason: "best",
@@ -159,6 +159,35 @@ fn shares_are_of_what_has_come_since() {
         assert!((sum(name) - share).abs() < 1e-9, "{name} is {} and not {share}", sum(name));
     }
     assert!(!text.contains("ekiden_section_rtt_seconds_count"), "a round-trip time that nobody has measured");
+}
+
+#[test]
+fn sections_are_counted_by_their_start_and_the_outcome_of_the_jump() {
+    let metrics = Metrics::new();
+    let close = |earlier_sessions, jump: Option<ResumeOutcome>| {
+        let start = SectionStart { earlier_sessions, jump: jump.map(|outcome| Jump { bytes: 9, outcome }) };
+        let up = Some(SectionInfo { start, ..SectionInfo::default() });
+        let client = ClientAddr("192.0.2.1:1".parse().unwrap());
+        let closed = SessionClosed { up, ..SessionClosed::new(1, "door".to_owned(), client) };
+        metrics.observe(&Event::Closed(Box::new(closed)));
+    };
+    close(0, None);
+    close(0, Some(ResumeOutcome::Rejected));
+    close(0, Some(ResumeOutcome::Retreated));
+    close(1, None);
+    close(2, None);
+    close(3, Some(ResumeOutcome::Retreated));
+    let text = scrape(&metrics);
+    for (labels, count) in [
+        ("starts_total{section=\"up\",start=\"cold\"}", 2.0),
+        ("starts_total{section=\"up\",start=\"resumed\"}", 1.0),
+        ("starts_total{section=\"up\",start=\"reused\"}", 3.0),
+        ("jumps_total{section=\"up\",outcome=\"rejected\"}", 1.0),
+        ("jumps_total{section=\"up\",outcome=\"retreated\"}", 2.0),
+    ] {
+        assert!((value(&text, &format!("ekiden_section_{labels}")) - count).abs() < 0.5, "{labels} in {text}");
+    }
+    assert!(!text.contains("section=\"down\""), "a section that is not there");
 }
 
 #[test]
