@@ -57,6 +57,49 @@ fn sessions_one_after_another_use_one_connection_and_every_byte_is_right() {
     }
 }
 
+/// A running session says how its sections began, in the words of the closing event, the table and the metrics. Its counters are
+/// those of the session: the section has sent 50 large segments before.
+#[test]
+fn a_running_session_says_how_its_sections_began() {
+    let mut chain = Chain::of_kind(1, false);
+    for earlier in 0..3 {
+        let (mut client, mut server) = chain.pair();
+        talk(&mut client, &mut server);
+        let (word, cell) = [("cold", "cold"), ("reused", "reused once"), ("reused", "reused 2 times")][earlier];
+        for (relay, side, start) in [
+            (&chain.home, "up", (word, earlier)),
+            (&chain.relays[0], "down", (word, earlier)),
+            (&chain.home, "down", ("cold", 0)),
+        ] {
+            let section = &relay.sessions()[0][side];
+            assert_eq!(
+                (&section["start"], &section["earlier_sessions"]),
+                (&start.0.into(), &start.1.into()),
+                "{section}"
+            );
+            assert!(section["segments_out"].as_u64().unwrap() < 20 && section["jump"].is_null(), "{section}");
+        }
+        let table = status(&chain.home);
+        let is_row =
+            |line: &str| line.contains("  server  ") && line.contains(&format!("  {cell} ")) && line.ends_with('-');
+        assert!(table.lines().any(is_row), "no {cell} in {table}");
+        exchange(client, server, 3_000_000, 3_000_000);
+        wait_used(&chain.home, 1);
+        assert_eq!(session_closed(&mut chain.home)["up"]["start"], word);
+    }
+    let starts = |labels: &str| metric_sum(&chain.home, "ekiden_section_starts_total", labels);
+    assert_eq!(starts("section=\"up\",start=\"cold\""), 1);
+    assert_eq!(starts("section=\"up\",start=\"reused\""), 2);
+    assert_eq!(starts("section=\"down\",start=\"cold\""), 3);
+}
+
+/// The output of `ekiden status`.
+fn status(relay: &Relay) -> String {
+    let admin = format!("unix:{}", relay.admin.display());
+    let output = ekiden().args(["status", "--admin", &admin]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// One direction ends long before the other: the section is not free, and a session at that time has another one.
 #[test]
 fn a_section_whose_session_is_half_closed_is_not_used() {

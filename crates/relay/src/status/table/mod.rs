@@ -47,11 +47,11 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
 
 const SESSION_HEADINGS: [&str; 7] = ["SESSION", "CLIENT", "TARGET", "PATH", "AGE", "UP", "DOWN"];
 
-const SECTION_HEADINGS: [&str; 8] =
-    ["SESSION", "SECTION", "CONGESTION", "WINDOW", "QUEUED", "BASE RTT", "RTT", "RETRANS"];
+const SECTION_HEADINGS: [&str; 10] =
+    ["SESSION", "SECTION", "CONGESTION", "WINDOW", "QUEUED", "BASE RTT", "RTT", "RETRANS", "START", "JUMP"];
 
 /// Both sections of every session: packets, and times.
-fn section_rows(sessions: &Value) -> Vec<[String; 8]> {
+fn section_rows(sessions: &Value) -> Vec<[String; 10]> {
     let mut rows = vec![SECTION_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten() {
         for (side, whose) in [("down", "client"), ("up", "server")] {
@@ -68,10 +68,30 @@ fn section_rows(sessions: &Value) -> Vec<[String; 8]> {
                 format_milliseconds(&section["base_rtt_seconds"]),
                 format_milliseconds(&section["rtt_seconds"]),
                 cell_text(&section["retransmitted"]),
+                format_start(section),
+                format_jump(&section["jump"]),
             ]);
         }
     }
     rows
+}
+
+/// The start of a section: `cold`, `resumed`, or `reused 3 times`.
+fn format_start(section: &Value) -> String {
+    let start = cell_text(&section["start"]);
+    match section["earlier_sessions"].as_u64() {
+        None | Some(0) => start,
+        Some(1) => format!("{start} once"),
+        Some(earlier) => format!("{start} {earlier} times"),
+    }
+}
+
+/// The jump of a section: its bytes and its outcome.
+fn format_jump(jump: &Value) -> String {
+    if jump.is_null() {
+        return "-".to_owned();
+    }
+    format!("{} {}", format_bytes(&jump["bytes"]), cell_text(&jump["outcome"]))
 }
 
 const TUNING_HEADINGS: [&str; 10] =
@@ -277,6 +297,7 @@ mod tests {
 
     use ekiden_proto::event::{CongestionStatus, SectionInfo};
     use ekiden_proto::limiting::{Bottleneck, Diagnoses, Diagnosis, LimitingSection};
+    use ekiden_proto::resume::{Jump, ResumeOutcome, SectionStart};
     use serde_json::json;
 
     use super::*;
@@ -285,7 +306,9 @@ mod tests {
 
     #[test]
     fn sections_and_congestion_controls_have_tables_of_their_own() {
-        let info = SectionInfo { rtt: Duration::from_millis(40), retransmitted: 3, ..SectionInfo::default() };
+        let jump = Some(Jump { bytes: 512 << 10, outcome: ResumeOutcome::Unconfirmed });
+        let start = SectionStart { earlier_sessions: 0, jump };
+        let info = SectionInfo { rtt: Duration::from_millis(40), retransmitted: 3, start, ..SectionInfo::default() };
         let told = None;
         let view = SectionView {
             info,
@@ -308,8 +331,20 @@ mod tests {
         });
         let shown = table(&answer.to_string()).unwrap();
         let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows[4], ["7", "server", "ctcp", "70", "17", "30.0ms", "40.0ms", "3"], "{shown}");
+        let figures = ["7", "server", "ctcp", "70", "17", "30.0ms", "40.0ms", "3"];
+        assert_eq!(rows[4], [&figures[..], &["resumed", "512", "KiB", "unconfirmed"]].concat(), "{shown}");
         assert_eq!(rows[7], ["vegas", "bbr", "-", "takes", "root"], "{shown}");
+    }
+
+    #[test]
+    fn a_start_is_a_word_and_the_number_of_earlier_sessions() {
+        let cells = |earlier_sessions| {
+            let section =
+                json!(SectionInfo { start: SectionStart { earlier_sessions, jump: None }, ..SectionInfo::default() });
+            [format_start(&section), format_jump(&section["jump"])]
+        };
+        assert_eq!([0, 1, 2].map(cells), [["cold", "-"], ["reused once", "-"], ["reused 2 times", "-"]]);
+        assert_eq!(format_start(&json!({})), "-", "a relay that is older");
     }
 
     #[test]
