@@ -71,6 +71,21 @@ pub struct Section {
     pub busy_seconds: Option<f64>,
     pub rwnd_limited_seconds: Option<f64>,
     pub sndbuf_limited_seconds: Option<f64>,
+    /// The start of the section: `cold`, `resumed` or `reused`. The word is shown unchanged.
+    pub start: Option<String>,
+    /// Sessions that the section has carried before this one.
+    pub earlier_sessions: Option<u64>,
+    /// The jump of careful resume, if the session requested one.
+    pub jump: Option<Jump>,
+}
+
+/// Bytes that were sent at once, and what came of them. The word is shown unchanged.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Jump {
+    #[serde(default)]
+    pub bytes: u64,
+    #[serde(default)]
+    pub outcome: String,
 }
 
 /// The limiting factor of each direction.
@@ -145,6 +160,18 @@ impl Session {
             Direction::Down => limits.down.as_ref(),
             Direction::Up => limits.up.as_ref(),
         }
+    }
+}
+
+impl Section {
+    /// Returns the start with the number of earlier sessions, as in `reused 3 times`.
+    pub fn start_text(&self) -> Option<String> {
+        let start = self.start.clone()?;
+        Some(match self.earlier_sessions.unwrap_or(0) {
+            0 => start,
+            1 => format!("{start} once"),
+            earlier => format!("{start} {earlier} times"),
+        })
     }
 }
 

@@ -35,15 +35,19 @@ pub enum Column {
     Retransmitted(Direction),
     /// Congestion window of a section in packets.
     Window(Direction),
+    /// Start of a section: `cold`, `resumed` or `reused`.
+    Start(Direction),
     /// The factor that limits the faster direction.
     Limited,
 }
 
-use Column::{Age, Bytes, Client, Limited, Path, Queued, Rate, Retransmitted, Rtt, Session, Target, User, Window};
+use Column::{
+    Age, Bytes, Client, Limited, Path, Queued, Rate, Retransmitted, Rtt, Session, Start, Target, User, Window,
+};
 use Direction::{Down, Up};
 
 /// All columns from left to right.
-pub const COLUMNS: [Column; 19] = [
+pub const COLUMNS: [Column; 21] = [
     Session,
     Client,
     User,
@@ -62,6 +66,8 @@ pub const COLUMNS: [Column; 19] = [
     Retransmitted(Up),
     Window(Down),
     Window(Up),
+    Start(Down),
+    Start(Up),
     Limited,
 ];
 
@@ -95,6 +101,8 @@ impl Column {
             Retransmitted(Up) => "retrans-up",
             Window(Down) => "window-down",
             Window(Up) => "window-up",
+            Start(Down) => "start-down",
+            Start(Up) => "start-up",
             Limited => "limited",
         }
     }
@@ -108,6 +116,7 @@ impl Column {
             Queued(_) => "queued",
             Retransmitted(_) => "retrans",
             Window(_) => "window",
+            Start(_) => "start",
             _ => "",
         }
     }
@@ -121,16 +130,18 @@ impl Column {
             Path => "PATH",
             Age => "AGE",
             Limited => "LIMITED BY",
-            Rate(side) | Bytes(side) | Rtt(side) | Queued(side) | Retransmitted(side) | Window(side) => match side {
-                Down => "DOWN",
-                Up => "UP",
-            },
+            Rate(side) | Bytes(side) | Rtt(side) | Queued(side) | Retransmitted(side) | Window(side) | Start(side) => {
+                match side {
+                    Down => "DOWN",
+                    Up => "UP",
+                }
+            }
         }
     }
 
     /// Returns whether cells contain text. Text is left-aligned, and its initial order is from A to Z.
     pub(crate) fn is_text(self) -> bool {
-        matches!(self, Client | User | Target | Path | Limited)
+        matches!(self, Client | User | Target | Path | Start(_) | Limited)
     }
 
     /// Returns the cell text of a session, `-` for an unknown value.
@@ -175,6 +186,7 @@ impl Column {
             Queued(side) => of(side, |section| section.queued.map(|packets| packets as f64)),
             Retransmitted(side) => of(side, |section| section.retransmitted.map(|segments| segments as f64)),
             Window(side) => of(side, |section| section.window.map(|packets| packets as f64)),
+            Start(side) => text_value(session.section(side).and_then(|section| section.start.as_deref())),
             Limited => running.limit().map_or(CellValue::None, |limit| CellValue::Owned(limit.factor())),
         }
     }

@@ -5,7 +5,7 @@ use crate::column::{COLUMNS, Column};
 
 /// Groups of columns that are shown together, the most important first. A terminal 80 characters wide shows the groups
 /// up to `Session`.
-const BY_IMPORTANCE: [&[Column]; 13] = [
+const BY_IMPORTANCE: [&[Column]; 14] = [
     &[Column::Target],
     &[Column::Rate(Down), Column::Rate(Up)],
     &[Column::Client],
@@ -19,6 +19,7 @@ const BY_IMPORTANCE: [&[Column]; 13] = [
     &[Column::Window(Down), Column::Window(Up)],
     &[Column::Bytes(Down), Column::Bytes(Up)],
     &[Column::User],
+    &[Column::Start(Down), Column::Start(Up)],
 ];
 
 /// Returns the minimum, typical and maximum width of a column in characters.
@@ -32,6 +33,8 @@ fn widths(column: Column) -> [u16; 3] {
         Column::User => [10, 10, 20],
         // The length of `down:client_slow`.
         Column::Limited => [16, 16, 20],
+        // The length of `resumed`.
+        Column::Start(_) => [7; 3],
         _ => [5; 3],
     }
 }

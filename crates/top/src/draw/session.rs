@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use super::{draw_lines, draw_text, plot, wrap};
 use crate::amount::{age, bytes, milliseconds, percent, short};
 use crate::answer::Direction::{Down, Up};
-use crate::answer::{ChosenPath, DIRECTIONS, Direction, Limit, Section, Session};
+use crate::answer::{ChosenPath, DIRECTIONS, Direction, Jump, Limit, Section, Session};
 use crate::app::FollowedSession;
 use crate::history::Quantity::{Queued, Rate, Rtt};
 use crate::history::{History, Quantity};
@@ -73,7 +73,13 @@ fn sections(followed: &FollowedSession, theme: Theme) -> Vec<Line<'static>> {
         let [down, up] = DIRECTIONS.map(|side| pick(side).and_then(text).unwrap_or_else(|| "-".to_owned()));
         Line::raw(format!("{name:<30}{down:<24}{up}"))
     };
-    vec![
+    let has_jump = DIRECTIONS.into_iter().any(|side| pick(side).is_some_and(|section| section.jump.is_some()));
+    let jump = has_jump.then(|| {
+        row("jump, outcome", |section| {
+            section.jump.as_ref().map(|Jump { bytes: sent, outcome }| format!("{}, {outcome}", bytes(*sent)))
+        })
+    });
+    let mut lines = vec![
         Line::styled(format!("{:<30}{:<24}{}", "section", "down, to the client", "up, to the server"), theme.heading()),
         row("RTT ms", |section| section.rtt_seconds.map(milliseconds)),
         row("RTT without queues", |section| section.base_rtt_seconds.map(milliseconds)),
@@ -94,7 +100,10 @@ fn sections(followed: &FollowedSession, theme: Theme) -> Vec<Line<'static>> {
             let rate = section.delivery_rate.map_or_else(|| "-".to_owned(), |rate| short(rate as f64 * 8.0));
             Some(format!("{rate} bit/s, {}", section.congestion.as_deref().unwrap_or("-")))
         }),
-    ]
+        row("start", Section::start_text),
+    ];
+    lines.extend(jump);
+    lines
 }
 
 /// Draws as many plots as fit, and below them the time that they cover.

@@ -37,7 +37,7 @@ fn section(rtt: f64, queued: u64) -> Value {
         "congestion": "bbr", "rtt_seconds": rtt, "base_rtt_seconds": rtt * 0.9, "min_rtt_seconds": rtt * 0.9,
         "window": 120, "cwnd": 120, "queued": queued, "retransmitted": 30, "segments_out": 40_000,
         "delivery_rate": 12_500_000, "busy_seconds": 50.0, "rwnd_limited_seconds": 12.0, "sndbuf_limited_seconds": 0.1,
-        "told": null, "tuning": null, "what_later_versions_tell": {},
+        "start": "cold", "earlier_sessions": 0, "jump": null, "told": null, "tuning": null, "what_later_versions_tell": {},
     })
 }
 
@@ -68,6 +68,10 @@ fn three_sessions(second: u64) -> SessionsResponse {
     let mut chosen = session(4, "www.example.jp:443", 7000 + second, 40_000);
     chosen["path"] = json!("via-osaka");
     chosen["user"] = json!("alice");
+    chosen["down"]["start"] = json!("resumed");
+    chosen["down"]["jump"] = json!({"bytes": 524_288, "outcome": "confirmed"});
+    chosen["up"]["start"] = json!("reused");
+    chosen["up"]["earlier_sessions"] = json!(12);
     chosen["chosen"] = json!({"reason": "best", "why": "predicted 1.2 s, direct 3.1 s"});
     chosen["limits"] = json!({"down": {"section": "down", "by": "client_slow", "why": "its window was closed"}});
     let mut old = session(123, "[2001:db8::1]:22", 3 + second, 0);

@@ -54,6 +54,7 @@ packets: window, queued       120, 0                  120, 17
 sent again                    30 (0.1 %)              30 (0.1 %)
 held by receiver, by buffer   24 %, 0.2 %             24 %, 0.2 %
 delivers, congestion control  100M bit/s, bbr         100M bit/s, bbr
+start                         cold                    cold
 rate down    810M, most 810M             ███████████████████████████████████████
 rate up     12.7M, most 12.7M            ███████████████████████████████████████
 RTT up       82.3, most 82.3            ████████████████████████████████████████
@@ -61,7 +62,6 @@ RTT down     0.31, most 0.31            █████████████�
 queued up      17, most 17              ████████████████████████████████████████
 queued down     0, most 0
 the last 39s, the newest at the right
-
 
 q end  Esc back to the list  p pause  ? help";
     assert_eq!(lines(&mut app, 80, 24).join("\n"), expected.trim_start_matches('\n'));
@@ -75,6 +75,8 @@ q end  Esc back to the list  p pause  ? help";
         "chosen, best: predicted 1.2 s",
         "down:client_slow",
         "its window was closed",
+        "start                         resumed                 reused 12 times",
+        "jump, outcome                 512K, confirmed         -",
     ] {
         assert!(shown.contains(part), "no {part} in\n{shown}");
     }
@@ -130,11 +132,11 @@ fn more_room_has_more_columns() {
     let mut app = app();
     feed(&mut app, three_sessions(0));
     feed(&mut app, three_sessions(1));
-    let wide = lines(&mut app, 180, 24);
+    let wide = lines(&mut app, 200, 24);
     for heading in ["USER", "PATH", "AGE", "LIMITED BY"] {
         assert!(wide[3].contains(heading), "{wide:#?}");
     }
-    for group in ["bit/s", "bytes", "RTT ms", "queued", "retrans", "window"] {
+    for group in ["bit/s", "bytes", "RTT ms", "queued", "retrans", "window", "start"] {
         assert!(wide[2].contains(group), "{wide:#?}");
     }
     assert!(wide[4].contains("files.example.org:443") && wide[4].contains("203.0.113.17:50555"), "{wide:#?}");
