@@ -2,7 +2,7 @@
 
 import { Plot } from "./plot.js";
 import { drawRoad, roadOf } from "./road.js";
-import { amount, keep, limit, make, rate, share, span, write } from "./words.js";
+import { amount, keep, limit, make, rate, share, span, start, write } from "./words.js";
 
 const element = (id) => document.getElementById(id);
 
@@ -34,6 +34,7 @@ function factsOf(session) {
 function sectionWords(section) {
   const loss = section.segments_out ? section.retransmitted / section.segments_out : null;
   return [
+    `start ${start(section)}`,
     `${section.congestion}, window ${section.window} packets, ${section.queued} queued`,
     `RTT ${span(section.rtt_seconds)} (without queues ${span(section.base_rtt_seconds)})`,
     `delivers ${rate(section.delivery_rate)}, resent ${section.retransmitted} of ${section.segments_out} (${share(loss)})`,

@@ -50,6 +50,12 @@ const LIMITS = {
 /** What limits a direction; words that this page does not know are shown as they are. */
 export const limit = (word) => LIMITS[word] ?? String(word).replaceAll("_", " ");
 
+/** How a section began the session: `reused 3 times`, `resumed, jump 512 KiB confirmed`. The words are those of the relay. */
+export function start({ start: word, earlier_sessions: earlier, jump }) {
+  const times = earlier > 1 ? ` ${count(earlier)} times` : earlier === 1 ? " once" : "";
+  return `${word}${times}${jump ? `, jump ${amount(jump.bytes)} ${jump.outcome}` : ""}`;
+}
+
 export function median(values) {
   const known = values.filter((value) => value != null && value > 0).sort((a, b) => a - b);
   return known.length ? known[known.length >> 1] : null;
