@@ -68,10 +68,22 @@ fn section_info(raw: &RawTcpInfo) -> SectionInfo {
 /// # Errors
 /// The kernel's: not a TCP socket.
 pub fn tcp_counters(socket: BorrowedFd<'_>) -> io::Result<TcpCounters> {
+    Ok(counters(&read(socket)?))
+}
+
+/// [`tcp_info`] and [`tcp_counters`] of the same moment, by one system call.
+///
+/// # Errors
+/// The kernel's: not a TCP socket.
+pub fn tcp_readings(socket: BorrowedFd<'_>) -> io::Result<(SectionInfo, TcpCounters)> {
     let raw = read(socket)?;
+    Ok((section_info(&raw), counters(&raw)))
+}
+
+fn counters(raw: &RawTcpInfo) -> TcpCounters {
     let SectionInfo { rtt, min_rtt, retransmitted, segments_out, busy, rwnd_limited, sndbuf_limited, .. } =
-        section_info(&raw);
-    Ok(TcpCounters {
+        section_info(raw);
+    TcpCounters {
         rtt,
         min_rtt,
         mss: raw.u32(16),
@@ -94,7 +106,7 @@ pub fn tcp_counters(socket: BorrowedFd<'_>) -> io::Result<TcpCounters> {
         // TCP_INFINITE_SSTHRESH of net/tcp.h: no loss has been answered yet.
         has_backed_off: raw.u32(76) < 0x7fff_ffff,
         since_last_receive: Duration::from_millis(u64::from(raw.u32(52))),
-    })
+    }
 }
 
 /// Bytes that the peer may still send within the window it was offered; `None` before Linux 6.2 (`tcpi_rcv_wnd`).

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::judge::{self, Evidence};
-use super::seen::{Flow, Section, SessionSums, Thread};
+use super::seen::{Flow, Section, SessionSums, Thread, ratio};
 use super::{Diagnoses, Diagnosis};
 use crate::direction::Direction;
 use crate::path::reading::TcpCounters;
@@ -31,6 +31,8 @@ pub struct FlowCounters {
 pub struct SideSample {
     /// The kernel's counters of the section; `None` if it has none or has ended.
     pub counters: Option<TcpCounters>,
+    /// The congestion window of the section, in segments.
+    pub cwnd: u32,
     /// Whether unread bytes have arrived.
     pub has_unread: bool,
     /// Whether bytes wait for the section and its send buffer is full,
@@ -60,6 +62,8 @@ pub struct SessionSample {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct SectionState {
     pub(super) counters: TcpCounters,
+    /// The congestion window, in segments.
+    pub(super) cwnd: u32,
     /// The widest window that the peer has offered, in bytes: a window full of unread bytes understates it.
     pub(super) widest_window: u32,
 }
@@ -74,6 +78,12 @@ pub struct LimitTracker {
 }
 
 impl LimitTracker {
+    /// Sets the counters and the congestion window that a section has at the start of the session: a section may have carried
+    /// sessions before. `side` is the direction of the bytes that this relay sends there.
+    pub fn start_section(&mut self, side: Direction, counters: TcpCounters, cwnd: u32) {
+        self.sections[side as usize] = SectionState { counters, cwnd, widest_window: counters.peer_window };
+    }
+
     /// Adds a sample of both directions.
     pub fn record(&mut self, look: &SessionSample) {
         let span = look.span.as_secs_f64();
@@ -87,8 +97,9 @@ impl LimitTracker {
             *seen.flow_mut(side) = flow_since(&before, &look.flow);
             let standing = &mut self.sections[side as usize];
             if let Some(now) = look.counters {
-                *seen.section_mut(side) = section_since(&standing.counters, &now, look);
-                *standing = SectionState { counters: now, widest_window: standing.widest_window.max(now.peer_window) };
+                *seen.section_mut(side) = section_since(standing, &now, look);
+                let widest_window = standing.widest_window.max(now.peer_window);
+                *standing = SectionState { counters: now, cwnd: look.cwnd, widest_window };
             }
         }
         self.total.add(&seen);
@@ -132,17 +143,23 @@ fn flow_since(before: &FlowCounters, now: &FlowCounters) -> Flow {
 }
 
 /// Counters of a later connection of the session start anew; then this sample has no difference.
-fn section_since(before: &TcpCounters, now: &TcpCounters, look: &SideSample) -> Section {
+fn section_since(standing: &SectionState, now: &TcpCounters, look: &SideSample) -> Section {
+    let before = &standing.counters;
     let since = |now: u32, before: u32| f64::from(now.saturating_sub(before));
     let span = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64();
     let retransmitted = since(now.retransmitted, before.retransmitted);
+    let lost = (retransmitted - since(now.spurious, before.spurious)).max(0.0);
+    let acknowledged = now.bytes_sent.saturating_sub(before.bytes_sent) as f64;
+    let busy = span(now.busy, before.busy);
+    let is_slow_start = lost == 0.0 && is_slow_start(standing.cwnd, look.cwnd, ratio(acknowledged, f64::from(now.mss)));
     Section {
-        busy: span(now.busy, before.busy),
+        busy,
+        slow_start: if is_slow_start { busy } else { 0.0 },
         rwnd_limited: span(now.rwnd_limited, before.rwnd_limited),
         sndbuf_limited: span(now.sndbuf_limited, before.sndbuf_limited),
         sent: since(now.segments_sent, before.segments_sent),
-        lost: (retransmitted - since(now.spurious, before.spurious)).max(0.0),
-        acknowledged: now.bytes_sent.saturating_sub(before.bytes_sent) as f64,
+        lost,
+        acknowledged,
         come: since(now.segments_received, before.segments_received),
         out_of_order: since(now.out_of_order, before.out_of_order),
         received: now.bytes_received.saturating_sub(before.bytes_received) as f64,
@@ -155,4 +172,13 @@ fn section_since(before: &TcpCounters, now: &TcpCounters, look: &SideSample) -> 
         paced: f64::from(u8::from(now.max_pacing_rate.is_some())),
         ceiling: now.max_pacing_rate.unwrap_or_default() as f64,
     }
+}
+
+/// Whether the congestion window, in segments, has grown from `before` to `now` as at its start, while so many segments were
+/// acknowledged. In slow start each acknowledged segment widens the window by one (RFC 5681, RFC 3465), and so in STARTUP of BBR, whose
+/// slow-start threshold says nothing. Congestion avoidance widens the window by half as much at most (CUBIC). A window that
+/// shrank without a loss was reset after an idle time, and has grown since.
+fn is_slow_start(before: u32, now: u32, acknowledged: f64) -> bool {
+    let grown = f64::from(if now < before { now } else { now - before });
+    acknowledged > 0.0 && grown * 2.0 > acknowledged
 }

@@ -194,6 +194,9 @@ const SEND_LOSSY: f64 = 0.001;
 /// A pacing ceiling is the limit if this share of it is reached.
 const PACING_USED: f64 = 0.75;
 
+/// Slow start is the limit from this share of the time with data to send on.
+const SLOW_START_SHARE: f64 = 0.5;
+
 /// A queue extends the round trip by this share and by at least so many seconds; smaller changes are noise.
 const SEND_QUEUE_SHARE: f64 = 0.25;
 const SEND_MIN_QUEUE: f64 = 0.002;
@@ -213,7 +216,7 @@ pub(super) fn diagnose_sending(case: &Evidence<'_>) -> (Bottleneck, String) {
         let why = format!("we pace it at {}, and it had {}", BitRate(ceiling), BitRate(rate));
         return (Bottleneck::Share, why);
     }
-    path_limit(section, &standing.counters)
+    path_limit(section, standing)
 }
 
 /// The receiver closes its window. If each round trip fills the window, it is small; otherwise the receiver does not
@@ -244,18 +247,25 @@ fn describe_send_buffer(section: &Section, busy: f64) -> String {
     format!("all of our send buffer was under way {held} of the time: it lets {rate} through at {rtt}")
 }
 
-/// Loss limits a sender that backs off for losses, unless the sender fills the path nevertheless: then there is a
-/// queue.
-fn path_limit(section: &Section, now: &TcpCounters) -> (Bottleneck, String) {
+/// Loss limits a sender that backs off for losses, and slow start limits a sender whose window still grows, unless the sender
+/// fills the path nevertheless: then there is a queue.
+fn path_limit(section: &Section, standing: &SectionState) -> (Bottleneck, String) {
+    let now = &standing.counters;
     let (rtt, base) = (section.mean(section.rtt), now.min_rtt.as_secs_f64());
     let (lost, queue) = (ratio(section.lost, section.sent), (rtt - base).max(0.0));
     let rate = BitRate(ratio(section.acknowledged, section.busy));
-    if lost > SEND_LOSSY && now.has_backed_off && queue < (SEND_QUEUE_SHARE * base).max(SEND_MIN_QUEUE) {
+    let is_path_full = queue >= (SEND_QUEUE_SHARE * base).max(SEND_MIN_QUEUE);
+    if lost > SEND_LOSSY && now.has_backed_off && !is_path_full {
         let (lost, rtt) = (Percent(lost), Seconds(rtt));
         return (
             Bottleneck::Loss,
             format!("{lost} of the segments were lost, no queue stands on the way ({rtt}): {rate}"),
         );
+    }
+    if section.slow_start > SLOW_START_SHARE * section.busy && !is_path_full {
+        let (window, rtt) = (Size(f64::from(standing.cwnd) * f64::from(now.mss)), Seconds(rtt));
+        let why = format!("the congestion window still grew from its start, to {window}: {rate} at {rtt}");
+        return (Bottleneck::SlowStart, why);
     }
     let (rtt, queue) = (Seconds(rtt), Seconds(queue));
     (

@@ -53,6 +53,8 @@ pub enum Bottleneck {
     SendBuffer,
     /// Losses keep the congestion window down.
     Loss,
+    /// The congestion window is still in the growth of its start.
+    SlowStart,
     /// The rate of the path: its bottleneck or its losses.
     PathRate,
     /// This relay has too little of a processor.
@@ -71,6 +73,7 @@ impl Bottleneck {
             Self::Window => "window",
             Self::SendBuffer => "send_buffer",
             Self::Loss => "loss",
+            Self::SlowStart => "slow_start",
             Self::PathRate => "path_rate",
             Self::RelayCpu => "relay_cpu",
             Self::Share => "share",

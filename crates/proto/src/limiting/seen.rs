@@ -41,6 +41,8 @@ sums! {
         busy,
         rwnd_limited,
         sndbuf_limited,
+        /// The part of it in which the congestion window was in the growth of its start.
+        slow_start,
         /// Segments sent, and of those the ones that were sent again and had to be.
         sent,
         lost,

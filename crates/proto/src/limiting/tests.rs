@@ -20,6 +20,9 @@ struct Second {
     unread: bool,
     /// Whether all of the send buffer is under way.
     all_sent: bool,
+    /// The congestion window in segments: before the first second, and how much wider it is after each.
+    cwnd: u32,
+    widened: u32,
     /// Where the bytes go: counters of a second, and all else as it is.
     sending: TcpCounters,
     /// Where they come from.
@@ -39,6 +42,8 @@ fn second() -> Second {
         queued: Duration::ZERO,
         unread: false,
         all_sent: false,
+        cwnd: 10,
+        widened: 0,
         sending: TcpCounters {
             segments_sent: 863,
             bytes_sent: 1_250_000,
@@ -87,6 +92,7 @@ fn add(account: &mut LimitTracker, direction: Direction, seconds: std::ops::Rang
         let (no_room, all_sent) = (!second.blocked.is_zero(), second.all_sent);
         let to = SideSample {
             counters: Some(times(&second.sending)),
+            cwnd: second.cwnd + second.widened * now,
             send_buffer_full: no_room,
             all_in_flight: all_sent,
             flow: clocks,
@@ -276,4 +282,79 @@ fn another_connection_begins_anew() {
     let mut account = account(Direction::Down, 10, &full());
     add(&mut account, Direction::Down, 1..=1, &full());
     assert_eq!(account.limits().down.unwrap().factor().to_string(), "down:path_rate");
+}
+
+/// A second in which each of its 863 segments widens the window.
+fn growing() -> Second {
+    Second { widened: 863, ..full() }
+}
+
+#[test]
+fn a_window_that_still_grows_from_its_start_is_slow_start() {
+    assert_eq!(down(&growing()), "down:slow_start");
+    assert_eq!(told(Direction::Up, &growing()), "up:slow_start");
+    let why = account(Direction::Down, 1, &growing()).limits().down.unwrap().why;
+    assert_eq!(why, "the congestion window still grew from its start, to 1.21 MiB: 10.0 Mbit/s at 40.0 ms");
+    assert_eq!(down(&Second { widened: 432, ..full() }), "down:slow_start");
+    assert_eq!(
+        down(&Second { widened: 431, ..full() }),
+        "down:path_rate",
+        "congestion avoidance of CUBIC at its fastest"
+    );
+    assert_eq!(down(&Second { widened: 863, ..second() }), "up:path_rate", "a sender that waits for data");
+}
+
+#[test]
+fn slow_start_is_not_to_blame_where_something_else_is() {
+    let mut lossy = growing();
+    (lossy.sending.retransmitted, lossy.sending.has_backed_off) = (9, true);
+    assert_eq!(down(&lossy), "down:loss");
+    lossy.sending.has_backed_off = false;
+    assert_eq!(down(&lossy), "down:path_rate", "BBR in STARTUP that overflows a queue");
+    let mut queue = growing();
+    queue.sending.rtt = RTT * 3 / 2;
+    assert_eq!(down(&queue), "down:path_rate", "the path is full");
+    let mut reader = growing();
+    reader.sending.rwnd_limited = Duration::from_millis(900);
+    assert_eq!(down(&reader), "down:client_slow");
+    let mut buffer = growing();
+    buffer.sending.sndbuf_limited = Duration::from_millis(300);
+    assert_eq!(down(&buffer), "down:send_buffer");
+}
+
+#[test]
+fn slow_start_is_the_limit_of_a_short_transfer_only() {
+    let mut account = account(Direction::Down, 2, &growing());
+    let word = |limit: Option<Diagnosis>| limit.unwrap().factor().to_string();
+    assert_eq!(word(account.overall_limit(Direction::Down)), "down:slow_start");
+    let steady = Second { cwnd: 10 + 2 * 863, ..full() };
+    add(&mut account, Direction::Down, 3..=30, &steady);
+    assert_eq!(word(account.limits().down), "down:path_rate");
+    assert_eq!(word(account.overall_limit(Direction::Down)), "down:path_rate");
+}
+
+/// The kernel resets the window of an idle connection, with or without a slow-start threshold.
+#[test]
+fn a_window_that_was_reset_after_an_idle_time_is_in_slow_start_again() {
+    let mut account = LimitTracker::default();
+    account.start_section(Direction::Down, TcpCounters::default(), 2000);
+    add(&mut account, Direction::Down, 1..=1, &growing());
+    assert_eq!(account.limits().down.unwrap().by, Bottleneck::SlowStart, "from 2000 to 10, and to 873");
+}
+
+#[test]
+fn a_used_section_is_judged_by_this_session() {
+    let earlier =
+        TcpCounters { bytes_sent: 1 << 30, busy: SECOND * 99, rwnd_limited: SECOND * 98, ..growing().sending };
+    let mut session = growing();
+    (session.sending.bytes_sent, session.sending.busy) = (earlier.bytes_sent + 1_250_000, earlier.busy + SECOND);
+    session.sending.rwnd_limited = earlier.rwnd_limited;
+    let by = |account: &mut LimitTracker| {
+        add(account, Direction::Down, 1..=1, &session);
+        account.limits().down.unwrap().by
+    };
+    let mut account = LimitTracker::default();
+    account.start_section(Direction::Down, earlier, 10);
+    assert_eq!(by(&mut account), Bottleneck::SlowStart);
+    assert_ne!(by(&mut LimitTracker::default()), Bottleneck::SlowStart, "with the counters of the sessions before");
 }

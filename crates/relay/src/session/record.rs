@@ -11,7 +11,7 @@ use ekiden_proto::event::{EndReason, SectionInfo, SessionClosed};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::limiting::Diagnosis;
 use ekiden_proto::resume::SectionStart;
-use ekiden_sys::tcp_info::tcp_info;
+use ekiden_sys::tcp_info::{tcp_info, tcp_readings};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -186,7 +186,13 @@ impl Session {
     /// Starts the session on a section that has carried `earlier` sessions: its counters and, if possible, its window. `side` is
     /// the direction of the bytes that this relay sends there.
     pub fn start_section(&self, side: Direction, section: &TcpStream, earlier: u32) {
-        let info = if earlier > 0 { tcp_info(section.as_fd()).unwrap_or_default() } else { SectionInfo::default() };
+        let mut info = SectionInfo::default();
+        if earlier > 0
+            && let Ok((now, counters)) = tcp_readings(section.as_fd())
+        {
+            self.start_limits(side, counters, now.cwnd);
+            info = now;
+        }
         let start = SectionInfo { start: SectionStart { earlier_sessions: earlier, jump: None }, ..info };
         self.samples.borrow_mut().restart(side, start);
         self.state.borrow_mut().starts[usize::from(side == Direction::Up)] = start;

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use ekiden_proto::direction::Direction;
 use ekiden_proto::event::{ChoiceRecord, SectionInfo};
 use ekiden_proto::limiting::{Diagnoses, Diagnosis, LimitTracker, SessionSample, SideSample};
+use ekiden_proto::path::reading::TcpCounters;
 use ekiden_sys::outq::{unread, unsent};
-use ekiden_sys::tcp_info::{tcp_counters, tcp_info};
+use ekiden_sys::tcp_info::{tcp_info, tcp_readings};
 use tokio::net::TcpStream;
 
 use super::Session;
@@ -29,6 +30,13 @@ pub(super) struct LimitState {
     at: Instant,
     /// Of the meter, by the last look.
     moved: u64,
+}
+
+impl LimitState {
+    /// Nothing is sampled of a session that was opened at `at`.
+    fn new(at: Instant) -> Box<Self> {
+        Box::new(Self { account: LimitTracker::default(), at, moved: 0 })
+    }
 }
 
 impl Session {
@@ -68,20 +76,28 @@ impl Session {
         self.limiting.borrow().as_ref().map_or(0, |limiting| limiting.moved)
     }
 
+    /// Has the limits of a section that has carried sessions be those of this session.
+    pub(super) fn start_limits(&self, side: Direction, counters: TcpCounters, cwnd: u32) {
+        let mut limiting = self.limiting.borrow_mut();
+        limiting.get_or_insert_with(|| LimitState::new(self.opened)).account.start_section(side, counters, cwnd);
+    }
+
     fn record_limits(&self) {
         let mut limiting = self.limiting.borrow_mut();
-        let limiting = limiting.get_or_insert_with(|| {
-            Box::new(LimitState { account: LimitTracker::default(), at: self.opened, moved: 0 })
-        });
+        let limiting = limiting.get_or_insert_with(|| LimitState::new(self.opened));
         let (now, load) = (Instant::now(), &self.context.thread.load);
         let span = now.saturating_duration_since(limiting.at);
         let state = self.state.borrow();
-        let side = |direction, stream: Option<&TcpStream>| SideSample {
-            counters: stream.and_then(|stream| tcp_counters(stream.as_fd()).ok()),
-            has_unread: stream.is_some_and(|stream| unread(stream.as_fd()).is_ok_and(|bytes| bytes > 0)),
-            send_buffer_full: self.stats.is_blocked(direction),
-            all_in_flight: stream.is_some_and(|stream| unsent(stream.as_fd()).is_ok_and(|bytes| bytes == 0)),
-            flow: self.stats.counters(direction),
+        let side = |direction, stream: Option<&TcpStream>| {
+            let (info, counters) = stream.and_then(|stream| tcp_readings(stream.as_fd()).ok()).unzip();
+            SideSample {
+                counters,
+                cwnd: info.map_or(0, |info| info.cwnd),
+                has_unread: stream.is_some_and(|stream| unread(stream.as_fd()).is_ok_and(|bytes| bytes > 0)),
+                send_buffer_full: self.stats.is_blocked(direction),
+                all_in_flight: stream.is_some_and(|stream| unsent(stream.as_fd()).is_ok_and(|bytes| bytes == 0)),
+                flow: self.stats.counters(direction),
+            }
         };
         limiting.account.record(&SessionSample {
             span,
