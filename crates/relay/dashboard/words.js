@@ -42,6 +42,7 @@ const LIMITS = {
   window: "window",
   send_buffer: "send buffer",
   loss: "loss",
+  slow_start: "slow start",
   path_rate: "path rate",
   relay_cpu: "relay CPU",
   share: "our share",
