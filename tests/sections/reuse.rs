@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
 
 use ekiden_proto::addr::ClientAddr;
 use ekiden_proto::key::PrivateKey;
@@ -91,6 +92,38 @@ fn a_running_session_says_how_its_sections_began() {
     assert_eq!(starts("section=\"up\",start=\"cold\""), 1);
     assert_eq!(starts("section=\"up\",start=\"reused\""), 2);
     assert_eq!(starts("section=\"down\",start=\"cold\""), 3);
+}
+
+/// A receiver that held back the first session on a section does not limit the next one, whose client writes 1.6 MB/s.
+#[test]
+fn an_earlier_session_on_the_section_is_not_what_limits() {
+    let mut chain = Chain::of_kind(1, false);
+    let (client, mut server) = chain.pair();
+    let writer = send(&client, pattern(80_000_000));
+    eventually("a receiver that holds the section back", || {
+        let held = chain.home.sessions()[0]["up"]["rwnd_limited_seconds"].as_f64()?;
+        (held > 0.5).then_some(())
+    });
+    assert_eq!(read_all(&mut server).len(), 80_000_000);
+    join(writer);
+    drop((client, server));
+    wait_used(&chain.home, 1);
+    session_closed(&mut chain.home);
+
+    let (mut client, server) = chain.pair();
+    let reader = std::thread::spawn(move || read_all(&mut { server }).len());
+    for _ in 0..25 {
+        client.write_all(&[7; 32_768]).unwrap();
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    drop(client);
+    assert_eq!(join(reader), 25 * 32_768);
+    let closed = session_closed(&mut chain.home);
+    assert_eq!(
+        (&closed["up"]["start"], &closed["limited"]),
+        (&"reused".into(), &"down:client_slow".into()),
+        "{closed}"
+    );
 }
 
 /// The output of `ekiden status`.
@@ -313,7 +346,7 @@ fn serve_first_version(mut section: TcpStream, key: &PrivateKey) {
     // Connections that are kept ready end without OPEN.
     let Some(open) = try_read_record(&mut section, &mut open_key) else { return };
     assert!(!Open::read(&open).unwrap().reusable);
-    let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![std::time::Duration::ZERO] };
+    let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![Duration::ZERO] };
     section.write_all(&seal(&mut send_key, &answer.write())).unwrap();
     let mut bytes = vec![0; 65_536];
     while let Ok(count @ 1..) = section.read(&mut bytes) {
