@@ -5,7 +5,7 @@ TEST_THREADS ?= 4
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test kernel lint test-clients bench bench-control bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
+.PHONY: help demo run build test kernel lint test-clients cli-page bench bench-control bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
 	bench-upgrade bench-observed bench-passwords bench-lab check-lab check-dashboard deb try-deb musl try-static fuzz
 
 help: ## Show this list
@@ -13,18 +13,20 @@ help: ## Show this list
 
 demo: ## Emulate a long path on this machine: a download direct, through one relay and through three; under a minute
 	@scripts/setup lab
-	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
-	@$(TARGET)/release/ekiden-lab demo
+	$(CARGO) build --profile try --locked --package ekiden --package ekiden-lab
+	@$(TARGET)/try/ekiden-lab demo
 
-run: build ## Build ekiden and run it on 127.0.0.1:1080 for SOCKS and HTTP clients
+run: ## Build ekiden and run it on 127.0.0.1:1080 for SOCKS and HTTP clients
+	@scripts/setup build
+	$(CARGO) build --profile try --locked --package ekiden
 	@echo
 	@echo "ekiden listens on 127.0.0.1:1080. Try, in another terminal:"
 	@echo "    curl -x socks5h://127.0.0.1:1080 https://example.com/"
 	@echo "    curl -x http://127.0.0.1:1080 http://example.com/"
-	@echo "    $(abspath $(TARGET))/release/ekiden status"
+	@echo "    $(abspath $(TARGET))/try/ekiden status"
 	@echo "Ctrl-C ends it."
 	@echo
-	@$(TARGET)/release/ekiden run -L auto://127.0.0.1:1080
+	@$(TARGET)/try/ekiden run -L auto://127.0.0.1:1080
 
 build:
 	@scripts/setup build
@@ -56,6 +58,9 @@ lint: ## Check format, the figures of scripts/house, clippy and documentation
 test-clients: ## Test with slower real programs: Chromium, ssh, ...
 	@scripts/setup clients
 	EKIDEN_TEST_CLIENTS=1 $(CARGO) test --locked --test clients_slow
+
+cli-page: ## Write docs/cli.md from the help of all commands
+	UPDATE_CLI_PAGE=1 $(CARGO) test --locked --test docs cli_page
 
 bench: ## Compare one relay hop with haproxy, nginx, socat, dante, microsocks and squid; as root
 	@scripts/setup bench

@@ -84,7 +84,7 @@ def cipher(stand):
 
 
 def checkouts(stand):
-    """Returns the checkouts from the pool of the first relay so far: {"hit": N, "miss": N, "stale": N}."""
+    """Returns the checkouts from the pool of the first relay so far: {"hit": N, "reused": N, "miss": N, "stale": N}."""
     text = admin.metrics(chains.admin_socket(stand.folder, stand.port))
     return {result: int(count) for result, count in CHECKOUTS.findall(text)}
 
@@ -94,7 +94,8 @@ def hit_rate(before, after):
     wanted = sum(after.values()) - sum(before.values())
     if not wanted:
         raise Trouble("the first relay wanted no ready connection, by its /metrics")
-    return 100 * (after.get("hit", 0) - before.get("hit", 0)) / wanted
+    found = {result: after.get(result, 0) - before.get(result, 0) for result in ("hit", "reused")}
+    return 100 * sum(found.values()) / wanted
 
 
 def open_loop(stand, rate, seconds):
@@ -131,7 +132,7 @@ def sessions(stand):
 
 FIGURES = (figures.Figure("one", one), figures.Figure("sessions", sessions))
 # The chains with the figure `sessions`; all but `direct` also carry a download.
-SESSIONS_THROUGH = ("direct", "tcp-tcp", "tcp-section")
+SESSIONS_THROUGH = ("direct", "tcp-tcp", "tcp-section", "before tcp-section")
 
 
 def wanted(treatment, names, round_number, sizes):

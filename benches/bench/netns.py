@@ -153,12 +153,21 @@ class Network:
             run("ip", "-n", name, "route", "replace", "local", LOOPBACK_IP, "dev", "lo", "table", "local",
                 "proto", "kernel", "scope", "host", "src", LOOPBACK_IP, *self.congestion)
             for key, value in self.sysctls.items():
-                run("ip", "netns", "exec", name, "sysctl", "-qw", f"{key}={value}")
+                self._set(name, key, value)
         for one, other in zip(self.ends[::2], self.ends[1::2]):
             run("ip", "link", "add", one[1], "netns", self.names[one[0]], "type", "veth",
                 "peer", "name", other[1], "netns", self.names[other[0]])
         for role, interface, address in self.ends:
             self._configure(self.names[role], interface, address)
+
+    @staticmethod
+    def _set(name, key, value):
+        try:
+            run("ip", "netns", "exec", name, "sysctl", "-qw", f"{key}={value}")
+        except RuntimeError as error:
+            # A namespace may have only those that the host allows to all users as its default.
+            hint = " (net.ipv4.tcp_allowed_congestion_control must have it)" if key == DEFAULT_CONTROL else ""
+            raise SystemExit(f"bench: {error}{hint}") from None
 
     def _configure(self, name, interface, address):
         net = address.rsplit(".", 1)[0] + ".0/24"

@@ -46,8 +46,8 @@ def set_up(stack, plan, options, sizes, files):
 
 
 def finish(options, figures_known, page, markers):
-    """Writes the page. A complete run also updates the README."""
+    """Writes the page. A complete run also updates benches/README.md."""
     command.write(options.out, page)
     everything = options.only is None and options.figures == figures_known and not options.quick
-    if everything and readme.update(os.path.join(os.path.dirname(command.HERE), "README.md"), page, markers):
-        command.say("README.md shows it")
+    if everything and readme.update(os.path.join(command.HERE, "README.md"), page, markers):
+        command.say("benches/README.md shows it")
