@@ -70,7 +70,7 @@ bench: ## Compare one relay hop with haproxy, nginx, socat, dante, microsocks an
 bench-control: ## Compare one relay hop with haproxy on hosts whose congestion control is bbr; as root, five minutes
 	@scripts/setup bench
 	$(CARGO) build --release --locked
-	python3 benches/relay.py --default-control bbr --figures one,many --only splice-loop,ekiden-tcp,haproxy-tuned \
+	python3 benches/relay.py --default-control bbr --figures one,many,small,rate --only splice-loop,ekiden-tcp,haproxy-tuned,haproxy \
 		--out benches/control.md
 
 bench-sections: ## Compare chains of sections with tcp forwarding, ssh -L and stunnel; as root, ten minutes

@@ -20,6 +20,7 @@
 mod harness;
 
 mod checked;
+mod cli_page;
 mod command_line;
 mod fence;
 mod followed;
