@@ -41,7 +41,7 @@ pub enum ClientRequest {
     /// A connection to a target.
     Tunnel(TunnelRequest),
     /// An HTTP request to forward.
-    Http(Box<http::ProxyRequest>),
+    Http(http::ProxyRequest),
     /// The server was dialled while the first packet of the client waited.
     Dialled(Box<PreDialed>),
     /// The server has agreed to another protocol on this connection (RFC 9110, 7.8).

@@ -61,7 +61,7 @@ struct Connected {
     /// Where the section goes after the session, if it can carry another one.
     reuse: Option<SectionReuse>,
     /// The answer of the relays, if it is outstanding.
-    awaits: Option<AwaitedAnswer>,
+    awaits: Option<Box<AwaitedAnswer>>,
     early: Vec<u8>,
 }
 
@@ -80,7 +80,7 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
             }
             ClientRequest::Dialled(pre_dialed) => return use_pre_dialed(session, *pre_dialed),
             ClientRequest::Http(http) => {
-                request = Box::pin(ingress::http::serve(session, &mut reader, *http)).await?;
+                request = Box::pin(ingress::http::serve(session, &mut reader, http)).await?;
             }
         }
     };
@@ -131,7 +131,7 @@ async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connect
     let reuse = opened.as_ref().and_then(|opened| opened.reuse.clone());
     session.start_section(Direction::Up, &stream, earlier_sessions(reuse.as_ref()));
     let Some(times) = times else {
-        let awaits = opened.map(|opened| (opened, responder, asked));
+        let awaits = opened.map(|opened| Box::new((opened, responder, asked)));
         return Ok(Connected { server: stream, section, reuse, awaits, early });
     };
     session.on_relay_answer(times, asked);
@@ -150,9 +150,9 @@ async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> 
 async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
     let Connected { server, section: up, reuse, awaits, early } = connected;
     let down = session.client_section();
-    let responder = awaits.as_ref().map_or(Responder::Silent, |(_, responder, _)| responder.clone());
-    let opening = awaits.map(|(opened, responder, asked)| -> PendingAnswer<'_, DialError> {
-        let server = &server;
+    let responder = awaits.as_ref().map_or(Responder::Silent, |awaited| awaited.1.clone());
+    let opening = awaits.map(|awaited| -> PendingAnswer<'_, DialError> {
+        let (server, (opened, responder, asked)) = (&server, *awaited);
         Box::pin(async move {
             let times = opened.opening.wait_answer(server, &opened.section.cipher).await?;
             session.on_relay_answer(times, asked);

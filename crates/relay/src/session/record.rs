@@ -51,7 +51,7 @@ pub struct Session {
     /// Tracks which section limits the session; `None` until bytes have moved.
     pub(super) limiting: RefCell<Option<Box<LimitState>>>,
     /// Reports to the path selector, if it has chosen the path.
-    pub(super) feedback: RefCell<Option<PathFeedback>>,
+    pub(super) feedback: RefCell<Option<Box<PathFeedback>>>,
     /// Samples of the sections of the running session.
     pub(super) samples: RefCell<SectionSamples>,
     place: Cell<usize>,
@@ -85,15 +85,23 @@ pub(super) struct SessionState {
     asked: Option<Instant>,
     connect: Option<Duration>,
     hops: Vec<Duration>,
-    up: Option<SectionInfo>,
-    /// The counters of the sections at the start of the session: of the client's and of the server's.
-    starts: [SectionInfo; 2],
+    up: Option<Box<SectionInfo>>,
+    /// The counters of the sections at the start of the session, if they have carried sessions before: of the client's and of the
+    /// server's.
+    starts: [Option<Box<SectionInfo>>; 2],
     /// Whether careful resume was requested for them.
     resumes: [bool; 2],
     /// Samplers of the client's section, if the client is a relay, and of the server's section.
-    watches: [Option<SectionSampler>; 2],
+    watches: [Option<Box<SectionSampler>>; 2],
     end: Option<EndReason>,
     detail: Option<String>,
+}
+
+impl SessionState {
+    /// The counters of section `at` since the start of the session.
+    fn since_start(&self, at: usize, info: SectionInfo) -> SectionInfo {
+        self.starts[at].as_deref().map_or(info, |start| info.since(start))
+    }
 }
 
 impl Session {
@@ -173,7 +181,8 @@ impl Session {
             .map(|via| via.peer_id(server))
             .filter(|_| self.context.config.needs_estimates());
         let watch = place.map(|place| {
-            SectionSampler::start(&stream, Direction::Up, place, &self.stats).with_origin_relay(self.previous_relay())
+            let sampler = SectionSampler::start(&stream, Direction::Up, place, &self.stats);
+            Box::new(sampler.with_origin_relay(self.previous_relay()))
         });
         if let Some(mut before) = std::mem::replace(&mut state.watches[1], watch) {
             before.sample(&self.stats, &self.context.services().estimates);
@@ -186,16 +195,13 @@ impl Session {
     /// Starts the session on a section that has carried `earlier` sessions: its counters and, if possible, its window. `side` is
     /// the direction of the bytes that this relay sends there.
     pub fn start_section(&self, side: Direction, section: &TcpStream, earlier: u32) {
-        let mut info = SectionInfo::default();
-        if earlier > 0
-            && let Ok((now, counters)) = tcp_readings(section.as_fd())
-        {
-            self.start_limits(side, counters, now.cwnd);
-            info = now;
-        }
-        let start = SectionInfo { start: SectionStart { earlier_sessions: earlier, jump: None }, ..info };
+        let start = (earlier > 0).then(|| {
+            let (info, counters) = tcp_readings(section.as_fd()).unwrap_or_default();
+            self.start_limits(side, counters, info.cwnd);
+            SectionInfo { start: SectionStart { earlier_sessions: earlier, jump: None }, ..info }
+        });
         self.samples.borrow_mut().restart(side, start);
-        self.state.borrow_mut().starts[usize::from(side == Direction::Up)] = start;
+        self.state.borrow_mut().starts[usize::from(side == Direction::Up)] = start.map(Box::new);
         self.request_resume(side, section, earlier > 0);
     }
 
@@ -218,7 +224,7 @@ impl Session {
     /// The kernel's counters of a section since the start of the session, which is over or leaves the section.
     fn section_info(&self, side: Direction, section: &TcpStream, state: &SessionState) -> Option<SectionInfo> {
         let at = usize::from(side == Direction::Up);
-        let mut info = tcp_info(section.as_fd()).ok()?.since(&state.starts[at]);
+        let mut info = state.since_start(at, tcp_info(section.as_fd()).ok()?);
         let resume = &self.context.services().resume;
         let (bytes, congestion) = (self.stats.bytes(side), &self.context.config.congestion);
         let end = |relay| resume.on_session_end(relay, section, &info, bytes, state.resumes[at], congestion);
@@ -231,7 +237,7 @@ impl Session {
         let at = usize::from(side == Direction::Up);
         let congestion = &self.context.config.congestion;
         let mut view = SectionView::from_socket(section, congestion, self.telemetry.tuner(side))?;
-        view.info = view.info.since(&state.starts[at]);
+        view.info = state.since_start(at, view.info);
         let resuming = congestion.resuming(section.as_fd()).filter(|_| state.resumes[at]);
         view.info.start.jump = resuming.and_then(|control| control.resume_outcome(section.as_fd()));
         Some(view)
@@ -239,7 +245,8 @@ impl Session {
 
     /// Samples the client's section if the client is a relay: estimates of other clients' sections serve no decision.
     fn watch_client(&self) {
-        let watch = |key| SectionSampler::start(&self.client, Direction::Down, PeerId::Relay(key), &self.stats);
+        let watch =
+            |key| Box::new(SectionSampler::start(&self.client, Direction::Down, PeerId::Relay(key), &self.stats));
         self.state.borrow_mut().watches[0] = self.previous_relay().map(watch);
     }
 
@@ -294,7 +301,7 @@ impl Session {
             watch.sample(&self.stats, &self.context.services().estimates);
         }
         if let Some(stream) = state.stream.take() {
-            state.up = self.section_info(Direction::Up, &stream, &state);
+            state.up = self.section_info(Direction::Up, &stream, &state).map(Box::new);
         }
     }
 
@@ -398,7 +405,8 @@ impl Session {
         state.watches.iter_mut().flatten().for_each(|watch| watch.sample(&self.stats, estimates));
         let duration = self.opened.elapsed();
         let down = self.section_info(Direction::Down, &self.client, &state);
-        let up = state.stream.as_ref().and_then(|stream| self.section_info(Direction::Up, stream, &state)).or(state.up);
+        let open = state.stream.as_ref().and_then(|stream| self.section_info(Direction::Up, stream, &state));
+        let up = open.or(state.up.map(|info| *info));
         let cut_off = if std::thread::panicking() { EndReason::Panicked } else { EndReason::Drained };
         let end = state.end.unwrap_or(cut_off);
         SessionClosed {

@@ -17,7 +17,7 @@ use crate::events::metrics::SampleMoment;
 use crate::path::selector::{PathSelector, Prediction, TransferStats};
 use crate::pump::FlowStats;
 
-/// Sessions with fewer bytes are not sampled at their end.
+/// Sessions with fewer bytes are sampled only while a receiver blocks them: for them a limit says little.
 const MIN_SAMPLED_BYTES: u64 = 64 * 1024;
 
 /// An answer is old when nothing has moved for so long, and where there are thousands of sessions to look at.
@@ -40,9 +40,10 @@ impl LimitState {
 }
 
 impl Session {
-    /// Looks, unless nothing has moved since the last time and nothing waits for room.
+    /// Looks, unless next to nothing has moved since the last time and nothing waits for room.
     pub(super) fn sample_limits(&self) {
-        if self.stats.moved() != self.last_moved_bytes() || self.is_blocked() {
+        let least = if self.limiting.borrow().is_some() { 1 } else { MIN_SAMPLED_BYTES };
+        if self.stats.moved() >= self.last_moved_bytes() + least || self.is_blocked() {
             self.record_limits();
         }
     }
@@ -197,7 +198,7 @@ impl Session {
         let next = self
             .dial_context
             .prediction()
-            .map(|(expected, left)| PathFeedback::new(expected, left, connect, &self.stats));
+            .map(|(expected, left)| Box::new(PathFeedback::new(expected, left, connect, &self.stats)));
         let before = self.feedback.replace(next);
         self.stats.on_path_ready();
         if let Some(before) = before {
@@ -214,7 +215,7 @@ impl Session {
 
     /// The reason for the path, and the prediction.
     pub(super) fn choice(&self) -> Option<ChoiceRecord> {
-        self.feedback.borrow().as_ref().map(PathFeedback::choice_record)
+        self.feedback.borrow().as_ref().map(|feedback| feedback.choice_record())
     }
 
     /// The reason, the prediction and the outcome; without an established path, the last path tried.
@@ -237,23 +238,22 @@ pub struct SectionSamples {
     /// at the last sample of kernel counters, and its time.
     moved: u64,
     at: Instant,
-    down: SectionInfo,
-    up: SectionInfo,
+    /// The counters of the client's and the server's section at the last sample.
+    before: Option<Box<[SectionInfo; 2]>>,
 }
 
 impl SectionSamples {
-    /// The next sample of a section has the changes since `start`.
-    pub fn restart(&mut self, side: Direction, start: SectionInfo) {
-        match side {
-            Direction::Down => self.down = start,
-            Direction::Up => self.up = start,
+    /// The next sample of a section has the changes since `start`, or since the section was connected.
+    pub fn restart(&mut self, side: Direction, start: Option<SectionInfo>) {
+        if start.is_some() || self.before.is_some() {
+            self.before.get_or_insert_default()[side as usize] = start.unwrap_or_default();
         }
     }
 
     /// Nothing was looked at yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { looked: 0, moved: 0, at: Instant::now(), down: SectionInfo::default(), up: SectionInfo::default() }
+        Self { looked: 0, moved: 0, at: Instant::now(), before: None }
     }
 }
 
@@ -274,9 +274,10 @@ impl Session {
         }
         samples.moved = moved;
         let span = std::mem::replace(&mut samples.at, Instant::now()).elapsed();
-        self.section_sample("down", &self.client, &mut samples.down, span);
+        let [down, up] = &mut **samples.before.get_or_insert_default();
+        self.section_sample("down", &self.client, down, span);
         if let Some(server) = &server {
-            self.section_sample("up", server, &mut samples.up, span);
+            self.section_sample("up", server, up, span);
         }
     }
 

@@ -113,8 +113,8 @@ pub struct Tuner {
     /// Gone when the section is.
     stream: Weak<TcpStream>,
     scheduler: Weak<TuneScheduler>,
-    /// Settings that the profile fixes; `None` where it has no tuning.
-    overrides: Option<ProfileOverrides>,
+    /// The settings that follow the path; `None` where the profile has no tuning.
+    timers: Option<Box<TimerTuning>>,
     /// The congestion control to change to when the path turns out to be long; `None` after that.
     long_path_control: RefCell<Option<Arc<str>>>,
     /// Idle timeout of the session.
@@ -123,11 +123,18 @@ pub struct Tuner {
     moved: Cell<u64>,
     /// Whether the section is scheduled for the next round.
     is_queued: Cell<bool>,
-    section: RefCell<SectionTuner>,
     /// Options that the kernel has refused, with its errors.
     refused: RefCell<Vec<(&'static str, String)>>,
     /// Largest plaintext of the newest record, if the bytes are in records.
     max_record: Cell<Option<usize>>,
+}
+
+/// The part of a tuner that follows the path as long as the section lives.
+#[derive(Debug)]
+struct TimerTuning {
+    /// Settings that the profile fixes.
+    overrides: ProfileOverrides,
+    section: RefCell<SectionTuner>,
 }
 
 /// Settings that the profile fixes, which tuning leaves alone.
@@ -179,12 +186,14 @@ impl Tuner {
         Rc::new(Self {
             stream: Rc::downgrade(stream),
             scheduler: Rc::downgrade(rounds),
-            overrides: profile.is_tuned().then(|| ProfileOverrides::from_profile(profile)),
+            timers: profile.is_tuned().then(|| {
+                let overrides = ProfileOverrides::from_profile(profile);
+                Box::new(TimerTuning { overrides, section: RefCell::default() })
+            }),
             long_path_control: RefCell::new(long_path_control),
             idle_timeout: idle,
             moved: Cell::new(0),
             is_queued: Cell::new(false),
-            section: RefCell::default(),
             refused: RefCell::default(),
             max_record: Cell::new(None),
         })
@@ -192,7 +201,7 @@ impl Tuner {
 
     /// Whether the profile has tuning, beyond the choice of a congestion control.
     pub fn tunes_timers(&self) -> bool {
-        self.overrides.is_some()
+        self.timers.is_some()
     }
 
     /// Schedules the section after `bytes` have moved into or out of it.
@@ -219,11 +228,11 @@ impl Tuner {
         // Fails only when the socket is already dead.
         let Ok(sample) = tuning_sample(stream.as_fd(), now) else { return };
         self.choose_control(&stream, &sample);
-        let Some(overrides) = self.overrides else { return };
-        let mut section = self.section.borrow_mut();
+        let Some(timers) = &self.timers else { return };
+        let mut section = timers.section.borrow_mut();
         let before = section.tuning();
         for setting in section.update(sample).changes_from(before) {
-            self.set(&stream, &setting, overrides);
+            self.set(&stream, &setting, timers.overrides);
         }
     }
 
@@ -255,7 +264,7 @@ impl Tuner {
 
     /// The settings in force, as `ekiden status` shows them; `None` if the section has closed, or has no tuning.
     pub fn view(&self) -> Option<TuningView> {
-        self.overrides?;
+        self.timers.as_ref()?;
         let stream = self.stream.upgrade()?;
         let rounds = self.scheduler.upgrade()?;
         let refused = self.refused.borrow().iter().map(|(key, why)| format!("{key}: {why}")).collect();

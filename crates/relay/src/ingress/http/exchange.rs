@@ -1,7 +1,7 @@
 //! One request and its response on one connection, and the log line of the request.
 
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Instant;
 
 use ekiden_proto::cause::Cause;
@@ -46,10 +46,11 @@ pub async fn exchange(
     let down = lane(session, server, &session.client, Direction::Down);
     let mut answers = HandshakeReader::from_stream(server);
     let mut sent = None;
-    let mut sending = pin!(async {
+    // Both bodies are boxed: while a slow answer is awaited, neither needs memory.
+    let mut sending = Some(Box::pin(async {
         up.write(&outgoing.head).await?;
         up.relay(reader, outgoing.body, BodyCoding::Chunks).await
-    });
+    }));
     let answer = {
         let mut heading = pin!(async {
             if let Some((answer, asked)) = relays {
@@ -61,7 +62,7 @@ pub async fn exchange(
             // Whether the request has been sent counts when the answer is there.
             tokio::select! {
                 biased;
-                result = &mut sending, if sent.is_none() => sent = Some(check_sent(result)?),
+                result = finish(&mut sending), if sent.is_none() => sent = Some(check_sent(result)?),
                 answer = &mut heading => break answer?,
             }
         }
@@ -77,11 +78,11 @@ pub async fn exchange(
     }
     let answer = rewriting::rewrite_response(outgoing, answer, sent == Some(SendOutcome::Whole));
     let delivered = {
-        let mut delivering = pin!(deliver(session, &down, &mut answers, &answer));
+        let mut delivering = Box::pin(deliver(session, &down, &mut answers, &answer));
         loop {
             tokio::select! {
                 biased;
-                result = &mut sending, if sent.is_none() => sent = Some(check_sent(result)?),
+                result = finish(&mut sending), if sent.is_none() => sent = Some(check_sent(result)?),
                 delivered = &mut delivering => break delivered,
             }
         }
@@ -100,6 +101,13 @@ pub async fn exchange(
         client_stays: answer.client_stays && whole_request_sent,
         upgraded: answer.upgraded,
     })
+}
+
+/// Completes with `future`, and frees it.
+async fn finish<F: Future>(future: &mut Option<Pin<Box<F>>>) -> F::Output {
+    let output = future.as_mut().expect("invariant: not finished before").await;
+    *future = None;
+    output
 }
 
 /// Sends the client a response: the head, and the body as the server sends it.

@@ -69,7 +69,7 @@ impl From<EndReason> for ExchangeError {
 pub async fn run(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    mut head: RequestHead,
+    mut head: Box<RequestHead>,
 ) -> Result<ClientConnection, EndReason> {
     if !rewriting::decrement_max_forwards(&mut head) {
         let (status, reason) = if head.method == "OPTIONS" { (200, "OK") } else { (405, "Method Not Allowed") };
@@ -81,7 +81,7 @@ pub async fn run(
     };
     session.set_target(target);
     match scheme {
-        Scheme::Ftp => ftp::run(session, reader, head).await,
+        Scheme::Ftp => Box::pin(ftp::run(session, reader, *head)).await,
         Scheme::Https => {
             send_error(&session.client, 501, "Use CONNECT for https").await;
             Err(EndReason::BadHandshake("https without CONNECT"))
@@ -97,7 +97,7 @@ pub async fn run(
 pub async fn forward(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    head: RequestHead,
+    head: Box<RequestHead>,
 ) -> Result<ClientConnection, EndReason> {
     let RequestTarget::Absolute { target, .. } = &head.target else {
         unreachable!("invariant: only requests in absolute form are forwarded")
@@ -112,9 +112,9 @@ pub async fn forward(
         }
         Err(ExchangeError::NoAnswer(hop)) => {
             let error = DialError { hop: hop.map(String::from), ..Cause::Reset.into() };
-            Err(give_up(session, &error, &mut log).await)
+            Err(Box::pin(give_up(session, &error, &mut log)).await)
         }
-        Err(ExchangeError::Told(error)) => Err(give_up(session, &error, &mut log).await),
+        Err(ExchangeError::Told(error)) => Err(Box::pin(give_up(session, &error, &mut log)).await),
     }
 }
 
@@ -123,12 +123,12 @@ async fn try_paths(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
     target: &Target,
-    head: RequestHead,
+    head: Box<RequestHead>,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
     let ways = session.dial_context.paths(target)?;
     if path::racing_count(&ways) > 1 && ways.iter().all(|way| way.path.http_hop().is_none()) {
-        return race(session, reader, target, ways, head, log).await;
+        return Box::pin(race(session, reader, target, ways, head, log)).await;
     }
     let mut result = Err(Cause::HopFailed.into());
     let mut head = Some(head);
@@ -137,7 +137,7 @@ async fn try_paths(
         // Kept as long as there is another way.
         let this = if at + 1 < ways.len() { head.clone() } else { head.take() };
         let Some(this) = this else { break };
-        let outgoing = rewriting::rewrite_request(session, way, this);
+        let outgoing = rewriting::rewrite_request(session, way, *this);
         let attempt = Attempt { target, way, ways: ways.len() };
         result = try_idle_then_fresh(session, reader, attempt, &outgoing, log).await;
         match &result {
@@ -154,12 +154,12 @@ async fn race(
     reader: &mut HandshakeReader<'_>,
     target: &Target,
     ways: Vec<PathChoice>,
-    head: RequestHead,
+    head: Box<RequestHead>,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
     let asked = Instant::now();
     let reached = Box::pin(connect_by_paths(&session.dial_context, target, ways)).await.map_err(ExchangeError::Told)?;
-    let (way, outgoing) = (&reached.way, rewriting::rewrite_request(session, &reached.way, head));
+    let (way, outgoing) = (&reached.way, rewriting::rewrite_request(session, &reached.way, *head));
     let upstream = upstream::from_dialled(session, way, reached.dialled, asked).await.map_err(ExchangeError::Told)?;
     send_on(session, reader, Attempt { target, way, ways: 1 }, &outgoing, upstream, log).await
 }
@@ -190,14 +190,20 @@ async fn try_idle_then_fresh(
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
     let Attempt { target, way, ways } = attempt;
-    if let Some(idle) = outgoing.repeatable.then(|| upstream::take_idle(session, way, target)).flatten() {
-        match send_on(session, reader, attempt, outgoing, idle, log).await {
-            Err(ExchangeError::NoAnswer(_)) => session.context.services().events.metrics.record_upstream_reuse("stale"),
+    let mut idle = outgoing.repeatable.then(|| upstream::take_idle(session, way, target)).flatten();
+    loop {
+        let is_reused = idle.is_some();
+        let upstream = match idle.take() {
+            Some(upstream) => upstream,
+            None => Box::pin(upstream::dial(session, way, ways, target)).await.map_err(ExchangeError::Told)?,
+        };
+        match send_on(session, reader, attempt, outgoing, upstream, log).await {
+            Err(ExchangeError::NoAnswer(_)) if is_reused => {
+                session.context.services().events.metrics.record_upstream_reuse("stale");
+            }
             decided => return decided,
         }
     }
-    let fresh = Box::pin(upstream::dial(session, way, ways, target)).await.map_err(ExchangeError::Told)?;
-    send_on(session, reader, attempt, outgoing, fresh, log).await
 }
 
 async fn send_on(

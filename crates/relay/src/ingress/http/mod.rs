@@ -33,7 +33,7 @@ use forward::ClientConnection;
 
 /// A request to forward; its target is in absolute form.
 pub struct ProxyRequest {
-    head: RequestHead,
+    head: Box<RequestHead>,
 }
 
 /// Reads and classifies the head of one request.
@@ -52,7 +52,7 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
             let target = target.clone();
             Ok(ClientRequest::Tunnel(TunnelRequest { target, early: reader.take_all(), responder: Responder::Connect }))
         }
-        RequestTarget::Absolute { .. } => Ok(ClientRequest::Http(Box::new(ProxyRequest { head }))),
+        RequestTarget::Absolute { .. } => Ok(ClientRequest::Http(ProxyRequest { head: Box::new(head) })),
         RequestTarget::Origin(_) | RequestTarget::Asterisk => {
             send_and_close(&session.client, &responses::page(400, "Bad Request", responses::NOT_A_SERVER)).await;
             Err(EndReason::BadHandshake("a request to a server, not to a proxy"))

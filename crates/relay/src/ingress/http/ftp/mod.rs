@@ -112,7 +112,7 @@ pub async fn run(
     };
     let by_proxy = |ways: &Vec<PathChoice>| ways.first().is_some_and(|way| way.path.http_hop().is_some());
     if session.dial_context.paths(&target).as_ref().is_ok_and(by_proxy) {
-        return forward(session, reader, head).await;
+        return forward(session, reader, Box::new(head)).await;
     }
     let log = RequestLog::of(session, head.method.clone(), location.redacted());
     let stays = is_persistent(session, &head);
