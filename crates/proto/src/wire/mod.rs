@@ -12,6 +12,7 @@ mod feeding;
 mod headers;
 pub mod http;
 pub mod ip;
+pub mod proxy_protocol;
 pub mod section;
 pub mod socks4;
 pub mod socks5;
