@@ -1,4 +1,4 @@
-//! Real servers: nginx as the origin, dante and squid as proxies. Each has its own folder and port.
+//! Real servers: nginx as the origin, dante and squid as proxies, haproxy as a load balancer. Each has its own folder and port.
 #![allow(dead_code, reason = "the quick and the slow clients use their own parts of it")]
 
 use std::fs::Permissions;
@@ -251,5 +251,28 @@ impl Squid {
     /// Waits until the access log has `text`, as proof that the path led through this server.
     pub fn saw(&self, text: &str) {
         has(&self.folder.0.join("access.log"), text);
+    }
+}
+
+/// A running haproxy that forwards TCP connections.
+pub struct Haproxy {
+    pub address: SocketAddr,
+    _daemon: Daemon,
+    _folder: Folder,
+}
+
+impl Haproxy {
+    /// Starts haproxy. `bind_options` and `server_options` are the words after the two addresses in the configuration.
+    pub fn start(bind_options: &str, server: SocketAddr, server_options: &str) -> Self {
+        let (folder, address) = (Folder::new(), nobody());
+        let text = format!(
+            "defaults\n mode tcp\n timeout connect 30s\n timeout client 30s\n timeout server 30s\n\
+             listen balancer\n bind {address} {bind_options}\n server behind {server} {server_options}\n"
+        );
+        let file = folder.write("haproxy.cfg", text);
+        let mut command = program("haproxy", &folder);
+        command.args(["-db", "-f"]).arg(file);
+        let daemon = Daemon::start(&mut command, &folder.0, address);
+        Self { address, _daemon: daemon, _folder: folder }
     }
 }

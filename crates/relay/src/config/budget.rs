@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ekiden_sys::process;
 
-use super::{Config, ListenerKind};
+use super::{Config, Listener, ListenerKind};
 
 /// Most pipes of one worker; more would only move the wait from the sockets into pipes.
 const MOST_PIPES: usize = 512;
@@ -37,7 +37,8 @@ pub struct Budget {
     pub pipes: usize,
     /// Ready connections to each next relay.
     pub ready: usize,
-    /// Connections of relays that have not opened a session yet; 0 without a section listener.
+    /// Connections of relays that have not opened a session yet, and of load balancers without a complete PROXY header; 0
+    /// without a listener for either.
     pub pending: usize,
 }
 
@@ -49,8 +50,13 @@ impl Budget {
         let pipes = (files / 16 / config.threads).clamp(1, MOST_PIPES);
         let relays = config.relays.iter().filter(|hop| config.may_dial(hop)).count();
         let ready = (files / 4 / relays.max(1)).clamp(1, config.limits.ready_connections.max(1));
-        let has_section = config.listeners.iter().any(|listener| listener.kind == ListenerKind::Section);
-        let pending = if has_section { (files / 8).clamp(1, MOST_PENDING) } else { 0 };
+        let has_pending =
+            |listener: &Listener| listener.kind == ListenerKind::Section || !listener.proxy_protocol.is_empty();
+        let pending = if config.listeners.iter().any(|listener| has_pending(listener)) {
+            (files / 8).clamp(1, MOST_PENDING)
+        } else {
+            0
+        };
         let reserved = (files / 4).min(64) + 2 * pipes * config.threads + ready * relays + pending;
         // Two sockets for each session.
         let affordable = (files.saturating_sub(reserved) / 2).max(1);
@@ -108,7 +114,7 @@ pub struct Timeouts {
 mod tests {
     use super::*;
     use crate::config::read::{Flags, load};
-    use crate::config::{Hop, HopKind, Listener, Peering};
+    use crate::config::{Hop, HopKind, Peering};
     use std::sync::Arc;
 
     use ekiden_proto::{addr::Target, key::PrivateKey, profile::Profile};
@@ -147,8 +153,12 @@ mod tests {
         for (files, pending) in [(1 << 20, 16_384), (1024, 128), (4, 1)] {
             let mut config = config(1);
             let without = Budget::new(files, &config);
-            let listener = Listener { kind: ListenerKind::Section, ..Listener::clone(&config.listeners[0]) };
-            config.listeners.push(Arc::new(listener));
+            let listener = Listener::clone(&config.listeners[0]);
+            let balancer = "192.0.2.1/32".parse().unwrap();
+            config.listeners.push(Arc::new(Listener { proxy_protocol: vec![balancer], ..listener.clone() }));
+            assert_eq!(Budget::new(files, &config).pending, pending, "{files} files, behind a load balancer");
+            config.listeners.pop();
+            config.listeners.push(Arc::new(Listener { kind: ListenerKind::Section, ..listener }));
             let budget = Budget::new(files, &config);
             assert_eq!((budget.pending, without.pending), (pending, 0), "{files} files");
             assert_eq!(budget.sessions, without.sessions.saturating_sub(pending / 2).max(1), "{files} files");

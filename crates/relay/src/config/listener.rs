@@ -15,7 +15,7 @@ use super::sharing::ShareWeight;
 use super::url::{OptionUrl, table_from_pairs};
 use super::users::Users;
 use super::value::{BindAddress, ConfigValue, Name};
-use super::{AccessRules, ConnectMode, Listener, SectionListener, TunConfig, capture, tun};
+use super::{AccessRules, ConnectMode, Listener, SectionListener, TunConfig, capture, proxy_protocol, tun};
 
 /// The expected format, for mistakes in a `-L`.
 const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR, tcp://ADDR/HOST:PORT or \
@@ -161,6 +161,7 @@ fn read_listener(
         tun::check_bind(reader, tun, bind);
     }
     let keep_client_address = reader.optional_or("keep_client_address", kind == Some(ListenerKind::Tproxy));
+    let proxy_protocol = proxy_protocol::read_trusted(reader, kind, keep_client_address);
     let weight = reader.optional_or("weight", ShareWeight(1)).0;
     let profile = shared.profiles.read_profile(reader, "profile");
     let profile = if kind == Some(ListenerKind::Section) { for_section(profile) } else { profile };
@@ -186,6 +187,7 @@ fn read_listener(
         capture,
         tun,
         keep_client_address,
+        proxy_protocol,
         section,
         weight,
         profile,

@@ -19,6 +19,7 @@ mod peers;
 mod place;
 pub mod plan;
 mod profiles;
+mod proxy_protocol;
 pub mod read;
 mod reader;
 mod relays;
@@ -31,7 +32,7 @@ pub mod users;
 mod value;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ekiden_proto::addr::{Nat64Prefix, Network, Target};
@@ -197,6 +198,8 @@ pub struct Listener {
     pub tun: Option<TunConfig>,
     /// Whether targets see the client's own address.
     pub keep_client_address: bool,
+    /// The networks of load balancers, whose connections begin with a PROXY header.
+    pub proxy_protocol: Vec<Network>,
     /// The options for calling relays; only with [`ListenerKind::Section`].
     pub section: Option<SectionListener>,
     /// How many shares of an interface its sessions have.
@@ -210,6 +213,12 @@ impl Listener {
     #[must_use]
     pub fn admits_unauthenticated(&self) -> bool {
         self.users.is_none() && !self.bind.ip().to_canonical().is_loopback()
+    }
+
+    /// Whether connections from `source` begin with a PROXY header.
+    #[must_use]
+    pub fn is_load_balancer(&self, source: IpAddr) -> bool {
+        self.proxy_protocol.iter().any(|network| network.contains(source))
     }
 
     /// Whether both are at the same address. Where the kernel chooses the port, names tell listeners apart.

@@ -1,5 +1,5 @@
-//! Admission: bounds the connections that the relay serves at once, in total, for each client, and for relays that have
-//! not opened a session yet.
+//! Admission: bounds the connections that the relay serves at once, in total, for each client, and for relays and load
+//! balancers that have not begun a session yet.
 //!
 //! A place is a permit, and dropping the permit returns exactly the places that were taken. No other function returns
 //! places.
@@ -34,10 +34,10 @@ pub struct Admission {
     freed: Notify,
 }
 
-/// Connections of relays that have not opened a session yet.
+/// Connections of relays that have not opened a session yet, and of load balancers without a complete PROXY header.
 #[derive(Debug, Default)]
 struct Pending {
-    /// Connections on which a record has been authenticated.
+    /// Connections on which a record has been authenticated, or a PROXY header is complete.
     proven: usize,
     /// All others by source address; of IPv6, by the first 64 bits.
     unproven: HashMap<IpAddr, Unproven>,
@@ -61,7 +61,7 @@ impl Admission {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// Sessions, and connections of relays without a session.
+    /// Sessions, and connections without a session.
     pub fn connections(&self) -> usize {
         let pending = self.pending();
         self.sessions() + pending.proven + pending.count
@@ -91,10 +91,10 @@ impl Admission {
         }
     }
 
-    /// Takes a place for a connection of a relay. Where `most` are taken, the oldest unproven connection of the source
+    /// Takes a place for a connection of a relay or a load balancer. Where `most` are taken, the oldest unproven connection of the source
     /// address that has most of them is evicted; `None` when all are proven.
-    pub fn enter_pending(self: &Arc<Self>, relay: IpAddr, most: usize) -> Option<UnprovenPermit> {
-        let (source, mut pending) = (addr::source_prefix(relay), self.pending());
+    pub fn enter_pending(self: &Arc<Self>, source: IpAddr, most: usize) -> Option<UnprovenPermit> {
+        let (source, mut pending) = (addr::source_prefix(source), self.pending());
         if pending.proven + pending.count >= most {
             let (largest, oldest) = pending.oldest_of_largest()?;
             pending.evict(largest, oldest);
@@ -213,7 +213,8 @@ impl Drop for SessionPermit {
     }
 }
 
-/// A place for a connection of a relay on which no record has been authenticated: its hello may be a replay.
+/// A place for a connection of a relay on which no record has been authenticated, because its hello may be a replay, or of a
+/// load balancer without a complete PROXY header.
 #[derive(Debug)]
 pub struct UnprovenPermit {
     admission: Arc<Admission>,
@@ -242,8 +243,8 @@ impl UnprovenPermit {
         }
     }
 
-    /// Marks a connection as proven: a record was authenticated, so the connection is no replay and can no longer be
-    /// evicted. `None` if it has been evicted.
+    /// Marks a connection as proven: a record was authenticated, so the connection is no replay, or its PROXY header is
+    /// complete. It can no longer be evicted. `None` if it has been evicted.
     pub fn prove(self) -> Option<ProvenPermit> {
         let mut pending = self.admission.pending();
         pending.remove(self.source, self.number)?;
@@ -259,7 +260,7 @@ impl Drop for UnprovenPermit {
     }
 }
 
-/// A place for a connection of a relay that has asked for a session, and waits for a place among the sessions.
+/// A place for a connection that waits for a place among the sessions.
 #[derive(Debug)]
 pub struct ProvenPermit {
     admission: Arc<Admission>,

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::admission::{Client, SessionPermit, UnprovenPermit};
 use super::services::Services;
 use super::thread::ThreadContext;
-use super::{section, transparent};
+use super::{proxy_protocol, section, transparent};
 use crate::config::budget::Budget;
 use crate::config::{Config, Listener, ListenerKind};
 use crate::dial::Resolver;
@@ -113,7 +113,8 @@ impl ListenerContext {
         AcceptPause { context: self }
     }
 
-    /// Admits a connection: a client's connection becomes a session at once, a relay's connection when OPEN arrives.
+    /// Admits a connection: a client's connection becomes a session at once, a relay's connection when OPEN
+    /// arrives, a load balancer's connection when its PROXY header is complete.
     pub fn admit(self: &Rc<Self>, client: TcpStream, address: SocketAddr) {
         let address = ClientAddr(canonical(address));
         if self.listener.kind.is_transparent() {
@@ -121,6 +122,8 @@ impl ListenerContext {
         }
         if self.listener.kind == ListenerKind::Section {
             self.admit_relay(client, address);
+        } else if self.listener.is_load_balancer(address.0.ip()) {
+            self.admit_proxied(client, address);
         } else {
             self.admit_client(client, address, Origin::Itself);
         }
@@ -136,9 +139,19 @@ impl ListenerContext {
         }
     }
 
-    /// Takes a place for a connection of a relay without a session.
-    pub fn enter_pending(&self, relay: ClientAddr) -> Option<UnprovenPermit> {
-        self.services().admission.enter_pending(relay.0.ip(), self.budget.pending)
+    /// Takes a connection of a load balancer, which has no session before its PROXY header is complete.
+    fn admit_proxied(self: &Rc<Self>, client: TcpStream, balancer: ClientAddr) {
+        match self.enter_pending(balancer) {
+            Some(permit) => {
+                tokio::task::spawn_local(proxy_protocol::admit_client(Rc::clone(self), client, balancer, permit));
+            }
+            None => self.services().events.metrics.record_section_evicted(&self.listener.name),
+        }
+    }
+
+    /// Takes a place for a connection of a relay or load balancer without a session.
+    pub fn enter_pending(&self, source: ClientAddr) -> Option<UnprovenPermit> {
+        self.services().admission.enter_pending(source.0.ip(), self.budget.pending)
     }
 
     /// Admits the connection of a client, unless the client has used up its places.

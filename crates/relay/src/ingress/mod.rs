@@ -8,6 +8,7 @@ pub mod admission;
 pub mod gate;
 pub mod http;
 pub mod listener;
+pub mod proxy_protocol;
 mod responder;
 pub mod section;
 pub mod services;

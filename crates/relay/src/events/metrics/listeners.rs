@@ -47,7 +47,8 @@ impl Metrics {
         WaitingGuard(waiting)
     }
 
-    /// Counts a relay's connection that found no place, or lost it to a newer one, before a session used it.
+    /// Counts a connection of a relay or a load balancer that found no place, or lost it to a newer one, before a session
+    /// used it.
     pub fn record_section_evicted(&self, listener: &str) {
         self.admission.evicted.get_or_create(&ByListener { listener: listener.to_owned() }).inc();
     }

@@ -73,6 +73,40 @@ fn a_tcp_listener_cannot_have_users() {
     assert!(seen.contains("cannot ask for a user name"), "{seen}");
 }
 
+#[test]
+fn load_balancers_are_networks_or_addresses() {
+    let config = load(None, &listen(&["tcp://:1/h:1?proxy_protocol=10.0.0.0%2F8&proxy_protocol=2001:db8::1"])).unwrap();
+    let is_balancer = |address: &str| only(&config).is_load_balancer(address.parse().unwrap());
+    for (address, expected) in [
+        ("10.1.2.3", true),
+        ("::ffff:10.1.2.3", true),
+        ("2001:db8::1", true),
+        ("2001:db8::2", false),
+        ("11.0.0.1", false),
+    ] {
+        assert_eq!(is_balancer(address), expected, "{address}");
+    }
+    for (url, says) in [
+        ("auto://:1?proxy_protocol=balancer", "-L[1].proxy_protocol = \"balancer\": expected a network"),
+        (
+            "tproxy://:1?interfaces=lan0&proxy_protocol=10.0.0.1",
+            "-L[1].proxy_protocol = \"10.0.0.1\": expected nothing: only kind",
+        ),
+        (
+            "tun://ekiden0?net=10.9.0.0/16&proxy_protocol=10.0.0.1",
+            "-L[1].proxy_protocol = \"10.0.0.1\": expected nothing: only kind",
+        ),
+        ("section://:1?proxy_protocol=10.0.0.1", "-L[1].proxy_protocol = \"10.0.0.1\": expected nothing: only kind"),
+        (
+            "socks://:1?keep_client_address=true&proxy_protocol=10.0.0.1",
+            "-L[1].proxy_protocol = \"10.0.0.1\": expected nothing beside keep_client_address",
+        ),
+    ] {
+        let shown = flag_mistake(&listen(&[url]));
+        assert!(shown.contains(says), "{url}: {shown}");
+    }
+}
+
 /// `bind = ":1080"` is an address in the file, so it is one in `-L`.
 #[test]
 fn an_address_alone_is_an_auto_listener() {
