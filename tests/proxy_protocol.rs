@@ -14,12 +14,12 @@ mod programs;
 mod servers;
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 
 use curl::{by, curl};
-use harness::{Folder, Relay, accept, eventually, is_closed, read_exactly, server, socks5};
+use harness::{Folder, Key, Relay, accept, eventually, is_closed, read_exactly, server, socks5};
 use programs::missing;
-use servers::Haproxy;
+use servers::{Haproxy, NginxBehindProxy};
 
 /// A header of version 2 from 192.0.2.7:4660 to 198.51.100.1:443, with a TLV.
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x11\xc0\0\x02\x07\xc6\x33\x64\x01\x12\x34\x01\xbb\x04\0\x02ab";
@@ -204,4 +204,158 @@ fn curl_sends_a_header() {
     // Without a header, the relay closes the connection.
     assert_ne!(curl(&[&url]).code, 0);
     assert_eq!(relay.closed()["detail"], "no PROXY header");
+}
+
+/// A relay with this listener, and a route to all targets that sends headers of `version`.
+fn sending(version: &str, listener: &str) -> Relay {
+    let folder = Folder::new();
+    let text = format!(
+        "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{listener}\n\
+         [[route]]\npath = [\"direct\"]\nsend_proxy = \"{version}\"\n"
+    );
+    let file = folder.write("ekiden.toml", text);
+    Relay::run(&["-c", file.to_str().unwrap()], 1)
+}
+
+/// Reads a header of version 1, without its CRLF.
+fn read_v1(stream: &mut TcpStream) -> String {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        line.extend(read_exactly(stream, 1));
+    }
+    String::from_utf8(line).unwrap().trim_end().to_owned()
+}
+
+/// Reads a header of version 2: command and family, addresses, and TLVs.
+fn read_v2(stream: &mut TcpStream) -> ([u8; 2], Vec<u8>, Vec<u8>) {
+    let fixed = read_exactly(stream, 16);
+    assert!(fixed.starts_with(b"\r\n\r\n\0\r\nQUIT\n"), "{fixed:?}");
+    let mut addresses = read_exactly(stream, usize::from(u16::from_be_bytes([fixed[14], fixed[15]])));
+    let tlvs = addresses.split_off(if fixed[13] == 0x21 { 36 } else { 12 });
+    ([fixed[12], fixed[13]], addresses, tlvs)
+}
+
+/// The addresses of a header of version 2 over IPv4.
+fn addresses_v4(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
+    let (SocketAddr::V4(source), SocketAddr::V4(destination)) = (source, destination) else { panic!("IPv4 only") };
+    let ports = [source.port(), destination.port()].map(u16::to_be_bytes);
+    [source.ip().octets(), destination.ip().octets(), [ports[0][0], ports[0][1], ports[1][0], ports[1][1]]].concat()
+}
+
+#[test]
+fn a_target_gets_the_addresses_of_the_client_and_the_listener() {
+    let (listener, address) = server();
+    let fixed = format!("kind = \"tcp\"\ntarget = \"{address}\"");
+    let relay = sending("v1", &fixed);
+    let client = send(&relay, b"hello");
+    let (own, to) = (client.local_addr().unwrap(), relay.address());
+    let mut at_server = accept(&listener);
+    let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}", own.port(), to.port());
+    assert_eq!((read_v1(&mut at_server), read_exactly(&mut at_server, 5)), (expected, b"hello".to_vec()));
+
+    let relay = sending("v2", &fixed);
+    let client = send(&relay, b"hello");
+    let (own, to) = (client.local_addr().unwrap(), relay.address());
+    let mut at_server = accept(&listener);
+    // The session has no trace id, so there is no TLV.
+    assert_eq!(read_v2(&mut at_server), ([0x21, 0x11], addresses_v4(own, to), Vec::new()));
+    assert_eq!(read_exactly(&mut at_server, 5), b"hello");
+}
+
+#[test]
+fn a_target_gets_the_addresses_of_the_header_of_the_client() {
+    let (listener, address) = server();
+    let relay = sending("v1", &format!("kind = \"tcp\"\ntarget = \"{address}\"\nproxy_protocol = [\"127.0.0.1\"]"));
+    for line in ["PROXY TCP4 203.0.113.9 198.51.100.1 5000 443", "PROXY TCP6 2001:db8::9 2001:db8::1 5000 443"] {
+        let _client = send(&relay, format!("{line}\r\nhello").as_bytes());
+        let mut at_server = accept(&listener);
+        assert_eq!((read_v1(&mut at_server).as_str(), read_exactly(&mut at_server, 5)), (line, b"hello".to_vec()));
+    }
+}
+
+/// The address that a proxy's client wants to reach is that of the target.
+#[test]
+fn the_destination_of_a_proxy_client_is_its_target() {
+    let (listener, address) = server();
+    let relay = sending("v2", "kind = \"socks\"");
+    let client = socks5(relay.address(), address).unwrap();
+    let (_, addresses, _) = read_v2(&mut accept(&listener));
+    assert_eq!(addresses, addresses_v4(client.local_addr().unwrap(), address));
+}
+
+#[test]
+fn addresses_of_two_families_are_unknown_or_mapped() {
+    let (listener, address) = server();
+    for version in ["v1", "v2"] {
+        let relay = sending(version, "kind = \"socks\"\nproxy_protocol = [\"127.0.0.1\"]");
+        let SocketAddr::V4(target) = address else { panic!("an IPv4 server") };
+        let port = target.port().to_be_bytes();
+        let greeting = [b"PROXY TCP6 2001:db8::9 2001:db8::1 5000 443\r\n\x05\x01\0".as_slice(), &[5, 1, 0, 1]];
+        let _client = send(&relay, &[&greeting.concat(), target.ip().octets().as_slice(), &port].concat());
+        let mut at_server = accept(&listener);
+        if version == "v1" {
+            assert_eq!(read_v1(&mut at_server), "PROXY UNKNOWN");
+            continue;
+        }
+        let mapped = target.ip().to_ipv6_mapped().octets();
+        let source = "2001:db8::9".parse::<Ipv6Addr>().unwrap().octets();
+        let (kind, addresses, _) = read_v2(&mut at_server);
+        assert_eq!((kind, addresses), ([0x21, 0x21], [source.as_slice(), &mapped, &[0x13, 0x88], &port].concat()));
+    }
+}
+
+/// A server of one client's header must not get the request of another client on that connection.
+#[test]
+fn http_requests_go_on_connections_of_their_client() {
+    if missing(&["nginx", "curl"]) {
+        return;
+    }
+    let nginx = NginxBehindProxy::start();
+    let url = format!("http://{}/", nginx.address);
+    for version in ["v1", "v2"] {
+        let mut relay = sending(version, "kind = \"http\"");
+        for client in ["127.0.0.9", "127.0.0.10", "127.0.0.9"] {
+            // Two requests on one connection of the client.
+            let fetched = curl(&["--interface", client, &by("http", relay.address()), &url, &url]);
+            let port = relay.closed()["client"].as_str().unwrap().split_once(':').unwrap().1.to_owned();
+            // Each request is the first on its connection.
+            fetched.brought(200, format!("{client}:{port} 1").repeat(2).as_bytes());
+        }
+        curl(&["--interface", "127.0.0.9", &by("http", relay.address()), "-p", &url]).ended(0, 200);
+    }
+}
+
+#[test]
+fn haproxy_accepts_the_header() {
+    if missing(&["haproxy"]) {
+        return;
+    }
+    let (listener, address) = server();
+    let haproxy = Haproxy::start("accept-proxy", address, "send-proxy");
+    for version in ["v1", "v2"] {
+        let relay = sending(version, &format!("kind = \"tcp\"\ntarget = \"{}\"", haproxy.address));
+        let client = send(&relay, b"hello");
+        let (own, to) = (client.local_addr().unwrap(), relay.address());
+        let expected = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}", own.port(), to.port());
+        let mut at_server = accept(&listener);
+        assert_eq!((read_v1(&mut at_server), read_exactly(&mut at_server, 5)), (expected, b"hello".to_vec()));
+    }
+}
+
+/// The last relay of a path sends the header, with the client's address that the first relay reports, and the trace id.
+#[test]
+fn the_relay_that_leaves_sends_the_header() {
+    let (listener, address) = server();
+    let key = Key::new();
+    let section = format!("kind = \"section\"\nallow_open = true\nallow_private = true\nkey = {:?}", key.file);
+    let mut last = sending("v2", &section);
+    let hop = format!("section://{}?key={}", last.address(), key.public);
+    let first = Relay::run(&["-L", "socks://127.0.0.1:0", "-F", &hop], 1);
+    let client = socks5(first.address(), address).unwrap();
+    let mut at_server = accept(&listener);
+    let (_, addresses, tlvs) = read_v2(&mut at_server);
+    assert_eq!(addresses, addresses_v4(client.local_addr().unwrap(), address));
+    drop((client, at_server));
+    let trace = last.closed()["trace"].as_str().unwrap().to_owned();
+    assert_eq!(tlvs, [&[5, 0, 32], trace.as_bytes()].concat());
 }

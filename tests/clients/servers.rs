@@ -276,3 +276,32 @@ impl Haproxy {
         Self { address, _daemon: daemon, _folder: folder }
     }
 }
+
+/// nginx that requires a PROXY header of each connection, and answers each HTTP request with the address in the header and
+/// the number of the request on its connection.
+pub struct NginxBehindProxy {
+    pub address: SocketAddr,
+    _daemon: Daemon,
+    _folder: Folder,
+}
+
+impl NginxBehindProxy {
+    pub fn start() -> Self {
+        let (folder, address) = (Folder::new(), nobody());
+        let path = folder.0.display().to_string();
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {path}/{kind};\n"))
+            .concat();
+        let text = format!(
+            "daemon off; master_process off; user root; pid nginx.pid; error_log error.log;\n\
+             events {{ worker_connections 64; }}\n\
+             http {{ {temporary} access_log off; server {{ listen {address} proxy_protocol;\n\
+             return 200 \"$proxy_protocol_addr:$proxy_protocol_port $connection_requests\"; }} }}\n"
+        );
+        let file = folder.write("nginx.conf", text);
+        let mut command = program("nginx", &folder);
+        command.args(["-e", "error.log", "-p"]).arg(&folder.0).arg("-c").arg(file);
+        let daemon = Daemon::start(&mut command, &folder.0, address);
+        Self { address, _daemon: daemon, _folder: folder }
+    }
+}

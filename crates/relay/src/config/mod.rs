@@ -156,7 +156,7 @@ impl Config {
     pub fn set_paths_through(&mut self, hops: Vec<Arc<Hop>>) {
         let path = |hop: &Arc<Hop>| Arc::new(Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
         let paths = hops.iter().map(path).collect();
-        self.routes = vec![Route { to: Vec::new(), paths, auto: false, profile: Arc::default() }];
+        self.routes = vec![Route { to: Vec::new(), paths, auto: false, profile: Arc::default(), send_proxy: None }];
         self.relays = hops;
     }
 

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use ekiden_proto::addr::Target;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
+use ekiden_proto::wire::proxy_protocol::ProxyVersion;
 
 use super::profiles::Profiles;
 use super::reader::TableReader;
 use super::shared::{NamedTables, read_names};
 use super::value::Name;
-use super::{HostPattern, TargetPattern};
+use super::{HostPattern, TargetPattern, proxy_protocol};
 
 /// Where sessions to some targets go.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct Route {
     pub auto: bool,
     /// TCP settings of sections dialled to the targets themselves.
     pub profile: Arc<Profile>,
+    /// The version of the PROXY headers to the targets; `None` for no headers.
+    pub send_proxy: Option<ProxyVersion>,
 }
 
 /// The hops between this relay and a target.
@@ -190,10 +193,12 @@ pub(super) fn read(
             reader.error("profile", "no profile: no path of this route is direct, and relays have their own");
         }
         let profile = if own { profiles.read_profile(&reader, "profile") } else { Arc::clone(&usual) };
-        routes.push(Route { to, paths, auto, profile });
+        let send_proxy = proxy_protocol::read_send_proxy(&reader, &paths, auto);
+        routes.push(Route { to, paths, auto, profile, send_proxy });
         reader.finish();
     }
-    routes.push(Route { to: Vec::new(), paths: vec![Arc::new(Path::from_hops(forward))], auto: false, profile: usual });
+    let paths = vec![Arc::new(Path::from_hops(forward))];
+    routes.push(Route { to: Vec::new(), paths, auto: false, profile: usual, send_proxy: None });
     routes
 }
 

@@ -1,9 +1,13 @@
-//! The PROXY protocol: the load balancers whose headers a listener trusts.
+//! The PROXY protocol: the load balancers whose headers a listener trusts, and the headers that a route sends to targets.
+
+use std::sync::Arc;
 
 use ekiden_proto::addr::Network;
+use ekiden_proto::wire::proxy_protocol::ProxyVersion;
 
-use super::ListenerKind;
 use super::reader::TableReader;
+use super::value::ConfigValue;
+use super::{ListenerKind, Path};
 
 /// Reads the networks of load balancers.
 pub(super) fn read_trusted(
@@ -21,4 +25,27 @@ pub(super) fn read_trusted(
         reader.error("proxy_protocol", expected);
     }
     trusted
+}
+
+/// Reads the version of the headers to targets. The relay that connects to the target writes the header, so all paths of the
+/// route must be direct.
+pub(super) fn read_send_proxy(reader: &TableReader<'_>, paths: &[Arc<Path>], auto: bool) -> Option<ProxyVersion> {
+    let version = reader.optional("send_proxy");
+    if reader.has("send_proxy") && (auto || paths.iter().any(|path| !path.is_direct())) {
+        let expected = "nothing, or path = [\"direct\"]: the relay that connects to the target sends the header, so a route \
+                        of the last relay has this key";
+        reader.error("send_proxy", expected);
+    }
+    version
+}
+
+impl ConfigValue for ProxyVersion {
+    const EXPECTED: &'static str = r#""v1" or "v2""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "v1" => Ok(Self::V1),
+            "v2" => Ok(Self::V2),
+            _ => Err(Self::EXPECTED),
+        }
+    }
 }

@@ -23,11 +23,13 @@ use std::time::Duration;
 use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::profile::Profile;
+use ekiden_proto::wire::proxy_protocol::{self, ProxiedConnection, ProxyVersion};
 use ekiden_proto::wire::section::{Purpose, TraceId};
 use ekiden_sys::queued::set_notsent_lowat;
 use ekiden_sys::sockopt::{self, SocketRole};
 use ekiden_sys::transparent::{is_local, set_mark, set_transparent};
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
@@ -86,6 +88,8 @@ pub struct Dialler<'a> {
     pub pools: &'a Arc<Pools>,
     /// Which targets the client may reach.
     pub rules: AccessPolicy<'a>,
+    /// The address that the client connected to, if that is not the target: for a PROXY header.
+    pub destination: Option<SocketAddr>,
     /// How long the whole path may take to stand.
     pub patience: Duration,
 }
@@ -102,7 +106,11 @@ impl Dialler<'_> {
         open_params: &OpenParams,
     ) -> Result<Dialled, DialError> {
         if way.path.is_direct() {
-            return self.open_target(target, &way.profile).await;
+            let mut dialled = self.open_target(target, &way.profile).await?;
+            if let Some(version) = way.send_proxy {
+                self.write_proxy_header(version, &mut dialled, open_params).await?;
+            }
+            return Ok(dialled);
         }
         self.check_target(target)?;
         HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, &Purpose::Stream(target.clone())).await
@@ -142,6 +150,21 @@ impl Dialler<'_> {
             let dialled = line.extend(before, &[], &Purpose::Stream(last.address.clone())).await;
             dialled.map_err(|error| error.blame_next_hop(last))
         }
+    }
+
+    /// Writes the PROXY header of the client, before any byte of the session.
+    async fn write_proxy_header(
+        &self,
+        version: ProxyVersion,
+        dialled: &mut Dialled,
+        open_params: &OpenParams,
+    ) -> Result<(), DialError> {
+        let destination = self.destination.unwrap_or(dialled.server.0);
+        let connection = ProxiedConnection { source: open_params.client.0, destination };
+        let unique_id = open_params.trace.map(|trace| trace.to_string());
+        let header = proxy_protocol::write(version, &connection, unique_id.as_deref());
+        let written = timeout_at(self.deadline(), dialled.stream.write_all(&header)).await;
+        written.map_err(|_| Cause::TimedOut)?.map_err(|error| cause_of(&error).into())
     }
 
     /// When the whole path has to stand.

@@ -46,14 +46,19 @@ pub async fn admit_client(
     let Some(_permit) = permit.prove() else {
         return context.services().events.metrics.record_section_evicted(&context.listener.name);
     };
-    let client = connection.map_or(balancer, |connection| ClientAddr(canonical(connection.source)));
+    let (client, origin) = match connection {
+        Some(ProxiedConnection { source, destination }) => {
+            (ClientAddr(canonical(source)), Origin::Proxied { destination: canonical(destination) })
+        }
+        None => (balancer, Origin::Itself),
+    };
     match context.admit_later(Client::Address(client.0.ip())).await {
-        Ok(permit) => context.start_session(stream, client, Origin::Itself, permit),
+        Ok(permit) => context.start_session(stream, client, origin, permit),
         Err(end) => {
             if end == EndReason::ClientLimit {
                 abort(&stream);
             }
-            context.reject(stream, client, Origin::Itself, end, None);
+            context.reject(stream, client, origin, end, None);
         }
     }
 }

@@ -10,6 +10,7 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::candidates::Candidate;
 use ekiden_proto::profile::Profile;
+use ekiden_proto::wire::proxy_protocol::ProxyVersion;
 use selector::PathSelector;
 
 use crate::config::{Config, Hop, HopKind, Path, Route};
@@ -26,6 +27,8 @@ pub struct PathChoice {
     pub beyond: Vec<PublicKey>,
     /// TCP settings of the section to the target itself, where there is no hop.
     pub profile: Arc<Profile>,
+    /// The version of the PROXY header to the target; only where there is no hop.
+    pub send_proxy: Option<ProxyVersion>,
     /// The prediction, if the selector has chosen the path.
     pub expected: Option<Arc<Prediction>>,
 }
@@ -63,7 +66,13 @@ fn route<'a>(config: &'a Config, host: &Host, port: u16) -> &'a Route {
 
 fn configured_paths(route: &Route, pools: &Pools) -> Vec<PathChoice> {
     let profile = || Arc::clone(&route.profile);
-    let way = |path| PathChoice { path: Arc::clone(path), beyond: Vec::new(), profile: profile(), expected: None };
+    let way = |path| PathChoice {
+        path: Arc::clone(path),
+        beyond: Vec::new(),
+        profile: profile(),
+        send_proxy: route.send_proxy,
+        expected: None,
+    };
     down_last(route.paths.iter().map(way).collect(), pools)
 }
 
@@ -108,7 +117,13 @@ pub fn requested_path(config: &Config, keys: &[PublicKey]) -> Result<Option<Path
     let Some((first, beyond)) = keys.split_first() else { return Ok(None) };
     let hop = config.relays.iter().find(|hop| hop.has_key(first)).ok_or(Cause::Denied)?;
     let path = Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] };
-    Ok(Some(PathChoice { path: Arc::new(path), beyond: beyond.to_vec(), profile: Arc::default(), expected: None }))
+    Ok(Some(PathChoice {
+        path: Arc::new(path),
+        beyond: beyond.to_vec(),
+        profile: Arc::default(),
+        send_proxy: None,
+        expected: None,
+    }))
 }
 
 impl Route {

@@ -90,6 +90,7 @@ impl<'a> ProbeContext<'a> {
             congestion: &self.config.congestion,
             pools: &self.pools,
             rules: AccessPolicy { listener: &self.access, peer: None },
+            destination: None,
             patience: self.config.timeouts.connect,
         }
     }
@@ -228,10 +229,19 @@ pub async fn min_connect_time(
 ) -> Result<Duration, Cause> {
     let (access, congestion) = (allow_all(), CongestionControls::default());
     let path = Arc::new(Path { name: "direct".into(), hops: Vec::new() });
-    let way = PathChoice { path, beyond: Vec::new(), profile: Arc::default(), expected: None };
+    let way = PathChoice { path, beyond: Vec::new(), profile: Arc::default(), send_proxy: None, expected: None };
     let patience = Duration::from_secs(5);
     let rules = AccessPolicy { listener: &access, peer: None };
-    let dialler = Dialler { marks: None, source: None, names, congestion: &congestion, pools, rules, patience };
+    let dialler = Dialler {
+        marks: None,
+        source: None,
+        names,
+        congestion: &congestion,
+        pools,
+        rules,
+        destination: None,
+        patience,
+    };
     let mut shortest = Err(Cause::TimedOut);
     for _ in 0..count {
         let begun = Instant::now();
@@ -278,6 +288,7 @@ mod tests {
                 path: Arc::clone(&config.routes[0].paths[0]),
                 beyond: Vec::new(),
                 profile: Arc::default(),
+                send_proxy: None,
                 expected: None,
             }
         };

@@ -368,6 +368,7 @@ mod tests {
             path: Arc::new(path),
             beyond: Vec::new(),
             profile: Arc::default(),
+            send_proxy: None,
             expected: None,
         });
         findings.connections.push(ConnectResult {

@@ -3,6 +3,7 @@
 //! Each session has a [`DialContext`]. The gate has one without a session, while the first packet of a client waits.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub struct DialContext {
     pub client: ClientAddr,
     /// The OPEN of the previous relay, if a relay is the client.
     pub incoming_open: Option<Rc<IncomingOpen>>,
+    /// The address that the client connected to, if a target is fixed there; `None` if the client names its target.
+    destination: Option<SocketAddr>,
     /// The time for all paths together.
     patience: Duration,
     /// The trace id, which all relays on the path share; `None` if the session passes this relay a second time.
@@ -67,6 +70,7 @@ impl DialContext {
     pub fn new(
         context: Rc<ListenerContext>,
         client: ClientAddr,
+        destination: Option<SocketAddr>,
         incoming_open: Option<Rc<IncomingOpen>>,
         patience: Duration,
     ) -> Self {
@@ -77,7 +81,7 @@ impl DialContext {
             .filter(|trace| services.try_begin_trace(*trace));
         let in_force = RefCell::new(Rc::clone(&context));
         let (taken, needs_raw_sections) = (RefCell::default(), Cell::new(false));
-        Self { client, incoming_open, patience, arrived_as, taken, needs_raw_sections, in_force, context }
+        Self { client, destination, incoming_open, patience, arrived_as, taken, needs_raw_sections, in_force, context }
     }
 
     /// A copy for one attempt that runs in parallel with others.
@@ -86,6 +90,7 @@ impl DialContext {
             context: Rc::clone(&self.context),
             in_force: RefCell::new(self.current_listener()),
             client: self.client,
+            destination: self.destination,
             incoming_open: self.incoming_open.clone(),
             patience: self.patience,
             arrived_as: None,
@@ -267,6 +272,7 @@ impl DialContext {
             congestion: &context.config.congestion,
             pools: &context.services().pools,
             rules: self.access_at(context),
+            destination: self.destination,
             patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
         }
     }

@@ -1,6 +1,7 @@
 //! The record of a session, from accept to its closing event.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use tokio::time::timeout;
 use super::DialContext;
 use super::flow_telemetry::FlowTelemetry;
 use super::telemetry::{LimitState, PathFeedback, SectionSamples};
+use crate::config::ListenerKind;
 use crate::config::users::{AuthError, Users};
 use crate::dial::DialError;
 use crate::ingress::admission::SessionPermit;
@@ -63,6 +65,11 @@ pub struct Session {
 pub enum Origin {
     /// The client connected to the listener.
     Itself,
+    /// A load balancer connected for the client.
+    Proxied {
+        /// The address that the client connected to.
+        destination: SocketAddr,
+    },
     /// A relay has opened it.
     ByRelay(Rc<IncomingOpen>),
     /// The rules have redirected it.
@@ -115,8 +122,13 @@ impl Session {
     ) -> Rc<Self> {
         let services = context.services();
         services.events.metrics.record_accepted(&context.listener.name);
+        let destination = match origin {
+            _ if context.listener.kind != ListenerKind::Tcp => None,
+            Origin::Proxied { destination } => Some(destination),
+            _ => client.local_addr().ok(),
+        };
         let (incoming_open, caught, pre_dialed) = match origin {
-            Origin::Itself => (None, None, None),
+            Origin::Itself | Origin::Proxied { .. } => (None, None, None),
             Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
             Origin::Caught { ends, pre_dialed } => (None, ends, pre_dialed),
         };
@@ -132,6 +144,7 @@ impl Session {
             dial_context: DialContext::new(
                 Rc::clone(&context),
                 address,
+                destination,
                 incoming_open,
                 context.config.timeouts.connect,
             ),

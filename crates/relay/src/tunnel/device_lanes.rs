@@ -210,6 +210,7 @@ impl LaneTask {
             congestion: &context.config.congestion,
             pools: &context.services().pools,
             rules: AccessPolicy { listener: &context.listener.access, peer: None },
+            destination: None,
             patience: context.config.timeouts.connect,
         }
     }

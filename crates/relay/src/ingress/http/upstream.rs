@@ -46,7 +46,7 @@ pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, hea
 /// An idle connection on the path, if there is one.
 pub fn take_idle(session: &Session, way: &PathChoice, target: &Target) -> Option<Upstream> {
     let context = session.dial_context.current_listener();
-    if context.listener.keep_client_address {
+    if context.listener.keep_client_address || way.send_proxy.is_some() {
         // They have the addresses of other clients.
         return None;
     }
@@ -97,7 +97,7 @@ fn blame_http_hop(way: &PathChoice, answer: AnswerFuture) -> AnswerFuture {
 /// Keeps the connection for the next request, of any thread. The session has given up the section before.
 pub fn release(session: &Session, way: &PathChoice, target: &Target, upstream: Upstream) {
     let context = session.dial_context.current_listener();
-    if context.listener.keep_client_address {
+    if context.listener.keep_client_address || way.send_proxy.is_some() {
         return;
     }
     // A connection that cannot leave the runtime is closed.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::profile::Setting;
+use ekiden_proto::wire::proxy_protocol::ProxyVersion;
 
 use super::*;
 use crate::config::{AdminBind, Hop, HopKind, Listener, ListenerKind, LogFormat, TracesConfig};

@@ -210,3 +210,23 @@ fn the_name_of_a_relay_is_the_path_through_it() {
         ("route[1].path[1]", "a path or a relay: \"osaka\", perhaps")
     );
 }
+
+#[test]
+fn only_direct_routes_send_proxy_headers() {
+    let relay = format!("[[relay]]\nname = \"osaka\"\naddress = \"r.example:1\"\nkey = \"{}\"\n", PublicKey([1; 32]));
+    let text = |route: &str| with_listener(&format!("{relay}[[route]]\n{route}\n"));
+    let config = good(&text("path = [\"direct\"]\nsend_proxy = \"v2\""));
+    assert_eq!(config.routes[0].send_proxy, Some(ProxyVersion::V2));
+    assert_eq!(config.routes.last().unwrap().send_proxy, None);
+    for (route, says) in [
+        ("path = [\"direct\"]\nsend_proxy = \"v3\"", "route[1].send_proxy = \"v3\": expected \"v1\" or \"v2\""),
+        (
+            "path = [\"direct\", \"osaka\"]\nsend_proxy = \"v1\"",
+            "route[1].send_proxy = \"v1\": expected nothing, or path",
+        ),
+        ("path = \"auto\"\nsend_proxy = \"v1\"", "route[1].send_proxy = \"v1\": expected nothing, or path"),
+    ] {
+        let shown = from_text(&text(route)).unwrap_err().to_string();
+        assert!(shown.contains(says), "{route}: {shown}");
+    }
+}
