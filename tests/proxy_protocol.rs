@@ -15,9 +15,10 @@ mod servers;
 
 use std::io::Write;
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
+use std::process::Command;
 
 use curl::{by, curl};
-use harness::{Folder, Key, Relay, accept, eventually, is_closed, read_exactly, server, socks5};
+use harness::{Folder, Key, Relay, accept, ekiden, eventually, is_closed, read_exactly, server, socks5};
 use programs::missing;
 use servers::{Haproxy, NginxBehindProxy};
 
@@ -136,6 +137,30 @@ fn a_header_that_does_not_come_is_not_waited_for() {
     assert_eq!((&event["end"], &event["detail"]), (&"handshake_timeout".into(), &"no complete PROXY header".into()));
     drop(send(&relay, b"PROXY"));
     assert_eq!(relay.closed()["end"], "left_early");
+}
+
+/// Connections without a header have an eighth of the descriptors, and the oldest of them makes room for a new one.
+#[test]
+fn headers_that_do_not_come_have_few_places() {
+    let (listener, address) = server();
+    let folder = Folder::new();
+    // One thread accepts in the order of arrival.
+    let text = format!(
+        "version = 1\nthreads = 1\n[[listener]]\nname = \"door\"\nkind = \"tcp\"\nbind = \"127.0.0.1:0\"\n\
+         target = \"{address}\"\nproxy_protocol = [\"127.0.0.1\"]\n"
+    );
+    let file = folder.write("ekiden.toml", text);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\""]).arg(ekiden().get_program()).args(["run", "-c"]).arg(file);
+    let relay = Relay::start(&mut command, 1);
+    let mut silent: Vec<TcpStream> = (0..40).map(|_| send(&relay, b"PROXY")).collect();
+    assert!(is_closed(&mut silent[0]));
+    let _client = send(&relay, b"PROXY UNKNOWN\r\nhello");
+    assert_eq!(read_exactly(&mut accept(&listener), 5), b"hello");
+    let evicted = "ekiden_sections_evicted_total{listener=\"door\"} ";
+    let metrics = relay.ask("/metrics");
+    let count = metrics.lines().find_map(|line| line.strip_prefix(evicted)).expect("the metric");
+    assert!(count.parse::<u32>().unwrap() >= 10, "{count}");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub mod users;
 mod value;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ekiden_proto::addr::{Nat64Prefix, Network, Target};
@@ -213,12 +213,6 @@ impl Listener {
     #[must_use]
     pub fn admits_unauthenticated(&self) -> bool {
         self.users.is_none() && !self.bind.ip().to_canonical().is_loopback()
-    }
-
-    /// Whether connections from `source` begin with a PROXY header.
-    #[must_use]
-    pub fn is_load_balancer(&self, source: IpAddr) -> bool {
-        self.proxy_protocol.iter().any(|network| network.contains(source))
     }
 
     /// Whether both are at the same address. Where the kernel chooses the port, names tell listeners apart.

@@ -1,5 +1,6 @@
 //! The PROXY protocol: the load balancers whose headers a listener trusts, and the headers that a route sends to targets.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ekiden_proto::addr::Network;
@@ -7,7 +8,15 @@ use ekiden_proto::wire::proxy_protocol::ProxyVersion;
 
 use super::reader::TableReader;
 use super::value::ConfigValue;
-use super::{ListenerKind, Path};
+use super::{Listener, ListenerKind, Path};
+
+impl Listener {
+    /// Whether connections from `source` begin with a PROXY header.
+    #[must_use]
+    pub fn is_load_balancer(&self, source: IpAddr) -> bool {
+        self.proxy_protocol.iter().any(|network| network.contains(source))
+    }
+}
 
 /// Reads the networks of load balancers.
 pub(super) fn read_trusted(
@@ -23,6 +32,9 @@ pub(super) fn read_trusted(
         let expected = "nothing beside keep_client_address: targets would answer to addresses that are not routed through \
                         this host";
         reader.error("proxy_protocol", expected);
+    } else if trusted.iter().any(|network: &Network| network.prefix_len() == 0) {
+        // No ordinary client is left: each host may claim any address, and a host that claims none is refused.
+        reader.warn("proxy_protocol", "the networks of load balancers: each host in them may claim any client address");
     }
     trusted
 }

@@ -30,7 +30,7 @@ impl AdmissionMetrics {
         r.declare("connections_passed", passed, self.passed.clone());
         let waiting = "Connections from relays that carry no session yet";
         r.declare("sections_waiting", waiting, self.waiting.clone());
-        let evicted = "Connections from relays closed because too many were idle";
+        let evicted = "Connections from relays, and from load balancers before their PROXY header, closed because too many waited";
         r.declare("sections_evicted", evicted, self.evicted.clone());
     }
 

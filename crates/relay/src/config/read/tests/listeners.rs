@@ -86,6 +86,11 @@ fn load_balancers_are_networks_or_addresses() {
     ] {
         assert_eq!(is_balancer(address), expected, "{address}");
     }
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    for all in ["0.0.0.0%2F0", "::%2F0"] {
+        let config = load(None, &listen(&[&format!("tcp://:1/h:1?proxy_protocol={all}")])).unwrap();
+        assert!(config.warnings[0].to_string().contains("may claim any client address"), "{:?}", config.warnings);
+    }
     for (url, says) in [
         ("auto://:1?proxy_protocol=balancer", "-L[1].proxy_protocol = \"balancer\": expected a network"),
         (
