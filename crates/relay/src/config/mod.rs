@@ -99,6 +99,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether some route sends PROXY headers.
+    #[must_use]
+    pub fn has_send_proxy(&self) -> bool {
+        self.routes.iter().any(|route| route.send_proxy.is_some())
+    }
+
     /// Every path that some route takes, once.
     #[must_use]
     pub fn paths(&self) -> Vec<&Path> {

@@ -123,7 +123,7 @@ impl Session {
         let services = context.services();
         services.events.metrics.record_accepted(&context.listener.name);
         let destination = match origin {
-            _ if context.listener.kind != ListenerKind::Tcp => None,
+            _ if context.listener.kind != ListenerKind::Tcp || !context.config.has_send_proxy() => None,
             Origin::Proxied { destination } => Some(destination),
             _ => client.local_addr().ok(),
         };
