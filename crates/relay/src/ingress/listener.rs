@@ -131,27 +131,25 @@ impl ListenerContext {
 
     /// Takes a connection of a relay, which has no session yet.
     fn admit_relay(self: &Rc<Self>, relay: TcpStream, address: ClientAddr) {
-        match self.enter_pending(address) {
-            Some(permit) => {
-                tokio::task::spawn_local(section::serve_connection(Rc::clone(self), relay, address, permit));
-            }
-            None => self.services().events.metrics.record_section_evicted(&self.listener.name),
+        if let Some(permit) = self.enter_pending(address) {
+            tokio::task::spawn_local(section::serve_connection(Rc::clone(self), relay, address, permit));
         }
     }
 
     /// Takes a connection of a load balancer, which has no session before its PROXY header is complete.
     fn admit_proxied(self: &Rc<Self>, client: TcpStream, balancer: ClientAddr) {
-        match self.enter_pending(balancer) {
-            Some(permit) => {
-                tokio::task::spawn_local(proxy_protocol::admit_client(Rc::clone(self), client, balancer, permit));
-            }
-            None => self.services().events.metrics.record_section_evicted(&self.listener.name),
+        if let Some(permit) = self.enter_pending(balancer) {
+            tokio::task::spawn_local(proxy_protocol::admit_client(Rc::clone(self), client, balancer, permit));
         }
     }
 
-    /// Takes a place for a connection of a relay or load balancer without a session.
+    /// Takes a place for a connection of a relay or load balancer without a session. `None` counts as an eviction.
     pub fn enter_pending(&self, source: ClientAddr) -> Option<UnprovenPermit> {
-        self.services().admission.enter_pending(source.0.ip(), self.budget.pending)
+        let permit = self.services().admission.enter_pending(source.0.ip(), self.budget.pending);
+        if permit.is_none() {
+            self.services().events.metrics.record_section_evicted(&self.listener.name);
+        }
+        permit
     }
 
     /// Admits the connection of a client, unless the client has used up its places.

@@ -94,9 +94,7 @@ pub fn wait_next_session(session: Rc<Session>, end: EndReason) {
         return;
     };
     let Ok(address) = stream.peer_addr().map(|address| ClientAddr(canonical(address))) else { return };
-    let Some(permit) = context.enter_pending(address) else {
-        return context.services().events.metrics.record_section_evicted(&context.listener.name);
-    };
+    let Some(permit) = context.enter_pending(address) else { return };
     let FramedSection { cipher, encrypt, .. } = section;
     cipher.expect_record(Open::MAX_LENGTH);
     let idle = IdleSection {
