@@ -105,9 +105,9 @@ pub(super) struct SessionState {
 }
 
 impl SessionState {
-    /// The counters of section `at` since the start of the session.
-    fn since_start(&self, at: usize, info: SectionInfo) -> SectionInfo {
-        self.starts[at].as_deref().map_or(info, |start| info.since(start))
+    /// The counters of a section since the start of the session. `side` is the direction of the bytes that this relay sends there.
+    fn since_start(&self, side: Direction, info: SectionInfo) -> SectionInfo {
+        self.starts[side as usize].as_deref().map_or(info, |start| info.since(start))
     }
 }
 
@@ -214,7 +214,7 @@ impl Session {
             SectionInfo { start: SectionStart { earlier_sessions: earlier, jump: None }, ..info }
         });
         self.samples.borrow_mut().restart(side, start);
-        self.state.borrow_mut().starts[usize::from(side == Direction::Up)] = start.map(Box::new);
+        self.state.borrow_mut().starts[side as usize] = start.map(Box::new);
         self.request_resume(side, section, earlier > 0);
     }
 
@@ -231,27 +231,25 @@ impl Session {
         let Some(relay) = self.relay_of(side) else { return };
         let resume = &self.context.services().resume;
         let requested = resume.request(relay, section, is_used, &self.context.config.congestion);
-        self.state.borrow_mut().resumes[usize::from(side == Direction::Up)] = requested;
+        self.state.borrow_mut().resumes[side as usize] = requested;
     }
 
     /// The kernel's counters of a section since the start of the session, which is over or leaves the section.
     fn section_info(&self, side: Direction, section: &TcpStream, state: &SessionState) -> Option<SectionInfo> {
-        let at = usize::from(side == Direction::Up);
-        let mut info = state.since_start(at, tcp_info(section.as_fd()).ok()?);
+        let mut info = state.since_start(side, tcp_info(section.as_fd()).ok()?);
         let resume = &self.context.services().resume;
         let (bytes, congestion) = (self.stats.bytes(side), &self.context.config.congestion);
-        let end = |relay| resume.on_session_end(relay, section, &info, bytes, state.resumes[at], congestion);
+        let end = |relay| resume.on_session_end(relay, section, &info, bytes, state.resumes[side as usize], congestion);
         info.start.jump = self.relay_of(side).and_then(end);
         Some(info)
     }
 
     /// A section of the running session, with the counters since its start and the present outcome of its jump.
     fn section_view(&self, side: Direction, section: &TcpStream, state: &SessionState) -> Option<SectionView> {
-        let at = usize::from(side == Direction::Up);
         let congestion = &self.context.config.congestion;
         let mut view = SectionView::from_socket(section, congestion, self.telemetry.tuner(side))?;
-        view.info = state.since_start(at, view.info);
-        let resuming = congestion.resuming(section.as_fd()).filter(|_| state.resumes[at]);
+        view.info = state.since_start(side, view.info);
+        let resuming = congestion.resuming(section.as_fd()).filter(|_| state.resumes[side as usize]);
         view.info.start.jump = resuming.and_then(|control| control.resume_outcome(section.as_fd()));
         Some(view)
     }
