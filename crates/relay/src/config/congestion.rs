@@ -153,15 +153,15 @@ impl CongestionControls {
     /// from the beginning.
     #[must_use]
     pub fn long_path_control(&self, profile: &Profile) -> Option<Arc<str>> {
-        self.costly_default.clone().filter(|_| profile.has_auto_congestion())
+        self.costly_default.as_ref().filter(|_| profile.has_auto_congestion()).cloned()
     }
 
     /// Has a socket begin as on a short path, if the profile says so.
     fn set_auto_congestion(&self, socket: BorrowedFd<'_>, profile: &Profile) -> io::Result<()> {
-        match self.long_path_control(profile) {
-            Some(_) => congestion::set(socket, SHORT_PATH_CONTROL),
-            None => Ok(()),
+        if self.costly_default.is_some() && profile.has_auto_congestion() {
+            return congestion::set(socket, SHORT_PATH_CONTROL);
         }
+        Ok(())
     }
 
     /// [`sockopt::apply_and_report`], and the settings that are no socket options.
