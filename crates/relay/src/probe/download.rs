@@ -94,15 +94,16 @@ async fn download(
         url,
         proxy: wanted.http_proxy(way),
     };
-    if !url.tls {
-        return work.fetch(stream).await.map(|download| Download { earlier_sessions, ..download });
-    }
-    let name = ServerName::try_from(wanted.target.host.to_string());
-    let name = name.map_err(|_| "the server has no name that a certificate could have".to_owned())?;
-    let secured = timeout(RESPONSE_TIMEOUT, tls_connector().connect(name, stream)).await;
-    let secured = secured.map_err(|_| "the server did not answer the TLS handshake in time".to_owned())?;
-    let download = work.fetch(secured.map_err(|error| format!("no TLS: {error}"))?).await;
-    download.map(|download| Download { earlier_sessions, ..download })
+    let download = if url.tls {
+        let name = ServerName::try_from(wanted.target.host.to_string());
+        let name = name.map_err(|_| "the server has no name that a certificate could have".to_owned())?;
+        let secured = timeout(RESPONSE_TIMEOUT, tls_connector().connect(name, stream)).await;
+        let secured = secured.map_err(|_| "the server did not answer the TLS handshake in time".to_owned())?;
+        work.fetch(secured.map_err(|error| format!("no TLS: {error}"))?).await?
+    } else {
+        work.fetch(stream).await?
+    };
+    Ok(Download { earlier_sessions, ..download })
 }
 
 /// Trusts whom the system trusts.
