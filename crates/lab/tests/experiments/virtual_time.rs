@@ -239,16 +239,21 @@ fn an_interrupt_ends_machines_and_says_how_to_go_on() {
     let child = command.spawn().unwrap();
     let outer = child.id();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while descendants(outer).len() < 3 && Instant::now() < deadline {
+    // One reading decides and is kept: a kernel that boots has children that end at once.
+    let machines = loop {
+        let seen = descendants(outer);
+        if seen.len() > 2 || Instant::now() > deadline {
+            break seen;
+        }
         std::thread::park_timeout(Duration::from_millis(5));
-    }
-    let machines = descendants(outer);
+    };
     Command::new("kill").args(["-INT", &outer.to_string()]).status().unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
     let said = stderr_text(&output);
     assert!(said.contains("interrupted after 0 of 4 runs; the same command goes on"), "{said}");
-    assert!(machines.len() > 2 && machines.iter().all(|pid| !is_alive(*pid)), "left behind: {machines:?}");
+    assert!(machines.len() > 2, "no machine runs: {machines:?}");
+    wait_for_end(&machines);
     assert_eq!(scene.all_runs().len(), 0);
 }
 
