@@ -104,7 +104,7 @@ impl VirtualOptions {
     pub fn run(&self, command: &MachineCommand, seed: u64) -> anyhow::Result<ExitCode> {
         let kernel = self.find_kernel()?.context(BUILD_HINT)?;
         let options = MachineOptions { seed, ..self.options() };
-        Machine::boot(&kernel.path, command, &options, false)?.pass_input_and_wait().map(ExitCode::from)
+        Machine::run_interactively(&kernel.path, command, &options).map(ExitCode::from)
     }
 
     /// Returns the chosen kernel, or the default one, if there is one.

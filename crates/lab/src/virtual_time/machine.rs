@@ -170,17 +170,19 @@ impl Machine {
         Ok(Output { status: status?, stdout: output, stderr: errors })
     }
 
-    /// Passes the standard input of this process on, and returns the exit code of the command. An interrupt, such as
-    /// Ctrl-C, ends the machine: then the exit code is 128 and the number of the signal.
+    /// Boots a machine with the standard input, output and error of this process, and returns the exit code of the
+    /// command. An interrupt, such as Ctrl-C, ends the machine: then the exit code is 128 and the number of the signal.
     ///
     /// # Errors
-    /// The kernel's, from wait4(2) or sigaction(2).
-    pub fn pass_input_and_wait(mut self) -> anyhow::Result<u8> {
+    /// Those of [`Self::boot`]; the kernel's, from wait4(2) or sigaction(2).
+    pub fn run_interactively(kernel: &Path, command: &MachineCommand, options: &MachineOptions) -> anyhow::Result<u8> {
+        // Before there is a machine that an interrupt would leave alone.
         signal::catch_interrupts()?;
-        let mut stdin = self.process.stdin.take().context("the machine has no standard input")?;
+        let mut machine = Self::boot(kernel, command, options, false)?;
+        let mut stdin = machine.process.stdin.take().context("the machine has no standard input")?;
         // The thread may wait for input when the machine has ended. It ends with this process.
         std::thread::spawn(move || drop(std::io::copy(&mut std::io::stdin().lock(), &mut stdin)));
-        let status = self.wait()?;
+        let status = machine.wait()?;
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         Ok(code.or_else(signal::interrupt_exit_code).unwrap_or(u8::MAX))
     }

@@ -335,10 +335,13 @@ fn an_interrupted_command_waits_for_the_end_of_its_machine() {
         let mut command = scene.lab_command();
         command.args(["kernel", "run", "--", "sh", "-c", "echo runs; cat"]).process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // Waiting would close the input, and so end the guest.
+        let input = child.stdin.take();
         read_until(child.stdout.as_mut().unwrap(), "runs");
         let machine = descendants(child.id());
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code));
+        drop(input);
         assert!(!is_alive(machine[0]), "the kernel runs on");
         wait_for_end(&machine);
     }
