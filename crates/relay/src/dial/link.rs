@@ -19,6 +19,9 @@ const MAX_BYTES: u64 = 64 << 30;
 /// The oldest section that carries another session: after a change of routes a new connection may take another path.
 const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
+/// The first congestion window in bytes: 10 segments of 1,448 bytes (RFC 6928).
+const INITIAL_WINDOW: u64 = 10 * 1448;
+
 /// The first version with sections that carry one session after another.
 pub const REUSABLE_SINCE: u8 = 2;
 
@@ -39,6 +42,8 @@ pub struct SectionUsage {
     since: Instant,
     sessions: u32,
     bytes: u64,
+    /// The bytes of its largest session.
+    largest: u64,
     /// Whether the bytes of its sessions are in records; `None` before the first session.
     encrypt: Option<bool>,
 }
@@ -64,7 +69,7 @@ impl SectionLink {
         Self {
             cipher: RecordCipher::new(keys, OpenAnswer::MAX_LENGTH),
             version,
-            usage: SectionUsage { since: Instant::now(), sessions: 0, bytes: 0, encrypt: None },
+            usage: SectionUsage { since: Instant::now(), sessions: 0, bytes: 0, largest: 0, encrypt: None },
         }
     }
 
@@ -101,12 +106,19 @@ impl SectionUsage {
         self.sessions
     }
 
+    /// Whether a session was larger than the window of a new connection, so that the window may have grown.
+    #[must_use]
+    pub const fn has_grown(&self) -> bool {
+        self.largest > INITIAL_WINDOW
+    }
+
     /// The usage after one more session, or `None` if the section has carried enough.
     #[must_use]
     pub fn after_session(self, bytes: u64, encrypt: bool) -> Option<Self> {
         let usage = Self {
             sessions: self.sessions + 1,
             bytes: self.bytes.saturating_add(bytes),
+            largest: self.largest.max(bytes),
             encrypt: Some(encrypt),
             ..self
         };
@@ -121,11 +133,14 @@ mod tests {
 
     #[test]
     fn a_section_has_an_end() {
-        let fresh = SectionUsage { since: Instant::now(), sessions: 0, bytes: 0, encrypt: None };
+        let fresh = SectionUsage { since: Instant::now(), sessions: 0, bytes: 0, largest: 0, encrypt: None };
         assert!(fresh.can_carry(true) && fresh.can_carry(false));
         let used = fresh.after_session(1, true).unwrap();
         assert!(used.can_carry(true) && !used.can_carry(false));
         assert_eq!(used.sessions(), 1);
+        assert!(!used.after_session(INITIAL_WINDOW, true).unwrap().has_grown());
+        let grown = used.after_session(INITIAL_WINDOW + 1, true).unwrap();
+        assert!(grown.has_grown() && grown.after_session(1, true).unwrap().has_grown());
         assert!(SectionUsage { sessions: MAX_SESSIONS - 1, ..used }.after_session(1, true).is_none());
         assert!(SectionUsage { bytes: MAX_BYTES - 1, ..used }.after_session(1, true).is_none());
         assert!(SectionUsage { bytes: MAX_BYTES - 2, ..used }.after_session(1, true).is_some());

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ekiden_proto::wire::section::ResumptionTicket;
+use ekiden_sys::congestion;
 use ekiden_sys::poll::Poll;
 
 use super::IdleConnection;
@@ -60,6 +61,9 @@ pub struct PoolBounds {
     /// How long a used connection waits for its next session.
     pub idle: Duration,
 }
+
+/// The shortest setup time, of two round trips, at which pacing delays a small session noticeably.
+const MIN_PACED_SETUP_TIME: Duration = Duration::from_millis(10);
 
 impl HopPool {
     /// A pool without connections.
@@ -138,9 +142,15 @@ impl HopPool {
     }
 
     /// Keeps a connection for the next session, after a session that both sides have ended. At the bound the oldest unused
-    /// connection makes room.
+    /// connection makes room. One that is slower than a new connection is closed.
     pub fn put_back(&self, waiting: IdleConnection, now: Instant) {
         let mut state = self.lock();
+        if state.demand.setup_time() > MIN_PACED_SETUP_TIME
+            && !waiting.link.usage.has_grown()
+            && is_paced_by_samples(&waiting.stream)
+        {
+            return;
+        }
         let until = now + with_jitter(state.bounds.idle);
         let is_full = state.ready.len() + state.used.len() >= state.bounds.most;
         let closed = if is_full { state.ready.pop_front() } else { None };
@@ -296,6 +306,12 @@ impl Drop for PendingConnection {
     fn drop(&mut self) {
         self.queue.lock().making -= 1;
     }
+}
+
+/// Whether the congestion control derives its pacing rate from what the connection has carried, as BBR does. After small
+/// sessions it paces a few packets over a fifth of a round trip; a new connection sends ten at once (tcp_bbr.c).
+fn is_paced_by_samples(stream: &TcpStream) -> bool {
+    congestion::of_socket(stream).is_ok_and(|control| control.starts_with("bbr"))
 }
 
 /// An unused connection is alive if nothing is readable on it, not even an end of stream.

@@ -91,7 +91,8 @@ impl PoolDemand {
         if rate < IDLE_RATE { 0.0 } else { rate }
     }
 
-    fn setup_time(&self) -> Duration {
+    /// The time in which a connection is made, on average.
+    pub fn setup_time(&self) -> Duration {
         self.making.unwrap_or(INITIAL_SETUP_TIME)
     }
 }

@@ -65,7 +65,11 @@ fn the_oldest_that_is_alive_and_silent_is_taken() {
 
 /// The connection after a session of one byte.
 fn used(waiting: IdleConnection, encrypt: bool) -> IdleConnection {
-    let usage = waiting.link.usage.after_session(1, encrypt).unwrap();
+    used_for(waiting, 1, encrypt)
+}
+
+fn used_for(waiting: IdleConnection, bytes: u64, encrypt: bool) -> IdleConnection {
+    let usage = waiting.link.usage.after_session(bytes, encrypt).unwrap();
     IdleConnection { link: SectionLink { usage, ..waiting.link }, ..waiting }
 }
 
@@ -93,6 +97,30 @@ fn a_used_connection_is_taken_before_unused_ones_for_a_session_with_its_encrypti
     assert_eq!(take(true), Some(addresses[3]));
     let view = queue.view();
     assert_eq!((view.reused, view.hits, view.misses, view.ready, view.used), (3, 1, 1, 0, 0));
+}
+
+#[test]
+fn a_connection_that_would_pace_small_sessions_is_closed_on_a_long_path() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    // The setup time in milliseconds, the congestion control, the bytes of the session, and whether the connection is kept.
+    for (setup, control, bytes, is_kept) in [
+        (100, "bbr", 10_000, false),
+        (100, "bbr", 100_000, true),
+        (100, "reno", 10_000, true),
+        (2, "bbr", 10_000, true),
+    ] {
+        let (queue, now) = (queue(8), Instant::now());
+        let (waiting, _far) = made(&listener);
+        let place = queue.claim_places(now).pop().expect("a place");
+        place.complete(waiting, Duration::from_millis(setup), now);
+        let waiting = queue.take(now, false).0.expect("the connection that was made");
+        if let Err(error) = ekiden_sys::congestion::set(&waiting.stream, control) {
+            eprintln!("not tested: this machine has no {control}: {error}");
+            continue;
+        }
+        queue.put_back(used_for(waiting, bytes, false), now);
+        assert_eq!(queue.view().used, usize::from(is_kept), "{setup} ms, {control}, {bytes} bytes");
+    }
 }
 
 #[test]
