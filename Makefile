@@ -5,7 +5,7 @@ TEST_THREADS ?= 4
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test kernel lint test-clients cli-page bench bench-control bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
+.PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
 	bench-upgrade bench-observed bench-passwords bench-lab check-lab check-dashboard deb try-deb musl try-static fuzz
 
 help: ## Show this list
@@ -54,6 +54,10 @@ lint: ## Check format, the figures of scripts/house, clippy and documentation
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --workspace --no-default-features --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+soak: ## Carry a million sessions one after another over sections, some of them reset; a quarter of an hour
+	@scripts/setup test
+	$(CARGO) test --release --locked --test sections -- --ignored
 
 test-clients: ## Test with slower real programs: Chromium, ssh, ...
 	@scripts/setup clients
