@@ -55,7 +55,7 @@ lint: ## Check format, the figures of scripts/house, clippy and documentation
 	$(CARGO) clippy --workspace --no-default-features --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-soak: ## Carry a million sessions one after another over sections, some of them reset; a quarter of an hour
+soak: ## Carry a million sessions one after another over sections, some of them reset; nine minutes
 	@scripts/setup test
 	$(CARGO) test --release --locked --test sections -- --ignored
 
