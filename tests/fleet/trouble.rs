@@ -93,6 +93,38 @@ fn etcd_that_hangs_holds_up_nobody() {
 }
 
 #[test]
+fn etcd_that_hangs_is_noticed_long_before_the_lease_ends() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let home = fleet.site("home");
+    let config = home.config(&etcd, "");
+    let text = fs::read_to_string(&config).unwrap().replace("lease = \"5s\"", "lease = \"1h\"");
+    fs::write(&config, text).unwrap();
+    let mut at_home = home.run(&config);
+    home.place(&etcd);
+    etcd.signal("STOP");
+    // The next renewal of the lease is due in 20 minutes.
+    let down = etcd_is(&mut at_home, "etcd_down");
+    assert!(down["detail"].as_str().unwrap().contains("no answer within 5 s"), "{down}");
+    etcd.signal("CONT");
+    etcd_is(&mut at_home, "etcd_up");
+}
+
+#[test]
+fn huge_values_of_another_program_hide_no_relay() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let _at_osaka = osaka.start(&etcd, "");
+    osaka.place(&etcd);
+    // One page of all keys is 35 MB as JSON, and more than the relay accepts; pages of eight keys are not.
+    let huge = "x".repeat(1_000_000);
+    (0..26).for_each(|at| etcd.put(&format!("{}!{at:02}", Fleet::SHARED), &huge));
+    let mut at_home = home.start(&etcd, "");
+    hears(&mut at_home, "joined", "osaka");
+    at_home.signal("TERM");
+    assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_down"));
+}
+
+#[test]
 fn a_far_etcd_is_as_good_as_a_near_one() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));

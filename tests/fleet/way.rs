@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::harness::*;
 
 /// Forwards bytes to a port and back.
@@ -18,7 +21,7 @@ pub struct Way {
 struct State {
     /// Delay of each read.
     delay: Duration,
-    /// After a response of etcd with these words, requests are held back.
+    /// After a response of etcd with these words in a value, requests are held back.
     words: Option<&'static str>,
     held: Mutex<Held>,
     changed: Condvar,
@@ -41,7 +44,7 @@ impl Way {
         Self::of(port, State { delay, ..State::default() })
     }
 
-    /// A proxy that holds back requests after a response of etcd with these words.
+    /// A proxy that holds back requests after a response of etcd with these words in a value.
     pub fn held_after(port: u16, words: &'static str) -> Self {
         Self::of(port, State { words: Some(words), ..State::default() })
     }
@@ -122,9 +125,16 @@ fn carry(mut from: TcpStream, mut to: TcpStream, answers: bool, state: &State) {
 
 impl State {
     fn listen(&self, heard: &[u8]) {
-        let said = |words: &str| heard.windows(words.len()).any(|window| window == words.as_bytes());
+        let said = |words: &str| values(heard).iter().any(|value| String::from_utf8_lossy(value).contains(words));
         if self.words.is_some_and(said) {
             self.held.lock().unwrap().waits = true;
         }
     }
+}
+
+/// The values of keys in responses of etcd, which are base64 in JSON.
+fn values(heard: &[u8]) -> Vec<Vec<u8>> {
+    let text = String::from_utf8_lossy(heard);
+    let encoded = text.split(r#""value":""#).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0));
+    encoded.filter_map(|value| STANDARD.decode(value).ok()).collect()
 }

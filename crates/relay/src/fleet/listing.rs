@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use ekiden_proto::fleet::{EntryError, MembershipChange};
 use ekiden_proto::key::PublicKey;
-use etcd_client::GetOptions;
 
 use super::EtcdErrorMessage;
 use super::directory::{FleetShared, unix_seconds};
-use super::etcd::{EtcdConnection, EtcdError, with_timeout};
+use super::etcd::{EtcdClient, EtcdError};
 use crate::config::FleetConfig;
 
 /// Entries in a page, and in a small page for huge values.
@@ -32,17 +31,13 @@ pub fn parse_entry_key(prefix: &str, key: &[u8]) -> Option<PublicKey> {
 }
 
 /// Reads all entries; the revision that they are of.
-pub async fn read_all(
-    connection: &mut EtcdConnection,
-    inner: &FleetShared,
-    fleet: &FleetConfig,
-) -> Result<i64, EtcdError> {
+pub async fn read_all(client: &mut EtcdClient<'_>, inner: &FleetShared, fleet: &FleetConfig) -> Result<i64, EtcdError> {
     let (mut begin, mut revision) = (fleet.prefix.clone().into_bytes(), 0);
     let end = range_end(&fleet.prefix);
     let (mut listed, mut looked_at) = (BTreeSet::new(), 0);
     let mut changed = false;
     loop {
-        let (at, page, more) = read_page(connection, &begin, &end, revision).await?;
+        let (at, page, more) = read_page(client, &begin, &end, revision).await?;
         revision = at;
         for (key, value) in &page {
             let relay = parse_entry_key(&fleet.prefix, key);
@@ -62,7 +57,7 @@ pub async fn read_all(
 }
 
 /// The first key that does not begin with `prefix`.
-fn range_end(prefix: &str) -> Vec<u8> {
+pub fn range_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     // The prefix ends with a slash, which has a successor byte.
     if let Some(last) = end.last_mut() {
@@ -75,19 +70,17 @@ type EntryPage = (i64, Vec<(Vec<u8>, Vec<u8>)>, bool);
 
 /// Reads one page: its revision, its entries, and whether more follow.
 async fn read_page(
-    connection: &mut EtcdConnection,
+    client: &mut EtcdClient<'_>,
     begin: &[u8],
     end: &[u8],
     revision: i64,
 ) -> Result<EntryPage, EtcdError> {
     for limit in PAGE_SIZES {
-        let options = GetOptions::new().with_range(end).with_limit(limit).with_revision(revision);
-        match with_timeout(connection.kv.get(begin, Some(options))).await {
-            Ok(mut answer) => {
-                let at = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-                let more = answer.more();
-                let pairs = answer.take_kvs().into_iter().map(etcd_client::KeyValue::into_key_value).collect();
-                return Ok((if revision == 0 { at } else { revision }, pairs, more));
+        match client.read_range(begin, end, limit, revision).await {
+            Ok(answer) => {
+                let at = if revision == 0 { answer.header.revision } else { revision };
+                let pairs = answer.kvs.into_iter().map(|kv| (kv.key, kv.value)).collect();
+                return Ok((at, pairs, answer.more));
             }
             Err(EtcdError::TooLarge) => {}
             Err(failure) => return Err(failure),

@@ -5,14 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use etcd_client::{EventType, LeaseKeepAliveStream, LeaseKeeper, PutOptions, WatchOptions, WatchResponse, WatchStream};
 use tokio::time::sleep_until;
 
 use super::EtcdErrorMessage;
 use super::author::EntryWriter;
 use super::directory::{FleetShared, Membership};
-use super::etcd::{EtcdConnection, EtcdError, with_timeout};
-use super::listing::{entry_key, parse_entry_key, read_all};
+use super::etcd::{EtcdClient, EtcdError, EventKind, REQUEST_TIMEOUT, WatchResponse, WatchStream};
+use super::listing::{entry_key, parse_entry_key, range_end, read_all};
 use crate::config::FleetConfig;
 
 /// Interval of checks for measurements worth publishing.
@@ -25,15 +24,18 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 pub struct EtcdSession<'a> {
     shared: &'a FleetShared,
     fleet: &'a FleetConfig,
-    connection: EtcdConnection,
+    client: EtcdClient<'a>,
     watch: WatchStream,
     /// The newest revision of any response; watch messages may be older.
     revision: i64,
-    lease: Option<EtcdLease>,
+    /// The identifier of the lease of the entry.
+    lease: Option<i64>,
     /// When to write the entry; `None` while it is current.
     write_at: Option<Instant>,
     /// When something has to be heard from etcd again.
     keep_alive_at: Instant,
+    /// When to check that etcd still answers.
+    check_alive_at: Instant,
     /// When to recheck entries that were rejected because of a clock.
     recheck_at: Instant,
     published: Membership,
@@ -41,32 +43,25 @@ pub struct EtcdSession<'a> {
     last_rejection: Option<EtcdErrorMessage>,
 }
 
-/// The lease of the entry.
-struct EtcdLease {
-    id: i64,
-    keeper: LeaseKeeper,
-    responses: LeaseKeepAliveStream,
-}
-
 impl<'a> EtcdSession<'a> {
     /// Connects, reads everything, and watches from there.
     pub async fn open(inner: &'a FleetShared, fleet: &'a FleetConfig, url: &str) -> Result<Self, EtcdErrorMessage> {
-        let mut connection = EtcdConnection::open(fleet, url).await?;
-        let revision = read_all(&mut connection, inner, fleet).await?;
+        let mut client = EtcdClient::open(fleet, url).await?;
+        let revision = read_all(&mut client, inner, fleet).await?;
         inner.synced.send_replace(true);
         inner.wait_applied().await;
-        let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1).with_fragment();
-        let watch = with_timeout(connection.watch.watch(fleet.prefix.as_str(), Some(options))).await?;
+        let watch = client.watch(&fleet.prefix, &range_end(&fleet.prefix), revision + 1).await?;
         let (now, request) = (Instant::now(), *inner.target.borrow());
         Ok(Self {
             shared: inner,
             fleet,
-            connection,
+            client,
             watch,
             revision,
             lease: None,
             write_at: (fleet.certificate.is_some() && request > Membership::Observe).then_some(now),
             keep_alive_at: now + fleet.lease / 3,
+            check_alive_at: now + REQUEST_TIMEOUT,
             recheck_at: now + fleet.publish_interval,
             published: request.min(Membership::Serve),
             write_retry_delay: RETRY_DELAYS.0,
@@ -101,6 +96,10 @@ impl<'a> EtcdSession<'a> {
         if self.keep_alive_at <= now {
             return self.keep_alive().await;
         }
+        if self.check_alive_at <= now {
+            self.check_alive_at = now + REQUEST_TIMEOUT;
+            return self.client.check_alive().await;
+        }
         if self.recheck_at <= now {
             return self.recheck().await;
         }
@@ -110,10 +109,10 @@ impl<'a> EtcdSession<'a> {
         {
             return self.write(author, request).await;
         }
-        let next =
-            self.write_at.map_or(self.keep_alive_at, |due| due.min(self.keep_alive_at)).min(now + CHECK_INTERVAL);
+        let next = self.keep_alive_at.min(self.check_alive_at).min(now + CHECK_INTERVAL);
+        let next = self.write_at.map_or(next, |due| due.min(next));
         tokio::select! {
-            message = self.watch.message() => self.on_watch(message)?,
+            message = self.watch.message() => self.on_watch(&message?)?,
             _ = wishes.changed() => {}
             () = sleep_until(next.into()) => {}
         }
@@ -121,28 +120,19 @@ impl<'a> EtcdSession<'a> {
     }
 
     /// Processes a watch message.
-    fn on_watch(&mut self, message: Result<Option<WatchResponse>, etcd_client::Error>) -> Result<(), EtcdError> {
-        let away = |why: &str| Err(EtcdError::Unavailable(EtcdErrorMessage(why.to_owned())));
-        let Some(message) = message.map_err(super::etcd::classify_error)? else {
-            return away("etcd has closed the watch");
-        };
-        if message.compact_revision() > 0 {
-            return away("etcd has compacted the changes since the last read: all entries are read again");
-        }
-        if message.canceled() {
-            return away(&format!("etcd has ended the watch: {}", message.cancel_reason()));
-        }
+    fn on_watch(&mut self, message: &WatchResponse) -> Result<(), EtcdError> {
+        message.check_open()?;
         let mut changed = false;
-        for event in message.events() {
-            let Some(kv) = event.kv() else { continue };
-            let Some(relay) = parse_entry_key(&self.fleet.prefix, kv.key()) else { continue };
-            let known = match event.event_type() {
-                EventType::Put => {
-                    let (heard, known) = self.shared.on_entry(&relay, kv.value());
+        for event in &message.events {
+            let Some(kv) = &event.kv else { continue };
+            let Some(relay) = parse_entry_key(&self.fleet.prefix, &kv.key) else { continue };
+            let known = match event.kind {
+                EventKind::Put => {
+                    let (heard, known) = self.shared.on_entry(&relay, &kv.value);
                     changed |= heard;
-                    known && self.shared.is_newest(&relay, kv.value())
+                    known && self.shared.is_newest(&relay, &kv.value)
                 }
-                EventType::Delete => {
+                EventKind::Delete => {
                     changed |= self.shared.on_entry_removed(&relay);
                     false
                 }
@@ -163,8 +153,8 @@ impl<'a> EtcdSession<'a> {
         self.recheck_at = Instant::now() + self.fleet.publish_interval.max(CHECK_INTERVAL);
         let mut changed = false;
         for relay in self.shared.take_rechecks() {
-            let answer = with_timeout(self.connection.kv.get(entry_key(&self.fleet.prefix, &relay), None)).await?;
-            changed |= answer.kvs().iter().any(|kv| self.shared.on_entry(&relay, kv.value()).0);
+            let entry = self.client.read_key(&entry_key(&self.fleet.prefix, &relay)).await?;
+            changed |= entry.is_some_and(|entry| self.shared.on_entry(&relay, &entry).0);
         }
         if changed {
             self.shared.notify_changed();
@@ -196,58 +186,48 @@ impl<'a> EtcdSession<'a> {
     }
 
     async fn put(&mut self, author: &mut EntryWriter, request: Membership) -> Result<(), EtcdError> {
-        let lease = match &self.lease {
-            Some(lease) => lease.id,
+        let lease = match self.lease {
+            Some(lease) => lease,
             None => self.grant().await?,
         };
         let Some(entry) = author.next_entry(self.fleet, self.shared, request) else { return Ok(()) };
         let key = entry_key(&self.fleet.prefix, &self.fleet.own_key.public_key());
-        let options = PutOptions::new().with_lease(lease);
-        let answer = with_timeout(self.connection.kv.put(key, entry, Some(options))).await?;
+        let revision = self.client.put(&key, &entry, lease).await?;
         self.shared.etcd().written += 1;
-        self.check_revision(answer.header().map(etcd_client::ResponseHeader::revision))
+        self.check_revision(revision)
     }
 
     async fn grant(&mut self) -> Result<i64, EtcdError> {
         let span = i64::try_from(self.fleet.lease.as_secs()).unwrap_or(i64::MAX);
-        let id = with_timeout(self.connection.client.lease_grant(span, None)).await?.id();
-        let (keeper, answers) = with_timeout(self.connection.client.lease_keep_alive(id)).await?;
-        self.lease = Some(EtcdLease { id, keeper, responses: answers });
+        let id = self.client.grant_lease(span).await?;
+        self.lease = Some(id);
         Ok(id)
     }
 
     async fn revoke(&mut self) -> Result<(), EtcdError> {
-        let Some(EtcdLease { id, .. }) = self.lease.take() else { return Ok(()) };
-        with_timeout(self.connection.client.lease_revoke(id)).await.map(|_| ())
+        let Some(id) = self.lease.take() else { return Ok(()) };
+        self.client.revoke_lease(id).await
     }
 
     /// Keeps the lease alive, and checks that etcd answers.
     async fn keep_alive(&mut self) -> Result<(), EtcdError> {
         self.keep_alive_at = Instant::now() + self.fleet.lease / 3;
-        let revision = match &mut self.lease {
-            Some(EtcdLease { keeper, responses: answers, .. }) => {
-                with_timeout(keeper.keep_alive()).await?;
-                let answer = with_timeout(answers.message()).await?;
-                let Some(answer) = answer.filter(|answer| answer.ttl() > 0) else {
-                    // The lease expired while etcd or this process was suspended.
-                    self.lease = None;
-                    self.write_at = Some(Instant::now());
-                    return Ok(());
-                };
-                answer.header().map(etcd_client::ResponseHeader::revision)
-            }
-            None => {
-                let options = etcd_client::GetOptions::new().with_count_only();
-                let answer = with_timeout(self.connection.kv.get(self.fleet.prefix.as_str(), Some(options))).await?;
-                answer.header().map(etcd_client::ResponseHeader::revision)
-            }
+        let Some(id) = self.lease else {
+            let revision = self.client.read_revision().await?;
+            return self.check_revision(revision);
         };
-        self.check_revision(revision)
+        let renewed = self.client.keep_lease_alive(id).await?;
+        if renewed.ttl <= 0 {
+            // The lease expired while etcd or this process was suspended.
+            self.lease = None;
+            self.write_at = Some(Instant::now());
+            return Ok(());
+        }
+        self.check_revision(renewed.header.revision)
     }
 
     /// Checks the revision of etcd; it only decreases after a restore from an old copy.
-    fn check_revision(&mut self, revision: Option<i64>) -> Result<(), EtcdError> {
-        let Some(revision) = revision else { return Ok(()) };
+    fn check_revision(&mut self, revision: i64) -> Result<(), EtcdError> {
         if revision < self.revision {
             let why = format!("it went back from revision {} to {revision}: everything is read again", self.revision);
             return Err(EtcdError::Unavailable(EtcdErrorMessage(why)));

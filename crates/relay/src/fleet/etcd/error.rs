@@ -1,0 +1,116 @@
+//! Errors of etcd: what is wrong, whether a repetition helps, and the operator's remedy.
+
+use hyper::StatusCode;
+use serde_json::Value;
+
+use crate::fleet::EtcdErrorMessage;
+
+/// The gRPC status of a compacted revision.
+const OUT_OF_RANGE: i64 = 11;
+
+/// The gRPC status for a full store (`RESOURCE_EXHAUSTED`).
+const RESOURCE_EXHAUSTED: i64 = 8;
+
+/// Why a request has no usable response.
+#[derive(Debug)]
+pub enum EtcdError {
+    /// The response would be too large.
+    TooLarge,
+    /// The server rejects the request.
+    Rejected(EtcdErrorMessage),
+    /// The server is down or does not answer.
+    Unavailable(EtcdErrorMessage),
+}
+
+impl EtcdError {
+    /// The server is unavailable, with the reason.
+    pub fn unavailable(why: impl ToString) -> Self {
+        Self::Unavailable(EtcdErrorMessage(why.to_string()))
+    }
+
+    /// The error as a message.
+    pub fn into_message(self) -> EtcdErrorMessage {
+        match self {
+            Self::TooLarge => EtcdErrorMessage(
+                "the entries under the prefix are too large: remove entries of other programs".to_owned(),
+            ),
+            Self::Rejected(trouble) | Self::Unavailable(trouble) => trouble,
+        }
+    }
+
+    /// The error of a response with this HTTP status and body.
+    pub fn from_response(status: StatusCode, body: &[u8]) -> Self {
+        serde_json::from_slice(body).ok().as_ref().and_then(Self::from_gateway).unwrap_or_else(|| {
+            Self::unavailable(format!("HTTP status {status}: the fleet needs etcd 3.4 or newer with its JSON gateway"))
+        })
+    }
+
+    /// The error that the gateway reports in this object; `None` if the object is no error.
+    pub fn from_gateway(error: &Value) -> Option<Self> {
+        // In a stream, etcd before 3.6 calls the field `grpc_code`.
+        let code = error.get("code").or_else(|| error.get("grpc_code"))?.as_i64()?;
+        let said = error.get("message")?.as_str()?;
+        let remedy = remedy(code, said).map_or(String::new(), |remedy| format!("; {remedy}"));
+        let trouble = EtcdErrorMessage(format!("{said}{remedy}"));
+        Some(match code {
+            // Permission and argument errors would repeat at once.
+            3 | 7 | 8 | 9 | 16 => Self::Rejected(trouble),
+            _ => Self::Unavailable(trouble),
+        })
+    }
+}
+
+/// The operator's remedy, as far as the message tells.
+fn remedy(code: i64, said: &str) -> Option<&'static str> {
+    [
+        (RESOURCE_EXHAUSTED, "space", "etcd is full: compact, defragment, and disarm its alarm (etcdctl alarm disarm)"),
+        (OUT_OF_RANGE, "compacted", "everything is read again"),
+        (3, "user name is empty", "set user and password_file in [fleet], then reload (SIGHUP)"),
+        (3, "authentication failed", "see user and password_file in [fleet], then reload (SIGHUP)"),
+        (9, "not enabled", "etcd has no users: leave user and password_file out of [fleet], then reload (SIGHUP)"),
+        (7, "permission denied", "let the user read and write under the prefix (etcdctl role grant-permission)"),
+    ]
+    .into_iter()
+    .find_map(|(of, word, remedy)| (of == code && said.contains(word)).then_some(remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn classify(status: u16, body: &str) -> (&'static str, String) {
+        match EtcdError::from_response(StatusCode::from_u16(status).unwrap(), body.as_bytes()) {
+            EtcdError::TooLarge => ("too large", String::new()),
+            EtcdError::Rejected(trouble) => ("rejected", trouble.0),
+            EtcdError::Unavailable(trouble) => ("unavailable", trouble.0),
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_gateway_has_its_class_and_its_remedy() {
+        for (status, body, class, words) in [
+            (
+                412,
+                r#"{"code":9,"message":"etcdserver: authentication is not enabled"}"#,
+                "rejected",
+                "etcd has no users",
+            ),
+            (400, r#"{"code":3,"message":"etcdserver: user name is empty"}"#, "rejected", "set user and password_file"),
+            (403, r#"{"code":7,"message":"etcdserver: permission denied"}"#, "rejected", "etcdctl role"),
+            (429, r#"{"code":8,"message":"etcdserver: mvcc: database space exceeded"}"#, "rejected", "etcd is full"),
+            (401, r#"{"code":16,"message":"etcdserver: invalid auth token"}"#, "rejected", "invalid auth token"),
+            (
+                400,
+                r#"{"code":11,"message":"etcdserver: mvcc: required revision has been compacted"}"#,
+                "unavailable",
+                "read again",
+            ),
+            (503, r#"{"grpc_code":14,"http_code":503,"message":"no leader"}"#, "unavailable", "no leader"),
+            (404, "404 page not found", "unavailable", "etcd 3.4 or newer"),
+            (502, "{}", "unavailable", "HTTP status 502"),
+        ] {
+            let (is, said) = classify(status, body);
+            assert!(is == class && said.contains(words), "{body}: {is}: {said}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A client of etcd's JSON gateway, for the requests of a fleet.
+
+mod connection;
+mod error;
+mod messages;
+
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+
+use self::connection::{EtcdConnection, EtcdReply};
+use self::messages::{AuthenticateResponse, RangeResponse, WriteResponse, encode, parse, parse_stream_line};
+use crate::config::FleetConfig;
+
+pub use self::connection::{REQUEST_TIMEOUT, WatchStream};
+pub use self::error::EtcdError;
+pub use self::messages::{EventKind, LeaseResponse, WatchResponse};
+
+/// The message of etcd for a token that has expired, or that a change of the password has ended.
+const INVALID_TOKEN: &str = "invalid auth token";
+
+/// A client of one server.
+pub struct EtcdClient<'a> {
+    fleet: &'a FleetConfig,
+    connection: EtcdConnection,
+    /// Of the last authentication; `None` without `user`.
+    token: Option<String>,
+}
+
+impl<'a> EtcdClient<'a> {
+    /// Connects to the server at `url`, and authenticates if the configuration has a user.
+    pub async fn open(fleet: &'a FleetConfig, url: &str) -> Result<Self, EtcdError> {
+        let mut client = Self { fleet, connection: EtcdConnection::new(url), token: None };
+        client.check_alive().await?;
+        client.authenticate().await?;
+        Ok(client)
+    }
+
+    /// Checks that the server answers. The request needs no token, and no consent of the other servers.
+    pub async fn check_alive(&mut self) -> Result<(), EtcdError> {
+        into_body(self.connection.get("/version").await?).map(drop)
+    }
+
+    /// Reads at most `limit` keys from `begin` to `end`, which is not included, at a revision; 0 is the newest.
+    pub async fn read_range(
+        &mut self,
+        begin: &[u8],
+        end: &[u8],
+        limit: i64,
+        revision: i64,
+    ) -> Result<RangeResponse, EtcdError> {
+        let (limit, revision) = (limit.to_string(), revision.to_string());
+        self.range(&json!({
+            "key": encode(begin), "range_end": encode(end), "limit": limit, "revision": revision,
+        }))
+        .await
+    }
+
+    /// Reads the value of one key; `None` if the key does not exist.
+    pub async fn read_key(&mut self, key: &str) -> Result<Option<Vec<u8>>, EtcdError> {
+        let answer = self.range(&json!({ "key": encode(key) })).await?;
+        Ok(answer.kvs.into_iter().next().map(|kv| kv.value))
+    }
+
+    /// Reads the newest revision.
+    pub async fn read_revision(&mut self) -> Result<i64, EtcdError> {
+        let prefix = encode(&self.fleet.prefix);
+        Ok(self.range(&json!({ "key": prefix, "count_only": true })).await?.header.revision)
+    }
+
+    async fn range(&mut self, request: &Value) -> Result<RangeResponse, EtcdError> {
+        parse(&self.call("/v3/kv/range", request).await?)
+    }
+
+    /// Writes a key under a lease. Returns the revision of the write.
+    pub async fn put(&mut self, key: &str, value: &str, lease: i64) -> Result<i64, EtcdError> {
+        let request = json!({ "key": encode(key), "value": encode(value), "lease": lease.to_string() });
+        let answer: WriteResponse = parse(&self.call("/v3/kv/put", &request).await?)?;
+        Ok(answer.header.revision)
+    }
+
+    /// Grants a lease of so many seconds. Returns the identifier.
+    pub async fn grant_lease(&mut self, seconds: i64) -> Result<i64, EtcdError> {
+        let answer = self.call("/v3/lease/grant", &json!({ "TTL": seconds.to_string() })).await?;
+        parse::<LeaseResponse>(&answer).map(|lease| lease.id)
+    }
+
+    /// Renews a lease for its full duration.
+    pub async fn keep_lease_alive(&mut self, id: i64) -> Result<LeaseResponse, EtcdError> {
+        // A stream for etcd: one renewal makes one line.
+        parse_stream_line(&self.call("/v3/lease/keepalive", &json!({ "ID": id.to_string() })).await?)
+    }
+
+    /// Ends a lease; its keys are deleted.
+    pub async fn revoke_lease(&mut self, id: i64) -> Result<(), EtcdError> {
+        self.call("/v3/lease/revoke", &json!({ "ID": id.to_string() })).await.map(drop)
+    }
+
+    /// Watches the keys from `begin` to `end`, which is not included, from a revision.
+    pub async fn watch(&mut self, begin: &str, end: &[u8], revision: i64) -> Result<WatchStream, EtcdError> {
+        let create = json!({
+            "key": encode(begin), "range_end": encode(end), "start_revision": revision.to_string(), "fragment": true,
+        });
+        let request = json!({ "create_request": create }).to_string();
+        let (mut stream, mut first) = self.open_watch(&request).await?;
+        if self.token.is_some() && first.cancel_reason.contains(INVALID_TOKEN) {
+            self.authenticate().await?;
+            (stream, first) = self.open_watch(&request).await?;
+        }
+        first.check_open()?;
+        Ok(stream)
+    }
+
+    async fn open_watch(&self, request: &str) -> Result<(WatchStream, WatchResponse), EtcdError> {
+        let mut stream = self.connection.stream("/v3/watch", request, self.token.as_deref()).await?;
+        // The first message confirms or rejects the watch, and has no events.
+        let first = stream.first_message().await?;
+        Ok((stream, first))
+    }
+
+    async fn authenticate(&mut self) -> Result<(), EtcdError> {
+        let Some(user) = &self.fleet.credentials else { return Ok(()) };
+        let request = json!({ "name": user.user, "password": user.password }).to_string();
+        let answer = into_body(self.connection.post("/v3/auth/authenticate", &request, None).await?)?;
+        self.token = Some(parse::<AuthenticateResponse>(&answer)?.token);
+        Ok(())
+    }
+
+    /// Sends a request; once more with a new token if etcd does not accept the token. Tokens expire after minutes without a
+    /// request (`--auth-token-ttl`) and when a password is set.
+    async fn call(&mut self, path: &str, request: &Value) -> Result<Bytes, EtcdError> {
+        let request = request.to_string();
+        let mut answer = self.connection.post(path, &request, self.token.as_deref()).await?;
+        if self.token.is_some() && answer.status == StatusCode::UNAUTHORIZED {
+            self.authenticate().await?;
+            answer = self.connection.post(path, &request, self.token.as_deref()).await?;
+        }
+        into_body(answer)
+    }
+}
+
+fn into_body(reply: EtcdReply) -> Result<Bytes, EtcdError> {
+    if reply.status.is_success() { Ok(reply.body) } else { Err(EtcdError::from_response(reply.status, &reply.body)) }
+}
