@@ -146,6 +146,28 @@ fn a_program_that_is_missing_is_named_with_its_package() {
     assert_eq!((said.code, said.err.as_str()), (Some(1), "ekiden: nft is not installed: apt-get install nftables\n"));
 }
 
+/// nft(8) reads the names of protocols from /etc/protocols, which minimal containers lack: a rule with the name of a protocol
+/// failed with "Could not resolve protocol name".
+#[test]
+fn rules_are_applied_and_removed_without_etc_protocols() {
+    let Some(host) = Host::new() else { return };
+    let without_protocols = |action: &str| {
+        let script =
+            "[ ! -e /etc/protocols ] || mount --bind /dev/null /etc/protocols; ! getent protocols tcp; exec \"$@\"";
+        let mut unshared = host.command("unshare");
+        unshared.args(["--mount", "sh", "-euc", script, "sh"]).arg(ekiden().get_program()).args(["rules", action]);
+        said(&mut unshared.args(if action == "apply" { &BOTH[..] } else { &[] }).output().expect("unshare"))
+    };
+    let applied = without_protocols("apply");
+    assert_eq!((applied.code, applied.err.as_str()), (Some(0), ""));
+    let there = ours(&host);
+    assert!(there.iter().any(|line| line.contains("tproxy to :7001")), "{there:#?}");
+    assert_eq!(rules(&host, "apply").code, Some(0));
+    assert_eq!(ours(&host), there, "the rules are others where there are names of protocols");
+    assert_eq!(without_protocols("remove").out, "removed: the rules of instance 1\n");
+    assert_eq!(ours(&host), Vec::<String>::new());
+}
+
 #[test]
 fn mistakes_in_the_configuration_are_told_and_nothing_is_changed() {
     let Some(host) = Host::new() else { return };
@@ -220,8 +242,8 @@ fn what_a_kernel_lacks_is_named() {
     let Some(host) = Host::new() else { return };
     let lacking = "if [ \"$1\" = -c ]; then cat > /dev/null\n\
         echo '/dev/stdin:33:75-90: Error: Could not process rule: No such file or directory' >&2\n\
-        echo '    meta mark & 0xffff0000 == 0xe1100000 meta l4proto tcp tproxy to :7003 accept' >&2\n\
-        echo '                                                          ^^^^^^^^^^^^^^^' >&2; exit 1; fi\nexec $real \"$@\"";
+        echo '    meta mark & 0xffff0000 == 0xe1100000 meta l4proto 6 tproxy to :7003 accept' >&2\n\
+        echo '                                                        ^^^^^^^^^^^^^^^' >&2; exit 1; fi\nexec $real \"$@\"";
     let failed = apply_with(&host, "nft", lacking);
     assert_eq!(failed.code, Some(1));
     let remedy = "this kernel lacks it: modprobe nft_tproxy, or a kernel with CONFIG_NFT_TPROXY\n";

@@ -17,7 +17,7 @@ pub enum Queue {
 
 /// A chain with nothing but a queue. nft 1.0 requires the semicolon behind a chain on the same line.
 const PROBE: &str = "table inet ekiden-probe { chain probe { type filter hook prerouting priority raw; \
-    meta l4proto tcp queue flags bypass to 57344; }; }";
+    meta l4proto 6 queue flags bypass to 57344; }; }";
 
 impl Queue {
     /// Finds out whether the kernel has a queue for nftables. Changes nothing.
@@ -38,7 +38,7 @@ pub(super) fn add(rules: &Ruleset, jump: bool) -> String {
     for (number, _) in rules.catching_others() {
         let (caught, queue) = (rules.marks.caught(number), rules.marks.queue(number));
         text += &format!(
-            "-A {name} -p tcp -m mark --mark {caught:#x}/{:#x} -j NFQUEUE --queue-num {queue} --queue-bypass\n",
+            "-A {name} -p 6 -m mark --mark {caught:#x}/{:#x} -j NFQUEUE --queue-num {queue} --queue-bypass\n",
             marks::MASK
         );
     }

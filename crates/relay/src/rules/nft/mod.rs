@@ -12,6 +12,12 @@ use phrases::{is, mark, matching, others, place, sources, translation};
 
 pub(super) use phrases::set;
 
+/// Matches TCP packets. By number: nft(8) looks names of protocols up in /etc/protocols, which minimal containers lack.
+const TCP: &str = "meta l4proto 6";
+
+/// Matches ICMP and ICMPv6 packets.
+const ICMP: &str = "meta l4proto { 1, 58 }";
+
 /// Matches the first packet of a connection.
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
 
@@ -104,10 +110,9 @@ impl Table<'_> {
                 table.line(&format!("{suspect} socket wildcard 1 accept"));
             }
             let local = format!("socket transparent 1 {} notrack accept", mark(rules.marks.local()));
-            table.line(&format!("meta l4proto tcp {local}"));
-            let errors = "meta l4proto { icmp, ipv6-icmp }";
-            table.line(&format!("{errors} socket wildcard 1 accept"));
-            table.line(&format!("{errors} {local}"));
+            table.line(&format!("{TCP} {local}"));
+            table.line(&format!("{ICMP} socket wildcard 1 accept"));
+            table.line(&format!("{ICMP} {local}"));
         });
         if !rules.holds() {
             return;
@@ -149,7 +154,7 @@ impl Table<'_> {
         self.chain("hold", "filter hook prerouting priority raw", |table| {
             for (number, _) in rules.catching_others() {
                 let (caught, queue) = (is(rules.marks.caught(number)), rules.marks.queue(number));
-                table.line(&format!("{caught} meta l4proto tcp queue flags bypass to {queue}"));
+                table.line(&format!("{caught} {TCP} queue flags bypass to {queue}"));
             }
         });
     }
@@ -163,7 +168,7 @@ impl Table<'_> {
             for (number, listener) in rules.catching_others().filter(|(_, listener)| by_tproxy(listener)) {
                 let (caught, to) = (is(marks.caught(number)), place(listener));
                 let local = mark(marks.local());
-                table.line(&format!("{caught} meta l4proto tcp tproxy {to} {local} notrack accept"));
+                table.line(&format!("{caught} {TCP} tproxy {to} {local} notrack accept"));
                 // TPROXY has found no listener.
                 table.line(&format!("{caught} counter name unanswered_{number} {UNMARK}"));
             }
@@ -172,7 +177,7 @@ impl Table<'_> {
                 table.line(&format!("{} counter name unanswered_{number} {UNMARK}", is(marks.caught(number))));
             }
             table.line(&format!("{} counter name passed {UNMARK}", is(marks.pass())));
-            table.line(&format!("{} meta l4proto tcp counter name refused reject with tcp reset", is(marks.refused())));
+            table.line(&format!("{} {TCP} counter name refused reject with tcp reset", is(marks.refused())));
             table.line(&format!(
                 "{} counter name unreachable reject with icmpx type host-unreachable",
                 is(marks.unreachable())
@@ -189,7 +194,7 @@ impl Table<'_> {
         self.chain("translate", "nat hook prerouting priority dstnat", |table| {
             for (number, listener) in rules.redirecting() {
                 let wanted = if gated { marks.let_in(number) } else { marks.caught(number) };
-                table.line(&format!("{} meta l4proto tcp {}", is(wanted), translation(listener)));
+                table.line(&format!("{} {TCP} {}", is(wanted), translation(listener)));
             }
         });
     }
@@ -234,7 +239,7 @@ impl Table<'_> {
             for name in devices {
                 let again = format!("iifname \"{name}\" oifname \"{name}\"");
                 table.line(&format!("{again} {SYN} counter name unserved reject with icmpx type host-unreachable"));
-                table.line(&format!("{again} meta l4proto tcp counter name ended reject with tcp reset"));
+                table.line(&format!("{again} {TCP} counter name ended reject with tcp reset"));
                 table.line(&format!("{again} counter name returned reject with icmpx type admin-prohibited"));
             }
         });
@@ -251,7 +256,7 @@ impl Table<'_> {
                     let never = "reject with icmpx type host-unreachable # a section inside its own tunnel";
                     table.line(&format!("oifname {devices} {ours} {never}"));
                 }
-                table.line(&format!("oifname {devices} meta l4proto tcp notrack"));
+                table.line(&format!("oifname {devices} {TCP} notrack"));
             }
             table.line(&format!("{} notrack", is(marks.kept())));
         });
@@ -263,7 +268,7 @@ impl Table<'_> {
             return;
         }
         for (number, listener) in rules.catching_own_programs() {
-            let how = [format!("counter name caught_{number}"), format!("meta l4proto tcp {}", translation(listener))];
+            let how = [format!("counter name caught_{number}"), format!("{TCP} {}", translation(listener))];
             self.targets(&format!("own_targets_{number}"), &format!("own_take_{number}"), listener, &how);
         }
         self.chain("own_programs", "nat hook output priority -100", |table| {
@@ -343,7 +348,7 @@ mod tests {
         assert_eq!(chain(&table, "take_0"), [take]);
         assert_eq!(
             chain(&table, "hold"),
-            ["meta mark & 0xffff0000 == 0xe1100000 meta l4proto tcp queue flags bypass to 57360"]
+            ["meta mark & 0xffff0000 == 0xe1100000 meta l4proto 6 queue flags bypass to 57360"]
         );
     }
 
@@ -370,12 +375,9 @@ mod tests {
             "redirect://0.0.0.0:2?interfaces=lan1&interfaces=lo&deny=*:25",
             "redirect://127.0.0.1:3?interfaces=lo",
         ]);
-        assert_eq!(
-            chain(&table, "translate"),
-            ["meta mark & 0xffff0000 == 0xe1210000 meta l4proto tcp redirect to :2"]
-        );
+        assert_eq!(chain(&table, "translate"), ["meta mark & 0xffff0000 == 0xe1210000 meta l4proto 6 redirect to :2"]);
         assert_eq!(chain(&table, "own_targets_1"), ["tcp dport 25 return", "goto own_take_1"]);
-        assert_eq!(chain(&table, "own_take_2"), ["counter name caught_2", "meta l4proto tcp dnat ip to 127.0.0.1:3"]);
+        assert_eq!(chain(&table, "own_take_2"), ["counter name caught_2", "meta l4proto 6 dnat ip to 127.0.0.1:3"]);
         assert_eq!(chain(&table, "hold").len(), 2, "{table}");
         assert!(!chain(&table, "listeners").iter().any(|line| line.contains("\"lo\"")), "{table}");
         assert!(table.contains("counter unanswered_1 ") && !table.contains("unanswered_2"), "{table}");
@@ -423,7 +425,7 @@ mod tests {
             let expected = ["a", "b"].map(out_and_in).map(|again| {
                 [
                     format!("{again} {SYN} counter name unserved reject with icmpx type host-unreachable"),
-                    format!("{again} meta l4proto tcp counter name ended reject with tcp reset"),
+                    format!("{again} meta l4proto 6 counter name ended reject with tcp reset"),
                     format!("{again} counter name returned reject with icmpx type admin-prohibited"),
                 ]
             });
@@ -435,7 +437,7 @@ mod tests {
                 let own = format!("oifname {{ \"a\", \"b\" }} meta mark & 0xffff0000 == {ours} reject with icmpx");
                 assert!(line.starts_with(&own), "{line}");
             }
-            assert_eq!(output[2], "oifname { \"a\", \"b\" } meta l4proto tcp notrack");
+            assert_eq!(output[2], "oifname { \"a\", \"b\" } meta l4proto 6 notrack");
         }
     }
 }
