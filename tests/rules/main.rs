@@ -16,3 +16,4 @@ mod bypass;
 mod caught;
 mod command;
 mod doctor;
+mod quic;

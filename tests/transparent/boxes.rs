@@ -29,7 +29,7 @@ impl Site {
     }
 
     /// Writes its configuration, without the version.
-    fn write(&mut self, text: &str) {
+    pub fn write(&mut self, text: &str) {
         self.text = format!("version = 1\nthreads = 2\n{text}");
         self.folder.write("ekiden.toml", &self.text);
     }

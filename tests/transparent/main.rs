@@ -24,6 +24,7 @@ mod killed;
 mod loops;
 mod open;
 mod packets;
+mod quic;
 mod redirect;
 mod upgraded;
 mod web;

@@ -31,6 +31,18 @@ pub struct CaptureConfig {
     pub interfaces: Vec<String>,
     /// Whose; none for everyone's.
     pub clients: Vec<Network>,
+    /// The rule for QUIC packets of these clients to these targets.
+    pub quic: QuicPolicy,
+}
+
+/// The rule for UDP packets to port 443, which bring QUIC: HTTP/3 bypasses a relay of TCP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum QuicPolicy {
+    /// The kernel forwards and counts them.
+    #[default]
+    Pass,
+    /// The kernel answers with "port unreachable", so that clients use TCP.
+    Refuse,
 }
 
 /// How traffic is caught.
@@ -68,12 +80,16 @@ pub(super) fn read(
     access: &AccessRules,
 ) -> Option<CaptureConfig> {
     if !kind?.is_transparent() {
-        let keys = ["interfaces", "clients"].into_iter().filter(|key| reader.has(key));
+        let keys = ["interfaces", "clients", "quic"].into_iter().filter(|key| reader.has(key));
         keys.for_each(|key| reader.error(key, "nothing: only kind = \"tproxy\" and \"redirect\" have it"));
         return None;
     }
     let interfaces = read_interfaces(reader, kind?, tun);
     let clients = reader.list("clients");
+    if kind == Some(ListenerKind::Tun) && reader.has("quic") {
+        reader.error("quic", "nothing: only tproxy and redirect have it, a tunnel carries UDP");
+    }
+    let quic = reader.optional_or("quic", QuicPolicy::default());
     let own_programs = interfaces.iter().any(|name| name == "lo");
     if own_programs && kind == Some(ListenerKind::Tproxy) {
         reader.error("interfaces", "other interfaces: only redirect catches connections of this host's own programs");
@@ -89,7 +105,7 @@ pub(super) fn read(
             reader.error(key, "networks and ports: packets have no names");
         }
     }
-    Some(CaptureConfig { interfaces, clients })
+    Some(CaptureConfig { interfaces, clients, quic })
 }
 
 /// Where connections come in.
@@ -130,6 +146,17 @@ impl ConfigValue for ConnectMode {
             "hold" => Ok(Self::Hold),
             "strict" => Ok(Self::Strict),
             "early" => Ok(Self::Early),
+            _ => Err(Self::EXPECTED),
+        }
+    }
+}
+
+impl ConfigValue for QuicPolicy {
+    const EXPECTED: &'static str = r#""pass" or "refuse""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "pass" => Ok(Self::Pass),
+            "refuse" => Ok(Self::Refuse),
             _ => Err(Self::EXPECTED),
         }
     }

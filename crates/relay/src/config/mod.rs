@@ -45,7 +45,7 @@ use crate::rules::Marks;
 
 pub use admin::{AdminBind, AdminConfig, AdminToken};
 pub use budget::{LimitsConfig, Timeouts};
-pub use capture::{CaptureConfig, ConnectMode, RuleManagement, TransparentConfig};
+pub use capture::{CaptureConfig, ConnectMode, QuicPolicy, RuleManagement, TransparentConfig};
 pub use fleet::FleetConfig;
 pub use history::HistoryConfig;
 pub use listener::ListenerKind;

@@ -263,7 +263,7 @@ mod tests {
     //! The accepted text of each type of option.
 
     use super::*;
-    use crate::config::capture::{ConnectMode, InstanceNumber, InterfaceName, RuleManagement};
+    use crate::config::capture::{ConnectMode, InstanceNumber, InterfaceName, QuicPolicy, RuleManagement};
     use crate::config::{AdminBind, LogFormat, LogLevel};
 
     fn takes<T: ConfigValue>(good: &[&str], bad: &[&str]) {
@@ -298,6 +298,7 @@ mod tests {
         takes::<PathBuf>(&["x"], &[""]);
         takes::<KeyFile>(&["x"], &[""]);
         takes::<ConnectMode>(&["hold", "strict", "early"], &["Early", "true", ""]);
+        takes::<QuicPolicy>(&["pass", "refuse"], &["Pass", "true", ""]);
         takes::<RuleManagement>(&["managed", "manual"], &["Managed", "true", ""]);
         takes::<InstanceNumber>(&["1", "15"], &["0", "16", "-1", "1.5", ""]);
         takes::<InterfaceName>(

@@ -14,7 +14,10 @@ use crate::rules::{self, Counter, Holder, Queue, RulesError};
 /// Checks the requirements of transparent listeners.
 pub fn transparent_checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     let mut findings = vec![check_rules()];
-    let live: Vec<_> = (1..=15).filter_map(check_instance).collect();
+    let live: Vec<_> = (1..=15)
+        .filter_map(|instance| Some((check_instance(instance)?, check_quic(instance))))
+        .flat_map(|(rules, quic)| std::iter::once(rules).chain(quic))
+        .collect();
     if purpose.is_transparent() || !live.is_empty() {
         findings.push(forwarding(reading));
     }
@@ -78,6 +81,26 @@ fn check_instance(instance: u8) -> Option<Finding> {
     })
 }
 
+/// The QUIC packets that the rules of one daemon have counted. Those that pass bypass the relay.
+fn check_quic(instance: u8) -> Option<Finding> {
+    let counters = rules::counters(instance).unwrap_or_default();
+    let of_quic = |counter: &&Counter| is_of_quic(counter);
+    let shown = |counter: &Counter| {
+        let what = counter.what.trim_start_matches("quic-");
+        format!("{} {what} by {}", counter.packets, counter.listener.as_deref().unwrap_or_default())
+    };
+    let found: Vec<_> = counters.iter().filter(of_quic).map(shown).collect();
+    let passing = counters.iter().any(|counter| counter.what == "quic-passed" && counter.packets > 0);
+    let finding =
+        Finding::new("quic", format!("QUIC of instance {instance}"), format!("UDP 443 packets: {}", found.join(", ")));
+    let effect = "HTTP/3 of these clients bypasses the relay: quic = \"refuse\" of the listener makes clients use TCP";
+    (!found.is_empty()).then(|| finding.with_hint_if(passing, effect, ""))
+}
+
+fn is_of_quic(counter: &Counter) -> bool {
+    counter.what.starts_with("quic-")
+}
+
 /// `3 caught by tproxy-7001, 1 passed`.
 fn counter_summary(instance: u8) -> String {
     let shown = |counter: &Counter| match &counter.listener {
@@ -86,7 +109,7 @@ fn counter_summary(instance: u8) -> String {
     };
     match rules::counters(instance).unwrap_or_default() {
         none if none.is_empty() => "catching nothing".to_owned(),
-        counters => counters.iter().map(shown).collect::<Vec<_>>().join(", "),
+        counters => counters.iter().filter(|counter| !is_of_quic(counter)).map(shown).collect::<Vec<_>>().join(", "),
     }
 }
 

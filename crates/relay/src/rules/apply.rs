@@ -156,7 +156,7 @@ pub(super) fn feed(command: &mut Command, input: &str) -> std::io::Result<Output
 
 /// Every kind of rule, for both address families.
 const EVERYTHING: [&str; 3] = [
-    "tproxy://[::]:7001?interfaces=lan0",
+    "tproxy://[::]:7001?interfaces=lan0&quic=refuse",
     "redirect://[::]:7002?interfaces=lan0&interfaces=lo",
     "tun://ekiden0?net=192.0.2.0/24,2001:db8::/32",
 ];

@@ -9,7 +9,7 @@ use super::owner::table;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
     /// The counted event: `caught`, `unanswered`, `passed`, `refused`, `unreachable` or `asymmetric`; of tunnels
-    /// `unserved`, `ended` and `returned`.
+    /// `unserved`, `ended` and `returned`; of QUIC `quic-passed` and `quic-refused`.
     pub what: String,
     /// Of which listener; `None` for all of them together.
     pub listener: Option<String>,

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::config::{Config, Listener};
+use crate::config::{Config, Listener, QuicPolicy};
 
 pub use apply::{Applied, claim, forget_ended, remove};
 pub use apply::{has_parts, probe};
@@ -123,6 +123,13 @@ impl Ruleset {
     fn catching_own_programs(&self) -> impl Iterator<Item = (usize, &Listener)> {
         let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name == OWN_PROGRAMS))
+    }
+
+    /// The listeners with a rule for QUIC, with their numbers. A tunnel carries UDP itself.
+    fn judging_quic(&self) -> impl Iterator<Item = (usize, &Listener, QuicPolicy)> {
+        let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
+        let listeners = listeners.filter(|(_, listener): &(usize, &Listener)| listener.tun.is_none());
+        listeners.filter_map(|(number, listener)| Some((number, listener, listener.capture.as_ref()?.quic)))
     }
 
     /// A set of the tunnels' devices, if there are any.

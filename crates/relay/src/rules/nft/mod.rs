@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 use super::owner::table;
 use super::{Family, Marks, OWN_PROGRAMS, Queue, Ruleset, by_tproxy, interfaces};
-use crate::config::Listener;
-use phrases::{is, mark, matching, others, place, sources, translation};
+use crate::config::{Listener, QuicPolicy, TargetPattern};
+use phrases::{QUIC_PORT, is, mark, matching, matching_quic, others, place, sources, translation};
 
 pub(super) use phrases::set;
 
@@ -50,6 +50,7 @@ pub(super) fn text(rules: &Ruleset, queue: &Queue, comment: &str) -> String {
     table.turn_back();
     table.output();
     table.own_programs();
+    table.quic();
     table.text + "}\n"
 }
 
@@ -82,6 +83,9 @@ impl Table<'_> {
         }
         for (number, listener) in self.rules.catching_others() {
             counter(&format!("unanswered_{number}"), Some(&listener.name));
+        }
+        for (number, listener, policy) in self.rules.judging_quic() {
+            counter(&quic_counter(number, policy), Some(&listener.name));
         }
         if self.rules.holds() {
             ["passed", "refused", "unreachable", "asymmetric"].into_iter().for_each(|name| counter(name, None));
@@ -134,13 +138,25 @@ impl Table<'_> {
 
     /// A chain that matches a listener's targets, and another one with the statements for them.
     fn targets(&mut self, name: &str, take: &str, listener: &Listener, how: &[String]) {
+        self.matched_targets(name, take, listener, how, |target| Some(matching(target)));
+    }
+
+    /// Like `targets`, with the match that `of` makes of a target.
+    fn matched_targets(
+        &mut self,
+        name: &str,
+        take: &str,
+        listener: &Listener,
+        how: &[String],
+        of: impl Fn(&TargetPattern) -> Option<String>,
+    ) {
         self.chain(take, "", |table| how.iter().for_each(|line| table.line(line)));
         self.chain(name, "", |table| {
-            for target in &listener.access.deny {
-                table.line(&format!("{}return", matching(target)));
+            for target in listener.access.deny.iter().filter_map(&of) {
+                table.line(&format!("{target}return"));
             }
-            for target in &listener.access.allow {
-                table.line(&format!("{}goto {take}", matching(target)));
+            for target in listener.access.allow.iter().filter_map(&of) {
+                table.line(&format!("{target}goto {take}"));
             }
             if listener.access.allow.is_empty() {
                 table.line(&format!("goto {take}"));
@@ -280,6 +296,52 @@ impl Table<'_> {
                 }
             }
         });
+    }
+
+    /// Counts QUIC packets from the clients of a listener to its targets, and refuses them where the listener says so. The
+    /// packets bypass a relay of TCP.
+    fn quic(&mut self) {
+        let rules = self.rules;
+        for (number, listener, policy) in rules.judging_quic() {
+            let count = format!("counter name {}", quic_counter(number, policy));
+            let how = match policy {
+                QuicPolicy::Pass => format!("{count} accept"),
+                QuicPolicy::Refuse => format!("{count} reject with icmpx type port-unreachable"),
+            };
+            let (name, take) = (format!("quic_targets_{number}"), format!("quic_take_{number}"));
+            self.matched_targets(&name, &take, listener, &[how], matching_quic);
+        }
+        let judges = |listener: &Listener| listener.tun.is_none();
+        if rules.catching_others().any(|(_, listener)| judges(listener)) {
+            self.chain("quic", "filter hook forward priority filter - 10", |table| {
+                for (number, listener) in rules.catching_others().filter(|(_, listener)| judges(listener)) {
+                    table.match_quic(number, listener, &format!("iifname {} ", others(listener)));
+                }
+            });
+        }
+        if rules.catching_own_programs().next().is_some() {
+            self.chain("own_quic", "filter hook output priority filter - 10", |table| {
+                table.line("fib daddr type local accept # this host's own");
+                for (number, listener) in rules.catching_own_programs() {
+                    table.match_quic(number, listener, "");
+                }
+            });
+        }
+    }
+
+    /// Leads QUIC packets from the clients of a listener to the chain of its targets.
+    fn match_quic(&mut self, number: usize, listener: &Listener, from: &str) {
+        for source in sources(listener) {
+            self.line(&format!("{from}{source}udp dport {QUIC_PORT} jump quic_targets_{number}"));
+        }
+    }
+}
+
+/// The name of the counter of QUIC packets of a listener.
+fn quic_counter(number: usize, policy: QuicPolicy) -> String {
+    match policy {
+        QuicPolicy::Pass => format!("quic-passed_{number}"),
+        QuicPolicy::Refuse => format!("quic-refused_{number}"),
     }
 }
 

@@ -6,6 +6,9 @@ use std::net::IpAddr;
 use crate::config::{HostPattern, Listener, TargetPattern};
 use crate::rules::{Family, OWN_PROGRAMS, interfaces, marks};
 
+/// The UDP port of HTTP/3, which is QUIC.
+pub(super) const QUIC_PORT: u16 = 443;
+
 /// A match of packets with this mark.
 pub(super) fn is(mark: u32) -> String {
     format!("meta mark & {:#010x} == {mark:#010x}", marks::MASK)
@@ -45,16 +48,24 @@ pub(super) fn sources(listener: &Listener) -> Vec<String> {
     }
 }
 
-/// A match of targets. Packets have no names, and the configuration takes none here.
+/// A match of TCP packets to these targets.
 pub(super) fn matching(target: &TargetPattern) -> String {
+    let port = target.port.map(|port| format!("tcp dport {port} "));
+    networks(target) + &port.unwrap_or_default()
+}
+
+/// A match of those QUIC packets that go to these targets; `None` if none does.
+pub(super) fn matching_quic(target: &TargetPattern) -> Option<String> {
+    target.port.is_none_or(|port| port == QUIC_PORT).then(|| networks(target))
+}
+
+/// A match of the networks of targets. Packets have no names, and the configuration takes none here.
+fn networks(target: &TargetPattern) -> String {
     let mut text = String::new();
     if let HostPattern::Network(network) = &target.hosts {
         let network = network.to_string();
         let family = if network.contains(':') { Family::Ipv6 } else { Family::Ipv4 };
         text += &format!("{} daddr {network} ", family.word());
-    }
-    if let Some(port) = target.port {
-        text += &format!("tcp dport {port} ");
     }
     text
 }

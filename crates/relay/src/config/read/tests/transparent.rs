@@ -1,7 +1,7 @@
 //! Transparent listeners, `[transparent]`, and `tun` listeners with their routes.
 
 use super::*;
-use crate::config::{ConnectMode, HostPattern, RuleManagement};
+use crate::config::{ConnectMode, HostPattern, QuicPolicy, RuleManagement};
 use crate::rules::Marks;
 
 #[test]
@@ -17,16 +17,18 @@ fn a_transparent_listener_catches_at_interfaces() {
     let capture = listener.capture.as_ref().unwrap();
     assert_eq!(capture.interfaces, ["lan0", "lan1"]);
     assert_eq!(capture.clients, ["10.1.0.0/16".parse().unwrap()]);
+    assert_eq!(capture.quic, QuicPolicy::Pass);
     assert_eq!(listener.profile.name, "lossy");
 
     let text = "version = 1\n[[listener]]\nkind = \"redirect\"\nbind = \"[::]:7002\"\ninterfaces = \"lo\"\n\
-        connect = \"early\"\nkeep_client_address = true\n[transparent]\nrules = \"manual\"\ninstance = 3\n\
+        connect = \"early\"\nquic = \"refuse\"\nkeep_client_address = true\n[transparent]\nrules = \"manual\"\ninstance = 3\n\
         [timeouts]\nhold = \"500ms\"\n";
     let config = good(text);
     let listener = only(&config);
     assert_eq!((listener.kind, listener.connect), (ListenerKind::Redirect, ConnectMode::Early));
     assert!(listener.keep_client_address);
-    assert_eq!(listener.capture.as_ref().unwrap().clients, []);
+    let capture = listener.capture.as_ref().unwrap();
+    assert_eq!((&capture.clients[..], capture.quic), (&[][..], QuicPolicy::Refuse));
     assert_eq!((config.transparent.rules, config.transparent.instance), (RuleManagement::Manual, 3));
     assert_eq!((config.timeouts.hold, config.marks()), (Duration::from_millis(500), Marks::new(3)));
 }
@@ -65,6 +67,8 @@ fn what_packets_cannot_have_is_told() {
         (format!("{tproxy}&users=x"), "expected no users: clients do not know of this listener"),
         (format!("{tproxy}&connect=soon"), "-L[1].connect = \"soon\": expected \"strict\" or \"early\""),
         ("auto://:1?interfaces=lan0".to_owned(), "-L[1].interfaces = \"lan0\": expected nothing"),
+        (format!("{tproxy}&quic=drop"), "-L[1].quic = \"drop\": expected \"pass\" or \"refuse\""),
+        ("auto://:1?quic=refuse".to_owned(), "-L[1].quic = \"refuse\": expected nothing"),
         ("auto://:1?clients=10.0.0.0/8".to_owned(), "-L[1].clients = \"10.0.0.0/8\": expected nothing"),
         ("auto://:1?connect=hold".to_owned(), "only tproxy, redirect and tun see a client's first packet"),
     ] {
@@ -151,6 +155,7 @@ fn what_is_wrong_with_a_tunnel_is_told() {
         (format!("{net}&allow=10.1.0.0/24"), "-L[1].allow = \"10.1.0.0/24\": expected nothing: net lists"),
         (format!("{net}&interfaces=lan0"), "-L[1].interfaces = \"lan0\": expected nothing: a tunnel's"),
         (format!("{net}&users=x"), "expected no users"),
+        (format!("{net}&quic=refuse"), "-L[1].quic = \"refuse\": expected nothing: only tproxy and redirect"),
         (format!("{net}&source=here"), "-L[1].source = \"here\": expected an address of this host"),
         ("auto://:1?net=10.1.0.0/16".to_owned(), "-L[1].net = \"10.1.0.0/16\": expected nothing: only kind = \"tun\""),
     ] {
