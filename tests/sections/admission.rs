@@ -244,7 +244,7 @@ fn the_sessions_of_a_peer_count_for_the_peer() {
     let closed = home.next(|event| event["event"] == "closed" && event["end"] != "finished");
     assert_eq!((&closed["end"], &closed["detail"]), (&"exhausted".into(), &"said by far".into()), "{closed}");
     home.signal("TERM");
-    assert!(home.rest().iter().all(|event| event["event"] != "relay_down"));
+    assert!(home.rest().iter().all(|event| event["event"] != "relay_unreachable"));
 }
 
 /// Without `peers` a relay can come with a new key each time, so its source address counts.

@@ -70,7 +70,7 @@ pub enum Event {
         reason: &'static str,
     },
     /// A next hop is unreachable; it is tried again with growing delays.
-    RelayDown {
+    RelayUnreachable {
         /// The name of the hop.
         relay: String,
         /// The cause of the failure.
@@ -79,7 +79,7 @@ pub enum Event {
         detail: Option<String>,
     },
     /// A next hop is reachable again.
-    RelayUp {
+    RelayReachable {
         /// The name of the hop.
         relay: String,
         /// Length of the outage.

@@ -65,7 +65,7 @@ export function roadOf(path, sessions, flow, snapshot, ends) {
   const stretches = [ownSection("down", sessions, flow), up];
   hops.forEach((name, at) => {
     const pool = snapshot.pools.find((known) => known.relay === name);
-    stops.push({ name, kind: pool && !pool.up ? "relay lost" : "relay", note: pool && !pool.up ? "down" : "" });
+    stops.push({ name, kind: pool && !pool.up ? "relay lost" : "relay", note: pool && !pool.up ? "unreachable" : "" });
     stretches.push(toldSection(name, hops[at + 1] ?? null, snapshot, flow));
   });
   stops.push(ends.server);

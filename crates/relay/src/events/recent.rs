@@ -99,7 +99,7 @@ impl RecentEvents {
 fn is_trouble(event: &Event) -> bool {
     match event {
         Event::Warning { .. }
-        | Event::RelayDown { .. }
+        | Event::RelayUnreachable { .. }
         | Event::EtcdDown { .. }
         | Event::AcceptPaused { .. }
         | Event::BypassBegan { .. }

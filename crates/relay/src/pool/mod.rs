@@ -217,7 +217,7 @@ impl PoolsShared {
             // Ready connections may have failed together with this attempt.
             queue.remove_dead(now);
             let relay = queue.hop.name.to_string();
-            (self.tell)(&Event::RelayDown { relay, cause: error.cause, detail: error.remark.clone() });
+            (self.tell)(&Event::RelayUnreachable { relay, cause: error.cause, detail: error.remark.clone() });
             self.wake();
         }
     }
@@ -228,7 +228,7 @@ impl PoolsShared {
         }
         let _telling = queue.lock_reporting();
         if let Some(duration) = queue.on_success(begun, now) {
-            (self.tell)(&Event::RelayUp { relay: queue.hop.name.to_string(), duration });
+            (self.tell)(&Event::RelayReachable { relay: queue.hop.name.to_string(), duration });
             self.wake();
         }
     }

@@ -214,10 +214,12 @@ pub fn text_line(line: &mut String, event: &Event) {
         Event::AcceptResumed { listener } => write!(line, " accept resumed listener={listener}"),
         Event::BypassBegan { listener, reason } => write!(line, " passing by listener={listener} reason={reason}"),
         Event::BypassEnded { listener, reason } => write!(line, " catching again listener={listener} reason={reason}"),
-        Event::RelayDown { relay, cause, detail } => write!(line, " relay down relay={relay} cause={cause}")
-            .and_then(|()| write_optional(line, "detail", detail.as_deref().map(quoted))),
-        Event::RelayUp { relay, duration } => {
-            write!(line, " relay up relay={relay} seconds={:.3}", duration.as_secs_f64())
+        Event::RelayUnreachable { relay, cause, detail } => {
+            write!(line, " relay unreachable relay={relay} cause={cause}")
+                .and_then(|()| write_optional(line, "detail", detail.as_deref().map(quoted)))
+        }
+        Event::RelayReachable { relay, duration } => {
+            write!(line, " relay reachable again relay={relay} seconds={:.3}", duration.as_secs_f64())
         }
         Event::FleetChanged { relays, joined, draining, left } => write!(line, " fleet relays={relays}")
             .and_then(|()| write_names(line, "joined", joined))
@@ -329,9 +331,26 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ekiden_proto::cause::Cause;
     use ekiden_proto::resume::{Jump, ResumeOutcome};
 
     use super::*;
+
+    #[test]
+    fn the_state_of_a_relay_is_no_direction() {
+        let relay = || "osaka".to_owned();
+        let unreachable = Event::RelayUnreachable { relay: relay(), cause: Cause::Refused, detail: None };
+        let reachable = Event::RelayReachable { relay: relay(), duration: Duration::from_secs(2) };
+        for (event, text, name) in [
+            (unreachable, " relay unreachable relay=osaka cause=refused\n", "relay_unreachable"),
+            (reachable, " relay reachable again relay=osaka seconds=2.000\n", "relay_reachable"),
+        ] {
+            let line = format_line(&event, LogFormat::Text);
+            assert!(line.ends_with(text), "{line}");
+            let line = format_line(&event, LogFormat::Json);
+            assert!(line.contains(&format!(r#""event":"{name}""#)), "{line}");
+        }
+    }
 
     #[test]
     fn a_start_that_is_not_cold_is_in_the_closing_line() {

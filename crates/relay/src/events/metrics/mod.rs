@@ -121,8 +121,8 @@ impl Metrics {
             | Event::AcceptResumed { .. }
             | Event::BypassBegan { .. }
             | Event::BypassEnded { .. }
-            | Event::RelayDown { .. }
-            | Event::RelayUp { .. }
+            | Event::RelayUnreachable { .. }
+            | Event::RelayReachable { .. }
             | Event::FleetChanged { .. }
             | Event::EtcdDown { .. }
             | Event::EtcdUp { .. }

@@ -35,8 +35,8 @@ impl TestPools {
         let told = Arc::clone(&events);
         let pools = Pools::new(counts, move |event| {
             told.lock().unwrap().push(match event {
-                Event::RelayDown { relay, cause, detail } => format!("{relay} down {cause} {detail:?}"),
-                Event::RelayUp { relay, .. } => format!("{relay} up"),
+                Event::RelayUnreachable { relay, cause, detail } => format!("{relay} down {cause} {detail:?}"),
+                Event::RelayReachable { relay, .. } => format!("{relay} up"),
                 other => format!("{other:?}"),
             });
         });

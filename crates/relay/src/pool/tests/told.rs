@@ -36,7 +36,7 @@ fn what_is_told_last_is_what_is_so() {
     let (begun, begins) = mpsc::channel();
     let list = Arc::clone(&told);
     let pools = Pools::new(counts(), move |event| {
-        let is_up = matches!(event, Event::RelayUp { .. });
+        let is_up = matches!(event, Event::RelayReachable { .. });
         if is_up {
             begun.send(()).unwrap();
             // Time for the other one to come first.

@@ -208,7 +208,7 @@ fn pool_rows(pools: &Value) -> Vec<[String; 9]> {
     for pool in pools.as_array().into_iter().flatten() {
         rows.push([
             cell_text(&pool["relay"]),
-            if pool["up"] == true { "up" } else { "down" }.to_owned(),
+            if pool["up"] == true { "reachable" } else { "unreachable" }.to_owned(),
             cell_text(&pool["ready"]),
             cell_text(&pool["used"]),
             cell_text(&pool["wanted"]),
@@ -399,7 +399,7 @@ mod tests {
         let with = table(&answer.to_string()).unwrap();
         let rows: Vec<Vec<&str>> = with.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[2], POOL_HEADINGS, "{with}");
-        assert_eq!(rows[3], ["osaka", "down", "3", "2", "12", "50", "100", "7", "1"], "{with}");
+        assert_eq!(rows[3], ["osaka", "unreachable", "3", "2", "12", "50", "100", "7", "1"], "{with}");
         assert!(with.ends_with("\n\n0 sessions, 0 pipes (0 idle), ekiden 1\n"), "{with}");
     }
 
