@@ -14,10 +14,7 @@ use crate::rules::{self, Counter, Holder, Queue, RulesError};
 /// Checks the requirements of transparent listeners.
 pub fn transparent_checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     let mut findings = vec![check_rules()];
-    let live: Vec<_> = (1..=15)
-        .filter_map(|instance| Some((check_instance(instance)?, check_quic(instance))))
-        .flat_map(|(rules, quic)| std::iter::once(rules).chain(quic))
-        .collect();
+    let live: Vec<_> = (1..=15).flat_map(check_instance).collect();
     if purpose.is_transparent() || !live.is_empty() {
         findings.push(forwarding(reading));
     }
@@ -61,35 +58,46 @@ fn forwarding(reading: &SystemState) -> Finding {
     )
 }
 
-/// The rules of one daemon, where there are any.
-fn check_instance(instance: u8) -> Option<Finding> {
+/// The rules of one daemon and the QUIC packets that they count, where there are any.
+fn check_instance(instance: u8) -> Vec<Finding> {
+    let holder = match rules::holder(instance) {
+        Ok(None) if !rules::has_parts(instance) => return Vec::new(),
+        Ok(holder) => holder,
+        Err(_) => return Vec::new(),
+    };
+    let counters = rules::counters(instance).unwrap_or_default();
+    let (quic, others): (Vec<_>, Vec<_>) = counters.iter().partition(|counter| counter.what.starts_with("quic-"));
+    let mut findings = vec![check_holder(instance, holder.as_ref(), &others)];
+    findings.extend(check_quic(instance, &quic));
+    findings
+}
+
+/// Whether the rules of one daemon belong to anyone.
+fn check_holder(instance: u8, holder: Option<&Holder>, counters: &[&Counter]) -> Finding {
     let finding = |found: String| Finding::new("rules", format!("rules of instance {instance}"), found);
     let effect = "connections that they catch go by without a relay, each a little later";
     let remove = format!("ekiden rules remove --instance {instance}");
-    Some(match rules::holder(instance) {
-        Ok(Some(Holder::Running(pid))) => finding(format!("of pid {pid}: {}", counter_summary(instance))),
-        Ok(Some(Holder::Operator)) => finding(format!("by ekiden rules: {}", counter_summary(instance))),
-        Ok(Some(Holder::Gone(pid))) => {
+    match holder {
+        Some(Holder::Running(pid)) => finding(format!("of pid {pid}: {}", counter_summary(counters))),
+        Some(Holder::Operator) => finding(format!("by ekiden rules: {}", counter_summary(counters))),
+        Some(Holder::Gone(pid)) => {
             finding(format!("rules of instance {instance} were left by pid {pid}, which is gone"))
                 .with_error(effect, remove)
         }
-        Ok(None) if rules::has_parts(instance) => {
+        None => {
             let effect = "the next relay of this instance has to take them out first";
             finding(format!("a part of the rules of instance {instance} is left")).with_error(effect, remove)
         }
-        Ok(None) | Err(_) => return None,
-    })
+    }
 }
 
 /// The QUIC packets that the rules of one daemon have counted. Those that pass bypass the relay.
-fn check_quic(instance: u8) -> Option<Finding> {
-    let counters = rules::counters(instance).unwrap_or_default();
-    let of_quic = |counter: &&Counter| is_of_quic(counter);
-    let shown = |counter: &Counter| {
+fn check_quic(instance: u8, counters: &[&Counter]) -> Option<Finding> {
+    let shown = |counter: &&Counter| {
         let what = counter.what.trim_start_matches("quic-");
         format!("{} {what} by {}", counter.packets, counter.listener.as_deref().unwrap_or_default())
     };
-    let found: Vec<_> = counters.iter().filter(of_quic).map(shown).collect();
+    let found: Vec<_> = counters.iter().map(shown).collect();
     let passing = counters.iter().any(|counter| counter.what == "quic-passed" && counter.packets > 0);
     let finding =
         Finding::new("quic", format!("QUIC of instance {instance}"), format!("UDP 443 packets: {}", found.join(", ")));
@@ -97,20 +105,16 @@ fn check_quic(instance: u8) -> Option<Finding> {
     (!found.is_empty()).then(|| finding.with_hint_if(passing, effect, ""))
 }
 
-fn is_of_quic(counter: &Counter) -> bool {
-    counter.what.starts_with("quic-")
-}
-
 /// `3 caught by tproxy-7001, 1 passed`.
-fn counter_summary(instance: u8) -> String {
-    let shown = |counter: &Counter| match &counter.listener {
+fn counter_summary(counters: &[&Counter]) -> String {
+    if counters.is_empty() {
+        return "catching nothing".to_owned();
+    }
+    let shown = |counter: &&Counter| match &counter.listener {
         Some(listener) => format!("{} {} by {listener}", counter.packets, counter.what),
         None => format!("{} {}", counter.packets, counter.what),
     };
-    match rules::counters(instance).unwrap_or_default() {
-        none if none.is_empty() => "catching nothing".to_owned(),
-        counters => counters.iter().filter(|counter| !is_of_quic(counter)).map(shown).collect::<Vec<_>>().join(", "),
-    }
+    counters.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
 /// Checks /dev/net/tun, and the devices that were left behind.

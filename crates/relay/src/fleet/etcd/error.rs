@@ -1,4 +1,4 @@
-//! Errors of etcd: what is wrong, whether a repetition helps, and the operator's remedy.
+//! Errors of etcd: the cause, whether a new attempt can help, and the operator's remedy.
 
 use hyper::StatusCode;
 use serde_json::Value;
