@@ -19,7 +19,9 @@ fn clients_of_all_threads_share_a_kept_connection() {
         let mut client = scene.client();
         scene.exchange(&mut client, &mut server, &format!("/{number}"));
         drop(client);
-        scene.relay.closed();
+        let up = &scene.relay.closed()["up"];
+        assert_eq!((&up["start"], &up["earlier_sessions"]), (&"reused".into(), &number.into()));
+        assert!(up["segments_out"].as_u64().unwrap() < 10, "those of one request: {up}");
     }
     scene.assert_untouched("a request on a second connection");
     let reused: Vec<_> = (0..REQUESTS).map(|_| scene.request()["reused"] == true).collect();

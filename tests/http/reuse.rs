@@ -33,6 +33,8 @@ fn one_client_connection_leads_to_many_servers() {
     drop(client);
     let closed = scene.relay.closed();
     assert_eq!((&closed["end"], &closed["target"]), (&"finished".into(), &other.to_string().into()));
+    assert_eq!(closed["up"]["start"], "cold", "the first request's connection");
+    assert!(closed["up"]["segments_out"].as_u64().unwrap() >= 6, "those of all requests: {}", closed["up"]);
 }
 
 #[test]

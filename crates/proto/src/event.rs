@@ -354,6 +354,20 @@ impl SectionInfo {
             ..self
         }
     }
+
+    /// The data of a session whose earlier sections on this side had the counters of `earlier`.
+    #[must_use]
+    pub fn after(self, earlier: &Self) -> Self {
+        Self {
+            retransmitted: self.retransmitted.saturating_add(earlier.retransmitted),
+            segments_out: self.segments_out.saturating_add(earlier.segments_out),
+            busy: self.busy + earlier.busy,
+            rwnd_limited: self.rwnd_limited + earlier.rwnd_limited,
+            sndbuf_limited: self.sndbuf_limited + earlier.sndbuf_limited,
+            start: earlier.start,
+            ..self
+        }
+    }
 }
 
 /// The reason for a path, the prediction and the outcome.

@@ -93,6 +93,12 @@ impl SectionReuse {
     }
 }
 
+/// How many sessions a section has carried, if it can carry one after another.
+#[must_use]
+pub fn earlier_sessions(reuse: Option<&SectionReuse>) -> u32 {
+    reuse.map_or(0, |reuse| reuse.usage.sessions())
+}
+
 impl SectionUsage {
     /// Whether the next session may have this encryption: all sessions of a section have the same.
     #[must_use]

@@ -19,7 +19,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::config::ConnectMode;
-use crate::dial::link::SectionReuse;
+use crate::dial::link::{SectionReuse, earlier_sessions};
 use crate::dial::{DialError, Dialled, OpenedSession};
 use crate::ingress::gate::PreDialed;
 use crate::ingress::{self, ClientRequest, Responder, TunnelRequest};
@@ -177,10 +177,6 @@ async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
         keep_section(session, server, section, reuse);
     }
     end
-}
-
-fn earlier_sessions(reuse: Option<&SectionReuse>) -> u32 {
-    reuse.map_or(0, |reuse| reuse.usage.sessions())
 }
 
 fn framing(section: Option<&FramedSection>) -> Framing<'_> {

@@ -244,6 +244,17 @@ impl Session {
         Some(info)
     }
 
+    /// The counters of the server's section, which the session gives up, and of those before it: HTTP requests of one session use
+    /// one connection after another.
+    fn server_section_info(&self, state: &mut SessionState) -> Option<SectionInfo> {
+        let (stream, earlier) = (state.stream.take(), state.up.take());
+        let last = stream.and_then(|stream| self.section_info(Direction::Up, &stream, state));
+        match (last, earlier) {
+            (Some(last), Some(earlier)) => Some(last.after(&earlier)),
+            (last, earlier) => last.or(earlier.map(|info| *info)),
+        }
+    }
+
     /// A section of the running session, with the counters since its start and the present outcome of its jump.
     fn section_view(&self, side: Direction, section: &TcpStream, state: &SessionState) -> Option<SectionView> {
         let congestion = &self.context.config.congestion;
@@ -311,9 +322,7 @@ impl Session {
         if let Some(mut watch) = state.watches[1].take() {
             watch.sample(&self.stats, &self.context.services().estimates);
         }
-        if let Some(stream) = state.stream.take() {
-            state.up = self.section_info(Direction::Up, &stream, &state).map(Box::new);
-        }
+        state.up = self.server_section_info(&mut state).map(Box::new);
     }
 
     /// Records why the target could not be reached.
@@ -416,8 +425,7 @@ impl Session {
         state.watches.iter_mut().flatten().for_each(|watch| watch.sample(&self.stats, estimates));
         let duration = self.opened.elapsed();
         let down = self.section_info(Direction::Down, &self.client, &state);
-        let open = state.stream.as_ref().and_then(|stream| self.section_info(Direction::Up, stream, &state));
-        let up = open.or(state.up.map(|info| *info));
+        let up = self.server_section_info(&mut state);
         let cut_off = if std::thread::panicking() { EndReason::Panicked } else { EndReason::Drained };
         let end = state.end.unwrap_or(cut_off);
         SessionClosed {

@@ -214,7 +214,7 @@ async fn send_on(
     mut upstream: Upstream,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
-    log.reused = upstream.reused;
+    log.reused = upstream.exchanges > 0;
     let idle = session.context.config.timeouts.idle;
     let finished = tokio::select! {
         biased;

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ekiden_proto::addr::{ServerAddr, Target};
+use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::http::{Headers, auth};
 use tokio::net::TcpStream;
 
 use super::upstream_pool::{IdleUpstream, UpstreamKey};
 use crate::config::{Hop, HopKind};
+use crate::dial::link::earlier_sessions;
 use crate::dial::{AnswerFuture, DialError, Dialled, PlainSection, into_plain};
 use crate::path::PathChoice;
 use crate::session::Session;
@@ -24,8 +26,8 @@ pub struct Upstream {
     section: Option<Rc<TcpStream>>,
     /// The peer of the section.
     pub server: ServerAddr,
-    /// Whether the connection has carried a request before.
-    pub reused: bool,
+    /// How many exchanges the connection has carried.
+    pub exchanges: u32,
     /// The outstanding answer of a relay, and when OPEN was sent.
     pub answer: Option<(AnswerFuture, Instant)>,
 }
@@ -53,12 +55,14 @@ pub fn take_idle(session: &Session, way: &PathChoice, target: &Target) -> Option
     let dialler = session.dial_context.dialler_for(&context, 1);
     let permits = |server| dialler.permits(way, target, server);
     let key = UpstreamKey::new(&context.config, way, target);
-    let IdleUpstream { stream, section, server } = context.services().upstream_pool.take(&key, permits)?;
+    let IdleUpstream { stream, section, server, exchanges } = context.services().upstream_pool.take(&key, permits)?;
     // Without memory for a registration, a new connection has its own error.
     let stream = Rc::new(TcpStream::from_std(stream).ok()?);
     let section = section.map(TcpStream::from_std).transpose().ok()?.map(Rc::new);
-    session.on_connected(server, Rc::clone(section.as_ref().unwrap_or(&stream)), Instant::now());
-    Some(Upstream { stream, section, server, reused: true, answer: None })
+    let to_server = section.as_ref().unwrap_or(&stream);
+    session.on_connected(server, Rc::clone(to_server), Instant::now());
+    session.start_section(Direction::Up, to_server, exchanges);
+    Some(Upstream { stream, section, server, exchanges, answer: None })
 }
 
 /// A new connection by one of `ways` candidate paths.
@@ -80,12 +84,14 @@ pub async fn from_dialled(
     dialled: Dialled,
     asked: Instant,
 ) -> Result<Upstream, DialError> {
+    let earlier = earlier_sessions(dialled.opened.as_ref().and_then(|opened| opened.reuse.as_ref()));
     let PlainSection { stream, section, server, trace, answer } = into_plain(dialled).await?;
     session.on_connected(server, Rc::clone(&section), asked);
+    session.start_section(Direction::Up, &section, earlier);
     session.dial_context.set_trace(trace);
     let answer = answer.map(|answer| (blame_http_hop(way, answer), asked));
     let section = (!Rc::ptr_eq(&section, &stream)).then_some(section);
-    Ok(Upstream { stream, section, server, reused: false, answer })
+    Ok(Upstream { stream, section, server, exchanges: 0, answer })
 }
 
 /// The relays before an `http` hop report the hop as their target. For the client the hop is not the target.
@@ -115,5 +121,6 @@ fn into_idle(upstream: Upstream) -> Option<IdleUpstream> {
         stream: stream?.into_std().ok()?,
         section: section.map(std::net::TcpStream::from),
         server: upstream.server,
+        exchanges: upstream.exchanges + 1,
     })
 }

@@ -108,6 +108,8 @@ pub struct IdleUpstream {
     pub section: Option<TcpStream>,
     /// The peer of the section.
     pub server: ServerAddr,
+    /// How many exchanges the connection has carried.
+    pub exchanges: u32,
 }
 
 #[derive(Debug)]
@@ -295,7 +297,7 @@ mod tests {
             let address = self.listener.local_addr().unwrap();
             let stream = TcpStream::connect(address).unwrap();
             stream.set_nonblocking(true).unwrap();
-            let idle = IdleUpstream { stream, section: None, server: ServerAddr(address) };
+            let idle = IdleUpstream { stream, section: None, server: ServerAddr(address), exchanges: 1 };
             self.pool.put(key(&self.config, port), idle, &self.config);
             self.listener.accept().unwrap().0
         }
