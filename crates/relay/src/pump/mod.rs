@@ -42,8 +42,8 @@ pub use observer::{FlowObserver, TransferMethod};
 pub use pipes::{PipeCounts, PipePool};
 pub use response_timer::Response;
 pub use stats::FlowStats;
-pub use watch::is_reset;
 use watch::{ResetWatch, half_close, has_byte_behind_end};
+pub use watch::{StreamEnd, stream_end};
 
 /// How long a session may be silent.
 #[derive(Debug, Clone, Copy)]
@@ -184,10 +184,14 @@ impl<E> Pump<'_, E> {
         if !up && !down {
             return Poll::Pending;
         }
-        if self.watch.is_none()
-            && let Some(end) = self.hidden_reset(up, down)
-        {
-            return Poll::Ready(end);
+        if self.watch.is_none() {
+            match self.first_end(up, down) {
+                Err(reset) => return Poll::Ready(reset),
+                Ok(end) if up != down => {
+                    self.watch = Some(half_close(if up { &self.up } else { &self.down }, end, up));
+                }
+                Ok(_) => {}
+            }
         }
         if up && down {
             for flow in [&self.up, &self.down] {
@@ -198,14 +202,23 @@ impl<E> Pump<'_, E> {
             // Both sockets are about to be closed, which forwards an end that is still outstanding.
             return Poll::Ready(EndReason::Finished);
         }
-        self.watch.get_or_insert_with(|| half_close(if up { &self.up } else { &self.down }, up)).as_mut().poll(cx)
+        self.watch.as_mut().map_or(Poll::Pending, |watch| watch.as_mut().poll(cx))
     }
 
-    fn hidden_reset(&self, up_ended: bool, down_ended: bool) -> Option<EndReason> {
-        if up_ended && is_reset(self.client) {
-            return Some(EndReason::ResetByClient);
+    /// The end of the direction that has ended first, or which side has sent a reset.
+    fn first_end(&self, up_ended: bool, down_ended: bool) -> Result<StreamEnd, EndReason> {
+        let mut end = StreamEnd::Orderly;
+        for (has_ended, side, reset) in
+            [(up_ended, self.client, EndReason::ResetByClient), (down_ended, self.server, EndReason::ResetByServer)]
+        {
+            if has_ended {
+                end = stream_end(side);
+            }
+            if end == StreamEnd::Reset {
+                return Err(reset);
+            }
         }
-        (down_ended && is_reset(self.server)).then_some(EndReason::ResetByServer)
+        Ok(end)
     }
 }
 

@@ -17,7 +17,7 @@ use super::upstream::Upstream;
 use crate::dial::DialError;
 use crate::ingress::HandshakeReader;
 use crate::ingress::ReadError;
-use crate::pump::{self, FlowError};
+use crate::pump::{self, FlowError, StreamEnd};
 use crate::session::Session;
 
 /// The state of both connections after a response.
@@ -89,7 +89,7 @@ pub async fn exchange(
     };
     delivered.map_err(|broken| pump::end_reason(&broken, Direction::Down))?;
     // Where only the end of the stream ends the body, a hidden reset would make half an answer look whole.
-    if answer.body == BodyFraming::UntilClose && pump::is_reset(server) {
+    if answer.body == BodyFraming::UntilClose && pump::stream_end(server) == StreamEnd::Reset {
         return Err(EndReason::ResetByServer.into());
     }
     if answer.framing == BodyFraming::UntilClose {
