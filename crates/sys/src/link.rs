@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 
 use libc::c_int;
 
-use crate::netlink::{Netlink, NetlinkRequest, attribute};
+use crate::netlink::{Message, Netlink, NetlinkRequest, attribute, attributes};
 
 // linux/ip.h; not in every libc.
 const FORWARDING: c_int = 1;
@@ -18,6 +18,27 @@ const ACCEPT_LOCAL: c_int = 23;
 const IFLA_INET_CONF: c_int = 1;
 const IFLA_INET6_ADDR_GEN_MODE: c_int = 8;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+
+/// linux/if_link.h: the largest superpackets, in bytes.
+const IFLA_GSO_MAX_SIZE: c_int = 41;
+const IFLA_GRO_MAX_SIZE: c_int = 58;
+const IFLA_TSO_MAX_SIZE: c_int = 59;
+const IFLA_GSO_IPV4_MAX_SIZE: c_int = 63;
+const IFLA_GRO_IPV4_MAX_SIZE: c_int = 64;
+
+/// Length of `struct ifinfomsg`, in bytes.
+const LINK_HEADER: usize = 16;
+
+/// The largest superpackets of an interface, in bytes; 0 where the kernel does not tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SuperpacketLimits {
+    /// Of IPv4, sent and received (Linux 6.3).
+    pub ipv4: u32,
+    /// Of IPv6, sent and received (Linux 5.19).
+    pub ipv6: u32,
+    /// What the device can send.
+    pub supported: u32,
+}
 
 /// A way to set interfaces.
 #[derive(Debug)]
@@ -76,6 +97,23 @@ impl Links {
         self.0.request(request)
     }
 
+    /// The largest superpackets of an interface.
+    ///
+    /// # Errors
+    /// The kernel's: `ENODEV`.
+    pub fn superpacket_limits(&self, index: u32) -> io::Result<SuperpacketLimits> {
+        self.0.send(link_request(libc::RTM_GETLINK, index, 0))?;
+        let mut buffer = [0; 16 << 10];
+        let mut limits = Err(io::ErrorKind::InvalidData.into());
+        self.0.receive(&mut buffer, |message| {
+            limits = match message {
+                Message::Done(result) => result.map(|()| SuperpacketLimits::default()),
+                Message::Other(body) => Ok(read_limits(body.get(LINK_HEADER..).unwrap_or_default())),
+            }
+        })?;
+        limits
+    }
+
     /// Removes an interface, even when a process has it open.
     ///
     /// # Errors
@@ -90,6 +128,18 @@ impl Links {
     /// The kernel's: `ENODEV`, `EPERM`.
     pub fn set_up(&self, index: u32) -> io::Result<()> {
         self.0.request(set_link_request(index, libc::IFF_UP as u32))
+    }
+}
+
+fn read_limits(message: &[u8]) -> SuperpacketLimits {
+    let size = |kind| {
+        let value = attributes(message).find_map(|(found, value)| (found == kind).then_some(value));
+        value.and_then(|value| value.first_chunk()).map_or(0, |value| u32::from_ne_bytes(*value))
+    };
+    SuperpacketLimits {
+        ipv4: size(IFLA_GSO_IPV4_MAX_SIZE).min(size(IFLA_GRO_IPV4_MAX_SIZE)),
+        ipv6: size(IFLA_GSO_MAX_SIZE).min(size(IFLA_GRO_MAX_SIZE)),
+        supported: size(IFLA_TSO_MAX_SIZE),
     }
 }
 
@@ -144,8 +194,11 @@ mod tests {
             let shown = String::from_utf8(shown.stdout).unwrap();
             assert!(shown.contains("mtu 1400") && shown.contains(",UP,"), "{shown}");
             assert!(shown.contains("192.0.0.8/32 scope nowhere"), "{shown}");
+            let limits = links.superpacket_limits(index).unwrap();
+            assert!(limits.ipv6 >= 1400 && limits.supported >= limits.ipv6, "{limits:?}");
             links.delete(index).unwrap();
             assert_eq!(super::index("tun7"), None);
+            assert_eq!(links.superpacket_limits(index).unwrap_err().raw_os_error(), Some(libc::ENODEV));
         });
     }
 

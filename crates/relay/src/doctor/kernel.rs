@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use ekiden_proto::profile::{Algorithm, Profile, Setting};
 use ekiden_proto::tuning::{SHORT_PATH_CONTROL, is_cheap_control};
+use ekiden_proto::units::Bytes;
+use ekiden_sys::link::SuperpacketLimits;
 
 use super::system::SystemState;
 use super::workload::Workload;
@@ -19,7 +21,7 @@ const KERNEL_FEATURES: [((u32, u32), &str); 4] = [
 
 /// All checks of the kernel.
 pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
-    vec![
+    let mut findings = vec![
         version(reading),
         congestion(reading, purpose),
         short_paths(reading, purpose),
@@ -27,7 +29,9 @@ pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
         fast_open(reading, purpose),
         privileges(reading, purpose),
         clock(reading),
-    ]
+    ];
+    findings.extend(reading.uplinks.iter().map(|(device, limits)| big_tcp(device, *limits)));
+    findings
 }
 
 fn version(reading: &SystemState) -> Finding {
@@ -104,6 +108,21 @@ fn pacing(reading: &SystemState, purpose: &Workload) -> Finding {
     };
     let fix = format!("modprobe sch_fq && sysctl -w {SETTING}=fq");
     finding.with_hint_if((paced || delays) && !by_fq, effect, fix)
+}
+
+/// BIG TCP: superpackets above 64 KiB (Linux 5.19 for IPv6, 6.3 for IPv4).
+fn big_tcp(device: &str, limits: SuperpacketLimits) -> Finding {
+    /// The largest superpacket without BIG TCP, and one that all devices with it can send.
+    const WITHOUT: u32 = 65_536;
+    const WITH: u32 = 180_000;
+    let size = |bytes: u32| Bytes(u64::from(bytes));
+    let found = format!("{device}: superpackets of {} (IPv4) and {} (IPv6)", size(limits.ipv4), size(limits.ipv6));
+    let could = limits.ipv4.min(limits.ipv6) <= WITHOUT && limits.supported >= WITH;
+    let effect = "one download takes about 12 % more CPU time for each byte than with superpackets of 180000 bytes";
+    let fix = format!(
+        "ip link set dev {device} gso_max_size {WITH} gro_max_size {WITH} gso_ipv4_max_size {WITH} gro_ipv4_max_size {WITH}"
+    );
+    Finding::new("big_tcp", "BIG TCP", found).with_hint_if(could, effect, fix)
 }
 
 /// RFC 7413: bit 0 for connections that we make, bit 1 for those that are made to us (ip-sysctl).

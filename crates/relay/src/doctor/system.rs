@@ -1,10 +1,11 @@
 //! The state of a machine, read once; the checks read nothing themselves. Every value may be missing: a container hides
 //! much of /proc/sys, and a network namespace has only a part of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{read_dir, read_to_string};
 
 use ekiden_sys::adjtimex::{self, ClockStatus};
+use ekiden_sys::link::{self, Links, SuperpacketLimits};
 use ekiden_sys::process;
 
 /// Settings of the kernel, by the names of sysctl(8), that some check looks at.
@@ -55,6 +56,8 @@ pub struct SystemState {
     pub clock: Option<Result<ClockStatus, String>>,
     /// The size of a page of memory in bytes.
     pub page_size: u64,
+    /// The devices of default routes, and their largest superpackets.
+    pub uplinks: Vec<(String, SuperpacketLimits)>,
     /// TUN devices with names like ours that stay without a program (`ip tuntap add`).
     pub persistent_devices: Vec<String>,
 }
@@ -71,6 +74,7 @@ impl SystemState {
             time_wait: time_wait(),
             clock: Some(adjtimex::read().map_err(|error| error.to_string())),
             page_size: process::page_size(),
+            uplinks: uplinks(),
             persistent_devices: persistent_devices(),
         }
     }
@@ -134,6 +138,23 @@ fn time_wait() -> Option<u64> {
     let mut words = sockets.lines().find_map(|line| line.strip_prefix("TCP:"))?.split_whitespace();
     words.find(|word| *word == "tw")?;
     words.next()?.parse().ok()
+}
+
+/// A line of `route` is `eth0 00000000 0100000A ...`, with the destination second; one of `ipv6_route` begins with the destination
+/// and its prefix length, and ends with the device.
+fn uplinks() -> Vec<(String, SuperpacketLimits)> {
+    let (ipv4, ipv6) = (read_trimmed("/proc/self/net/route"), read_trimmed("/proc/self/net/ipv6_route"));
+    let columns = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let ipv4 = ipv4.iter().flat_map(|routes| routes.lines()).map(columns);
+    let ipv4 = ipv4.filter(|route| route.get(1).is_some_and(|to| to == "00000000")).map(|route| route[0].clone());
+    let ipv6 = ipv6.iter().flat_map(|routes| routes.lines()).map(columns);
+    let ipv6 = ipv6
+        .filter(|route| route.get(1).is_some_and(|length| length == "00") && !route[0].contains(|digit| digit != '0'));
+    let ipv6 = ipv6.filter_map(|mut route| route.pop());
+    let names: BTreeSet<String> = ipv4.chain(ipv6).filter(|name| name != "lo").collect();
+    let Ok(links) = Links::open() else { return Vec::new() };
+    let limits = |name: &String| links.superpacket_limits(link::index(name)?).ok();
+    names.into_iter().filter_map(|name| limits(&name).map(|limits| (name, limits))).collect()
 }
 
 /// Devices of a running relay end with it; one that has the flag `IFF_PERSIST` (linux/if_tun.h) was made otherwise.

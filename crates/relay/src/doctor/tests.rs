@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ekiden_proto::units::Rate;
 use ekiden_sys::adjtimex::ClockStatus;
+use ekiden_sys::link::SuperpacketLimits;
 
 use super::*;
 use crate::config::read::from_text;
@@ -43,6 +44,7 @@ fn healthy() -> SystemState {
         time_wait: Some(10),
         clock: Some(Ok(ClockStatus { synchronised: true, max_error: Duration::from_millis(3) })),
         page_size: 4096,
+        uplinks: vec![("eth0".to_owned(), SuperpacketLimits { ipv4: 65_536, ipv6: 65_536, supported: 65_536 })],
         persistent_devices: Vec::new(),
     }
 }
@@ -53,6 +55,20 @@ fn purpose(config: &str) -> Workload {
     let config = from_text(&text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let rate: Rate = "1Gbit/s".parse().unwrap();
     Workload { rate, rtt: Duration::from_millis(100), sessions: 10_000, config: Some(config) }
+}
+
+#[test]
+fn a_device_that_can_send_larger_superpackets_is_named() {
+    let mut reading = healthy();
+    let mut judged = |ipv4, ipv6, supported| {
+        reading.uplinks = vec![("eth7".to_owned(), SuperpacketLimits { ipv4, ipv6, supported })];
+        about(&reading, &purpose(""), "big_tcp").pop().map(|finding| (finding.verdict, finding.fix))
+    };
+    let (verdict, fix) = judged(65_536, 180_000, 524_280).expect("a hint for IPv4");
+    assert!(verdict == Verdict::Could && fix.contains("eth7") && fix.contains("gso_ipv4_max_size 180000"), "{fix}");
+    assert_eq!(judged(180_000, 180_000, 524_280), None);
+    assert_eq!(judged(65_536, 65_536, 65_536), None, "the device can send no more");
+    assert_eq!(judged(0, 0, 0), None, "an older kernel");
 }
 
 const LONGHAUL: &str = "target_profile = \"longhaul\"\n";
