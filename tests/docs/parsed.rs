@@ -34,6 +34,7 @@ const OTHERS: &[&str] = &[
     "openssl",
     "ping",
     "python3",
+    "rm",
     "sed",
     "ss",
     "ssh",
@@ -41,6 +42,7 @@ const OTHERS: &[&str] = &[
     "systemctl",
     "tc",
     "umask",
+    "useradd",
 ];
 
 /// Checks a command: true for `ekiden` itself, false for another known program.
