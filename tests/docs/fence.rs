@@ -14,6 +14,8 @@ pub struct Page {
 pub struct Block<'a> {
     page: &'a str,
     line: usize,
+    /// The last heading before the block, without its marks.
+    pub section: &'a str,
     /// The info string after the opening fence.
     pub language: &'a str,
     /// The text of the comment directly before the block.
@@ -87,7 +89,7 @@ impl Page {
     /// The code blocks, in order.
     pub fn blocks(&self) -> Vec<Block<'_>> {
         let (mut blocks, mut open): (Vec<Block<'_>>, Option<(Block<'_>, usize)>) = (Vec::new(), None);
-        let mut mark = "";
+        let (mut mark, mut section) = ("", "");
         for (number, line) in self.text.lines().enumerate() {
             let bare = line.trim_start();
             match (&mut open, bare.strip_prefix("```")) {
@@ -99,8 +101,9 @@ impl Page {
                 (None, Some(language)) => {
                     let indent = line.len() - bare.len();
                     let text = String::new();
-                    open = Some((Block { page: &self.name, line: number + 1, language, mark, text }, indent));
+                    open = Some((Block { page: &self.name, line: number + 1, section, language, mark, text }, indent));
                 }
+                (None, None) if line.starts_with('#') => section = line.trim_start_matches('#').trim(),
                 (None, None) => {}
             }
             mark = bare.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->")).unwrap_or_default();

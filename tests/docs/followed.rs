@@ -1,41 +1,76 @@
 //! Runs the pages on the machines that they describe, from the first block to the last.
 
-use crate::fence::{Kind, Page, pages};
+use crate::fence::{Block, Kind, Page, pages};
 use crate::machine::Machine;
 use crate::worlds::{WORLDS, World, named, place};
+
+/// The section that removes a service again, the last one that is run.
+const WAY_BACK: &str = "The way back";
+
+const DROP_INS: &str = "/etc/systemd/system/ekiden.service.d";
 
 /// Runs the blocks of a page, and returns their number; `None` without the permission to create machines.
 fn follow(page: &Page, world: &World) -> Option<usize> {
     let place = place();
     let mut machines = world.start(&place)?;
-    let (mut done, mut configurations) = (0, Vec::new());
-    for block in page.blocks() {
+    let before: Option<Vec<_>> = world.relays.iter().map(|name| named(&mut machines, name).install()).collect();
+    let before = before?;
+    let (way_back, set_up): (Vec<_>, Vec<_>) = page.blocks().into_iter().partition(|block| block.section == WAY_BACK);
+    let mut done = run(&set_up, world, &mut machines);
+    for block in &set_up {
+        if let (Some(Kind::File { machine, path }), "toml") = (block.kind(), block.language) {
+            named(&mut machines, &machine).run(&format!("ekiden check {path}"));
+        }
+    }
+    for (machine, proof) in world.proofs {
+        named(&mut machines, machine).run_until(proof);
+    }
+    for name in world.relays {
+        let machine = named(&mut machines, name);
+        machine.run("systemctl is-active ekiden");
+        let (state, page) = (machine.state(), &page.name);
+        let relays: Vec<_> = state.lines().filter(|line| line.contains("ekiden run")).collect();
+        let users: Vec<_> = relays.iter().map(|line| line.split_whitespace().nth(2)).collect();
+        assert_eq!(users, [Some("ekiden")], "{page}: the relays on {name}: {relays:?}");
+    }
+    done += run(&way_back, world, &mut machines);
+    for (name, before) in world.relays.iter().zip(before) {
+        let after = named(&mut machines, name).state();
+        let (left, lost) = (lines_only_in(&after, &before), lines_only_in(&before, &after));
+        assert!(
+            left.is_empty() && lost.is_empty(),
+            "{}: on {name}, left behind: {left:#?}, lost: {lost:#?}",
+            page.name
+        );
+    }
+    Some(done)
+}
+
+fn lines_only_in<'a>(text: &'a str, other: &str) -> Vec<&'a str> {
+    text.lines().filter(|line| other.lines().all(|known| known != *line)).collect()
+}
+
+/// Runs the scripts and writes the files of `blocks`. Returns their number.
+fn run(blocks: &[Block<'_>], world: &World, machines: &mut [Machine]) -> usize {
+    let mut done = 0;
+    for block in blocks {
         match block.kind() {
             Some(Kind::Run(names)) => {
                 for name in names {
-                    let script = filled(&block.text, world, &mut machines);
-                    let (well, said) = named(&mut machines, &name).try_run(&script);
+                    let script = filled(&block.text, world, machines);
+                    let (well, said) = named(machines, &name).try_run(&script);
                     assert!(well, "{} on {name}: {script}\nsaid: {said}", block.place());
                 }
             }
             Some(Kind::File { machine, path }) => {
-                let text = filled(&block.text, world, &mut machines);
-                named(&mut machines, &machine).run(&format!("cat > {path} <<'END'\n{text}END\n"));
-                if block.language == "toml" {
-                    configurations.push((machine, path));
-                }
+                let text = filled(&block.text, world, machines);
+                named(machines, &machine).run(&format!("cat > {path} <<'END'\n{text}END\n"));
             }
             _ => continue,
         }
         done += 1;
     }
-    for (machine, path) in configurations {
-        named(&mut machines, &machine).run(&format!("ekiden check {path}"));
-    }
-    for (machine, proof) in world.proofs {
-        named(&mut machines, machine).run_until(proof);
-    }
-    Some(done)
+    done
 }
 
 /// Replaces placeholders in a text by the public keys that the machines have created so far.
@@ -92,4 +127,52 @@ fn every_page_with_machines_has_a_world() {
         let has_world = WORLDS.iter().any(|world| world.page == page.name);
         assert_eq!(has_machines, has_world, "{}", page.name);
     }
+}
+
+#[test]
+fn every_recipe_of_a_relay_is_checked_and_taken_back() {
+    for page in pages().iter().filter(|page| page.name.starts_with("docs/recipes/")) {
+        let Some(world) = WORLDS.iter().find(|world| world.page == page.name) else { continue };
+        assert!(!world.relays.is_empty(), "{}: no relay is a service", page.name);
+        let blocks = page.blocks();
+        let machines = |section: &str| -> Vec<String> {
+            let kinds = blocks.iter().filter(|block| block.section == section).map(Block::kind);
+            kinds
+                .filter_map(|kind| if let Some(Kind::Run(names)) = kind { Some(names) } else { None })
+                .flatten()
+                .collect()
+        };
+        assert!(!machines("Check that it works").is_empty(), "{}: nothing is checked", page.name);
+        assert_eq!(machines(WAY_BACK), world.relays, "{}", page.name);
+    }
+}
+
+/// The stand-in for systemd accepts nothing that it does not do, and gives the service no privilege that its unit lacks.
+#[test]
+fn the_service_of_a_machine_is_as_its_unit_says() {
+    let place = place();
+    let world = WORLDS.iter().find(|world| world.page == "docs/recipes/middle-relay.md").expect("a world");
+    let Some(mut machines) = world.start(&place) else { return };
+    let machine = named(&mut machines, "relay");
+    if machine.install().is_none() {
+        return;
+    }
+    for unknown in ["status ekiden", "enable --force ekiden", "start nginx", "--user start ekiden", "is-active", ""] {
+        assert!(!machine.try_run(&format!("systemctl {unknown}")).0, "systemctl {unknown} succeeds");
+    }
+    let drop_in =
+        |text: &str| format!("mkdir -p {DROP_INS}; echo '{text}' > {DROP_INS}/needs.conf; systemctl daemon-reload");
+    assert!(!machine.try_run(&drop_in("[Service]\nRootDirectory=/srv")).0, "an unknown setting is accepted");
+    let capabilities = "sed -n 's/^Cap\\(Eff\\|Bnd\\|Amb\\):.0*//p' /proc/$(pidof ekiden)/status | tr '\n' ' '";
+    machine.run(&drop_in("[Service]"));
+    machine.run("systemctl restart ekiden");
+    assert_eq!(machine.run(capabilities).trim(), "");
+    let network = "[Service]\nAmbientCapabilities=CAP_NET_ADMIN\nCapabilityBoundingSet=CAP_NET_ADMIN";
+    machine.run(&drop_in(network));
+    machine.run("systemctl restart ekiden");
+    assert_eq!(machine.run(capabilities).trim(), "1000 1000 1000");
+    machine.run("echo nonsense >> /etc/ekiden/ekiden.toml");
+    assert!(!machine.try_run("systemctl reload ekiden").0, "the reload of a wrong configuration succeeds");
+    assert!(!machine.try_run("systemctl restart ekiden").0, "a start with a wrong configuration succeeds");
+    assert_eq!(machine.try_run("systemctl is-active ekiden"), (false, "inactive\n".to_owned()));
 }

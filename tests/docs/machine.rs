@@ -1,5 +1,5 @@
-//! A machine of a page: a shell in its own namespaces. It has its own network, processes, /etc (an overlay) and /run;
-//! all of them are removed at the end of the test, even after a crash.
+//! A machine of a page: a shell in its own namespaces. It has its own network, processes, /run, and overlays over /etc,
+//! /usr/bin and /var/lib; all of them are removed at the end of the test, even after a crash.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,17 +8,22 @@ use std::sync::Arc;
 
 use ekiden_sys::netns;
 
+use crate::fence::root;
 use crate::harness::{Folder, ekiden, eventually};
 
 /// Reads paths of scripts, one on each line, runs them, and writes their exit statuses.
 const SHELL: &str = r#"
 set -eu
 mount -t tmpfs none "$PLACE"
-mkdir "$PLACE/upper" "$PLACE/work" "$PLACE/home"
-mount -t overlay overlay -o "lowerdir=/etc,upperdir=$PLACE/upper,workdir=$PLACE/work" /etc
-mount -t tmpfs none /run
+mkdir "$PLACE/home"
+for folder in /etc /usr/bin /var/lib; do
+    own="$PLACE/overlay/$folder"
+    mkdir -p "$own/upper" "$own/work"
+    mount -t overlay overlay -o "lowerdir=$folder,upperdir=$own/upper,workdir=$own/work" "$folder"
+done
+mount -t tmpfs -o mode=755 none /run
 printf '%s\n' "$NAMES" > /etc/hosts
-rm -rf /etc/ekiden
+rm -rf /etc/ekiden /etc/sysctl.d/90-ekiden.conf /etc/systemd/system/ekiden.service* /etc/systemd/system/*/ekiden.service
 cd "$PLACE/home"
 ip link set lo up
 echo ready
@@ -29,27 +34,37 @@ while read -r script; do
 done
 "#;
 
-/// Starts a relay as systemd does: waits for the message "ready", and leaves the relay running.
-const RUN: &str = r#"#!/usr/bin/env python3
-import os, socket, subprocess, sys
-binary, arguments = os.environ["EKIDEN_BINARY"], sys.argv[1:]
-if arguments[:1] != ["run"] or "--help" in arguments:
-    os.execv(binary, ["ekiden", *arguments])
-ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-ready.bind(f"/run/ready.{os.getpid()}")
-ready.settimeout(0.05)
-log, errors = open("/run/ekiden.log", "ab"), open(f"/run/errors.{os.getpid()}", "w+b")
-environment = {**os.environ, "NOTIFY_SOCKET": ready.getsockname()}
-relay = subprocess.Popen(["ekiden", *arguments], executable=binary, env=environment, stdin=subprocess.DEVNULL,
-    stdout=log, stderr=errors, start_new_session=True)
-while relay.poll() is None:
-    try:
-        if b"READY=1" in ready.recv(4096):
-            sys.exit(0)
-    except TimeoutError:
-        pass
-errors.seek(0)
-sys.exit(f"ekiden run ended with {relay.returncode}: {errors.read().decode()}")
+/// Installs ekiden as a package does, with the user and the unit. The machine then has the program in its own place: the
+/// service's user may not be able to reach the folder of the build.
+const INSTALL: &str = r#"
+grep -q ^ekiden: /etc/group || echo 'ekiden:x:64990:' >> /etc/group
+grep -q ^ekiden: /etc/passwd || echo 'ekiden:x:64990:64990::/var/lib/ekiden:/usr/sbin/nologin' >> /etc/passwd
+touch /usr/bin/ekiden
+mount --bind "$EKIDEN_BINARY" /usr/bin/ekiden
+mkdir -p /etc/systemd/system
+cp "$REPOSITORY/systemd/ekiden.service" /etc/systemd/system
+"#;
+
+/// Starts the service with the configuration of the package, as the installation does.
+const START: &str = r#"
+mkdir /etc/ekiden
+cp "$REPOSITORY/packaging/ekiden.toml" /etc/ekiden
+systemctl enable --now ekiden
+"#;
+
+/// Prints the state that a relay or a page changes: rules, routes, settings of the kernel, files, processes. The kernel adds
+/// IPv6 routes to links, and iptables leaves the empty table `raw`.
+const STATE: &str = r#"
+nft list tables | grep ekiden || true
+nft -s list table inet filter 2> /dev/null || true
+iptables-save 2> /dev/null | grep -i ekiden || true
+ip rule
+ip -6 rule
+ip route show table all | grep -v 'fe80\|ff00'
+sysctl net.ipv4.ip_forward net.ipv4.tcp_rmem net.ipv4.tcp_wmem
+ls /etc/sysctl.d
+find /etc/ekiden /etc/systemd/system/*ekiden* /etc/systemd/system/*/*ekiden* /run/ekiden 2> /dev/null || true
+ps -C ekiden -o pid=,stat=,user=,args= | grep -v ' Z' || true
 "#;
 
 /// The files that all machines share.
@@ -63,7 +78,9 @@ impl Place {
     pub fn new(names: &str) -> Self {
         let folder = Folder::new();
         std::fs::create_dir(folder.0.join("bin")).unwrap();
-        folder.program("bin/ekiden", RUN);
+        folder.program("bin/ekiden", include_str!("ekiden.py"));
+        folder.program("bin/systemctl", include_str!("systemctl.py"));
+        folder.write("bin/notify.py", include_str!("notify.py"));
         let names = format!("127.0.0.1 localhost\n{names}");
         Self { folder, names }
     }
@@ -102,6 +119,7 @@ impl Machine {
         command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.args(["sh", "-c", SHELL]).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.env("PLACE", &own).env("NAMES", &place.names).env("EKIDEN_BINARY", ekiden().get_program());
+        command.env("REPOSITORY", root());
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", place.path("bin")));
         command.env("CURL_CA_BUNDLE", place.path("certificate")).env("SSL_CERT_FILE", place.path("certificate"));
@@ -146,6 +164,25 @@ impl Machine {
     /// Runs a script until it succeeds: for states without an event.
     pub fn run_until(&mut self, script: &str) {
         eventually(&format!("{script} on {}", self.name), || self.try_run(script).0.then_some(()));
+    }
+
+    /// Installs ekiden, and starts its service with the configuration of the package. Returns the state before the start.
+    /// Without the permission to change the user, the test is skipped with a message.
+    pub fn install(&mut self) -> Option<String> {
+        self.run(INSTALL);
+        let (is_permitted, said) = self.try_run("setpriv --reuid ekiden --regid ekiden --init-groups true");
+        if !is_permitted {
+            eprintln!("skipped: no process of another user: {said}");
+            return None;
+        }
+        let before = self.state();
+        self.run(START);
+        Some(before)
+    }
+
+    /// The state that a relay changes, as text.
+    pub fn state(&mut self) -> String {
+        self.run(STATE)
     }
 
     /// Creates a link to another machine, with an interface name and an address at each end.

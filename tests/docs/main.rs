@@ -13,7 +13,9 @@
 //! | `text` | a diagram or output; but `ekiden` and `$ ekiden` at the beginning of a line are commands |
 //!
 //! Any other block fails. `ekiden ...` in the middle of a sentence is parsed as well. The machines of a page are
-//! network namespaces with their own /etc and /run ([`machine`]); [`worlds`] defines the machines and their links.
+//! network namespaces with their own /etc and /run ([`machine`]); [`worlds`] defines the machines and their links. On relays of
+//! recipes, ekiden is installed as a service, and `systemctl.py` runs it as its unit says. The section "The way back" of a
+//! recipe must restore the state before the installation.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]

@@ -10,6 +10,10 @@ pub struct World {
     links: &'static [&'static str],
     /// Routes as `MACHINE ROUTE`, in the syntax of ip-route(8).
     routes: &'static [&'static str],
+    /// Machines with ekiden as a service.
+    pub relays: &'static [&'static str],
+    /// Scripts before the first block, as `MACHINE` and the script.
+    prepared: &'static [(&'static str, &'static str)],
     /// Placeholders of public keys in the page, each with the machine that has the key.
     pub keys: &'static [(&'static str, &'static str)],
     /// The machine with the web server.
@@ -60,6 +64,26 @@ END
 nginx -e "$PLACE/errors" -c "$PLACE/nginx.conf"
 "#;
 
+/// The firewall of a router: the tables of Debian's /etc/nftables.conf, which drop packets to the router itself.
+const FIREWALL: &str = r#"
+nft -f - <<'END'
+table inet filter {
+    chain input {
+        type filter hook input priority filter; policy drop;
+        ct state established,related accept
+        iif lo accept
+        meta l4proto { icmp, ipv6-icmp } accept
+    }
+    chain forward {
+        type filter hook forward priority filter; policy accept;
+    }
+    chain output {
+        type filter hook output priority filter; policy accept;
+    }
+}
+END
+"#;
+
 pub const WORLDS: &[World] = &[
     World {
         page: "docs/quick-start.md",
@@ -68,6 +92,8 @@ pub const WORLDS: &[World] = &[
             "vps eth0 203.0.113.7/28 - internet vps 203.0.113.1/28",
         ],
         routes: &["you default via 198.51.100.1", "vps default via 203.0.113.1"],
+        relays: &[],
+        prepared: &[],
         keys: &[("PUBLIC-KEY-OF-YOUR-MACHINE", "you"), ("PUBLIC-KEY-OF-THE-RELAY", "vps")],
         web: "internet",
         proofs: &[("you", "grep 'path=.*relay.example' /run/ekiden.log")],
@@ -80,9 +106,15 @@ pub const WORLDS: &[World] = &[
             "middle eth0 203.0.113.7/28 - internet middle 203.0.113.1/28",
         ],
         routes: &["home default via 198.51.100.1", "middle default via 203.0.113.1"],
+        relays: &["home", "middle"],
+        prepared: &[],
         keys: &[("PUBLIC-KEY-OF-THE-HOME-RELAY", "home"), ("PUBLIC-KEY-OF-THE-RELAY-IN-THE-MIDDLE", "middle")],
         web: "internet",
-        proofs: &[("home", "grep path=by-middle /run/ekiden.log")],
+        proofs: &[
+            ("home", "grep path=by-middle /run/ekiden.log"),
+            // The page has revoked the key of the home relay.
+            ("laptop", "! curl -s --proxy socks5h://192.168.1.2:1080 https://example.com/"),
+        ],
     },
     World {
         page: "docs/recipes/middle-relay.md",
@@ -91,6 +123,8 @@ pub const WORLDS: &[World] = &[
             "relay eth0 203.0.113.7/28 - internet relay 203.0.113.1/28",
         ],
         routes: &["laptop default via 198.51.100.1", "relay default via 203.0.113.1"],
+        relays: &["relay"],
+        prepared: &[],
         keys: &[],
         web: "internet",
         proofs: &[("relay", "grep 'client=198.51.100.2.*target=example.com:443' /run/ekiden.log")],
@@ -108,11 +142,18 @@ pub const WORLDS: &[World] = &[
             "box1 10.2.0.0/16 via 192.0.2.2",
             "box2 10.1.0.0/16 via 192.0.2.1",
         ],
+        relays: &["box1", "box2"],
+        prepared: &[
+            ("box1", FIREWALL),
+            ("box1", "sysctl -qw net.ipv4.ip_forward=0"),
+            ("box2", FIREWALL),
+            ("box2", "sysctl -qw net.ipv4.ip_forward=1"),
+        ],
         keys: &[],
         web: "server",
         proofs: &[
-            ("box1", "grep 'listener=from-clients.*target=10.2.0.20:80' /run/ekiden.log"),
-            ("box2", "grep 'listener=from-line.*client=10.1.0.10:.*target=10.2.0.20:80' /run/ekiden.log"),
+            ("box1", "grep 'listener=from-clients.*target=10.2.0.20:80.*end=finished' /run/ekiden.log"),
+            ("box2", "grep 'listener=from-line.*client=10.1.0.10:.*target=10.2.0.20:80.*end=finished' /run/ekiden.log"),
         ],
     },
     World {
@@ -123,6 +164,8 @@ pub const WORLDS: &[World] = &[
             "hub eth0 203.0.113.9/28 - internet hub 203.0.113.1/28",
         ],
         routes: &["dish default via 198.51.100.1", "hub default via 203.0.113.1"],
+        relays: &["dish", "hub"],
+        prepared: &[],
         keys: &[("PUBLIC-KEY-OF-THE-DISH", "dish"), ("PUBLIC-KEY-OF-THE-HUB", "hub")],
         web: "internet",
         proofs: &[("dish", "grep 'path=over-the-satellite' /run/ekiden.log")],
@@ -150,6 +193,9 @@ impl World {
             named(&mut machines, name).run(&format!("ip route add {route}"));
         }
         named(&mut machines, self.web).run(WEB);
+        for (name, script) in self.prepared {
+            named(&mut machines, name).run(script);
+        }
         Some(machines)
     }
 }
