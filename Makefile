@@ -6,7 +6,7 @@ CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
-	bench-upgrade bench-observed bench-passwords bench-lab check-lab check-dashboard deb try-deb musl try-static fuzz
+	bench-upgrade bench-observed bench-passwords bench-calls bench-tunnels bench-lab check-lab check-dashboard deb try-deb musl try-static fuzz
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -114,6 +114,16 @@ bench-observed: ## Compare the CPU of a relay with and without dashboard and met
 	@scripts/setup test
 	$(CARGO) build --release --locked
 	python3 benches/observed.py
+
+bench-calls: ## Count the system calls of one relay hop for each session and each GiB, beside haproxy and a splice loop; a minute
+	@scripts/setup bench
+	$(CARGO) build --release --locked
+	python3 benches/calls.py
+
+bench-tunnels: ## Measure memory and answers of relays with 200,000 idle tunnels; a minute
+	@scripts/setup bench
+	$(CARGO) build --release --locked
+	python3 benches/tunnels.py
 
 bench-passwords: ## Measure the delay of a right password beside 60 wrong ones per second; a minute
 	@scripts/setup test

@@ -42,7 +42,7 @@ def small(way, relay, target, path, size, count, seconds, **_):
             return {"trouble": f"only {len(times)} of {count} requests in {seconds} s"}
         times.append(timed_request(way, relay, target, path, size))
     measured = times[count // 10:]  # without the first requests, which are the warm-up
-    return {"median": statistics.median(measured)}
+    return {"median": statistics.median(measured), "requests": len(times)}
 
 
 def timed_request(way, relay, target, path, size):

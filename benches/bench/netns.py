@@ -64,7 +64,7 @@ def is_running(pid):
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
             words = f.read()
-        return any(script in words for script in (b"relay.py", b"sections.py", b"transparent.py"))
+        return any(script in words for script in (b"relay.py", b"sections.py", b"transparent.py", b"tunnels.py", b"calls.py"))
     except OSError:
         return False
 

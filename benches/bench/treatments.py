@@ -50,6 +50,12 @@ def slug(name):
     return re.sub(r"[\s,-]+", "-", name.strip().lower())
 
 
+def haproxy_binary():
+    """Returns the haproxy that `scripts/setup bench` has built, or that of the system."""
+    built = os.path.join(REPOSITORY, "target", "tools", "bin", "haproxy")
+    return os.environ.get("HAPROXY") or (built if os.path.exists(built) else "haproxy")
+
+
 def ekiden_binary():
     return os.environ.get("EKIDEN") or os.path.join(REPOSITORY, "target", "release", "ekiden")
 
@@ -61,8 +67,9 @@ PROGRAMS = {
     "ekiden": (ekiden_binary, ["--version"]),
     "ekiden-before": (lambda: os.environ.get("EKIDEN_BEFORE", ""), ["--version"]),
     "splice_loop": (lambda: BUILT.get("splice_loop", "splice_loop"), None),
-    "haproxy": (lambda: os.environ.get("HAPROXY") or "haproxy", ["-v"]),
+    "haproxy": (haproxy_binary, ["-v"]),
     "nginx": (lambda: "nginx", ["-v"]),
+    "realm": (lambda: os.environ.get("REALM") or "realm", ["--version"]),
     "socat": (lambda: "socat", ["-V"]),
     "danted": (lambda: "danted", ["-v"]),
     "microsocks": (lambda: "microsocks", None),
@@ -103,6 +110,10 @@ def socat(binary, place):
             f"TCP:{place.target[0]}:{place.target[1]}"]
 
 
+def realm(binary, place):
+    return [binary, "-l", f"0.0.0.0:{place.port}", "-r", f"{place.target[0]}:{place.target[1]}"]
+
+
 def microsocks(binary, place):
     return [binary, "-i", "0.0.0.0", "-p", str(place.port)]
 
@@ -127,6 +138,7 @@ TREATMENTS = (
     Treatment("haproxy-1m", PEER, speak.TCP, "haproxy", configured(configs.haproxy_1m, *HAPROXY_RUN)),
     Treatment("haproxy-tuned", PEER, speak.TCP, "haproxy", configured(configs.haproxy_tuned, *HAPROXY_RUN)),
     Treatment("nginx stream", PEER, speak.TCP, "nginx", configured(configs.nginx_stream, *NGINX_RUN)),
+    Treatment("realm", PEER, speak.TCP, "realm", realm),
     Treatment("socat", PEER, speak.TCP, "socat", socat),
     Treatment("dante", PEER, speak.SOCKS, "danted", configured(configs.dante, "-f", "FILE")),
     Treatment("microsocks", PEER, speak.SOCKS, "microsocks", microsocks),

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Counts the system calls of one relay hop: for a session of one small request, and for each GiB of a download.
+
+    python3 benches/calls.py [--only NAME,...] [--default-control NAME] [--out FILE.md]
+
+Needs root, for network namespaces, and strace. Under strace every call takes longer, so calls for each GiB are of a slower relay than
+in `relay.py`. EKIDEN_BEFORE in the environment names an earlier build of ekiden to count as well.
+"""
+
+import re
+import signal
+import subprocess
+import time
+from contextlib import ExitStack
+
+from bench import command, figures, origin, rounds, stage, table, treatments
+from bench.command import say
+from bench.programs import Trouble
+
+NEEDED = ("ip", "nginx", "curl", "cc", "sysctl", "strace")
+PLAN = stage.Plan(treatments.TREATMENTS, ("splice_loop",))
+DEFAULT = ["splice-loop", "ekiden-tcp", "before-tcp", "haproxy-tuned"]
+REQUESTS = 500
+WAITS = ("epoll_wait", "epoll_pwait")
+TITLE = "System calls of one relay hop, counted"
+ABOUT = ("Written by `make bench-calls` (benches/calls.py) with strace: each request on a new connection, one after another, and one "
+         "download. Calls that a relay makes on a timer are in both.")
+
+
+class Counter:
+    """strace on a running relay, from `with` on."""
+
+    def __init__(self, stand):
+        self.path = f"{stand.folder}/calls-{time.monotonic_ns()}"
+        processes = [word for pid in stand.relay.tree.pids() for word in ("-p", str(pid))]
+        self.process = subprocess.Popen(["strace", "-f", "-c", "-o", self.path, *processes], stderr=subprocess.PIPE, text=True)
+        line = self.process.stderr.readline()
+        if "attached" not in line:
+            self.process.kill()
+            raise Trouble(f"strace: {line.strip()}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=10)
+
+    def counts(self):
+        """Returns the number of each call."""
+        with open(self.path) as f:
+            rows = [re.fullmatch(r"\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)(?:\s+\d+)?\s+(\w+)\s*", line) for line in f]
+        return {row.group(2): int(row.group(1)) for row in rows if row and row.group(2) != "total"}
+
+
+def counted(stand, work):
+    """Returns the number of each call for one of the units that `work` reports."""
+    with Counter(stand) as counter:
+        units = work()
+    return {name: count / units for name, count in counter.counts().items()}
+
+
+def measure(bench, run, treatment):
+    """Returns the calls of a session and of a GiB."""
+    with ExitStack() as stack:
+        stand = bench.start(treatment, rounds.first_port(run, treatment))
+        stack.enter_context(stand.relay)
+
+        def sessions():
+            return stand.ask("small", path=origin.SMALL, size=origin.SMALL_BYTES, count=REQUESTS, seconds=60)["requests"]
+
+        def gibibytes():
+            figures.one_download(stand)
+            return stand.sizes.large / figures.GIB
+
+        sessions()
+        return counted(stand, sessions), counted(stand, gibibytes)
+
+
+def rows(found, at, digits):
+    """Returns a row for each call that some relay makes, and one of their sum."""
+    names = sorted({name for result in found.values() for name in result[at]},
+                   key=lambda name: -max(result[at].get(name, 0) for result in found.values()))
+    lines = [[name] + [f"{result[at].get(name, 0):.{digits}f}" for result in found.values()] for name in names]
+    lines = [line for line in lines if any(float(cell) for cell in line[1:])]
+    waits = ["of them waits"] + [f"{sum(result[at].get(name, 0) for name in WAITS):.{digits}f}" for result in found.values()]
+    return lines + [["all"] + [f"{sum(result[at].values()):.{digits}f}" for result in found.values()], waits]
+
+
+def page(run, found):
+    heads = list(found)
+    return "\n".join([
+        *table.header(run, TITLE, ABOUT, ("nginx", "curl")), "",
+        "## A session of one small request", "", *table.markdown_table(["call", *heads], rows(found, 0, 1)), "",
+        "## One GiB in one download", "", *table.markdown_table(["call", *heads], rows(found, 1, 0)), ""])
+
+
+def main():
+    options = command.options(__doc__, treatments.TREATMENTS, [], "calls.md")
+    options.only = options.only or DEFAULT
+    files = stage.begin(NEEDED)
+    with ExitStack() as stack:
+        run, parts = stage.set_up(stack, PLAN, options, figures.QUICK, files)
+        bench, found = figures.Stand(*parts), {}
+        for treatment in run.results.treatments:
+            found[treatment.name] = measure(bench, run, treatment)
+            say(f"{treatment.name}: {sum(found[treatment.name][0].values()):.1f} calls for each session")
+        run.rounds, run.rounds_done = 1, 1
+        command.write(options.out, page(run, found))
+
+
+if __name__ == "__main__":
+    main()
