@@ -52,7 +52,7 @@ impl Check {
                 if let Some(hint) = fleet_hint(&config) {
                     eprintln!("{}: hint: {hint}", self.file.display());
                 }
-                for hint in config.unbound_network_warnings() {
+                for hint in config.unused_relay_warnings().chain(config.unbound_network_warnings()) {
                     eprintln!("{}: hint: {hint}", self.file.display());
                 }
                 println!("{}: ok, {listeners} listener(s), {relays} relay(s), {paths} path(s)", self.file.display());

@@ -13,7 +13,7 @@ use ekiden_proto::fleet::{Certificate, CertificateRequest, SignedCertificate, Si
 use ekiden_proto::key::PrivateKey;
 use ekiden_relay::{admin, status};
 
-use crate::status::AdminArgs;
+use crate::admin_address::AdminArgs;
 
 const DAY: u64 = 24 * 60 * 60;
 

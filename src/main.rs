@@ -1,6 +1,7 @@
 //! The `ekiden` command line: one module per subcommand. The logic is in the library crates.
 #![forbid(unsafe_code)]
 
+mod admin_address;
 #[cfg(feature = "bpf")]
 mod aqm;
 #[cfg(feature = "bpf")]

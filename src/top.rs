@@ -8,7 +8,7 @@ use ekiden_proto::units::Span;
 use ekiden_relay::admin;
 use ekiden_top::{Column, Theme, TopOptions};
 
-use crate::status::AdminArgs;
+use crate::admin_address::AdminArgs;
 
 /// Watch the sessions of a running relay
 #[derive(Args)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ekiden_relay::server::upgrade;
 
-use crate::status::AdminArgs;
+use crate::admin_address::AdminArgs;
 
 /// Make a running relay start its program again and hand its listeners over to the new process. Exit status: 0 the new
 /// process serves, 1 the old process continues

@@ -101,6 +101,24 @@ fn interfaces_that_are_not_there_are_told() {
     assert_eq!(check(&file), (Some(0), expected));
 }
 
+/// The name of a relay is the name of a path, but a path that nothing names carries no session.
+#[test]
+fn a_relay_that_no_session_uses_is_told() {
+    let folder = Folder::new();
+    let key = Key::new().public;
+    let relay = format!("[[relay]]\nname = \"osaka\"\naddress = \"192.0.2.1:7000\"\nkey = \"{key}\"\n");
+    let hints = |before: &str, after: &str| {
+        let file = folder.write("relay.toml", format!("version = 1\n{before}{LISTENER}{relay}{after}"));
+        let (status, said) = check(&file);
+        assert_eq!(status, Some(0), "{said}");
+        said.lines().filter(|line| line.contains("hint: [[relay]] osaka: no session uses it")).count()
+    };
+    assert_eq!(hints("", ""), 1);
+    assert_eq!(hints("forward = [\"osaka\"]\n", ""), 0);
+    assert_eq!(hints("", "[[route]]\npath = \"osaka\"\n"), 0);
+    assert_eq!(hints("", "[[route]]\npath = \"auto\"\n"), 0);
+}
+
 #[test]
 fn a_congestion_control_that_does_not_exist_is_a_mistake() {
     let folder = Folder::new();

@@ -9,5 +9,6 @@ mod scene;
 
 mod access;
 mod bounds;
+mod several;
 mod stream;
 mod token;

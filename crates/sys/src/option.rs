@@ -11,6 +11,7 @@ impl Plain for c_int {}
 impl Plain for u64 {}
 impl Plain for [u8; 16] {}
 impl Plain for [u32; 2] {}
+impl Plain for [u32; 3] {}
 
 pub(crate) fn set<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
     // SAFETY: a `Plain` value is `size_of::<T>()` initialised bytes without padding.

@@ -3,7 +3,9 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::option::get;
 
 /// Raises the soft limit of open files to the hard one and returns it.
 ///
@@ -68,6 +70,15 @@ fn open_file_limit() -> io::Result<libc::rlimit> {
 pub fn effective_uid() -> u32 {
     // SAFETY: geteuid(2) takes nothing and cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// The process at the other end of a connected unix socket, which has called listen(2) (unix(7), `SO_PEERCRED`). `None` for one of
+/// another PID namespace.
+#[must_use]
+pub fn listening_process(socket: BorrowedFd<'_>) -> Option<u32> {
+    // `struct ucred`: the process, the user and the group.
+    let [process, ..] = get::<[u32; 3]>(socket, libc::SOL_SOCKET, libc::SO_PEERCRED).ok()?;
+    (process > 0).then_some(process)
 }
 
 /// The size of a page of memory in bytes, the unit of the kernel's limits for pipes and sockets (sysconf(3)).

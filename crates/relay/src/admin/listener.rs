@@ -31,7 +31,7 @@ use super::handler::AdminHandler;
 use super::snapshot::SnapshotSource;
 use super::snapshot::WorkerHandles;
 use super::stream::SnapshotStream;
-use crate::config::read::private_folder;
+use crate::config::read::{default_sockets, private_folder};
 use crate::config::{AdminBind, AdminConfig};
 use crate::ingress::services::Services;
 use crate::worker::Command;
@@ -108,12 +108,13 @@ pub fn start(
             (listen_tcp(socket, &services)?, descriptor, None)
         }
         AdminBind::Unix(path) => {
-            let socket = inherited.map_or_else(|| bind_unix(path), |it| Ok(it.into()))?;
+            let socket = inherited.map_or_else(|| bind_unix_or_next(path), |it| Ok(it.into()))?;
             let descriptor = socket.try_clone()?.into();
+            let file = socket.local_addr()?.as_pathname().map(Path::to_owned);
             // The kernel names the process that has called listen(2) last to clients (unix(7), SO_PEERCRED).
             SockRef::from(&socket).listen(BACKLOG)?;
             socket.set_nonblocking(true)?;
-            (AdminSocket::Unix(UnixListener::from_std(socket)?), descriptor, Some(path.clone()))
+            (AdminSocket::Unix(UnixListener::from_std(socket)?), descriptor, file)
         }
     };
     let (workers, stream) = (WorkerHandles(workers), Arc::new(SnapshotStream::new()));
@@ -134,6 +135,19 @@ fn listen_tcp(socket: std::net::TcpListener, services: &Services) -> io::Result<
     Ok(AdminSocket::Tcp(TcpListener::from_std(socket)?))
 }
 
+/// Binds the socket file at `path`. If that is the default and another relay answers there, binds the next one that is free.
+fn bind_unix_or_next(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    let mut sockets = default_sockets().skip_while(|socket| socket != path).skip(1);
+    let mut result = bind_unix(path);
+    while let Err(error) = &result
+        && error.kind() == io::ErrorKind::AddrInUse
+        && let Some(next) = sockets.next()
+    {
+        result = bind_unix(&next);
+    }
+    result
+}
+
 /// Binds a socket file that only its owner can use, and replaces one left by a relay that is gone.
 fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     let folder = private_folder();
@@ -145,7 +159,8 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
             return Err(io::Error::other(format!("{} exists and is no socket", path.display())));
         }
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(io::Error::other(format!("another ekiden answers at {}", path.display())));
+            let message = format!("another relay answers at {}", path.display());
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
         }
         fs::remove_file(path)?;
     }

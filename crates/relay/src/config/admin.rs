@@ -156,14 +156,26 @@ pub fn parse_admin_address(text: &str) -> Result<AdminConfig, &'static str> {
 /// status` looks there too.
 #[must_use]
 pub fn default_admin() -> AdminConfig {
+    AdminBind::Unix(default_socket()).into()
+}
+
+/// The sockets of several relays of one user, in the order in which they are tried: `ekiden.sock`, `ekiden-2.sock` and so on.
+pub fn default_sockets() -> impl Iterator<Item = PathBuf> {
+    /// Most relays with a default socket.
+    const MAX_RELAYS: usize = 64;
+    let first = default_socket();
+    let further = first.clone();
+    std::iter::once(first).chain((2..=MAX_RELAYS).map(move |n| further.with_file_name(format!("ekiden-{n}.sock"))))
+}
+
+fn default_socket() -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
     let user = process::effective_uid();
-    let path = match runtime {
+    match runtime {
         Some(dir) => dir.join("ekiden.sock"),
         None if user == 0 => PathBuf::from("/run/ekiden.sock"),
         None => private_folder().join("ekiden.sock"),
-    };
-    AdminBind::Unix(path).into()
+    }
 }
 
 /// The user's directory below the directory for temporary files, where every user can create files. The relay makes

@@ -117,6 +117,19 @@ impl Config {
         paths
     }
 
+    /// A warning for each `[[relay]]` that no session of this relay uses: its path exists, and no route or forward names it. Where
+    /// other relays connect, they may name it.
+    pub fn unused_relay_warnings(&self) -> impl Iterator<Item = String> {
+        let may_be_used =
+            self.has_auto_route() || self.listeners.iter().any(|listener| listener.kind == ListenerKind::Section);
+        let paths = self.paths();
+        let is_used = move |hop: &Arc<Hop>| may_be_used || paths.iter().any(|path| path.hops.contains(hop));
+        let unused = self.relays.iter().filter(move |hop| !is_used(hop));
+        unused.map(|hop| {
+            format!("[[relay]] {0}: no session uses it; name it in forward = [\"{0}\"], or in a [[route]]", hop.name)
+        })
+    }
+
     /// The profiles in use, some more than once.
     pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
         let listeners = self.listeners.iter().map(|listener| &*listener.profile);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 use ekiden_proto::event::Event;
@@ -59,11 +60,10 @@ impl Relay {
 
     fn inherit_admin(&mut self, config: &Config, admin: Option<(String, OwnedFd)>) {
         let (same, other): (Vec<_>, Vec<_>) = admin.into_iter().partition(|(at, _)| *at == config.admin.to_string());
-        for (at, _) in other {
-            if let Some(path) = at.strip_prefix("unix:") {
-                // No process answers on this socket any more.
-                let _ = std::fs::remove_file(path);
-            }
+        for (_, descriptor) in other {
+            // No process answers on this socket any more.
+            let address = UnixListener::from(descriptor).local_addr();
+            let _ = address.map(|address| address.as_pathname().map(std::fs::remove_file));
         }
         self.start_admin(config, same.into_iter().next().map(|(_, descriptor)| descriptor));
     }

@@ -131,7 +131,9 @@ impl Relay {
         self.sockets.commit(config, &self.services);
         self.queues.commit(config);
         self.devices.commit(config, &self.services);
-        let hints = fair_share::missing_interface_warnings(&config.interfaces).chain(config.unbound_network_warnings());
+        let hints = fair_share::missing_interface_warnings(&config.interfaces)
+            .chain(config.unused_relay_warnings())
+            .chain(config.unbound_network_warnings());
         hints.for_each(|message| self.services.events.emit(&Event::Warning { message }));
         Ok(())
     }

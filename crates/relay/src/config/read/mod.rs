@@ -25,7 +25,7 @@ use super::{
     sharing, traces, tun, url,
 };
 
-pub use super::admin::{default_admin, parse_admin_address, private_folder};
+pub use super::admin::{default_admin, default_sockets, parse_admin_address, private_folder};
 pub use super::error::{ConfigError, ConfigErrors, FoundValue, NameUse, expected_one_of};
 
 /// The configuration on the command line. Not printable: a hop's URL may hold a password.
