@@ -33,8 +33,6 @@ pub enum Warning {
     FewBlocks {
         /// Number of blocks with values.
         blocks: u32,
-        /// Actual confidence of the interval, from 0 to 1.
-        confidence: f64,
     },
     /// A link does not measure as its file specifies.
     LinkCheckFailed {
@@ -81,10 +79,10 @@ impl fmt::Display for Warning {
                  nothing else",
                 spread * 100.0
             ),
-            Self::FewBlocks { blocks, confidence } => write!(
+            Self::FewBlocks { blocks } => write!(
                 f,
-                "{blocks} blocks are too few for a 95 % interval of the median: theirs has {:.0} %; --full, or --blocks 6",
-                confidence * 100.0
+                "{blocks} blocks are too few for a 95 % interval of the median: the smallest and the largest value are shown; \
+                 --full, or --blocks 6"
             ),
             Self::LinkCheckFailed { what, measured, wanted } => write!(
                 f,
@@ -108,7 +106,7 @@ mod tests {
     fn a_warning_names_cause_and_remedy() {
         let text = Warning::CpuBound.to_string();
         assert!(text.starts_with("CPU-bound, not network-bound: ") && text.contains("90 % busy; slower"), "{text}");
-        let few = Warning::FewBlocks { blocks: 3, confidence: 0.75 }.to_string();
-        assert!(few.contains("3 blocks") && few.contains("75 %") && few.contains("--full"), "{few}");
+        let few = Warning::FewBlocks { blocks: 3 }.to_string();
+        assert!(few.contains("3 blocks") && few.contains("--full"), "{few}");
     }
 }

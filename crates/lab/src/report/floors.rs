@@ -3,7 +3,7 @@
 use crate::experiment::collect::results::FloorRow;
 use crate::report::number::format_percent;
 use crate::report::table::{CellKind, ReportTable, TableCell};
-use crate::report::tables::with_confidence;
+use crate::report::tables::with_range_mark;
 use crate::report::view::ReportView;
 
 /// Explanation of the symbols in the formulas.
@@ -37,6 +37,6 @@ fn measured(row: &FloorRow) -> [TableCell; 3] {
         return ["–", "–", "–"].map(TableCell::from);
     }
     let above = format_percent(summary.median / row.floor - 1.0);
-    let interval = with_confidence(format!("{:.1} – {:.1}", summary.low, summary.high), summary);
+    let interval = with_range_mark(format!("{:.1} – {:.1}", summary.low, summary.high), summary);
     [format!("{:.1}", summary.median), interval, above].map(TableCell::from)
 }

@@ -39,7 +39,7 @@ fn draw_sections(main: &mut Markup, view: &ReportView) {
         draw_group(main, &figure);
     }
     let ratios = format!(
-        "Medians over valid runs. Ratios are to {} in the same block. An interval whose confidence is not 95 % says so.",
+        "Medians over valid runs. Ratios are to {} in the same block. Fewer than six values have no 95 % interval; their range is shown.",
         view.baseline()
     );
     draw_section(main, "Results", &tables::cells(view), &ratios);

@@ -87,16 +87,16 @@ fn median_and_interval(summary: Option<&Summary>) -> [TableCell; 2] {
     }
 }
 
-/// The interval, and its confidence if that is below the 95 % of the heading.
+/// The interval, marked if it is not the 95 % interval of the heading.
 #[must_use]
 pub fn confidence_interval(summary: &Summary) -> String {
-    with_confidence(format_interval(summary.low, summary.high), summary)
+    with_range_mark(format_interval(summary.low, summary.high), summary)
 }
 
-/// The text of an interval, and its confidence if that is below the 95 % of the heading.
+/// The text of an interval, marked if it is not the 95 % interval of the heading but the range of all values.
 #[must_use]
-pub fn with_confidence(text: String, summary: &Summary) -> String {
-    if summary.confidence >= 0.95 { text } else { format!("{text} ({:.0} %)", (summary.confidence * 100.0).floor()) }
+pub fn with_range_mark(text: String, summary: &Summary) -> String {
+    if summary.confidence >= 0.95 { text } else { format!("{text} (range of {})", summary.n) }
 }
 
 /// The rows of the link check, with pass or fail.

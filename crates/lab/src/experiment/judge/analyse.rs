@@ -131,7 +131,7 @@ fn collect_warnings(
     let mut all: Vec<Warning> = checks.iter().filter(|row| !row.pass).map(check_warning).collect();
     let fewest = cells.iter().map(|cell| cell.summary).filter(|summary| summary.n > 0).min_by_key(|summary| summary.n);
     if let Some(few) = fewest.filter(|few| few.confidence < 0.95) {
-        all.push(Warning::FewBlocks { blocks: few.n, confidence: few.confidence });
+        all.push(Warning::FewBlocks { blocks: few.n });
     }
     for cell in cells {
         let spread = stats::relative_interval_width(&cell.summary);

@@ -24,7 +24,9 @@ pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     let hollow = if sources.is_empty() { "" } else { " Hollow marks are published figures." };
     Some(ChartGroup {
         heading: format!("{} by {}", capitalized(&view.metric_name()), along.factor),
-        note: format!("Medians with their 95 % confidence intervals.{hollow}{left_out}"),
+        note: format!(
+            "Medians with their 95 % confidence intervals, or the range of fewer than six values.{hollow}{left_out}"
+        ),
         legend: legend(view),
         charts: interleave(kinds),
     })
@@ -221,7 +223,9 @@ fn strip_chart_group(view: &ReportView) -> Option<ChartGroup> {
     let charts = shown.into_iter().map(|levels| strip_chart(view, levels)).collect();
     Some(ChartGroup {
         heading: format!("{} by treatment", capitalized(&view.metric_name())),
-        note: format!("Dots are runs; marks are medians with their 95 % confidence intervals.{left_out}"),
+        note: format!(
+            "Dots are runs; marks are medians with their 95 % confidence intervals, or the range of fewer than six values.{left_out}"
+        ),
         legend: Vec::new(),
         charts,
     })
