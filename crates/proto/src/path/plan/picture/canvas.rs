@@ -79,14 +79,17 @@ impl Canvas {
         ));
     }
 
-    /// Draws a text that begins at `at`, with a light outline that separates it from lines below it.
+    /// Draws a text that begins at `at`, on a light outline that separates it from lines below it. The outline is an element of its
+    /// own: some renderers do not know `paint-order`, and paint the outline over the text.
     pub fn text(&mut self, at: Point, text: &str, colour: &str, size: f64, weight: &str) {
         let weight = if weight.is_empty() { "normal" } else { weight };
         let text = escape(text);
+        let Point { x, y } = at;
+        let font = format!(r#"x="{x:.1}" y="{y:.1}" font-size="{size}" font-weight="{weight}""#);
         self.add(format_args!(
-            r##"<text x="{:.1}" y="{:.1}" font-size="{size}" font-weight="{weight}" fill="{colour}" stroke="#f7f9fb" stroke-width="4" stroke-linejoin="round" paint-order="stroke">{text}</text>"##,
-            at.x, at.y
+            r##"<text {font} stroke="#f7f9fb" stroke-width="4" stroke-linejoin="round" aria-hidden="true">{text}</text>"##
         ));
+        self.add(format_args!(r#"<text {font} fill="{colour}">{text}</text>"#));
     }
 
     /// The mark of a site: a circle for clients, a square for servers, a diamond for a relay, a dashed diamond for a
