@@ -12,7 +12,7 @@ help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 demo: ## Emulate a long path on this machine: a download direct, through one relay and through three; under a minute
-	@scripts/setup lab
+	@scripts/setup demo
 	$(CARGO) build --profile try --locked --package ekiden --package ekiden-lab
 	@$(TARGET)/try/ekiden-lab demo
 
@@ -43,7 +43,7 @@ test: ## Run all checks: format, lints, docs, unit, black-box and namespace test
 	fuzz/run 7 config peers users
 
 kernel: ## Build the virtual kernel of the laboratory, unless there is one; six minutes
-	@scripts/setup lab
+	@scripts/setup kernel
 	$(CARGO) build --locked --package ekiden-lab
 	@if $(TARGET)/debug/ekiden-lab kernel list | grep '^no virtual kernel' >/dev/null; then $(TARGET)/debug/ekiden-lab kernel build; fi
 
