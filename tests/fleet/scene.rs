@@ -142,7 +142,7 @@ pub fn hears(relay: &mut Relay, come: &str, name: &str) -> Value {
     relay.next(|event| event["event"] == "fleet_changed" && says(event))
 }
 
-/// Waits for the relay's event about etcd: `etcd_up` or `etcd_down`.
+/// Waits for the relay's event about etcd: `etcd_reachable` or `etcd_unreachable`.
 pub fn etcd_is(relay: &mut Relay, word: &str) -> Value {
     relay.next(|event| event["event"] == word)
 }

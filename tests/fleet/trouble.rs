@@ -20,8 +20,8 @@ fn etcd_that_is_killed_takes_nobody_with_it() {
     eventually("osaka in the file", || std::fs::read_to_string(&home.state).ok().and_then(keeps));
     let mut running = session(&at_home, target);
     etcd.kill();
-    etcd_is(&mut at_home, "etcd_down");
-    etcd_is(&mut at_osaka, "etcd_down");
+    etcd_is(&mut at_home, "etcd_unreachable");
+    etcd_is(&mut at_osaka, "etcd_unreachable");
     answers(&mut running);
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     // A relay that starts without etcd reads the fleet from its state file.
@@ -29,8 +29,8 @@ fn etcd_that_is_killed_takes_nobody_with_it() {
     let mut at_home = home.start(&etcd, BY_OSAKA);
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     etcd.run();
-    etcd_is(&mut at_home, "etcd_up");
-    etcd_is(&mut at_osaka, "etcd_up");
+    etcd_is(&mut at_home, "etcd_reachable");
+    etcd_is(&mut at_osaka, "etcd_reachable");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     let written = |relay: &Relay| {
         let answer: serde_json::Value = serde_json::from_str(&relay.ask("/api/fleet")).unwrap();
@@ -62,8 +62,8 @@ fn etcd_that_goes_back_to_an_old_copy_loses_nobody_and_brings_nothing_old_back()
     let before = member(&at_home, "osaka").unwrap();
     // The snapshot has no entry of osaka, and an old entry of home.
     etcd.restore(&backup);
-    etcd_is(&mut at_home, "etcd_up");
-    etcd_is(&mut at_osaka, "etcd_up");
+    etcd_is(&mut at_home, "etcd_reachable");
+    etcd_is(&mut at_osaka, "etcd_reachable");
     osaka.place(&etcd);
     goes(&mut at_home, target, "by-osaka");
     eventually("osaka's new entry", || {
@@ -83,12 +83,12 @@ fn etcd_that_hangs_holds_up_nobody() {
     for _ in 0..20 {
         assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     }
-    etcd_is(&mut at_home, "etcd_down");
-    etcd_is(&mut at_osaka, "etcd_down");
+    etcd_is(&mut at_home, "etcd_unreachable");
+    etcd_is(&mut at_osaka, "etcd_unreachable");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     etcd.signal("CONT");
-    etcd_is(&mut at_home, "etcd_up");
-    etcd_is(&mut at_osaka, "etcd_up");
+    etcd_is(&mut at_home, "etcd_reachable");
+    etcd_is(&mut at_osaka, "etcd_reachable");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
 }
 
@@ -103,10 +103,10 @@ fn etcd_that_hangs_is_noticed_long_before_the_lease_ends() {
     home.place(&etcd);
     etcd.signal("STOP");
     // The next renewal of the lease is due in 20 minutes.
-    let down = etcd_is(&mut at_home, "etcd_down");
+    let down = etcd_is(&mut at_home, "etcd_unreachable");
     assert!(down["detail"].as_str().unwrap().contains("no answer within 5 s"), "{down}");
     etcd.signal("CONT");
-    etcd_is(&mut at_home, "etcd_up");
+    etcd_is(&mut at_home, "etcd_reachable");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn huge_values_of_another_program_hide_no_relay() {
     let mut at_home = home.start(&etcd, "");
     hears(&mut at_home, "joined", "osaka");
     at_home.signal("TERM");
-    assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_down"));
+    assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_unreachable"));
 }
 
 #[test]
@@ -171,11 +171,11 @@ fn who_goes_while_we_are_cut_off_is_missed_afterwards() {
     hears(&mut at_home, "joined", "osaka");
     let place = osaka.place(&etcd);
     way.cut();
-    etcd_is(&mut at_home, "etcd_down");
+    etcd_is(&mut at_home, "etcd_unreachable");
     drop(at_osaka);
     eventually("the end of its lease", || etcd.value(&place).is_none().then_some(()));
     way.mend();
-    etcd_is(&mut at_home, "etcd_up");
+    etcd_is(&mut at_home, "etcd_reachable");
     let missing = || member(&at_home, "osaka")?["missing_seconds"].is_number().then_some(());
     eventually("osaka, known and not listed", missing);
 }
@@ -193,7 +193,7 @@ fn a_reload_while_etcd_is_away_forgets_nobody() {
     hears(&mut at_home, "joined", "osaka");
     goes(&mut at_home, target, "by-osaka");
     etcd.kill();
-    etcd_is(&mut at_home, "etcd_down");
+    etcd_is(&mut at_home, "etcd_unreachable");
     at_home.signal("HUP");
     at_home.next(|event| event["event"] == "reloaded");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
@@ -262,7 +262,7 @@ fn who_watches_all_the_time_misses_nothing() {
     let _at_kobe = kobe.start(&etcd, "");
     hears(&mut at_home, "joined", "kobe");
     at_home.signal("TERM");
-    assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_down"));
+    assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_unreachable"));
 }
 
 #[test]
@@ -279,9 +279,9 @@ fn who_begins_to_watch_too_late_reads_everything_again() {
     etcd.put("/elsewhere", "two");
     etcd.compact();
     way.open();
-    let down = etcd_is(&mut at_home, "etcd_down");
+    let down = etcd_is(&mut at_home, "etcd_unreachable");
     assert!(down["detail"].as_str().unwrap().contains("since the last read: all entries are read again"), "{down}");
-    etcd_is(&mut at_home, "etcd_up");
+    etcd_is(&mut at_home, "etcd_reachable");
     let _at_kobe = kobe.start(&etcd, "");
     hears(&mut at_home, "joined", "kobe");
     goes(&mut at_home, target, "by-osaka");
@@ -305,7 +305,7 @@ fn what_is_forgotten_between_two_pages_is_read_again() {
     etcd.put("/elsewhere", "one");
     etcd.compact();
     way.open();
-    let down = etcd_is(&mut at_home, "etcd_down");
+    let down = etcd_is(&mut at_home, "etcd_unreachable");
     assert!(down["detail"].as_str().unwrap().contains("has been compacted; everything is read again"), "{down}");
     hears(&mut at_home, "joined", "osaka");
 }
@@ -318,14 +318,14 @@ fn who_was_cut_off_meanwhile_reads_everything_again() {
     let mut at_home = home.run(&home.config_at(&way.url(), "", BY_OSAKA));
     home.place(&etcd);
     way.cut();
-    etcd_is(&mut at_home, "etcd_down");
+    etcd_is(&mut at_home, "etcd_unreachable");
     let _at_osaka = osaka.start(&etcd, "");
     osaka.place(&etcd);
     etcd.put("/elsewhere", "one");
     etcd.compact();
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
     way.mend();
-    etcd_is(&mut at_home, "etcd_up");
+    etcd_is(&mut at_home, "etcd_reachable");
     hears(&mut at_home, "joined", "osaka");
     goes(&mut at_home, target, "by-osaka");
 }

@@ -111,11 +111,11 @@ fn an_old_entry_that_is_listed_still_says_that_its_relay_is_there() {
     nara.says(&etcd, &entry);
     hears(&mut at_home, "joined", "nara");
     way.cut();
-    etcd_is(&mut at_home, "etcd_down");
+    etcd_is(&mut at_home, "etcd_unreachable");
     // The state after a restore of etcd from a snapshot.
     nara.says(&etcd, &FleetEntry { sequence: entry.sequence - 1, ..entry });
     way.mend();
-    etcd_is(&mut at_home, "etcd_up");
+    etcd_is(&mut at_home, "etcd_reachable");
     warns(&mut at_home, "older than one that was here before");
     assert!(member(&at_home, "nara").unwrap()["missing_seconds"].is_null());
 }

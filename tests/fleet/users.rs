@@ -53,13 +53,13 @@ fn who_has_a_wrong_password_is_told_and_comes_in_with_the_right_one() {
     let home = fleet.site("home");
     let (file, settings) = password(&folder, "wrong");
     let mut at_home = home.run(&home.config_at(&etcd.url(), &settings, BY_OSAKA));
-    let down = etcd_is(&mut at_home, "etcd_down");
+    let down = etcd_is(&mut at_home, "etcd_unreachable");
     let detail = down["detail"].as_str().unwrap();
     assert!(detail.contains("see user and password_file") && !detail.contains("wrong"), "{detail}");
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
     std::fs::write(file, "right").unwrap();
     at_home.signal("HUP");
-    etcd_is(&mut at_home, "etcd_up");
+    etcd_is(&mut at_home, "etcd_reachable");
     home.place(&etcd);
 }
 
@@ -97,7 +97,7 @@ fn what_is_wrong_with_the_user_is_told_with_what_to_do() {
         (open.url(), settings.as_str(), &nara, "leave user and password_file out of [fleet]"),
     ] {
         let mut relay = site.run(&site.config_at(&url, settings, ""));
-        let down = etcd_is(&mut relay, "etcd_down");
+        let down = etcd_is(&mut relay, "etcd_unreachable");
         assert!(down["detail"].as_str().unwrap().contains(words), "{down}");
     }
 }
@@ -114,7 +114,7 @@ fn who_may_no_longer_read_is_told() {
     way.assert_held();
     etcd.ask(&["role", "revoke-permission", "fleet", "--prefix=true", Fleet::SHARED]);
     way.open();
-    let down = etcd_is(&mut at_home, "etcd_down");
+    let down = etcd_is(&mut at_home, "etcd_unreachable");
     assert!(down["detail"].as_str().unwrap().contains("etcd has ended the watch"), "{down}");
 }
 

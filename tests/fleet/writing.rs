@@ -58,7 +58,7 @@ fn a_lease_that_is_gone_is_followed_by_another() {
     let again = eventually("another entry", || kept(&etcd, &place));
     assert!(again["lease"].as_u64().is_some_and(|other| other != 0 && other != lease), "{again}");
     at_home.signal("TERM");
-    assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_down"));
+    assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_unreachable"));
 }
 
 #[test]

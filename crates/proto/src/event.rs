@@ -98,7 +98,7 @@ pub enum Event {
         left: Vec<String>,
     },
     /// No server of etcd answers; the last known fleet stays.
-    EtcdDown {
+    EtcdUnreachable {
         /// The server that was asked last.
         server: String,
         /// The error of etcd.
@@ -107,7 +107,7 @@ pub enum Event {
         known: usize,
     },
     /// The etcd of the fleet answers again.
-    EtcdUp {
+    EtcdReachable {
         /// The server that answers.
         server: String,
         /// For how long none did.

@@ -83,7 +83,7 @@ function more(snapshot) {
   const heads = ["interface", "rate", "sent", "sending", "level", "fairness"];
   table(element("interfaces"), heads, [1, 2, 3, 4, 5], shared, "");
   table(element("lanes"), ["tunnel", "by", "lane", "sent", "received", "dropped"], [3, 4, 5], through, "");
-  const words = fleet && `Fleet ${fleet.name ?? "(reads only)"}: ${fleet.relays} relays, ${fleet.draining} draining, ${fleet.missing} missing; etcd ${fleet.etcd_up ? "up" : `down: ${fleet.etcd_trouble}`}`;
+  const words = fleet && `Fleet ${fleet.name ?? "(reads only)"}: ${fleet.relays} relays, ${fleet.draining} draining, ${fleet.missing} missing; etcd ${fleet.etcd_up ? "reachable" : `unreachable: ${fleet.etcd_trouble}`}`;
   element("fleet").replaceChildren(...(words ? [make("p", words)] : []));
 }
 

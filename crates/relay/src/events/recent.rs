@@ -100,7 +100,7 @@ fn is_trouble(event: &Event) -> bool {
     match event {
         Event::Warning { .. }
         | Event::RelayUnreachable { .. }
-        | Event::EtcdDown { .. }
+        | Event::EtcdUnreachable { .. }
         | Event::AcceptPaused { .. }
         | Event::BypassBegan { .. }
         | Event::ReloadRejected { .. } => true,

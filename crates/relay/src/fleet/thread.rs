@@ -67,7 +67,7 @@ async fn follow_etcd(inner: &FleetShared, fleet: &FleetConfig) {
         let mut stood = None;
         let trouble = match EtcdSession::open(inner, fleet, url).await {
             Ok(session) => {
-                inner.on_etcd_up(url);
+                inner.on_etcd_reachable(url);
                 stood = Some(Instant::now());
                 session.run(&mut author).await
             }
@@ -75,7 +75,7 @@ async fn follow_etcd(inner: &FleetShared, fleet: &FleetConfig) {
         };
         // A connection that lasted for some time was no failure to connect.
         failures = if stood.is_some_and(|since| since.elapsed() > CHECK_INTERVAL) { 0 } else { failures + 1 };
-        inner.on_etcd_down(url, trouble.0);
+        inner.on_etcd_unreachable(url, trouble.0);
         sleep(retry_delay(failures, fleet.etcd.len())).await;
     }
 }
@@ -145,17 +145,17 @@ fn warn_of_invalid_certificate(inner: &FleetShared, fleet: &FleetConfig, told: b
 }
 
 impl FleetShared {
-    fn on_etcd_up(&self, url: &str) {
+    fn on_etcd_reachable(&self, url: &str) {
         let down = self.etcd().mark_up(url);
         if let Some(duration) = down {
-            self.emit(&Event::EtcdUp { server: url.to_owned(), duration });
+            self.emit(&Event::EtcdReachable { server: url.to_owned(), duration });
         }
     }
 
-    fn on_etcd_down(&self, url: &str, detail: String) {
+    fn on_etcd_unreachable(&self, url: &str, detail: String) {
         if self.etcd().mark_down(&detail) {
             let known = self.roster().as_ref().map_or(0, |roster| roster.members().count());
-            self.emit(&Event::EtcdDown { server: url.to_owned(), detail, known });
+            self.emit(&Event::EtcdUnreachable { server: url.to_owned(), detail, known });
         }
     }
 }

@@ -96,8 +96,8 @@ pub fn table(json: &str) -> Option<String> {
     }
     let (server, since) = (text(&fleet["etcd_server"]), seconds(&fleet["etcd_seconds"]));
     out.push_str(&match fleet["etcd_up"] == true {
-        true => format!("etcd {server}: up for {since}\n"),
-        false => format!("etcd: down for {since}: {}; this is the last known state\n", text(&fleet["etcd_trouble"])),
+        true => format!("etcd {server}: reachable for {since}\n"),
+        false => format!("etcd: unreachable for {since}: {}; this is the last known state\n", text(&fleet["etcd_trouble"])),
     });
     Some(out)
 }

@@ -225,11 +225,11 @@ pub fn text_line(line: &mut String, event: &Event) {
             .and_then(|()| write_names(line, "joined", joined))
             .and_then(|()| write_names(line, "draining", draining))
             .and_then(|()| write_names(line, "left", left)),
-        Event::EtcdDown { server, detail, known } => {
-            write!(line, " etcd down server={server} known={known} detail={detail:?}")
+        Event::EtcdUnreachable { server, detail, known } => {
+            write!(line, " etcd unreachable server={server} known={known} detail={detail:?}")
         }
-        Event::EtcdUp { server, duration } => {
-            write!(line, " etcd up server={server} seconds={:.3}", duration.as_secs_f64())
+        Event::EtcdReachable { server, duration } => {
+            write!(line, " etcd reachable again server={server} seconds={:.3}", duration.as_secs_f64())
         }
         Event::PathChanged { prefix, from, to, why, .. } => {
             line.push_str(" path changed");

@@ -124,8 +124,8 @@ impl Metrics {
             | Event::RelayUnreachable { .. }
             | Event::RelayReachable { .. }
             | Event::FleetChanged { .. }
-            | Event::EtcdDown { .. }
-            | Event::EtcdUp { .. }
+            | Event::EtcdUnreachable { .. }
+            | Event::EtcdReachable { .. }
             | Event::Upgraded { .. }
             | Event::UpgradeFailed { .. }
             | Event::Draining { .. }

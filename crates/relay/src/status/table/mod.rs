@@ -139,7 +139,7 @@ fn fleet_rows(fleet: &Value) -> Vec<[String; 5]> {
     let mut rows = vec![FLEET_HEADINGS.map(str::to_owned)];
     if !fleet.is_null() {
         let name = if fleet["name"].is_null() { "(reads only)".to_owned() } else { cell_text(&fleet["name"]) };
-        let etcd = if fleet["etcd_up"] == true { "up".to_owned() } else { cell_text(&fleet["etcd_trouble"]) };
+        let etcd = if fleet["etcd_up"] == true { "reachable".to_owned() } else { cell_text(&fleet["etcd_trouble"]) };
         rows.push([
             name,
             cell_text(&fleet["relays"]),
