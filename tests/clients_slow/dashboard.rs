@@ -89,12 +89,12 @@ fn chromium_shows_the_dashboard() {
     browser.go(&home.url());
     browser.until(LIVE);
     browser.until("document.querySelectorAll('#rows tbody tr[data-key]').length === 3");
-    browser.until("/[0-9.]+\\u202f[kM]bit\\/s/.test(document.querySelector('.road').innerText)");
-    let road = browser.text(".road");
+    browser.until("/[0-9.]+\\u202f[kM]bit\\/s/.test(document.querySelector('.diagram').innerText)");
+    let diagram = browser.text(".diagram");
     for stop in ["clients", "3 sessions", "this relay", "osaka", "servers"] {
-        assert!(road.contains(stop), "no {stop} in {road}");
+        assert!(diagram.contains(stop), "no {stop} in {diagram}");
     }
-    assert!(browser.text("#roads").contains("via-osaka") && browser.text("#pools").contains("osaka"));
+    assert!(browser.text("#diagrams").contains("via-osaka") && browser.text("#pools").contains("osaka"));
     browser.until("document.querySelector('#profiles').innerText.includes('longhaul')");
     // A repeated rendering leaves the structure as it was: no chips in the headings of profiles.
     browser.until("document.querySelectorAll('#events time').length > 0");

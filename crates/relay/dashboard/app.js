@@ -3,12 +3,12 @@
 import { Detail } from "./detail.js";
 import { follow, token } from "./feed.js";
 import { Plot } from "./plot.js";
-import { drawRoads, roadsOf } from "./road.js";
+import { drawDiagrams, diagramsOf } from "./diagram.js";
 import { Sessions } from "./sessions.js";
 import { drawTables } from "./tables.js";
 import { count, median, rate, span, write } from "./words.js";
 
-const MOST_ROADS = 6;
+const MAX_DIAGRAMS = 6;
 const element = (id) => document.getElementById(id);
 
 let newest = null;
@@ -42,11 +42,11 @@ function summary(snapshot) {
   plots.rtt.push([roundTrips("down"), roundTrips("up")]);
 }
 
-function roads(snapshot) {
-  drawRoads(element("roads"), roadsOf(snapshot, MOST_ROADS));
-  const more = snapshot.paths.length - MOST_ROADS;
-  const note = snapshot.paths.length ? (more > 0 ? `the busiest ${MOST_ROADS} paths, and ${more} more` : "") : "no session takes one now";
-  write(element("roads-note"), note);
+function diagrams(snapshot) {
+  drawDiagrams(element("diagrams"), diagramsOf(snapshot, MAX_DIAGRAMS));
+  const more = snapshot.paths.length - MAX_DIAGRAMS;
+  const note = snapshot.paths.length ? (more > 0 ? `the busiest ${MAX_DIAGRAMS} paths, and ${more} more` : "") : "no session takes one now";
+  write(element("diagrams-note"), note);
 }
 
 function take(snapshot) {
@@ -57,7 +57,7 @@ function take(snapshot) {
   summary(snapshot);
   newest = snapshot;
   if (document.hidden) return;
-  roads(snapshot);
+  diagrams(snapshot);
   sessions.take(snapshot);
   drawTables(snapshot);
   detail.draw(sessions.get(detail.number), snapshot);

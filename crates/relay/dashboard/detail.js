@@ -1,7 +1,7 @@
-// One session in detail: its road, its last minutes, and all that is known of it.
+// One session in detail: its diagram, its last minutes, and all that is known of it.
 
 import { Plot } from "./plot.js";
-import { drawRoad, roadOf } from "./road.js";
+import { drawDiagram, diagramOf } from "./diagram.js";
 import { amount, keep, limit, make, rate, share, span, start, write } from "./words.js";
 
 const element = (id) => document.getElementById(id);
@@ -47,8 +47,8 @@ export class Detail {
     this.dialog = element("detail");
     this.dialog.addEventListener("close", () => (this.number = null));
     element("close").addEventListener("click", () => this.dialog.close());
-    this.road = make("ol.road");
-    element("detail-road").append(this.road);
+    this.diagram = make("ol.diagram");
+    element("detail-diagram").append(this.diagram);
     this.facts = make("dl");
     element("detail-facts").append(this.facts);
   }
@@ -77,7 +77,7 @@ export class Detail {
       client: { name: session.client, kind: "end", note: session.user ?? "" },
       server: { name: session.target ?? "–", kind: "end" },
     };
-    drawRoad(this.road, roadOf(session.path, [session], session.rate, snapshot, ends));
+    drawDiagram(this.diagram, diagramOf(session.path, [session], session.rate, snapshot, ends));
     this.plots.rate.push([session.rate.down, session.rate.up]);
     this.plots.rtt.push([session.down?.rtt_seconds ?? null, session.up?.rtt_seconds ?? null]);
     const create = ([name]) => make("div", make("dt", name), make("dd"));

@@ -15,7 +15,7 @@ function table(element, heads, numbers, rows, empty) {
   const create = () => make("tr", ...heads.map((_, at) => make(numbers.includes(at) ? "td.number" : "td")));
   keep(body, rows, ([key]) => key, create, (row, [, ...texts]) => {
     texts.forEach((text, at) => write(row.children[at], text));
-    row.className = texts.includes("down") ? "bad" : "";
+    row.className = texts.includes("unreachable") ? "bad" : "";
   });
 }
 
@@ -48,7 +48,7 @@ function choices(snapshot) {
     return [`${choice.prefix} ${likely}`, choice.prefix, likely, choice.path, ways.join(", ")];
   });
   table(document.getElementById("choices"), ["targets", "likely", "path", "predicted"], [], rows,
-    'Nothing is chosen: no route has path = "auto", or no session has come yet.');
+    'None: no route has path = "auto", or no session has come yet.');
 }
 
 function profiles(snapshot) {

@@ -31,7 +31,7 @@ files! {
     "/detail.js": "text/javascript; charset=utf-8" = "detail.js";
     "/feed.js": "text/javascript; charset=utf-8" = "feed.js";
     "/plot.js": "text/javascript; charset=utf-8" = "plot.js";
-    "/road.js": "text/javascript; charset=utf-8" = "road.js";
+    "/diagram.js": "text/javascript; charset=utf-8" = "diagram.js";
     "/sessions.js": "text/javascript; charset=utf-8" = "sessions.js";
     "/tables.js": "text/javascript; charset=utf-8" = "tables.js";
     "/words.js": "text/javascript; charset=utf-8" = "words.js";

@@ -1,4 +1,4 @@
-// A path as a road: from the clients by way of relays to the servers, and what is known of each section.
+// A path as a diagram: from the clients by way of relays to the servers, and what is known of each section.
 
 import { count, keep, limit, make, median, rate, share, span, write } from "./words.js";
 
@@ -8,10 +8,13 @@ export function hopsOf(path, named) {
   return path === "direct" || path === "-" ? [] : path.split(",");
 }
 
+/** Fewest sent segments that tell a share of losses. Where this relay only receives, the sender knows the losses. */
+const MIN_SEGMENTS = 100;
+
 const lossOf = (sections) => {
   const sum = (field) => sections.reduce((total, section) => total + (section?.[field] ?? 0), 0);
   const sent = sum("segments_out");
-  return sent ? sum("retransmitted") / sent : null;
+  return sent >= MIN_SEGMENTS ? sum("retransmitted") / sent : null;
 };
 
 /** What limits sessions in one place ("down", "up" or "relay"), what most bytes suffer from first. */
@@ -31,13 +34,14 @@ function limitsAt(place, sessions) {
   return [...found.values()].sort((a, b) => b.weight - a.weight).slice(0, 2);
 }
 
-/** A section that this relay has an end of: `side` is "down" or "up". */
+/** A section that this relay has an end of: `side` is "down" or "up". Its loss is that of the bytes that this relay sends there. */
 function ownSection(side, sessions, flow) {
   const sections = sessions.map((session) => session[side]).filter(Boolean);
   return {
     rtt: median(sections.map((section) => section.rtt_seconds)),
     base: median(sections.map((section) => section.min_rtt_seconds)),
     loss: lossOf(sections),
+    sends: side === "down" ? "↓ " : "↑ ",
     rate: flow,
     limits: limitsAt(side, sessions),
   };
@@ -56,29 +60,29 @@ function toldSection(from, to, snapshot, flow) {
   };
 }
 
-/** The stops and stretches of what `sessions` take together. */
-export function roadOf(path, sessions, flow, snapshot, ends) {
+/** The stops and sections of what `sessions` take together. */
+export function diagramOf(path, sessions, flow, snapshot, ends) {
   const hops = hopsOf(path, snapshot.hops);
   const stops = [ends.client, { name: "this relay", kind: "here", limits: limitsAt("relay", sessions) }];
   const up = ownSection("up", sessions, flow);
   if (up.rtt == null && hops.length) up.rtt = toldSection(null, hops[0], snapshot, flow).rtt;
-  const stretches = [ownSection("down", sessions, flow), up];
+  const sections = [ownSection("down", sessions, flow), up];
   hops.forEach((name, at) => {
     const pool = snapshot.pools.find((known) => known.relay === name);
     stops.push({ name, kind: pool && !pool.up ? "relay lost" : "relay", note: pool && !pool.up ? "unreachable" : "" });
-    stretches.push(toldSection(name, hops[at + 1] ?? null, snapshot, flow));
+    sections.push(toldSection(name, hops[at + 1] ?? null, snapshot, flow));
   });
   stops.push(ends.server);
-  return { path, stops, stretches };
+  return { path, stops, sections };
 }
 
-/** One road for each path, the busiest first. */
-export function roadsOf(snapshot, most) {
+/** One diagram for each path, the busiest first. */
+export function diagramsOf(snapshot, most) {
   return snapshot.paths.slice(0, most).map((sum) => {
     const sessions = snapshot.sessions.filter((session) => session.path === sum.path);
     const many = `${count(sum.sessions)} session${sum.sessions === 1 ? "" : "s"}`;
     const ends = { client: { name: "clients", kind: "end", note: many }, server: { name: "servers", kind: "end" } };
-    return roadOf(sum.path, sessions, sum.rate, snapshot, ends);
+    return diagramOf(sum.path, sessions, sum.rate, snapshot, ends);
   });
 }
 
@@ -102,18 +106,18 @@ function drawStop(element, stop) {
   limits.replaceChildren(...chips(stop.limits ?? []));
 }
 
-function drawStretch(element, stretch) {
-  element.className = `stretch flow${widthOf(stretch.rate)}${stretch.rtt == null ? " unknown" : ""}`;
+function drawSection(element, section) {
+  element.className = `section flow${widthOf(section.rate)}${section.rtt == null ? " unknown" : ""}`;
   const [above, , below] = element.children;
-  write(above, stretch.rtt == null ? "–" : span(stretch.rtt));
-  above.title = stretch.base ? `round trip now; without queues ${span(stretch.base)}` : "round trip";
+  write(above, section.rtt == null ? "–" : span(section.rtt));
+  above.title = section.base ? `round trip now; without queues ${span(section.base)}` : "round trip";
   const [down, up, loss, limits, told] = below.children;
-  write(down, `↓ ${rate(stretch.rate.down)}`);
-  write(up, `↑ ${rate(stretch.rate.up)}`);
-  write(loss, stretch.loss == null ? "" : `loss ${share(stretch.loss)}`);
-  loss.className = stretch.loss > 0.01 ? "loss bad" : "loss";
-  limits.replaceChildren(...chips(stretch.limits));
-  write(told, stretch.told ?? "");
+  write(down, `↓ ${rate(section.rate.down)}`);
+  write(up, `↑ ${rate(section.rate.up)}`);
+  write(loss, section.loss == null ? "" : `${section.sends ?? ""}loss ${share(section.loss)}`);
+  loss.className = section.loss > 0.01 ? "loss bad" : "loss";
+  limits.replaceChildren(...chips(section.limits));
+  write(told, section.told ?? "");
 }
 
 function makePart(part) {
@@ -124,15 +128,15 @@ function makePart(part) {
   return make("li", make("span.above"), make("span.line"), below);
 }
 
-/** Draws a road into `element`, an <ol>. */
-export function drawRoad(element, road) {
-  const parts = road.stops.flatMap((stop, at) => (at ? [{ stretch: road.stretches[at - 1] }, { stop }] : [{ stop }]));
-  keep(element, parts.map((part, at) => ({ ...part, at })), ({ at, stop }) => `${at} ${stop ? "stop" : "stretch"}`, makePart,
-    (child, part) => (part.stop ? drawStop(child, part.stop) : drawStretch(child, part.stretch)));
+/** Draws a diagram into `element`, an <ol>. */
+export function drawDiagram(element, diagram) {
+  const parts = diagram.stops.flatMap((stop, at) => (at ? [{ section: diagram.sections[at - 1] }, { stop }] : [{ stop }]));
+  keep(element, parts.map((part, at) => ({ ...part, at })), ({ at, stop }) => `${at} ${stop ? "stop" : "section"}`, makePart,
+    (child, part) => (part.stop ? drawStop(child, part.stop) : drawSection(child, part.section)));
 }
 
 /** Draws several, each under the name of its path. */
-export function drawRoads(element, roads) {
-  const create = ({ path }) => make("figure", make("figcaption", path), make("ol.road"));
-  keep(element, roads, ({ path }) => path, create, (child, road) => drawRoad(child.querySelector("ol"), road));
+export function drawDiagrams(element, diagrams) {
+  const create = ({ path }) => make("figure", make("figcaption", path), make("ol.diagram"));
+  keep(element, diagrams, ({ path }) => path, create, (child, diagram) => drawDiagram(child.querySelector("ol"), diagram));
 }
