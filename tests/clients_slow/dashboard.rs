@@ -152,7 +152,7 @@ fn chromium_asks_for_the_token_and_keeps_it() {
     browser.picture("token");
     browser.write("not-the-token-at-all");
     browser.press("Enter");
-    browser.until("document.getElementById('door-trouble').innerText.includes('not the right token')");
+    browser.until("document.getElementById('door-trouble').innerText.includes('wrong token')");
     browser.write(TOKEN);
     browser.press("Enter");
     browser.until(LIVE);
