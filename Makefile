@@ -71,11 +71,13 @@ bench: ## Compare one relay hop with haproxy, nginx, socat, dante, microsocks an
 	$(CARGO) build --release --locked
 	python3 benches/relay.py
 
-bench-control: ## Compare one relay hop with haproxy on hosts whose congestion control is bbr; as root, five minutes
+bench-control: ## Compare one relay hop with haproxy on hosts whose congestion control is bbr, cubic or reno; as root, twelve minutes
 	@scripts/setup bench
 	$(CARGO) build --release --locked
-	python3 benches/relay.py --default-control bbr --figures one,many,small,rate --only splice-loop,ekiden-tcp,haproxy-tuned,haproxy \
-		--out benches/control.md
+	for control in bbr cubic reno; do \
+		python3 benches/relay.py --default-control $$control --figures one,many,small,rate \
+			--only splice-loop,ekiden-tcp,haproxy-tuned,haproxy,realm --out benches/control-$$control.md || exit 1; \
+	done
 
 bench-sections: ## Compare chains of sections with tcp forwarding, ssh -L and stunnel; as root, ten minutes
 	@scripts/setup bench
