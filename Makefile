@@ -149,6 +149,7 @@ dist: ## Build the files of a release in target/dist: archives, packages, images
 try-dist: ## Test the files in target/dist, those of another architecture by emulation; as root
 	@scripts/setup dist
 	packaging/try-dist
+	packaging/try-rpm
 
 try-deb: deb ## Test the packages in a fresh Debian: install, start, first request, virtual kernel; as root
 	packaging/try-deb

@@ -70,11 +70,21 @@ def debootstrapped(root):
     run("debootstrap", SUITE, root, mirror(), stderr=subprocess.STDOUT)
 
 
-def newest(name):
-    """The newest package of a name that has been built; none if there is none."""
+def newest(name, below="debian"):
+    """The newest Debian package of a name in a folder of the build; none if there is none."""
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", FOLDER.parent / "target"))
-    packages = sorted((target / "debian").glob(f"{name}_*.deb"), key=lambda file: file.stat().st_mtime)
+    packages = sorted((target / below).glob(f"{name}_*.deb"), key=lambda file: file.stat().st_mtime)
     return packages[-1].resolve() if packages else None
+
+
+def newer(package, path):
+    """Writes a Debian package like `package` with a higher version."""
+    folder = pathlib.Path("/run/ekiden-newer")
+    run("dpkg-deb", "--raw-extract", package, folder)
+    control = folder / "DEBIAN/control"
+    lines = [line + "+newer" if line.startswith("Version:") else line for line in control.read_text().splitlines()]
+    control.write_text("\n".join(lines) + "\n")
+    run("dpkg-deb", "--build", "--root-owner-group", "-Zgzip", "-z1", folder, path)
 
 
 class Machine:
