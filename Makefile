@@ -6,7 +6,8 @@ CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
-	bench-upgrade bench-observed bench-passwords bench-calls bench-tunnels bench-lab check-lab check-dashboard deb try-deb musl try-static fuzz
+	bench-upgrade bench-observed bench-passwords bench-calls bench-tunnels bench-lab check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
+	try-static fuzz
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -148,6 +149,20 @@ check-dashboard: ## Check all queries of the Grafana dashboard with promtool
 deb: ## Build Debian packages of the daemon, of the lab and of its virtual kernel in target/debian
 	@scripts/setup package
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" packaging/build-deb
+
+try-readme: ## Follow the README on two fresh Debians with the package; as root
+	@scripts/setup package
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" packaging/build-deb ekiden
+	packaging/try-readme
+
+dist: ## Build the files of a release in target/dist: archives, packages, images, checksums; signed with SIGN_KEY=FILE; as root
+	@scripts/setup dist
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" packaging/build-dist
+
+try-dist: ## Test the files in target/dist, those of another architecture by emulation; as root
+	@scripts/setup dist
+	packaging/try-dist
+	packaging/try-rpm
 
 try-deb: deb ## Test the packages in a fresh Debian: install, start, first request, virtual kernel; as root
 	packaging/try-deb

@@ -78,7 +78,7 @@ impl Probe {
             }
             print!("{}", table::table(&report));
         }
-        Ok(match (done, report.is_reached()) {
+        Ok(match (done, report.has_result()) {
             (false, _) => ExitCode::from(130),
             (true, true) => ExitCode::SUCCESS,
             (true, false) => ExitCode::FAILURE,

@@ -183,8 +183,22 @@ fn the_init_script_starts_what_is_configured_and_nothing_with_mistakes() {
 #[test]
 fn shells_understand_the_scripts() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
-    for script in ["build-deb", "build-kernel-deb", "build-static", "debian/postinst", "debian/prerm", "debian/postrm"]
-    {
+    let scripts = [
+        "build-deb",
+        "build-dist",
+        "build-documents",
+        "build-image",
+        "build-kernel-deb",
+        "build-rpm",
+        "build-static",
+        "build-tar",
+        "debian/postinst",
+        "debian/postrm",
+        "debian/prerm",
+        "sign",
+        "try-dist",
+    ];
+    for script in scripts {
         said(Command::new("sh").arg("-n").arg(root.join(script)));
     }
 }
@@ -263,6 +277,8 @@ install:
 	$$(call Package/$(1)/install,$(TOPDIR)/root)
 version:
 	@echo $(PKG_VERSION)
+maintainer:
+	@echo '$(PKG_MAINTAINER)'
 endef
 ";
 
@@ -283,6 +299,7 @@ fn the_recipe_for_routers_takes_along_all_it_needs() {
         said(make.env_remove("MAKEFLAGS").arg(goal))
     };
     assert_eq!(make("version").trim(), env!("CARGO_PKG_VERSION"));
+    assert_eq!(make("maintainer").trim(), env!("CARGO_PKG_AUTHORS"));
     make("prepare");
     let manifest = folder.0.join("build/Cargo.toml");
     let mut cargo = Command::new(env!("CARGO"));

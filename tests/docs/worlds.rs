@@ -36,7 +36,7 @@ const WEB: &str = r#"
 sysctl -qw net.ipv4.ip_forward=1
 ip address add 203.0.113.80/32 dev lo
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=example.com \
-    -addext subjectAltName=DNS:example.com,DNS:www.example.com,DNS:files.example -keyout "$PLACE/key" -out "$CURL_CA_BUNDLE"
+    -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:example.com,DNS:www.example.com,DNS:files.example -keyout "$PLACE/key" -out "$CURL_CA_BUNDLE"
 mkdir "$PLACE/www" "$PLACE/tmp"
 echo 'an example' > "$PLACE/www/index.html"
 head -c 8000000 /dev/zero > "$PLACE/www/big.iso"

@@ -134,6 +134,7 @@ fn https_is_fetched_by_tls() {
     let stranger = probe(&[&url, "--json"]);
     let error = candidate(&json(&stranger), "direct")["error"].as_str().unwrap_or_default().to_owned();
     assert!(error.starts_with("no TLS: "), "{error:?}");
+    assert_eq!(stranger.status.code(), Some(1), "it reached the server, but no byte of the file arrived");
     let own = Key::new();
     let (near, key) = relay(&own, "allow_private = true\n");
     let file = caller(&folder, &own, &table("near", near.address(), &key.public));

@@ -134,7 +134,8 @@ pub fn is_bpf_file_system(directory: &Path) -> io::Result<bool> {
     check(unsafe { libc::statfs(path.as_ptr(), seen.as_mut_ptr()) })?;
     // SAFETY: statfs(2) succeeded, so it is filled in.
     let kind = unsafe { seen.assume_init() }.f_type;
-    Ok(kind == libc::BPF_FS_MAGIC)
+    // The C libraries disagree about the type of `f_type`.
+    Ok(i128::from(kind) == i128::from(libc::BPF_FS_MAGIC))
 }
 
 /// Mounts a new file system of a kind such as `sysfs`, with the options of that kind, on `directory`.

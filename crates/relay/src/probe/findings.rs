@@ -8,7 +8,7 @@ use ekiden_proto::profile::Profile;
 use super::connect::ConnectResult;
 use super::download::Download;
 use super::target::{UnknownCandidate, candidates};
-use super::verdict::describe;
+use super::verdict::{describe, has_result};
 use super::visits::{VISIT_BYTES, Visits};
 use super::{ProbeTarget, empty_pools};
 use crate::config::Config;
@@ -82,10 +82,10 @@ impl ProbeReport {
         (self.findings[at].path_choice.clone(), self.target.clone())
     }
 
-    /// Whether the target was reached by any way.
+    /// Whether any way has a result.
     #[must_use]
-    pub fn is_reached(&self) -> bool {
-        self.findings.iter().any(CandidateFindings::is_reached)
+    pub fn has_result(&self) -> bool {
+        self.findings.iter().any(|findings| has_result(self, findings))
     }
 
     /// Predicts values that were not measured; `window` bounds the data in flight toward this host.

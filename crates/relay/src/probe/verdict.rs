@@ -44,8 +44,8 @@ pub fn verdict_text(report: &ProbeReport) -> String {
     format!("{prefix}{}{doubt}", compare_with_direct(direct, best))
 }
 
-/// Whether there is something to compare.
-fn has_result(report: &ProbeReport, findings: &CandidateFindings) -> bool {
+/// Whether there is something to compare: for a URL, a download that has begun.
+pub(super) fn has_result(report: &ProbeReport, findings: &CandidateFindings) -> bool {
     if report.target.url.is_some() { findings.first_byte().is_some() } else { findings.is_reached() }
 }
 

@@ -1,0 +1,261 @@
+//! The files of a release: packages for other systems, checksums and signatures, and the example for container engines.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::{Folder, Relay, ekiden};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn said(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Whether the programs are there; says which are missing.
+fn has(programs: &[&str]) -> bool {
+    let is_missing = |program: &&&str| Command::new(program).arg("--version").output().is_err();
+    let missing: Vec<_> = programs.iter().filter(is_missing).collect();
+    if !missing.is_empty() {
+        eprintln!("skipped: these programs are missing: {missing:?}");
+    }
+    missing.is_empty()
+}
+
+/// The fields of Cargo.toml that a fork fills in.
+const AUTHORS: &str = env!("CARGO_PKG_AUTHORS");
+const HOMEPAGE: &str = env!("CARGO_PKG_HOMEPAGE");
+const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
+
+/// A Debian package of [`FILES`] with the fields that cargo-deb writes.
+fn debian_package(folder: &Folder) -> PathBuf {
+    let tree = folder.0.join("tree");
+    for file in FILES {
+        std::fs::create_dir_all(tree.join(file).parent().unwrap()).unwrap();
+        let text = if file.ends_with(".service") { include_str!("../systemd/ekiden.service") } else { "" };
+        std::fs::write(tree.join(file), text).unwrap();
+    }
+    std::fs::create_dir_all(tree.join("DEBIAN")).unwrap();
+    let control = format!(
+        "Package: ekiden\nVersion: 1.2.3-4\nArchitecture: arm64\nMaintainer: {AUTHORS}\n\
+         Homepage: {HOMEPAGE}\nDescription: A summary\n The first paragraph.\n .\n The second paragraph.\n"
+    );
+    std::fs::write(tree.join("DEBIAN/control"), control).unwrap();
+    let package = folder.0.join("ekiden.deb");
+    said(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(tree).arg(&package));
+    package
+}
+
+const FILES: &[&str] = &[
+    "etc/ekiden/ekiden.toml",
+    "usr/bin/ekiden",
+    "usr/lib/systemd/system/ekiden.service",
+    "usr/share/doc/ekiden/LICENSES.txt.gz",
+    "usr/share/man/man1/ekiden.1.gz",
+    "usr/share/zsh/vendor-completions/_ekiden",
+];
+
+fn names(list: &str) -> BTreeSet<String> {
+    list.lines()
+        .filter(|name| !name.ends_with('/'))
+        .map(|name| name.trim_start_matches(['.', '/']).to_owned())
+        .collect()
+}
+
+#[test]
+fn the_rpm_has_the_files_and_the_texts_of_the_debian_package() {
+    if !has(&["dpkg-deb", "rpmbuild"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let package = debian_package(&folder);
+    let rpm = said(Command::new(root().join("packaging/build-rpm")).arg(package).arg(&folder.0));
+    let rpm = rpm.trim();
+    assert!(rpm.ends_with("/ekiden-1.2.3-4.aarch64.rpm"), "{rpm}");
+    let ask = |arguments: &[&str]| said(Command::new("rpm").arg("-qp").args(arguments).arg(rpm));
+    let expected: BTreeSet<String> =
+        FILES.iter().map(|file| file.replace("zsh/vendor-completions", "zsh/site-functions")).collect();
+    let folders = ["etc/ekiden", "usr/share/doc/ekiden"].map(str::to_owned);
+    let expected = expected.union(&folders.clone().into()).cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names(&ask(&["--list"])), expected);
+    assert_eq!(ask(&["--configfiles"]).trim(), "/etc/ekiden/ekiden.toml");
+    let texts = ask(&["--queryformat", "%{SUMMARY}|%{URL}|%{PACKAGER}|%{DESCRIPTION}"]);
+    let expected = ["A summary", HOMEPAGE, AUTHORS, "The first paragraph.\n\nThe second paragraph."];
+    assert_eq!(texts, expected.join("|"));
+}
+
+#[test]
+fn the_archive_has_all_files_below_one_folder_and_the_unit_starts_the_unpacked_program() {
+    if !has(&["dpkg-deb"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let package = debian_package(&folder);
+    let archive = said(Command::new(root().join("packaging/build-tar")).arg(package).arg(&folder.0));
+    let archive = archive.trim();
+    assert!(archive.ends_with("/ekiden-1.2.3-aarch64.tar.gz"), "{archive}");
+    let expected: BTreeSet<String> = [
+        "bin/ekiden",
+        "lib/systemd/system/ekiden.service",
+        "share/doc/ekiden/LICENSES.txt.gz",
+        "share/doc/ekiden/ekiden.toml",
+        "share/man/man1/ekiden.1.gz",
+        "share/zsh/site-functions/_ekiden",
+    ]
+    .map(|name| format!("ekiden-1.2.3-aarch64/{name}"))
+    .into();
+    assert_eq!(names(&said(Command::new("tar").args(["-tzf", archive]))), expected);
+    let unit =
+        said(Command::new("tar").args(["-xzOf", archive, "ekiden-1.2.3-aarch64/lib/systemd/system/ekiden.service"]));
+    assert!(unit.contains("ExecStart=/usr/local/bin/ekiden ") && !unit.contains("/usr/bin/"), "{unit}");
+}
+
+/// The commands of docs/install.md below this heading.
+fn documented(heading: &str) -> String {
+    let page = include_str!("../docs/install.md");
+    let section = page.split(&format!("\n## {heading}\n")).nth(1).expect("the heading").split("\n## ").next().unwrap();
+    section.split("```sh\n").nth(1).expect("a block").split("```").next().unwrap().to_owned()
+}
+
+/// A clone with the scripts of a release, and Cargo.toml with this `signer`.
+fn clone(folder: &Folder, signer: &str) -> PathBuf {
+    let clone = folder.0.join("clone");
+    std::fs::create_dir_all(clone.join("packaging")).unwrap();
+    std::fs::copy(root().join("packaging/sign"), clone.join("packaging/sign")).unwrap();
+    let manifest = include_str!("../Cargo.toml");
+    let empty = "signer = \"\"\n";
+    assert_eq!(manifest.matches(empty).count(), 1, "a fork fills in `signer`");
+    std::fs::write(clone.join("Cargo.toml"), manifest.replace(empty, &format!("signer = \"{signer}\"\n"))).unwrap();
+    clone
+}
+
+#[test]
+fn what_is_signed_is_verified_as_the_page_says() {
+    if Command::new("ssh-keygen").arg("-?").output().is_err() {
+        eprintln!("skipped: ssh-keygen is not installed (Debian: openssh-client)");
+        return;
+    }
+    let folder = Folder::new();
+    let key = |name: &str| {
+        let file = folder.0.join(name);
+        said(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f"]).arg(&file));
+        (file.clone(), std::fs::read_to_string(file.with_extension("pub")).unwrap().trim().to_owned())
+    };
+    let ((ours, public), (other, _)) = (key("ours"), key("other"));
+    let clone = clone(&folder, &format!("ekiden {public}"));
+    let sign = |key: &Path| {
+        let mut command = Command::new(clone.join("packaging/sign"));
+        command.arg(folder.0.join("release")).env("SIGN_KEY", key).output().unwrap()
+    };
+    let file = |name: &str| folder.0.join("release").join(name);
+    std::fs::create_dir(folder.0.join("release")).unwrap();
+    std::fs::write(file("ekiden.deb"), "a package").unwrap();
+    // The page takes `signer` from a clone of the repository, here beside the downloaded files.
+    std::fs::copy(clone.join("Cargo.toml"), folder.0.join("Cargo.toml")).unwrap();
+    let verify = || {
+        let script = documented("Verify").replace("ekiden/Cargo.toml", "../Cargo.toml");
+        Command::new("sh").args(["-euc", &script]).current_dir(folder.0.join("release")).output().unwrap()
+    };
+
+    let unsigned = sign(Path::new(""));
+    assert!(unsigned.status.success() && String::from_utf8_lossy(&unsigned.stderr).contains("NOT signed"));
+    assert!(file("SHA256SUMS").exists() && !file("SHA256SUMS.sig").exists());
+    assert!(!verify().status.success(), "no signature was accepted");
+
+    assert!(!sign(&other).status.success() && !file("SHA256SUMS.sig").exists(), "another key was accepted");
+
+    assert!(sign(&ours).status.success());
+    let verified = verify();
+    assert!(verified.status.success(), "{verified:?}");
+    std::fs::write(file("ekiden.deb"), "another package").unwrap();
+    assert!(!verify().status.success(), "a changed file was accepted");
+    std::fs::write(file("ekiden.deb"), "a package").unwrap();
+    let sums = std::fs::read_to_string(file("SHA256SUMS")).unwrap();
+    std::fs::write(file("SHA256SUMS"), format!("{sums}\n")).unwrap();
+    assert!(!verify().status.success(), "a changed list was accepted");
+}
+
+/// Every file of the repository that is text; `None` outside of a clone.
+fn files() -> Option<BTreeMap<String, String>> {
+    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
+    let Some(output) = output.ok().filter(|output| output.status.success()) else {
+        eprintln!("skipped: this is no clone, or git is not installed");
+        return None;
+    };
+    let read = |name: &str| String::from_utf8(std::fs::read(root().join(name)).ok()?).ok();
+    let list = String::from_utf8(output.stdout).unwrap();
+    Some(list.split('\0').filter_map(|name| Some((name.to_owned(), read(name)?))).collect())
+}
+
+#[test]
+fn what_a_fork_fills_in_is_in_one_place() {
+    let Some(files) = files() else { return };
+    assert!(files.len() > 100, "{}", files.len());
+    let (holder, address) = AUTHORS.strip_suffix('>').and_then(|author| author.split_once(" <")).unwrap();
+    for value in [address, HOMEPAGE, REPOSITORY] {
+        assert!(!value.contains("localhost"), "{value}");
+        let found: Vec<&String> = files.iter().filter(|(_, text)| text.contains(value)).map(|(name, _)| name).collect();
+        assert_eq!(found, ["Cargo.toml"], "{value}");
+    }
+    // The license is a text about those who wrote what a fork begins with.
+    let found: Vec<&String> = files.iter().filter(|(_, text)| text.contains(holder)).map(|(name, _)| name).collect();
+    assert_eq!(found, ["Cargo.toml", "LICENSE-MIT"]);
+}
+
+#[test]
+fn the_pages_name_the_files_of_this_version() {
+    for page in [include_str!("../README.md"), include_str!("../docs/install.md")] {
+        let names = page
+            .split(['`', '/', ' ', '\n'])
+            .filter_map(|word| word.strip_prefix("ekiden")?.strip_prefix(['_', '-', ':']));
+        let names: Vec<&str> = names.filter(|rest| rest.starts_with(|first: char| first.is_ascii_digit())).collect();
+        assert!(!names.is_empty());
+        assert!(names.iter().all(|rest| rest.starts_with(env!("CARGO_PKG_VERSION"))), "{names:?}");
+    }
+}
+
+/// examples/compose.yaml.
+fn compose() -> Option<serde_json::Value> {
+    let script = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
+    let output =
+        Command::new("/usr/bin/python3").args(["-c", script]).arg(root().join("examples/compose.yaml")).output();
+    let Some(output) =
+        output.ok().filter(|output| !String::from_utf8_lossy(&output.stderr).contains("No module named"))
+    else {
+        eprintln!("skipped: no YAML in python (Debian: python3-yaml)");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn the_compose_file_starts_a_relay_that_passes_its_health_check() {
+    let Some(compose) = compose() else { return };
+    let service = &compose["services"]["ekiden"];
+    let words = |value: &serde_json::Value| -> Vec<String> {
+        value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(service["image"], format!("localhost/ekiden:{}", env!("CARGO_PKG_VERSION")));
+    assert!(words(&service["ports"]).iter().all(|port| port.starts_with("127.0.0.1:")), "{service}");
+
+    let command = words(&service["command"]).join(" ").replace("0.0.0.0:1080", "127.0.0.1:0");
+    let arguments: Vec<&str> = command.strip_prefix("run ").unwrap().split(' ').collect();
+    let relay = Relay::run(&arguments, 1);
+
+    let health = words(&service["healthcheck"]["test"]);
+    assert_eq!(health[..2], ["CMD", "/ekiden"]);
+    let image = include_str!("../packaging/Containerfile");
+    let of_image = image.lines().find_map(|line| line.split_once("HEALTHCHECK ")?.1.split_once(" CMD ")).unwrap().1;
+    assert_eq!(serde_json::from_str::<Vec<String>>(of_image).unwrap(), health[1..]);
+    let check = |admin: &str| ekiden().args(&health[2..]).env("EKIDEN_ADMIN", admin).output().unwrap().status;
+    assert!(check(&format!("unix:{}", relay.admin.display())).success());
+    assert!(!check("unix:/nowhere/ekiden.sock").success());
+}
