@@ -54,7 +54,7 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
         }
         RequestTarget::Absolute { .. } => Ok(ClientRequest::Http(ProxyRequest { head: Box::new(head) })),
         RequestTarget::Origin(_) | RequestTarget::Asterisk => {
-            send_and_close(&session.client, &responses::page(400, "Bad Request", responses::NOT_A_SERVER)).await;
+            send_and_close(session.client_end(), &responses::page(400, "Bad Request", responses::NOT_A_SERVER)).await;
             Err(EndReason::BadHandshake("a request to a server, not to a proxy"))
         }
     }
@@ -63,12 +63,12 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
 async fn refuse(session: &Session, has_begun: bool, trouble: ReadError) -> EndReason {
     match &trouble {
         ReadError::Gone(_) => {}
-        ReadError::Late if has_begun => send_error(&session.client, 408, "Request Timeout").await,
+        ReadError::Late if has_begun => send_error(session.client_end(), 408, "Request Timeout").await,
         ReadError::Late => {}
         ReadError::Wire(WireError::TooLarge) => {
-            send_error(&session.client, 431, "Request Header Fields Too Large").await
+            send_error(session.client_end(), 431, "Request Header Fields Too Large").await
         }
-        ReadError::Wire(_) => send_error(&session.client, 400, "Bad Request").await,
+        ReadError::Wire(_) => send_error(session.client_end(), 400, "Bad Request").await,
     }
     trouble.into()
 }
@@ -82,8 +82,8 @@ async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndRe
     };
     match verdict {
         Ok(()) => return Ok(()),
-        Err(AuthError::WrongCredentials) => send_and_close(&session.client, &responses::challenge()).await,
-        Err(AuthError::Overloaded) => send_and_close(&session.client, &responses::overloaded()).await,
+        Err(AuthError::WrongCredentials) => send_and_close(session.client_end(), &responses::challenge()).await,
+        Err(AuthError::Overloaded) => send_and_close(session.client_end(), &responses::overloaded()).await,
         Err(AuthError::ClientGone) => {}
     }
     verdict.map_err(EndReason::from)
@@ -102,7 +102,7 @@ pub async fn serve(
     match forward::run(session, reader, asked.head).await? {
         ClientConnection::Upgraded(server) => Ok(ClientRequest::Upgraded { server, early: reader.take_all() }),
         ClientConnection::Close => {
-            super::lingering_close(&session.client).await;
+            super::lingering_close(session.client_end()).await;
             Err(EndReason::Finished)
         }
         ClientConnection::Next => next_request(session, reader).await,
@@ -119,7 +119,7 @@ async fn next_request(session: &Session, reader: &mut HandshakeReader<'_>) -> Re
     }
     // Each request of a client uses the configuration in force, however old the connection of the client is.
     if !session.dial_context.refresh_listener() {
-        send_error(&session.client, 503, "Service Unavailable").await;
+        send_error(session.client_end(), 503, "Service Unavailable").await;
         return Err(EndReason::Finished);
     }
     reader.set_deadline(Some(timeouts.handshake));
