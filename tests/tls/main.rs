@@ -5,6 +5,7 @@ mod certificate;
 mod clients;
 mod files;
 mod handshakes;
+mod pac;
 mod streams;
 
 #[path = "../clients/curl.rs"]

@@ -1,4 +1,4 @@
-//! Bytes and ends of tunnels: what a plain TCP tunnel carries, a tunnel in TLS carries as well.
+//! Bytes, ends and resets of tunnels in TLS.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};

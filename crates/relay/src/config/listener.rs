@@ -187,6 +187,7 @@ fn read_listener(
         tun,
         keep_client_address,
         proxy_protocol,
+        pac: read_pac(reader, kind),
         tls,
         section,
         weight,
@@ -213,6 +214,16 @@ fn read_users(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &Rea
         reader.error("users", nobody);
     }
     None
+}
+
+/// Reads whether the listener answers requests for its PAC script, which needs no password: the script shows the
+/// targets of routes.
+fn read_pac(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool {
+    let is_http = matches!(kind, Some(ListenerKind::Auto | ListenerKind::Http));
+    if reader.has("pac") && !is_http && kind.is_some() {
+        reader.error("pac", r#"nothing: only kind = "auto" and "http" have it"#);
+    }
+    reader.optional_or("pac", is_http && !reader.has("users"))
 }
 
 /// Reads when clients are told "connected".

@@ -221,6 +221,8 @@ pub struct Listener {
     pub keep_client_address: bool,
     /// The networks of load balancers, whose connections begin with a PROXY header.
     pub proxy_protocol: Vec<Network>,
+    /// Whether `/proxy.pac` is answered, without a password.
+    pub pac: bool,
     /// The certificate, if clients speak TLS.
     pub tls: Option<Arc<TlsListener>>,
     /// The options for calling relays; only with [`ListenerKind::Section`].

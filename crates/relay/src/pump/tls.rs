@@ -1,6 +1,6 @@
 //! A section in TLS (RFC 8446, RFC 5246), of which this relay is the server.
 //!
-//! The peer ends its direction with a `close_notify` alert. FIN without that alert counts as a reset, because anybody on the path
+//! The peer ends its direction with a `close_notify` alert. FIN without that alert counts as a reset, because every host on the path
 //! can send FIN.
 
 use std::cell::{Cell, RefCell};

@@ -9,6 +9,7 @@ mod body;
 mod exchange;
 mod forward;
 mod ftp;
+mod pac;
 mod responses;
 mod rewriting;
 mod upstream;
@@ -46,6 +47,10 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
         Ok(head) => head,
         Err(trouble) => return Err(refuse(session, reader.is_http(), trouble).await),
     };
+    // Browsers send no proxy password with a request for the script.
+    if pac::is_requested(&session.dial_context.current_listener().listener, &head) {
+        return Err(pac::send(session, &head).await);
+    }
     authenticate(session, &head).await?;
     match &head.target {
         RequestTarget::Authority(target) => {
