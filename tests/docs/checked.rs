@@ -37,6 +37,7 @@ impl Desk {
         ]);
         let made = openssl.current_dir(&folder.0).args(["-keyout", "tls.key", "-out", "certificate.pem"]).output();
         assert!(made.expect("openssl runs").status.success());
+        std::fs::copy(folder.0.join("certificate.pem"), folder.0.join("clients.pem")).unwrap();
         let mut desk = Self { folder, fleet: String::new() };
         let keys = desk.says(&["fleet", "keygen"]);
         desk.folder.write_with_mode("fleet.key", &keys, 0o600);

@@ -1,13 +1,11 @@
 //! curl, Python and openssl as clients of an HTTPS proxy.
 
 use crate::certificate::Certificate;
+use crate::certified::HTPASSWD;
 use crate::curl::{curl, says};
 use crate::harness::{Folder, Relay, accept, join, server};
 use crate::origin;
 use crate::programs::{missing, program, said, succeeds};
-
-/// `correct horse` for ann, by `htpasswd -nbB -C 4 ann 'correct horse'`.
-const HTPASSWD: &str = "ann:$2b$04$TzMLYZsOZh8n6/7xdlLVsOOXAkX40DCnKPoedRwiDcXixictI8hj.\n";
 
 /// Arguments by which curl uses the relay as its HTTPS proxy.
 fn by(certificate: &Certificate, relay: &Relay) -> [String; 3] {

@@ -40,7 +40,7 @@ fn mistakes_name_their_key() {
         (both(&file, &other), "the private key of the certificate"),
         (both(&empty, &key), "at least one PEM block CERTIFICATE"),
         (both(&file, &empty), "a file with a private key in PEM"),
-        (both("/nowhere", &key), "a readable file with a certificate chain"),
+        (both("/nowhere", &key), "a readable file with certificates in PEM"),
     ] {
         let said = mistake(&keys);
         assert!(said.contains(expected), "{keys}: {said}");

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod certificate;
+mod certified;
 mod clients;
 mod files;
 mod handshakes;

@@ -141,7 +141,7 @@ fn read_listener(
     let allow_open = reader.optional("allow_open").unwrap_or(reader.has("allow_open"));
     let guarded = match kind {
         Some(ListenerKind::Section) => reader.has("peers") || section.as_ref().is_some_and(|section| section.fleet),
-        _ => reader.has("users"),
+        _ => reader.has("users") || reader.has("tls_clients"),
     };
     // A client that connects to a transparent listener directly is refused; the listener carries only traffic that is
     // routed through this host anyway.
@@ -160,7 +160,7 @@ fn read_listener(
     }
     let keep_client_address = reader.optional_or("keep_client_address", kind == Some(ListenerKind::Tproxy));
     let proxy_protocol = proxy_protocol::read_trusted(reader, kind, keep_client_address);
-    let tls = tls::read(reader, kind);
+    let tls = tls::read(reader, kind, shared);
     let weight = reader.optional_or("weight", ShareWeight(1)).0;
     let profile = shared.profiles.read_profile(reader, "profile");
     let profile = if kind == Some(ListenerKind::Section) { for_section(profile) } else { profile };

@@ -237,7 +237,8 @@ impl Listener {
     /// Whether clients of other hosts come in without authentication.
     #[must_use]
     pub fn admits_unauthenticated(&self) -> bool {
-        self.users.is_none() && !self.bind.ip().to_canonical().is_loopback()
+        let needs_certificate = self.tls.as_ref().is_some_and(|tls| tls.needs_client_certificate());
+        self.users.is_none() && !needs_certificate && !self.bind.ip().to_canonical().is_loopback()
     }
 
     /// Whether both are at the same address. Where the kernel chooses the port, names tell listeners apart.

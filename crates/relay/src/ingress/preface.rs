@@ -11,6 +11,7 @@ use ekiden_proto::addr::ClientAddr;
 use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::proxy_protocol::{MAX_HEADER, ProxiedConnection, parse};
+use ekiden_proto::wire::x509::subject_name;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -31,6 +32,9 @@ const HANDSHAKE_RECORD: u8 = 22;
 /// The detail of the log line for a client that does not begin with a TLS handshake.
 const SPEAKS_NO_TLS: &str =
     "the client does not speak TLS, and this listener does: the proxy's URL has to begin with https://";
+
+/// The detail of the log line for a client whose certificate has no name.
+const NAMELESS: &str = "the certificate has no common name, DNS name or email address";
 
 /// The part of the preface that is awaited.
 #[derive(Clone, Copy)]
@@ -106,7 +110,13 @@ async fn read_preface(
     }
     if let Some(tls) = &context.listener.tls {
         *part = Part::Tls;
-        connection.tls = Some(accept_tls(&connection.stream, server_config(context, tls)).await?);
+        let cipher = accept_tls(&connection.stream, server_config(context, tls)).await?;
+        if let Some(certificate) = cipher.client_certificate() {
+            let name =
+                subject_name(&certificate).ok_or_else(|| (EndReason::Unauthenticated, Some(NAMELESS.to_owned())))?;
+            connection.user = Some(name.into());
+        }
+        connection.tls = Some(cipher);
     }
     Ok(())
 }

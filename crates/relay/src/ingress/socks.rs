@@ -14,7 +14,7 @@ use crate::session::Session;
 /// Reads a SOCKS4 or 4a request. The protocol has no passwords, so a listener with users refuses every request.
 pub async fn accept_socks4(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
     let request = reader.next(socks4::Socks4Request::parse).await?;
-    let refusal = if session.context.listener.users.is_some() {
+    let refusal = if session.users_to_ask(&session.context).is_some() {
         Some(EndReason::Unauthenticated)
     } else if request.command != Command::Connect {
         Some(EndReason::BadHandshake("command not supported"))
@@ -51,7 +51,7 @@ pub async fn accept_socks5(session: &Session, reader: &mut HandshakeReader<'_>) 
 
 async fn choose_method(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<(), EndReason> {
     let client = session.client_end();
-    let users = session.context.listener.users.as_ref();
+    let users = session.users_to_ask(&session.context);
     let wanted = if users.is_some() { Method::UserPass } else { Method::NoAuth };
     let greeting = reader.next(Greeting::parse).await?;
     if !greeting.offers(wanted) {

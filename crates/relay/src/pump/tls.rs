@@ -133,6 +133,12 @@ impl TlsCipher {
         self.take_output()
     }
 
+    /// The client's certificate in DER, which the handshake has verified; `None` if the client has sent none.
+    pub fn client_certificate(&self) -> Option<Vec<u8>> {
+        let connection = self.connection.borrow();
+        connection.peer_certificates().and_then(|chain| chain.first()).map(|certificate| certificate.to_vec())
+    }
+
     /// The version of the protocol.
     pub fn version(&self) -> &'static str {
         match self.connection.borrow().protocol_version() {

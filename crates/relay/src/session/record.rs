@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
@@ -40,6 +41,8 @@ pub struct Session {
     pub client: Rc<TcpStream>,
     /// The cipher of this connection, if the listener speaks TLS.
     tls: Option<Box<TlsCipher>>,
+    /// Whether the client has a certificate with the name of a user.
+    certified: bool,
     /// Exact counters of both directions.
     pub stats: FlowStats,
     telemetry: Rc<FlowTelemetry>,
@@ -74,12 +77,14 @@ pub struct IncomingConnection {
     pub origin: Origin,
     /// The cipher, if the listener speaks TLS.
     pub tls: Option<TlsCipher>,
+    /// The name in the client's certificate.
+    pub user: Option<Box<str>>,
 }
 
 impl IncomingConnection {
     /// A connection without TLS.
     pub fn plain(stream: TcpStream, address: ClientAddr, origin: Origin) -> Self {
-        Self { stream, address, origin, tls: None }
+        Self { stream, address, origin, tls: None, user: None }
     }
 }
 
@@ -140,7 +145,7 @@ impl Session {
         connection: IncomingConnection,
         permit: Option<SessionPermit>,
     ) -> Rc<Self> {
-        let IncomingConnection { stream: client, address, origin, tls } = connection;
+        let IncomingConnection { stream: client, address, origin, tls, user } = connection;
         let services = context.services();
         services.events.metrics.record_accepted(&context.listener.name);
         let destination = match origin {
@@ -163,6 +168,7 @@ impl Session {
             telemetry,
             client,
             tls: tls.map(Box::new),
+            certified: user.is_some(),
             dial_context: DialContext::new(
                 Rc::clone(&context),
                 address,
@@ -173,7 +179,7 @@ impl Session {
             caught,
             pre_dialed: RefCell::new(pre_dialed),
             opened: Instant::now(),
-            state: RefCell::default(),
+            state: RefCell::new(SessionState { user, ..SessionState::default() }),
             limiting: RefCell::default(),
             feedback: RefCell::default(),
             samples: RefCell::new(SectionSamples::new()),
@@ -186,6 +192,9 @@ impl Session {
         session.start_section(Direction::Down, &session.client, earlier);
         session.place.set(session.context.thread.register(&session));
         session.watch_client();
+        if session.certified {
+            session.telemetry.set_weight(session.weight());
+        }
         session
     }
 
@@ -328,6 +337,11 @@ impl Session {
         let mut state = self.state.borrow_mut();
         state.connect = Some(asked.elapsed());
         state.hops = times;
+    }
+
+    /// The users whose passwords are asked for; `None` where none is needed.
+    pub fn users_to_ask<'a>(&self, context: &'a ListenerContext) -> Option<&'a Arc<Users>> {
+        context.listener.users.as_ref().filter(|_| !self.certified)
     }
 
     /// The client's end of the session, for code that knows no framing of relays.

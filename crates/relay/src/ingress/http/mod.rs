@@ -80,7 +80,7 @@ async fn refuse(session: &Session, has_begun: bool, trouble: ReadError) -> EndRe
 
 async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndReason> {
     let context = session.dial_context.current_listener();
-    let Some(users) = &context.listener.users else { return Ok(()) };
+    let Some(users) = session.users_to_ask(&context) else { return Ok(()) };
     let verdict = match head.headers.get("Proxy-Authorization").and_then(auth::parse_basic) {
         Some((user, password)) => session.authenticate(users, &user, &password).await,
         None => Err(AuthError::WrongCredentials),
