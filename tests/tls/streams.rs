@@ -7,6 +7,7 @@ use crate::certificate::{Certificate, Client};
 use crate::harness::{
     Ending, Relay, accept, eventually, hear_out, join, pattern, read_all, read_exactly, reset, server,
 };
+use crate::origin;
 
 /// A relay, a tunnel through it, and the server's end of the tunnel.
 fn tunnel(certificate: &Certificate) -> (Relay, Client, TcpStream) {
@@ -110,6 +111,20 @@ fn a_changed_record_resets_the_session() {
     client.0.sock.write_all(&[&[23, 3, 3, 0, 32][..], &[7; 32]].concat()).unwrap();
     assert_eq!(hear_out(&mut at_server), (Vec::new(), Ending::Reset));
     assert_eq!(relay.closed()["end"], "altered");
+}
+
+/// A connection that is kept for further requests ended without `close_notify`.
+#[test]
+fn an_idle_http_connection_ends_in_order() {
+    let Some(certificate) = Certificate::new() else { return };
+    let mut relay = Relay::listen(&[&certificate.listener("http")]);
+    let origin = origin::start();
+    let mut client = certificate.client(relay.address());
+    client.send(format!("GET http://{origin}/ HTTP/1.1\r\nHost: {origin}\r\n\r\n").as_bytes());
+    client.end();
+    let (heard, ending) = client.hear_out();
+    assert!(heard.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&heard));
+    assert_eq!((ending, relay.closed()["end"].as_str()), (Some(Ending::Clean), Some("finished")));
 }
 
 /// Bytes that the client sends with its request, in the same record, belong to the tunnel.

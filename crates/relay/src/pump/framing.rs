@@ -116,8 +116,8 @@ impl<'a> Endpoint<'a> {
     /// As read(2).
     pub async fn peek_end(self) -> io::Result<bool> {
         let Some(tls) = self.framing.tls() else { return Ok(self.stream.peek(&mut [0]).await? == 0) };
-        while !tls.has_data() {
-            self.stream.readable().await?;
+        while !tls.is_decided() {
+            self.readable().await?;
             match tls.read_records(self.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => other?,

@@ -5,19 +5,22 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Cursor, Read, Write};
 use std::sync::Arc;
 
-use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::{self, ServerConfig, ServerConnection};
 
-use super::flow::read_once;
 use super::framing::write_all;
+
+/// Largest read from the socket, in bytes.
+const MAX_READ: usize = 64 * 1024;
 
 /// The cipher of one connection, and the bytes that have been read from its socket and not yet passed on.
 pub struct TlsCipher {
     connection: RefCell<ServerConnection>,
+    /// Bytes from the socket that rustls has not taken: it takes 4 KiB at once, which are few for a read(2).
+    undecrypted: RefCell<Cursor<Vec<u8>>>,
     /// Bytes of decrypted data that wait to be read.
     buffered: Cell<usize>,
     /// Whether the peer has sent `close_notify`.
@@ -46,13 +49,16 @@ impl TlsCipher {
         connection.set_buffer_limit(None);
         let cipher = Self {
             connection: RefCell::new(connection),
+            undecrypted: RefCell::default(),
             buffered: Cell::default(),
             peer_closed: Cell::default(),
             truncated: Cell::default(),
         };
         let gone = |error: io::Error| TlsError::Gone(error.kind());
         while cipher.connection.borrow().is_handshaking() {
-            stream.readable().await.map_err(gone)?;
+            if !cipher.has_data() {
+                stream.readable().await.map_err(gone)?;
+            }
             let read = cipher.read_records(stream);
             let output = cipher.take_output();
             if let Err(error) = read {
@@ -68,8 +74,13 @@ impl TlsCipher {
         Ok(cipher)
     }
 
-    /// Whether a read returns without waiting for the socket.
+    /// Whether a read takes bytes that have been read from the socket before.
     pub fn has_data(&self) -> bool {
+        self.is_decided() || !self.undecrypted.borrow().get_ref().is_empty()
+    }
+
+    /// Whether it is known that data, or the end of the peer's direction, is the next to be read.
+    pub fn is_decided(&self) -> bool {
         self.buffered.get() > 0 || self.peer_closed.get()
     }
 
@@ -88,7 +99,7 @@ impl TlsCipher {
     /// # Errors
     /// As read(2), also `WouldBlock`; `ConnectionReset` for a stream that was cut; `InvalidData` for a stream that was changed.
     pub fn read(&self, stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
-        while !self.has_data() {
+        while !self.is_decided() {
             self.read_records(stream)?;
         }
         if self.buffered.get() == 0 {
@@ -99,15 +110,25 @@ impl TlsCipher {
         Ok(read)
     }
 
-    /// Reads from the socket once, and decrypts the whole records. There must be no data.
+    /// Decrypts records, and before reads from the socket if no bytes are left from the last time. There must be no decrypted data.
     ///
     /// # Errors
     /// As [`Self::read`].
     pub fn read_records(&self, stream: &TcpStream) -> io::Result<()> {
+        let mut undecrypted = self.undecrypted.borrow_mut();
+        if undecrypted.get_ref().is_empty() {
+            let mut bytes = Vec::with_capacity(MAX_READ);
+            if stream.try_read_buf(&mut bytes)? == 0 {
+                self.truncated.set(true);
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            *undecrypted = Cursor::new(bytes);
+        }
         let connection = &mut *self.connection.borrow_mut();
-        if connection.read_tls(&mut SocketReader(stream))? == 0 {
-            self.truncated.set(true);
-            return Err(io::ErrorKind::ConnectionReset.into());
+        connection.read_tls(&mut *undecrypted)?;
+        if undecrypted.position() == undecrypted.get_ref().len() as u64 {
+            // An idle session holds no buffer.
+            *undecrypted = Cursor::default();
         }
         let state =
             connection.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
@@ -176,14 +197,5 @@ fn into_tls_error(error: io::Error) -> TlsError {
             error.downcast().map_or(TlsError::Gone(io::ErrorKind::InvalidData), TlsError::Protocol)
         }
         kind => TlsError::Gone(kind),
-    }
-}
-
-/// Reads from a socket through a shared reference.
-struct SocketReader<'a>(&'a TcpStream);
-
-impl Read for SocketReader<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        read_once(self.0, buffer.len(), || (&*SockRef::from(self.0)).read(buffer))
     }
 }

@@ -517,6 +517,10 @@ impl Drop for Session {
         if matches!(closed.end, EndReason::Drained | EndReason::Panicked) {
             pump::abort(&self.client);
         }
+        if let (EndReason::Finished | EndReason::Idle, Some(tls)) = (closed.end, &self.tls) {
+            // Nothing is left to be sent, unless the end has been sent before. A full socket loses the alert, and gets FIN.
+            let _ = self.client.try_write(&tls.end());
+        }
         if let Some(ends) = &self.caught {
             self.context.services().pending_connections.remove(ends);
         }
