@@ -187,11 +187,11 @@ fn flags_beat_the_file() {
         forward: vec!["socks5://b.example:2".into()],
         ..listen(&["http://:3128"])
     };
-    let config = load(Some(&file.0), &flags).unwrap();
+    let config = load([&*file.0], &flags).unwrap();
     assert_eq!(only(&config).bind.port(), 3128);
     assert_eq!(forward(&config).iter().map(|hop| hop.to_string()).collect::<Vec<_>>(), ["socks5://b.example:2"]);
     assert_eq!((config.log.format, config.admin.bind), (LogFormat::Text, AdminBind::Off));
-    let config = load(Some(&file.0), &Flags::default()).unwrap();
+    let config = load([&*file.0], &Flags::default()).unwrap();
     assert_eq!((only(&config).bind.port(), config.log.format), (1080, LogFormat::Json));
 }
 
