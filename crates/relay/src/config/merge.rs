@@ -63,7 +63,7 @@ fn merge_tables<'a>(table: &mut DeTable<'a>, later: DeTable<'a>, place: &KeyLoca
 }
 
 fn has_only_tables(array: &DeArray<'_>) -> bool {
-    array.iter().all(|item| item.get_ref().is_table())
+    !array.is_empty() && array.iter().all(|item| item.get_ref().is_table())
 }
 
 fn moved(span: &Range<usize>, by: usize) -> Range<usize> {

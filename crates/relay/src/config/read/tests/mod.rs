@@ -1,6 +1,7 @@
 //! Reads whole configurations, valid and invalid.
 
 mod example;
+mod files;
 mod listeners;
 mod mistakes;
 mod peers;
@@ -10,6 +11,7 @@ mod sections;
 mod sharing;
 mod transparent;
 
+use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
