@@ -29,7 +29,7 @@ impl<'a> SourceText<'a> {
         Self { name: &file.name, text: Some(&file.text), open: file.open, files, diagnostics }
     }
 
-    /// The command line.
+    /// The command line, where values have no line.
     pub fn command_line(name: &'a str, diagnostics: &'a Diagnostics) -> Self {
         Self { name, text: None, open: false, files: &[], diagnostics }
     }

@@ -50,7 +50,10 @@ fn files_are_merged_in_the_order_of_their_names() {
     let config = fragments.load().unwrap_or_else(|said| panic!("{said}"));
     let ports: Vec<_> = config.listeners.iter().map(|listener| listener.bind.port()).collect();
     assert_eq!((ports, config.threads), (vec![1081, 1082], 3));
-    assert_eq!((config.limits.sessions.map(|n| n as u64), config.limits.sessions_per_client.map(|n| n as u64)), (Some(7), Some(2)));
+    assert_eq!(
+        (config.limits.sessions.map(|n| n as u64), config.limits.sessions_per_client.map(|n| n as u64)),
+        (Some(7), Some(2))
+    );
 
     let paths = ["30-c.toml", "20-b.toml", "10-a.toml"].map(|name| fragments.0.join(name));
     let config = load(paths.iter().map(|path| &**path), &Flags::default()).unwrap();
@@ -62,7 +65,10 @@ fn files_are_merged_in_the_order_of_their_names() {
 fn a_mistake_names_the_file_and_the_line() {
     let fragments = Fragments::new(&[
         ("a.toml", "version = 1\n\n[[listener]]\nbind = \"127.0.0.1:1\"\n[limits]\nsessions = 1\nhead = 64\n"),
-        ("b.toml", "version = 1\n[limits]\nnothing = 1\nsessions = 2\n[[listener]]\nbind = 5\n[dns]\nservers = [\n  \"x\"]"),
+        (
+            "b.toml",
+            "version = 1\n[limits]\nnothing = 1\nsessions = 2\n[[listener]]\nbind = 5\n[dns]\nservers = [\n  \"x\"]",
+        ),
     ]);
     let said = fragments.load().unwrap_err();
     let places: Vec<_> = said.lines().map(|line| line.split_once(':').unwrap()).collect();
@@ -90,7 +96,10 @@ fn a_mistake_names_the_file_and_the_line() {
 fn a_key_in_two_files_is_a_mistake_that_names_both_places() {
     let first = "version = 1\nforward = []\n[[listener]]\nbind = \"127.0.0.1:1\"\n[traces]\nendpoint = \"http://a\"\n";
     for (second, says) in [
-        ("version = 1\n\nforward = []\n", "b.toml:3: forward is set in two files: expected one place, here or a.toml:2"),
+        (
+            "version = 1\n\nforward = []\n",
+            "b.toml:3: forward is set in two files: expected one place, here or a.toml:2",
+        ),
         (
             "version = 1\n[traces]\n\nendpoint = \"http://hunter2@b\"\n",
             "b.toml:4: traces.endpoint is set in two files: expected one place, here or a.toml:6",
