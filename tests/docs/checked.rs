@@ -50,7 +50,10 @@ impl Desk {
     }
 
     fn ekiden(&self, arguments: &[&str]) -> Output {
-        ekiden().args(arguments).current_dir(&self.folder.0).output().expect("ekiden runs")
+        let mut command = ekiden();
+        // The variables that configurations in pages name.
+        command.envs([("PROXY_USER", "me"), ("PROXY_PASSWORD", "word")]);
+        command.args(arguments).current_dir(&self.folder.0).output().expect("ekiden runs")
     }
 
     fn says(&self, arguments: &[&str]) -> String {
