@@ -168,6 +168,8 @@ fn values_of_variables_in_urls_and_key_files_are_not_shown() {
         format!("forward = [\"socks5://u:${{{name}}}\"]"),
         format!("forward = [\"http://u:%ff${{{name}}}@h:1\"]"),
         format!("private_key = \"aaaaaaaa-${{{name}}}\""),
+        format!("traces.endpoint = \"http://u:${{{name}}}@h/x\""),
+        format!("fleet.etcd = [\"http://u:${{{name}}}@h:1\"]"),
     ] {
         let said = from_text(&with_listener(&line)).unwrap_err().to_string();
         assert!(said.contains(":2: ") && !said.contains(value), "{line}: {said}");
