@@ -162,6 +162,7 @@ fn read_listener(
     }
     let keep_client_address = reader.optional_or("keep_client_address", kind == Some(ListenerKind::Tproxy));
     let proxy_protocol = proxy_protocol::read_trusted(reader, kind, keep_client_address);
+    let udp = read_udp(reader, kind, local, keep_client_address);
     let weight = reader.optional_or("weight", ShareWeight(1)).0;
     let profile = shared.profiles.read_profile(reader, "profile");
     let profile = if kind == Some(ListenerKind::Section) { for_section(profile) } else { profile };
@@ -183,6 +184,7 @@ fn read_listener(
         target,
         users,
         access,
+        udp,
         connect,
         capture,
         tun,
@@ -208,6 +210,18 @@ fn read_users(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &Rea
         reader.error("users", nobody);
     }
     None
+}
+
+/// Reads whether SOCKS5 clients may have UDP associations.
+fn read_udp(reader: &TableReader<'_>, kind: Option<ListenerKind>, local: bool, keep_client_address: bool) -> bool {
+    let is_socks = matches!(kind, Some(ListenerKind::Auto | ListenerKind::Socks));
+    let udp = reader.optional_or("udp", is_socks && local && !keep_client_address);
+    if reader.has("udp") && kind.is_some() && !is_socks {
+        reader.error("udp", "nothing: only auto and socks listeners have UDP associations");
+    } else if udp && keep_client_address {
+        reader.error("udp", "false beside keep_client_address: datagrams have the relay's address as their source");
+    }
+    udp
 }
 
 /// Reads when clients are told "connected".

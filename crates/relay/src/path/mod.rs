@@ -60,6 +60,22 @@ pub fn paths_to(config: &Config, pools: &Pools, host: &Host, port: u16) -> Vec<P
     configured_paths(route(config, host, port), pools)
 }
 
+/// Whether one of the paths to `host` has no hop.
+#[must_use]
+pub fn permits_direct(config: &Config, host: &Host, port: u16) -> bool {
+    has_direct_path(route(config, host, port))
+}
+
+/// Whether one of the paths of any route has no hop.
+#[must_use]
+pub fn has_direct_route(config: &Config) -> bool {
+    config.routes.iter().any(has_direct_path)
+}
+
+fn has_direct_path(route: &Route) -> bool {
+    route.paths.iter().any(|path| path.is_direct())
+}
+
 fn route<'a>(config: &'a Config, host: &Host, port: u16) -> &'a Route {
     config.routes.iter().find(|route| route.matches(host, port)).expect("invariant: the last route matches all")
 }
