@@ -129,10 +129,8 @@ fn read_listener(
     tun: Option<TunConfig>,
     shared: &ReadContext,
 ) -> Option<Listener> {
-    let target = read_target(reader, kind, bind);
-    let users = read_users(reader, kind, shared);
-    let section = read_section(reader, kind, shared);
-    let connect = read_connect_mode(reader, kind);
+    let (users, section) = (read_users(reader, kind, shared), read_section(reader, kind, shared));
+    let (target, connect) = (read_target(reader, kind, bind), read_connect_mode(reader, kind));
     let transparent = kind.is_some_and(ListenerKind::is_transparent);
     let local = bind.is_some_and(|bind| bind.ip().to_canonical().is_loopback());
     // A value that is wrong is one mistake already.

@@ -7,6 +7,7 @@ mod association;
 mod connect;
 mod flow_telemetry;
 mod record;
+mod remotes;
 mod telemetry;
 
 use std::rc::Rc;

@@ -3,8 +3,6 @@
 //! The association ends with its TCP connection. One socket faces the client, and one of each address family the targets.
 //! A datagram that cannot be sent at once is dropped.
 
-mod remotes;
-
 use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::io;
@@ -22,11 +20,11 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
+use super::remotes::{self, Remotes, Destination};
 use super::{PathTaken, Session};
 use crate::ingress::{send_and_close, write_all};
 use crate::path;
 use crate::pump::wait_idle;
-use remotes::{Remotes, Verdict};
 
 /// The name of the path in the closing event, in metrics and in `ekiden status`.
 const PATH: &str = "udp";
@@ -57,7 +55,7 @@ struct Association {
     v4: Option<UdpSocket>,
     v6: Option<UdpSocket>,
     remotes: RefCell<Remotes>,
-    lookups: RefCell<JoinSet<(Target, Verdict, Vec<u8>)>>,
+    lookups: RefCell<JoinSet<(Target, Destination, Vec<u8>)>>,
     dropped: Cell<u64>,
 }
 
@@ -185,7 +183,7 @@ impl Association {
     }
 
     /// The next answer of a lookup; pending while there is no lookup.
-    async fn next_lookup(&self) -> (Target, Verdict, Vec<u8>) {
+    async fn next_lookup(&self) -> (Target, Destination, Vec<u8>) {
         loop {
             let next = std::future::poll_fn(|cx| self.lookups.borrow_mut().poll_join_next(cx)).await;
             match next {
@@ -197,12 +195,12 @@ impl Association {
         }
     }
 
-    fn on_lookup(&self, target: Target, verdict: Verdict, payload: &[u8]) {
+    fn on_lookup(&self, target: Target, verdict: Destination, payload: &[u8]) {
         let has_place = self.remotes.borrow_mut().insert(target, verdict);
         self.send(verdict.filter(|_| has_place), payload);
     }
 
-    fn send(&self, verdict: Verdict, payload: &[u8]) {
+    fn send(&self, verdict: Destination, payload: &[u8]) {
         let sent = verdict.is_some_and(|address| {
             let socket = if address.is_ipv4() { &self.v4 } else { &self.v6 };
             socket.as_ref().is_some_and(|socket| socket.try_send_to(payload, address).is_ok())

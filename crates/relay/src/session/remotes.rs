@@ -11,7 +11,7 @@ use crate::path;
 use crate::session::Session;
 
 /// The address of a target that the client may reach; `None` drops the datagram.
-pub type Verdict = Option<SocketAddr>;
+pub type Destination = Option<SocketAddr>;
 
 /// Most targets at one time; datagrams to others are dropped.
 const MAX_TARGETS: usize = 1024;
@@ -25,7 +25,7 @@ const ANSWER_AGE: Duration = Duration::from_secs(5 * 60);
 /// The targets of an association, bounded in number.
 #[derive(Default)]
 pub struct Remotes {
-    verdicts: HashMap<Target, (Verdict, Instant)>,
+    verdicts: HashMap<Target, (Destination, Instant)>,
     /// The addresses that may send to the client: those the client has sent to. The port is free, because protocols such
     /// as TFTP (RFC 1350) answer from another one.
     addresses: HashMap<IpAddr, Instant>,
@@ -33,12 +33,12 @@ pub struct Remotes {
 
 impl Remotes {
     /// The verdict on `target`, while it is valid.
-    pub fn verdict(&self, target: &Target) -> Option<Verdict> {
+    pub fn verdict(&self, target: &Target) -> Option<Destination> {
         self.verdicts.get(target).filter(|(_, at)| at.elapsed() < VERDICT_AGE).map(|(verdict, _)| *verdict)
     }
 
     /// Stores a verdict. Returns false if there is no place.
-    pub fn insert(&mut self, target: Target, verdict: Verdict) -> bool {
+    pub fn insert(&mut self, target: Target, verdict: Destination) -> bool {
         if self.verdicts.len() >= MAX_TARGETS && !self.verdicts.contains_key(&target) {
             self.verdicts.retain(|_, (_, at)| at.elapsed() < VERDICT_AGE);
         }
@@ -65,14 +65,14 @@ impl Remotes {
 }
 
 /// The verdict on `target` at `ip`: by the routes, which must permit the path direct, and by the access rules.
-pub fn judge(session: &Session, target: &Target, ip: IpAddr) -> Verdict {
+pub fn judge(session: &Session, target: &Target, ip: IpAddr) -> Destination {
     let is_permitted = path::permits_direct(&session.context.config, &target.host, target.port)
         && session.dial_context.access().permits(&target.host, Some(ip), target.port);
     is_permitted.then(|| SocketAddr::new(ip, target.port))
 }
 
 /// Looks up the name of `target`. An IPv4 address is preferred: a datagram has no second attempt by the other family.
-pub async fn resolve(session: &Session, target: &Target) -> Verdict {
+pub async fn resolve(session: &Session, target: &Target) -> Destination {
     let Host::Name(name) = &target.host else { return None };
     // A name on the deny list is not looked up. Other rules apply to the addresses of the name.
     if session.dial_context.access().judge(&target.host, None, target.port) == Err(Denied::Listed) {
