@@ -20,7 +20,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 
-use super::remotes::{self, Remotes, Destination};
+use super::remotes::{self, Destination, Remotes};
 use super::{PathTaken, Session};
 use crate::ingress::{send_and_close, write_all};
 use crate::path;
