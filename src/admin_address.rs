@@ -15,9 +15,9 @@ pub struct AdminArgs {
     /// Admin address of the relay: 127.0.0.1:PORT or unix:PATH; default: the relay of this user or of the service, if only one runs
     #[arg(long, value_name = "ADDR", env = "EKIDEN_ADMIN")]
     admin: Option<String>,
-    /// Configuration file of the relay, to read the admin address from
-    #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
-    config: Option<PathBuf>,
+    /// Configuration file or directory of the relay, to read the admin address from
+    #[arg(short = 'c', long = "config", value_name = "PATH", env = "EKIDEN_CONFIG", value_delimiter = ':')]
+    config: Vec<PathBuf>,
     /// File with the admin token, if the relay requires one and -c does not name it
     #[arg(long, value_name = "FILE", env = "EKIDEN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
@@ -33,11 +33,11 @@ impl AdminArgs {
     /// Returns the admin address from the command line, else from the configuration, else that of the only relay that answers at a
     /// default socket.
     pub fn admin_address(&self) -> anyhow::Result<AdminConfig> {
-        let written = match (&self.admin, &self.config) {
+        let written = match (&self.admin, self.config.as_slice()) {
             (Some(text), _) => read::parse_admin_address(text)
                 .map_err(|expected| anyhow::anyhow!("--admin {text}: expected {expected}"))?,
-            (None, Some(file)) => read::load(Some(file), &read::Flags::default())?.admin,
-            (None, None) => read::default_admin(),
+            (None, []) => read::default_admin(),
+            (None, paths) => read::load(paths.iter().map(PathBuf::as_path), &read::Flags::default())?.admin,
         };
         ensure!(!matches!(written.bind, AdminBind::Tcp(address) if address.port() == 0), PORT_ZERO);
         let is_default = self.admin.is_none() && written == read::default_admin();

@@ -1,4 +1,4 @@
-//! `ekiden check`: validates a configuration file, and prints hints about this host.
+//! `ekiden check`: validates a configuration, and prints hints about this host.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,19 +13,22 @@ use ekiden_sys::route::has_interface;
 
 use crate::cc;
 
-/// Validate a configuration file and report all errors
+/// Validate a configuration and report all errors
 #[derive(Args)]
 pub struct Check {
     /// Print a drop-in for the systemd unit with exactly the capabilities that this configuration needs
     #[arg(long)]
     unit: bool,
-    /// The configuration file to check
-    file: PathBuf,
+    /// The configuration: files, or directories with *.toml files, which are merged
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
 }
 
 impl Check {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        match read::load(Some(&self.file), &Flags::default()) {
+        let name: Vec<_> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        let name = name.join(" ");
+        match read::load(self.paths.iter().map(PathBuf::as_path), &Flags::default()) {
             Ok(config) if self.unit => {
                 print!("{}", systemd_drop_in(&config.requirements(&unprivileged_controls(), cc::is_carried)));
                 Ok(ExitCode::SUCCESS)
@@ -39,23 +42,22 @@ impl Check {
                 config.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
                 let (listeners, relays) = (config.listeners.len(), config.relays.len());
                 let paths = config.paths().len();
-                for name in requested_controls(&config) {
-                    if let Some(hint) = cc::load_hint(name) {
-                        eprintln!("{}: hint: congestion = {name:?}: {hint}", self.file.display());
+                for control in requested_controls(&config) {
+                    if let Some(hint) = cc::load_hint(control) {
+                        eprintln!("{name}: hint: congestion = {control:?}: {hint}");
                     }
                 }
                 // Only a hint: the interface may appear later, and the relay warns when it starts to share.
                 for interface in config.interfaces.iter().filter(|interface| !has_interface(&interface.name)) {
-                    let name = &interface.name;
-                    eprintln!("{}: hint: [[interface]] {name}: this host has no such interface", self.file.display());
+                    eprintln!("{name}: hint: [[interface]] {}: this host has no such interface", interface.name);
                 }
                 if let Some(hint) = fleet_hint(&config) {
-                    eprintln!("{}: hint: {hint}", self.file.display());
+                    eprintln!("{name}: hint: {hint}");
                 }
                 for hint in config.unused_relay_warnings().chain(config.unbound_network_warnings()) {
-                    eprintln!("{}: hint: {hint}", self.file.display());
+                    eprintln!("{name}: hint: {hint}");
                 }
-                println!("{}: ok, {listeners} listener(s), {relays} relay(s), {paths} path(s)", self.file.display());
+                println!("{name}: ok, {listeners} listener(s), {relays} relay(s), {paths} path(s)");
                 Ok(ExitCode::SUCCESS)
             }
             Err(mistakes) => {

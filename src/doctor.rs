@@ -18,9 +18,9 @@ use crate::lacking as bpf;
     configuration"
 )]
 pub struct Doctor {
-    /// Configuration file to check against this host: profiles, listeners and limits
-    #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
-    config: Option<PathBuf>,
+    /// Configuration file or directory to check against this host: profiles, listeners and limits
+    #[arg(short = 'c', long = "config", value_name = "PATH", env = "EKIDEN_CONFIG", value_delimiter = ':')]
+    config: Vec<PathBuf>,
     /// Target rate of a single connection
     #[arg(long, value_name = "RATE", default_value = "1Gbit/s")]
     rate: Rate,
@@ -60,7 +60,8 @@ impl Doctor {
     }
 
     fn purpose(&self) -> Result<Workload, ConfigErrors> {
-        let config = self.config.as_deref().map(|file| read::load(Some(file), &Flags::default())).transpose()?;
+        let load = || read::load(self.config.iter().map(PathBuf::as_path), &Flags::default());
+        let config = if self.config.is_empty() { None } else { Some(load()?) };
         let limit = config.as_ref().and_then(|config| config.limits.sessions).map(|sessions| sessions as u64);
         let sessions = self.sessions.or(limit).unwrap_or(10_000);
         Ok(Workload { rate: self.rate, rtt: self.rtt.0, sessions, config })
@@ -71,7 +72,7 @@ fn print_findings(purpose: &Workload, findings: &[Finding]) {
     let Workload { rate, rtt, sessions, .. } = purpose;
     let window = purpose.bandwidth_delay_product() / 1000;
     println!("for {rate} over {}, {window} kB under way, and {sessions} sessions", Span(*rtt));
-    println!("(change this with --rate, --rtt, --sessions and -c FILE)\n");
+    println!("(change this with --rate, --rtt, --sessions and -c PATH)\n");
     for finding in findings {
         println!("{finding}");
     }

@@ -22,9 +22,9 @@ use ekiden_relay::probe::{self, ProbeBudget, ProbeReport, ProbeTarget, VISIT_BYT
 pub struct Probe {
     /// `HOST[:PORT]` (default port 443), or the URL of a large file: only a download measures rates
     target: ProbeTarget,
-    /// Configuration file with the relays: each relay, and each path of a route, is probed
-    #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
-    config: Option<PathBuf>,
+    /// Configuration file or directory with the relays: each relay, and each path of a route, is probed
+    #[arg(short = 'c', long = "config", value_name = "PATH", env = "EKIDEN_CONFIG", value_delimiter = ':')]
+    config: Vec<PathBuf>,
     /// A relay to probe, in the syntax of `ekiden run -F`; several relays are probed one by one and as a chain
     #[arg(short = 'F', long = "forward", value_name = "URL", env = "EKIDEN_FORWARD", value_delimiter = ' ')]
     forward: Vec<String>,
@@ -87,9 +87,9 @@ impl Probe {
 
     fn read(&self) -> Result<Config, ConfigErrors> {
         // A configuration needs at least one listener, and without a file there is none.
-        let listen = if self.config.is_none() { vec!["auto://127.0.0.1:0".to_owned()] } else { Vec::new() };
+        let listen = if self.config.is_empty() { vec!["auto://127.0.0.1:0".to_owned()] } else { Vec::new() };
         let flags = Flags { listen, forward: self.forward.clone(), key: self.key.clone(), ..Flags::default() };
-        read::load(self.config.as_deref(), &flags)
+        read::load(self.config.iter().map(PathBuf::as_path), &flags)
     }
 }
 

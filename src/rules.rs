@@ -29,9 +29,9 @@ enum RulesAction {
 /// The configuration, with the options of `ekiden run`.
 #[derive(Args)]
 struct ConfigArgs {
-    /// Configuration file with the listeners
-    #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
-    config: Option<PathBuf>,
+    /// Configuration file or directory with the listeners
+    #[arg(short = 'c', long = "config", value_name = "PATH", env = "EKIDEN_CONFIG", value_delimiter = ':')]
+    config: Vec<PathBuf>,
     /// Add listeners: `tproxy://ADDR?interfaces=NAME`, `redirect://ADDR?interfaces=NAME`
     #[arg(short = 'L', long = "listen", value_name = "URL", env = "EKIDEN_LISTEN", value_delimiter = ' ')]
     listen: Vec<String>,
@@ -78,12 +78,12 @@ impl Rules {
 
 impl ConfigArgs {
     fn is_empty(&self) -> bool {
-        self.config.is_none() && self.listen.is_empty()
+        self.config.is_empty() && self.listen.is_empty()
     }
 
     fn with_config(self, act: impl FnOnce(&Config) -> anyhow::Result<()>) -> anyhow::Result<ExitCode> {
         let flags = Flags { listen: self.listen, ..Flags::default() };
-        match read::load(self.config.as_deref(), &flags) {
+        match read::load(self.config.iter().map(PathBuf::as_path), &flags) {
             Ok(config) => act(&config).map(|()| ExitCode::SUCCESS),
             Err(mistakes) => {
                 eprintln!("{mistakes}");

@@ -14,9 +14,10 @@ use crate::cc;
 /// Run the relay daemon. A flag overrides its environment variable, which overrides the configuration file
 #[derive(Args)]
 pub struct Run {
-    /// Configuration file; reloaded on SIGHUP
-    #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
-    config: Option<PathBuf>,
+    /// Configuration file, or directory with *.toml files; repeat -c to merge several, or separate them by colons.
+    /// Reloaded on SIGHUP
+    #[arg(short = 'c', long = "config", value_name = "PATH", env = "EKIDEN_CONFIG", value_delimiter = ':')]
+    config: Vec<PathBuf>,
     /// Add listeners: auto://ADDR socks://ADDR http://ADDR tcp://ADDR/HOST:PORT, with ?profile=NAME and other listener
     /// keys; section://ADDR?key=FILE&peers=FILE accepts other relays
     #[arg(short = 'L', long = "listen", value_name = "URL", env = "EKIDEN_LISTEN", value_delimiter = ' ')]
@@ -44,7 +45,7 @@ impl Run {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let Self { config, listen, forward, key, log, log_level, admin } = self;
         let flags = Flags { listen, forward, key, log, log_level, admin };
-        let (told, load) = (Once::new(), || read::load(config.as_deref(), &flags));
+        let (told, load) = (Once::new(), || read::load(config.iter().map(PathBuf::as_path), &flags));
         let load = || load().inspect(|config| told.call_once(|| print_temporary_key(config)));
         match server::run(&load, &cc::acquire) {
             Ok(()) => Ok(ExitCode::SUCCESS),

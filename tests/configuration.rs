@@ -153,3 +153,110 @@ fn the_subcommand_that_was_meant_is_told() {
     let output = ekiden().arg("stauts").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("'status'"));
 }
+
+/// Writes a directory of fragments, and returns its path.
+fn fragments(folder: &Folder, files: &[(&str, &str)]) -> std::path::PathBuf {
+    let directory = folder.0.join("conf.d");
+    std::fs::create_dir_all(&directory).unwrap();
+    files.iter().for_each(|(name, text)| std::fs::write(directory.join(name), text).unwrap());
+    directory
+}
+
+/// A listener that answers every connection with its name.
+fn greeting_listener(name: &'static str) -> String {
+    use std::io::{Read, Write};
+    let target = serve(move |mut stream| {
+        let _ = stream.write_all(name.as_bytes());
+        let _ = stream.read(&mut [0]);
+    });
+    format!("[[listener]]\nname = \"{name}\"\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{target}\"\n")
+}
+
+#[test]
+fn every_command_reads_the_merged_whole() {
+    let folder = Folder::new();
+    let admin = folder.0.join("admin.sock");
+    let listener = format!("version = 1\n{LISTENER}");
+    let rest = format!("version = 1\n[admin]\nbind = \"unix:{}\"\n[limits]\nsessions = 17\n", admin.display());
+    let directory = fragments(&folder, &[("10-listener.toml", &listener), ("20-rest.toml", &rest)]);
+    let single = folder.write("more.toml", "version = 1\n[[route]]\npath = \"direct\"\n");
+    let (directory, single) = (directory.to_str().unwrap(), single.to_str().unwrap());
+    let run = |arguments: &[&str], variable: &str| {
+        let mut command = ekiden();
+        if !variable.is_empty() {
+            command.env("EKIDEN_CONFIG", variable);
+        }
+        let output = command.args(arguments).output().unwrap();
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+        (output.status.code(), said)
+    };
+    let both = format!("{directory}:{single}");
+    let (status, said) = run(&["check", directory, single], "");
+    assert_eq!(said, format!("{directory} {single}: ok, 1 listener(s), 0 relay(s), 1 path(s)\n"));
+    assert_eq!(status, Some(0));
+    for (arguments, variable) in
+        [(vec!["-c", directory, "-c", single], ""), (vec!["-c", &both], ""), (vec![], both.as_str())]
+    {
+        let with = |before: &[&'static str]| [before, &arguments].concat();
+        let (status, said) = run(&with(&["doctor"]), variable);
+        assert!(status.is_some_and(|status| status < 2) && said.contains("and 17 sessions"), "{said}");
+        let (status, said) = run(&with(&["rules", "print"]), variable);
+        assert!(status == Some(0) && said.starts_with("no rules needed"), "{said}");
+        let (status, said) = run(&with(&["status"]), variable);
+        assert!(status == Some(1) && said.contains(admin.to_str().unwrap()), "{said}");
+    }
+    // A flag replaces the variable: nothing is merged with a path that does not exist.
+    assert_eq!(run(&["rules", "print", "-c", directory], "/nonexistent").0, Some(0));
+
+    std::fs::write(single, "version = 1\n\n[limits]\nsessions = 3\n").unwrap();
+    let (status, said) = run(&["check", directory, single], "");
+    let place = format!("{directory}/20-rest.toml:5");
+    let says = format!("{single}:4: limits.sessions is set in two files: expected one place, here or {place}\n");
+    assert_eq!((status, said), (Some(2), says));
+}
+
+#[test]
+fn a_new_fragment_takes_effect_at_the_reload() {
+    let folder = Folder::new();
+    let first = format!("version = 1\n{}", greeting_listener("first"));
+    let directory = fragments(&folder, &[("10-first.toml", &first)]);
+    let mut relay = Relay::run(&["-c", directory.to_str().unwrap()], 1);
+    assert_eq!(read_exactly(&mut relay.connect(), 5), b"first");
+
+    fragments(&folder, &[("20-second.toml", &format!("version = 1\n{}", greeting_listener("second")))]);
+    relay.signal("HUP");
+    let second = relay.next(|event| event["event"] == "listening" && event["listener"] == "second");
+    assert_eq!(relay.next(|event| event["event"] == "reloaded")["listeners"], 2);
+    let address = second["address"].as_str().unwrap().parse().unwrap();
+    assert_eq!(read_exactly(&mut connect(address), 6), b"second");
+
+    fragments(&folder, &[("30-third.toml", "version = 1\n[limits]\nnothing = 1\n")]);
+    relay.signal("HUP");
+    let rejected = relay.next(|event| event["event"] == "reload_rejected");
+    assert!(rejected["mistakes"][0].as_str().unwrap().contains("30-third.toml:3: limits.nothing"), "{rejected}");
+
+    for name in ["20-second.toml", "30-third.toml"] {
+        std::fs::remove_file(directory.join(name)).unwrap();
+    }
+    relay.signal("HUP");
+    assert_eq!(relay.next(|event| event["event"] == "reloaded")["listeners"], 1);
+}
+
+#[test]
+fn variables_of_the_environment_are_values() {
+    let folder = Folder::new();
+    let text = "version = 1\nforward = [\"socks5://u:${EKIDEN_TEST_WORD}@192.0.2.1:${EKIDEN_TEST_PORT}\"]\n";
+    let file = folder.write("relay.toml", format!("{text}{LISTENER}"));
+    chmod(&file, 0o644);
+    let check = |variables: &[(&str, &str)]| {
+        let mut command = ekiden();
+        let output = command.arg("check").arg(&file).envs(variables.iter().copied()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap().replace(file.to_str().unwrap(), "FILE"))
+    };
+    let word = ("EKIDEN_TEST_WORD", "hunter2");
+    assert_eq!(check(&[word, ("EKIDEN_TEST_PORT", "1080")]), (Some(0), String::new()));
+    let says = "FILE:2: forward[1]: expected the environment variable EKIDEN_TEST_PORT, which is not set\n";
+    assert_eq!(check(&[word]), (Some(2), says.to_owned()));
+    let (status, said) = check(&[word, ("EKIDEN_TEST_PORT", "x")]);
+    assert!(status == Some(2) && said.starts_with("FILE:2: forward[1]") && !said.contains("hunter2"), "{said}");
+}

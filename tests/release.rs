@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{Folder, Relay, ekiden};
+use harness::{Folder, Key, Relay, ekiden};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -221,11 +221,10 @@ fn the_pages_name_the_files_of_this_version() {
     }
 }
 
-/// examples/compose.yaml.
-fn compose() -> Option<serde_json::Value> {
+/// A YAML file of `examples/`.
+fn yaml(name: &str) -> Option<serde_json::Value> {
     let script = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
-    let output =
-        Command::new("/usr/bin/python3").args(["-c", script]).arg(root().join("examples/compose.yaml")).output();
+    let output = Command::new("/usr/bin/python3").args(["-c", script]).arg(root().join("examples").join(name)).output();
     let Some(output) =
         output.ok().filter(|output| !String::from_utf8_lossy(&output.stderr).contains("No module named"))
     else {
@@ -238,7 +237,7 @@ fn compose() -> Option<serde_json::Value> {
 
 #[test]
 fn the_compose_file_starts_a_relay_that_passes_its_health_check() {
-    let Some(compose) = compose() else { return };
+    let Some(compose) = yaml("compose.yaml") else { return };
     let service = &compose["services"]["ekiden"];
     let words = |value: &serde_json::Value| -> Vec<String> {
         value.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
@@ -258,4 +257,52 @@ fn the_compose_file_starts_a_relay_that_passes_its_health_check() {
     let check = |admin: &str| ekiden().args(&health[2..]).env("EKIDEN_ADMIN", admin).output().unwrap().status;
     assert!(check(&format!("unix:{}", relay.admin.display())).success());
     assert!(!check("unix:/nowhere/ekiden.sock").success());
+}
+
+/// Every name that a task notifies is the name of a handler, and the check comes before the service starts.
+#[test]
+fn the_ansible_role_checks_before_its_handlers_run() {
+    let role = |name: &str| yaml(&format!("ansible/roles/ekiden/{name}/main.yaml"));
+    let (Some(tasks), Some(handlers)) = (role("tasks"), role("handlers")) else { return };
+    let (tasks, handlers) = (tasks.as_array().unwrap(), handlers.as_array().unwrap());
+    let named: BTreeSet<&str> = handlers.iter().map(|handler| handler["name"].as_str().unwrap()).collect();
+    let mut notified = BTreeSet::new();
+    for task in tasks {
+        match &task["notify"] {
+            serde_json::Value::Array(names) => notified.extend(names.iter().map(|name| name.as_str().unwrap())),
+            name => notified.extend(name.as_str()),
+        }
+        // As ansible-lint requires: a name with a capital letter, and modules with their collection.
+        assert!(task["name"].as_str().unwrap().starts_with(|first: char| first.is_uppercase()), "{task}");
+        assert_eq!(
+            task.as_object().unwrap().keys().filter(|key| key.starts_with("ansible.builtin.")).count(),
+            1,
+            "{task}"
+        );
+    }
+    assert_eq!(notified, named);
+    let check = tasks.iter().find_map(|task| task["ansible.builtin.command"]["cmd"].as_str()).unwrap();
+    assert_eq!(check, "/usr/bin/ekiden check /etc/ekiden/conf.d");
+    assert_eq!(yaml("ansible/playbook.yaml").unwrap()[0]["roles"][0]["role"], "ekiden");
+}
+
+#[test]
+fn the_fragments_of_the_ansible_role_are_a_configuration() {
+    let Some(defaults) = yaml("ansible/roles/ekiden/defaults/main.yaml") else { return };
+    let folder = Folder::new();
+    let key = Key::new();
+    std::fs::create_dir(folder.0.join("conf.d")).unwrap();
+    std::fs::copy(&key.file, folder.0.join("key")).unwrap();
+    folder.write("peers", format!("{} home\n", Key::new().public));
+    let template = include_str!("../examples/ansible/roles/ekiden/templates/10-relay.toml.j2");
+    let mut text =
+        template.replace("{{ ansible_managed }}", "Ansible").replace("/etc/ekiden", folder.0.to_str().unwrap());
+    for (name, value) in defaults.as_object().unwrap() {
+        text = text.replace(&format!("{{{{ {name} }}}}"), value.as_str().unwrap_or_default());
+    }
+    assert!(!text.contains("{{"), "{text}");
+    folder.write("conf.d/10-relay.toml", text);
+    folder.write("conf.d/20-limits.toml", include_str!("../examples/ansible/fragments/20-limits.toml"));
+    let said = said(ekiden().arg("check").arg(folder.0.join("conf.d")));
+    assert!(said.ends_with("conf.d: ok, 1 listener(s), 0 relay(s), 1 path(s)\n"), "{said}");
 }

@@ -54,6 +54,13 @@ fn site(data: &[u8]) -> Nginx {
     nginx
 }
 
+/// The keys of a listener with the certificate of this server.
+fn tls(nginx: &Nginx) -> String {
+    let certificate = nginx.certificate();
+    format!("?tls_certificate={certificate}&tls_key={}", certificate.replace("certificate.pem", "key.pem"))
+}
+
+/// The page behind the proxy that this option of the browser names.
 fn page_as_seen(proxy: &str, url: &str) -> String {
     let folder = Folder::new();
     let mut chromium = client("chromium", &folder);
@@ -61,7 +68,7 @@ fn page_as_seen(proxy: &str, url: &str) -> String {
     chromium.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
     chromium.args(["--disable-dev-shm-usage", "--ignore-certificate-errors", "--proxy-bypass-list=<-loopback>"]);
     chromium.arg(format!("--user-data-dir={}", folder.0.join("data").display()));
-    let out = succeeds(chromium.arg(format!("--proxy-server={proxy}")).args(["--dump-dom", url]));
+    let out = succeeds(chromium.arg(proxy).args(["--dump-dom", url]));
     String::from_utf8_lossy(&out).into_owned()
 }
 
@@ -71,9 +78,10 @@ fn browse(scheme: &str, secure: bool) {
     }
     let data = pattern(SIZE);
     let nginx = site(&data);
-    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let tls = if scheme == "https" { tls(&nginx) } else { String::new() };
+    let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0{tls}")]);
     let url = if secure { nginx.secure_url("page.html") } else { nginx.named_url("page.html") };
-    let page = page_as_seen(&format!("{scheme}://{}", relay.address()), &url);
+    let page = page_as_seen(&format!("--proxy-server={scheme}://{}", relay.address()), &url);
     assert!(page.contains(&expected(&data)), "{page}");
     let sent = std::fs::read(nginx.path("put/from-the-browser")).expect("it was put there");
     assert_eq!(sent, b"sent by the browser");
@@ -91,7 +99,7 @@ fn browse(scheme: &str, secure: bool) {
         assert!(event["end"] == "finished" || event["end"] == "reset_by_client", "{event}");
         down += event["bytes_down"].as_u64().expect("a count");
     }
-    if scheme == "http" && !secure {
+    if matches!(scheme, "http" | "https") && !secure {
         let request = relay.next(|event| event["event"] == "request" && event["method"] == "PUT");
         assert_eq!(request["status"], 201, "{request}");
     }
@@ -120,4 +128,30 @@ fn chromium_by_https_over_socks5() {
 #[test]
 fn chromium_by_socks4() {
     browse("socks4", false);
+}
+
+/// The proxy is reached by TLS.
+#[test]
+fn chromium_by_an_https_proxy() {
+    browse("https", false);
+}
+
+#[test]
+fn chromium_by_https_over_an_https_proxy() {
+    browse("https", true);
+}
+
+/// The browser fetches the PAC script from the relay, without a proxy, and then uses the relay as the script says. Chromium never
+/// uses a proxy for localhost, so the target is an address that the relay refuses.
+#[test]
+fn chromium_by_the_pac_script() {
+    if left_out(&["chromium", "nginx", "openssl"]) {
+        return;
+    }
+    // It only has a certificate.
+    let nginx = Nginx::with_tls();
+    let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0{}&deny=192.0.2.0%2F24", tls(&nginx))]);
+    let page = page_as_seen(&format!("--proxy-pac-url=https://{}/proxy.pac", relay.address()), "http://192.0.2.1/");
+    let closed = relay.next(|event| event["event"] == "closed" && event["target"] == "192.0.2.1:80");
+    assert_eq!((&closed["end"], &closed["tls"]), (&"denied".into(), &"1.3".into()), "{page}");
 }

@@ -23,6 +23,21 @@ impl Desk {
         for name in ["key", "etcd"] {
             folder.write_with_mode(name, std::fs::read(&key.file).unwrap(), 0o600);
         }
+        let mut openssl = std::process::Command::new("openssl");
+        openssl.args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-subj",
+            "/CN=relay",
+        ]);
+        let made = openssl.current_dir(&folder.0).args(["-keyout", "tls.key", "-out", "certificate.pem"]).output();
+        assert!(made.expect("openssl runs").status.success());
+        std::fs::copy(folder.0.join("certificate.pem"), folder.0.join("clients.pem")).unwrap();
         let mut desk = Self { folder, fleet: String::new() };
         let keys = desk.says(&["fleet", "keygen"]);
         desk.folder.write_with_mode("fleet.key", &keys, 0o600);
@@ -35,7 +50,10 @@ impl Desk {
     }
 
     fn ekiden(&self, arguments: &[&str]) -> Output {
-        ekiden().args(arguments).current_dir(&self.folder.0).output().expect("ekiden runs")
+        let mut command = ekiden();
+        // The variables that configurations in pages name.
+        command.envs([("PROXY_USER", "me"), ("PROXY_PASSWORD", "word")]);
+        command.args(arguments).current_dir(&self.folder.0).output().expect("ekiden runs")
     }
 
     fn says(&self, arguments: &[&str]) -> String {

@@ -54,7 +54,10 @@ fn the_list_says_who_is_there() {
     let relay = osaka.start(&etcd, "");
     eventually("osaka", || member(&relay, "osaka"));
     let listed = fleet(&["list", "--admin", &format!("unix:{}", relay.admin.display())]);
-    assert!(listed.contains("osaka") && listed.contains(&osaka.key.public) && listed.contains("reachable for"), "{listed}");
+    assert!(
+        listed.contains("osaka") && listed.contains(&osaka.key.public) && listed.contains("reachable for"),
+        "{listed}"
+    );
     let metrics = relay.ask("/metrics");
     assert!(metrics.contains("ekiden_fleet_members 1") && metrics.contains("ekiden_fleet_etcd_up 1"), "{metrics}");
 }

@@ -28,7 +28,8 @@ const NO_UNITS: [&str; 16] = [
 ];
 
 /// The gauges: each of these can fall while the process runs. A number that only grows is a counter.
-const GAUGES: [&str; 23] = [
+const GAUGES: [&str; 24] = [
+    "ekiden_fleet_certificate_expiry_timestamp_seconds",
     "ekiden_fleet_draining",
     "ekiden_fleet_etcd_up",
     "ekiden_fleet_members",

@@ -9,6 +9,7 @@ use crate::harness::*;
 use crate::scene::*;
 
 const DASHBOARD: &str = include_str!("../../docs/grafana/ekiden.json");
+const ALERTS: &str = include_str!("../../docs/grafana/alerts.yaml");
 const PAGE: &str = include_str!("../../docs/metrics.md");
 
 /// Metrics that need a tunnel, a `tproxy` listener or measured paths; tests/transparent, tests/tunnel and tests/paths
@@ -44,6 +45,11 @@ fn queries() -> Vec<String> {
     expressions.chain(asked).collect()
 }
 
+/// The expressions of the alert rules, each on one line.
+fn alert_expressions() -> Vec<&'static str> {
+    ALERTS.lines().filter_map(|line| line.trim_start().strip_prefix("expr: ")).collect()
+}
+
 /// The names of metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -56,7 +62,10 @@ fn every_number_that_the_dashboard_asks_for_is_there() {
     until(&scene.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
     let scrapes = [&scene.home, &scene.far, &scene.proxy].map(Scrape::of);
     let known: BTreeSet<&str> = scrapes.iter().flat_map(Scrape::names).collect();
-    let asked: BTreeSet<String> = queries().iter().flat_map(|query| names(query)).collect();
+    let asked: BTreeSet<String> = {
+        let alerts = alert_expressions().into_iter().map(str::to_owned);
+        queries().into_iter().chain(alerts).flat_map(|query| names(&query)).collect()
+    };
     assert!(asked.len() > 40, "{asked:?}");
     let elsewhere = |name: &String| ELSEWHERE.iter().any(|begin| name.starts_with(begin));
     let unknown: Vec<_> = asked.iter().filter(|name| !known.contains(name.as_str()) && !elsewhere(name)).collect();
@@ -70,6 +79,31 @@ fn every_number_that_the_dashboard_asks_for_is_there() {
     let unwritten: Vec<_> =
         known.iter().copied().chain(asked.iter().map(String::as_str)).filter(|n| !base(n)).collect();
     assert!(unwritten.is_empty(), "not in docs/metrics.md: {unwritten:?}");
+}
+
+/// Every alert has an expression, a duration, a severity and a summary.
+#[test]
+fn alert_rules_are_complete() {
+    let script = "import json, sys, yaml; json.dump(yaml.safe_load(sys.argv[1]), sys.stdout)";
+    let output = Command::new("/usr/bin/python3").args(["-c", script, ALERTS]).output();
+    let Some(output) =
+        output.ok().filter(|output| !String::from_utf8_lossy(&output.stderr).contains("No module named"))
+    else {
+        eprintln!("skipped: no YAML in python (Debian: python3-yaml)");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let alerts: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rules = alerts["groups"][0]["rules"].as_array().unwrap();
+    let expressions: Vec<_> = rules.iter().map(|rule| rule["expr"].as_str().unwrap()).collect();
+    assert_eq!(expressions, alert_expressions(), "an expression is not on one line");
+    let named: BTreeSet<_> = rules.iter().map(|rule| rule["alert"].as_str().unwrap()).collect();
+    assert_eq!(named.len(), rules.len(), "{named:?}");
+    for rule in rules {
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        assert!(["critical", "warning"].contains(&severity), "{rule}");
+        assert!(rule["for"].is_string() && rule["annotations"]["summary"].is_string(), "{rule}");
+    }
 }
 
 #[test]
@@ -124,6 +158,10 @@ fn prometheus_understands_every_query() {
     let queries: Vec<String> = queries().into_iter().filter(|query| !query.starts_with("label_values")).collect();
     let rules: String = queries.iter().enumerate().map(rule).collect();
     let folder = Folder::new();
+    let alerts = folder.write("alerts.yaml", ALERTS);
+    let output =
+        Command::new("promtool").args(["check", "rules"]).arg(&alerts).output().expect("promtool is installed");
+    assert!(output.status.success(), "{output:?}");
     let file = folder.write("rules.yml", format!("groups:\n- name: dashboard\n  rules:\n{rules}"));
     let output = Command::new("promtool").args(["check", "rules"]).arg(&file).output().expect("promtool is installed");
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

@@ -11,9 +11,9 @@ use crate::scene::*;
 
 const PAGE: &str = include_str!("../../docs/api.md");
 
-/// Fields that need a tunnel, a fleet with etcd, a program in the kernel, or measured paths; a unit test of the relay checks
-/// these.
-const ELSEWHERE: [&str; 4] = ["lanes[].", "fleet.", "SECTION.told.", "choices[]."];
+/// Fields that need a tunnel, a fleet with etcd, a program in the kernel, measured paths, or a certificate; unit tests of the
+/// relay and tests/tls check these.
+const ELSEWHERE: [&str; 5] = ["lanes[].", "fleet.", "SECTION.told.", "choices[].", "sessions[].tls."];
 
 /// Each field of the page, and the types that it may have.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {

@@ -398,6 +398,8 @@ pub struct SessionClosed {
     pub listener: String,
     /// The client's address; `None` if the log omits addresses.
     pub client: Option<ClientAddr>,
+    /// The version of TLS toward the client, if the listener speaks TLS.
+    pub tls: Option<&'static str>,
     /// The user name, if the listener asks for one.
     pub user: Option<String>,
     /// The relay that opened it, by name or key.
@@ -456,6 +458,7 @@ impl SessionClosed {
             session,
             listener,
             client: Some(client),
+            tls: None,
             user: None,
             peer: None,
             trace: None,

@@ -3,8 +3,8 @@
 
 use ekiden_relay::config::read::{Flags, from_text, load};
 
-/// A password that messages do not contain by chance.
-const SECRET: &str = "kB3qX9vT";
+/// A password that messages do not contain by chance, and that is no name of a variable.
+const SECRET: &str = "kB3-X9vT";
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

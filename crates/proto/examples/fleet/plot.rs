@@ -87,7 +87,9 @@ fn draw(out: &mut String, series: &Series, x: &Axis, y: &Axis, legend: f64) {
 /// A power of ten, with a comma before each three digits.
 fn label(decade: f64) -> String {
     let mut text = decade.to_string();
-    for at in (1..text.len()).rev().filter(|at| decade >= 1e3 && (text.len() - at) % 3 == 0).collect::<Vec<_>>() {
+    for at in
+        (1..text.len()).rev().filter(|at| decade >= 1e3 && (text.len() - at).is_multiple_of(3)).collect::<Vec<_>>()
+    {
         text.insert(at, ',');
     }
     text

@@ -17,6 +17,7 @@ pub mod section;
 pub mod socks4;
 pub mod socks5;
 pub mod syn;
+pub mod x509;
 
 /// Why there is no value yet, or never will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -50,8 +50,9 @@ impl Budget {
         let pipes = (files / 16 / config.threads).clamp(1, MOST_PIPES);
         let relays = config.relays.iter().filter(|hop| config.may_dial(hop)).count();
         let ready = (files / 4 / relays.max(1)).clamp(1, config.limits.ready_connections.max(1));
-        let has_pending =
-            |listener: &Listener| listener.kind == ListenerKind::Section || !listener.proxy_protocol.is_empty();
+        let has_pending = |listener: &Listener| {
+            listener.kind == ListenerKind::Section || listener.tls.is_some() || !listener.proxy_protocol.is_empty()
+        };
         let pending = if config.listeners.iter().any(|listener| has_pending(listener)) {
             (files / 8).clamp(1, MOST_PENDING)
         } else {

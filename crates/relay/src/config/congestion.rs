@@ -289,7 +289,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("ekiden-congestion-{}-{:p}.toml", std::process::id(), &text));
         std::fs::write(&file, text).unwrap();
         let flags = read::Flags { listen: vec![url.to_owned()], ..read::Flags::default() };
-        let config = read::load(Some(&file), &flags);
+        let config = read::load([&*file], &flags);
         std::fs::remove_file(file).unwrap();
         config.unwrap_or_else(|mistakes| panic!("{mistakes}"))
     }

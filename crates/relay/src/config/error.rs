@@ -41,6 +41,10 @@ pub enum FoundValue {
     Missing,
     /// A key that does not exist.
     Unknown,
+    /// A key that another file has, too.
+    Duplicate,
+    /// A text with a variable of the environment that has no value.
+    Unexpanded,
     /// Something that is not TOML.
     Syntax,
     /// Something without a key: a whole line, or a whole file.
@@ -59,6 +63,8 @@ impl fmt::Display for ConfigError {
             FoundValue::Hidden => write!(f, " {key} (value not shown): expected {expected}"),
             FoundValue::Missing => write!(f, " {key} is missing: expected {expected}"),
             FoundValue::Unknown => write!(f, " {key} is not a key: expected {expected}"),
+            FoundValue::Duplicate => write!(f, " {key} is set in two files: expected {expected}"),
+            FoundValue::Unexpanded => write!(f, " {key}: expected {expected}"),
             FoundValue::Syntax => write!(f, " not TOML: {expected}"),
             FoundValue::WholeText => write!(f, " expected {expected}"),
         }
@@ -124,14 +130,17 @@ impl Diagnostics {
 
     /// All of them, in the order of places and lines; `Err` when there are any.
     ///
-    /// A line that is no TOML has a follow-up: its key is missing. Such echoes are left out.
+    /// A line that is no TOML has a follow-up: its key is missing. So has a text whose variable is not set: the text is
+    /// no valid value. Such echoes are left out.
     pub fn into_result(self) -> Result<(), ConfigErrors> {
         let mut mistakes = self.errors.into_inner();
-        let broken: Vec<_> = mistakes.iter().filter(|m| m.found == FoundValue::Syntax).map(|m| m.line).collect();
-        if !broken.is_empty() {
-            let echo = |m: &ConfigError| m.found == FoundValue::Missing || broken.contains(&m.line);
-            mistakes.retain(|m| m.found == FoundValue::Syntax || !echo(m));
-        }
+        let is_cause = |m: &ConfigError| matches!(m.found, FoundValue::Syntax | FoundValue::Unexpanded);
+        let has_syntax_errors = mistakes.iter().any(|m| m.found == FoundValue::Syntax);
+        let place = |m: &ConfigError| (m.source.clone(), m.line);
+        let broken: Vec<_> = mistakes.iter().filter(|m| is_cause(m)).map(place).collect();
+        let is_echo =
+            |m: &ConfigError| has_syntax_errors && m.found == FoundValue::Missing || broken.contains(&place(m));
+        mistakes.retain(|m| is_cause(m) || !is_echo(m));
         let mistakes = sorted(mistakes);
         if mistakes.is_empty() { Ok(()) } else { Err(ConfigErrors(mistakes)) }
     }

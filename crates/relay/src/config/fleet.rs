@@ -155,6 +155,7 @@ impl Hop {
 struct EtcdEndpoint(String);
 
 impl ConfigValue for EtcdEndpoint {
+    const DISCLOSURE: Disclosure = Disclosure::Url;
     const EXPECTED: &'static str = r#"a server of etcd like "http://127.0.0.1:2379"; with a path to it that others can \
         read, a loopback address where a tunnel begins (entries are signed, passwords are not hidden)"#;
     fn read(text: &str) -> Result<Self, &'static str> {

@@ -36,11 +36,17 @@ impl WrittenUrl<'_, '_> {
         self.location.error(Disclosure::Url.disclose_text(self.text), expected);
     }
 
+    /// The password as the URL has it. A value from the environment is not in the text of a file.
+    fn password(&self) -> Option<&str> {
+        let (_, rest) = self.text.split_once("://")?;
+        Some(rest.rsplit_once('@')?.0.split_once(':')?.1)
+    }
+
     /// Warns of a password in the URL when other users can read the URL.
     fn warn_of_password(&self) {
         let SourceText { name, text, open, .. } = self.location.source;
         let expected = match text {
-            Some(_) if open => {
+            Some(text) if open && self.password().is_some_and(|password| text.contains(password)) => {
                 format!(
                     "a configuration that only its owner can read, because of this password: chmod 600 {name}, or {IN_FILE}"
                 )

@@ -63,8 +63,8 @@ fn has_permission(metadata: &Metadata, classes: u32) -> bool {
 }
 
 /// Whether other users can read the file, and its content up to the size of a key file.
-fn read_limited(path: &Path) -> io::Result<(bool, String)> {
-    const MAX_LENGTH: u64 = 4 << 10;
+pub(super) fn read_limited(path: &Path) -> io::Result<(bool, String)> {
+    const MAX_LENGTH: u64 = 16 << 10;
     let file = File::open(path)?;
     let open_to_others = has_permission(&file.metadata()?, 0o077);
     let mut text = String::new();

@@ -15,7 +15,9 @@ use super::sharing::ShareWeight;
 use super::url::{OptionUrl, table_from_pairs};
 use super::users::Users;
 use super::value::{BindAddress, ConfigValue, Name};
-use super::{AccessRules, ConnectMode, Listener, SectionListener, TunConfig, capture, proxy_protocol, tun};
+use super::{
+    AccessRules, ConnectMode, Listener, SectionListener, TargetPattern, TunConfig, capture, proxy_protocol, tls, tun,
+};
 
 /// The expected format, for mistakes in a `-L`.
 const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR, tcp://ADDR/HOST:PORT or \
@@ -137,7 +139,7 @@ fn read_listener(
     let allow_open = reader.optional("allow_open").unwrap_or(reader.has("allow_open"));
     let guarded = match kind {
         Some(ListenerKind::Section) => reader.has("peers") || section.as_ref().is_some_and(|section| section.fleet),
-        _ => reader.has("users"),
+        _ => reader.has("users") || reader.has("tls_clients"),
     };
     // A client that connects to a transparent listener directly is refused; the listener carries only traffic that is
     // routed through this host anyway.
@@ -146,11 +148,7 @@ fn read_listener(
     }
     let access = AccessRules {
         deny: reader.list("deny"),
-        allow: if kind == Some(ListenerKind::Tun) {
-            tun::read_allow(reader, tun.as_ref())
-        } else {
-            reader.list("allow")
-        },
+        allow: read_allow(reader, kind, tun.as_ref()),
         allow_private: reader.optional_or("allow_private", local || transparent),
         nat64: Arc::clone(&shared.nat64),
     };
@@ -161,6 +159,7 @@ fn read_listener(
     let keep_client_address = reader.optional_or("keep_client_address", kind == Some(ListenerKind::Tproxy));
     let proxy_protocol = proxy_protocol::read_trusted(reader, kind, keep_client_address);
     let udp = read_udp(reader, kind, local, keep_client_address);
+    let tls = tls::read(reader, kind, shared);
     let weight = reader.optional_or("weight", ShareWeight(1)).0;
     let profile = shared.profiles.read_profile(reader, "profile");
     let profile = if kind == Some(ListenerKind::Section) { for_section(profile) } else { profile };
@@ -188,10 +187,17 @@ fn read_listener(
         tun,
         keep_client_address,
         proxy_protocol,
+        pac: read_pac(reader, kind),
+        tls,
         section,
         weight,
         profile,
     })
+}
+
+/// Reads the permitted targets.
+fn read_allow(reader: &TableReader<'_>, kind: Option<ListenerKind>, tun: Option<&TunConfig>) -> Vec<TargetPattern> {
+    if kind == Some(ListenerKind::Tun) { tun::read_allow(reader, tun) } else { reader.list("allow") }
 }
 
 /// Reads the users of a client listener.
@@ -220,6 +226,16 @@ fn read_udp(reader: &TableReader<'_>, kind: Option<ListenerKind>, local: bool, k
         reader.error("udp", "false beside keep_client_address: datagrams have the relay's address as their source");
     }
     udp
+}
+
+/// Reads whether the listener answers requests for its PAC script, which needs no password: the script shows the
+/// targets of routes.
+fn read_pac(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool {
+    let is_http = matches!(kind, Some(ListenerKind::Auto | ListenerKind::Http));
+    if reader.has("pac") && !is_http && kind.is_some() {
+        reader.error("pac", r#"nothing: only kind = "auto" and "http" have it"#);
+    }
+    reader.optional_or("pac", is_http && !reader.has("users"))
 }
 
 /// Reads when clients are told "connected".

@@ -6,13 +6,16 @@ mod admin;
 pub mod budget;
 mod capture;
 pub mod congestion;
+mod environment;
 mod error;
+mod files;
 mod fleet;
 mod history;
 mod hop;
 mod key;
 mod listener;
 mod log;
+mod merge;
 pub mod needs;
 mod path;
 mod peers;
@@ -25,6 +28,7 @@ mod reader;
 mod relays;
 mod shared;
 mod sharing;
+mod tls;
 mod traces;
 mod tun;
 mod url;
@@ -52,6 +56,7 @@ pub use listener::ListenerKind;
 pub use log::{LogConfig, LogFormat, LogLevel, Redaction};
 pub use path::{Credentials, Hop, HopKind, Path, Peering, Route};
 pub use sharing::{InterfaceConfig, UserWeights};
+pub use tls::TlsListener;
 pub use traces::{Collector, SampleRatio, TracesConfig};
 pub use tun::TunConfig;
 
@@ -221,6 +226,10 @@ pub struct Listener {
     pub keep_client_address: bool,
     /// The networks of load balancers, whose connections begin with a PROXY header.
     pub proxy_protocol: Vec<Network>,
+    /// Whether `/proxy.pac` is answered, without a password.
+    pub pac: bool,
+    /// The certificate, if clients speak TLS.
+    pub tls: Option<Arc<TlsListener>>,
     /// The options for calling relays; only with [`ListenerKind::Section`].
     pub section: Option<SectionListener>,
     /// How many shares of an interface its sessions have.
@@ -233,7 +242,8 @@ impl Listener {
     /// Whether clients of other hosts come in without authentication.
     #[must_use]
     pub fn admits_unauthenticated(&self) -> bool {
-        self.users.is_none() && !self.bind.ip().to_canonical().is_loopback()
+        let needs_certificate = self.tls.as_ref().is_some_and(|tls| tls.needs_client_certificate());
+        self.users.is_none() && !needs_certificate && !self.bind.ip().to_canonical().is_loopback()
     }
 
     /// Whether both are at the same address. Where the kernel chooses the port, names tell listeners apart.

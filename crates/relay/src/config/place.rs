@@ -5,6 +5,7 @@ use std::ops::Range;
 use toml::de::{DeInteger, DeValue};
 
 use super::error::{ConfigError, Diagnostics, FoundValue};
+use super::files::SourceFile;
 use super::value::{ConfigValue, TomlType};
 
 /// A text that is being read: a file, or the command line.
@@ -16,14 +17,30 @@ pub(super) struct SourceText<'a> {
     pub text: Option<&'a str>,
     /// Whether it is a file that every user of this host can read.
     pub open: bool,
+    /// All files of the configuration, which the spans of values refer to; none for the command line.
+    pub files: &'a [SourceFile],
     /// Where mistakes are collected.
     pub diagnostics: &'a Diagnostics,
 }
 
-impl SourceText<'_> {
-    fn line(&self, span: &Range<usize>) -> Option<usize> {
-        let before = self.text?.as_bytes().get(..span.start)?;
-        Some(1 + before.iter().filter(|b| **b == b'\n').count())
+impl<'a> SourceText<'a> {
+    /// The text of `file`, which is one of `files`.
+    pub fn new(file: &'a SourceFile, files: &'a [SourceFile], diagnostics: &'a Diagnostics) -> Self {
+        Self { name: &file.name, text: Some(&file.text), open: file.open, files, diagnostics }
+    }
+
+    /// The command line, where values have no line.
+    pub fn command_line(name: &'a str, diagnostics: &'a Diagnostics) -> Self {
+        Self { name, text: None, open: false, files: &[], diagnostics }
+    }
+
+    /// The file and the line of `span`; `None` where values have no lines.
+    fn locate(&self, span: &Range<usize>) -> Option<(Self, usize)> {
+        self.text?;
+        let file = self.files.iter().rfind(|file| file.start <= span.start)?;
+        let before = file.text.as_bytes().get(..span.start - file.start)?;
+        let line = 1 + before.iter().filter(|b| **b == b'\n').count();
+        Some((Self::new(file, self.files, self.diagnostics), line))
     }
 }
 
@@ -73,7 +90,16 @@ impl<'a> KeyLocation<'a> {
 
     /// The same place, at the line of `span`.
     pub fn at_span(&self, span: Option<&Range<usize>>) -> Self {
-        Self { line: span.and_then(|span| self.source.line(span)).or(self.line), ..self.clone() }
+        match span.and_then(|span| self.source.locate(span)) {
+            Some((source, line)) => Self { source, line: Some(line), ..self.clone() },
+            None => self.clone(),
+        }
+    }
+
+    /// The place as FILE:LINE.
+    pub fn describe(&self) -> String {
+        let name = self.source.name;
+        self.line.map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"))
     }
 
     /// Reads the text that stands here, or notes why not.

@@ -1,6 +1,6 @@
 //! Context that the tables of a configuration share, and tables that others reference by name.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -33,6 +33,8 @@ pub(super) struct ReadContext {
     own_keys: RefCell<Vec<PublicKey>>,
     /// Each users file is read once, so that listeners also share verified passwords; `None` for a file with mistakes.
     users: RefCell<BTreeMap<PathBuf, Option<Arc<Users>>>>,
+    /// Whether users of some listener have certificates.
+    has_certified_users: Cell<bool>,
 }
 
 impl ReadContext {
@@ -53,6 +55,7 @@ impl ReadContext {
             nat64,
             own_keys: RefCell::new(own),
             users: RefCell::default(),
+            has_certified_users: Cell::new(false),
         }
     }
 
@@ -80,9 +83,15 @@ impl ReadContext {
         reader.accept_file("peers", &path, Peers::load(&path, &own, &self.relay_names)).map(Arc::new)
     }
 
+    /// Accepts every name of a user from now on: the names are in certificates of clients.
+    pub fn accept_any_user(&self) {
+        self.has_certified_users.set(true);
+    }
+
     /// Whether a users file has a user of this name, or could have one if it had no mistakes.
     pub fn may_have_user(&self, name: &str) -> bool {
-        self.users.borrow().values().any(|users| users.as_ref().is_none_or(|users| users.has(name)))
+        self.has_certified_users.get()
+            || self.users.borrow().values().any(|users| users.as_ref().is_none_or(|users| users.has(name)))
     }
 
     /// Reads the file of users that a listener names.

@@ -5,6 +5,7 @@ use std::fs;
 use ekiden_proto::addr::Target;
 use ekiden_proto::key::PublicKey;
 
+use super::error::Disclosure;
 use super::reader::TableReader;
 use super::shared::ReadContext;
 use super::value::{ConfigValue, Name, TomlType};
@@ -57,6 +58,7 @@ impl Collector {
 }
 
 impl ConfigValue for Collector {
+    const DISCLOSURE: Disclosure = Disclosure::Url;
     const EXPECTED: &'static str = "the URL of a collector that speaks OTLP over HTTP, like \"http://127.0.0.1:4318\"; \
         for https, a collector on this host that goes on to it";
     fn read(text: &str) -> Result<Self, &'static str> {

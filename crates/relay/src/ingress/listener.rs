@@ -15,13 +15,13 @@ use tokio::time::{sleep, timeout};
 use super::admission::{Client, SessionPermit, UnprovenPermit};
 use super::services::Services;
 use super::thread::ThreadContext;
-use super::{proxy_protocol, section, transparent};
+use super::{preface, section, transparent};
 use crate::config::budget::Budget;
 use crate::config::{Config, Listener, ListenerKind};
 use crate::dial::Resolver;
 use crate::events::metrics::listeners::ListenerTotals;
 use crate::pump::{PipePool, abort};
-use crate::session::{self, Origin, Session};
+use crate::session::{self, IncomingConnection, Origin, Session};
 use crate::shaping::autotune::Tuner;
 
 /// How long accepting pauses when accept(2) has failed.
@@ -113,8 +113,8 @@ impl ListenerContext {
         AcceptPause { context: self }
     }
 
-    /// Admits a connection: a client's connection becomes a session at once, a relay's connection when OPEN
-    /// arrives, a load balancer's connection when its PROXY header is complete.
+    /// Admits a connection: a client's connection becomes a session at once, a relay's connection when OPEN arrives, and
+    /// a connection with a PROXY header or a TLS handshake when these are complete.
     pub fn admit(self: &Rc<Self>, client: TcpStream, address: SocketAddr) {
         let address = ClientAddr(canonical(address));
         if self.listener.kind.is_transparent() {
@@ -122,10 +122,10 @@ impl ListenerContext {
         }
         if self.listener.kind == ListenerKind::Section {
             self.admit_relay(client, address);
-        } else if self.listener.is_load_balancer(address.0.ip()) {
-            self.admit_proxied(client, address);
+        } else if self.listener.tls.is_some() || self.listener.is_load_balancer(address.0.ip()) {
+            self.admit_with_preface(client, address);
         } else {
-            self.admit_client(client, address, Origin::Itself);
+            self.admit_client(IncomingConnection::plain(client, address, Origin::Itself));
         }
     }
 
@@ -136,14 +136,14 @@ impl ListenerContext {
         }
     }
 
-    /// Takes a connection of a load balancer, which has no session before its PROXY header is complete.
-    fn admit_proxied(self: &Rc<Self>, client: TcpStream, balancer: ClientAddr) {
-        if let Some(permit) = self.enter_pending(balancer) {
-            tokio::task::spawn_local(proxy_protocol::admit_client(Rc::clone(self), client, balancer, permit));
+    /// Takes a connection that has no session before its PROXY header and its TLS handshake are complete.
+    fn admit_with_preface(self: &Rc<Self>, client: TcpStream, peer: ClientAddr) {
+        if let Some(permit) = self.enter_pending(peer) {
+            tokio::task::spawn_local(preface::admit_client(Rc::clone(self), client, peer, permit));
         }
     }
 
-    /// Takes a place for a connection of a relay or load balancer without a session. `None` counts as an eviction.
+    /// Takes a place for a connection without a session. `None` counts as an eviction.
     pub fn enter_pending(&self, source: ClientAddr) -> Option<UnprovenPermit> {
         let permit = self.services().admission.enter_pending(source.0.ip(), self.budget.pending);
         if permit.is_none() {
@@ -153,13 +153,13 @@ impl ListenerContext {
     }
 
     /// Admits the connection of a client, unless the client has used up its places.
-    fn admit_client(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Origin) {
+    fn admit_client(self: &Rc<Self>, client: IncomingConnection) {
         let most = self.config.limits.sessions_per_client;
-        match self.services().admission.enter_client(Client::Address(address.0.ip()), most) {
-            Some(permit) => self.start_session(client, address, came, permit.enter()),
+        match self.services().admission.enter_client(Client::Address(client.address.0.ip()), most) {
+            Some(permit) => self.start_session(client, permit.enter()),
             None => {
-                abort(&client);
-                self.reject(client, address, came, EndReason::ClientLimit, None);
+                abort(&client.stream);
+                self.reject(client, EndReason::ClientLimit, None);
             }
         }
     }
@@ -169,9 +169,13 @@ impl ListenerContext {
         let ends = transparent::four_tuple(self, &client, address);
         match ends.and_then(|ends| self.services().pending_connections.accept(ends)) {
             Some((permit, pre_dialed)) => {
-                self.start_session(client, address, Origin::Caught { ends, pre_dialed }, permit)
+                let origin = Origin::Caught { ends, pre_dialed };
+                self.start_session(IncomingConnection::plain(client, address, origin), permit);
             }
-            None => self.admit_client(client, address, Origin::Caught { ends, pre_dialed: None }),
+            None => {
+                let origin = Origin::Caught { ends, pre_dialed: None };
+                self.admit_client(IncomingConnection::plain(client, address, origin));
+            }
         }
     }
 
@@ -203,21 +207,14 @@ impl ListenerContext {
     }
 
     /// Starts a session on this thread.
-    pub fn start_session(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Origin, permit: SessionPermit) {
-        let session = Session::open(Rc::clone(self), client, address, came, Some(permit));
+    pub fn start_session(self: &Rc<Self>, client: IncomingConnection, permit: SessionPermit) {
+        let session = Session::open(Rc::clone(self), client, Some(permit));
         tokio::task::spawn_local(session::run(session));
     }
 
     /// Ends a connection that has no place, with the closing event of a session.
-    pub fn reject(
-        self: &Rc<Self>,
-        client: TcpStream,
-        address: ClientAddr,
-        came: Origin,
-        end: EndReason,
-        detail: Option<String>,
-    ) {
-        let session = Session::open(Rc::clone(self), client, address, came, None);
+    pub fn reject(self: &Rc<Self>, client: IncomingConnection, end: EndReason, detail: Option<String>) {
+        let session = Session::open(Rc::clone(self), client, None);
         session.set_detail(detail);
         session.set_end(end);
     }

@@ -8,7 +8,7 @@ pub mod admission;
 pub mod gate;
 pub mod http;
 pub mod listener;
-pub mod proxy_protocol;
+mod preface;
 mod responder;
 pub mod section;
 pub mod services;
@@ -29,10 +29,11 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::config::ListenerKind;
+use super::pump::Endpoint;
 use super::session::Session;
 use gate::PreDialed;
 
-pub use responder::{Responder, lingering_close, send_and_close, write_all};
+pub use responder::{Responder, lingering_close, send_and_close};
 
 /// The detail of the log line for a client that begins with a TLS handshake.
 const SPEAKS_TLS: &str = "the client speaks TLS, and this listener does not: the proxy's URL has to begin with http:// or \
@@ -93,7 +94,7 @@ async fn detect_protocol(session: &Session, reader: &mut HandshakeReader<'_>) ->
     }
     let first = reader.first_byte().await?;
     if reader.next(wire::detect_handshake).await? {
-        responder::send_and_close(&session.client, &wire::HANDSHAKE_FAILURE).await;
+        responder::send_and_close(session.client_end(), &wire::HANDSHAKE_FAILURE).await;
         return Err(EndReason::BadHandshake(SPEAKS_TLS));
     }
     match (listener.kind, first) {
@@ -111,7 +112,7 @@ const STEP: usize = 4096;
 
 /// Reads a stream as far as a parser needs, before an optional deadline.
 pub struct HandshakeReader<'a> {
-    stream: &'a TcpStream,
+    from: Endpoint<'a>,
     bytes: Vec<u8>,
     deadline: Option<Instant>,
 }
@@ -143,13 +144,13 @@ impl<'a> HandshakeReader<'a> {
     /// A reader of the client's section.
     #[must_use]
     pub fn new(session: &'a Session) -> Self {
-        Self::from_stream(&session.client)
+        Self { from: session.client_end(), bytes: Vec::new(), deadline: None }
     }
 
     /// A reader of any stream.
     #[must_use]
     pub fn from_stream(stream: &'a TcpStream) -> Self {
-        Self { stream, bytes: Vec::new(), deadline: None }
+        Self { from: Endpoint::plain(stream), bytes: Vec::new(), deadline: None }
     }
 
     /// Bounds all following reads together by `span`; `None` removes the deadline.
@@ -197,8 +198,7 @@ impl<'a> HandshakeReader<'a> {
     async fn read_more(&mut self) -> Result<(), ReadError> {
         loop {
             self.wait_readable().await?;
-            self.bytes.reserve(STEP);
-            match self.stream.try_read_buf(&mut self.bytes) {
+            match self.from.try_read(&mut self.bytes, STEP) {
                 Ok(0) => return Err(ReadError::Gone(io::ErrorKind::UnexpectedEof)),
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -208,7 +208,7 @@ impl<'a> HandshakeReader<'a> {
     }
 
     async fn wait_readable(&self) -> Result<(), ReadError> {
-        let readable = self.stream.readable();
+        let readable = self.from.readable();
         let readable = match self.deadline {
             Some(deadline) => timeout_at(deadline, readable).await.map_err(|_| ReadError::Late)?,
             None => readable.await,

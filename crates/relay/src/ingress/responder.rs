@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::http;
 use super::section::IncomingOpen;
 use crate::dial::DialError;
-use crate::pump;
+use crate::pump::{self, Endpoint, write_all};
 
 /// Time that a client has to receive the last answer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -53,19 +53,19 @@ impl Responder {
     /// The client's section has failed.
     pub async fn send_success(
         &self,
-        client: &TcpStream,
+        client: Endpoint<'_>,
         server: Option<&TcpStream>,
         times: &[Duration],
     ) -> io::Result<()> {
         match self {
             Self::Silent | Self::Caught => Ok(()),
-            Self::Socks4 => write_all(client, &socks4::reply(true)).await,
+            Self::Socks4 => client.write_all(&socks4::reply(true)).await,
             Self::Socks5 => {
                 let bound = server.and_then(|server| server.local_addr().ok());
-                write_all(client, &socks5::reply(socks5::Reply::Succeeded, bound)).await
+                client.write_all(&socks5::reply(socks5::Reply::Succeeded, bound)).await
             }
-            Self::Connect => write_all(client, b"HTTP/1.1 200 Connection established\r\n\r\n").await,
-            Self::Section(incoming_open) => write_all(client, &incoming_open.success_answer(times)).await,
+            Self::Connect => client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await,
+            Self::Section(incoming_open) => client.write_all(&incoming_open.success_answer(times)).await,
         }
     }
 
@@ -73,7 +73,7 @@ impl Responder {
     ///
     /// # Errors
     /// The client's section has failed.
-    pub async fn send_early_success(self, client: &TcpStream) -> Result<Self, EndReason> {
+    pub async fn send_early_success(self, client: Endpoint<'_>) -> Result<Self, EndReason> {
         if !self.is_client_waiting() {
             return Ok(self);
         }
@@ -82,10 +82,10 @@ impl Responder {
     }
 
     /// Reports the cause of a failure and closes. `names_hops`: whether the client may learn the names of hops.
-    pub async fn send_failure(&self, client: &TcpStream, error: &DialError, names_hops: bool) {
+    pub async fn send_failure(&self, client: Endpoint<'_>, error: &DialError, names_hops: bool) {
         let cause = error.cause_for_client();
         match self {
-            Self::Silent | Self::Caught => pump::abort(client),
+            Self::Silent | Self::Caught => pump::abort(client.stream),
             Self::Socks4 => send_and_close(client, &socks4::reply(false)).await,
             Self::Socks5 => send_and_close(client, &socks5::reply(cause.into(), None)).await,
             Self::Connect => send_and_close(client, &http::dial_error_response(error, names_hops)).await,
@@ -96,27 +96,10 @@ impl Responder {
     }
 }
 
-/// Writes all bytes through a shared reference.
-///
-/// # Errors
-/// As write(2).
-pub async fn write_all(stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        stream.writable().await?;
-        match stream.try_write(rest) {
-            Ok(written) => rest = &rest[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Writes the last answer and closes the connection.
-pub async fn send_and_close(client: &TcpStream, bytes: &[u8]) {
+pub async fn send_and_close(client: Endpoint<'_>, bytes: &[u8]) {
     let goodbye = async {
-        if write_all(client, bytes).await.is_ok() {
+        if client.write_all(bytes).await.is_ok() {
             lingering_close(client).await;
         }
     };
@@ -126,7 +109,13 @@ pub async fn send_and_close(client: &TcpStream, bytes: &[u8]) {
 
 /// Closes such that written bytes arrive: close(2) with unread bytes in the receive buffer sends a reset, which may
 /// overtake them (RFC 9112, 9.6).
-pub async fn lingering_close(client: &TcpStream) {
+pub async fn lingering_close(client: Endpoint<'_>) {
+    if let Some(tls) = client.framing.tls()
+        && write_all(client.stream, &tls.end()).await.is_err()
+    {
+        return;
+    }
+    let client = client.stream;
     let _ = SockRef::from(client).shutdown(std::net::Shutdown::Write);
     let mut discarded = 0;
     let mut bytes = vec![0; 8192];

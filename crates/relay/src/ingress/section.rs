@@ -28,7 +28,7 @@ use crate::dial::section::{PeerHandshakeError, read_hello};
 use crate::path::PathChoice;
 use crate::path::estimates::report_server;
 use crate::pump::{FramedSection, RecordCipher};
-use crate::session::{Origin, Session};
+use crate::session::{IncomingConnection, Origin, Session};
 
 /// An OPEN from the previous relay.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub async fn serve_connection(
             let idle = IdleSection { stream, address, cipher, key, version, encrypt: None, sessions: 0 };
             wait_session(context, idle, permit).await;
         }
-        Err((end, detail)) => context.reject(stream, address, Origin::Itself, end, detail),
+        Err((end, detail)) => context.reject(IncomingConnection::plain(stream, address, Origin::Itself), end, detail),
     }
 }
 
@@ -124,7 +124,8 @@ async fn wait_session(context: Rc<ListenerContext>, section: IdleSection, permit
         // The relay closed the connection before a session needed it.
         Some(Ok(None)) => {}
         Some(Err(why)) => {
-            context.reject(section.stream, section.address, Origin::Itself, EndReason::BadHandshake(why), None);
+            let relay = IncomingConnection::plain(section.stream, section.address, Origin::Itself);
+            context.reject(relay, EndReason::BadHandshake(why), None);
         }
         None => context.services().events.metrics.record_section_evicted(&context.listener.name),
     }
@@ -255,7 +256,8 @@ async fn start_session(context: &Rc<ListenerContext>, section: IdleSection, open
     if let Some(peers) = &section_listener(&context).peers {
         let Some(peer) = peers.0.get(&incoming_open.key) else {
             let detail = unknown_key_hint(&incoming_open.key);
-            return context.reject(stream, client, Origin::Itself, EndReason::Unauthenticated, detail);
+            let relay = IncomingConnection::plain(stream, client, Origin::Itself);
+            return context.reject(relay, EndReason::Unauthenticated, detail);
         };
         (incoming_open.peer, counted_for) = (Some(Arc::clone(peer)), Client::Peer(incoming_open.key));
     }
@@ -263,7 +265,10 @@ async fn start_session(context: &Rc<ListenerContext>, section: IdleSection, open
         (Ok(permit), Purpose::Report) => {
             tokio::task::spawn_local(serve_reports(context, incoming_open, stream, permit));
         }
-        (Ok(permit), _) => context.start_session(stream, client, Origin::ByRelay(Rc::new(incoming_open)), permit),
+        (Ok(permit), _) => {
+            let origin = Origin::ByRelay(Rc::new(incoming_open));
+            context.start_session(IncomingConnection::plain(stream, client, origin), permit);
+        }
         // The relay calls again later.
         (Err(_), Purpose::Report) => {}
         (Err(end), _) => refuse(&context, Rc::new(incoming_open), stream, client, end).await,
@@ -279,11 +284,12 @@ async fn refuse(
     client: ClientAddr,
     end: EndReason,
 ) {
-    let session = Session::open(Rc::clone(context), stream, client, Origin::ByRelay(Rc::clone(&incoming_open)), None);
+    let connection = IncomingConnection::plain(stream, client, Origin::ByRelay(Rc::clone(&incoming_open)));
+    let session = Session::open(Rc::clone(context), connection, None);
     if let Some(target) = incoming_open.open.purpose.target() {
         session.set_target(target);
     }
-    Responder::Section(incoming_open).send_failure(&session.client, &Cause::Exhausted.into(), false).await;
+    Responder::Section(incoming_open).send_failure(session.client_end(), &Cause::Exhausted.into(), false).await;
     session.set_end(end);
 }
 

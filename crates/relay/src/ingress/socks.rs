@@ -6,7 +6,7 @@ use ekiden_proto::wire::socks5::{
     self, Command, Credentials, Greeting, Method, Reply, Socks5Request, Socks5RequestError,
 };
 
-use super::responder::{send_and_close, write_all};
+use super::responder::send_and_close;
 use super::{ClientRequest, HandshakeReader, Responder, TunnelRequest};
 use crate::config::users::AuthError;
 use crate::session::Session;
@@ -14,7 +14,7 @@ use crate::session::Session;
 /// Reads a SOCKS4 or 4a request. The protocol has no passwords, so a listener with users refuses every request.
 pub async fn accept_socks4(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
     let request = reader.next(socks4::Socks4Request::parse).await?;
-    let refusal = if session.context.listener.users.is_some() {
+    let refusal = if session.users_to_ask(&session.context).is_some() {
         Some(EndReason::Unauthenticated)
     } else if request.command != Command::Connect {
         Some(EndReason::BadHandshake("command not supported"))
@@ -22,7 +22,7 @@ pub async fn accept_socks4(session: &Session, reader: &mut HandshakeReader<'_>) 
         None
     };
     if let Some(end) = refusal {
-        send_and_close(&session.client, &socks4::reply(false)).await;
+        send_and_close(session.client_end(), &socks4::reply(false)).await;
         return Err(end);
     }
     Ok(TunnelRequest { target: request.target, early: reader.take_all(), responder: Responder::Socks4 })
@@ -52,20 +52,20 @@ pub async fn accept_socks5(session: &Session, reader: &mut HandshakeReader<'_>) 
         Err(Socks5RequestError::CommandNotSupported) => (Reply::CommandNotSupported, "command not supported"),
         Err(_) => (Reply::AddressTypeNotSupported, "address type not supported"),
     };
-    send_and_close(&session.client, &socks5::reply(reply, None)).await;
+    send_and_close(session.client_end(), &socks5::reply(reply, None)).await;
     Err(EndReason::BadHandshake(why))
 }
 
 async fn choose_method(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<(), EndReason> {
-    let client = &session.client;
-    let users = session.context.listener.users.as_ref();
+    let client = session.client_end();
+    let users = session.users_to_ask(&session.context);
     let wanted = if users.is_some() { Method::UserPass } else { Method::NoAuth };
     let greeting = reader.next(Greeting::parse).await?;
     if !greeting.offers(wanted) {
         send_and_close(client, &socks5::method_reply(None)).await;
         return Err(EndReason::Unauthenticated);
     }
-    write_all(client, &socks5::method_reply(Some(wanted))).await.map_err(|_| EndReason::LeftEarly)?;
+    client.write_all(&socks5::method_reply(Some(wanted))).await.map_err(|_| EndReason::LeftEarly)?;
     let Some(users) = users else { return Ok(()) };
     let Credentials { user, password } = reader.next(Credentials::parse).await?;
     if let Err(error) = session.authenticate(users, &user, &password).await {
@@ -76,5 +76,5 @@ async fn choose_method(session: &Session, reader: &mut HandshakeReader<'_>) -> R
         }
         return Err(error.into());
     }
-    write_all(client, &socks5::credentials_reply(true)).await.map_err(|_| EndReason::LeftEarly)
+    client.write_all(&socks5::credentials_reply(true)).await.map_err(|_| EndReason::LeftEarly)
 }

@@ -48,8 +48,16 @@ pub enum FlowError {
 /// Bytes that were read and not yet written.
 enum PendingBytes<'a> {
     Nothing,
-    Bytes { buffer: Vec<u8>, written: usize },
-    Piped { pipe: PooledPipe<'a>, header: ChunkHeader },
+    Bytes {
+        buffer: Vec<u8>,
+        written: usize,
+    },
+    Piped {
+        pipe: PooledPipe<'a>,
+        header: ChunkHeader,
+    },
+    /// Bytes that cannot be framed.
+    Failed(io::Error),
 }
 
 /// How far a flow goes.
@@ -125,7 +133,10 @@ impl<'a> Flow<'a> {
         if !self.to.framing.is_raw() {
             self.stats.record_copied(self.direction, bytes.len());
         }
-        self.pending = PendingBytes::Bytes { buffer: self.to.framing.frame(bytes), written: 0 };
+        self.pending = match self.to.framing.frame(bytes) {
+            Ok(buffer) => PendingBytes::Bytes { buffer, written: 0 },
+            Err(error) => PendingBytes::Failed(error),
+        };
         self
     }
 
@@ -156,7 +167,8 @@ impl<'a> Flow<'a> {
         for _ in 0..ROUNDS_PER_TURN {
             ready!(self.poll_drain(cx)).map_err(FlowError::Writing)?;
             if self.limit == FlowLimit::Bytes(0) || self.ended {
-                if !std::mem::replace(&mut self.said_end, true)
+                if self.limit == FlowLimit::End
+                    && !std::mem::replace(&mut self.said_end, true)
                     && let Some(buffer) = self.to.framing.end_of_stream(self.early + self.moved)
                 {
                     self.pending = PendingBytes::Bytes { buffer, written: 0 };
@@ -213,6 +225,9 @@ impl<'a> Flow<'a> {
         let to = self.to.stream;
         let empty = match &mut self.pending {
             PendingBytes::Nothing => true,
+            PendingBytes::Failed(error) => {
+                return Err(std::mem::replace(error, io::ErrorKind::ConnectionAborted.into()));
+            }
             PendingBytes::Bytes { buffer, written } => {
                 let fresh = to.try_write(&buffer[*written..])?;
                 *written += fresh;
@@ -276,7 +291,7 @@ impl<'a> Flow<'a> {
 
     /// A pipe, if the bytes need no change and the flow has moved enough.
     fn acquire_pipe(&self) -> Option<PooledPipe<'a>> {
-        let plain = self.to.framing.records().is_none();
+        let plain = !self.from.framing.is_encrypted() && !self.to.framing.is_encrypted();
         if plain && self.moved >= SPLICE_AFTER { self.pipes.take() } else { None }
     }
 
@@ -313,8 +328,11 @@ impl<'a> Flow<'a> {
             let ahead = if most == self.chunks.left() { self.chunks.missing_header() } else { 0 };
             let buffer = &mut scratch[HEAD..][..most + ahead];
             let from = self.from.stream;
-            let read =
-                read_once(from, most + ahead, || (&*SockRef::from(from)).read(buffer)).map_err(FlowError::Reading)?;
+            let read = match self.from.framing.tls() {
+                Some(cipher) => cipher.read(from, buffer),
+                None => read_once(from, most + ahead, || (&*SockRef::from(from)).read(buffer)),
+            };
+            let read = read.map_err(FlowError::Reading)?;
             let (read, behind) = (read.min(most), read.saturating_sub(most));
             self.on_payload(read)?;
             if read == 0 {
@@ -325,6 +343,7 @@ impl<'a> Flow<'a> {
                 let header = &scratch[HEAD + read..][..behind];
                 self.chunks.on_header(header).map_err(|error| FlowError::Reading(invalid(error)))?;
             }
+            let sealed;
             let fresh = match self.to.framing {
                 Framing::Raw => &scratch[HEAD..][..read],
                 Framing::Records(cipher) | Framing::ReusableRecords(cipher) => {
@@ -336,6 +355,10 @@ impl<'a> Flow<'a> {
                     let chunk = &mut scratch[HEAD - chunk::HEADER_LENGTH..HEAD + read];
                     chunk[..chunk::HEADER_LENGTH].copy_from_slice(&chunk::header(read));
                     chunk
+                }
+                Framing::Tls(cipher) => {
+                    sealed = cipher.seal(&scratch[HEAD..][..read]).map_err(FlowError::Writing)?;
+                    &sealed
                 }
             };
             let written = match self.to.stream.try_write(fresh) {
@@ -354,7 +377,9 @@ impl<'a> Flow<'a> {
     /// Size of the next read. Records grow with the stream: every relay waits for a whole record, which costs most
     /// while windows are small, and many small records cost most when windows are large.
     fn read_size(&mut self) -> usize {
-        match (self.to.framing.records(), &mut self.shape) {
+        let framing = self.to.framing;
+        match (framing.records(), &mut self.shape) {
+            (None, _) if framing.tls().is_some() => tuning::max_record_size(self.moved, MAX_PLAIN),
             (None, _) => MAX_PLAIN,
             (Some(_), None) => tuning::max_record_size(self.moved, MAX_PLAINTEXT),
             (Some(_), Some(shape)) => {
@@ -386,7 +411,8 @@ impl<'a> Flow<'a> {
                 cipher.seal(&mut record);
                 (record, 0)
             }
-            Framing::Chunks(_) => (self.to.framing.frame(record[plain].to_vec()), 0),
+            Framing::Chunks(_) => (self.to.framing.frame(record[plain].to_vec()).map_err(FlowError::Writing)?, 0),
+            Framing::Tls(cipher) => (cipher.seal(&record[plain]).map_err(FlowError::Writing)?, 0),
         };
         self.pending = PendingBytes::Bytes { buffer, written };
         Ok(())

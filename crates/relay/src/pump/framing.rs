@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 
 use super::cipher::RecordCipher;
 use super::flow::read_once;
+use super::tls::TlsCipher;
 
 /// The framing of a session's bytes on one connection (docs/section-protocol.md).
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +22,8 @@ pub enum Framing<'a> {
     ReusableRecords(&'a RecordCipher),
     /// Chunks, on a reusable section. Only the end is a record.
     Chunks(&'a RecordCipher),
+    /// TLS, toward a client.
+    Tls(&'a TlsCipher),
 }
 
 /// A section, and how the bytes of its session are framed.
@@ -80,6 +83,58 @@ impl<'a> Endpoint<'a> {
     /// Whether a read takes bytes from the socket rather than from a record that has arrived.
     pub fn is_read_from_socket(self) -> bool {
         !self.framing.records().is_some_and(RecordCipher::has_record)
+            && !self.framing.tls().is_some_and(TlsCipher::has_data)
+    }
+
+    /// Waits until a read makes progress.
+    ///
+    /// # Errors
+    /// The runtime ends.
+    pub async fn readable(self) -> io::Result<()> {
+        if self.is_read_from_socket() { self.stream.readable().await } else { Ok(()) }
+    }
+
+    /// Appends up to `most` bytes to `bytes`, for code that knows no framing of relays; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// As read(2), also `WouldBlock`.
+    pub fn try_read(self, bytes: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        let Some(tls) = self.framing.tls() else {
+            bytes.reserve(most);
+            return self.stream.try_read_buf(bytes);
+        };
+        let before = bytes.len();
+        bytes.resize(before + most, 0);
+        let read = tls.read(self.stream, &mut bytes[before..]);
+        bytes.truncate(before + read.as_ref().map_or(0, |read| *read));
+        read
+    }
+
+    /// Waits until bytes or the end of the stream are the next to be read, and leaves them in place. Returns whether it is the end.
+    ///
+    /// # Errors
+    /// As read(2).
+    pub async fn peek_end(self) -> io::Result<bool> {
+        let Some(tls) = self.framing.tls() else { return Ok(self.stream.peek(&mut [0]).await? == 0) };
+        while !tls.is_decided() {
+            self.readable().await?;
+            match tls.read_records(self.stream) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => other?,
+            }
+        }
+        Ok(tls.is_at_end())
+    }
+
+    /// Writes all of `bytes`, for code that knows no framing of relays.
+    ///
+    /// # Errors
+    /// As write(2).
+    pub async fn write_all(self, bytes: &[u8]) -> io::Result<()> {
+        match self.framing.tls() {
+            Some(tls) => write_all(self.stream, &tls.seal(bytes)?).await,
+            None => write_all(self.stream, bytes).await,
+        }
     }
 }
 
@@ -88,7 +143,7 @@ impl<'a> Framing<'a> {
     pub const fn records(self) -> Option<&'a RecordCipher> {
         match self {
             Self::Records(cipher) | Self::ReusableRecords(cipher) => Some(cipher),
-            Self::Raw | Self::Chunks(_) => None,
+            Self::Raw | Self::Chunks(_) | Self::Tls(_) => None,
         }
     }
 
@@ -96,8 +151,21 @@ impl<'a> Framing<'a> {
     pub const fn chunks(self) -> Option<&'a RecordCipher> {
         match self {
             Self::Chunks(cipher) => Some(cipher),
-            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) => None,
+            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) | Self::Tls(_) => None,
         }
+    }
+
+    /// The cipher, if all bytes are in TLS.
+    pub const fn tls(self) -> Option<&'a TlsCipher> {
+        match self {
+            Self::Tls(cipher) => Some(cipher),
+            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) | Self::Chunks(_) => None,
+        }
+    }
+
+    /// Whether the bytes of the session go through a buffer of this process.
+    pub const fn is_encrypted(self) -> bool {
+        self.records().is_some() || self.tls().is_some()
     }
 
     /// Whether the bytes are those of the session, without framing.
@@ -118,16 +186,21 @@ impl<'a> Framing<'a> {
             Self::Chunks(cipher) => {
                 Some([&chunk::header(0)[..], &cipher.seal_all(&chunk::end_plaintext(bytes))].concat())
             }
+            Self::Tls(cipher) => Some(cipher.end()),
         }
     }
 
     /// Frames `payload`, which is not empty.
-    pub fn frame(self, payload: Vec<u8>) -> Vec<u8> {
-        match self {
+    ///
+    /// # Errors
+    /// As [`TlsCipher::seal`].
+    pub fn frame(self, payload: Vec<u8>) -> io::Result<Vec<u8>> {
+        Ok(match self {
             Self::Raw => payload,
             Self::Records(cipher) | Self::ReusableRecords(cipher) => cipher.seal_all(&payload),
             Self::Chunks(_) => [&chunk::header(payload.len())[..], &payload].concat(),
-        }
+            Self::Tls(cipher) => cipher.seal(&payload)?,
+        })
     }
 }
 
@@ -174,6 +247,23 @@ pub fn read_chunk_boundary(reader: &mut ChunkReader, from: &TcpStream, cipher: &
     let Some(end) = cipher.read(from)? else { return Err(io::ErrorKind::WouldBlock.into()) };
     reader.check_end(&end.record[end.plaintext]).map_err(invalid)?;
     Ok(true)
+}
+
+/// Writes all bytes through a shared reference.
+///
+/// # Errors
+/// As write(2).
+pub async fn write_all(stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The error of a stream that was changed.

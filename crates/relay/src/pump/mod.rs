@@ -19,6 +19,7 @@ mod pipes;
 pub mod read_shaper;
 mod response_timer;
 mod stats;
+pub mod tls;
 mod watch;
 
 use std::future::Future;
@@ -37,7 +38,7 @@ pub use cipher::RecordCipher;
 #[cfg(test)]
 pub(crate) use cipher::tests::{seals, sockets};
 pub use flow::{Flow, FlowError};
-pub use framing::{Endpoint, FramedSection, Framing};
+pub use framing::{Endpoint, FramedSection, Framing, write_all};
 pub use observer::{FlowObserver, TransferMethod};
 pub use pipes::{PipeCounts, PipePool};
 pub use response_timer::Response;

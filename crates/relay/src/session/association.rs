@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use super::remotes::{self, Destination, Remotes};
 use super::{PathTaken, Session};
-use crate::ingress::{send_and_close, write_all};
+use crate::ingress::send_and_close;
 use crate::path;
 use crate::pump::wait_idle;
 
@@ -62,16 +62,16 @@ struct Association {
 /// Serves an association to its end. `announced` is the address from which the client says it will send.
 pub(super) async fn serve(session: &Rc<Session>, announced: Option<SocketAddr>) -> EndReason {
     if !path::has_direct_route(&session.context.config) {
-        send_and_close(&session.client, &socks5::reply(Reply::CommandNotSupported, None)).await;
+        send_and_close(session.client_end(), &socks5::reply(Reply::CommandNotSupported, None)).await;
         return EndReason::BadHandshake(NO_DIRECT_ROUTE);
     }
     let opened = Association::open(session, announced).and_then(|this| Ok((this.client.local_addr()?, this)));
     let Ok((bound, association)) = opened else {
-        send_and_close(&session.client, &socks5::reply(Cause::Exhausted.into(), None)).await;
+        send_and_close(session.client_end(), &socks5::reply(Cause::Exhausted.into(), None)).await;
         return EndReason::ConnectFailed(Cause::Exhausted);
     };
     session.dial_context.set_path(PathTaken { path: Some(PATH.into()), ..PathTaken::default() });
-    if write_all(&session.client, &socks5::reply(Reply::Succeeded, Some(bound))).await.is_err() {
+    if session.client_end().write_all(&socks5::reply(Reply::Succeeded, Some(bound))).await.is_err() {
         return EndReason::ResetByClient;
     }
     let end = association.relay().await;

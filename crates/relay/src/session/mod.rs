@@ -30,7 +30,7 @@ use crate::tunnel;
 
 pub use connect::{ConnectedPath, DialContext, PathTaken, connect_by_paths, connect_end_to_end, dial};
 pub use flow_telemetry::FlowTelemetry;
-pub use record::{Origin, Session};
+pub use record::{IncomingConnection, Origin, Session};
 
 /// Serves one client to the end of its session.
 pub async fn run(session: Rc<Session>) {
@@ -108,7 +108,7 @@ async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connect
     let TunnelRequest { target, early, responder } = tunnel;
     session.set_target(&target);
     let responder = if session.context.listener.connect == ConnectMode::Early {
-        responder.send_early_success(&session.client).await?
+        responder.send_early_success(session.client_end()).await?
     } else {
         responder
     };
@@ -139,21 +139,25 @@ async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connect
         return Ok(Connected { server: stream, section, reuse, awaits, early });
     };
     session.on_relay_answer(times, asked);
-    let granted = responder.send_success(&session.client, Some(&stream), &session.hop_times()).await;
+    let granted = responder.send_success(session.client_end(), Some(&stream), &session.hop_times()).await;
     granted.map_err(|_| EndReason::ResetByClient)?;
     Ok(Connected { server: stream, section, reuse, awaits: None, early })
 }
 
 async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> EndReason {
     let names_hops = !session.context.listener.admits_unauthenticated();
-    responder.send_failure(&session.client, error, names_hops).await;
+    responder.send_failure(session.client_end(), error, names_hops).await;
     session.record_dial_error(error)
 }
 
 /// Pumps both directions. An outstanding answer of a relay is passed to the client when it arrives.
 async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
     let Connected { server, section: up, reuse, awaits, early } = connected;
-    let down = session.client_section();
+    let section = session.client_section();
+    let client = match &section {
+        Some(section) => Endpoint { stream: &session.client, framing: section.framing() },
+        None => session.client_end(),
+    };
     let responder = awaits.as_ref().map_or(Responder::Silent, |awaited| awaited.1.clone());
     let opening = awaits.map(|awaited| -> PendingAnswer<'_, DialError> {
         let (server, (opened, responder, asked)) = (&server, *awaited);
@@ -161,13 +165,13 @@ async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
             let times = opened.opening.wait_answer(server, &opened.section.cipher).await?;
             session.on_relay_answer(times, asked);
             // If the client is gone, the pump finds out on its next read.
-            let _ = responder.send_success(&session.client, None, &session.hop_times()).await;
+            let _ = responder.send_success(session.client_end(), None, &session.hop_times()).await;
             Ok(())
         })
     });
     let params = PumpParams {
-        client: Endpoint { stream: &session.client, framing: framing(down.as_deref()) },
-        server: Endpoint { stream: &server, framing: framing(up.as_deref()) },
+        client,
+        server: Endpoint { stream: &server, framing: up.as_deref().map_or(Framing::Raw, FramedSection::framing) },
         early,
         stats: &session.stats,
         pipes: session.context.pipes(),
@@ -181,10 +185,6 @@ async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
         keep_section(session, server, section, reuse);
     }
     end
-}
-
-fn framing(section: Option<&FramedSection>) -> Framing<'_> {
-    section.map_or(Framing::Raw, FramedSection::framing)
 }
 
 /// Returns the section to its pool, for the next session. Its congestion window is that of the transfers so far.

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
@@ -28,8 +29,9 @@ use crate::ingress::gate::{FourTuple, PreDialed};
 use crate::ingress::listener::ListenerContext;
 use crate::ingress::section::IncomingOpen;
 use crate::path::estimates::{FirstHop, PeerId, SectionSampler};
-use crate::pump::{self, FlowStats, FramedSection, IdleTimeouts};
-use crate::status::{SectionView, SessionView};
+use crate::pump::tls::TlsCipher;
+use crate::pump::{self, Endpoint, FlowStats, FramedSection, Framing, IdleTimeouts};
+use crate::status::{SectionView, SessionView, TlsView};
 
 /// A session and everything that its closing event reports.
 pub struct Session {
@@ -37,6 +39,10 @@ pub struct Session {
     pub context: Rc<ListenerContext>,
     /// The connection to the client.
     pub client: Rc<TcpStream>,
+    /// The cipher of this connection, if the listener speaks TLS.
+    tls: Option<Box<TlsCipher>>,
+    /// Whether the client has a certificate with the name of a user.
+    certified: bool,
     /// Exact counters of both directions.
     pub stats: FlowStats,
     telemetry: Rc<FlowTelemetry>,
@@ -59,6 +65,27 @@ pub struct Session {
     place: Cell<usize>,
     /// The place of the session in the limits; `None` for a rejected connection.
     permit: Cell<Option<SessionPermit>>,
+}
+
+/// A connection that is about to become a session.
+pub struct IncomingConnection {
+    /// The connection, from which nothing of the session has been read.
+    pub stream: TcpStream,
+    /// The address of the client.
+    pub address: ClientAddr,
+    /// How the client reached the listener.
+    pub origin: Origin,
+    /// The cipher, if the listener speaks TLS.
+    pub tls: Option<TlsCipher>,
+    /// The name in the client's certificate.
+    pub user: Option<Box<str>>,
+}
+
+impl IncomingConnection {
+    /// A connection without TLS.
+    pub fn plain(stream: TcpStream, address: ClientAddr, origin: Origin) -> Self {
+        Self { stream, address, origin, tls: None, user: None }
+    }
 }
 
 /// How a session reached the listener.
@@ -115,11 +142,10 @@ impl Session {
     /// Begins a session for an accepted connection. The thread lists the session until it is dropped.
     pub fn open(
         context: Rc<ListenerContext>,
-        client: TcpStream,
-        address: ClientAddr,
-        origin: Origin,
+        connection: IncomingConnection,
         permit: Option<SessionPermit>,
     ) -> Rc<Self> {
+        let IncomingConnection { stream: client, address, origin, tls, user } = connection;
         let services = context.services();
         services.events.metrics.record_accepted(&context.listener.name);
         let destination = match origin {
@@ -141,6 +167,8 @@ impl Session {
             stats,
             telemetry,
             client,
+            tls: tls.map(Box::new),
+            certified: user.is_some(),
             dial_context: DialContext::new(
                 Rc::clone(&context),
                 address,
@@ -151,7 +179,7 @@ impl Session {
             caught,
             pre_dialed: RefCell::new(pre_dialed),
             opened: Instant::now(),
-            state: RefCell::default(),
+            state: RefCell::new(SessionState { user, ..SessionState::default() }),
             limiting: RefCell::default(),
             feedback: RefCell::default(),
             samples: RefCell::new(SectionSamples::new()),
@@ -164,6 +192,9 @@ impl Session {
         session.start_section(Direction::Down, &session.client, earlier);
         session.place.set(session.context.thread.register(&session));
         session.watch_client();
+        if session.certified {
+            session.telemetry.set_weight(session.weight());
+        }
         session
     }
 
@@ -308,6 +339,17 @@ impl Session {
         state.hops = times;
     }
 
+    /// The users whose passwords are asked for; `None` where none is needed.
+    pub fn users_to_ask<'a>(&self, context: &'a ListenerContext) -> Option<&'a Arc<Users>> {
+        context.listener.users.as_ref().filter(|_| !self.certified)
+    }
+
+    /// The client's end of the session, for code that knows no framing of relays.
+    pub fn client_end(&self) -> Endpoint<'_> {
+        let framing = self.tls.as_deref().map_or(Framing::Raw, Framing::Tls);
+        Endpoint { stream: &self.client, framing }
+    }
+
     /// The section from the previous relay, if its bytes are framed.
     pub fn client_section(&self) -> Option<Rc<FramedSection>> {
         self.dial_context.incoming_open.as_ref().and_then(|incoming_open| incoming_open.framed_section())
@@ -354,6 +396,7 @@ impl Session {
             session: self.id,
             listener: self.context.listener.name.clone(),
             client: self.dial_context.client,
+            tls: self.tls.as_deref().map(TlsView::new),
             user: state.user.as_deref().map(str::to_owned),
             peer: self.peer_name(),
             trace: self.dial_context.trace(),
@@ -397,7 +440,8 @@ impl Session {
     pub async fn authenticate(&self, users: &Users, user: &[u8], password: &[u8]) -> Result<(), AuthError> {
         self.state.borrow_mut().user = Some(String::from_utf8_lossy(user).into());
         let give_up = async {
-            let departed = timeout(self.context.config.timeouts.handshake / 2, wait_client_gone(&self.client)).await;
+            let departed =
+                timeout(self.context.config.timeouts.handshake / 2, wait_client_gone(self.client_end())).await;
             departed.map_or(AuthError::Overloaded, |()| AuthError::ClientGone)
         };
         let verified = users.verify(self.dial_context.client.0.ip(), user, password, give_up).await;
@@ -407,16 +451,23 @@ impl Session {
 }
 
 /// Completes when the client has closed or reset its section.
-async fn wait_client_gone(client: &TcpStream) {
+async fn wait_client_gone(client: Endpoint<'_>) {
     // An end of stream behind unread bytes is not visible, so only a reset shows that such a client has left.
-    while client.peek(&mut [0]).await.is_ok_and(|count| count > 0) {
-        if timeout(CLIENT_POLL_INTERVAL, client.ready(Interest::ERROR)).await.is_ok() {
+    while client.peek_end().await.is_ok_and(|ended| !ended) {
+        if timeout(CLIENT_POLL_INTERVAL, client.stream.ready(Interest::ERROR)).await.is_ok() {
             return;
         }
     }
 }
 
 impl Session {
+    /// The cause of a reset that is none of TCP.
+    fn tls_detail(&self, end: EndReason) -> Option<String> {
+        let is_truncated = self.tls.as_ref().is_some_and(|tls| tls.is_truncated());
+        (end == EndReason::ResetByClient && is_truncated)
+            .then(|| "the client closed TLS without close_notify".to_owned())
+    }
+
     fn closed_event(&self) -> SessionClosed {
         self.sample_limits_at_end();
         let limit = self.limit();
@@ -429,6 +480,7 @@ impl Session {
         let cut_off = if std::thread::panicking() { EndReason::Panicked } else { EndReason::Drained };
         let end = state.end.unwrap_or(cut_off);
         SessionClosed {
+            tls: self.tls.as_ref().map(|tls| tls.version()),
             user: state.user.map(String::from),
             peer: self.peer_name(),
             trace: self.dial_context.trace(),
@@ -437,7 +489,7 @@ impl Session {
             path: self.path_name(),
             chosen: self.final_choice().map(Box::new),
             end,
-            detail: state.detail.or_else(|| end.detail().map(str::to_owned)),
+            detail: state.detail.or_else(|| self.tls_detail(end)).or_else(|| end.detail().map(str::to_owned)),
             duration,
             handshake: state.asked.map(|asked| asked.saturating_duration_since(self.opened)),
             first_byte: self
@@ -464,6 +516,10 @@ impl Drop for Session {
         let closed = self.closed_event();
         if matches!(closed.end, EndReason::Drained | EndReason::Panicked) {
             pump::abort(&self.client);
+        }
+        if let (EndReason::Finished | EndReason::Idle, Some(tls)) = (closed.end, &self.tls) {
+            // Nothing is left to be sent, unless the end has been sent before. A full socket loses the alert, and gets FIN.
+            let _ = self.client.try_write(&tls.end());
         }
         if let Some(ends) = &self.caught {
             self.context.services().pending_connections.remove(ends);

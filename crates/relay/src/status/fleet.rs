@@ -97,7 +97,9 @@ pub fn table(json: &str) -> Option<String> {
     let (server, since) = (text(&fleet["etcd_server"]), seconds(&fleet["etcd_seconds"]));
     out.push_str(&match fleet["etcd_up"] == true {
         true => format!("etcd {server}: reachable for {since}\n"),
-        false => format!("etcd: unreachable for {since}: {}; this is the last known state\n", text(&fleet["etcd_trouble"])),
+        false => {
+            format!("etcd: unreachable for {since}: {}; this is the last known state\n", text(&fleet["etcd_trouble"]))
+        }
     });
     Some(out)
 }

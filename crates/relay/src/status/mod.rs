@@ -18,6 +18,7 @@ use ekiden_sys::{congestion, process};
 use serde::{Deserialize, Serialize};
 
 use super::config::congestion::{CongestionControls, Telemetry};
+use super::pump::tls::TlsCipher;
 use super::shaping::autotune::{Tuner, TuningView};
 
 pub use table::table;
@@ -31,6 +32,8 @@ pub struct SessionView {
     pub listener: String,
     /// The address of the client.
     pub client: ClientAddr,
+    /// TLS of the section to the client, if the listener speaks TLS.
+    pub tls: Option<TlsView>,
     /// The user name, if the listener asks for one.
     pub user: Option<String>,
     /// The relay that opened it, by name or key.
@@ -57,6 +60,25 @@ pub struct SessionView {
     pub up: Option<SectionView>,
     /// Limits of the last seconds.
     pub limits: Diagnoses,
+}
+
+/// TLS of the section to a client.
+#[derive(Debug, Clone, Serialize)]
+pub struct TlsView {
+    /// The version of the protocol.
+    pub version: &'static str,
+    /// The cipher suite.
+    pub cipher: &'static str,
+    /// How the bytes cross the relay: `copied`, because this process encrypts them.
+    pub transfer: &'static str,
+}
+
+impl TlsView {
+    /// The view of a connection.
+    #[must_use]
+    pub fn new(tls: &TlsCipher) -> Self {
+        Self { version: tls.version(), cipher: tls.cipher_suite(), transfer: "copied" }
+    }
 }
 
 /// A section of an open session.

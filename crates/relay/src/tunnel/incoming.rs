@@ -41,7 +41,7 @@ pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> E
     match served {
         Ok(()) => EndReason::Finished,
         Err(LaneError::Refused(error)) => {
-            Responder::Section(Rc::clone(incoming_open)).send_failure(&session.client, &error, false).await;
+            Responder::Section(Rc::clone(incoming_open)).send_failure(session.client_end(), &error, false).await;
             session.record_dial_error(&error)
         }
         Err(LaneError::Connection(error, direction)) => pump::end_reason(&pump::FlowError::Reading(error), direction),
@@ -85,7 +85,7 @@ impl<'a> IncomingLane<'a> {
 
     async fn accept(&self) -> Result<(), LaneError> {
         let responder = Responder::Section(Rc::clone(self.incoming_open));
-        let granted = responder.send_success(&self.session.client, None, &self.session.hop_times()).await;
+        let granted = responder.send_success(self.session.client_end(), None, &self.session.hop_times()).await;
         granted.map_err(|error| LaneError::Connection(error, Direction::Up))
     }
 

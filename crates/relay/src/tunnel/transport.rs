@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::lane::Lane;
 use crate::dial::{DialError, FailingRelay, MAX_UNSENT_LANE};
-use crate::ingress::write_all;
+use crate::pump::write_all;
 use crate::pump::{self, FlowStats, RecordCipher};
 
 /// Records before other sessions of this thread get their turn.

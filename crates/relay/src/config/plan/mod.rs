@@ -23,6 +23,7 @@ use traffic::read_traffic;
 use values::{InflationFactor, LossRatio, ObjectSize, RoleValue};
 
 use super::error::{ConfigError, ConfigErrors, Diagnostics, FoundValue, expected_one_of};
+use super::files::SourceFile;
 use super::place::{KeyLocation, SourceText};
 use super::reader::TableReader;
 use super::shared;
@@ -87,7 +88,8 @@ pub fn load(path: &Path) -> Result<PlanFile, ConfigErrors> {
 pub fn from_text(name: &str, text: &str) -> Result<PlanFile, ConfigErrors> {
     let notes = Diagnostics::default();
     let (table, errors) = DeTable::parse_recoverable(text);
-    let source = SourceText { name, text: Some(text), open: false, diagnostics: &notes };
+    let file = SourceFile::only(name, text);
+    let source = SourceText::new(&file, std::slice::from_ref(&file), &notes);
     for error in errors {
         KeyLocation::whole_text(source).at_span(error.span().as_ref()).error(FoundValue::Syntax, error.message());
     }

@@ -1,20 +1,20 @@
-//! Reads a configuration from its file and from the command line.
+//! Reads a configuration from its files and from the command line.
 //!
 //! Each option of ekiden is declared once, by the line here (or in `listener`, `hop`, `path` and `profiles`) that reads
-//! it. The command line takes precedence over the file. The result is a valid configuration or the list of all
+//! it. The command line takes precedence over the files. The result is a valid configuration or the list of all
 //! mistakes.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use ekiden_proto::addr::Nat64Prefix;
 use ekiden_proto::key::PrivateKey;
-use toml::de::DeTable;
 
 use super::error::Diagnostics;
+use super::files::{SourceFile, read_files};
 use super::listener::ListenerSet;
+use super::merge::merge_files;
 use super::place::{KeyLocation, SourceText};
 use super::profiles::Profiles;
 use super::reader::TableReader;
@@ -55,51 +55,35 @@ const HOUR: u64 = 60 * MINUTE;
 /// # Errors
 /// Every mistake in it, and in the files it names.
 pub fn from_text(text: &str) -> Result<Config, ConfigErrors> {
-    read_source("configuration", false, text, &Flags::default())
+    read_sources(&[SourceFile::only("configuration", text)], &Flags::default())
 }
 
-/// Reads the configuration of `file`, if there is one, and of the command line, which beats it.
+/// Reads the configuration of `paths`, if there are any, and of the command line, which beats it. A path is a file, or a
+/// directory with files.
 ///
 /// # Errors
-/// Every mistake in both, and in the files they name.
-pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Config, ConfigErrors> {
-    let Some(path) = file else {
-        return read_source(COMMAND_LINE, false, "version = 1", flags);
-    };
-    let place = path.display().to_string();
-    match fs::read_to_string(path) {
-        Ok(text) => read_source(&place, key::is_world_readable(path), &text, flags),
-        Err(error) => {
-            let expected = format!("a readable file of UTF-8 text ({error})");
-            Err(ConfigErrors(vec![ConfigError {
-                source: place,
-                line: None,
-                key: String::new(),
-                found: FoundValue::WholeText,
-                expected,
-            }]))
-        }
+/// Every mistake in all of them, and in the files they name.
+pub fn load<'p>(paths: impl IntoIterator<Item = &'p Path>, flags: &Flags) -> Result<Config, ConfigErrors> {
+    let paths: Vec<_> = paths.into_iter().collect();
+    if paths.is_empty() {
+        return read_sources(&[SourceFile::only(COMMAND_LINE, "version = 1")], flags);
     }
+    read_sources(&read_files(&paths)?, flags)
 }
 
-/// Reads a text with the name `name` in mistakes; `open` says whether every user of this host can read its file.
-fn read_source(name: &str, open: bool, text: &str, flags: &Flags) -> Result<Config, ConfigErrors> {
+/// Reads files as one configuration.
+fn read_sources(files: &[SourceFile], flags: &Flags) -> Result<Config, ConfigErrors> {
     let notes = Diagnostics::default();
-    let (table, errors) = DeTable::parse_recoverable(text);
-    let file = SourceText { name, text: Some(text), open, diagnostics: &notes };
-    for error in errors {
-        // Its `Display` would quote the line, and with it perhaps a password.
-        KeyLocation::whole_text(file).at_span(error.span().as_ref()).error(FoundValue::Syntax, error.message());
-    }
-    let config = read_config(TableReader::new(KeyLocation::whole_text(file), Some(table.get_ref())), flags, &notes);
+    let table = merge_files(files, &notes);
+    let whole = KeyLocation::whole_text(SourceText::new(&files[0], files, &notes));
+    let config = read_config(TableReader::new(whole, Some(&table)), flags, &notes);
     let config = Config { warnings: notes.take_warnings(), congestion_names: notes.take_congestion_names(), ..config };
     notes.into_result().map(|()| config)
 }
 
 /// Reads everything. The result counts only if no mistake was noted.
 fn read_config(file: TableReader<'_>, flags: &Flags, notes: &Diagnostics) -> Config {
-    let command =
-        KeyLocation::whole_text(SourceText { name: COMMAND_LINE, text: None, open: false, diagnostics: notes });
+    let command = KeyLocation::whole_text(SourceText::command_line(COMMAND_LINE, notes));
     let _: Option<Version> = file.required("version");
     let tables = file.tables("relay");
     let names = shared::read_names(&tables);

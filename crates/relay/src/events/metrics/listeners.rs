@@ -12,6 +12,7 @@ use super::{Metrics, SecondsCounter};
 label_sets! {
     ByListener { listener: String }
     ByReason { listener: String, reason: &'static str }
+    ByResult { listener: String, result: &'static str }
 }
 
 /// The numbers of entrances.
@@ -21,6 +22,8 @@ pub(super) struct AdmissionMetrics {
     passed: Family<ByReason, Counter>,
     waiting: Family<ByListener, Gauge>,
     evicted: Family<ByListener, Counter>,
+    tls_handshakes: Family<ByResult, Counter>,
+    certificate_reloads: Family<ByResult, Counter>,
 }
 
 impl AdmissionMetrics {
@@ -30,8 +33,12 @@ impl AdmissionMetrics {
         r.declare("connections_passed", passed, self.passed.clone());
         let waiting = "Connections from relays that carry no session yet";
         r.declare("sections_waiting", waiting, self.waiting.clone());
-        let evicted = "Connections from relays, and from load balancers before their PROXY header, closed because too many waited";
+        let evicted = "Connections without a session closed because too many waited: from relays, or before a PROXY header or TLS handshake";
         r.declare("sections_evicted", evicted, self.evicted.clone());
+        let handshakes = "TLS handshakes of clients by result";
+        r.declare("tls_handshakes", handshakes, self.tls_handshakes.clone());
+        let reloads = "Changed TLS certificate and key files by result";
+        r.declare("tls_certificate_reloads", reloads, self.certificate_reloads.clone());
     }
 
     pub(super) fn record_pause(&self, listener: &str, reason: &'static str) {
@@ -47,8 +54,17 @@ impl Metrics {
         WaitingGuard(waiting)
     }
 
-    /// Counts a connection of a relay or a load balancer that found no place, or lost it to a newer one, before a session
-    /// used it.
+    /// Counts a TLS handshake of a client.
+    pub fn record_tls_handshake(&self, listener: &str, result: &'static str) {
+        self.admission.tls_handshakes.get_or_create(&ByResult { listener: listener.to_owned(), result }).inc();
+    }
+
+    /// Counts an attempt to take over changed files of a certificate.
+    pub fn record_certificate_reload(&self, listener: &str, result: &'static str) {
+        self.admission.certificate_reloads.get_or_create(&ByResult { listener: listener.to_owned(), result }).inc();
+    }
+
+    /// Counts a connection that found no place, or lost it to a newer one, before a session used it.
     pub fn record_section_evicted(&self, listener: &str) {
         self.admission.evicted.get_or_create(&ByListener { listener: listener.to_owned() }).inc();
     }

@@ -104,6 +104,7 @@ pub struct FleetMetrics {
     draining: Gauge,
     missing: Gauge,
     etcd_up: Gauge,
+    certificate_expiry: Gauge,
     written: Counter,
     refused: Counter,
 }
@@ -116,6 +117,11 @@ impl FleetMetrics {
             ("fleet_draining", "Those that take no new sessions", &self.draining),
             ("fleet_missing", "Those that etcd does not list any more", &self.missing),
             ("fleet_etcd_up", "Whether etcd answers", &self.etcd_up),
+            (
+                "fleet_certificate_expiry_timestamp_seconds",
+                "End of the certificate that expires first, since the Unix epoch",
+                &self.certificate_expiry,
+            ),
         ] {
             registry.declare(name, help, gauge.clone());
         }
@@ -136,6 +142,8 @@ impl FleetMetrics {
         self.draining.set(number(summary.draining));
         self.missing.set(number(summary.missing));
         self.etcd_up.set(i64::from(view.etcd_up));
+        let first_expiry = view.members.iter().map(|member| member.not_after).min();
+        self.certificate_expiry.set(first_expiry.map_or(0, |unix| i64::try_from(unix).unwrap_or(i64::MAX)));
         set_count(&self.written, view.written);
         set_count(&self.refused, view.refused);
     }

@@ -59,6 +59,8 @@ fn eventful() -> Metrics {
     metrics.record_accepted("door");
     drop(metrics.track_waiting_section("section"));
     metrics.record_section_evicted("section");
+    metrics.record_tls_handshake("http", "completed");
+    metrics.record_certificate_reload("http", "accepted");
     metrics.record_passed("caught", "draining");
     metrics.record_packet_dropped("tunnel", "full");
     metrics.record_upstream_reuse("hit");

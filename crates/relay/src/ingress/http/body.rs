@@ -6,20 +6,18 @@ use std::io;
 use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::http::BodyFraming;
 use ekiden_proto::wire::http::forward::{ChunkForwarder, ChunkFraming};
-use tokio::net::TcpStream;
 
 pub use ekiden_proto::wire::http::forward::BodyCoding;
 
-use crate::ingress::responder::write_all;
 use crate::ingress::{HandshakeReader, ReadError};
 use crate::pump::{Endpoint, Flow, FlowError, FlowStats, PipePool};
 
 /// The path of bodies in one direction.
 pub struct BodyFlow<'a> {
     /// Where the bytes come from.
-    pub from: &'a TcpStream,
+    pub from: Endpoint<'a>,
     /// The connection that the body is written to.
-    pub to: &'a TcpStream,
+    pub to: Endpoint<'a>,
     /// Which way that is.
     pub direction: Direction,
     /// The counters of the session.
@@ -34,7 +32,7 @@ impl BodyFlow<'_> {
     /// # Errors
     /// [`FlowError::Writing`].
     pub async fn write(&self, bytes: &[u8]) -> Result<(), FlowError> {
-        write_all(self.to, bytes).await.map_err(FlowError::Writing)?;
+        self.to.write_all(bytes).await.map_err(FlowError::Writing)?;
         self.stats.record_copied(self.direction, bytes.len());
         Ok(())
     }
@@ -64,8 +62,7 @@ impl BodyFlow<'_> {
     }
 
     async fn flow(&self, early: Vec<u8>, most: u64) -> Result<u64, FlowError> {
-        let flow =
-            Flow::new(Endpoint::plain(self.from), Endpoint::plain(self.to), self.direction, self.stats, self.pipes);
+        let flow = Flow::new(self.from, self.to, self.direction, self.stats, self.pipes);
         flow.with_early_bytes(early).with_limit(most).run().await
     }
 

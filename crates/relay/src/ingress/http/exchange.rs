@@ -8,7 +8,6 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::direction::Direction;
 use ekiden_proto::event::{EndReason, Event, RequestCompleted};
 use ekiden_proto::wire::http::{BodyFraming, RequestHead, ResponseHead, Version, rewrite};
-use tokio::net::TcpStream;
 
 use super::body::{BodyCoding, BodyFlow};
 use super::forward::ExchangeError;
@@ -17,7 +16,7 @@ use super::upstream::Upstream;
 use crate::dial::DialError;
 use crate::ingress::HandshakeReader;
 use crate::ingress::ReadError;
-use crate::pump::{self, FlowError, StreamEnd};
+use crate::pump::{self, Endpoint, FlowError, StreamEnd};
 use crate::session::Session;
 
 /// The state of both connections after a response.
@@ -42,8 +41,8 @@ pub async fn exchange(
     log: &mut RequestLog<'_>,
 ) -> Result<DeliveredResponse, ExchangeError> {
     let (server, relays) = (&*upstream.stream, upstream.answer.take());
-    let up = lane(session, &session.client, server, Direction::Up);
-    let down = lane(session, server, &session.client, Direction::Down);
+    let up = lane(session, session.client_end(), Endpoint::plain(server), Direction::Up);
+    let down = lane(session, Endpoint::plain(server), session.client_end(), Direction::Down);
     let mut answers = HandshakeReader::from_stream(server);
     let mut sent = None;
     // Both bodies are boxed: while a slow answer is awaited, neither needs memory.
@@ -130,7 +129,7 @@ async fn deliver(
     down.relay(answers, answer.body, answer.coding).await
 }
 
-fn lane<'a>(session: &'a Session, from: &'a TcpStream, to: &'a TcpStream, direction: Direction) -> BodyFlow<'a> {
+fn lane<'a>(session: &'a Session, from: Endpoint<'a>, to: Endpoint<'a>, direction: Direction) -> BodyFlow<'a> {
     BodyFlow { from, to, direction, stats: &session.stats, pipes: session.context.pipes() }
 }
 

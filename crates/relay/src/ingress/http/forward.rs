@@ -73,7 +73,7 @@ pub async fn run(
 ) -> Result<ClientConnection, EndReason> {
     if !rewriting::decrement_max_forwards(&mut head) {
         let (status, reason) = if head.method == "OPTIONS" { (200, "OK") } else { (405, "Method Not Allowed") };
-        send_error(&session.client, status, reason).await;
+        send_error(session.client_end(), status, reason).await;
         return Err(EndReason::Finished);
     }
     let RequestTarget::Absolute { scheme, target, .. } = &head.target else {
@@ -83,7 +83,7 @@ pub async fn run(
     match scheme {
         Scheme::Ftp => Box::pin(ftp::run(session, reader, *head)).await,
         Scheme::Https => {
-            send_error(&session.client, 501, "Use CONNECT for https").await;
+            send_error(session.client_end(), 501, "Use CONNECT for https").await;
             Err(EndReason::BadHandshake("https without CONNECT"))
         }
         Scheme::Http => forward(session, reader, head).await,
@@ -177,7 +177,7 @@ pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<
     log.status = error.cause_for_client().http_status();
     session.release_upstream();
     let page = responses::dial_error_response(error, !session.context.listener.admits_unauthenticated());
-    send_and_close(&session.client, if log.method == "HEAD" { responses::head_only(&page) } else { &page }).await;
+    send_and_close(session.client_end(), if log.method == "HEAD" { responses::head_only(&page) } else { &page }).await;
     session.record_dial_error(error)
 }
 
@@ -242,10 +242,10 @@ async fn send_on(
 /// progress. A half-closed client may have left or may wait for the response; both look alike.
 async fn wait_client_gone(session: &Session) -> EndReason {
     loop {
-        match session.client.peek(&mut [0]).await {
-            Ok(0) => break,
+        match session.client_end().peek_end().await {
+            Ok(true) => break,
             // Unread bytes belong to the body or to the next request; the end is behind them.
-            Ok(_) => sleep(CLIENT_POLL_INTERVAL).await,
+            Ok(false) => sleep(CLIENT_POLL_INTERVAL).await,
             // The kernel reports a reset once, so this error counts as one.
             Err(_) => return EndReason::ResetByClient,
         }

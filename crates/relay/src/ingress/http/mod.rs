@@ -9,6 +9,7 @@ mod body;
 mod exchange;
 mod forward;
 mod ftp;
+mod pac;
 mod responses;
 mod rewriting;
 mod upstream;
@@ -46,6 +47,10 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
         Ok(head) => head,
         Err(trouble) => return Err(refuse(session, reader.is_http(), trouble).await),
     };
+    // Browsers send no proxy password with a request for the script.
+    if pac::is_requested(&session.dial_context.current_listener().listener, &head) {
+        return Err(pac::send(session, &head).await);
+    }
     authenticate(session, &head).await?;
     match &head.target {
         RequestTarget::Authority(target) => {
@@ -54,7 +59,7 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
         }
         RequestTarget::Absolute { .. } => Ok(ClientRequest::Http(ProxyRequest { head: Box::new(head) })),
         RequestTarget::Origin(_) | RequestTarget::Asterisk => {
-            send_and_close(&session.client, &responses::page(400, "Bad Request", responses::NOT_A_SERVER)).await;
+            send_and_close(session.client_end(), &responses::page(400, "Bad Request", responses::NOT_A_SERVER)).await;
             Err(EndReason::BadHandshake("a request to a server, not to a proxy"))
         }
     }
@@ -63,27 +68,27 @@ pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Resu
 async fn refuse(session: &Session, has_begun: bool, trouble: ReadError) -> EndReason {
     match &trouble {
         ReadError::Gone(_) => {}
-        ReadError::Late if has_begun => send_error(&session.client, 408, "Request Timeout").await,
+        ReadError::Late if has_begun => send_error(session.client_end(), 408, "Request Timeout").await,
         ReadError::Late => {}
         ReadError::Wire(WireError::TooLarge) => {
-            send_error(&session.client, 431, "Request Header Fields Too Large").await
+            send_error(session.client_end(), 431, "Request Header Fields Too Large").await
         }
-        ReadError::Wire(_) => send_error(&session.client, 400, "Bad Request").await,
+        ReadError::Wire(_) => send_error(session.client_end(), 400, "Bad Request").await,
     }
     trouble.into()
 }
 
 async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndReason> {
     let context = session.dial_context.current_listener();
-    let Some(users) = &context.listener.users else { return Ok(()) };
+    let Some(users) = session.users_to_ask(&context) else { return Ok(()) };
     let verdict = match head.headers.get("Proxy-Authorization").and_then(auth::parse_basic) {
         Some((user, password)) => session.authenticate(users, &user, &password).await,
         None => Err(AuthError::WrongCredentials),
     };
     match verdict {
         Ok(()) => return Ok(()),
-        Err(AuthError::WrongCredentials) => send_and_close(&session.client, &responses::challenge()).await,
-        Err(AuthError::Overloaded) => send_and_close(&session.client, &responses::overloaded()).await,
+        Err(AuthError::WrongCredentials) => send_and_close(session.client_end(), &responses::challenge()).await,
+        Err(AuthError::Overloaded) => send_and_close(session.client_end(), &responses::overloaded()).await,
         Err(AuthError::ClientGone) => {}
     }
     verdict.map_err(EndReason::from)
@@ -102,7 +107,7 @@ pub async fn serve(
     match forward::run(session, reader, asked.head).await? {
         ClientConnection::Upgraded(server) => Ok(ClientRequest::Upgraded { server, early: reader.take_all() }),
         ClientConnection::Close => {
-            super::lingering_close(&session.client).await;
+            super::lingering_close(session.client_end()).await;
             Err(EndReason::Finished)
         }
         ClientConnection::Next => next_request(session, reader).await,
@@ -119,7 +124,7 @@ async fn next_request(session: &Session, reader: &mut HandshakeReader<'_>) -> Re
     }
     // Each request of a client uses the configuration in force, however old the connection of the client is.
     if !session.dial_context.refresh_listener() {
-        send_error(&session.client, 503, "Service Unavailable").await;
+        send_error(session.client_end(), 503, "Service Unavailable").await;
         return Err(EndReason::Finished);
     }
     reader.set_deadline(Some(timeouts.handshake));

@@ -1,10 +1,10 @@
 //! The relay's own answers: short pages with the true cause, for people and, in `Proxy-Status`, for programs (RFC 9209).
 
 use ekiden_proto::wire::http::{Headers, rewrite};
-use tokio::net::TcpStream;
 
 use crate::dial::DialError;
 use crate::ingress::responder::send_and_close;
+use crate::pump::Endpoint;
 
 /// The name in `FirstHop` and `Proxy-Status`.
 pub const NAME: &str = "ekiden";
@@ -13,7 +13,7 @@ pub const NAME: &str = "ekiden";
 pub const NOT_A_SERVER: &str = "This is ekiden, a proxy. Set it as the HTTP or SOCKS proxy of your program.";
 
 /// Answers with a status of our own and hangs up.
-pub async fn send_error(client: &TcpStream, status: u16, reason: &str) {
+pub async fn send_error(client: Endpoint<'_>, status: u16, reason: &str) {
     send_and_close(client, &page(status, reason, reason)).await;
 }
 

@@ -27,6 +27,7 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
     append_table(&mut out, &choices::choice_rows(&answer["choices"]));
     append_table(&mut out, &limit_rows(&answer["sessions"]));
     append_table(&mut out, &section_rows(&answer["sessions"]));
+    append_table(&mut out, &tls_rows(&answer["sessions"]));
     append_table(&mut out, &tuning_rows(&answer["sessions"]));
     append_table(&mut out, &lane_rows(&answer["lanes"]));
     append_table(&mut out, &pool_rows(&answer["pools"]));
@@ -92,6 +93,25 @@ fn format_jump(jump: &Value) -> String {
         return "-".to_owned();
     }
     format!("{} {}", format_bytes(&jump["bytes"]), cell_text(&jump["outcome"]))
+}
+
+const TLS_HEADINGS: [&str; 5] = ["SESSION", "SECTION", "TLS", "CIPHER", "BYTES"];
+
+/// The sections in TLS, and how their bytes cross the relay.
+fn tls_rows(sessions: &Value) -> Vec<[String; 5]> {
+    let mut rows = vec![TLS_HEADINGS.map(str::to_owned)];
+    for session in sessions.as_array().into_iter().flatten().filter(|session| !session["tls"].is_null()) {
+        let tls = &session["tls"];
+        let session = cell_text(&session["session"]);
+        rows.push([
+            session,
+            "client".to_owned(),
+            cell_text(&tls["version"]),
+            cell_text(&tls["cipher"]),
+            cell_text(&tls["transfer"]),
+        ]);
+    }
+    rows
 }
 
 const TUNING_HEADINGS: [&str; 10] =

@@ -1,5 +1,7 @@
 //! The example cannot rot.
 
+use toml::de::DeTable;
+
 use super::*;
 
 const EXAMPLE: &str = include_str!("../../../../../../ekiden.example.toml");

@@ -1,6 +1,7 @@
 //! Reads whole configurations, valid and invalid.
 
 mod example;
+mod files;
 mod listeners;
 mod mistakes;
 mod peers;
@@ -10,6 +11,7 @@ mod sections;
 mod sharing;
 mod transparent;
 
+use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -187,11 +189,11 @@ fn flags_beat_the_file() {
         forward: vec!["socks5://b.example:2".into()],
         ..listen(&["http://:3128"])
     };
-    let config = load(Some(&file.0), &flags).unwrap();
+    let config = load([&*file.0], &flags).unwrap();
     assert_eq!(only(&config).bind.port(), 3128);
     assert_eq!(forward(&config).iter().map(|hop| hop.to_string()).collect::<Vec<_>>(), ["socks5://b.example:2"]);
     assert_eq!((config.log.format, config.admin.bind), (LogFormat::Text, AdminBind::Off));
-    let config = load(Some(&file.0), &Flags::default()).unwrap();
+    let config = load([&*file.0], &Flags::default()).unwrap();
     assert_eq!((only(&config).bind.port(), config.log.format), (1080, LogFormat::Json));
 }
 

@@ -120,7 +120,7 @@ fn our_own_key_is_no_next_relay() {
         assert!(shown.contains("this is our own key"), "{shown}");
         let relay = format!("version = 1\n[[relay]]\nname = \"a\"\naddress = \"far.example:1\"\nkey = \"{key}\"");
         let file = Scratch::new("own-relay.toml", &relay);
-        let shown = load(Some(&file.0), &flags).unwrap_err().to_string();
+        let shown = load([&*file.0], &flags).unwrap_err().to_string();
         let begins = &key.to_string()[..6];
         let says = format!(":5: relay[1].key = \"{begins}...\" (44 characters): expected the key of another relay");
         assert!(shown.contains(&says), "{shown}");

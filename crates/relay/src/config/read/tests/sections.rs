@@ -25,13 +25,13 @@ fn the_key_of_the_flag_beats_that_of_the_file() {
         &text("").replacen("version = 1", "", 1).replacen("private", "version = 1\nprivate", 1),
     );
     let listens_with = |config: &Config| only(config).section.as_ref().unwrap().private_key.public_key();
-    let config = load(Some(&file.0), &Flags::default()).unwrap_or_else(|e| panic!("{e}"));
+    let config = load([&*file.0], &Flags::default()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((calls_with(&config), listens_with(&config)), (one, one));
     let flags = Flags { key: Some(second.path()), ..Flags::default() };
-    let config = load(Some(&file.0), &flags).unwrap_or_else(|e| panic!("{e}"));
+    let config = load([&*file.0], &flags).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((calls_with(&config), listens_with(&config)), (two, two));
     let flags = Flags { listen: vec![format!("section://:1?key={}", third.path())], ..flags };
-    let config = load(Some(&file.0), &flags).unwrap_or_else(|e| panic!("{e}"));
+    let config = load([&*file.0], &flags).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((calls_with(&config), listens_with(&config)), (two, three));
 }
 

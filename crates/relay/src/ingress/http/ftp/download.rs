@@ -17,7 +17,7 @@ use super::{FtpFailure, FtpRequest, Method};
 use crate::ingress::HandshakeReader;
 use crate::ingress::http::body::BodyCoding;
 use crate::ingress::http::forward::ClientConnection;
-use crate::pump;
+use crate::pump::{self, Endpoint};
 
 /// How long the server may think about a file that has arrived in full.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -103,7 +103,7 @@ async fn carry(
         .with_idle_timeout(async {
             let data = socket(&transfer);
             let after = asked.begin(response(asked, facts, body)).await?;
-            let down = asked.lane(data, &asked.session.client, Direction::Down);
+            let down = asked.lane(Endpoint::plain(data), asked.session.client_end(), Direction::Down);
             let carried = down.relay(&mut HandshakeReader::from_stream(data), body, BodyCoding::Plain).await;
             carried.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))?;
             Ok(after)

@@ -26,7 +26,6 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::direction::Direction;
 use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::http::{BodyFraming, Headers, RequestHead, RequestTarget, Version};
-use tokio::net::TcpStream;
 
 use super::body::BodyFlow;
 use super::exchange::RequestLog;
@@ -35,7 +34,7 @@ use super::{is_persistent, send_error};
 use crate::dial::DialError;
 use crate::ingress::HandshakeReader;
 use crate::path::PathChoice;
-use crate::pump;
+use crate::pump::{self, Endpoint};
 use crate::session::Session;
 
 pub use listing::row;
@@ -107,7 +106,7 @@ pub async fn run(
     };
     let target = target.clone();
     let Some(location) = FtpUrl::read(&head.target, &head.headers) else {
-        send_error(&session.client, 400, "Bad Request").await;
+        send_error(session.client_end(), 400, "Bad Request").await;
         return Err(EndReason::BadHandshake("an FTP command in a URL"));
     };
     let by_proxy = |ways: &Vec<PathChoice>| ways.first().is_some_and(|way| way.path.http_hop().is_some());
@@ -172,7 +171,7 @@ async fn fail(asked: FtpRequest<'_>, trouble: FtpFailure) -> Result<ClientConnec
 }
 
 impl FtpRequest<'_> {
-    fn lane<'l>(&'l self, from: &'l TcpStream, to: &'l TcpStream, direction: Direction) -> BodyFlow<'l> {
+    fn lane<'l>(&'l self, from: Endpoint<'l>, to: Endpoint<'l>, direction: Direction) -> BodyFlow<'l> {
         BodyFlow { from, to, direction, stats: &self.session.stats, pipes: self.session.context.pipes() }
     }
 

@@ -51,7 +51,7 @@ impl FtpRequest<'_> {
 
     /// Writes bytes of our own making.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), FtpFailure> {
-        let client = &self.session.client;
+        let client = self.session.client_end();
         let written = self.lane(client, client, Direction::Down).write(bytes).await;
         written.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))
     }

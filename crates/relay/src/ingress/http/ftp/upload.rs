@@ -16,7 +16,7 @@ use super::{FtpFailure, FtpRequest};
 use crate::ingress::HandshakeReader;
 use crate::ingress::http::body::BodyCoding;
 use crate::ingress::http::forward::ClientConnection;
-use crate::pump::{self, FlowError};
+use crate::pump::{self, Endpoint, FlowError};
 
 /// Rejects requests that need no FTP server for the answer.
 pub fn check(asked: &FtpRequest<'_>) -> Result<(), FtpFailure> {
@@ -44,7 +44,7 @@ pub async fn store(
     let sent = asked
         .with_idle_timeout(async {
             send_continue(asked).await?;
-            let up = asked.lane(&asked.session.client, data, Direction::Up);
+            let up = asked.lane(asked.session.client_end(), Endpoint::plain(data), Direction::Up);
             Ok(up.relay(reader, asked.body, BodyCoding::Plain).await)
         })
         .await?;

@@ -1,0 +1,193 @@
+//! The name in a client's certificate (RFC 5280), in DER (X.690).
+//!
+//! TLS has verified the certificate: this only finds the subject. Every length is checked, and indefinite lengths and tags of
+//! several bytes, which DER certificates do not have here, are no value.
+
+/// Longest name, in bytes.
+const MAX_NAME: usize = 255;
+
+const INTEGER: u8 = 0x02;
+const OCTET_STRING: u8 = 0x04;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+const UTF8_STRING: u8 = 0x0c;
+const PRINTABLE_STRING: u8 = 0x13;
+const IA5_STRING: u8 = 0x16;
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+/// `[0]` of TBSCertificate: the version.
+const VERSION: u8 = 0xa0;
+/// `[3]` of TBSCertificate: the extensions.
+const EXTENSIONS: u8 = 0xa3;
+/// The choice `rfc822Name` of GeneralName.
+const EMAIL: u8 = 0x81;
+/// The choice `dNSName` of GeneralName.
+const DNS_NAME: u8 = 0x82;
+
+/// The attribute type `id-at-commonName`, 2.5.4.3.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+/// The extension `id-ce-subjectAltName`, 2.5.29.17.
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+
+/// The common name of the subject, or else the first DNS name or email address of its alternative names. `None` for a certificate
+/// without such a name, and for bytes that are no certificate.
+#[must_use]
+pub fn subject_name(certificate: &[u8]) -> Option<&str> {
+    let mut certificate = Reader(certificate);
+    let mut body = Reader(Reader(certificate.expect(SEQUENCE)?).expect(SEQUENCE)?);
+    body.skip(VERSION);
+    body.expect(INTEGER)?;
+    let (_signature, _issuer, _validity) = (body.expect(SEQUENCE)?, body.expect(SEQUENCE)?, body.expect(SEQUENCE)?);
+    let subject = Reader(body.expect(SEQUENCE)?);
+    common_name(subject).or_else(|| alternative_name(body))
+}
+
+fn common_name(mut subject: Reader<'_>) -> Option<&str> {
+    while let Some((tag, set)) = subject.next() {
+        let mut set = Reader(if tag == SET { set } else { return None });
+        while let Some((SEQUENCE, attribute)) = set.next() {
+            let mut attribute = Reader(attribute);
+            if attribute.expect(OBJECT_IDENTIFIER)? != COMMON_NAME {
+                continue;
+            }
+            return match attribute.next()? {
+                (UTF8_STRING | PRINTABLE_STRING | IA5_STRING, name) => text(name),
+                _ => None,
+            };
+        }
+    }
+    None
+}
+
+/// `body` is behind the subject.
+fn alternative_name(mut body: Reader<'_>) -> Option<&str> {
+    let mut all = loop {
+        if let (EXTENSIONS, all) = body.next()? {
+            break Reader(Reader(all).expect(SEQUENCE)?);
+        }
+    };
+    loop {
+        let mut extension = Reader(all.expect(SEQUENCE)?);
+        if extension.expect(OBJECT_IDENTIFIER)? != SUBJECT_ALT_NAME {
+            continue;
+        }
+        // A BOOLEAN may say that the extension is critical.
+        let mut value = extension.next()?;
+        if value.0 != OCTET_STRING {
+            value = extension.next()?;
+        }
+        let mut names = Reader(Reader(value.1).expect(SEQUENCE)?);
+        return std::iter::from_fn(|| names.next())
+            .find(|(tag, _)| matches!(*tag, EMAIL | DNS_NAME))
+            .and_then(|(_, name)| text(name));
+    }
+}
+
+/// A name that a log can show: not empty, and without control characters.
+fn text(name: &[u8]) -> Option<&str> {
+    let name = std::str::from_utf8(name).ok()?;
+    let is_shown = (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(char::is_control);
+    is_shown.then_some(name)
+}
+
+/// Reads the elements of a constructed value.
+#[derive(Clone, Copy)]
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// The tag and the content of the next element.
+    fn next(&mut self) -> Option<(u8, &'a [u8])> {
+        let (&tag, rest) = self.0.split_first()?;
+        let (&first, rest) = rest.split_first()?;
+        let (length, rest) = match first {
+            0..=0x7f => (usize::from(first), rest),
+            0x81..=0x83 => {
+                let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+                (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
+            }
+            _ => return None,
+        };
+        let (content, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        Some((tag, content))
+    }
+
+    /// The content of the next element, which has this tag.
+    fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
+        self.next().filter(|(found, _)| *found == tag).map(|(_, content)| content)
+    }
+
+    /// Skips the next element if it has this tag.
+    fn skip(&mut self, tag: u8) {
+        let mut behind = *self;
+        if behind.expect(tag).is_some() {
+            *self = behind;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+        let length = content.len();
+        let head =
+            if length < 0x80 { vec![tag, length as u8] } else { vec![tag, 0x82, (length >> 8) as u8, length as u8] };
+        [head, content.to_vec()].concat()
+    }
+
+    /// A certificate with these attributes of the subject, each a type, a tag and a value, and these alternative names.
+    fn certificate(subject: &[(&[u8], u8, &[u8])], names: &[(u8, &[u8])]) -> Vec<u8> {
+        let attribute = |(kind, tag, value): &(&[u8], u8, &[u8])| {
+            let pair = [element(OBJECT_IDENTIFIER, kind), element(*tag, value)].concat();
+            element(SET, &element(SEQUENCE, &pair))
+        };
+        let subject: Vec<u8> = subject.iter().flat_map(attribute).collect();
+        let names: Vec<u8> = names.iter().flat_map(|(tag, name)| element(*tag, name)).collect();
+        let names = [
+            element(OBJECT_IDENTIFIER, SUBJECT_ALT_NAME),
+            element(1, &[255]),
+            element(OCTET_STRING, &element(SEQUENCE, &names)),
+        ];
+        let usage = [element(OBJECT_IDENTIFIER, &[0x55, 0x1d, 0x0f]), element(OCTET_STRING, &[3, 2, 7, 128])].concat();
+        let extensions = [element(SEQUENCE, &usage), element(SEQUENCE, &names.concat())].concat();
+        let empty = element(SEQUENCE, &[]);
+        let body = [
+            element(VERSION, &element(INTEGER, &[2])),
+            element(INTEGER, &[7; 200]),
+            [empty.clone(), empty.clone(), empty.clone()].concat(),
+            element(SEQUENCE, &subject),
+            empty.clone(),
+            element(EXTENSIONS, &element(SEQUENCE, &extensions)),
+        ];
+        element(SEQUENCE, &[element(SEQUENCE, &body.concat()), empty].concat())
+    }
+
+    #[test]
+    fn the_common_name_comes_before_alternative_names() {
+        let organization: &[u8] = &[0x55, 0x04, 0x0a];
+        let alice: (&[u8], u8, &[u8]) = (COMMON_NAME, UTF8_STRING, b"alice");
+        let emails: &[(u8, &[u8])] = &[(0x86, b"https://example.com"), (EMAIL, b"bob@example.com"), (DNS_NAME, b"bob")];
+        for (subject, names, expected) in [
+            (&[(organization, UTF8_STRING, &b"ACME"[..]), alice][..], emails, Some("alice")),
+            (&[(organization, UTF8_STRING, b"ACME")], emails, Some("bob@example.com")),
+            (&[], &[(DNS_NAME, b"laptop.example")], Some("laptop.example")),
+            (&[], &[(0x87, &[192, 0, 2, 1])], None),
+            // A name in UTF-16, and names that a log cannot show.
+            (&[(COMMON_NAME, 0x1e, b"\0a")], &[], None),
+            (&[(COMMON_NAME, UTF8_STRING, b"a\nb")], &[], None),
+            (&[(COMMON_NAME, UTF8_STRING, b"")], &[(DNS_NAME, b"laptop")], Some("laptop")),
+        ] {
+            assert_eq!(subject_name(&certificate(subject, names)), expected);
+        }
+    }
+
+    #[test]
+    fn part_of_a_certificate_has_no_name() {
+        let whole = certificate(&[(COMMON_NAME, PRINTABLE_STRING, b"alice")], &[]);
+        assert_eq!(subject_name(&whole), Some("alice"));
+        for length in 0..whole.len() {
+            assert_eq!(subject_name(&whole[..length]), None, "{length}");
+        }
+    }
+}

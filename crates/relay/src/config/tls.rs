@@ -1,0 +1,228 @@
+//! TLS of listeners: the certificate chain and the private key, which are read again when their files change.
+
+use std::fmt;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+
+use super::error::Disclosure;
+use super::reader::TableReader;
+use super::shared::ReadContext;
+use super::{ListenerKind, key};
+
+/// How often the files are looked at, at most.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The key of the certificate chain in the configuration.
+const CERTIFICATE: &str = "tls_certificate";
+
+/// The key of the private key in the configuration.
+const KEY: &str = "tls_key";
+
+/// The key of the authorities of clients in the configuration.
+const CLIENTS: &str = "tls_clients";
+
+/// A certificate and its files.
+pub struct TlsListener {
+    files: TlsFiles,
+    current: Mutex<CurrentCertificate>,
+}
+
+/// The files that the configuration names.
+#[derive(Debug)]
+struct TlsFiles {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// The certificates of the authorities that sign certificates of clients.
+    clients: Option<PathBuf>,
+    /// Whether a client without a certificate may have a password.
+    has_users: bool,
+    /// The protocols that clients may select (RFC 7301).
+    alpn: Vec<Vec<u8>>,
+}
+
+/// The certificate in force.
+struct CurrentCertificate {
+    config: Arc<ServerConfig>,
+    /// The files when they were read last, also if they had a mistake.
+    stamps: FileStamps,
+    checked_at: Instant,
+}
+
+/// The state of the files: another state means other content.
+type FileStamps = [Option<FileStamp>; 3];
+
+/// Device, inode, size and time of the last change.
+type FileStamp = (u64, u64, u64, i64, i64);
+
+/// A mistake in the files: the key of the configuration that names the file, and the expected content.
+#[derive(Debug)]
+pub struct TlsFileError {
+    option: &'static str,
+    expected: String,
+}
+
+impl fmt::Display for TlsFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to be {}", self.option, self.expected)
+    }
+}
+
+impl fmt::Debug for TlsListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.files.fmt(f)
+    }
+}
+
+impl TlsListener {
+    /// Whether clients without a certificate are refused.
+    pub fn needs_client_certificate(&self) -> bool {
+        self.files.clients.is_some() && !self.files.has_users
+    }
+
+    fn load(files: TlsFiles) -> Result<Self, TlsFileError> {
+        let stamps = files.stamps();
+        let config = files.load()?;
+        Ok(Self { files, current: Mutex::new(CurrentCertificate { config, stamps, checked_at: Instant::now() }) })
+    }
+
+    /// The configuration for the next handshake, and the result if changed files were read. Files with mistakes leave the
+    /// certificate as it is.
+    pub fn server_config(&self) -> (Arc<ServerConfig>, Option<Result<(), TlsFileError>>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.checked_at.elapsed() < CHECK_INTERVAL {
+            return (Arc::clone(&current.config), None);
+        }
+        current.checked_at = Instant::now();
+        // Before the files: a change in between is seen the next time.
+        let stamps = self.files.stamps();
+        if stamps == current.stamps {
+            return (Arc::clone(&current.config), None);
+        }
+        current.stamps = stamps;
+        let read = self.files.load().map(|config| current.config = config);
+        (Arc::clone(&current.config), Some(read))
+    }
+}
+
+impl TlsFiles {
+    fn stamps(&self) -> FileStamps {
+        let stamp = |metadata: Metadata| {
+            (metadata.dev(), metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec())
+        };
+        [Some(&self.certificate), Some(&self.key), self.clients.as_ref()]
+            .map(|path| path.and_then(|path| fs::metadata(path).ok()).map(stamp))
+    }
+
+    fn load(&self) -> Result<Arc<ServerConfig>, TlsFileError> {
+        let chain = read_chain(CERTIFICATE, &self.certificate)?;
+        let key = read_key(&self.key)?;
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .expect("invariant: ring has TLS 1.2 and 1.3");
+        let builder = match &self.clients {
+            Some(clients) => builder.with_client_cert_verifier(self.read_clients(clients, provider)?),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(|tls| match tls {
+            rustls::Error::InconsistentKeys(_) => error(KEY, "the private key of the certificate"),
+            other => error(KEY, format!("a key and a certificate that TLS can use ({other})")),
+        })?;
+        config.alpn_protocols.clone_from(&self.alpn);
+        if self.clients.is_some() {
+            // A resumed session would not check the certificate of the client again.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        } else if let Ok(ticketer) = ring::Ticketer::new() {
+            config.ticketer = ticketer;
+        }
+        Ok(Arc::new(config))
+    }
+
+    fn read_clients(
+        &self,
+        path: &Path,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, TlsFileError> {
+        let unusable = |reason: &dyn fmt::Display| {
+            error(CLIENTS, format!("certificates of authorities that TLS can use ({reason})"))
+        };
+        let mut authorities = RootCertStore::empty();
+        for certificate in read_chain(CLIENTS, path)? {
+            authorities.add(certificate).map_err(|tls| unusable(&tls))?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
+        let verifier = if self.has_users { verifier.allow_unauthenticated() } else { verifier };
+        verifier.build().map_err(|tls| unusable(&tls))
+    }
+}
+
+fn error(option: &'static str, expected: impl Into<String>) -> TlsFileError {
+    TlsFileError { option, expected: expected.into() }
+}
+
+fn read_chain(option: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    let text =
+        fs::read(path).map_err(|io| error(option, format!("a readable file with certificates in PEM ({io})")))?;
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(|pem| error(option, format!("a file with certificates in PEM ({pem})")))?;
+    if chain.is_empty() { Err(error(option, "a file with at least one PEM block CERTIFICATE")) } else { Ok(chain) }
+}
+
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+    let read = key::read_limited(path);
+    let (is_open_to_others, text) =
+        read.map_err(|io| error(KEY, format!("a readable file with a private key in PEM ({io})")))?;
+    if is_open_to_others {
+        return Err(error(KEY, key::owner_only_hint("file", path)));
+    }
+    PrivateKeyDer::from_pem_slice(text.as_bytes())
+        .map_err(|_| error(KEY, "a file with a private key in PEM, without a passphrase"))
+}
+
+/// Reads the options of TLS; `None` without TLS, or after noting a mistake.
+pub(super) fn read(
+    reader: &TableReader<'_>,
+    kind: Option<ListenerKind>,
+    shared: &ReadContext,
+) -> Option<Arc<TlsListener>> {
+    const OPTIONS: [&str; 3] = [CERTIFICATE, KEY, CLIENTS];
+    reader.set_disclosure(KEY, Disclosure::Path);
+    let paths: [Option<PathBuf>; 3] = OPTIONS.map(|option| reader.optional(option));
+    let present: Vec<&'static str> = OPTIONS.into_iter().filter(|option| reader.has(option)).collect();
+    let (kind, first) = (kind?, *present.first()?);
+    if !matches!(kind, ListenerKind::Auto | ListenerKind::Socks | ListenerKind::Http) {
+        let expected = r#"nothing: only kind = "auto", "socks" and "http" have it"#;
+        present.iter().for_each(|option| reader.error(option, expected));
+        return None;
+    }
+    if let Some(missing) = [CERTIFICATE, KEY].into_iter().find(|option| !reader.has(option)) {
+        reader.error(first, format!("{missing} beside it: TLS needs a certificate and its private key"));
+        return None;
+    }
+    if reader.has(CLIENTS) {
+        shared.accept_any_user();
+    }
+    let [Some(certificate), Some(key), clients] = paths else { return None };
+    // SOCKS has no registered name (RFC 7301).
+    let alpn = if kind == ListenerKind::Socks { Vec::new() } else { vec![b"http/1.1".to_vec()] };
+    let files = TlsFiles { certificate, key, clients, has_users: reader.has("users"), alpn };
+    match TlsListener::load(files) {
+        Ok(tls) => Some(Arc::new(tls)),
+        Err(TlsFileError { option, expected }) => {
+            reader.error(option, expected);
+            None
+        }
+    }
+}

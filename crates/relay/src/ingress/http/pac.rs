@@ -1,0 +1,136 @@
+//! `/proxy.pac`: the script by which browsers and operating systems choose a proxy for each URL (`FindProxyForURL`).
+//!
+//! The script is ECMAScript 3 without the helper functions of browsers: WinHTTP runs JScript, and `isInNet` resolves names.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::event::EndReason;
+use ekiden_proto::wire::http::{Headers, RequestHead, RequestTarget, rewrite};
+
+use super::exchange::RequestLog;
+use super::responses;
+use crate::config::{Config, HostPattern, Listener, Route, TargetPattern};
+use crate::ingress::responder::send_and_close;
+use crate::session::Session;
+
+/// The path of the script on the listener itself.
+const PATH: &str = "/proxy.pac";
+
+/// The part of the script that no configuration changes: the port of a URL, and whether a host is an address in an IPv4 network.
+const FUNCTIONS: &str = r#"
+function portOf(url) {
+  var parts = /^([a-z]+):\/\/(?:[^\/?#]*@)?(?:\[[^\]]*\]|[^:\/?#]*)(?::(\d+))?/.exec(url.toLowerCase());
+  if (!parts) return 0;
+  return parts[2] ? Number(parts[2]) : { http: 80, ws: 80, https: 443, wss: 443, ftp: 21 }[parts[1]] || 0;
+}
+
+function isIn(host, network, bits) {
+  var parts = /^(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(host);
+  if (!parts) return false;
+  var address = ((parts[1] * 256 + Number(parts[2])) * 256 + Number(parts[3])) * 256 + Number(parts[4]);
+  var size = Math.pow(2, 32 - bits);
+  return Math.floor(address / size) === Math.floor(network / size);
+}
+
+function endsWith(host, end) {
+  return host.length > end.length && host.slice(-end.length) === end;
+}
+"#;
+
+/// Networks that a listener without `allow_private` refuses (RFC 6890).
+const PRIVATE: [(Ipv4Addr, u8); 6] = [
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    (Ipv4Addr::new(127, 0, 0, 0), 8),
+    (Ipv4Addr::new(169, 254, 0, 0), 16),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+];
+
+/// Whether a request asks the listener for the script.
+pub fn is_requested(listener: &Listener, head: &RequestHead) -> bool {
+    let RequestTarget::Origin(path) = &head.target else { return false };
+    let path = path.split('?').next().unwrap_or_default();
+    listener.pac && path == PATH && matches!(head.method.as_str(), "GET" | "HEAD")
+}
+
+/// Responds with the script, under the name that the client has for this relay.
+pub async fn send(session: &Session, head: &RequestHead) -> EndReason {
+    let context = session.dial_context.current_listener();
+    let mut log = RequestLog::of(session, head.method.clone(), PATH.to_owned());
+    let default_port = if context.listener.tls.is_some() { 443 } else { 80 };
+    // The client has reached the relay by this name, and the certificate has it.
+    let named = head.headers.get("Host").and_then(|host| std::str::from_utf8(host).ok());
+    let named = named.and_then(|host| Target::parse(host, Some(default_port)).ok());
+    let Some(relay) = named.or_else(|| session.client.local_addr().map(Target::from).ok()) else {
+        return EndReason::LeftEarly;
+    };
+    let script = script(&context.config, &context.listener, &relay);
+    let mut headers = Headers::new();
+    headers.push("Content-Type", "application/x-ns-proxy-autoconfig");
+    headers.push("Content-Length", script.len().to_string());
+    headers.push("Cache-Control", "no-cache");
+    headers.push("Connection", "close");
+    let mut answer = rewrite::write_response(200, "OK", &headers);
+    answer.extend_from_slice(script.as_bytes());
+    log.status = 200;
+    let answer = if head.method == "HEAD" { responses::head_only(&answer) } else { &answer };
+    send_and_close(session.client_end(), answer).await;
+    EndReason::Finished
+}
+
+/// The script for clients that reach the listener as `relay`.
+fn script(config: &Config, listener: &Listener, relay: &Target) -> String {
+    let scheme = if listener.tls.is_some() { "HTTPS" } else { "PROXY" };
+    let mut script = format!("{}\nfunction FindProxyForURL(url, host) {{\n", FUNCTIONS.trim_start());
+    let mut rule = |condition: &str, result: &str| {
+        writeln!(script, "  if ({condition}) return {result};").expect("invariant: writing to a String does not fail");
+    };
+    if !listener.access.allow_private && listener.access.allow.is_empty() {
+        rule(r#"!/[.:]/.test(host) || endsWith(host, ".localhost") || endsWith(host, ".local")"#, r#""DIRECT""#);
+        let networks = PRIVATE.map(|(address, bits)| in_network(address, bits));
+        rule(&networks.join(" || "), r#""DIRECT""#);
+    }
+    let proxy = quoted(&format!("{scheme} {relay}"));
+    for route in config.routes.iter().filter(|route| !route.to.is_empty()) {
+        let conditions: Vec<String> = route.to.iter().filter_map(condition).collect();
+        if !conditions.is_empty() {
+            rule(&conditions.join(" || "), if is_direct(route) { r#""DIRECT""# } else { &proxy });
+        }
+    }
+    script.push_str(&format!("  return {proxy};\n}}\n"));
+    script
+}
+
+/// Whether the relay itself would connect to the targets without another relay.
+fn is_direct(route: &Route) -> bool {
+    !route.auto && route.paths.iter().all(|path| path.is_direct())
+}
+
+/// The condition for a pattern; `None` for an IPv6 network, whose targets the relay routes itself.
+fn condition(pattern: &TargetPattern) -> Option<String> {
+    let host = match &pattern.hosts {
+        HostPattern::Any => "true".to_owned(),
+        HostPattern::Name(name) => format!("host === {}", quoted(name)),
+        HostPattern::Subdomains(domain) => format!("endsWith(host, {})", quoted(domain)),
+        HostPattern::Network(network) => match network.address() {
+            IpAddr::V4(address) => in_network(address, network.prefix_len()),
+            IpAddr::V6(_) => return None,
+        },
+    };
+    Some(match pattern.port {
+        Some(port) => format!("{host} && portOf(url) === {port}"),
+        None => host,
+    })
+}
+
+fn in_network(address: Ipv4Addr, bits: u8) -> String {
+    format!("isIn(host, {}, {bits})", u32::from(address))
+}
+
+/// A string of the script. Names and addresses have no character that JSON and ECMAScript write differently.
+fn quoted(text: &str) -> String {
+    format!("{text:?}")
+}

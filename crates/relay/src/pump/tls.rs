@@ -1,0 +1,201 @@
+//! A section in TLS (RFC 8446, RFC 5246), of which this relay is the server.
+//!
+//! The peer ends its direction with a `close_notify` alert. FIN without that alert counts as a reset, because every host on the path
+//! can send FIN.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io::{self, Cursor, Read, Write};
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::{self, ServerConfig, ServerConnection};
+
+use super::framing::write_all;
+
+/// Largest read from the socket, in bytes.
+const MAX_READ: usize = 64 * 1024;
+
+/// The cipher of one connection, and the bytes that have been read from its socket and not yet passed on.
+pub struct TlsCipher {
+    connection: RefCell<ServerConnection>,
+    /// Bytes from the socket that rustls has not taken: it takes 4 KiB at once, which are few for a read(2).
+    undecrypted: RefCell<Cursor<Vec<u8>>>,
+    /// Bytes of decrypted data that wait to be read.
+    buffered: Cell<usize>,
+    /// Whether the peer has sent `close_notify`.
+    peer_closed: Cell<bool>,
+    /// Whether the peer has sent FIN without `close_notify`.
+    truncated: Cell<bool>,
+}
+
+/// Why a handshake failed.
+#[derive(Debug)]
+pub enum TlsError {
+    /// The stream ended (`UnexpectedEof`) or failed.
+    Gone(io::ErrorKind),
+    /// The peer sent a message that is no TLS, or that this relay does not accept.
+    Protocol(rustls::Error),
+}
+
+impl TlsCipher {
+    /// Runs the handshake on `stream`.
+    ///
+    /// # Errors
+    /// [`TlsError`]; the peer has received an alert.
+    pub async fn accept(stream: &TcpStream, config: Arc<ServerConfig>) -> Result<Self, TlsError> {
+        let mut connection = ServerConnection::new(config).map_err(TlsError::Protocol)?;
+        // `seal` empties the buffer at each call.
+        connection.set_buffer_limit(None);
+        let cipher = Self {
+            connection: RefCell::new(connection),
+            undecrypted: RefCell::default(),
+            buffered: Cell::default(),
+            peer_closed: Cell::default(),
+            truncated: Cell::default(),
+        };
+        let gone = |error: io::Error| TlsError::Gone(error.kind());
+        while cipher.connection.borrow().is_handshaking() {
+            if !cipher.has_data() {
+                stream.readable().await.map_err(gone)?;
+            }
+            let read = cipher.read_records(stream);
+            let output = cipher.take_output();
+            if let Err(error) = read {
+                if error.kind() == io::ErrorKind::WouldBlock {
+                    continue;
+                }
+                // An alert fits into an empty send buffer. If the buffer is full, the peer does not read alerts either.
+                let _ = stream.try_write(&output);
+                return Err(into_tls_error(error));
+            }
+            write_all(stream, &output).await.map_err(gone)?;
+        }
+        Ok(cipher)
+    }
+
+    /// Whether a read takes bytes that have been read from the socket before.
+    pub fn has_data(&self) -> bool {
+        self.is_decided() || !self.undecrypted.borrow().get_ref().is_empty()
+    }
+
+    /// Whether it is known that data, or the end of the peer's direction, is the next to be read.
+    pub fn is_decided(&self) -> bool {
+        self.buffered.get() > 0 || self.peer_closed.get()
+    }
+
+    /// Whether the peer has ended its direction, and all data before that has been read.
+    pub fn is_at_end(&self) -> bool {
+        self.peer_closed.get() && self.buffered.get() == 0
+    }
+
+    /// Whether the peer has closed the connection without ending its direction.
+    pub fn is_truncated(&self) -> bool {
+        self.truncated.get()
+    }
+
+    /// Reads decrypted data; 0 is the end of the peer's direction.
+    ///
+    /// # Errors
+    /// As read(2), also `WouldBlock`; `ConnectionReset` for a stream that was cut; `InvalidData` for a stream that was changed.
+    pub fn read(&self, stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+        while !self.is_decided() {
+            self.read_records(stream)?;
+        }
+        if self.buffered.get() == 0 {
+            return Ok(0);
+        }
+        let read = self.connection.borrow_mut().reader().read(buffer)?;
+        self.buffered.set(self.buffered.get() - read);
+        Ok(read)
+    }
+
+    /// Decrypts records, and before reads from the socket if no bytes are left from the last time. There must be no decrypted data.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_records(&self, stream: &TcpStream) -> io::Result<()> {
+        let mut undecrypted = self.undecrypted.borrow_mut();
+        if undecrypted.get_ref().is_empty() {
+            let mut bytes = Vec::with_capacity(MAX_READ);
+            if stream.try_read_buf(&mut bytes)? == 0 {
+                self.truncated.set(true);
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            *undecrypted = Cursor::new(bytes);
+        }
+        let connection = &mut *self.connection.borrow_mut();
+        connection.read_tls(&mut *undecrypted)?;
+        if undecrypted.position() == undecrypted.get_ref().len() as u64 {
+            // An idle session holds no buffer.
+            *undecrypted = Cursor::default();
+        }
+        let state =
+            connection.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        self.buffered.set(state.plaintext_bytes_to_read());
+        self.peer_closed.set(state.peer_has_closed());
+        Ok(())
+    }
+
+    /// Encrypts `plaintext` in as many records as it needs.
+    ///
+    /// # Errors
+    /// The keys are used up, and TLS 1.2 has no new ones.
+    pub fn seal(&self, plaintext: &[u8]) -> io::Result<Vec<u8>> {
+        self.connection.borrow_mut().writer().write_all(plaintext)?;
+        let sealed = self.take_output();
+        // rustls drops data for which it has no keys, and sends `close_notify`. That would look like an orderly end.
+        if sealed.len() < plaintext.len() { Err(io::ErrorKind::ConnectionAborted.into()) } else { Ok(sealed) }
+    }
+
+    /// The alert that ends this direction.
+    pub fn end(&self) -> Vec<u8> {
+        self.connection.borrow_mut().send_close_notify();
+        self.take_output()
+    }
+
+    /// The client's certificate in DER, which the handshake has verified; `None` if the client has sent none.
+    pub fn client_certificate(&self) -> Option<Vec<u8>> {
+        let connection = self.connection.borrow();
+        connection.peer_certificates().and_then(|chain| chain.first()).map(|certificate| certificate.to_vec())
+    }
+
+    /// The version of the protocol.
+    pub fn version(&self) -> &'static str {
+        match self.connection.borrow().protocol_version() {
+            Some(rustls::ProtocolVersion::TLSv1_2) => "1.2",
+            _ => "1.3",
+        }
+    }
+
+    /// The name of the cipher suite.
+    pub fn cipher_suite(&self) -> &'static str {
+        let suite = self.connection.borrow().negotiated_cipher_suite();
+        suite.and_then(|suite| suite.suite().as_str()).unwrap_or("unknown")
+    }
+
+    fn take_output(&self) -> Vec<u8> {
+        let connection = &mut *self.connection.borrow_mut();
+        let mut output = Vec::new();
+        while connection.wants_write() {
+            connection.write_tls(&mut output).expect("invariant: a Vec takes every byte");
+        }
+        output
+    }
+}
+
+impl fmt::Debug for TlsCipher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsCipher")
+    }
+}
+
+/// An error of [`TlsCipher::read_records`] in the handshake.
+fn into_tls_error(error: io::Error) -> TlsError {
+    match error.kind() {
+        io::ErrorKind::InvalidData => {
+            error.downcast().map_or(TlsError::Gone(io::ErrorKind::InvalidData), TlsError::Protocol)
+        }
+        kind => TlsError::Gone(kind),
+    }
+}

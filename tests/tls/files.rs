@@ -1,0 +1,125 @@
+//! The files of a certificate: mistakes that `ekiden check` finds, and changes while the relay runs.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Output;
+use std::time::Duration;
+
+use tokio_rustls::rustls::version::TLS13;
+
+use crate::certificate::Certificate;
+use crate::harness::{Folder, Relay, accept, connect, ekiden, eventually, eventually_within, read_exactly, server};
+
+/// Runs `ekiden check` with a listener of these keys.
+fn check(keys: &str) -> Output {
+    let folder = Folder::new();
+    let file = folder.write("ekiden.toml", format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{keys}\n"));
+    ekiden().arg("check").arg(file).output().unwrap()
+}
+
+/// The message of `ekiden check` for these keys.
+fn mistake(keys: &str) -> String {
+    let output = check(keys);
+    assert!(!output.status.success(), "{keys}");
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+#[test]
+fn mistakes_name_their_key() {
+    let (Some(certificate), Some(other)) = (Certificate::new(), Certificate::new()) else { return };
+    let [file, key, other] =
+        [certificate.file(), certificate.key(), other.key()].map(|path| path.display().to_string());
+    let empty = certificate.folder.write_with_mode("empty", "", 0o600).display().to_string();
+    let both = |file: &str, key: &str| format!("tls_certificate = \"{file}\"\ntls_key = \"{key}\"");
+    for (keys, expected) in [
+        (format!("tls_certificate = \"{file}\""), "tls_key beside it"),
+        (format!("tls_key = \"{key}\""), "tls_certificate beside it"),
+        (
+            format!("kind = \"tcp\"\ntarget = \"127.0.0.1:9\"\n{}", both(&file, &key)),
+            r#"only kind = "auto", "socks" and "http" have it"#,
+        ),
+        (both(&file, &other), "the private key of the certificate"),
+        (both(&empty, &key), "at least one PEM block CERTIFICATE"),
+        (both(&file, &empty), "a file with a private key in PEM"),
+        (both("/nowhere", &key), "a readable file with certificates in PEM"),
+    ] {
+        let said = mistake(&keys);
+        assert!(said.contains(expected), "{keys}: {said}");
+    }
+}
+
+#[test]
+fn the_private_key_belongs_to_its_owner() {
+    let Some(certificate) = Certificate::new() else { return };
+    let set_mode = |mode| std::fs::set_permissions(certificate.key(), std::fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o640);
+    let said = mistake(&certificate.keys());
+    assert!(said.contains("a file that only its owner can read: chmod 600"), "{said}");
+    set_mode(0o600);
+    assert!(check(&certificate.keys()).status.success());
+}
+
+/// The DER of the certificate that the relay presents.
+fn presented(certificate: &Certificate, relay: &Relay) -> Option<Vec<u8>> {
+    let client = certificate.try_client(connect(relay.address()), &[&TLS13], &[]).ok()?;
+    Some(client.0.conn.peer_certificates()?.first()?.to_vec())
+}
+
+#[test]
+fn a_new_certificate_is_used_without_a_signal() {
+    let Some(certificate) = Certificate::new() else { return };
+    let relay = Relay::listen(&[&certificate.listener("auto")]);
+    let (listener, address) = server();
+    let mut old = certificate.client(relay.address()).connect(address);
+    let mut at_server = accept(&listener);
+    certificate.renew("localhost");
+    // The client trusts the new one only.
+    eventually("the new certificate", || presented(&certificate, &relay));
+    old.send(b"still here");
+    assert_eq!(read_exactly(&mut at_server, 10), b"still here");
+    let line = "ekiden_tls_certificate_reloads_total{listener=\"auto-0\",result=\"accepted\"} ";
+    assert!(relay.ask("/metrics").contains(line));
+}
+
+#[test]
+fn files_with_mistakes_leave_the_certificate() {
+    let Some(certificate) = Certificate::new() else { return };
+    let mut relay = Relay::listen(&[&certificate.listener("auto")]);
+    let good = std::fs::read(certificate.file()).unwrap();
+    let before = presented(&certificate, &relay).unwrap();
+    std::fs::write(certificate.file(), "no certificate").unwrap();
+    let warned = |relay: &mut Relay, text: &str| {
+        let warning = relay.next(|event| event["event"] == "warning");
+        let message = warning["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(text) && message.contains("stays"), "{message}");
+    };
+    // Each handshake looks at the files, at most once a second.
+    let trusting = Certificate { folder: Folder::new() };
+    std::fs::write(trusting.file(), &good).unwrap();
+    let line = "ekiden_tls_certificate_reloads_total{listener=\"auto-0\",result=\"rejected\"} 1";
+    eventually_within(Duration::from_secs(20), "the rejection", || {
+        assert_eq!(presented(&trusting, &relay).unwrap(), before);
+        relay.ask("/metrics").contains(line).then_some(())
+    });
+    warned(&mut relay, "tls_certificate to be a file with at least one PEM block");
+
+    // A reload has the same result.
+    relay.signal("HUP");
+    relay.next(|event| event["event"] == "reload_rejected");
+    assert_eq!(presented(&trusting, &relay).unwrap(), before);
+}
+
+#[test]
+fn a_reload_takes_another_file() {
+    let (Some(first), Some(second)) = (Certificate::new(), Certificate::new()) else { return };
+    let text = |certificate: &Certificate| {
+        format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\nname = \"door\"\n{}", certificate.keys())
+    };
+    let file = first.folder.write("ekiden.toml", text(&first));
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    assert!(presented(&first, &relay).is_some());
+    first.folder.write("ekiden.toml", text(&second));
+    relay.signal("HUP");
+    relay.next(|event| event["event"] == "reloaded");
+    eventually("the other certificate", || presented(&second, &relay));
+    assert!(presented(&first, &relay).is_none(), "the first is no longer used");
+}

@@ -1,0 +1,129 @@
+//! Handshakes that fail, do not come, or select a protocol.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
+
+use tokio_rustls::rustls::version::TLS13;
+
+use crate::certificate::Certificate;
+use crate::harness::{Folder, Relay, accept, connect, ekiden, eventually, is_closed, read_all, read_exactly, server};
+
+/// A relay with one TLS listener and these further lines of the configuration.
+fn relay(certificate: &Certificate, folder: &Folder, before: &str, keys: &str) -> Relay {
+    let tls = certificate.keys();
+    let text = format!("version = 1\n{before}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{tls}{keys}\n");
+    let file = folder.write("ekiden.toml", text);
+    Relay::run(&["-c", file.to_str().unwrap()], 1)
+}
+
+#[test]
+fn clients_without_tls_are_told_so() {
+    let Some(certificate) = Certificate::new() else { return };
+    let mut relay = Relay::listen(&[&certificate.listener("auto")]);
+    let mut client = relay.connect();
+    client.write_all(b"CONNECT example.com:443 HTTP/1.1\r\n\r\n").unwrap();
+    let answer = String::from_utf8(read_all(&mut client)).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("https://"), "{answer}");
+    let plain = relay.closed();
+    let detail = "the client does not speak TLS, and this listener does: the proxy's URL has to begin with https://";
+    assert_eq!((&plain["end"], &plain["detail"]), (&"bad_handshake".into(), &detail.into()));
+
+    let mut client = relay.connect();
+    client.write_all(&[5, 1, 0]).unwrap();
+    assert!(is_closed(&mut client), "a SOCKS client sends its password only inside of TLS");
+    assert_eq!(relay.closed()["detail"], detail);
+}
+
+#[test]
+fn a_handshake_that_does_not_come_is_not_waited_for() {
+    let Some(certificate) = Certificate::new() else { return };
+    let folder = Folder::new();
+    let mut relay = relay(&certificate, &folder, "[timeouts]\nhandshake = \"300ms\"", "");
+    let mut client = relay.connect();
+    // A record that is not complete.
+    client.write_all(&[22, 3, 1, 1, 0]).unwrap();
+    assert!(is_closed(&mut client));
+    let event = relay.closed();
+    assert_eq!((&event["end"], &event["detail"]), (&"handshake_timeout".into(), &"no complete TLS handshake".into()));
+    drop(relay.connect());
+    assert_eq!(relay.closed()["end"], "left_early");
+    let metrics = relay.ask("/metrics");
+    for (result, count) in [("timed_out", 1), ("failed", 1)] {
+        let line = format!("ekiden_tls_handshakes_total{{listener=\"door\",result=\"{result}\"}} {count}");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
+}
+
+/// Connections without a handshake have an eighth of the descriptors, and the oldest of them makes room for a new one.
+#[test]
+fn handshakes_that_do_not_come_have_few_places() {
+    let Some(certificate) = Certificate::new() else { return };
+    // One thread accepts in the order of arrival.
+    let tls = certificate.keys();
+    let text = format!("version = 1\nthreads = 1\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{tls}");
+    let file = certificate.folder.write("ekiden.toml", text);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\""]).arg(ekiden().get_program()).args(["run", "-c"]).arg(file);
+    let relay = Relay::start(&mut command, 1);
+    let mut silent: Vec<TcpStream> = (0..40).map(|_| relay.connect()).collect();
+    assert!(is_closed(&mut silent[0]));
+    let (listener, address) = server();
+    let mut client = certificate.client(relay.address()).connect(address);
+    client.send(b"hello");
+    assert_eq!(read_exactly(&mut accept(&listener), 5), b"hello");
+    let evicted = "ekiden_sections_evicted_total{listener=\"door\"} ";
+    let metrics = relay.ask("/metrics");
+    let count = metrics.lines().find_map(|line| line.strip_prefix(evicted)).expect("the metric");
+    assert!(count.parse::<u32>().unwrap() >= 10, "{count}");
+}
+
+#[test]
+fn http_is_selected_by_its_name() {
+    let Some(certificate) = Certificate::new() else { return };
+    let relay = Relay::listen(&[&certificate.listener("auto"), &certificate.listener("socks")]);
+    let selected = |listener: usize, offered: &[&str]| {
+        let client = certificate.try_client(connect(relay.address_of(listener)), &[&TLS13], offered)?;
+        Ok::<_, std::io::Error>(client.0.conn.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned()))
+    };
+    assert_eq!(selected(0, &["spdy/3", "http/1.1"]).unwrap().as_deref(), Some("http/1.1"));
+    assert_eq!(selected(0, &[]).unwrap(), None);
+    assert_eq!(selected(1, &["http/1.1"]).unwrap(), None, "SOCKS has no name");
+    let refused = selected(0, &["spdy/3"]).unwrap_err().to_string();
+    assert!(refused.contains("NoApplicationProtocol"), "{refused}");
+}
+
+/// The PROXY header of a load balancer comes before the handshake.
+#[test]
+fn a_load_balancer_may_pass_tls_on() {
+    let Some(certificate) = Certificate::new() else { return };
+    let folder = Folder::new();
+    let mut relay = relay(&certificate, &folder, "", "proxy_protocol = [\"127.0.0.1\"]");
+    let (listener, address) = server();
+    let mut stream = relay.connect();
+    stream.write_all(b"PROXY TCP4 203.0.113.9 198.51.100.1 5000 443\r\n").unwrap();
+    let mut client = certificate.try_client(stream, &[&TLS13], &[]).unwrap().connect(address);
+    let mut at_server = accept(&listener);
+    client.send(b"hello");
+    assert_eq!(read_exactly(&mut at_server, 5), b"hello");
+    drop((client, at_server));
+    assert_eq!(relay.closed()["client"], "203.0.113.9:5000");
+}
+
+#[test]
+fn the_status_names_the_version_and_the_copy() {
+    let Some(certificate) = Certificate::new() else { return };
+    let relay = Relay::listen(&[&certificate.listener("auto")]);
+    let (listener, address) = server();
+    let _client = certificate.client(relay.address()).socks5(address);
+    let _at_server = accept(&listener);
+    let session = eventually("a session", || relay.sessions().into_iter().next());
+    let suite = session["tls"]["cipher"].as_str().unwrap();
+    assert!(suite.starts_with("TLS13_"), "{suite}");
+    assert_eq!(session["tls"], serde_json::json!({ "version": "1.3", "cipher": suite, "transfer": "copied" }));
+    // The counters are those of the client's own connection.
+    assert!(session["down"]["segments_out"].as_u64() > Some(0), "{session}");
+    let table = ekiden().args(["status", "--admin"]).arg(format!("unix:{}", relay.admin.display())).output();
+    let table = String::from_utf8(table.unwrap().stdout).unwrap();
+    assert!(table.contains("client   1.3  TLS13_AES") && table.contains("copied"), "{table}");
+}

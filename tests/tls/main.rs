@@ -1,0 +1,20 @@
+//! Listeners that speak TLS: real clients, the ends of streams, changed certificates, and mistakes in the configuration.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod certificate;
+mod certified;
+mod clients;
+mod files;
+mod handshakes;
+mod pac;
+mod streams;
+
+#[path = "../clients/curl.rs"]
+mod curl;
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "../clients/origin.rs"]
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+mod origin;
+#[path = "../clients/programs.rs"]
+mod programs;
