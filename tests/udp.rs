@@ -178,6 +178,25 @@ fn access_rules_apply_to_datagrams() {
     assert_closed(&open.closed(), "finished", 0, 0, 1);
 }
 
+/// Connections take `direct` while the relay before it is unreachable. Datagrams would always take it.
+#[test]
+fn a_route_that_only_falls_back_to_direct_is_not_taken() {
+    let (routed, server) = (echo_server("127.0.0.1"), echo_server("127.0.0.1"));
+    let folder = Folder::new();
+    let text = format!(
+        "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n[[relay]]\nname = \"far\"\nurl = \"socks5://127.0.0.1:9\"\n\
+         [[route]]\nto = [\"*:{}\"]\npath = [\"far\", \"direct\"]\n",
+        routed.port()
+    );
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let client = Client::new(relay.address());
+    client.send(&header(routed), b"no");
+    client.assert_echo(server, b"yes");
+    drop(client);
+    assert_closed(&relay.closed(), "finished", 3, 6, 1);
+}
+
 /// Hosts other than the client, and hosts to which the client has not sent, are not part of an association.
 #[test]
 fn datagrams_of_strangers_are_dropped() {
@@ -252,7 +271,7 @@ fn refusals_have_a_reply_and_a_reason() {
         (vec!["-L", "auto://0.0.0.0:0?allow_open=true"], "UDP ASSOCIATE, and the listener has udp = false"),
         (
             vec!["-L", "auto://127.0.0.1:0", "-F", "socks5://127.0.0.1:9"],
-            "UDP ASSOCIATE, and no route has the path direct",
+            "UDP ASSOCIATE, and no route begins with the path direct",
         ),
     ] {
         let mut relay = Relay::run(&arguments, 1);

@@ -60,20 +60,21 @@ pub fn paths_to(config: &Config, pools: &Pools, host: &Host, port: u16) -> Vec<P
     configured_paths(route(config, host, port), pools)
 }
 
-/// Whether one of the paths to `host` has no hop.
+/// Whether the first path to `host` has no hop. A later one is a fallback for connections, while a relay is unreachable: datagrams
+/// would always take it, past the relay.
 #[must_use]
 pub fn permits_direct(config: &Config, host: &Host, port: u16) -> bool {
-    has_direct_path(route(config, host, port))
+    is_direct(route(config, host, port))
 }
 
-/// Whether one of the paths of any route has no hop.
+/// Whether the first path of any route has no hop.
 #[must_use]
 pub fn has_direct_route(config: &Config) -> bool {
-    config.routes.iter().any(has_direct_path)
+    config.routes.iter().any(is_direct)
 }
 
-fn has_direct_path(route: &Route) -> bool {
-    route.paths.iter().any(|path| path.is_direct())
+fn is_direct(route: &Route) -> bool {
+    route.paths.first().is_some_and(|path| path.is_direct())
 }
 
 fn route<'a>(config: &'a Config, host: &Host, port: u16) -> &'a Route {

@@ -30,7 +30,7 @@ use crate::pump::wait_idle;
 const PATH: &str = "udp";
 
 /// The reason of the closing event if no route permits the association.
-const NO_DIRECT_ROUTE: &str = "UDP ASSOCIATE, and no route has the path direct";
+const NO_DIRECT_ROUTE: &str = "UDP ASSOCIATE, and no route begins with the path direct";
 
 /// Datagrams of one socket before other sessions of the thread get their turn.
 const DATAGRAMS_PER_TURN: usize = 64;
