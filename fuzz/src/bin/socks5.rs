@@ -2,8 +2,9 @@
 #![no_main]
 
 use ekiden_fuzz::check_prefixes;
+use ekiden_proto::addr::Host;
 use ekiden_proto::wire::socks5::{
-    self, Command, Credentials, Greeting, Method, Socks5Request, Socks5RequestError, parse_credentials_reply,
+    self, Credentials, DatagramHeader, Greeting, Method, Socks5Request, Socks5RequestError, parse_credentials_reply,
     parse_method, parse_reply, reply_bytes_missing,
 };
 use ekiden_proto::wire::{Parsed, WireError};
@@ -23,11 +24,17 @@ fn server_side(bytes: &[u8]) {
     {
         assert_eq!(written, bytes[..used]);
     }
-    if let Some((request, _)) = check_prefixes(bytes, parse_request) {
-        assert_ne!(request.target.port, 0);
-        let written = socks5::request(&request.target);
-        let (again, used) = Socks5Request::parse(&written).expect("our own request");
-        assert_eq!((again.command, again.target, used), (Command::Connect, request.target, written.len()));
+    if let Some((Socks5Request::Connect(target), _)) = check_prefixes(bytes, parse_request) {
+        assert_ne!(target.port, 0);
+        let written = socks5::request(&target);
+        assert_eq!(Socks5Request::parse(&written), Ok((Socks5Request::Connect(target), written.len())));
+    }
+    if let Some((header, _)) = check_prefixes(bytes, DatagramHeader::parse)
+        && let Host::Ip(ip) = header.target.host
+    {
+        let mut written = Vec::new();
+        DatagramHeader::write((ip, header.target.port).into(), &mut written);
+        assert_eq!(DatagramHeader::parse(&written), Ok((DatagramHeader { fragment: 0, ..header }, written.len())));
     }
 }
 

@@ -131,10 +131,8 @@ fn read_listener(
     tun: Option<TunConfig>,
     shared: &ReadContext,
 ) -> Option<Listener> {
-    let target = read_target(reader, kind, bind);
-    let users = read_users(reader, kind, shared);
-    let section = read_section(reader, kind, shared);
-    let connect = read_connect_mode(reader, kind);
+    let (users, section) = (read_users(reader, kind, shared), read_section(reader, kind, shared));
+    let (target, connect) = (read_target(reader, kind, bind), read_connect_mode(reader, kind));
     let transparent = kind.is_some_and(ListenerKind::is_transparent);
     let local = bind.is_some_and(|bind| bind.ip().to_canonical().is_loopback());
     // A value that is wrong is one mistake already.
@@ -160,6 +158,7 @@ fn read_listener(
     }
     let keep_client_address = reader.optional_or("keep_client_address", kind == Some(ListenerKind::Tproxy));
     let proxy_protocol = proxy_protocol::read_trusted(reader, kind, keep_client_address);
+    let udp = read_udp(reader, kind, local, keep_client_address);
     let tls = tls::read(reader, kind, shared);
     let weight = reader.optional_or("weight", ShareWeight(1)).0;
     let profile = shared.profiles.read_profile(reader, "profile");
@@ -182,6 +181,7 @@ fn read_listener(
         target,
         users,
         access,
+        udp,
         connect,
         capture,
         tun,
@@ -214,6 +214,18 @@ fn read_users(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &Rea
         reader.error("users", nobody);
     }
     None
+}
+
+/// Reads whether SOCKS5 clients may have UDP associations.
+fn read_udp(reader: &TableReader<'_>, kind: Option<ListenerKind>, local: bool, keep_client_address: bool) -> bool {
+    let is_socks = matches!(kind, Some(ListenerKind::Auto | ListenerKind::Socks));
+    let udp = reader.optional_or("udp", is_socks && local && !keep_client_address);
+    if reader.has("udp") && kind.is_some() && !is_socks {
+        reader.error("udp", "nothing: only auto and socks listeners have UDP associations");
+    } else if udp && keep_client_address {
+        reader.error("udp", "false beside keep_client_address: datagrams have the relay's address as their source");
+    }
+    udp
 }
 
 /// Reads whether the listener answers requests for its PAC script, which needs no password: the script shows the

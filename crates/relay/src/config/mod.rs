@@ -214,6 +214,8 @@ pub struct Listener {
     pub users: Option<Arc<Users>>,
     /// Which targets it forwards to.
     pub access: AccessRules,
+    /// Whether SOCKS5 clients may have UDP associations.
+    pub udp: bool,
     /// When clients are told "connected".
     pub connect: ConnectMode,
     /// The intercepted traffic; only with [`ListenerKind::is_transparent`].

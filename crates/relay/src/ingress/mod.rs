@@ -18,6 +18,7 @@ pub mod thread;
 pub mod transparent;
 
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ use super::pump::Endpoint;
 use super::session::Session;
 use gate::PreDialed;
 
-pub use responder::{Responder, lingering_close};
+pub use responder::{Responder, lingering_close, send_and_close};
 
 /// The detail of the log line for a client that begins with a TLS handshake.
 const SPEAKS_TLS: &str = "the client speaks TLS, and this listener does not: the proxy's URL has to begin with http:// or \
@@ -42,6 +43,8 @@ const SPEAKS_TLS: &str = "the client speaks TLS, and this listener does not: the
 pub enum ClientRequest {
     /// A connection to a target.
     Tunnel(TunnelRequest),
+    /// A UDP association, with the address from which the client says it will send.
+    Associate(Option<SocketAddr>),
     /// An HTTP request to forward.
     Http(http::ProxyRequest),
     /// The server was dialled while the first packet of the client waited.
@@ -98,9 +101,7 @@ async fn detect_protocol(session: &Session, reader: &mut HandshakeReader<'_>) ->
         (ListenerKind::Auto | ListenerKind::Socks, socks4::VERSION) => {
             socks::accept_socks4(session, reader).await.map(ClientRequest::Tunnel)
         }
-        (ListenerKind::Auto | ListenerKind::Socks, socks5::VERSION) => {
-            socks::accept_socks5(session, reader).await.map(ClientRequest::Tunnel)
-        }
+        (ListenerKind::Auto | ListenerKind::Socks, socks5::VERSION) => socks::accept_socks5(session, reader).await,
         (ListenerKind::Socks, _) => Err(EndReason::BadHandshake("not SOCKS")),
         _ => http::accept(session, reader).await,
     }

@@ -7,7 +7,7 @@ use ekiden_proto::wire::socks5::{
 };
 
 use super::responder::send_and_close;
-use super::{HandshakeReader, Responder, TunnelRequest};
+use super::{ClientRequest, HandshakeReader, Responder, TunnelRequest};
 use crate::config::users::AuthError;
 use crate::session::Session;
 
@@ -29,7 +29,7 @@ pub async fn accept_socks4(session: &Session, reader: &mut HandshakeReader<'_>) 
 }
 
 /// Reads the greeting, the credentials if the listener has users, and the request.
-pub async fn accept_socks5(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<TunnelRequest, EndReason> {
+pub async fn accept_socks5(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     choose_method(session, reader).await?;
     let request = reader
         .next(|bytes| match Socks5Request::parse(bytes) {
@@ -39,10 +39,17 @@ pub async fn accept_socks5(session: &Session, reader: &mut HandshakeReader<'_>) 
         })
         .await?;
     let (reply, why) = match request {
-        Ok(Socks5Request { command: Command::Connect, target }) => {
-            return Ok(TunnelRequest { target, early: reader.take_all(), responder: Responder::Socks5 });
+        Ok(Socks5Request::Connect(target)) => {
+            let tunnel = TunnelRequest { target, early: reader.take_all(), responder: Responder::Socks5 };
+            return Ok(ClientRequest::Tunnel(tunnel));
         }
-        Ok(_) | Err(Socks5RequestError::CommandNotSupported) => (Reply::CommandNotSupported, "command not supported"),
+        Ok(Socks5Request::UdpAssociate(announced)) if session.context.listener.udp => {
+            return Ok(ClientRequest::Associate(announced));
+        }
+        Ok(Socks5Request::UdpAssociate(_)) => {
+            (Reply::CommandNotSupported, "UDP ASSOCIATE, and the listener has udp = false")
+        }
+        Err(Socks5RequestError::CommandNotSupported) => (Reply::CommandNotSupported, "command not supported"),
         Err(_) => (Reply::AddressTypeNotSupported, "address type not supported"),
     };
     send_and_close(session.client_end(), &socks5::reply(reply, None)).await;

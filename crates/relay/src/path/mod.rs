@@ -60,6 +60,23 @@ pub fn paths_to(config: &Config, pools: &Pools, host: &Host, port: u16) -> Vec<P
     configured_paths(route(config, host, port), pools)
 }
 
+/// Whether the first path to `host` has no hop. A later one is a fallback for connections, while a relay is unreachable: datagrams
+/// would always take it, past the relay.
+#[must_use]
+pub fn permits_direct(config: &Config, host: &Host, port: u16) -> bool {
+    is_direct(route(config, host, port))
+}
+
+/// Whether the first path of any route has no hop.
+#[must_use]
+pub fn has_direct_route(config: &Config) -> bool {
+    config.routes.iter().any(is_direct)
+}
+
+fn is_direct(route: &Route) -> bool {
+    route.paths.first().is_some_and(|path| path.is_direct())
+}
+
 fn route<'a>(config: &'a Config, host: &Host, port: u16) -> &'a Route {
     config.routes.iter().find(|route| route.matches(host, port)).expect("invariant: the last route matches all")
 }

@@ -3,9 +3,11 @@
 //! [`run`] is the life of a connection: read the request, select a path, dial, answer, pump. Its state gathers in
 //! [`Session`], whose drop emits the closing event, so that every session has exactly one, also after a panic.
 
+mod association;
 mod connect;
 mod flow_telemetry;
 mod record;
+mod remotes;
 mod telemetry;
 
 use std::rc::Rc;
@@ -78,6 +80,8 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
             ClientRequest::Upgraded { server, early } => {
                 return Ok(Connected { server, section: None, reuse: None, awaits: None, early });
             }
+            // An association is over when it returns: no other bytes follow on its TCP connection.
+            ClientRequest::Associate(announced) => return Err(association::serve(session, announced).await),
             ClientRequest::Dialled(pre_dialed) => return use_pre_dialed(session, *pre_dialed),
             ClientRequest::Http(http) => {
                 request = Box::pin(ingress::http::serve(session, &mut reader, http)).await?;

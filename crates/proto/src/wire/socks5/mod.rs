@@ -1,16 +1,18 @@
 //! SOCKS5 (RFC 1928) with user and password (RFC 1929), both sides.
 //!
-//! `server` holds the messages of clients to the relay, `client` those of hops; messages of fixed size are arrays.
-//! GSSAPI and UDP datagrams are left out.
+//! `server` holds the messages of clients to the relay, `client` those of hops, `datagram` the header of UDP datagrams;
+//! messages of fixed size are arrays. GSSAPI is left out.
 
 mod client;
 mod credentials;
+mod datagram;
 mod server;
 #[cfg(test)]
 mod tests;
 
 pub use client::{greeting, parse_method, parse_reply, reply_bytes_missing, request};
 pub use credentials::{CREDENTIALS_NOT_CHECKED, Credentials, credentials_reply, parse_credentials_reply};
+pub use datagram::DatagramHeader;
 pub use server::{Greeting, Socks5Request, Socks5RequestError, method_reply, reply};
 
 use crate::cause::Cause;

@@ -45,11 +45,11 @@ pub fn method_reply(method: Option<Method>) -> [u8; 2] {
 
 /// The request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Socks5Request {
-    /// The command of the request.
-    pub command: Command,
-    /// The target of the command.
-    pub target: Target,
+pub enum Socks5Request {
+    /// Connect to the target.
+    Connect(Target),
+    /// Relay datagrams, which the client will send from this address if it knows the address already.
+    UdpAssociate(Option<SocketAddr>),
 }
 
 /// Why there is no request; two of these have a reply code of their own.
@@ -58,7 +58,7 @@ pub enum Socks5RequestError {
     /// Incomplete, or not a request.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A command that no RFC assigns, or BIND or UDP ASSOCIATE with an address of zeros: "any" is no target.
+    /// BIND, or a command that no RFC assigns.
     #[error("command not supported")]
     CommandNotSupported,
     /// An address type that no RFC assigns.
@@ -78,12 +78,15 @@ impl Socks5Request {
         let command = Command::from_byte(cursor.byte()?);
         let _reserved = cursor.byte()?;
         let address = WireAddress::read(&mut cursor)?.ok_or(Socks5RequestError::AddressTypeNotSupported)?;
-        let command = command.ok_or(Socks5RequestError::CommandNotSupported)?;
-        match address.to_target() {
-            Ok(target) => Ok((Self { command, target }, cursor.position())),
-            Err(error) if command == Command::Connect => Err(error.into()),
-            Err(_) => Err(Socks5RequestError::CommandNotSupported),
-        }
+        let request = match command {
+            Some(Command::Connect) => Self::Connect(address.to_target()?),
+            // RFC 1928, 6: a client that does not know its address yet sends zeros.
+            Some(Command::UdpAssociate) => Self::UdpAssociate(
+                address.to_socket_addr().filter(|address| !address.ip().is_unspecified() && address.port() != 0),
+            ),
+            Some(Command::Bind) | None => return Err(Socks5RequestError::CommandNotSupported),
+        };
+        Ok((request, cursor.position()))
     }
 }
 

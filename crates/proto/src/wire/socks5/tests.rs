@@ -76,16 +76,25 @@ fn requests_round_trip() {
     for text in ["192.0.2.1:80", "[2001:db8::1]:443", "example.com:65535", "a:1"] {
         let target: Target = text.parse().unwrap();
         let read = feed(&request(&target), request_or_wire);
-        assert_eq!(read, Socks5Request { command: Command::Connect, target });
+        assert_eq!(read, Socks5Request::Connect(target));
     }
-    for (bytes, command, target) in [
-        (b"\x05\x02\x00\x01\xc0\x00\x02\x01\x00\x50".as_slice(), Command::Bind, "192.0.2.1:80"),
-        (b"\x05\x03\xff\x03\x03A.b\x00\x50", Command::UdpAssociate, "a.b:80"),
-        (b"\x05\x01\x00\x03\x09192.0.2.9\x00\x50", Command::Connect, "192.0.2.9:80"),
-        (b"\x05\x01\x00\x04\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\x00\x02\x01\x00\x50", Command::Connect, "192.0.2.1:80"),
+    for (bytes, target) in [
+        (b"\x05\x01\x00\x03\x09192.0.2.9\x00\x50".as_slice(), "192.0.2.9:80"),
+        (b"\x05\x01\x00\x04\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\x00\x02\x01\x00\x50", "192.0.2.1:80"),
     ] {
-        let read = feed(bytes, request_or_wire);
-        assert_eq!((read.command, read.target.to_string().as_str()), (command, target));
+        assert_eq!(feed(bytes, request_or_wire), Socks5Request::Connect(target.parse().unwrap()));
+    }
+    for (bytes, address) in [
+        (b"\x05\x03\x00\x01\xc0\x00\x02\x01\x00\x50".as_slice(), Some("192.0.2.1:80")),
+        (b"\x05\x03\x00\x04\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\x00\x02\x01\x00\x50", Some("192.0.2.1:80")),
+        // RFC 1928, 6: a UDP client that knows no address yet sends "all zeros".
+        (b"\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00", None),
+        (b"\x05\x03\x00\x01\x00\x00\x00\x00\x00\x50", None),
+        (b"\x05\x03\x00\x01\xc0\x00\x02\x01\x00\x00", None),
+        (b"\x05\x03\xff\x03\x03A.b\x00\x50", None),
+    ] {
+        let address = address.map(|text: &str| text.parse().unwrap());
+        assert_eq!(feed(bytes, request_or_wire), Socks5Request::UdpAssociate(address), "{bytes:?}");
     }
 }
 
@@ -100,8 +109,7 @@ fn bad_requests_get_the_reply_they_deserve() {
         (b"\x05\x00\x00\x01\xc0\x00\x02\x01\x00", Wire(WireError::Incomplete)),
         (b"\x05\x00\x00\x01\xc0\x00\x02\x01\x00\x50", CommandNotSupported),
         (b"\x05\xf0\x00\x03\x01a\x00\x50", CommandNotSupported),
-        // RFC 1928, 6: a UDP client that knows no address yet sends "all zeros".
-        (b"\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00", CommandNotSupported),
+        (b"\x05\x02\x00\x01\xc0\x00\x02\x01\x00\x50", CommandNotSupported),
         (b"\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x00", Wire(WireError::Invalid("port 0"))),
         (b"\x05\x01\x00\x03\x00\x00\x50", Wire(WireError::Invalid("not a host name"))),
         (b"\x05\x01\x00\x03\x03a\0b\x00\x50", Wire(WireError::Invalid("not a host name"))),
@@ -109,6 +117,30 @@ fn bad_requests_get_the_reply_they_deserve() {
     ] {
         assert_eq!(Socks5Request::parse(bytes), Err(error), "{bytes:?}");
     }
+}
+
+#[test]
+fn datagrams_have_the_address_of_their_target_or_source() {
+    for (bytes, fragment, target, payload) in [
+        (b"\0\0\0\x01\xc0\x00\x02\x01\x00\x35query".as_slice(), 0, "192.0.2.1:53", "query"),
+        (b"\0\0\x81\x03\x03A.b\x00\x50", 0x81, "a.b:80", ""),
+        (b"\xff\xff\0\x04\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\x00\x02\x01\x00\x50x", 0, "192.0.2.1:80", "x"),
+    ] {
+        let (header, used) = DatagramHeader::parse(bytes).unwrap();
+        assert_eq!((header.fragment, header.target.to_string().as_str()), (fragment, target));
+        assert_eq!(&bytes[used..], payload.as_bytes());
+    }
+    for source in ["192.0.2.1:53", "[2001:db8::1]:65535"] {
+        let mut bytes = Vec::new();
+        DatagramHeader::write(source.parse().unwrap(), &mut bytes);
+        assert!(bytes.len() <= DatagramHeader::MAX_WRITTEN);
+        let header = feed(&bytes, DatagramHeader::parse);
+        assert_eq!(header, DatagramHeader { fragment: 0, target: source.parse().unwrap() });
+    }
+    for bytes in [b"\0\0\0\x02\0\0\0\0\0\x50".as_slice(), b"\0\0\0\x01\xc0\x00\x02\x01\0\0", b"\0\0\0\x03\0\0\x50"] {
+        assert!(matches!(DatagramHeader::parse(bytes), Err(WireError::Invalid(_))), "{bytes:?}");
+    }
+    assert_eq!(DatagramHeader::parse(b"\0\0\0\x01\xc0"), Err(WireError::Incomplete));
 }
 
 #[test]

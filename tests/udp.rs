@@ -1,0 +1,311 @@
+//! SOCKS5 UDP ASSOCIATE (RFC 1928, 7): datagrams of a client to servers of the test, and back.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+#[path = "clients/programs.rs"]
+mod programs;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+
+use harness::*;
+use serde_json::Value;
+
+/// A server that answers each datagram with `re:` and the datagram, until the end of the test process.
+fn echo_server(ip: &str) -> SocketAddr {
+    let socket = UdpSocket::bind((ip, 0)).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 2048];
+        while let Ok((count, from)) = socket.recv_from(&mut bytes) {
+            let _ = socket.send_to(&[b"re:", &bytes[..count]].concat(), from);
+        }
+    });
+    address
+}
+
+/// A client with an association.
+struct Client {
+    tcp: TcpStream,
+    udp: UdpSocket,
+    relay: SocketAddr,
+}
+
+/// Sends a UDP ASSOCIATE request with an address. Returns the connection, the code of the reply, and the address in it.
+fn ask(relay: SocketAddr, address: &[u8]) -> (TcpStream, u8, Option<SocketAddr>) {
+    let mut tcp = connect(relay);
+    tcp.write_all(&[&[5, 1, 0, 5, 3, 0], address].concat()).unwrap();
+    assert_eq!(read_exactly(&mut tcp, 2), [5, 0]);
+    let head = read_exactly(&mut tcp, 4);
+    let ip: IpAddr = match head[3] {
+        1 => <[u8; 4]>::try_from(read_exactly(&mut tcp, 4)).unwrap().into(),
+        _ => <[u8; 16]>::try_from(read_exactly(&mut tcp, 16)).unwrap().into(),
+    };
+    let port = read_exactly(&mut tcp, 2);
+    (tcp, head[1], Some(SocketAddr::new(ip, u16::from_be_bytes([port[0], port[1]]))).filter(|_| head[1] == 0))
+}
+
+const ZEROS: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
+
+impl Client {
+    fn new(relay: SocketAddr) -> Self {
+        let (tcp, reply, bound) = ask(relay, &ZEROS);
+        assert_eq!(reply, 0);
+        let bound = bound.unwrap();
+        assert_eq!(bound.ip(), relay.ip(), "the address that the client connected to");
+        Self { tcp, udp: socket(relay.ip()), relay: bound }
+    }
+
+    fn send(&self, header: &[u8], payload: &[u8]) {
+        self.udp.send_to(&[header, payload].concat(), self.relay).unwrap();
+    }
+
+    /// Receives one datagram. Returns its header and its payload.
+    fn receive(&self, header: usize) -> (Vec<u8>, Vec<u8>) {
+        let mut bytes = vec![0; 2048];
+        let (count, from) = self.udp.recv_from(&mut bytes).unwrap();
+        assert_eq!(from, self.relay);
+        (bytes[..header].to_vec(), bytes[header..count].to_vec())
+    }
+
+    /// Sends `payload` to an echo server and expects the answer. The relay serves the datagrams of a client in order, so
+    /// earlier datagrams without an answer were dropped.
+    fn assert_echo(&self, server: SocketAddr, payload: &[u8]) {
+        let header = header(server);
+        self.send(&header, payload);
+        assert_eq!(self.receive(header.len()), (header, [b"re:", payload].concat()));
+    }
+}
+
+fn socket(ip: IpAddr) -> UdpSocket {
+    let udp = UdpSocket::bind((ip, 0)).unwrap();
+    udp.set_read_timeout(Some(PATIENCE)).unwrap();
+    udp
+}
+
+fn header(target: SocketAddr) -> Vec<u8> {
+    let (kind, ip) = match target.ip() {
+        IpAddr::V4(ip) => (1, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (4, ip.octets().to_vec()),
+    };
+    [&[0, 0, 0, kind], &*ip, &target.port().to_be_bytes()].concat()
+}
+
+fn name_header(name: &str, port: u16) -> Vec<u8> {
+    [&[0, 0, 0, 3, u8::try_from(name.len()).unwrap()], name.as_bytes(), &port.to_be_bytes()].concat()
+}
+
+/// Bytes in the receive queue of the socket at `address` (proc_net_udp(5)).
+fn unread(address: SocketAddr) -> u64 {
+    let local = format!(":{:04X}", address.port());
+    let table = std::fs::read_to_string("/proc/net/udp").unwrap();
+    let mut rows = table.lines().map(|row| row.split_ascii_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row[1].ends_with(&local)).unwrap();
+    u64::from_str_radix(row[4].split_once(':').unwrap().1, 16).unwrap()
+}
+
+fn assert_closed(closed: &Value, end: &str, up: u64, down: u64, dropped: u64) {
+    assert_eq!((&closed["end"], &closed["path"]), (&end.into(), &"udp".into()), "{closed}");
+    assert_eq!((closed["bytes_up"].as_u64(), closed["bytes_down"].as_u64()), (Some(up), Some(down)), "{closed}");
+    let detail = (dropped > 0).then(|| format!("{dropped} datagrams dropped"));
+    assert_eq!(closed["detail"].as_str(), detail.as_deref(), "{closed}");
+}
+
+/// Both families at both sides of the relay, and several targets in one association.
+#[test]
+fn datagrams_reach_their_targets_and_the_answers_the_client() {
+    let (v4, v6) = (echo_server("127.0.0.1"), echo_server("::1"));
+    for listener in ["auto://127.0.0.1:0", "socks://[::1]:0"] {
+        let mut relay = Relay::listen(&[listener]);
+        let client = Client::new(relay.address());
+        client.assert_echo(v4, b"one");
+        client.assert_echo(v6, b"");
+        client.assert_echo(v4, &pattern(1400));
+        let [session] = &*relay.sessions() else { panic!("one session") };
+        assert_eq!((&session["path"], &session["bytes_up"]), (&"udp".into(), &1403.into()), "{session}");
+        drop(client);
+        assert_closed(&relay.closed(), "finished", 1403, 1412, 0);
+        assert!(relay.ask("/metrics").contains("1403"), "the bytes count for the listener");
+    }
+}
+
+#[test]
+fn the_relay_resolves_names() {
+    let server = echo_server("127.0.0.1");
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let client = Client::new(relay.address());
+    client.send(&name_header("a.localhost", server.port()), b"query");
+    assert_eq!(client.receive(10), (header(server), b"re:query".to_vec()));
+    drop(client);
+    assert_closed(&relay.closed(), "finished", 5, 8, 0);
+}
+
+#[test]
+fn fragments_and_malformed_datagrams_are_dropped() {
+    let server = echo_server("127.0.0.1");
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let client = Client::new(relay.address());
+    let mut fragment = header(server);
+    fragment[2] = 1;
+    client.send(&fragment, b"part");
+    for malformed in [&b""[..], b"\0\0\0", b"\0\0\0\x02abcdefg", b"\0\0\0\x01\x7f\0\0\x01\0\0x"] {
+        client.send(malformed, b"");
+    }
+    client.assert_echo(server, b"whole");
+    drop(client);
+    assert_closed(&relay.closed(), "finished", 5, 8, 5);
+}
+
+#[test]
+fn access_rules_apply_to_datagrams() {
+    let (denied, allowed) = (echo_server("127.0.0.1"), echo_server("127.0.0.1"));
+    let deny = format!("auto://127.0.0.1:0?deny=*:{}&deny=denied.localhost", denied.port());
+    let mut relay = Relay::listen(&[&deny]);
+    let client = Client::new(relay.address());
+    client.send(&header(denied), b"no");
+    client.send(&name_header("denied.localhost", allowed.port()), b"no");
+    client.assert_echo(allowed, b"yes");
+    drop(client);
+    assert_closed(&relay.closed(), "finished", 3, 6, 2);
+
+    let mut open = Relay::listen(&["auto://127.0.0.1:0?allow_private=false"]);
+    let client = Client::new(open.address());
+    client.send(&header(allowed), b"no");
+    eventually("the relay to read the datagram", || (unread(client.relay) == 0).then_some(()));
+    drop(client);
+    assert_closed(&open.closed(), "finished", 0, 0, 1);
+}
+
+/// Connections take `direct` while the relay before it is unreachable. Datagrams would always take it.
+#[test]
+fn a_route_that_only_falls_back_to_direct_is_not_taken() {
+    let (routed, server) = (echo_server("127.0.0.1"), echo_server("127.0.0.1"));
+    let folder = Folder::new();
+    let text = format!(
+        "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n[[relay]]\nname = \"far\"\nurl = \"socks5://127.0.0.1:9\"\n\
+         [[route]]\nto = [\"*:{}\"]\npath = [\"far\", \"direct\"]\n",
+        routed.port()
+    );
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let client = Client::new(relay.address());
+    client.send(&header(routed), b"no");
+    client.assert_echo(server, b"yes");
+    drop(client);
+    assert_closed(&relay.closed(), "finished", 3, 6, 1);
+}
+
+/// Hosts other than the client, and hosts to which the client has not sent, are not part of an association.
+#[test]
+fn datagrams_of_strangers_are_dropped() {
+    let server = echo_server("127.0.0.1");
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let client = Client::new(relay.address());
+    let stranger = socket("127.0.0.2".parse().unwrap());
+    stranger.send_to(&[&*header(server), b"mine"].concat(), client.relay).unwrap();
+    client.assert_echo(server, b"first");
+    // The first datagram of the client has fixed its port.
+    let other = socket("127.0.0.1".parse().unwrap());
+    other.send_to(&[&*header(server), b"mine"].concat(), client.relay).unwrap();
+    client.assert_echo(server, b"second");
+    drop(client);
+    assert_closed(&relay.closed(), "finished", 11, 17, 1);
+}
+
+#[test]
+fn only_servers_that_the_client_has_sent_to_may_answer() {
+    let server = socket("127.0.0.1".parse().unwrap());
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let client = Client::new(relay.address());
+    client.send(&header(server.local_addr().unwrap()), b"hello");
+    let (_, relayed_from) = server.recv_from(&mut [0; 16]).unwrap();
+    let at = SocketAddr::new("127.0.0.1".parse().unwrap(), relayed_from.port());
+    let stranger = socket("127.0.0.2".parse().unwrap());
+    stranger.send_to(b"stranger", at).unwrap();
+    // Another port of the server, as TFTP uses.
+    let second = socket("127.0.0.1".parse().unwrap());
+    second.send_to(b"welcome", at).unwrap();
+    assert_eq!(client.receive(10), (header(second.local_addr().unwrap()), b"welcome".to_vec()));
+    drop(client);
+    assert_closed(&relay.closed(), "finished", 5, 7, 1);
+}
+
+/// The client announces its port in the request, and other ports of its host stay out from the start.
+#[test]
+fn an_announced_port_is_the_clients() {
+    let server = echo_server("127.0.0.1");
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let udp = socket("127.0.0.1".parse().unwrap());
+    let (tcp, _, bound) = ask(relay.address(), &header(udp.local_addr().unwrap())[3..]);
+    let client = Client { tcp, udp, relay: bound.unwrap() };
+    let other = socket("127.0.0.1".parse().unwrap());
+    other.send_to(&[&*header(server), b"mine"].concat(), client.relay).unwrap();
+    client.assert_echo(server, b"announced");
+    drop(client);
+    assert_closed(&relay.closed(), "finished", 9, 12, 0);
+}
+
+#[test]
+fn an_association_ends_with_its_connection_and_after_the_idle_time() {
+    let folder = Folder::new();
+    let text = "version = 1\n[timeouts]\nidle = \"300ms\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n";
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let before = relay.descriptors();
+    let mut client = Client::new(relay.address());
+    assert_eq!(client.tcp.read(&mut [0]).unwrap(), 0, "the relay closes the connection");
+    let closed = relay.closed();
+    assert_closed(&closed, "idle", 0, 0, 0);
+    assert!(span_of(&closed["seconds"]) >= Duration::from_millis(300), "{closed}");
+    drop(client);
+    eventually("the sockets to be closed", || (relay.descriptors() <= before).then_some(()));
+}
+
+/// Associations are off where others come in, and impossible where each route leads through a hop.
+#[test]
+fn refusals_have_a_reply_and_a_reason() {
+    for (arguments, detail) in [
+        (vec!["-L", "auto://127.0.0.1:0?udp=false"], "UDP ASSOCIATE, and the listener has udp = false"),
+        (vec!["-L", "auto://0.0.0.0:0?allow_open=true"], "UDP ASSOCIATE, and the listener has udp = false"),
+        (
+            vec!["-L", "auto://127.0.0.1:0", "-F", "socks5://127.0.0.1:9"],
+            "UDP ASSOCIATE, and no route begins with the path direct",
+        ),
+    ] {
+        let mut relay = Relay::run(&arguments, 1);
+        let at = SocketAddr::new("127.0.0.1".parse().unwrap(), relay.address().port());
+        let (mut tcp, reply, _) = ask(at, &ZEROS);
+        assert_eq!(reply, 7, "command not supported: {arguments:?}");
+        assert!(is_closed(&mut tcp));
+        let closed = relay.closed();
+        assert_eq!((&closed["end"], &closed["detail"]), (&"bad_handshake".into(), &detail.into()), "{closed}");
+    }
+}
+
+/// PySocks, the library of python3-socks.
+#[test]
+fn pysocks_sends_and_receives_datagrams() {
+    if programs::missing(&["python3"]) {
+        return;
+    }
+    let server = echo_server("127.0.0.1");
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let program = format!(
+        "import socket, sys\ntry:\n import socks\nexcept ImportError:\n sys.exit(77)\n\
+         s = socks.socksocket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(20)\n\
+         s.set_proxy(socks.SOCKS5, '127.0.0.1', {})\ns.bind(('127.0.0.1', 0))\n\
+         for host in ('127.0.0.1', 'localhost'):\n s.sendto(b'query', (host, {port}))\n\
+         \u{20}assert s.recvfrom(99) == (b're:query', ('127.0.0.1', {port}))\ns.close()\n",
+        relay.address().port(),
+        port = server.port()
+    );
+    let output = Command::new("python3").args(["-c", &program]).output().unwrap();
+    if output.status.code() == Some(77) {
+        eprintln!("skipped: python3-socks is not installed");
+        return;
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_closed(&relay.closed(), "finished", 10, 16, 0);
+}
