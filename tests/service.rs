@@ -57,7 +57,7 @@ fn the_unit_watches_and_cleans_up() {
     assert_eq!((types, value("WatchdogSec")), (vec!["notify", "notify-reload"], "10s".to_owned()));
     for (key, subcommand, takes) in [
         ("ExecStart", "run", "-c, --config"),
-        ("ExecReload", "check", "<FILE>"),
+        ("ExecReload", "check", "<PATH>..."),
         ("ExecStopPost", "rules remove", "-c, --config"),
     ] {
         let command = value(key);
