@@ -125,9 +125,7 @@ impl Config {
     /// A warning for each `[[relay]]` that no session of this relay uses: its path exists, and no route or forward names it. Where
     /// other relays connect, they may name it.
     pub fn unused_relay_warnings(&self) -> impl Iterator<Item = String> {
-        let may_be_used =
-            self.has_auto_route() || self.listeners.iter().any(|listener| listener.kind == ListenerKind::Section);
-        let paths = self.paths();
+        let (may_be_used, paths) = (self.may_choose_relays(), self.paths());
         let is_used = move |hop: &Arc<Hop>| may_be_used || paths.iter().any(|path| path.hops.contains(hop));
         let unused = self.relays.iter().filter(move |hop| !is_used(hop));
         unused.map(|hop| {
@@ -171,8 +169,7 @@ impl Config {
     /// Whether this relay or a relay that calls it uses estimates of sections.
     #[must_use]
     pub fn needs_estimates(&self) -> bool {
-        let is_called = self.listeners.iter().any(|listener| listener.kind == ListenerKind::Section);
-        is_called || self.relays.iter().any(|hop| hop.is_section())
+        self.has_section_listener() || self.relays.iter().any(|hop| hop.is_section())
     }
 
     /// For tests: goes to every target by these hops, one after the other the only one of a path.
@@ -190,12 +187,20 @@ impl Config {
         self.routes.iter().any(|route| route.auto)
     }
 
+    /// Whether sessions may take relays that no path of the configuration names: this relay or the relay before it chooses.
+    fn may_choose_relays(&self) -> bool {
+        self.has_auto_route() || self.has_section_listener()
+    }
+
+    /// Whether other relays may call this one.
+    fn has_section_listener(&self) -> bool {
+        self.listeners.iter().any(|listener| listener.kind == ListenerKind::Section)
+    }
+
     /// Whether this relay calls `hop` itself: it is the first one of a path, or we or the relay before us may choose it.
     #[must_use]
     pub fn may_dial(&self, hop: &Arc<Hop>) -> bool {
-        let may_be_chosen =
-            self.has_auto_route() || self.listeners.iter().any(|listener| listener.kind == ListenerKind::Section);
-        hop.is_section() && (may_be_chosen || self.paths().iter().any(|path| path.hops.first() == Some(hop)))
+        hop.is_section() && (self.may_choose_relays() || self.paths().iter().any(|path| path.hops.first() == Some(hop)))
     }
 }
 

@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Completes when the side that ended first is reset.
 pub type ResetWatch<'a> = Pin<Box<dyn Future<Output = EndReason> + 'a>>;
 
-/// What is behind an end of stream that was just read.
+/// How the peer has ended a stream whose end was just read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamEnd {
     /// FIN; a reset may follow.
@@ -81,7 +81,7 @@ pub fn has_byte_behind_end(side: Endpoint<'_>) -> bool {
 /// reset. The peer sends the next session only after both ends.
 async fn wait_byte_behind_end(from: Endpoint<'_>) -> bool {
     let has_buffered = from.framing.records().is_some_and(RecordCipher::has_buffered);
-    !from.framing.is_raw() && (has_buffered || matches!(from.stream.peek(&mut [0]).await, Ok(1..)))
+    has_buffered || matches!(from.stream.peek(&mut [0]).await, Ok(1..))
 }
 
 /// Completes when `from`, which has closed its direction, is reset. Its bytes are still on their way to `to`, and a
