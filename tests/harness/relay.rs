@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
@@ -41,6 +41,20 @@ impl Relay {
         let admin = folder.0.with_extension("sock");
         command.args(["--admin", &format!("unix:{}", admin.display())]);
         Self::begin(command, listeners, admin)
+    }
+
+    /// Starts a relay with one listener that may have few files open.
+    pub fn run_with_few_files(config: &Path) -> Self {
+        let mut command = Command::new("sh");
+        let script = "ulimit -n 256; exec \"$0\" run -c \"$@\"";
+        Self::start(command.args(["-c", script]).arg(ekiden().get_program()).arg(config), 1)
+    }
+
+    /// How many connections without a session the listener has closed for others.
+    pub fn evictions(&self, listener: &str) -> u32 {
+        let name = format!("ekiden_sections_evicted_total{{listener=\"{listener}\"}} ");
+        let metrics = self.ask("/metrics");
+        metrics.lines().find_map(|line| line.strip_prefix(&name)).expect("the metric").parse().unwrap()
     }
 
     /// Like `start`, for a command with its own arguments for the admin listener, which is at `admin`.

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::process::Command;
 
 use tokio_rustls::rustls::version::TLS13;
 
@@ -63,19 +62,15 @@ fn handshakes_that_do_not_come_have_few_places() {
     let tls = certificate.keys();
     let text = format!("version = 1\nthreads = 1\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{tls}");
     let file = certificate.folder.write("ekiden.toml", text);
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\""]).arg(ekiden().get_program()).args(["run", "-c"]).arg(file);
-    let relay = Relay::start(&mut command, 1);
+    let relay = Relay::run_with_few_files(&file);
     let mut silent: Vec<TcpStream> = (0..40).map(|_| relay.connect()).collect();
     assert!(is_closed(&mut silent[0]));
     let (listener, address) = server();
     let mut client = certificate.client(relay.address()).connect(address);
     client.send(b"hello");
     assert_eq!(read_exactly(&mut accept(&listener), 5), b"hello");
-    let evicted = "ekiden_sections_evicted_total{listener=\"door\"} ";
-    let metrics = relay.ask("/metrics");
-    let count = metrics.lines().find_map(|line| line.strip_prefix(evicted)).expect("the metric");
-    assert!(count.parse::<u32>().unwrap() >= 10, "{count}");
+    let count = relay.evictions("door");
+    assert!(count >= 10, "{count}");
 }
 
 #[test]
