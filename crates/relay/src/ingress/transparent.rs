@@ -33,7 +33,7 @@ pub fn four_tuple(context: &ListenerContext, stream: &TcpStream, client: ClientA
 /// # Errors
 /// The client connected to the listener itself.
 pub fn accept(session: &Session) -> Result<ClientRequest, EndReason> {
-    let Some(ends) = session.caught else {
+    let Some(ends) = &session.caught else {
         pump::abort(&session.client);
         return Err(EndReason::BadHandshake("it came to the listener itself"));
     };

@@ -80,7 +80,7 @@ pub struct Flow<'a> {
     /// Bytes that were sent ahead of those from the socket.
     early: u64,
     /// The position in the chunks of `from`, if it has chunks.
-    chunks: ChunkReader,
+    chunks: Option<Box<ChunkReader>>,
     ended: bool,
     /// Whether the end of the framed stream has been made.
     said_end: bool,
@@ -111,7 +111,7 @@ impl<'a> Flow<'a> {
             pending,
             moved: 0,
             early: 0,
-            chunks: ChunkReader::default(),
+            chunks: from.framing.chunks().map(|_| Box::default()),
             ended: false,
             said_end: false,
             done: false,
@@ -271,10 +271,10 @@ impl<'a> Flow<'a> {
         if let Some(cipher) = self.from.framing.records() {
             return self.open_record(cipher);
         }
-        if let Some(cipher) = self.from.framing.chunks()
-            && self.chunks.left() == 0
+        if let (Some(chunks), Some(cipher)) = (&mut self.chunks, self.from.framing.chunks())
+            && chunks.left() == 0
         {
-            self.ended = read_chunk_boundary(&mut self.chunks, self.from.stream, cipher).map_err(FlowError::Reading)?;
+            self.ended = read_chunk_boundary(chunks, self.from.stream, cipher).map_err(FlowError::Reading)?;
             return Ok(());
         }
         match self.acquire_pipe() {
@@ -325,7 +325,8 @@ impl<'a> Flow<'a> {
         with(|scratch| {
             let most = self.limited_size(room);
             // The header of the next chunk comes along, which saves a read for each chunk.
-            let ahead = if most == self.chunks.left() { self.chunks.missing_header() } else { 0 };
+            let chunk = self.chunks.as_ref().filter(|chunks| chunks.left() == most);
+            let ahead = chunk.map_or(0, |chunks| chunks.missing_header());
             let buffer = &mut scratch[HEAD..][..most + ahead];
             let from = self.from.stream;
             let read = match self.from.framing.tls() {
@@ -339,9 +340,9 @@ impl<'a> Flow<'a> {
                 return Ok(());
             }
             self.count_framed(read);
-            if behind > 0 {
+            if let Some(chunks) = self.chunks.as_mut().filter(|_| behind > 0) {
                 let header = &scratch[HEAD + read..][..behind];
-                self.chunks.on_header(header).map_err(|error| FlowError::Reading(invalid(error)))?;
+                chunks.on_header(header).map_err(|error| FlowError::Reading(invalid(error)))?;
             }
             let sealed;
             let fresh = match self.to.framing {
@@ -434,7 +435,7 @@ impl<'a> Flow<'a> {
 
     fn limited_size(&self, room: usize) -> usize {
         let room = self.backlog.read_limit(room);
-        let room = if self.from.framing.chunks().is_some() { room.min(self.chunks.left()) } else { room };
+        let room = self.chunks.as_ref().map_or(room, |chunks| room.min(chunks.left()));
         match self.limit {
             FlowLimit::End => room,
             FlowLimit::Bytes(left) => usize::try_from(left).map_or(room, |left| left.min(room)),
@@ -443,11 +444,11 @@ impl<'a> Flow<'a> {
 
     /// Records payload that was read from a socket; 0 is its FIN.
     fn on_payload(&mut self, read: usize) -> Result<(), FlowError> {
-        if self.from.framing.chunks().is_some() {
+        if let Some(chunks) = &mut self.chunks {
             if read == 0 {
                 return Err(FlowError::Reading(io::ErrorKind::ConnectionReset.into()));
             }
-            self.chunks.on_payload(read);
+            chunks.on_payload(read);
         }
         self.on_read(read);
         Ok(())

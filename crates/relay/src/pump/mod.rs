@@ -79,11 +79,13 @@ pub struct PumpParams<'a> {
 ///
 /// # Errors
 /// The error of `opening`: the client has received no byte and no answer.
-pub async fn run<'a, E>(params: PumpParams<'a>, opening: Option<PendingAnswer<'a, E>>) -> Result<EndReason, E> {
+pub fn run<'a, E>(
+    params: PumpParams<'a>,
+    opening: Option<PendingAnswer<'a, E>>,
+) -> impl Future<Output = Result<EndReason, E>> {
+    // Not an async function, which would hold its arguments beside the pump for the whole session.
     let PumpParams { client, server, early, stats, pipes, patience } = params;
     let mut pump = Pump {
-        client: client.stream,
-        server: server.stream,
         up: Flow::new(client, server, Direction::Up, stats, pipes).with_early_bytes(early),
         down: Flow::new(server, client, Direction::Down, stats, pipes),
         opening,
@@ -92,28 +94,30 @@ pub async fn run<'a, E>(params: PumpParams<'a>, opening: Option<PendingAnswer<'a
     };
     // A killed process closes its sockets: with zero linger the close is a reset, so that half a stream does not look
     // complete.
-    abort(pump.client);
-    abort(pump.server);
+    abort(client.stream);
+    abort(server.stream);
     let mut silence = IdleTimer { patience, last_move: Instant::now(), half_closed: false };
-    let mut timer = pin!(sleep_until(silence.deadline()));
-    let end = std::future::poll_fn(|cx| {
-        let before = stats.moved();
-        if let Poll::Ready(end) = pump.poll(cx) {
-            return Poll::Ready(end);
+    async move {
+        let mut timer = pin!(sleep_until(silence.deadline()));
+        let end = std::future::poll_fn(|cx| {
+            let before = stats.moved();
+            if let Poll::Ready(end) = pump.poll(cx) {
+                return Poll::Ready(end);
+            }
+            let half_closed = pump.watch.is_some();
+            silence.poll(timer.as_mut(), cx, stats.moved() != before, half_closed).map(Ok)
+        })
+        .await;
+        match end {
+            Ok(EndReason::Finished) => {
+                cancel_abort(pump.client());
+                cancel_abort(pump.server());
+            }
+            Ok(_) => {}
+            Err(_) => cancel_abort(pump.client()),
         }
-        let half_closed = pump.watch.is_some();
-        silence.poll(timer.as_mut(), cx, stats.moved() != before, half_closed).map(Ok)
-    })
-    .await;
-    match end {
-        Ok(EndReason::Finished) => {
-            cancel_abort(pump.client);
-            cancel_abort(pump.server);
-        }
-        Ok(_) => {}
-        Err(_) => cancel_abort(pump.client),
+        end
     }
-    end
 }
 
 /// Makes the socket's close a reset.
@@ -129,8 +133,6 @@ pub fn cancel_abort(stream: &TcpStream) {
 }
 
 struct Pump<'a, E> {
-    client: &'a TcpStream,
-    server: &'a TcpStream,
     up: Flow<'a>,
     down: Flow<'a>,
     opening: Option<PendingAnswer<'a, E>>,
@@ -140,7 +142,15 @@ struct Pump<'a, E> {
     watch: Option<ResetWatch<'a>>,
 }
 
-impl<E> Pump<'_, E> {
+impl<'a, E> Pump<'a, E> {
+    fn client(&self) -> &'a TcpStream {
+        self.up.sides().0.stream
+    }
+
+    fn server(&self) -> &'a TcpStream {
+        self.up.sides().1.stream
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<EndReason, E>> {
         if self.opening.is_some() {
             ready!(self.poll_opening(cx))?;
@@ -210,7 +220,7 @@ impl<E> Pump<'_, E> {
     fn first_end(&self, up_ended: bool, down_ended: bool) -> Result<StreamEnd, EndReason> {
         let mut end = StreamEnd::Orderly;
         for (has_ended, side, reset) in
-            [(up_ended, self.client, EndReason::ResetByClient), (down_ended, self.server, EndReason::ResetByServer)]
+            [(up_ended, self.client(), EndReason::ResetByClient), (down_ended, self.server(), EndReason::ResetByServer)]
         {
             if has_ended {
                 end = stream_end(side);

@@ -86,10 +86,8 @@ impl FlowStats {
 
     /// Records that bytes wait for room, until the guard is dropped.
     pub fn start_stall(&self, direction: Direction) -> StallGuard<'_> {
-        let since = Instant::now();
-        let one_way = self.direction(direction);
-        one_way.blocked_since.set(Some(since));
-        StallGuard { stats: self, direction, since }
+        self.direction(direction).blocked_since.set(Some(Instant::now()));
+        StallGuard { stats: self, direction }
     }
 
     /// Notes how many bytes of a direction wait in this host now.
@@ -206,21 +204,19 @@ impl DirectionStats {
 pub struct StallGuard<'a> {
     stats: &'a FlowStats,
     direction: Direction,
-    since: Instant,
 }
 
 impl StallGuard<'_> {
     /// There is room again; how long there was none.
     pub fn end(self) -> Duration {
-        self.since.elapsed()
+        self.stats.direction(self.direction).blocked_since.get().map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
 impl Drop for StallGuard<'_> {
     fn drop(&mut self) {
-        let span = self.since.elapsed();
         let one_way = self.stats.direction(self.direction);
-        one_way.blocked_since.set(None);
+        let span = one_way.blocked_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         one_way.blocked.set(one_way.blocked.get() + span);
         self.stats.observer.on_stall_end(self.direction, span);
     }
@@ -235,9 +231,8 @@ mod tests {
         let stats = FlowStats::new(Rc::new(()));
         let past = |millis| Instant::now() - Duration::from_millis(millis);
         stats.response_timer.last_moved_at(Direction::Down, past(500));
-        let mut stall = stats.start_stall(Direction::Down);
-        stall.since = past(300);
-        stats.down.blocked_since.set(Some(stall.since));
+        let stall = stats.start_stall(Direction::Down);
+        stats.down.blocked_since.set(Some(past(300)));
         assert!(
             stats.is_blocked(Direction::Down) && stats.counters(Direction::Down).blocked >= Duration::from_millis(300)
         );

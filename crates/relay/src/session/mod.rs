@@ -42,17 +42,13 @@ pub async fn run(session: Rc<Session>) {
     let end = if let Some(incoming_open) = lane {
         Box::pin(tunnel::serve(&session, incoming_open)).await
     } else {
-        stream(&session).await
+        match connect(&session).await {
+            Ok(connected) => relay_bytes(&session, connected).await,
+            Err(end) => end,
+        }
     };
     session.set_end(end);
     ingress::section::wait_next_session(session, end);
-}
-
-async fn stream(session: &Rc<Session>) -> EndReason {
-    match connect(session).await {
-        Ok(connected) => relay_bytes(session, connected).await,
-        Err(end) => end,
-    }
 }
 
 /// A session with a section to the server or to the first hop.
@@ -70,25 +66,26 @@ struct Connected {
 /// An outstanding answer of a relay, the responder for the client, and when OPEN was sent.
 type AwaitedAnswer = (OpenedSession, Responder, Instant);
 
-/// Futures of the handshake, HTTP and dialling are boxed: they are larger than the pump, which lives longer than they do.
-async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
+/// Futures of the handshake, HTTP, associations and dialling are boxed: they are larger than the pump, and most sessions spend
+/// most of their time in the pump.
+async fn connect(session: &Rc<Session>) -> Result<Box<Connected>, EndReason> {
     let mut reader = ingress::HandshakeReader::new(session);
     let mut request = Box::pin(ingress::accept(session, &mut reader)).await?;
     let tunnel = loop {
         match request {
             ClientRequest::Tunnel(tunnel) => break tunnel,
             ClientRequest::Upgraded { server, early } => {
-                return Ok(Connected { server, section: None, reuse: None, awaits: None, early });
+                return Ok(Box::new(Connected { server, section: None, reuse: None, awaits: None, early }));
             }
             // An association is over when it returns: no other bytes follow on its TCP connection.
-            ClientRequest::Associate(announced) => return Err(association::serve(session, announced).await),
-            ClientRequest::Dialled(pre_dialed) => return use_pre_dialed(session, *pre_dialed),
+            ClientRequest::Associate(announced) => return Err(Box::pin(association::serve(session, announced)).await),
+            ClientRequest::Dialled(pre_dialed) => return use_pre_dialed(session, *pre_dialed).map(Box::new),
             ClientRequest::Http(http) => {
                 request = Box::pin(ingress::http::serve(session, &mut reader, http)).await?;
             }
         }
     };
-    Box::pin(open_tunnel(session, tunnel)).await
+    Box::pin(open_tunnel(session, tunnel)).await.map(Box::new)
 }
 
 /// Takes over the connection that the gate has dialled.
@@ -151,8 +148,9 @@ async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> 
 }
 
 /// Pumps both directions. An outstanding answer of a relay is passed to the client when it arrives.
-async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
-    let Connected { server, section: up, reuse, awaits, early } = connected;
+async fn relay_bytes(session: &Session, mut connected: Box<Connected>) -> EndReason {
+    let (awaits, early) = (connected.awaits.take(), std::mem::take(&mut connected.early));
+    let (server, up) = (&connected.server, connected.section.as_deref());
     let section = session.client_section();
     let client = match &section {
         Some(section) => Endpoint { stream: &session.client, framing: section.framing() },
@@ -160,7 +158,7 @@ async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
     };
     let responder = awaits.as_ref().map_or(Responder::Silent, |awaited| awaited.1.clone());
     let opening = awaits.map(|awaited| -> PendingAnswer<'_, DialError> {
-        let (server, (opened, responder, asked)) = (&server, *awaited);
+        let (opened, responder, asked) = *awaited;
         Box::pin(async move {
             let times = opened.opening.wait_answer(server, &opened.section.cipher).await?;
             session.on_relay_answer(times, asked);
@@ -171,26 +169,45 @@ async fn relay_bytes(session: &Session, connected: Connected) -> EndReason {
     });
     let params = PumpParams {
         client,
-        server: Endpoint { stream: &server, framing: up.as_deref().map_or(Framing::Raw, FramedSection::framing) },
+        server: Endpoint { stream: server, framing: up.map_or(Framing::Raw, FramedSection::framing) },
         early,
         stats: &session.stats,
         pipes: session.context.pipes(),
         patience: session.idle_timeouts(),
     };
-    let end = match pump::run(params, opening).await {
+    let end = match pump::run(params, opening).await.map_err(Box::new) {
         Ok(end) => end,
         Err(error) => return Box::pin(refuse(session, &responder, &error)).await,
     };
-    if let (EndReason::Finished, Some(section), Some(reuse)) = (end, up, reuse) {
-        keep_section(session, server, section, reuse);
+    if end == EndReason::Finished {
+        keep_section(session, *connected);
     }
     end
 }
 
-/// Returns the section to its pool, for the next session. Its congestion window is that of the transfers so far.
-fn keep_section(session: &Session, server: Rc<TcpStream>, section: Rc<FramedSection>, reuse: SectionReuse) {
+/// Returns a section that can carry another session to its pool. Its congestion window is that of the transfers so far.
+fn keep_section(session: &Session, connected: Connected) {
+    let Connected { server, section: Some(section), reuse: Some(reuse), .. } = connected else { return };
     session.release_upstream();
     if let (Some(stream), Some(section)) = (Rc::into_inner(server), Rc::into_inner(section)) {
         reuse.put_back(stream, section, session.stats.moved());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the size of the future that `task` makes, in bytes.
+    const fn future_size<A, F: Future>(_task: &impl Fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// An idle session consists of its task, its record and two sockets. A future that is not boxed, of a handshake for example,
+    /// would make every task as large as itself.
+    #[test]
+    fn idle_sessions_are_small() {
+        let (task, record) = (future_size(&run), size_of::<Session>());
+        assert!(task <= 1024 && record <= 1152, "a task of {task} and a record of {record} bytes");
     }
 }

@@ -51,7 +51,7 @@ pub struct Session {
     /// State of dialling on behalf of the client.
     pub dial_context: DialContext,
     /// The four-tuple of an intercepted connection.
-    pub caught: Option<FourTuple>,
+    pub caught: Option<Box<FourTuple>>,
     /// The connection that the gate has dialled.
     pre_dialed: RefCell<Option<Box<PreDialed>>>,
     pub(super) opened: Instant,
@@ -156,7 +156,7 @@ impl Session {
         let (incoming_open, caught, pre_dialed) = match origin {
             Origin::Itself | Origin::Proxied { .. } => (None, None, None),
             Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
-            Origin::Caught { ends, pre_dialed } => (None, ends, pre_dialed),
+            Origin::Caught { ends, pre_dialed } => (None, ends.map(Box::new), pre_dialed),
         };
         let (client, telemetry) = (Rc::new(client), FlowTelemetry::new(context.totals()));
         let stats = FlowStats::new(Rc::<FlowTelemetry>::clone(&telemetry));
