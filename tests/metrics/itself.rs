@@ -1,5 +1,9 @@
 //! Metrics of the relay's own process.
 
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::harness::*;
@@ -49,6 +53,59 @@ fn each_worker_tells_how_busy_it_is_and_what_it_adds() {
     join(draining);
     drop(client);
     join(sending);
+}
+
+/// Two threads, and one session that keeps one of them busy: on its processor runs another program too.
+#[test]
+fn a_busy_worker_hands_new_connections_to_one_with_less_to_do() {
+    let folder = Folder::new();
+    let text = "version = 1\nthreads = 2\n[[listener]]\nkind = \"auto\"\nbind = \"127.0.0.1:0\"\n";
+    let relay = Relay::run(&["-c", folder.write("relay.toml", text).to_str().unwrap()], 1);
+    let (client, server) = pair(&relay);
+    let (sending, draining) = (flood(server), drain(client.try_clone().unwrap()));
+    let value = |name, worker: &str| Scrape::of(&relay).sum(name, &[&format!("worker=\"{worker}\"")]);
+    let workers = ["worker-0", "worker-1"];
+    let busy = eventually("a busy worker", || {
+        workers.iter().find(|worker| value("ekiden_worker_busy_seconds_total", worker) > 0.3)
+    });
+    let _program = spin_beside(&relay, busy);
+
+    let greeter = serve(|mut client| client.write_all(b"!").unwrap());
+    eventually("a connection that another worker serves", || {
+        let mut tunnel = socks5(relay.address(), greeter).unwrap();
+        assert_eq!(read_all(&mut tunnel), b"!");
+        (value("ekiden_worker_handed_over_total", busy) > 0.0).then_some(())
+    });
+    let other = workers.iter().find(|worker| *worker != busy).unwrap();
+    assert!(is(value("ekiden_worker_handed_over_total", other), 0), "a worker without work hands nothing over");
+    client.shutdown(std::net::Shutdown::Both).unwrap();
+    join(draining);
+    drop(client);
+    join(sending);
+}
+
+/// A process that ends with its owner.
+struct Spinning(Child);
+
+impl Drop for Spinning {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Binds a thread of `relay` to one processor, and keeps the processor busy.
+fn spin_beside(relay: &Relay, thread: &str) -> Spinning {
+    let tasks = fs::read_dir(format!("/proc/{}/task", relay.id())).unwrap().map(|task| task.unwrap().path());
+    let is_named = |task: &PathBuf| fs::read_to_string(task.join("comm")).unwrap().trim_end() == thread;
+    let task = tasks.into_iter().find(is_named).unwrap();
+    let allowed = fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = allowed.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    let processor = allowed.trim().split(['-', ',']).next().unwrap();
+    let bind =
+        |arguments: &[&str]| Command::new("taskset").args(["-c", "-p", processor]).args(arguments).output().unwrap();
+    assert!(bind(&[task.file_name().unwrap().to_str().unwrap()]).status.success());
+    Spinning(Command::new("taskset").args(["-c", processor, "sh", "-c", "while :; do :; done"]).spawn().unwrap())
 }
 
 #[test]

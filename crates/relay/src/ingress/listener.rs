@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::admission::{Client, SessionPermit, UnprovenPermit};
+use super::handoff::HandedConnection;
 use super::services::Services;
 use super::thread::ThreadContext;
 use super::{preface, section, transparent};
@@ -61,6 +62,12 @@ impl ListenerContext {
             gated: gated && listener.kind.is_transparent(),
             listener,
         }
+    }
+
+    /// A connection of this listener that another worker is to admit.
+    pub fn handed_connection(&self, stream: std::net::TcpStream, address: SocketAddr) -> HandedConnection {
+        let (config, listener) = (Arc::clone(&self.config), Arc::clone(&self.listener));
+        HandedConnection { stream, address, config, listener, budget: self.budget, gated: self.gated }
     }
 
     /// The log and the metrics.

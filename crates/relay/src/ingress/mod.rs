@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod gate;
+pub mod handoff;
 pub mod http;
 pub mod listener;
 mod preface;

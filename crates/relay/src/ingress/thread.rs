@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ekiden_sys::thread::{SchedStats, sched_stats};
 use slab::Slab;
 
+use super::handoff::OwnSlot;
 use super::listener::ListenerContext;
 use super::services::Services;
 use super::shutdown::DrainState;
@@ -28,6 +29,8 @@ pub struct ThreadContext {
     pub tuning: Rc<TuneScheduler>,
     /// The processor time that this thread uses and waits for.
     pub load: Load,
+    /// Hands connections to other workers; `None` for a thread without listening sockets.
+    pub slot: Option<OwnSlot>,
     /// Whether the relay drains, and whether it is about to end.
     pub drain_state: DrainState,
     /// The running sessions, for status and sampling.
@@ -41,11 +44,12 @@ pub struct ThreadContext {
 impl ThreadContext {
     /// A thread without listeners and sessions, with at most `max_pipes` pipes.
     #[must_use]
-    pub fn new(services: Arc<Services>, max_pipes: usize) -> Self {
+    pub fn new(services: Arc<Services>, max_pipes: usize, slot: Option<OwnSlot>) -> Self {
         Self {
             shaper: ThreadShaper::new(Arc::clone(&services.shared_interfaces)),
             tuning: TuneScheduler::new(),
             load: Load::default(),
+            slot,
             services,
             pipes: PipePool::new(max_pipes),
             sessions: RefCell::default(),
@@ -92,6 +96,12 @@ impl Load {
         let share = |now: Duration, before: Duration| (now.saturating_sub(before).as_secs_f64() / span).min(1.0);
         self.ran.set(share(time.run_time, before.run_time));
         self.queued.set(share(time.runqueue_wait, before.runqueue_wait));
+    }
+
+    /// Processors that the thread would have used between the last two looks if it had not waited for one.
+    #[must_use]
+    pub fn demand(&self) -> f64 {
+        self.ran.get() + self.queued.get()
     }
 
     /// The part of `span` in which the thread ran, if that was like the time between the last two looks.

@@ -1,6 +1,6 @@
 //! The listening sockets: one for each listener and worker, so that the kernel spreads connections over the workers
-//! (`SO_REUSEPORT`, socket(7)) and no thread ever hands a connection to another. Those of a process before us may be more
-//! or fewer; then some workers have several, and every socket has one.
+//! (`SO_REUSEPORT`, socket(7)). Those of a process before us may be more or fewer; then some workers have several, and every
+//! socket has one.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

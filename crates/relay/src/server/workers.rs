@@ -9,8 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::sockets::Sockets;
 use crate::config::Config;
 use crate::config::budget::Budget;
+use crate::ingress::handoff::worker_slots;
 use crate::ingress::services::Services;
-use crate::worker::{self, Command, Interception, WorkerService};
+use crate::worker::{self, Command, Exchange, Interception, WorkerService};
 
 /// The worker threads, and the way to talk to them.
 pub struct Workers {
@@ -27,19 +28,19 @@ impl Workers {
     /// A thread cannot be created.
     pub fn start(services: &Arc<Services>, count: usize, most_pipes: usize) -> io::Result<Self> {
         let mut workers = Self { services: Arc::clone(services), commands: Vec::new(), threads: Vec::new() };
-        for number in 0..count {
-            workers.spawn(format!("worker-{number}"), most_pipes)?;
+        for (number, exchange) in worker_slots(count).into_iter().enumerate() {
+            workers.spawn(format!("worker-{number}"), most_pipes, Some(exchange))?;
         }
         // The gates have a thread of their own, so that first packets do not wait for the bytes of sessions.
-        workers.spawn("gate".to_owned(), most_pipes)?;
+        workers.spawn("gate".to_owned(), most_pipes, None)?;
         Ok(workers)
     }
 
-    fn spawn(&mut self, name: String, most_pipes: usize) -> io::Result<()> {
+    fn spawn(&mut self, name: String, most_pipes: usize, exchange: Option<Exchange>) -> io::Result<()> {
         let (sender, receiver) = mpsc::channel(16);
         let services = Arc::clone(&self.services);
         let thread = std::thread::Builder::new().name(name);
-        self.threads.push(thread.spawn(move || worker::run(services, most_pipes, receiver))?);
+        self.threads.push(thread.spawn(move || worker::run(services, most_pipes, exchange, receiver))?);
         self.commands.push(sender);
         Ok(())
     }

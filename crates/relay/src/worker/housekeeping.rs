@@ -33,6 +33,9 @@ impl ThreadContext {
     /// Samples the sections of running sessions, continuing after the last round.
     pub(super) fn sample_sessions(&self) {
         self.load.sample();
+        if let Some(slot) = &self.slot {
+            slot.publish(self.load.demand());
+        }
         let sessions: Vec<_> = {
             let sessions = self.sessions.borrow();
             let from = self.next_sample.get();

@@ -23,6 +23,7 @@ use super::config::{Config, Listener};
 use super::dial::{Resolver, is_exhaustion};
 use super::events::metrics::WorkerCounts;
 use super::ingress::gate;
+use super::ingress::handoff::{self, HandedConnection, OwnSlot};
 use super::ingress::listener::ListenerContext;
 use super::ingress::services::Services;
 use super::ingress::shutdown::StopSignal;
@@ -39,15 +40,27 @@ const MAX_LAST_ACCEPTS: usize = 4096;
 /// Time for accept loops to stop.
 const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Runs a worker until the command to end.
+/// What a worker gets of the other workers: connections, and their demand.
+pub type Exchange = (OwnSlot, mpsc::Receiver<HandedConnection>);
+
+/// Runs a worker until the command to end. A thread without listening sockets has no `exchange`.
 ///
 /// # Errors
 /// The runtime cannot be created.
-pub fn run(services: Arc<Services>, most_pipes: usize, commands: mpsc::Receiver<Command>) -> io::Result<()> {
+pub fn run(
+    services: Arc<Services>,
+    most_pipes: usize,
+    exchange: Option<Exchange>,
+    commands: mpsc::Receiver<Command>,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let worker = Rc::new(ThreadContext::new(services, most_pipes));
+    let (slot, connections) = exchange.unzip();
+    let worker = Rc::new(ThreadContext::new(services, most_pipes, slot));
     // Dropping the set drops every open session, and each emits its closing event.
     let tasks = LocalSet::new();
+    if let Some(connections) = connections {
+        tasks.spawn_local(handoff::receive(Rc::clone(&worker), connections));
+    }
     tasks.block_on(&runtime, run_commands(Rc::clone(&worker), commands));
     drop(tasks);
     Ok(())
@@ -113,12 +126,11 @@ async fn run_commands(worker: Rc<ThreadContext>, mut commands: mpsc::Receiver<Co
 /// Accepts until the stop signal. Connections that the kernel has accepted by then are still served.
 async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut stop: StopSignal) {
     let inherited = keeps_urgent_data_inline(socket.as_fd()).unwrap_or(false);
-    let admit = |client: TcpStream, address| {
+    let prepare = |client: &TcpStream| {
         if !inherited {
             // A listener for Multipath TCP refuses the option; so does a Multipath TCP connection, which needs none.
             let _ = keep_urgent_data_inline(client.as_fd());
         }
-        context.admit(client, address);
     };
     let listener = match TcpListener::from_std(socket) {
         Ok(listener) => listener,
@@ -134,7 +146,10 @@ async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut
         }
         let Some(accepted) = stop.stop_first(listener.accept()).await else { break };
         match accepted {
-            Ok((client, address)) => admit(client, address),
+            Ok((client, address)) => {
+                prepare(&client);
+                context.admit_on_some_worker(client, address);
+            }
             Err(error) if is_exhaustion(&error) => context.pause(missing_resource(&error)).await,
             // The client left before we looked (accept(2)); the listener itself is fine.
             Err(_) => {}
@@ -143,7 +158,9 @@ async fn accept(context: Rc<ListenerContext>, socket: std::net::TcpListener, mut
     let Ok(queue) = listener.into_std() else { return };
     for (client, address) in std::iter::from_fn(|| queue.accept().ok()).take(MAX_LAST_ACCEPTS) {
         if let Ok(client) = client.set_nonblocking(true).and_then(|()| TcpStream::from_std(client)) {
-            admit(client, address);
+            prepare(&client);
+            // The other workers are about to stop as well.
+            context.admit(client, address);
         }
     }
 }
@@ -210,7 +227,8 @@ impl ThreadContext {
 
     fn counts(&self) -> WorkerCounts {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
-        WorkerCounts { name, pipes: self.pipes.counts(), busy: thread_cpu_time() }
+        let handed_over = self.slot.as_ref().map_or(0, OwnSlot::handed_over);
+        WorkerCounts { name, pipes: self.pipes.counts(), busy: thread_cpu_time(), handed_over }
     }
 }
 

@@ -25,6 +25,8 @@ pub struct WorkerCounts {
     pub pipes: PipeCounts,
     /// The processor time of the thread.
     pub busy: Duration,
+    /// Connections that it has accepted and handed to a worker with less to do.
+    pub handed_over: u64,
 }
 
 label_sets! {
@@ -42,6 +44,7 @@ pub(super) struct RelayMetrics {
     reload_taken: Gauge,
     reload_duration: Histogram,
     busy: Family<ByWorker, SecondsCounter>,
+    handed_over: Family<ByWorker, Counter>,
     event_loop_lag: Histogram,
     pipes_open: Gauge,
     pipes_idle: Gauge,
@@ -56,6 +59,7 @@ impl Default for RelayMetrics {
             reload_taken: Gauge::default(),
             reload_duration: duration_histogram(),
             busy: Family::default(),
+            handed_over: Family::default(),
             event_loop_lag: Histogram::new((0..18).map(|power| 0.000_01 * f64::from(1 << power))),
             pipes_open: Gauge::default(),
             pipes_idle: Gauge::default(),
@@ -84,6 +88,8 @@ impl RelayMetrics {
             self.reload_duration.clone(),
         );
         r.declare("worker_busy_seconds", "Processor time of the worker", self.busy.clone());
+        let handed_over = "Connections that the worker accepted and a worker with less to do serves";
+        r.declare("worker_handed_over", handed_over, self.handed_over.clone());
         let lag = "Time from an event being ready to its worker handling it, sampled";
         r.declare("event_loop_lag_seconds", lag, self.event_loop_lag.clone());
         r.declare("pipes_open", "Open pipes", self.pipes_open.clone());
@@ -106,6 +112,7 @@ impl RelayMetrics {
         for worker in workers {
             let label = ByWorker { worker: worker.name.clone() };
             set_seconds(&self.busy.get_or_create(&label), worker.busy.as_secs_f64());
+            set_count(&self.handed_over.get_or_create(&label), worker.handed_over);
         }
         self.process.update();
     }

@@ -1,0 +1,163 @@
+//! Hands new connections to workers that have less to do.
+//!
+//! The kernel distributes connections over the sockets of the workers by a hash of their addresses (`SO_REUSEPORT` in
+//! socket(7)), whatever the workers have to do. A few large sessions may therefore share one worker. That worker then hands the
+//! connections that it accepts to another one. A running session never changes its worker.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use super::listener::ListenerContext;
+use super::thread::ThreadContext;
+use crate::config::budget::Budget;
+use crate::config::{Config, Listener};
+use crate::dial::Resolver;
+
+/// A worker below this demand keeps its connections: moving them costs more than it gains. In thousandths of a core.
+const MIN_DEMAND: u32 = 700;
+
+/// The least by which the other worker must have less to do.
+const MIN_DIFFERENCE: u32 = 250;
+
+/// What a connection adds to the demand of its new worker until that worker measures its demand again, so that the connections of
+/// one interval are spread as well.
+const DEMAND_OF_CONNECTION: u32 = 10;
+
+/// Most connections on their way to a worker; above it they stay where they are.
+const MAX_HANDED_OVER: usize = 256;
+
+/// A worker, as the other workers see it.
+#[derive(Debug)]
+pub struct WorkerSlot {
+    /// The processor time that the thread used and waited for, in thousandths of a core.
+    demand: AtomicU32,
+    connections: mpsc::Sender<HandedConnection>,
+}
+
+/// The slots of all workers, and the place of this one.
+#[derive(Debug)]
+pub struct OwnSlot {
+    workers: Arc<[WorkerSlot]>,
+    number: usize,
+    handed_over: Cell<u64>,
+}
+
+/// A connection on its way to another worker, with what its listener needs there.
+#[derive(Debug)]
+pub struct HandedConnection {
+    /// The connection, from which nothing has been read.
+    pub stream: std::net::TcpStream,
+    /// The address at the other end.
+    pub address: SocketAddr,
+    /// The configuration in force when the connection was accepted.
+    pub config: Arc<Config>,
+    /// The listener that has accepted it.
+    pub listener: Arc<Listener>,
+    /// The bounds on connections of all threads together.
+    pub budget: Budget,
+    /// Whether a gate bounds how many come in.
+    pub gated: bool,
+}
+
+/// Slots for `count` workers, each with the receiver of the connections that are handed to it.
+pub fn worker_slots(count: usize) -> Vec<(OwnSlot, mpsc::Receiver<HandedConnection>)> {
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(MAX_HANDED_OVER)).unzip();
+    let workers: Arc<[WorkerSlot]> =
+        senders.into_iter().map(|connections| WorkerSlot { demand: AtomicU32::new(0), connections }).collect();
+    let slot = |number| OwnSlot { workers: Arc::clone(&workers), number, handed_over: Cell::new(0) };
+    receivers.into_iter().enumerate().map(|(number, receiver)| (slot(number), receiver)).collect()
+}
+
+impl OwnSlot {
+    /// Tells the other workers the demand of this one, in cores.
+    pub fn publish(&self, demand: f64) {
+        self.workers[self.number].demand.store((demand * 1000.0) as u32, Ordering::Relaxed);
+    }
+
+    /// How many connections this worker has handed over.
+    pub fn handed_over(&self) -> u64 {
+        self.handed_over.get()
+    }
+
+    /// Hands a connection to a worker that has clearly less to do, and returns it if there is none.
+    fn hand_over(&self, connection: HandedConnection, receiver: usize) -> Result<(), HandedConnection> {
+        let receiver = &self.workers[receiver];
+        receiver.connections.try_send(connection).map_err(mpsc::error::TrySendError::into_inner)?;
+        receiver.demand.fetch_add(DEMAND_OF_CONNECTION, Ordering::Relaxed);
+        self.handed_over.set(self.handed_over.get() + 1);
+        Ok(())
+    }
+
+    fn less_loaded(&self) -> Option<usize> {
+        less_loaded(self.number, self.workers.iter().map(|worker| worker.demand.load(Ordering::Relaxed)))
+    }
+}
+
+/// The worker with the least demand, if worker `own` should hand its connections over.
+fn less_loaded(own: usize, demands: impl Iterator<Item = u32> + Clone) -> Option<usize> {
+    let own_demand = demands.clone().nth(own).filter(|demand| *demand >= MIN_DEMAND)?;
+    let (number, least) = demands.enumerate().min_by_key(|(_, demand)| *demand)?;
+    (least + MIN_DIFFERENCE <= own_demand).then_some(number)
+}
+
+impl ListenerContext {
+    /// Admits an accepted connection, on a worker with less to do if there is one.
+    pub fn admit_on_some_worker(self: &Rc<Self>, client: TcpStream, address: SocketAddr) {
+        let slot = self.thread.slot.as_ref();
+        let Some((slot, receiver)) = slot.and_then(|slot| Some((slot, slot.less_loaded()?))) else {
+            return self.admit(client, address);
+        };
+        // Fails only if the kernel does not know the socket.
+        let Ok(stream) = client.into_std() else { return };
+        if let Err(back) = slot.hand_over(self.handed_connection(stream, address), receiver) {
+            self.admit_handed(back);
+        }
+    }
+
+    fn admit_handed(self: &Rc<Self>, connection: HandedConnection) {
+        match TcpStream::from_std(connection.stream) {
+            Ok(client) => self.admit(client, connection.address),
+            Err(error) => self.warn(format!("cannot wait for a connection of {}: {error}", connection.address)),
+        }
+    }
+}
+
+/// Admits the connections that other workers hand to `worker`.
+pub async fn receive(worker: Rc<ThreadContext>, mut connections: mpsc::Receiver<HandedConnection>) {
+    while let Some(connection) = connections.recv().await {
+        let here =
+            worker.listeners.borrow().iter().find(|here| Arc::ptr_eq(&here.listener, &connection.listener)).cloned();
+        // The configuration has changed since the connection was accepted.
+        let context = here.unwrap_or_else(|| {
+            let names = Rc::new(Resolver::new(&connection.config.dns_servers));
+            let HandedConnection { config, listener, budget, gated, .. } = &connection;
+            Rc::new(ListenerContext::new(&worker, config, Arc::clone(listener), &names, *budget, *gated))
+        });
+        context.admit_handed(connection);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_busy_worker_hands_over_and_only_to_one_with_clearly_less_to_do() {
+        for (demands, expected) in [
+            (vec![1000, 0], Some(1)),
+            (vec![1000, 740, 730], Some(2)),
+            (vec![1000, 760], None),
+            (vec![699, 0], None),
+            (vec![0, 1000], None),
+            (vec![1000], None),
+        ] {
+            assert_eq!(less_loaded(0, demands.iter().copied()), expected, "{demands:?}");
+        }
+    }
+}
