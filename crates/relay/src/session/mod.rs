@@ -57,7 +57,7 @@ struct Connected {
     /// The section to a relay, if its bytes are framed.
     section: Option<Rc<FramedSection>>,
     /// Where the section goes after the session, if it can carry another one.
-    reuse: Option<SectionReuse>,
+    reuse: Option<Box<SectionReuse>>,
     /// The answer of the relays, if it is outstanding.
     awaits: Option<Box<AwaitedAnswer>>,
     early: Vec<u8>,
@@ -98,7 +98,8 @@ fn use_pre_dialed(session: &Session, pre_dialed: PreDialed) -> Result<Connected,
     session.on_connected(server, Rc::clone(&stream), asked);
     session.start_section(Direction::Up, &stream, earlier_sessions(reuse.as_ref()));
     session.on_relay_answer(times, asked);
-    Ok(Connected { server: stream, section: section.map(Rc::new), reuse, awaits: None, early: Vec::new() })
+    let (section, reuse) = (section.map(Rc::new), reuse.map(Box::new));
+    Ok(Connected { server: stream, section, reuse, awaits: None, early: Vec::new() })
 }
 
 async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connected, EndReason> {
@@ -129,8 +130,8 @@ async fn open_tunnel(session: &Session, tunnel: TunnelRequest) -> Result<Connect
     let stream = Rc::new(stream);
     session.on_connected(server, Rc::clone(&stream), asked);
     let section = opened.as_ref().and_then(|opened| Rc::clone(&opened.section).if_framed());
-    let reuse = opened.as_ref().and_then(|opened| opened.reuse.clone());
-    session.start_section(Direction::Up, &stream, earlier_sessions(reuse.as_ref()));
+    let reuse = opened.as_ref().and_then(|opened| opened.reuse.clone()).map(Box::new);
+    session.start_section(Direction::Up, &stream, earlier_sessions(reuse.as_deref()));
     let Some(times) = times else {
         let awaits = opened.map(|opened| Box::new((opened, responder, asked)));
         return Ok(Connected { server: stream, section, reuse, awaits, early });

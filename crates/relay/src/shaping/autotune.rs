@@ -117,16 +117,10 @@ pub struct Tuner {
     timers: Option<Box<TimerTuning>>,
     /// The congestion control to change to when the path turns out to be long; `None` after that.
     long_path_control: RefCell<Option<Arc<str>>>,
-    /// Idle timeout of the session.
-    idle_timeout: Duration,
     /// Bytes that have moved through the section.
     moved: Cell<u64>,
     /// Whether the section is scheduled for the next round.
     is_queued: Cell<bool>,
-    /// Options that the kernel has refused, with its errors.
-    refused: RefCell<Vec<(&'static str, String)>>,
-    /// Largest plaintext of the newest record, if the bytes are in records.
-    max_record: Cell<Option<usize>>,
 }
 
 /// The part of a tuner that follows the path as long as the section lives.
@@ -135,6 +129,12 @@ struct TimerTuning {
     /// Settings that the profile fixes.
     overrides: ProfileOverrides,
     section: RefCell<SectionTuner>,
+    /// Idle timeout of the session.
+    idle_timeout: Duration,
+    /// Options that the kernel has refused, with its errors.
+    refused: RefCell<Vec<(&'static str, String)>>,
+    /// Largest plaintext of the newest record, if the bytes are in records.
+    max_record: Cell<Option<usize>>,
 }
 
 /// Settings that the profile fixes, which tuning leaves alone.
@@ -186,16 +186,10 @@ impl Tuner {
         Rc::new(Self {
             stream: Rc::downgrade(stream),
             scheduler: Rc::downgrade(rounds),
-            timers: profile.is_tuned().then(|| {
-                let overrides = ProfileOverrides::from_profile(profile);
-                Box::new(TimerTuning { overrides, section: RefCell::default() })
-            }),
+            timers: profile.is_tuned().then(|| Box::new(TimerTuning::new(profile, idle))),
             long_path_control: RefCell::new(long_path_control),
-            idle_timeout: idle,
             moved: Cell::new(0),
             is_queued: Cell::new(false),
-            refused: RefCell::default(),
-            max_record: Cell::new(None),
         })
     }
 
@@ -218,7 +212,9 @@ impl Tuner {
 
     /// Sets the current size of records.
     pub fn set_max_record(&self, most: usize) {
-        self.max_record.set(Some(most));
+        if let Some(timers) = &self.timers {
+            timers.max_record.set(Some(most));
+        }
     }
 
     /// Samples the section and applies changed settings.
@@ -232,7 +228,7 @@ impl Tuner {
         let mut section = timers.section.borrow_mut();
         let before = section.tuning();
         for setting in section.update(sample).changes_from(before) {
-            self.set(&stream, &setting, timers.overrides);
+            timers.set(&stream, &setting);
         }
     }
 
@@ -242,33 +238,46 @@ impl Tuner {
             return;
         }
         let control = self.long_path_control.take();
-        if let Some(Err(error)) = control.map(|name| congestion::set(stream, &name)) {
-            self.refused.borrow_mut().push(("congestion", error.to_string()));
-        }
-    }
-
-    fn set(&self, stream: &TcpStream, setting: &Setting, overrides: ProfileOverrides) {
-        let refused = self.refused.borrow().iter().any(|(key, _)| *key == setting.key());
-        if overrides.has(setting) || refused {
-            return;
-        }
-        // The kernel counts fifteen retransmissions (`tcp_retries2`), so shorter intervals would end the connection
-        // after a shorter outage. A user timeout keeps the connection for the idle timeout of its session.
-        if matches!(setting, Setting::RtoMax(_)) {
-            self.set(stream, &Setting::UserTimeout(Span(self.idle_timeout)), overrides);
-        }
-        if let Outcome::Unsupported(why) = apply_setting(stream.as_fd(), setting, SocketRole::Dialer) {
-            self.refused.borrow_mut().push((setting.key(), why));
+        let refused = control.and_then(|name| congestion::set(stream, &name).err());
+        if let (Some(error), Some(timers)) = (refused, &self.timers) {
+            timers.refused.borrow_mut().push(("congestion", error.to_string()));
         }
     }
 
     /// The settings in force, as `ekiden status` shows them; `None` if the section has closed, or has no tuning.
     pub fn view(&self) -> Option<TuningView> {
-        self.timers.as_ref()?;
+        let timers = self.timers.as_ref()?;
         let stream = self.stream.upgrade()?;
         let rounds = self.scheduler.upgrade()?;
-        let refused = self.refused.borrow().iter().map(|(key, why)| format!("{key}: {why}")).collect();
-        Some(TuningView::from_socket(stream.as_fd(), self.max_record.get(), rounds.routes(), refused))
+        let refused = timers.refused.borrow().iter().map(|(key, why)| format!("{key}: {why}")).collect();
+        Some(TuningView::from_socket(stream.as_fd(), timers.max_record.get(), rounds.routes(), refused))
+    }
+}
+
+impl TimerTuning {
+    fn new(profile: &Profile, idle_timeout: Duration) -> Self {
+        Self {
+            overrides: ProfileOverrides::from_profile(profile),
+            section: RefCell::default(),
+            idle_timeout,
+            refused: RefCell::default(),
+            max_record: Cell::new(None),
+        }
+    }
+
+    fn set(&self, stream: &TcpStream, setting: &Setting) {
+        let refused = self.refused.borrow().iter().any(|(key, _)| *key == setting.key());
+        if self.overrides.has(setting) || refused {
+            return;
+        }
+        // The kernel counts fifteen retransmissions (`tcp_retries2`), so shorter intervals would end the connection
+        // after a shorter outage. A user timeout keeps the connection for the idle timeout of its session.
+        if matches!(setting, Setting::RtoMax(_)) {
+            self.set(stream, &Setting::UserTimeout(Span(self.idle_timeout)));
+        }
+        if let Outcome::Unsupported(why) = apply_setting(stream.as_fd(), setting, SocketRole::Dialer) {
+            self.refused.borrow_mut().push((setting.key(), why));
+        }
     }
 }
 
