@@ -14,6 +14,7 @@ pub mod http;
 pub mod ip;
 pub mod proxy_protocol;
 pub mod section;
+pub mod server_name;
 pub mod socks4;
 pub mod socks5;
 pub mod syn;
