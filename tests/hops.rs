@@ -235,3 +235,31 @@ fn names_are_asked_of_the_configured_servers_and_failures_are_told_apart() {
     let ends: Vec<_> = relay.all_closed(3, "end").iter().map(|closed| closed["end"].clone()).collect();
     assert_eq!(ends, ["finished", "name_not_found", "name_server_failed"]);
 }
+
+/// The proxy gets the name of the target, or with `resolve = "here"` its address.
+#[test]
+fn a_route_says_which_relay_resolves_names() {
+    let folder = Folder::new();
+    let names = name_server(name_answer);
+    let text = format!(
+        "version = 1\n[dns]\nservers = [\"{names}\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\nallow_private = true\n"
+    );
+    let file = folder.write("proxy.toml", &text);
+    let mut proxy = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let target = greeter();
+    for (resolve, host) in
+        [("", "greeter.test"), ("resolve = \"here\"", "127.0.0.1"), ("resolve = \"exit\"", "greeter.test")]
+    {
+        let route = format!(
+            "[[relay]]\nname = \"proxy\"\nurl = \"socks5://{}\"\n[[route]]\npath = \"proxy\"\n{resolve}\n",
+            proxy.address()
+        );
+        let file = folder.write("ekiden.toml", format!("{text}{route}"));
+        let relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+        let mut request = vec![5, 1, 0, 3, 12];
+        request.extend(b"greeter.test");
+        request.extend(target.port().to_be_bytes());
+        greets(socks5_request(relay.address(), &request).unwrap());
+        assert_eq!(proxy.closed()["target"], format!("{host}:{}", target.port()), "{resolve}");
+    }
+}

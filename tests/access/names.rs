@@ -2,10 +2,9 @@
 //! exists.
 
 use std::io::Write;
-use std::net::IpAddr;
 
 use crate::curl::{by, curl};
-use crate::harness::{Folder, Key, Relay, connect, hear_out, name_server};
+use crate::harness::{Folder, Key, Relay, answer_from, connect, hear_out, name_server};
 use crate::programs::missing;
 
 /// Names that exist, and their addresses; the last label keeps them out of the hosts file.
@@ -20,35 +19,9 @@ const NAMES: [(&str, &str); 5] = [
 /// A name of the same length as `private.test` that does not exist.
 const MISSING: &str = "nothere.test";
 
-/// The answer to one query (RFC 1035, 4) by a name server that knows [`NAMES`].
-fn answer(query: &[u8]) -> Vec<u8> {
-    let mut labels = Vec::new();
-    let mut at = 12;
-    while query[at] != 0 {
-        let end = at + 1 + usize::from(query[at]);
-        labels.push(String::from_utf8_lossy(&query[at + 1..end]).to_ascii_lowercase());
-        at = end;
-    }
-    let question = &query[12..at + 5];
-    let asks_ipv4 = query[at + 2] == 1;
-    let known = NAMES.iter().find(|(name, _)| *name == labels.join("."));
-    let address = known.map(|(_, address)| address.parse::<IpAddr>().unwrap()).filter(|ip| ip.is_ipv4() == asks_ipv4);
-    let code = if known.is_some() { 0 } else { 3 };
-    let mut answer = vec![query[0], query[1], 0x81, 0x80 | code, 0, 1, 0, u8::from(address.is_some()), 0, 0, 0, 0];
-    answer.extend(question);
-    let record =
-        |kind: u8, octets: &[u8]| [&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 60, 0, octets.len() as u8], octets].concat();
-    answer.extend(match address {
-        Some(IpAddr::V4(v4)) => record(1, &v4.octets()),
-        Some(IpAddr::V6(v6)) => record(28, &v6.octets()),
-        None => Vec::new(),
-    });
-    answer
-}
-
 fn start(folder: &Folder, name: &str, listener: &str, key: Option<&Key>) -> Relay {
     let key = key.map_or_else(String::new, |key| format!("private_key = \"{}\"\n", key.file.display()));
-    let text = format!("version = 1\n{key}{listener}\n[dns]\nservers = [\"{}\"]\n", name_server(answer));
+    let text = format!("version = 1\n{key}{listener}\n[dns]\nservers = [\"{}\"]\n", name_server(answer_from(&NAMES)));
     let file = folder.write(name, text);
     Relay::run(&["-c", file.to_str().unwrap()], 1)
 }

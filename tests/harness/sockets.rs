@@ -1,7 +1,7 @@
 //! Sockets of the tests: clients, servers and name servers.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -67,6 +67,35 @@ pub fn name_server(answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> Socket
         }
     });
     address
+}
+
+/// The answers (RFC 1035, 4) of a name server that knows the addresses of these names.
+pub fn answer_from(known: &'static [(&'static str, &'static str)]) -> impl Fn(&[u8]) -> Vec<u8> {
+    |query| {
+        let mut labels = Vec::new();
+        let mut at = 12;
+        while query[at] != 0 {
+            let end = at + 1 + usize::from(query[at]);
+            labels.push(String::from_utf8_lossy(&query[at + 1..end]).to_ascii_lowercase());
+            at = end;
+        }
+        let question = &query[12..at + 5];
+        let asks_ipv4 = query[at + 2] == 1;
+        let known = known.iter().find(|(name, _)| *name == labels.join("."));
+        let address = known.map(|(_, address)| address.parse::<IpAddr>().unwrap());
+        let address = address.filter(|ip| ip.is_ipv4() == asks_ipv4);
+        let code = if known.is_some() { 0 } else { 3 };
+        let mut answer = vec![query[0], query[1], 0x81, 0x80 | code, 0, 1, 0, u8::from(address.is_some()), 0, 0, 0, 0];
+        answer.extend(question);
+        let record =
+            |kind: u8, octets: &[u8]| [&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 60, 0, octets.len() as u8], octets].concat();
+        answer.extend(match address {
+            Some(IpAddr::V4(v4)) => record(1, &v4.octets()),
+            Some(IpAddr::V6(v6)) => record(28, &v6.octets()),
+            None => Vec::new(),
+        });
+        answer
+    }
 }
 
 /// A port without a listener, below the ephemeral ports of the kernel: no connection or listener of another test takes

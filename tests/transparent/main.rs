@@ -22,6 +22,7 @@ mod hold;
 mod kept;
 mod killed;
 mod loops;
+mod names;
 mod open;
 mod packets;
 mod quic;

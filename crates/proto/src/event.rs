@@ -408,6 +408,8 @@ pub struct SessionClosed {
     pub trace: Option<TraceId>,
     /// The target; for HTTP, that of the last request.
     pub target: Option<Target>,
+    /// The name of the server in the first bytes of an intercepted client.
+    pub server_name: Option<String>,
     /// The dialled address: the target or the next hop.
     pub server: Option<ServerAddr>,
     /// Names of the hops, or `direct`.
@@ -463,6 +465,7 @@ impl SessionClosed {
             peer: None,
             trace: None,
             target: None,
+            server_name: None,
             server: None,
             path: "-".to_owned(),
             chosen: None,

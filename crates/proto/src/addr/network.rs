@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::AddrError;
 
 /// A network in CIDR form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network {
     address: IpAddr,
     prefix: u8,
@@ -18,12 +18,18 @@ impl Network {
     /// when others are set.
     #[must_use]
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
-        let network = match address {
+        Self::around(address, prefix).filter(|network| network.address == address)
+    }
+
+    /// The network of the addresses that have the first `prefix` bits of `address`; none when there are not so many.
+    #[must_use]
+    pub fn around(address: IpAddr, prefix: u8) -> Option<Self> {
+        let address = match address {
             IpAddr::V4(v4) if prefix <= 32 => IpAddr::V4(masked_v4(v4, prefix)),
             IpAddr::V6(v6) if prefix <= 128 => IpAddr::V6(masked_v6(v6, prefix)),
             _ => return None,
         };
-        (network == address).then_some(Self { address, prefix })
+        Some(Self { address, prefix })
     }
 
     /// Whether `ip` lies in this network. IPv4-mapped IPv6 counts as IPv4.

@@ -33,6 +33,8 @@ pub struct CaptureConfig {
     pub clients: Vec<Network>,
     /// The rule for QUIC packets of these clients to these targets.
     pub quic: QuicPolicy,
+    /// Whether routes may match the server name in the first bytes of a client.
+    pub server_names: bool,
 }
 
 /// The rule for UDP packets to port 443, which bring QUIC: HTTP/3 bypasses a relay of TCP.
@@ -80,7 +82,7 @@ pub(super) fn read(
     access: &AccessRules,
 ) -> Option<CaptureConfig> {
     if !kind?.is_transparent() {
-        let keys = ["interfaces", "clients", "quic"].into_iter().filter(|key| reader.has(key));
+        let keys = ["interfaces", "clients", "quic", "server_names"].into_iter().filter(|key| reader.has(key));
         keys.for_each(|key| reader.error(key, "nothing: only kind = \"tproxy\" and \"redirect\" have it"));
         return None;
     }
@@ -90,6 +92,11 @@ pub(super) fn read(
         reader.error("quic", "nothing: only tproxy and redirect have it, a tunnel carries UDP");
     }
     let quic = reader.optional_or("quic", QuicPolicy::default());
+    let server_names = reader.optional_or("server_names", false);
+    if server_names && (!reader.has("connect") || reader.has_text("connect", "hold")) {
+        let expected = r#"connect = "strict" or "early" beside it: by "hold" the server is dialled before the client sends a name"#;
+        reader.error("server_names", expected);
+    }
     let own_programs = interfaces.iter().any(|name| name == "lo");
     if own_programs && kind == Some(ListenerKind::Tproxy) {
         reader.error("interfaces", "other interfaces: only redirect catches connections of this host's own programs");
@@ -105,7 +112,7 @@ pub(super) fn read(
             reader.error(key, "networks and ports: packets have no names");
         }
     }
-    Some(CaptureConfig { interfaces, clients, quic })
+    Some(CaptureConfig { interfaces, clients, quic, server_names })
 }
 
 /// Where connections come in.

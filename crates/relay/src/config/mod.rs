@@ -8,6 +8,7 @@ mod capture;
 pub mod congestion;
 mod environment;
 mod error;
+mod file_stamp;
 mod files;
 mod fleet;
 mod history;
@@ -28,6 +29,7 @@ mod reader;
 mod relays;
 mod shared;
 mod sharing;
+mod target_list;
 mod tls;
 mod traces;
 mod tun;
@@ -54,8 +56,9 @@ pub use fleet::FleetConfig;
 pub use history::HistoryConfig;
 pub use listener::ListenerKind;
 pub use log::{LogConfig, LogFormat, LogLevel, Redaction};
-pub use path::{Credentials, Hop, HopKind, Path, Peering, Route};
+pub use path::{Credentials, Hop, HopKind, Path, Peering, Resolve, Route};
 pub use sharing::{InterfaceConfig, UserWeights};
+pub use target_list::TargetList;
 pub use tls::TlsListener;
 pub use traces::{Collector, SampleRatio, TracesConfig};
 pub use tun::TunConfig;
@@ -177,7 +180,7 @@ impl Config {
     pub fn set_paths_through(&mut self, hops: Vec<Arc<Hop>>) {
         let path = |hop: &Arc<Hop>| Arc::new(Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
         let paths = hops.iter().map(path).collect();
-        self.routes = vec![Route { to: Vec::new(), paths, auto: false, profile: Arc::default(), send_proxy: None }];
+        self.routes = vec![Route::to_all(paths, Arc::default())];
         self.relays = hops;
     }
 

@@ -1,9 +1,10 @@
 //! `[[path]]` and `[[route]]`: paths, the hops in them, and the targets that use them.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use ekiden_proto::addr::Target;
+use ekiden_proto::addr::{Host, Target};
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::proxy_protocol::ProxyVersion;
@@ -11,14 +12,19 @@ use ekiden_proto::wire::proxy_protocol::ProxyVersion;
 use super::profiles::Profiles;
 use super::reader::TableReader;
 use super::shared::{NamedTables, read_names};
-use super::value::Name;
+use super::target_list::{self, TargetList};
+use super::value::{ConfigValue, Name};
 use super::{HostPattern, TargetPattern, proxy_protocol};
 
 /// Where sessions to some targets go.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// The targets it is for; none for all.
+    /// The targets it is for; none, and no lists, for all.
     pub to: Vec<TargetPattern>,
+    /// More of them, in files.
+    pub lists: Vec<Arc<TargetList>>,
+    /// The relay that resolves names.
+    pub resolve: Resolve,
     /// The ways, the best first; at least one. Where the relay chooses, those that race as long as it knows too little.
     pub paths: Vec<Arc<Path>>,
     /// Whether the relay chooses among direct and all that it can make of the relays it knows.
@@ -27,6 +33,55 @@ pub struct Route {
     pub profile: Arc<Profile>,
     /// The version of the PROXY headers to the targets; `None` for no headers.
     pub send_proxy: Option<ProxyVersion>,
+}
+
+/// The relay that resolves the names of targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolve {
+    /// The client's choice: a name is resolved by the last relay, and an address stays.
+    AsRequested,
+    /// This relay. Others get an address.
+    Here,
+    /// The last relay. It gets the name of the server also for intercepted connections.
+    Exit,
+}
+
+impl ConfigValue for Resolve {
+    const EXPECTED: &'static str = r#""here" or "exit""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "here" => Ok(Self::Here),
+            "exit" => Ok(Self::Exit),
+            _ => Err(Self::EXPECTED),
+        }
+    }
+}
+
+impl Route {
+    /// A route for all targets by `paths`.
+    #[must_use]
+    pub fn to_all(paths: Vec<Arc<Path>>, profile: Arc<Profile>) -> Self {
+        let (to, lists, resolve) = (Vec::new(), Vec::new(), Resolve::AsRequested);
+        Self { to, lists, resolve, paths, auto: false, profile, send_proxy: None }
+    }
+
+    /// Whether it is for all targets.
+    #[must_use]
+    pub fn takes_all(&self) -> bool {
+        self.to.is_empty() && self.lists.is_empty()
+    }
+
+    /// Whether the target is one of these. `address` is that of a host whose name is known beside it; names are not resolved.
+    #[must_use]
+    pub fn matches(&self, host: &Host, address: Option<IpAddr>, port: u16) -> bool {
+        let address = match host {
+            Host::Ip(ip) => Some(*ip),
+            Host::Name(_) => address,
+        };
+        self.takes_all()
+            || self.to.iter().any(|pattern| pattern.matches(host, address, port))
+            || self.lists.iter().any(|list| list.matches(host, address, port))
+    }
 }
 
 /// The hops between this relay and a target.
@@ -182,8 +237,8 @@ pub(super) fn read(
         if let Some(earlier) = takes_all {
             reader.table_error(format!("a route that a target can get to: route[{earlier}] takes all of them"));
         }
-        let to = read_targets(&reader);
-        if !reader.has("to") || to.iter().any(matches_everything) {
+        let (to, lists) = (read_targets(&reader), target_list::read(&reader, "to_files"));
+        if !reader.has("to") && !reader.has("to_files") || to.iter().any(matches_everything) {
             takes_all.get_or_insert(number);
         }
         let auto = reader.has_text("path", AUTO);
@@ -194,11 +249,12 @@ pub(super) fn read(
         }
         let profile = if own { profiles.read_profile(&reader, "profile") } else { Arc::clone(&usual) };
         let send_proxy = proxy_protocol::read_send_proxy(&reader, &paths, auto);
-        routes.push(Route { to, paths, auto, profile, send_proxy });
+        let resolve = reader.optional_or("resolve", Resolve::AsRequested);
+        routes.push(Route { to, lists, resolve, paths, auto, profile, send_proxy });
         reader.finish();
     }
     let paths = vec![Arc::new(Path::from_hops(forward))];
-    routes.push(Route { to: Vec::new(), paths, auto: false, profile: usual, send_proxy: None });
+    routes.push(Route::to_all(paths, usual));
     routes
 }
 

@@ -1,8 +1,7 @@
 //! TLS of listeners: the certificate chain and the private key, which are read again when their files change.
 
 use std::fmt;
-use std::fs::{self, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier}
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 use super::error::Disclosure;
+use super::file_stamp::FileStamp;
 use super::reader::TableReader;
 use super::shared::ReadContext;
 use super::{ListenerKind, key};
@@ -60,9 +60,6 @@ struct CurrentCertificate {
 
 /// The state of the files: another state means other content.
 type FileStamps = [Option<FileStamp>; 3];
-
-/// Device, inode, size and time of the last change.
-type FileStamp = (u64, u64, u64, i64, i64);
 
 /// A mistake in the files: the key of the configuration that names the file, and the expected content.
 #[derive(Debug)]
@@ -116,11 +113,8 @@ impl TlsListener {
 
 impl TlsFiles {
     fn stamps(&self) -> FileStamps {
-        let stamp = |metadata: Metadata| {
-            (metadata.dev(), metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec())
-        };
         [Some(&self.certificate), Some(&self.key), self.clients.as_ref()]
-            .map(|path| path.and_then(|path| fs::metadata(path).ok()).map(stamp))
+            .map(|path| path.and_then(|path| FileStamp::of(path)))
     }
 
     fn load(&self) -> Result<Arc<ServerConfig>, TlsFileError> {

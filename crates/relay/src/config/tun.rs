@@ -144,8 +144,15 @@ impl Config {
         let mut decided = false;
         self.routes.iter().filter(move |route| {
             let before = decided;
-            decided |= route.to.is_empty() || route.to.iter().any(|pattern| matches_all_of(pattern, &net));
-            !before && (route.to.is_empty() || route.to.iter().any(|pattern| can_match(pattern, &net)))
+            let takes_all = route.takes_all();
+            decided |= takes_all
+                || route.to.iter().any(|pattern| matches_all_of(pattern, &net))
+                || route.lists.iter().any(|list| list.covers(&net));
+            let can_match = || {
+                route.to.iter().any(|pattern| can_match(pattern, &net))
+                    || route.lists.iter().any(|list| list.overlaps(&net))
+            };
+            !before && (takes_all || can_match())
         })
     }
 }

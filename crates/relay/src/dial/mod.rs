@@ -12,6 +12,7 @@ mod race;
 mod resolver;
 pub mod section;
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,6 +26,7 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::proxy_protocol::{self, ProxiedConnection, ProxyVersion};
 use ekiden_proto::wire::section::{Purpose, TraceId};
+use ekiden_proto::wire::server_name::ServerName;
 use ekiden_sys::queued::set_notsent_lowat;
 use ekiden_sys::sockopt::{self, SocketRole};
 use ekiden_sys::transparent::{is_local, set_mark, set_transparent};
@@ -33,6 +35,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
+use super::config::Resolve;
 use super::config::access::{AccessPolicy, Denied};
 use super::config::congestion::CongestionControls;
 use super::path::PathChoice;
@@ -90,6 +93,8 @@ pub struct Dialler<'a> {
     pub rules: AccessPolicy<'a>,
     /// The address that the client connected to, if that is not the target: for a PROXY header.
     pub destination: Option<SocketAddr>,
+    /// The name of the server in the first bytes of an intercepted client.
+    pub server_name: Option<&'a ServerName>,
     /// How long the whole path may take to stand.
     pub patience: Duration,
 }
@@ -105,6 +110,7 @@ impl Dialler<'_> {
         target: &Target,
         open_params: &OpenParams,
     ) -> Result<Dialled, DialError> {
+        let target = &*self.target_for(way, target).await?;
         if way.path.is_direct() {
             let mut dialled = self.open_target(target, &way.profile).await?;
             if let Some(version) = way.send_proxy {
@@ -167,6 +173,23 @@ impl Dialler<'_> {
         written.map_err(|_| Cause::TimedOut)?.map_err(|error| cause_of(&error).into())
     }
 
+    /// The target to ask the last relay of `way` for: a name, or an address of the name.
+    async fn target_for<'t>(&self, way: &PathChoice, target: &'t Target) -> Result<Cow<'t, Target>, DialError> {
+        match (way.resolve, &target.host, self.server_name) {
+            // An outer name may be that of another server.
+            (Resolve::Exit, Host::Ip(_), Some(ServerName { host, may_be_outer: false })) => {
+                Ok(Cow::Owned(Target { host: Host::Name(host.clone()), port: target.port }))
+            }
+            (Resolve::Here, Host::Name(name), _) if !way.path.is_direct() => {
+                // The first address at which Happy Eyeballs would dial.
+                let lookup = self.names.lookup(name, self.patience / 2);
+                let first = async |judge: Judge<'_>| race::race(lookup, target.port, judge, async |_| Ok(())).await;
+                self.judged(target, first).await.map(|((), address)| Cow::Owned(Target::from(address)))
+            }
+            _ => Ok(Cow::Borrowed(target)),
+        }
+    }
+
     /// When the whole path has to stand.
     fn deadline(&self) -> Instant {
         Instant::now() + self.patience
@@ -186,6 +209,18 @@ impl Dialler<'_> {
     }
 
     async fn open_target(&self, target: &Target, profile: &Profile) -> Result<Dialled, DialError> {
+        let outgoing = OutgoingSocket { profile, congestion: self.congestion, marks: self.marks, source: self.source };
+        let opening = async |judge: Judge<'_>| open(target, outgoing, self.names, judge, self.deadline()).await;
+        let (stream, server) = self.judged(target, opening).await?;
+        Ok(Dialled { stream, server, opened: None })
+    }
+
+    /// Runs `work`, which may use the addresses of the target that the rules permit.
+    async fn judged<T>(
+        &self,
+        target: &Target,
+        work: impl AsyncFnOnce(Judge<'_>) -> Result<T, Cause>,
+    ) -> Result<T, DialError> {
         let is_name = matches!(target.host, Host::Name(_));
         // A name on the deny list is not looked up. Other rules apply to the addresses of the name.
         if is_name && self.rules.judge(&target.host, None, target.port) == Err(Denied::Listed) {
@@ -201,12 +236,10 @@ impl Dialler<'_> {
             is_concealed.set(is_concealed.get() || conceals);
             Err(if conceals { Cause::NameNotFound } else { Cause::Denied })
         };
-        let outgoing = OutgoingSocket { profile, congestion: self.congestion, marks: self.marks, source: self.source };
-        match open(target, outgoing, self.names, &judge, self.deadline()).await {
-            Ok((stream, server)) => Ok(Dialled { stream, server, opened: None }),
-            Err(Cause::NameNotFound) if is_concealed.get() => Err(DialError::private_name()),
-            Err(cause) => Err(cause.into()),
-        }
+        work(&judge).await.map_err(|cause| match cause {
+            Cause::NameNotFound if is_concealed.get() => DialError::private_name(),
+            cause => cause.into(),
+        })
     }
 }
 
@@ -238,6 +271,9 @@ impl Dialled {
     }
 }
 
+/// Whether the rules permit an address, or the cause by which they do not.
+type Judge<'a> = &'a dyn Fn(IpAddr) -> Result<(), Cause>;
+
 /// The settings of a socket that is about to connect.
 #[derive(Debug, Clone, Copy)]
 pub struct OutgoingSocket<'a> {
@@ -259,7 +295,7 @@ pub async fn open(
     to: &Target,
     outgoing: OutgoingSocket<'_>,
     names: &Resolver,
-    judge: &dyn Fn(IpAddr) -> Result<(), Cause>,
+    judge: Judge<'_>,
     deadline: Instant,
 ) -> Result<(TcpStream, ServerAddr), Cause> {
     let attempt = async |address| connect_one(address, outgoing).await;

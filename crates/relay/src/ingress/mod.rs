@@ -87,7 +87,7 @@ async fn detect_protocol(session: &Session, reader: &mut HandshakeReader<'_>) ->
         return Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), responder }));
     }
     if listener.kind.is_transparent() {
-        return transparent::accept(session);
+        return transparent::accept(session, reader).await;
     }
     if listener.kind == ListenerKind::Tcp {
         let target = listener.target.clone().expect("invariant: a tcp listener has a target");

@@ -1,16 +1,18 @@
 //! Intercepted clients: the kernel knows their target.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::event::EndReason;
+use ekiden_proto::wire::server_name;
 use ekiden_sys::origdst::original_destination;
 use ekiden_sys::transparent::is_local;
 use tokio::net::TcpStream;
 
 use super::gate::FourTuple;
 use super::listener::{ListenerContext, canonical};
-use super::{ClientRequest, Responder, TunnelRequest};
+use super::{ClientRequest, HandshakeReader, Responder, TunnelRequest};
 use crate::config::ListenerKind;
 use crate::pump;
 use crate::session::Session;
@@ -28,11 +30,15 @@ pub fn four_tuple(context: &ListenerContext, stream: &TcpStream, client: ClientA
     (!is_ours).then_some(FourTuple { client, server: ServerAddr(server) })
 }
 
+/// How long a client that sends no server name is waited for. Servers of some protocols speak first, and then every connection
+/// waits as long.
+const MAX_NAME_WAIT: Duration = Duration::from_millis(150);
+
 /// Accepts an intercepted client: its target is the server address of the four-tuple.
 ///
 /// # Errors
 /// The client connected to the listener itself.
-pub fn accept(session: &Session) -> Result<ClientRequest, EndReason> {
+pub async fn accept(session: &Session, reader: &mut HandshakeReader<'_>) -> Result<ClientRequest, EndReason> {
     let Some(ends) = &session.caught else {
         pump::abort(&session.client);
         return Err(EndReason::BadHandshake("it came to the listener itself"));
@@ -42,5 +48,12 @@ pub fn accept(session: &Session) -> Result<ClientRequest, EndReason> {
         return Ok(ClientRequest::Dialled(Box::new(pre_dialed)));
     }
     let target = Target::from(ends.server.0);
-    Ok(ClientRequest::Tunnel(TunnelRequest { target, early: Vec::new(), responder: Responder::Caught }))
+    if session.context.listener.capture.as_ref().is_some_and(|capture| capture.server_names) {
+        reader.set_deadline(Some(MAX_NAME_WAIT));
+        // A client that has ended or reset its stream is met again by the pump.
+        if let Ok(Some(name)) = reader.next(server_name::read).await {
+            session.dial_context.set_server_name(name);
+        }
+    }
+    Ok(ClientRequest::Tunnel(TunnelRequest { target, early: reader.take_all(), responder: Responder::Caught }))
 }

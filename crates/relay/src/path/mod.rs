@@ -3,6 +3,7 @@
 pub mod estimates;
 pub mod selector;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ekiden_proto::addr::{Host, Target};
@@ -11,9 +12,10 @@ use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::candidates::Candidate;
 use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::proxy_protocol::ProxyVersion;
+use ekiden_proto::wire::server_name::ServerName;
 use selector::PathSelector;
 
-use crate::config::{Config, Hop, HopKind, Path, Route};
+use crate::config::{Config, Hop, HopKind, Path, Resolve, Route};
 use crate::events::Events;
 use crate::path::selector::{PathSelection, Prediction};
 use crate::pool::Pools;
@@ -29,11 +31,14 @@ pub struct PathChoice {
     pub profile: Arc<Profile>,
     /// The version of the PROXY header to the target; only where there is no hop.
     pub send_proxy: Option<ProxyVersion>,
+    /// The relay that resolves the name of the target.
+    pub resolve: Resolve,
     /// The prediction, if the selector has chosen the path.
     pub expected: Option<Arc<Prediction>>,
 }
 
-/// The paths to `target`, the best first. Paths whose first hop is down come last.
+/// The paths to `target`, the best first. Paths whose first hop is down come last. `server_name` is that of an intercepted
+/// client, whose target is an address.
 #[must_use]
 pub fn select(
     selector: &PathSelector,
@@ -41,8 +46,12 @@ pub fn select(
     events: &Events,
     config: &Config,
     target: &Target,
+    server_name: Option<&ServerName>,
 ) -> Vec<PathChoice> {
-    let route = route(config, &target.host, target.port);
+    let route = match (server_name, &target.host) {
+        (Some(name), Host::Ip(ip)) => route_at(config, &Host::Name(name.host.clone()), Some(*ip), target.port),
+        _ => route(config, &target.host, target.port),
+    };
     let chosen = if route.auto { selector.select(route, target) } else { None };
     let Some(PathSelection { choices: ways, change_event: changed }) = chosen else {
         return configured_paths(route, pools);
@@ -78,18 +87,16 @@ fn is_direct(route: &Route) -> bool {
 }
 
 fn route<'a>(config: &'a Config, host: &Host, port: u16) -> &'a Route {
-    config.routes.iter().find(|route| route.matches(host, port)).expect("invariant: the last route matches all")
+    route_at(config, host, None, port)
+}
+
+fn route_at<'a>(config: &'a Config, host: &Host, address: Option<IpAddr>, port: u16) -> &'a Route {
+    let route = config.routes.iter().find(|route| route.matches(host, address, port));
+    route.expect("invariant: the last route matches all")
 }
 
 fn configured_paths(route: &Route, pools: &Pools) -> Vec<PathChoice> {
-    let profile = || Arc::clone(&route.profile);
-    let way = |path| PathChoice {
-        path: Arc::clone(path),
-        beyond: Vec::new(),
-        profile: profile(),
-        send_proxy: route.send_proxy,
-        expected: None,
-    };
+    let way = |path| PathChoice::of_route(route, Arc::clone(path));
     down_last(route.paths.iter().map(way).collect(), pools)
 }
 
@@ -109,6 +116,19 @@ pub fn racing_count(ways: &[PathChoice]) -> usize {
 }
 
 impl PathChoice {
+    /// The path without more settings than those of the section to the target.
+    #[must_use]
+    pub const fn new(path: Arc<Path>, profile: Arc<Profile>) -> Self {
+        Self { path, beyond: Vec::new(), profile, send_proxy: None, resolve: Resolve::AsRequested, expected: None }
+    }
+
+    /// A path of a route.
+    #[must_use]
+    pub fn of_route(route: &Route, path: Arc<Path>) -> Self {
+        let Route { profile, send_proxy, resolve, .. } = route;
+        Self { send_proxy: *send_proxy, resolve: *resolve, ..Self::new(path, Arc::clone(profile)) }
+    }
+
     /// The selector's id of the path.
     #[must_use]
     pub fn candidate(&self) -> Option<&Candidate> {
@@ -134,24 +154,7 @@ pub fn requested_path(config: &Config, keys: &[PublicKey]) -> Result<Option<Path
     let Some((first, beyond)) = keys.split_first() else { return Ok(None) };
     let hop = config.relays.iter().find(|hop| hop.has_key(first)).ok_or(Cause::Denied)?;
     let path = Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] };
-    Ok(Some(PathChoice {
-        path: Arc::new(path),
-        beyond: beyond.to_vec(),
-        profile: Arc::default(),
-        send_proxy: None,
-        expected: None,
-    }))
-}
-
-impl Route {
-    /// Whether the pattern matches the target. Names are not resolved, so networks match only addresses.
-    fn matches(&self, host: &Host, port: u16) -> bool {
-        let address = match host {
-            Host::Ip(ip) => Some(*ip),
-            Host::Name(_) => None,
-        };
-        self.to.is_empty() || self.to.iter().any(|pattern| pattern.matches(host, address, port))
-    }
+    Ok(Some(PathChoice { beyond: beyond.to_vec(), ..PathChoice::new(Arc::new(path), Arc::default()) }))
 }
 
 impl Path {

@@ -91,6 +91,7 @@ impl<'a> ProbeContext<'a> {
             pools: &self.pools,
             rules: AccessPolicy { listener: &self.access, peer: None },
             destination: None,
+            server_name: None,
             patience: self.config.timeouts.connect,
         }
     }
@@ -229,7 +230,7 @@ pub async fn min_connect_time(
 ) -> Result<Duration, Cause> {
     let (access, congestion) = (allow_all(), CongestionControls::default());
     let path = Arc::new(Path { name: "direct".into(), hops: Vec::new() });
-    let way = PathChoice { path, beyond: Vec::new(), profile: Arc::default(), send_proxy: None, expected: None };
+    let way = PathChoice::new(path, Arc::default());
     let patience = Duration::from_secs(5);
     let rules = AccessPolicy { listener: &access, peer: None };
     let dialler = Dialler {
@@ -240,6 +241,7 @@ pub async fn min_connect_time(
         pools,
         rules,
         destination: None,
+        server_name: None,
         patience,
     };
     let mut shortest = Err(Cause::TimedOut);
@@ -284,13 +286,7 @@ mod tests {
                 ..Default::default()
             };
             let config = crate::config::read::load(None, &flags).unwrap();
-            PathChoice {
-                path: Arc::clone(&config.routes[0].paths[0]),
-                beyond: Vec::new(),
-                profile: Arc::default(),
-                send_proxy: None,
-                expected: None,
-            }
+            PathChoice::new(Arc::clone(&config.routes[0].paths[0]), Arc::default())
         };
         let info = SectionInfo { min_rtt: Duration::from_millis(10), ..SectionInfo::default() };
         for (url, rest) in [("http://192.0.2.1:1", 80), ("socks5://192.0.2.1:1", 70), ("socks5://u:p@192.0.2.1:1", 60)]

@@ -364,13 +364,7 @@ mod tests {
             profile: Arc::default(),
         });
         let path = Path { name: if hops == 0 { "direct".into() } else { "osaka".into() }, hops: vec![hop; hops] };
-        let mut findings = CandidateFindings::new(PathChoice {
-            path: Arc::new(path),
-            beyond: Vec::new(),
-            profile: Arc::default(),
-            send_proxy: None,
-            expected: None,
-        });
+        let mut findings = CandidateFindings::new(PathChoice::new(Arc::new(path), Arc::default()));
         findings.connections.push(ConnectResult {
             setup: Duration::from_millis(50),
             sections: vec![Duration::from_millis(50)],

@@ -124,8 +124,7 @@ pub fn candidates(
     // The settings of the section to the target itself are those that a session to it would have.
     let profile = path::paths_to(config, pools, &target.host, target.port).first().map(|way| Arc::clone(&way.profile));
     let profile = profile.unwrap_or_default();
-    let way =
-        |path| PathChoice { path, beyond: Vec::new(), profile: Arc::clone(&profile), send_proxy: None, expected: None };
+    let way = |path| PathChoice::new(path, Arc::clone(&profile));
     Ok([Arc::new(direct)].into_iter().chain(paths).map(way).collect())
 }
 

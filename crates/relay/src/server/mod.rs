@@ -16,17 +16,19 @@ pub mod workers;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
 use reload::Relay;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tun_devices::TunnelError;
 
-use crate::config::Config;
 use crate::config::budget::{Budget, limit_open_files};
 use crate::config::congestion::{CongestionControls, ControlProvider};
 use crate::config::read::ConfigErrors;
+use crate::config::{Config, TargetList};
 use crate::events::Events;
 use crate::events::log::Log;
 use crate::ingress::services::Services;
@@ -36,6 +38,9 @@ use crate::server::sockets::BindError;
 use crate::server::upgrade::{Inheritance, Predecessor, UpgradeCall};
 use crate::server::workers::Workers;
 use shutdown::{SignalRequest, Signals};
+
+/// How often the files of lists are looked at.
+const LIST_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why the relay could not start, or go over to a new configuration.
 #[derive(Debug, thiserror::Error)]
@@ -169,6 +174,7 @@ impl Relay {
                     continue;
                 }
                 never = self.keep_watchdog_alive() => never,
+                never = refresh_lists(&active.served, &self.services.events) => never,
             };
             match wanted {
                 SignalRequest::End => return Shutdown::Drains(active.served),
@@ -211,6 +217,29 @@ impl Relay {
                 self.notify_manager(Notifier::watchdog_ping);
             }
         }
+    }
+}
+
+/// Reads lists of targets again when their files have changed.
+async fn refresh_lists<T>(config: &Config, events: &Arc<Events>) -> T {
+    let lists: Vec<_> = config.routes.iter().flat_map(|route| &route.lists).cloned().collect();
+    if lists.is_empty() {
+        return std::future::pending().await;
+    }
+    loop {
+        sleep(LIST_CHECK_INTERVAL).await;
+        let (lists, events) = (lists.clone(), Arc::clone(events));
+        // Large files take some time, in which this thread answers the service manager. Fails only if the reading panics.
+        let _ = spawn_blocking(move || lists.iter().for_each(|list| refresh_list(list, &events))).await;
+    }
+}
+
+fn refresh_list(list: &TargetList, events: &Events) {
+    let Some(read) = list.refresh() else { return };
+    let result = if read.is_ok() { "accepted" } else { "rejected" };
+    events.metrics.record_list_reload(list.path.display().to_string(), result);
+    if let Err(mistake) = read {
+        events.emit(&Event::Warning { message: format!("the list before stays: {mistake}") });
     }
 }
 

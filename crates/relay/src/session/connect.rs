@@ -2,7 +2,7 @@
 //!
 //! Each session has a [`DialContext`]. The gate has one without a session, while the first packet of a client waits.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -15,6 +15,7 @@ use ekiden_proto::path::estimate::SectionSample;
 use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::section::TraceId;
 use ekiden_proto::wire::section::open::MAX_HOPS;
+use ekiden_proto::wire::server_name::ServerName;
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::task::JoinSet;
 
@@ -23,6 +24,7 @@ use crate::config::{ConnectMode, ListenerKind};
 use crate::dial::{DialError, Dialled, Dialler, OpenParams};
 use crate::ingress::listener::ListenerContext;
 use crate::ingress::section::IncomingOpen;
+use crate::ingress::services::Services;
 use crate::path::estimates::FirstHop;
 use crate::path::selector::Prediction;
 use crate::path::{self, PathChoice};
@@ -44,6 +46,8 @@ pub struct DialContext {
     /// The trace id, which all relays on the path share; `None` if the session passes this relay a second time.
     arrived_as: Option<TraceId>,
     taken: RefCell<PathTaken>,
+    /// The name of the server in the first bytes of an intercepted client.
+    server_name: OnceCell<Box<ServerName>>,
     /// Whether the bytes of a section are read and written by code that knows no framing, such as that of HTTP.
     needs_raw_sections: Cell<bool>,
 }
@@ -80,8 +84,18 @@ impl DialContext {
             .map(|incoming_open| incoming_open.open.trace)
             .filter(|trace| services.try_begin_trace(*trace));
         let in_force = RefCell::new(Rc::clone(&context));
-        let (taken, needs_raw_sections) = (RefCell::default(), Cell::new(false));
-        Self { client, destination, incoming_open, patience, arrived_as, taken, needs_raw_sections, in_force, context }
+        Self {
+            context,
+            in_force,
+            client,
+            incoming_open,
+            destination,
+            patience,
+            arrived_as,
+            taken: RefCell::default(),
+            server_name: OnceCell::new(),
+            needs_raw_sections: Cell::new(false),
+        }
     }
 
     /// A copy for one attempt that runs in parallel with others.
@@ -95,8 +109,19 @@ impl DialContext {
             patience: self.patience,
             arrived_as: None,
             taken: RefCell::default(),
+            server_name: self.server_name.clone(),
             needs_raw_sections: self.needs_raw_sections.clone(),
         }
+    }
+
+    /// Sets the name of the server, once, before the first path is chosen.
+    pub fn set_server_name(&self, name: ServerName) {
+        self.server_name.set(Box::new(name)).expect("invariant: an intercepted client has one target");
+    }
+
+    /// The name of the server in the first bytes of an intercepted client.
+    pub fn server_name(&self) -> Option<&ServerName> {
+        self.server_name.get().map(|name| &**name)
     }
 
     /// Dials sections without framing from now on.
@@ -195,14 +220,18 @@ impl DialContext {
     /// back into the tunnel.
     pub fn paths(&self, target: &Target) -> Result<Vec<PathChoice>, Cause> {
         let context = self.current_listener();
-        let (services, config) = (context.services(), &context.config);
+        let services = context.services();
+        let select = || {
+            let Services { path_selector, pools, events, .. } = &**services;
+            path::select(path_selector, pools, events, &context.config, target, self.server_name())
+        };
         let Some(incoming_open) = &self.incoming_open else {
-            let ways = path::select(&services.path_selector, &services.pools, &services.events, config, target);
+            let ways = select();
             return if self.context.listener.kind == ListenerKind::Tun { path::relayed(ways) } else { Ok(ways) };
         };
         let ways = match self.requested_path(incoming_open)? {
             Some(way) => vec![way],
-            None => path::select(&services.path_selector, &services.pools, &services.events, config, target),
+            None => select(),
         };
         let permitted: Vec<_> = ways.into_iter().filter(|way| incoming_open.permits(way)).collect();
         if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
@@ -273,6 +302,7 @@ impl DialContext {
             pools: &context.services().pools,
             rules: self.access_at(context),
             destination: self.destination,
+            server_name: self.server_name(),
             patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
         }
     }

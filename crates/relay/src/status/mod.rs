@@ -42,6 +42,8 @@ pub struct SessionView {
     pub trace: Option<TraceId>,
     /// Where the client wants to go.
     pub target: Option<Target>,
+    /// The name of the server in the first bytes of an intercepted client.
+    pub server_name: Option<String>,
     /// The address that was dialled.
     pub server: Option<ServerAddr>,
     /// Names of the hops, or `direct`.

@@ -274,6 +274,7 @@ fn write_closed(line: &mut String, c: &SessionClosed) -> std::fmt::Result {
     write_optional(line, "peer", c.peer.as_deref().map(quoted))?;
     write_optional(line, "trace", c.trace)?;
     write_optional(line, "target", c.target.as_ref())?;
+    write_optional(line, "server_name", c.server_name.as_ref())?;
     write_optional(line, "server", c.server)?;
     write!(line, " path={} end={}", c.path, c.end.as_str())?;
     write_optional(line, "detail", c.detail.as_deref().map(quoted))?;

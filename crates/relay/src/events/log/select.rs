@@ -50,7 +50,7 @@ pub fn redacted(event: &Event, redact: Redaction) -> Cow<'_, Event> {
                 (closed.client, closed.user) = (None, None);
             }
             if target {
-                (closed.target, closed.server) = (None, None);
+                (closed.target, closed.server_name, closed.server) = (None, None, None);
                 // The detail may quote another relay or a server, and thus name the target.
                 closed.detail = closed.detail.filter(|_| !matches!(closed.end, EndReason::ConnectFailed(_)));
             }

@@ -32,6 +32,7 @@ pub struct WorkerCounts {
 label_sets! {
     ByResult { result: &'static str }
     ByWorker { worker: String }
+    ByFile { file: String, result: &'static str }
 }
 
 /// Results of a reload.
@@ -43,6 +44,7 @@ pub(super) struct RelayMetrics {
     reloads: Family<ByResult, Counter>,
     reload_taken: Gauge,
     reload_duration: Histogram,
+    list_reloads: Family<ByFile, Counter>,
     busy: Family<ByWorker, SecondsCounter>,
     handed_over: Family<ByWorker, Counter>,
     event_loop_lag: Histogram,
@@ -58,6 +60,7 @@ impl Default for RelayMetrics {
             reloads: Family::default(),
             reload_taken: Gauge::default(),
             reload_duration: duration_histogram(),
+            list_reloads: Family::default(),
             busy: Family::default(),
             handed_over: Family::default(),
             event_loop_lag: Histogram::new((0..18).map(|power| 0.000_01 * f64::from(1 << power))),
@@ -87,6 +90,7 @@ impl RelayMetrics {
             "Duration of configuration reloads, from the signal to the result",
             self.reload_duration.clone(),
         );
+        r.declare("target_list_reloads", "Changed files of to_files by result", self.list_reloads.clone());
         r.declare("worker_busy_seconds", "Processor time of the worker", self.busy.clone());
         let handed_over = "Connections that the worker accepted and a worker with less to do serves";
         r.declare("worker_handed_over", handed_over, self.handed_over.clone());
@@ -122,6 +126,11 @@ impl Metrics {
     /// Records the duration of a reload, also of a rejected one.
     pub fn record_reload_duration(&self, span: Duration) {
         self.relay.reload_duration.observe(span.as_secs_f64());
+    }
+
+    /// Counts an attempt to read a changed list of targets.
+    pub fn record_list_reload(&self, file: String, result: &'static str) {
+        self.relay.list_reloads.get_or_create(&ByFile { file, result }).inc();
     }
 
     /// Records how long a ready task waited for its worker.

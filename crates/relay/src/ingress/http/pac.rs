@@ -94,11 +94,14 @@ fn script(config: &Config, listener: &Listener, relay: &Target) -> String {
         rule(&networks.join(" || "), r#""DIRECT""#);
     }
     let proxy = quoted(&format!("{scheme} {relay}"));
-    for route in config.routes.iter().filter(|route| !route.to.is_empty()) {
+    // The script has no lists, so behind one that leads to other relays only the relay knows whether a route is the first.
+    let mut may_be_listed = false;
+    for route in config.routes.iter().filter(|route| !route.takes_all()) {
         let conditions: Vec<String> = route.to.iter().filter_map(condition).collect();
-        if !conditions.is_empty() {
+        if !conditions.is_empty() && !(may_be_listed && is_direct(route)) {
             rule(&conditions.join(" || "), if is_direct(route) { r#""DIRECT""# } else { &proxy });
         }
+        may_be_listed |= !route.lists.is_empty() && !is_direct(route);
     }
     script.push_str(&format!("  return {proxy};\n}}\n"));
     script

@@ -274,7 +274,7 @@ mod tests {
     fn key(config: &Config, port: u16) -> UpstreamKey {
         let route = &config.routes[0];
         let (path, profile) = (Arc::clone(&route.paths[0]), Arc::clone(&route.profile));
-        let way = PathChoice { path, beyond: Vec::new(), profile, send_proxy: None, expected: None };
+        let way = PathChoice::new(path, profile);
         UpstreamKey::new(config, &way, &Target::parse("192.0.2.2", Some(port)).unwrap())
     }
 

@@ -234,6 +234,5 @@ impl SelectorState {
 }
 
 fn path_choice(route: &Route, path: Arc<Path>, expected: Prediction) -> PathChoice {
-    let (profile, expected) = (Arc::clone(&route.profile), Some(Arc::new(expected)));
-    PathChoice { path, beyond: Vec::new(), profile, send_proxy: route.send_proxy, expected }
+    PathChoice { expected: Some(Arc::new(expected)), ..PathChoice::of_route(route, path) }
 }

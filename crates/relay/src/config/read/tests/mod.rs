@@ -22,7 +22,7 @@ use ekiden_proto::profile::Setting;
 use ekiden_proto::wire::proxy_protocol::ProxyVersion;
 
 use super::*;
-use crate::config::{AdminBind, Hop, HopKind, Listener, ListenerKind, LogFormat, TracesConfig};
+use crate::config::{AdminBind, Hop, HopKind, Listener, ListenerKind, LogFormat, Resolve, TracesConfig};
 
 fn listen(urls: &[&str]) -> Flags {
     Flags { listen: urls.iter().map(|url| (*url).to_owned()).collect(), ..Flags::default() }

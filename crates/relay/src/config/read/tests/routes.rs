@@ -230,3 +230,31 @@ fn only_direct_routes_send_proxy_headers() {
         assert!(shown.contains(says), "{route}: {shown}");
     }
 }
+
+#[test]
+fn lists_of_targets_come_from_files() {
+    let file = std::env::temp_dir().join(format!("ekiden-targets-{}", std::process::id()));
+    let path = file.display().to_string();
+    let text = |keys: &str| with_listener(&format!("[[route]]\npath = \"direct\"\n{keys}\n"));
+    let missing = mistakes(&text(&format!("to_files = [{path:?}]")));
+    assert!(missing[0].key == "route[1].to_files" && missing[0].expected.contains("a readable file"), "{missing:?}");
+
+    std::fs::write(&file, "listed.example\n").unwrap();
+    let config = good(&text(&format!("to_files = [{path:?}]\nresolve = \"here\"")));
+    let route = &config.routes[0];
+    let host = |name: &str| ekiden_proto::addr::Host::parse(name).unwrap();
+    assert!(route.matches(&host("listed.example"), None, 1) && !route.matches(&host("other.example"), None, 1));
+    assert_eq!((route.resolve, config.routes[1].resolve), (Resolve::Here, Resolve::AsRequested));
+
+    std::fs::write(&file, "listed.example\n\na b\n").unwrap();
+    let seen = mistakes(&text(&format!("to_files = [{path:?}]")));
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!((seen[0].source.as_str(), seen[0].line), (path.as_str(), Some(3)), "{seen:?}");
+    for (keys, key, says) in [
+        ("to_files = []", "route[1].to_files", "at least one"),
+        ("resolve = \"there\"", "route[1].resolve", "\"here\" or \"exit\""),
+    ] {
+        let seen = mistakes(&text(keys));
+        assert!(seen[0].key == key && seen[0].expected.contains(says), "{keys}: {seen:?}");
+    }
+}

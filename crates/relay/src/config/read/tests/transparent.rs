@@ -17,18 +17,18 @@ fn a_transparent_listener_catches_at_interfaces() {
     let capture = listener.capture.as_ref().unwrap();
     assert_eq!(capture.interfaces, ["lan0", "lan1"]);
     assert_eq!(capture.clients, ["10.1.0.0/16".parse().unwrap()]);
-    assert_eq!(capture.quic, QuicPolicy::Pass);
+    assert_eq!((capture.quic, capture.server_names), (QuicPolicy::Pass, false));
     assert_eq!(listener.profile.name, "lossy");
 
     let text = "version = 1\n[[listener]]\nkind = \"redirect\"\nbind = \"[::]:7002\"\ninterfaces = \"lo\"\n\
-        connect = \"early\"\nquic = \"refuse\"\nkeep_client_address = true\n[transparent]\nrules = \"manual\"\ninstance = 3\n\
+        connect = \"early\"\nserver_names = true\nquic = \"refuse\"\nkeep_client_address = true\n[transparent]\nrules = \"manual\"\ninstance = 3\n\
         [timeouts]\nhold = \"500ms\"\n";
     let config = good(text);
     let listener = only(&config);
     assert_eq!((listener.kind, listener.connect), (ListenerKind::Redirect, ConnectMode::Early));
     assert!(listener.keep_client_address);
     let capture = listener.capture.as_ref().unwrap();
-    assert_eq!((&capture.clients[..], capture.quic), (&[][..], QuicPolicy::Refuse));
+    assert_eq!((&capture.clients[..], capture.quic, capture.server_names), (&[][..], QuicPolicy::Refuse, true));
     assert_eq!((config.transparent.rules, config.transparent.instance), (RuleManagement::Manual, 3));
     assert_eq!((config.timeouts.hold, config.marks()), (Duration::from_millis(500), Marks::new(3)));
 }
@@ -69,6 +69,9 @@ fn what_packets_cannot_have_is_told() {
         ("auto://:1?interfaces=lan0".to_owned(), "-L[1].interfaces = \"lan0\": expected nothing"),
         (format!("{tproxy}&quic=drop"), "-L[1].quic = \"drop\": expected \"pass\" or \"refuse\""),
         ("auto://:1?quic=refuse".to_owned(), "-L[1].quic = \"refuse\": expected nothing"),
+        (format!("{tproxy}&server_names=true"), "-L[1].server_names = \"true\": expected connect = \"strict\" or"),
+        (format!("{tproxy}&server_names=true&connect=hold"), "expected connect = \"strict\" or \"early\" beside it"),
+        ("auto://:1?server_names=true".to_owned(), "-L[1].server_names = \"true\": expected nothing"),
         ("auto://:1?clients=10.0.0.0/8".to_owned(), "-L[1].clients = \"10.0.0.0/8\": expected nothing"),
         ("auto://:1?connect=hold".to_owned(), "only tproxy, redirect and tun see a client's first packet"),
     ] {

@@ -1,0 +1,164 @@
+//! Routes by the server name in the first bytes of intercepted clients.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use serde_json::Value;
+
+use crate::boxes::*;
+use crate::harness::*;
+use crate::network::*;
+use crate::programs::missing;
+
+/// The address of `exit.example`, which is that of the server.
+const ADDRESSES: [(&str, &str); 1] = [("exit.example", "10.0.1.2")];
+
+/// An address that no host has: its clients get to the relay near them.
+const NOWHERE: &str = "203.0.113.9";
+
+/// A client, a relay that catches its connections, a SOCKS proxy at the same host, and a server.
+struct Scene {
+    row: Row,
+    near: Station,
+    proxy: Relay,
+    server: TcpListener,
+    /// The address of the server.
+    address: SocketAddr,
+    folder: Folder,
+}
+
+impl Scene {
+    /// `route` leads to the proxy; everything else is direct.
+    fn new(route: &str) -> Option<Self> {
+        let row = Row::of(&["client", "near", "server"], &[Family::V4])?;
+        let folder = Folder::new();
+        let (server, address) = row.server(Family::V4);
+        let near = &row["near"];
+        let names = near.inside(|| name_server(answer_from(&ADDRESSES)));
+        let text = format!(
+            "version = 1\nthreads = 1\n[[listener]]\nkind = \"socks\"\nbind = \"127.0.0.1:0\"\nallow_private = true\n\
+             [dns]\nservers = [\"{names}\"]\n"
+        );
+        let proxy_file = folder.write("proxy.toml", text);
+        let proxy = near.inside(|| Relay::run(&["-c", proxy_file.to_str().unwrap()], 1));
+        let listener = catching("connect = \"strict\"\nserver_names = true\nkeep_client_address = false");
+        let list = folder.write("list", "listed.example\n");
+        let route = route.replace("LIST", list.to_str().unwrap());
+        let text = format!(
+            "{listener}[[relay]]\nname = \"proxy\"\nurl = \"socks5://{}\"\n[[route]]\npath = [\"proxy\"]\n{route}\n",
+            proxy.address()
+        );
+        let near = Station::start(near, &text);
+        Some(Self { near, proxy, server, address, folder, row })
+    }
+
+    fn connect(&self) -> TcpStream {
+        self.row["client"].connect(self.address)
+    }
+
+    /// Sends `bytes`, which the server must get, and returns the closing event of the relay.
+    fn closed_after(&mut self, mut client: TcpStream, bytes: &[u8]) -> Value {
+        client.write_all(bytes).unwrap();
+        let mut server = accept(&self.server);
+        assert_eq!(read_exactly(&mut server, bytes.len()), bytes);
+        server.write_all(b"answer").unwrap();
+        assert_eq!(read_exactly(&mut client, 6), b"answer");
+        drop((client, server));
+        self.near.relay.closed()
+    }
+
+    /// The path of a connection whose client sends `bytes`, and the name in it.
+    fn path_of(&mut self, bytes: &[u8]) -> (Value, Value) {
+        let client = self.connect();
+        let mut closed = self.closed_after(client, bytes);
+        assert_eq!(closed["target"], self.address.to_string(), "{closed}");
+        (closed["path"].take(), closed["server_name"].take())
+    }
+}
+
+fn request(host: &str) -> Vec<u8> {
+    format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
+}
+
+#[test]
+fn the_name_of_a_request_selects_the_route() {
+    let Some(mut scene) = Scene::new("to = [\"*.example\"]") else { return };
+    assert_eq!(scene.path_of(&request("a.example")), ("proxy".into(), "a.example".into()));
+    assert_eq!(scene.path_of(&request("a.other")), ("direct".into(), "a.other".into()));
+    assert_eq!(scene.path_of(&request("10.0.1.2")), ("direct".into(), Value::Null));
+    assert_eq!(scene.path_of(b"SSH-2.0-client\r\n"), ("direct".into(), Value::Null));
+}
+
+/// The server sees each connection before the name is sent, so it was dialled without it.
+#[test]
+fn a_client_that_is_late_or_silent_goes_by_its_address() {
+    let Some(mut scene) = Scene::new("to = [\"*.example\"]") else { return };
+    let (mut client, mut server) = (scene.connect(), accept(&scene.server));
+    server.write_all(b"220 ready\r\n").unwrap();
+    assert_eq!(read_exactly(&mut client, 11), b"220 ready\r\n");
+    client.write_all(&request("late.example")).unwrap();
+    assert_eq!(read_exactly(&mut server, request("late.example").len()), request("late.example"));
+    drop((client, server));
+    let closed = scene.near.relay.closed();
+    assert_eq!((&closed["path"], &closed["server_name"]), (&"direct".into(), &Value::Null), "{closed}");
+}
+
+/// A name in pieces, of which the last comes after the wait: all bytes arrive.
+#[test]
+fn an_incomplete_name_is_passed_on() {
+    let Some(mut scene) = Scene::new("to = [\"*.example\"]") else { return };
+    let (bytes, mut client) = (request("pieces.example"), scene.connect());
+    client.write_all(&bytes[..20]).unwrap();
+    let mut server = accept(&scene.server);
+    assert_eq!(read_exactly(&mut server, 20), bytes[..20]);
+    client.write_all(&bytes[20..]).unwrap();
+    assert_eq!(read_exactly(&mut server, bytes.len() - 20), bytes[20..]);
+    drop((client, server));
+    assert_eq!(scene.near.relay.closed()["path"], "direct");
+}
+
+#[test]
+fn the_name_in_a_client_hello_selects_the_route() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let Some(mut scene) = Scene::new("to = [\"tls.example\"]") else { return };
+    let connect_to = format!("tls.example:443:{}", scene.address);
+    let mut curl = scene.row["client"].inside(|| {
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["-s", "--max-time", "20", "--connect-to", &connect_to, "https://tls.example/"]).spawn().unwrap()
+    });
+    let mut server = accept(&scene.server);
+    assert_eq!(read_exactly(&mut server, 2), [22, 3], "a TLS record");
+    drop(server);
+    curl.wait().unwrap();
+    let closed = scene.near.relay.closed();
+    assert_eq!((&closed["path"], &closed["server_name"]), (&"proxy".into(), &"tls.example".into()), "{closed}");
+}
+
+/// The proxy gets the name, and connects to the address that it has there.
+#[test]
+fn a_name_is_resolved_where_the_route_says() {
+    let Some(mut scene) = Scene::new("to = [\"exit.example\"]\nresolve = \"exit\"") else { return };
+    let nowhere = SocketAddr::new(NOWHERE.parse().unwrap(), scene.address.port());
+    let client = scene.row["client"].connect(nowhere);
+    let closed = scene.closed_after(client, &request("exit.example"));
+    assert_eq!((&closed["path"], &closed["target"]), (&"proxy".into(), &nowhere.to_string().into()), "{closed}");
+    let expected = format!("exit.example:{}", scene.address.port());
+    assert_eq!(scene.proxy.closed()["target"], expected);
+}
+
+#[test]
+fn a_list_is_read_again_when_its_file_changes() {
+    let Some(mut scene) = Scene::new("to_files = [\"LIST\"]") else { return };
+    assert_eq!(scene.path_of(&request("listed.example")).0, "proxy");
+    assert_eq!(scene.path_of(&request("other.example")).0, "direct");
+    scene.folder.write("list", "# others\nother.example\n");
+    eventually("a new list", || (scene.path_of(&request("other.example")).0 == "proxy").then_some(()));
+    assert_eq!(scene.path_of(&request("listed.example")).0, "direct");
+    scene.folder.write("list", "other.example\nno name\n");
+    let warning = scene.near.relay.next(|event| event["event"] == "warning");
+    let message = warning["message"].as_str().unwrap();
+    assert!(message.starts_with("the list before stays: ") && message.contains("/list:2: "), "{message}");
+    assert_eq!(scene.path_of(&request("other.example")).0, "proxy");
+}
