@@ -24,7 +24,7 @@ const MAX_MISTAKES: usize = 10;
 /// The targets in a file.
 #[derive(Debug)]
 pub struct TargetList {
-    /// The file.
+    /// The file with the patterns.
     pub path: PathBuf,
     targets: RwLock<Arc<TargetSet>>,
     /// The state of the file when it was last read, also if it had a mistake.
@@ -95,7 +95,7 @@ pub(super) fn read(reader: &TableReader<'_>, key: &'static str) -> Vec<Arc<Targe
     paths.filter_map(|path| reader.accept_file(key, &path.clone(), TargetList::load(path)).map(Arc::new)).collect()
 }
 
-/// Patterns by what they look for.
+/// Patterns, sorted for lookups.
 #[derive(Debug, Default)]
 struct TargetSet {
     /// The ports of `*`.

@@ -1,7 +1,7 @@
 //! Hands new connections to workers that have less to do.
 //!
 //! The kernel distributes connections over the sockets of the workers by a hash of their addresses (`SO_REUSEPORT` in
-//! socket(7)), whatever the workers have to do. A few large sessions may therefore share one worker. That worker then hands the
+//! socket(7)), regardless of their load. A few large sessions may therefore share one worker. That worker then hands the
 //! connections that it accepts to another one. A running session never changes its worker.
 
 use std::cell::Cell;
@@ -48,7 +48,7 @@ pub struct OwnSlot {
     handed_over: Cell<u64>,
 }
 
-/// A connection on its way to another worker, with what its listener needs there.
+/// A connection on its way to another worker, with the settings of its listener.
 #[derive(Debug)]
 pub struct HandedConnection {
     /// The connection, from which nothing has been read.

@@ -40,7 +40,7 @@ const MAX_LAST_ACCEPTS: usize = 4096;
 /// Time for accept loops to stop.
 const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What a worker gets of the other workers: connections, and their demand.
+/// The demand of all workers, and the connections from other workers.
 pub type Exchange = (OwnSlot, mpsc::Receiver<HandedConnection>);
 
 /// Runs a worker until the command to end. A thread without listening sockets has no `exchange`.

@@ -97,8 +97,9 @@ fn script(config: &Config, listener: &Listener, relay: &Target) -> String {
     // The script has no lists, so behind one that leads to other relays only the relay knows whether a route is the first.
     let mut may_be_listed = false;
     for route in config.routes.iter().filter(|route| !route.takes_all()) {
+        let is_hidden = may_be_listed && is_direct(route);
         let conditions: Vec<String> = route.to.iter().filter_map(condition).collect();
-        if !conditions.is_empty() && !(may_be_listed && is_direct(route)) {
+        if !is_hidden && !conditions.is_empty() {
             rule(&conditions.join(" || "), if is_direct(route) { r#""DIRECT""# } else { &proxy });
         }
         may_be_listed |= !route.lists.is_empty() && !is_direct(route);
