@@ -29,6 +29,8 @@ mod reuse;
 mod servers;
 #[path = "clients/socks.rs"]
 mod socks;
+#[path = "clients/table.rs"]
+mod table;
 #[path = "clients/uploads.rs"]
 mod uploads;
 #[path = "clients/users.rs"]

@@ -5,8 +5,9 @@ use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use super::programs::{Daemon, is_root, program, succeeds};
+use super::programs::{Daemon, client, is_root, program, succeeds};
 use crate::harness::{Folder, eventually, nobody};
 
 /// squid's helper that reads htpasswd files.
@@ -303,5 +304,47 @@ impl NginxBehindProxy {
         command.args(["-e", "error.log", "-p"]).arg(&folder.0).arg("-c").arg(file);
         let daemon = Daemon::start(&mut command, &folder.0, address);
         Self { address, _daemon: daemon, _folder: folder }
+    }
+}
+
+/// An sshd with its own keys, settings and authorized users.
+pub struct Sshd {
+    pub address: SocketAddr,
+    pub folder: Folder,
+    _daemon: Daemon,
+}
+
+impl Sshd {
+    pub fn start() -> Self {
+        let (address, folder) = (nobody(), Folder::new());
+        for name in ["host", "user"] {
+            let mut keygen = program("ssh-keygen", &folder);
+            succeeds(keygen.current_dir(&folder.0).args(["-q", "-t", "ed25519", "-N", "", "-f", name]));
+        }
+        let place = folder.0.display();
+        let text = format!(
+            "ListenAddress {address}\nHostKey {place}/host\nAuthorizedKeysFile {place}/user.pub\nStrictModes no\n\
+             PidFile none\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nLogLevel VERBOSE\n"
+        );
+        let path = folder.write("sshd.conf", text);
+        // The folder for sshd's privilege separation; Debian creates it when the service starts.
+        let _ = std::fs::create_dir_all("/run/sshd");
+        let mut sshd = program("sshd", &folder);
+        let daemon = Daemon::start(sshd.args(["-D", "-e", "-f"]).arg(path), &folder.0, address);
+        Self { address, folder, _daemon: daemon }
+    }
+
+    /// `ssh -o ProxyCommand=... COMMAND`, without the user's settings.
+    pub fn command(&self, proxy_command: &str, command: &str) -> Command {
+        let mut ssh = client("ssh", &self.folder);
+        let user = succeeds(Command::new("id").arg("-un"));
+        let user = String::from_utf8(user).expect("a name");
+        ssh.current_dir(&self.folder.0).args(["-F", "/dev/null", "-i", "user", "-l", user.trim()]);
+        for option in ["IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=known"] {
+            ssh.args(["-o", option]);
+        }
+        ssh.arg("-o").arg(format!("ProxyCommand={proxy_command}"));
+        ssh.args(["-p", &self.address.port().to_string(), "127.0.0.1", command]);
+        ssh
     }
 }

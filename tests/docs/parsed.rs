@@ -9,6 +9,7 @@ use crate::harness::{Key, ekiden};
 const OTHERS: &[&str] = &[
     "apt",
     "apt-get",
+    "apt-helper",
     "cargo",
     "cat",
     "cd",
@@ -31,13 +32,18 @@ const OTHERS: &[&str] = &[
     "mkdir",
     "modprobe",
     "mount",
+    "nc",
     "nft",
     "openssl",
     "ping",
+    "printf",
+    "proxychains4",
     "python3",
     "rm",
+    "rsync",
     "sed",
     "sha256sum",
+    "socat",
     "ss",
     "ssh",
     "ssh-keygen",
@@ -47,6 +53,7 @@ const OTHERS: &[&str] = &[
     "tc",
     "umask",
     "useradd",
+    "wget",
 ];
 
 /// Checks a command: true for `ekiden` itself, false for another known program.

@@ -1,0 +1,186 @@
+//! The clients of docs/clients.md: each command of the page, with the addresses of the test in place of those of the page.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::programs::{Daemon, client, missing, program, said, skipped, succeeds};
+use super::servers::{Nginx, Sshd};
+use crate::harness::{Folder, Relay, nobody};
+
+/// The columns of the table.
+const WAYS: [&str; 5] = ["SOCKS4", "SOCKS5", "HTTP", "CONNECT", "HTTPS proxy"];
+
+/// The client that is tested elsewhere (clients_slow/browser.rs), because its commands are not those of a shell.
+const BROWSER: &str = "Chromium";
+
+/// The commands of each client, by their ways.
+fn commands(page: &str) -> BTreeMap<&str, Vec<(&str, &str)>> {
+    let sections = page.split("\n## ").skip(1);
+    let parsed = sections.map(|section| {
+        let (name, text) = section.split_once('\n').unwrap();
+        let block = text.split("```").nth(1).unwrap_or_default();
+        let lines: Vec<_> = block.lines().skip(1).collect();
+        let commands = lines.chunks_exact(2).map(|pair| (pair[0].strip_prefix("# ").unwrap(), pair[1])).collect();
+        (name, commands)
+    });
+    parsed.collect()
+}
+
+/// The ways in which each client of the table can come.
+fn table(page: &str) -> BTreeMap<&str, Vec<&str>> {
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| program"));
+    let cells = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>());
+    cells
+        .map(|cells| {
+            let has = |(cell, way): (&&str, &'static str)| (*cell == "yes").then_some(way);
+            (cells[0], cells[1..].iter().zip(WAYS).filter_map(has).collect())
+        })
+        .collect()
+}
+
+/// The servers, with a text file at each of them.
+struct Scene {
+    relay: Relay,
+    text: String,
+    nginx: Nginx,
+    sshd: Sshd,
+    rsync: (u16, Daemon),
+    folder: Folder,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let text: String = (0..4000).map(|number| format!("line {number}\n")).collect();
+        let nginx = Nginx::with_tls().serves("file", text.as_bytes());
+        let (certificate, folder) = (nginx.certificate(), Folder::new());
+        let key = certificate.replace("certificate.pem", "key.pem");
+        let tls = format!("auto://127.0.0.1:0?tls_certificate={certificate}&tls_key={key}");
+        let relay = Relay::listen(&["auto://127.0.0.1:0", &tls]);
+        let sshd = Sshd::start();
+        let scene = Self { rsync: Self::rsync(&nginx, &folder), relay, text, nginx, sshd, folder };
+        scene.make_repository();
+        scene.write_settings();
+        scene
+    }
+
+    fn rsync(nginx: &Nginx, folder: &Folder) -> (u16, Daemon) {
+        let (address, files) = (nobody(), nginx.path(""));
+        let text = format!("use chroot = no\n[files]\npath = {}\n", files.display());
+        let file = folder.write("rsyncd.conf", text);
+        let mut rsync = program("rsync", folder);
+        rsync.args(["--daemon", "--no-detach", "--address=127.0.0.1"]).arg(format!("--port={}", address.port()));
+        (address.port(), Daemon::start(rsync.arg("--config").arg(file), &folder.0, address))
+    }
+
+    fn make_repository(&self) {
+        let git = |arguments: &[&str]| {
+            let mut git = client("git", &self.folder);
+            git.env("GIT_CONFIG_NOSYSTEM", "1").current_dir(&self.folder.0);
+            succeeds(git.args(["-c", "user.name=a", "-c", "user.email=a@localhost"]).args(arguments))
+        };
+        git(&["init", "-q", "work"]);
+        self.folder.write("work/file", &self.text);
+        git(&["-C", "work", "add", "."]);
+        git(&["-C", "work", "commit", "-q", "-m", "first"]);
+        let bare = self.nginx.path("repository").display().to_string();
+        git(&["clone", "-q", "--bare", "work", &bare]);
+        git(&["-C", &bare, "update-server-info"]);
+    }
+
+    /// Settings that have nothing to do with the relay: the authority of the test, and where ssh finds the server.
+    fn write_settings(&self) {
+        let certificate = self.nginx.certificate();
+        self.folder.write("wgetrc", format!("ca_certificate = {certificate}\ntries = 1\nquiet = on\n"));
+        let apt = format!("Acquire::https::CaInfo \"{certificate}\";\nAPT::Sandbox::User \"root\";\n");
+        self.folder.write("apt.conf", apt);
+        let file = self.sshd.folder.write("file", &self.text);
+        let place = self.sshd.folder.0.display();
+        let ssh = format!(
+            "Host example.com\nHostName localhost\nPort {}\nIdentityFile {place}/user\nIdentitiesOnly yes\nBatchMode yes\n\
+             StrictHostKeyChecking no\nUserKnownHostsFile {place}/known\nLogLevel ERROR\nRemoteCommand cat {}\n",
+            self.sshd.address.port(),
+            file.display()
+        );
+        let config = self.folder.write("ssh_config", ssh);
+        let ssh = super::programs::find("ssh").unwrap();
+        let script = format!("#!/bin/sh\nexec {} -F {} \"$@\"\n", ssh.display(), config.display());
+        std::fs::create_dir(self.folder.0.join("bin")).unwrap();
+        let script = self.folder.write("bin/ssh", script);
+        std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// A command of the page for the servers of the test.
+    fn adapted(&self, command: &str) -> String {
+        let [relay, tls] = [0, 1].map(|listener| self.relay.address_of(listener).port());
+        let (plain, secure) = (self.nginx.address.port(), self.nginx.secure.unwrap().port());
+        let mut command = command.to_owned();
+        for (page, test) in [
+            ("127.0.0.1:1080", format!("127.0.0.1:{relay}")),
+            ("127.0.0.1 1080", format!("127.0.0.1 {relay}")),
+            ("port=1080", format!("port={relay}")),
+            ("relay.example:443", format!("localhost:{tls}")),
+            ("http://example.com/", format!("http://localhost:{plain}/")),
+            ("https://example.com/", format!("https://localhost:{secure}/")),
+            ("rsync://example.com/", format!("rsync://localhost:{}/", self.rsync.0)),
+            ("example.com:443", format!("localhost:{secure}")),
+            ("example.com:80", format!("localhost:{plain}")),
+            ("example.com 80", format!("localhost {plain}")),
+            ("127.0.0.1 80", format!("127.0.0.1 {plain}")),
+            ("127.0.0.1:80/", format!("127.0.0.1:{plain}/")),
+            ("python3 ", "/usr/bin/python3 ".to_owned()),
+        ] {
+            command = command.replace(page, &test);
+        }
+        command
+    }
+
+    /// Runs a command in a folder of its own: the file is its output, or is in the folder.
+    fn check(&mut self, name: &str, way: &str, command: &str) {
+        let (folder, certificate) = (Folder::new(), self.nginx.certificate());
+        let path = format!("{}/bin:{}", self.folder.0.display(), std::env::var("PATH").unwrap());
+        let mut shell = client("sh", &folder);
+        shell.current_dir(&folder.0).env("PATH", path).env("GIT_CONFIG_NOSYSTEM", "1");
+        folder.write(".curlrc", format!("cacert = {certificate}\nproxy-cacert = {certificate}\n"));
+        for variable in ["GIT_SSL_CAINFO", "GIT_PROXY_SSL_CAINFO", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"] {
+            shell.env(variable, &certificate);
+        }
+        shell.env("WGETRC", self.folder.0.join("wgetrc")).env("APT_CONFIG", self.folder.0.join("apt.conf"));
+        let said = said(shell.args(["-c", &self.adapted(command)]));
+        let read = |file: &str| std::fs::read(Path::new(&folder.0).join(file));
+        let file = read("file").or_else(|_| read("repository/file")).unwrap_or_default();
+        let arrived = said.out.ends_with(self.text.as_bytes()) || file == self.text.as_bytes();
+        assert!(arrived, "{name} by {way}: {command}: {} {}", said.code, said.err);
+        let size = self.text.len() as u64;
+        let is_download =
+            |event: &serde_json::Value| event["event"] == "closed" && event["bytes_down"].as_u64() >= Some(size / 4);
+        let closed = self.relay.next(is_download);
+        assert_eq!(closed["tls"].is_string(), way == "HTTPS proxy", "{name} by {way}: {closed}");
+    }
+}
+
+#[test]
+fn every_command_of_the_page_downloads_by_the_relay() {
+    let page = include_str!("../../docs/clients.md");
+    let (commands, table) = (commands(page), table(page));
+    assert!(table.len() >= 12 && table.keys().eq(commands.keys()), "{table:?} {:?}", commands.keys());
+    for (name, ways) in &table {
+        let described: Vec<_> = commands[name].iter().map(|(way, _)| *way).collect();
+        assert!(*name == BROWSER || described == *ways, "{name}: {described:?} {ways:?}");
+    }
+    if missing(&["nginx", "openssl", "sshd", "ssh-keygen", "rsync"]) {
+        return;
+    }
+    let mut scene = Scene::new();
+    for (name, commands) in commands {
+        let program = name.split(' ').next().unwrap();
+        let program = if program == "apt" || program == "Python" { "sh" } else { program };
+        if name != BROWSER && super::programs::find(program).is_none() {
+            skipped(&format!("{program} is missing, scripts/setup installs it"));
+            continue;
+        }
+        commands.iter().for_each(|(way, command)| scene.check(name, way, command));
+    }
+}
