@@ -6,6 +6,7 @@
 
 pub mod admin;
 pub mod config;
+mod database;
 mod dial;
 pub mod doctor;
 mod events;
