@@ -4,6 +4,7 @@
 //! [`Event::Closed`](ekiden_proto::event::Event::Closed).
 #![forbid(unsafe_code)]
 
+mod accounting;
 pub mod admin;
 pub mod config;
 mod database;

@@ -153,8 +153,10 @@ impl Relay {
         self.services.reports.apply_config(config, &self.services.estimates, &self.services.events)?;
         self.services.history.apply_config(config.history.as_ref(), &self.services.estimates, &self.services.events)?;
         self.services.path_selector.apply_config(config)?;
+        self.services.accounts.open_usage_file(config.limits.usage_file.as_deref(), &self.services.events)?;
         let gates = if gated { self.queues.duplicate(config)? } else { Vec::new() };
         self.services.shared_interfaces.apply_config(&config.interfaces);
+        self.services.accounts.apply_config(config);
         // Before the workers switch: connections of their sessions are judged by the new configuration.
         self.services.upstream_pool.apply_config(config);
         let devices = self.devices.devices_for(config);

@@ -82,7 +82,14 @@ fn scrape(metrics: &Metrics) -> String {
         fairness: Some(1.0),
     };
     let worker = WorkerCounts { name: "worker-0".to_owned(), ..WorkerCounts::default() };
-    metrics.encode(ScrapeData { workers: vec![worker], interfaces: vec![interface], fleet: None })
+    let account = AccountView {
+        quota_bytes: Some(100),
+        used_bytes: Some(60),
+        bytes_up: 10,
+        ..AccountView::empty("user", "alice")
+    };
+    let (workers, interfaces, accounts) = (vec![worker], vec![interface], vec![account]);
+    metrics.encode(ScrapeData { workers, interfaces, accounts, fleet: None })
 }
 
 /// The value of one line.
