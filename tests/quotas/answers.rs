@@ -1,4 +1,4 @@
-//! Sessions at once and quotas: what clients are told, and how running sessions end.
+//! Sessions at once and quotas: the answers to clients, and the ends of running sessions.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, UdpSocket};

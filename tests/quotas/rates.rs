@@ -35,7 +35,7 @@ fn measure(downloads: &[Transfer]) -> u64 {
     sum() - before
 }
 
-/// The sessions of a user share one rate, whatever listener and thread they are on, and other users do not wait for them.
+/// The sessions of a user share one rate over all listeners and threads, and other users do not wait for them.
 #[test]
 fn a_user_has_one_rate_on_all_listeners_and_threads() {
     if missing(&["curl"]) {
@@ -92,7 +92,7 @@ fn a_reload_changes_the_rate_of_running_sessions() {
     assert_rate(measure(&download), RATE / 5.0);
 }
 
-/// What a client sends before it closes its direction arrives at the rate, and its server may still answer.
+/// The bytes of a client that closes its direction arrive at the rate, and its server may still answer.
 #[test]
 fn a_flow_that_waits_ends_like_any_other() {
     let (listener, target) = server();
@@ -110,7 +110,7 @@ fn a_flow_that_waits_ends_like_any_other() {
         })
     };
     assert!(read_all(&mut server) == sent);
-    // 1.6 s less what may pass at once; at each turn a timer may be late.
+    // 1.6 s less the burst of 100 ms; at each turn a timer may be late.
     let exact = Duration::from_millis(1500)..=Duration::from_millis(1610);
     assert_within(begun.elapsed(), exact, Duration::from_millis(1500)..=PATIENCE);
     join(sending);

@@ -176,7 +176,7 @@ pub enum Event {
     },
     /// A user or a listener has used up its quota. Once in each day or month.
     QuotaUsed {
-        /// `user` or `listener`.
+        /// The owner of the quota: `user` or `listener`.
         scope: &'static str,
         /// Its name; `None` if the log omits users.
         name: Option<String>,

@@ -1,4 +1,4 @@
-//! The account of a user or a listener: its limits, and what it has used of them.
+//! The account of a user or a listener: its limits and its usage.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,14 +14,14 @@ use crate::status::AccountView;
 
 /// Whose account it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scope {
+pub enum AccountScope {
     /// A user, on all listeners.
     User,
     /// A listener, with all of its users.
     Listener,
 }
 
-impl Scope {
+impl AccountScope {
     /// Its word in the log, in metrics and in the usage file.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -34,15 +34,13 @@ impl Scope {
 /// The account of a user or a listener, shared by all threads.
 #[derive(Debug)]
 pub struct Account {
-    pub scope: Scope,
+    pub scope: AccountScope,
     pub name: Box<str>,
     limits: Mutex<AccountLimits>,
     sessions: AtomicUsize,
     rates: [RateLimiter; 2],
     pub(super) quota: QuotaCounter,
-    /// Bytes since the start of the process, by direction; of users only, since listeners have [`ListenerTotals`].
-    ///
-    /// [`ListenerTotals`]: crate::events::metrics::listeners::ListenerTotals
+    /// Bytes since the start of the process, by direction; of users only, because listeners have totals in the metrics.
     moved: [AtomicU64; 2],
     refused_for_sessions: AtomicU64,
     refused_for_quota: AtomicU64,
@@ -53,9 +51,9 @@ pub struct Account {
 pub(super) struct QuotaCounter {
     /// `u64::MAX` for no quota.
     limit: AtomicU64,
-    /// What the usage file has, of this process and of others.
+    /// Bytes in the usage file, of this process and of others.
     kept: AtomicU64,
-    /// What the usage file does not have yet.
+    /// Bytes that the usage file does not have yet.
     pending: AtomicU64,
     /// Whether the log has said that the quota is used up.
     was_reported: AtomicBool,
@@ -64,9 +62,9 @@ pub(super) struct QuotaCounter {
 /// Why a session may not begin, in words for the client and for the log.
 #[derive(Debug)]
 pub struct AccountRefusal {
-    /// [`Cause::OverQuota`] or [`Cause::SessionLimit`].
+    /// The cause: [`Cause::OverQuota`] or [`Cause::SessionLimit`].
     pub cause: Cause,
-    /// A clause.
+    /// The reason as a clause of a sentence.
     pub why: String,
     /// When the quota begins anew.
     pub retry_after: Option<Duration>,
@@ -79,7 +77,7 @@ impl QuotaCounter {
     }
 
     /// Bytes that are left; `u64::MAX` without a quota.
-    pub fn left(&self) -> u64 {
+    pub fn remaining(&self) -> u64 {
         match self.limit.load(Ordering::Relaxed) {
             u64::MAX => u64::MAX,
             limit => limit.saturating_sub(self.used()),
@@ -103,16 +101,16 @@ impl QuotaCounter {
         self.kept.store(kept, Ordering::Relaxed);
     }
 
-    /// Whether the quota is used up and this was not asked before, since it was not.
+    /// Whether the quota is used up, and was not at the last call.
     pub fn is_newly_used_up(&self) -> bool {
-        let is_used_up = self.left() == 0;
+        let is_used_up = self.remaining() == 0;
         !self.was_reported.swap(is_used_up, Ordering::Relaxed) && is_used_up
     }
 }
 
 impl Account {
     /// An account without limits that has used nothing.
-    pub fn new(scope: Scope, name: &str) -> Self {
+    pub fn new(scope: AccountScope, name: &str) -> Self {
         Self {
             scope,
             name: name.into(),
@@ -131,7 +129,7 @@ impl Account {
         }
     }
 
-    /// Sets the limits; `kept` is what the usage file has of the running day or month.
+    /// Sets the limits; `kept` is the number of bytes in the usage file for the running day or month.
     pub fn set_limits(&self, limits: AccountLimits, kept: u64) {
         let mut now = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let period = |limits: &AccountLimits| limits.quota.map(|quota| quota.period);
@@ -156,7 +154,7 @@ impl Account {
 
     /// Counts bytes that have moved.
     pub fn record(&self, direction: Direction, bytes: u64) {
-        if self.scope == Scope::User {
+        if self.scope == AccountScope::User {
             self.moved[direction as usize].fetch_add(bytes, Ordering::Relaxed);
         }
         self.quota.record(bytes);
@@ -192,7 +190,7 @@ impl Account {
 
     /// Says that the quota is used up; `None` if it is not.
     pub fn used_up(&self) -> Option<String> {
-        let quota = self.limits().quota.filter(|_| self.quota.left() == 0)?;
+        let quota = self.limits().quota.filter(|_| self.quota.remaining() == 0)?;
         let until = format_midnight(quota.period.end_at(SystemTime::now()));
         Some(format!("the quota of this {}, {quota}, is used up until {until}", self.scope.as_str()))
     }
@@ -210,7 +208,7 @@ impl Account {
             quota_bytes: quota.map(|quota| quota.bytes.0),
             quota_period: quota.map(|quota| quota.period.as_str()),
             used_bytes: quota.map(|_| self.quota.used()),
-            left_bytes: quota.map(|_| self.quota.left()),
+            left_bytes: quota.map(|_| self.quota.remaining()),
             quota_ends: quota.map(|quota| format_midnight(quota.period.end_at(now))),
             bytes_up: count(&self.moved[Direction::Up as usize]),
             bytes_down: count(&self.moved[Direction::Down as usize]),

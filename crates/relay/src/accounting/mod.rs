@@ -1,4 +1,4 @@
-//! What users and listeners use, and their limits: sessions at once, rates, and quotas that outlast the process.
+//! Limits and usage of users and listeners: sessions at once, rates, and quotas that outlast the process.
 //!
 //! An [`Account`] is shared by all threads. A session counts on the account of its listener and on that of its user
 //! ([`SessionAccounts`]). [`usage`] keeps the bytes of quotas in a database.
@@ -19,7 +19,7 @@ use crate::config::{AccountLimits, Config, UserSettings};
 use crate::events::Events;
 use crate::status::AccountView;
 
-pub use account::{Account, AccountRefusal, Scope};
+pub use account::{Account, AccountRefusal, AccountScope};
 pub use session::SessionAccounts;
 use usage::{UsageFile, UsageTotals};
 
@@ -40,14 +40,14 @@ pub struct Accounts {
 #[derive(Debug, Default)]
 struct Registry {
     accounts: Vec<Arc<Account>>,
-    places: HashMap<(Scope, Box<str>), usize>,
+    places: HashMap<(AccountScope, Box<str>), usize>,
     users: UserSettings,
-    /// What the usage file had when it was last read.
+    /// The content of the usage file at the last read.
     totals: UsageTotals,
 }
 
 impl Accounts {
-    /// Keeps the bytes of quotas in `file` from now on, and reads what it has.
+    /// Reads the bytes of quotas from `file`, and keeps them there from now on.
     ///
     /// # Errors
     /// The file cannot be read or written, or is no database; the message says how to go on.
@@ -66,14 +66,14 @@ impl Accounts {
         let mut registry = lock(&self.registry);
         registry.users = config.users.clone();
         for listener in &config.listeners {
-            let account = registry.account(Scope::Listener, &listener.name);
+            let account = registry.account(AccountScope::Listener, &listener.name);
             registry.set_limits(&account, listener.limits);
         }
         for name in config.users.limited_names() {
-            registry.account(Scope::User, name);
+            registry.account(AccountScope::User, name);
         }
         for account in registry.accounts.clone() {
-            if account.scope == Scope::User {
+            if account.scope == AccountScope::User {
                 let limits = registry.users.limits_of(&account.name);
                 registry.set_limits(&account, limits);
             }
@@ -83,13 +83,13 @@ impl Accounts {
     /// The account of a listener.
     #[must_use]
     pub fn listener(&self, name: &str) -> Arc<Account> {
-        lock(&self.registry).account(Scope::Listener, name)
+        lock(&self.registry).account(AccountScope::Listener, name)
     }
 
-    /// The account of a user who has been authenticated.
+    /// The account of an authenticated user.
     #[must_use]
     pub fn user(&self, name: &str) -> Arc<Account> {
-        lock(&self.registry).account(Scope::User, name)
+        lock(&self.registry).account(AccountScope::User, name)
     }
 
     /// The listeners with limits, the first users by name, and all other users together.
@@ -102,15 +102,17 @@ impl Accounts {
         let mut others: Option<AccountView> = None;
         for account in accounts {
             match account.scope {
-                Scope::Listener if account.limits() == AccountLimits::default() => {}
-                Scope::Listener => views.push(account.view(now)),
-                Scope::User if named_users < MAX_NAMED_USERS => {
+                AccountScope::Listener if account.limits() == AccountLimits::default() => {}
+                AccountScope::Listener => views.push(account.view(now)),
+                AccountScope::User if named_users < MAX_NAMED_USERS => {
                     named_users += 1;
                     views.push(account.view(now));
                 }
-                Scope::User => {
+                AccountScope::User => {
                     let view = account.view(now);
-                    others.get_or_insert_with(|| AccountView::empty(Scope::User.as_str(), OTHER_USERS)).add(&view);
+                    others
+                        .get_or_insert_with(|| AccountView::empty(AccountScope::User.as_str(), OTHER_USERS))
+                        .add(&view);
                 }
             }
         }
@@ -118,7 +120,7 @@ impl Accounts {
         views
     }
 
-    /// Writes what the usage file does not have yet, and closes the file.
+    /// Writes the last bytes to the usage file, and closes the file.
     pub fn close(&self) {
         let open = self.usage_file.lock().unwrap_or_else(PoisonError::into_inner).take();
         open.into_iter().for_each(UsageFile::close);
@@ -126,13 +128,13 @@ impl Accounts {
 }
 
 impl Registry {
-    fn account(&mut self, scope: Scope, name: &str) -> Arc<Account> {
+    fn account(&mut self, scope: AccountScope, name: &str) -> Arc<Account> {
         let key = (scope, name.into());
         if let Some(place) = self.places.get(&key) {
             return Arc::clone(&self.accounts[*place]);
         }
         let account = Arc::new(Account::new(scope, name));
-        if scope == Scope::User {
+        if scope == AccountScope::User {
             self.set_limits(&account, self.users.limits_of(name));
         }
         self.places.insert(key, self.accounts.len());

@@ -20,7 +20,7 @@ const TURNS_PER_SECOND: u64 = 100;
 /// The smallest turn, in bytes: a small packet.
 const MIN_TURN: u64 = 512;
 
-/// The largest turn, in bytes: what one read takes.
+/// The largest turn, in bytes: one large read.
 const MAX_TURN: u64 = 64 * 1024;
 
 /// The rate of one direction.
@@ -34,7 +34,7 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// No limit.
+    /// A limiter without a limit.
     pub fn new() -> Self {
         Self { began: Instant::now(), rate: AtomicU64::new(0), next: AtomicU64::new(0) }
     }
@@ -68,7 +68,7 @@ impl RateLimiter {
         self.began + Duration::from_nanos(begins)
     }
 
-    /// `moved` bytes moved on a turn for `taken`: gives back the rest, or takes what is missing.
+    /// Settles a turn of `taken` bytes in which `moved` bytes moved: gives back the rest, or takes the missing bytes.
     pub fn settle(&self, taken: u64, moved: u64) {
         if self.rate.load(Ordering::Relaxed) == 0 {
             return;

@@ -47,7 +47,7 @@ impl SessionAccounts {
         Self { listener: AccountEntry::new(listener), user: RefCell::new(None), turns: Default::default() }
     }
 
-    /// Sets the user, who has been authenticated. A client of the HTTP proxy may log in as another user with each request.
+    /// Sets the authenticated user. A client of the HTTP proxy may log in as another user with each request.
     pub fn set_user(&self, user: Arc<Account>) {
         if self.user.borrow().as_ref().is_some_and(|entry| Arc::ptr_eq(&entry.account, &user)) {
             return;
@@ -65,12 +65,12 @@ impl SessionAccounts {
         self.user.borrow().as_ref().map_or(Ok(()), AccountEntry::enter)
     }
 
-    /// What a flow may read next.
+    /// The bytes that a flow may read next.
     #[must_use]
     pub fn reserve(&self, direction: Direction) -> Allowance {
         let (mut left, mut size) = (u64::MAX, None);
         self.for_each(|account| {
-            left = left.min(account.quota.left());
+            left = left.min(account.quota.remaining());
             size = size.into_iter().chain(account.rate(direction).turn_size()).min();
         });
         let unused = &self.turns[direction as usize];
@@ -95,7 +95,7 @@ impl SessionAccounts {
         begins
     }
 
-    /// Counts bytes that have moved, and gives back what they have left of the turn.
+    /// Counts moved bytes, and gives back the rest of the turn.
     pub fn record(&self, direction: Direction, bytes: u64) {
         let turn = self.turns[direction as usize].take();
         self.for_each(|account| {
@@ -109,7 +109,7 @@ impl SessionAccounts {
     pub fn may_pass(&self, direction: Direction) -> bool {
         let now = Instant::now();
         let mut is_free = true;
-        self.for_each(|account| is_free &= account.rate(direction).is_free(now) && account.quota.left() > 0);
+        self.for_each(|account| is_free &= account.rate(direction).is_free(now) && account.quota.remaining() > 0);
         is_free
     }
 
@@ -143,12 +143,12 @@ impl Drop for SessionAccounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounting::account::Scope;
+    use crate::accounting::account::AccountScope;
     use crate::config::{AccountLimits, Quota, QuotaPeriod};
     use ekiden_proto::cause::Cause;
     use ekiden_proto::units::Bytes;
 
-    fn account(scope: Scope, limits: AccountLimits) -> Arc<Account> {
+    fn account(scope: AccountScope, limits: AccountLimits) -> Arc<Account> {
         let account = Account::new(scope, "one");
         account.set_limits(limits, 0);
         Arc::new(account)
@@ -168,15 +168,15 @@ mod tests {
 
     #[test]
     fn the_smaller_limit_counts_and_both_accounts_count_all() {
-        let listener = account(Scope::Listener, quota(1000));
+        let listener = account(AccountScope::Listener, quota(1000));
         let session = SessionAccounts::new(Arc::clone(&listener));
         assert_eq!(bytes(session.reserve(Direction::Up)), 1000);
-        let user = account(Scope::User, quota(300));
+        let user = account(AccountScope::User, quota(300));
         session.set_user(Arc::clone(&user));
         assert_eq!(bytes(session.reserve(Direction::Down)), 300);
         session.record(Direction::Down, 100);
         session.record(Direction::Up, 200);
-        assert_eq!((listener.quota.left(), user.quota.left()), (700, 0));
+        assert_eq!((listener.quota.remaining(), user.quota.remaining()), (700, 0));
         assert_eq!(session.reserve(Direction::Up), Allowance::Exhausted);
         assert!(!session.may_pass(Direction::Up) && session.used_up().unwrap().contains("300B/day"));
         assert_eq!(session.enter().unwrap_err().cause, Cause::OverQuota);
@@ -184,8 +184,8 @@ mod tests {
 
     #[test]
     fn without_limits_nothing_is_reserved() {
-        let session = SessionAccounts::new(account(Scope::Listener, AccountLimits::default()));
-        session.set_user(account(Scope::User, AccountLimits::default()));
+        let session = SessionAccounts::new(account(AccountScope::Listener, AccountLimits::default()));
+        session.set_user(account(AccountScope::User, AccountLimits::default()));
         assert_eq!(session.reserve(Direction::Up), Allowance::Unlimited);
         assert!(session.may_pass(Direction::Up) && session.used_up().is_none() && session.enter().is_ok());
     }
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_session_has_one_place_on_each_account_and_gives_both_back() {
         let most = |sessions| AccountLimits { sessions: Some(sessions), ..AccountLimits::default() };
-        let (listener, user) = (account(Scope::Listener, most(2)), account(Scope::User, most(1)));
+        let (listener, user) = (account(AccountScope::Listener, most(2)), account(AccountScope::User, most(1)));
         let session = |user: &Arc<Account>| {
             let session = SessionAccounts::new(Arc::clone(&listener));
             session.set_user(Arc::clone(user));
@@ -203,7 +203,7 @@ mod tests {
         assert!(first.enter().is_ok() && first.enter().is_ok(), "the next request of the same session");
         let second = session(&user);
         assert_eq!(second.enter().unwrap_err().cause, Cause::SessionLimit);
-        let other = account(Scope::User, most(1));
+        let other = account(AccountScope::User, most(1));
         second.set_user(Arc::clone(&other));
         assert!(second.enter().is_ok());
         drop((first, second));
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn what_is_left_of_a_turn_is_given_back() {
         let rate = Some("8Mbit/s".parse().unwrap());
-        let listener = account(Scope::Listener, AccountLimits { rate, ..AccountLimits::default() });
+        let listener = account(AccountScope::Listener, AccountLimits { rate, ..AccountLimits::default() });
         let limiter = listener.rate(Direction::Down);
         let session = SessionAccounts::new(Arc::clone(&listener));
         // A debt of ten seconds hides the time that the test takes.

@@ -1,8 +1,8 @@
 //! The usage file: a database with the bytes of each quota by day or month.
 //!
 //! A thread of its own adds the new bytes every few seconds, at the end of each day and at the end of the process. So a killed
-//! process loses what moved since the last write. Each write adds to what the file has, and reads what others have added: during
-//! an upgrade two processes count in the same file.
+//! process loses the bytes since the last write. Each write adds to the numbers in the file, and reads the additions of other
+//! processes: during an upgrade two processes count in the same file.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use ekiden_proto::event::Event;
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::account::{Account, Scope};
+use super::account::{Account, AccountScope};
 use super::period::{PeriodName, format_midnight};
 use super::{Registry, lock};
 use crate::config::{Quota, QuotaPeriod};
@@ -44,7 +44,7 @@ pub(super) struct UsageTotals(HashMap<(Box<str>, Box<str>, PeriodName), u64>);
 
 impl UsageTotals {
     /// The bytes of an account that count for `quota` at `now`.
-    pub fn of(&self, scope: Scope, name: &str, quota: Option<Quota>, now: SystemTime) -> u64 {
+    pub fn of(&self, scope: AccountScope, name: &str, quota: Option<Quota>, now: SystemTime) -> u64 {
         let Some(quota) = quota else { return 0 };
         let key = (scope.as_str().into(), name.into(), quota.period.name_at(now));
         self.0.get(&key).copied().unwrap_or(0)
@@ -87,7 +87,7 @@ impl UsageFile {
         Ok(Self { path: path.into(), writer })
     }
 
-    /// Its path.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

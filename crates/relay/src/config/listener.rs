@@ -162,7 +162,6 @@ fn read_listener(
     let udp = read_udp(reader, kind, local, keep_client_address);
     let tls = tls::read(reader, kind, shared);
     let weight = reader.optional_or("weight", ShareWeight(1)).0;
-    let limits = read_limits(reader, kind);
     let profile = shared.profiles.read_profile(reader, "profile");
     let profile = if kind == Some(ListenerKind::Section) { for_section(profile) } else { profile };
     if let (Some(target), Some(_)) = (&target, bind) {
@@ -193,7 +192,7 @@ fn read_listener(
         tls,
         section,
         weight,
-        limits,
+        limits: read_limits(reader, kind),
         profile,
     })
 }

@@ -26,7 +26,7 @@ const EVERY_OTHER: &str = "*";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserSettings(BTreeMap<String, UserConfig>);
 
-/// A table `[user.NAME]`.
+/// The settings of one table `[user.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct UserConfig {
     weight: u32,

@@ -27,11 +27,11 @@ pub struct ReadTurn<'a> {
     wait: Option<TurnWait<'a>>,
 }
 
-/// The beginning of a wait, and what completes it.
+/// The beginning of a wait, and the future that completes it.
 type TurnWait<'a> = (Instant, Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>);
 
 impl<'a> ReadTurn<'a> {
-    /// No turn.
+    /// A flow without a turn.
     pub fn new() -> Self {
         Self { most: 0, wait: None }
     }

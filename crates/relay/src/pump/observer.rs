@@ -14,14 +14,14 @@ pub enum TransferMethod {
     Spliced,
 }
 
-/// What a flow may read next.
+/// The bytes that a flow may read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {
     /// As many bytes as there are.
     Unlimited,
     /// At most so many bytes, and not before this moment.
     Bytes {
-        /// Never 0.
+        /// The number of bytes, never 0.
         most: usize,
         /// The turn of the flow among all flows under the same limits.
         at: Instant,
@@ -44,7 +44,7 @@ pub trait FlowObserver: Debug {
     /// The next records of `direction` hold at most `bytes` of plaintext.
     fn on_record_size(&self, direction: Direction, bytes: usize);
 
-    /// Takes a turn of `direction` under the limits of the session. What the next [`Self::on_moved`] leaves of it is given back.
+    /// Takes a turn of `direction` under the limits of the session. The next [`Self::on_moved`] gives back the rest of the turn.
     fn reserve(&self, direction: Direction) -> Allowance;
 
     /// Whether the section that sends the bytes of `direction` is tuned: then small reads gather before they are sent.

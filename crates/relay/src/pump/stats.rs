@@ -61,7 +61,7 @@ impl FlowStats {
         self.observer.is_tuned(direction)
     }
 
-    /// What a direction may read next.
+    /// The bytes that a direction may read next.
     #[must_use]
     pub fn reserve(&self, direction: Direction) -> Allowance {
         self.observer.reserve(direction)

@@ -80,7 +80,7 @@ pub(super) async fn serve(session: &Rc<Session>, announced: Option<SocketAddr>) 
     end
 }
 
-/// Refuses an association.
+/// Refuses an association with the cause of `error`.
 pub(super) async fn refuse(session: &Session, error: &DialError) -> EndReason {
     send_and_close(session.client_end(), &socks5::reply(error.cause.into(), None)).await;
     session.record_dial_error(error)

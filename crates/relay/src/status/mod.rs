@@ -201,10 +201,10 @@ pub struct InterfaceView {
     pub fairness: Option<f64>,
 }
 
-/// The limits of a user or a listener, and what is used of them.
+/// The limits and the usage of a user or a listener.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct AccountView {
-    /// `user` or `listener`.
+    /// The owner of the account: `user` or `listener`.
     pub scope: &'static str,
     /// The name of the user or of the listener.
     pub name: String,
@@ -216,7 +216,7 @@ pub struct AccountView {
     pub rate_bits_per_second: Option<u64>,
     /// The quota in bytes; `None` for no quota.
     pub quota_bytes: Option<u64>,
-    /// `day` or `month`.
+    /// The time that the quota is for: `day` or `month`.
     pub quota_period: Option<&'static str>,
     /// Bytes of the running day or month.
     pub used_bytes: Option<u64>,

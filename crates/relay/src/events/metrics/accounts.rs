@@ -1,4 +1,4 @@
-//! What users use, and quotas. The number of users with names is bounded by their accounts.
+//! Usage of users, and quotas. The accounts bound the number of users that have a name here.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
