@@ -106,8 +106,11 @@ fn a_quota_begins_anew_at_midnight() {
     for (user, _) in quotas {
         assert_eq!(scene.download(user, 100_000).code, 0, "{user}");
     }
-    set_clock("2028-01-15T23:59:50Z");
-    pause_until(Instant::now() + Duration::from_secs(11));
+    set_clock("2028-01-15T23:59:52Z");
+    // The file is written 5 s later and at midnight: then the bytes are those of the day that ends.
+    pause_until(Instant::now() + Duration::from_millis(7800));
+    assert_eq!(scene.download("alice", 100_000).code, 0);
+    pause_until(Instant::now() + Duration::from_secs(2));
     assert_eq!(scene.used(), 0, "another day");
     assert!(scene.account("user", "bob")["used_bytes"].as_u64().unwrap() > 100_000, "the same month");
     let events = [
