@@ -121,6 +121,26 @@ fn a_stream_that_needs_the_whole_quota_ends_well() {
     assert_eq!(relay.closed()["end"], "over_quota");
 }
 
+/// The limits of a section listener are those of the relays that call it; the relay before passes the cause on.
+#[test]
+fn a_relay_is_told_the_limit_of_the_next_one() {
+    let (key, folder, target) =
+        (Key::new(), Folder::new(), serve(|mut stream| while let Ok(1..) = stream.read(&mut [0]) {}));
+    let text =
+        "version = 1\nprivate_key = \"KEY\"\n[[listener]]\nkind = \"section\"\nbind = \"127.0.0.1:0\"\nsessions = 1\n";
+    let file = folder.write("far.toml", text.replace("KEY", key.file.to_str().unwrap()));
+    let mut far = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let hop = format!("section://{}?key={}", far.address(), key.public);
+    let mut near = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
+    let first = socks5(near.address(), target).expect("a place");
+    assert_eq!(socks5(near.address(), target).map(drop), Err(2), "not allowed (RFC 1928, 6)");
+    let closed = [near.closed(), far.closed()];
+    assert_eq!(closed.each_ref().map(|closed| closed["end"].clone()), ["session_limit"; 2], "{closed:?}");
+    drop(first);
+    far.closed();
+    assert!(socks5(near.address(), target).is_ok());
+}
+
 /// Datagrams count, those above the rate are dropped, and over the quota the association ends.
 #[test]
 fn datagrams_have_the_limits_of_their_listener() {

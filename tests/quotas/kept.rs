@@ -120,6 +120,30 @@ fn a_quota_begins_anew_at_midnight() {
     assert_eq!(events.map(|event| event["until"].clone()), ["2028-01-01T00:00:00Z"; 2]);
 }
 
+/// SQLite keeps its journal beside the database; a directory of that name is in the way.
+#[test]
+fn bytes_that_cannot_be_written_are_written_later() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let mut scene = Scene::new(&text());
+    let obstacle = scene.folder.0.join("usage.db-journal");
+    std::fs::create_dir(&obstacle).unwrap();
+    assert_eq!(scene.download("alice", 100_000).code, 0);
+    let used = moved(&scene.relay.closed());
+    let said = |word: &'static str| {
+        move |event: &serde_json::Value| {
+            event["event"] == "warning" && event["message"].as_str().unwrap().contains(word)
+        }
+    };
+    let warning = scene.relay.next(said("is not written to"));
+    assert!(warning["message"].as_str().unwrap().contains("usage.db: "), "{warning}");
+    assert_eq!(scene.used(), used);
+    std::fs::remove_dir(&obstacle).unwrap();
+    scene.relay.next(said("again"));
+    assert_eq!(scene.kill_and_start(&text()).used(), used);
+}
+
 /// A file that is no database, and a directory that is missing: a start fails, a reload changes nothing.
 #[test]
 fn a_usage_file_that_cannot_be_used_is_an_error() {
