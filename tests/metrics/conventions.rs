@@ -28,7 +28,7 @@ const NO_UNITS: [&str; 16] = [
 ];
 
 /// The gauges: each of these can fall while the process runs. A number that only grows is a counter.
-const GAUGES: [&str; 27] = [
+const GAUGES: [&str; 28] = [
     "ekiden_fleet_certificate_expiry_timestamp_seconds",
     "ekiden_fleet_draining",
     "ekiden_fleet_etcd_up",
@@ -49,6 +49,7 @@ const GAUGES: [&str; 27] = [
     "ekiden_share_rate_bits_per_second",
     "ekiden_share_sections_sending",
     "ekiden_share_sent_bits_per_second",
+    "ekiden_tls_certificate_expiry_timestamp_seconds",
     "ekiden_user_sessions_open",
     "process_max_fds",
     "process_open_fds",

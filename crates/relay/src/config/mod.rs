@@ -58,7 +58,7 @@ pub use listener::ListenerKind;
 pub use log::{LogConfig, LogFormat, LogLevel, Redaction};
 pub use path::{Credentials, Hop, HopKind, Path, Peering, Route};
 pub use sharing::{InterfaceConfig, UserSettings};
-pub use tls::TlsListener;
+pub use tls::{CertificateExpiry, TlsListener};
 pub use traces::{Collector, SampleRatio, TracesConfig};
 pub use tun::TunConfig;
 

@@ -9,6 +9,7 @@ use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::certificates::CertificateWatch;
 use super::interception::{InstalledRules, PacketQueues};
 use super::sockets::Sockets;
 use super::tun_devices::Devices;
@@ -39,6 +40,7 @@ pub(super) struct Relay {
     pub rules: InstalledRules,
     pub devices: Devices,
     pub notifier: Notifier,
+    pub certificates: CertificateWatch,
     /// When all threads last answered.
     pub alive: Cell<Instant>,
     pub admin: Option<admin::AdminListener>,
@@ -59,6 +61,7 @@ impl Relay {
             rules: InstalledRules::new(before.map_or(Owner::Daemon, |before| Owner::Successor(before.pid))),
             devices: Devices::default(),
             notifier: Notifier::from_env()?,
+            certificates: CertificateWatch::new(),
             alive: Cell::new(Instant::now()),
             admin: None,
             admin_at: AdminBind::Off.into(),
@@ -131,6 +134,7 @@ impl Relay {
         self.sockets.commit(config, &self.services);
         self.queues.commit(config);
         self.devices.commit(config, &self.services);
+        self.certificates.restart(config, &self.services);
         let hints = fair_share::missing_interface_warnings(&config.interfaces)
             .chain(config.unused_relay_warnings())
             .chain(config.unbound_network_warnings());

@@ -61,6 +61,7 @@ fn eventful() -> Metrics {
     metrics.record_section_evicted("section");
     metrics.record_tls_handshake("http", "completed");
     metrics.record_certificate_reload("http", "accepted");
+    metrics.set_certificate_expiry("http", std::time::SystemTime::now());
     metrics.record_passed("caught", "draining");
     metrics.record_packet_dropped("tunnel", "full");
     metrics.record_upstream_reuse("hit");
