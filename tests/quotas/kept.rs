@@ -120,6 +120,24 @@ fn a_quota_begins_anew_at_midnight() {
     assert_eq!(events.map(|event| event["until"].clone()), ["2028-01-01T00:00:00Z"; 2]);
 }
 
+/// Each file has its own bytes.
+#[test]
+fn a_reload_may_name_another_usage_file() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let mut scene = Scene::new(&text());
+    assert_eq!(scene.download("alice", 100_000).code, 0);
+    let used = moved(&scene.relay.closed());
+    scene.reload(&text().replace("USAGE", "USAGE.other"));
+    eventually("the bytes of the other file", || (scene.used() == 0).then_some(()));
+    assert_eq!(scene.download("alice", 50_000).code, 0);
+    let other = moved(&scene.relay.closed());
+    assert_eq!(scene.used(), other);
+    let scene = scene.kill_and_start(&text());
+    assert_eq!(scene.used(), used, "the first file had all bytes when the relay left it");
+}
+
 /// SQLite keeps its journal beside the database; a directory of that name is in the way.
 #[test]
 fn bytes_that_cannot_be_written_are_written_later() {

@@ -97,7 +97,10 @@ impl QuotaCounter {
 
     /// The usage file has `written` of the pending bytes, and now `kept` bytes of the running day or month.
     pub fn on_written(&self, written: u64, kept: u64) {
-        self.pending.fetch_sub(written, Ordering::Relaxed);
+        // A reload with another quota may have set the counter to zero.
+        let less = |pending: u64| Some(pending.saturating_sub(written));
+        // Always succeeds: the function has a value for each state.
+        let _ = self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         self.kept.store(kept, Ordering::Relaxed);
     }
 
@@ -171,7 +174,7 @@ impl Account {
             return Ok(AccountPlace(Arc::clone(self)));
         }
         self.refused_for_sessions.fetch_add(1, Ordering::Relaxed);
-        let why = format!("this {} has {most} sessions, as many as it may have", self.scope.as_str());
+        let why = format!("this {} has as many sessions as it may have: {most}", self.scope.as_str());
         Err(AccountRefusal { cause: Cause::SessionLimit, why, retry_after: None })
     }
 
@@ -190,7 +193,10 @@ impl Account {
 
     /// Says that the quota is used up; `None` if it is not.
     pub fn used_up(&self) -> Option<String> {
-        let quota = self.limits().quota.filter(|_| self.quota.remaining() == 0)?;
+        if self.quota.remaining() > 0 {
+            return None;
+        }
+        let quota = self.limits().quota?;
         let until = format_midnight(quota.period.end_at(SystemTime::now()));
         Some(format!("the quota of this {}, {quota}, is used up until {until}", self.scope.as_str()))
     }

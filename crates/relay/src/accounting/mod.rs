@@ -21,7 +21,7 @@ use crate::status::AccountView;
 
 pub use account::{Account, AccountRefusal, AccountScope};
 pub use session::SessionAccounts;
-use usage::{UsageFile, UsageTotals};
+use usage::{UsageDatabase, UsageFile, UsageTotals};
 
 /// Most users that metrics and `ekiden status` show by name; the others are shown together.
 const MAX_NAMED_USERS: usize = 1000;
@@ -56,8 +56,10 @@ impl Accounts {
         if open.as_ref().map(UsageFile::path) == file {
             return Ok(());
         }
-        let new = file.map(|file| UsageFile::open(file, Arc::clone(&self.registry), Arc::clone(events))).transpose()?;
-        std::mem::replace(&mut *open, new).into_iter().for_each(UsageFile::close);
+        let database = file.map(UsageDatabase::open).transpose()?;
+        // Of two writers at once, both would write the same bytes.
+        open.take().into_iter().for_each(UsageFile::close);
+        *open = database.map(|database| database.start(&self.registry, events)).transpose()?;
         Ok(())
     }
 

@@ -65,6 +65,12 @@ impl SessionAccounts {
         self.user.borrow().as_ref().map_or(Ok(()), AccountEntry::enter)
     }
 
+    /// Gives the places back.
+    pub fn leave(&self) {
+        self.listener.place.take();
+        self.user.borrow().iter().for_each(|entry| drop(entry.place.take()));
+    }
+
     /// The bytes that a flow may read next.
     #[must_use]
     pub fn reserve(&self, direction: Direction) -> Allowance {
@@ -108,9 +114,9 @@ impl SessionAccounts {
     #[must_use]
     pub fn may_pass(&self, direction: Direction) -> bool {
         let now = Instant::now();
-        let mut is_free = true;
-        self.for_each(|account| is_free &= account.rate(direction).is_free(now) && account.quota.remaining() > 0);
-        is_free
+        let mut may_pass = true;
+        self.for_each(|account| may_pass &= account.rate(direction).may_pass(now) && account.quota.remaining() > 0);
+        may_pass
     }
 
     /// The quota that is used up, in words.

@@ -51,7 +51,52 @@ impl UsageTotals {
     }
 }
 
-/// An open usage file.
+/// A usage file that is open, and its content.
+pub(super) struct UsageDatabase {
+    path: PathBuf,
+    database: Connection,
+    totals: UsageTotals,
+}
+
+impl UsageDatabase {
+    /// Opens or creates the file, and reads it.
+    ///
+    /// # Errors
+    /// The message names the file, the error and the remedy.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let opened = database::open(path, CREATE_TABLE, MAX_PAGES).and_then(|mut database| {
+            let totals = exchange(&mut database, &[], SystemTime::now())?;
+            Ok(Self { path: path.into(), database, totals })
+        });
+        opened.map_err(|error| {
+            let path = path.display();
+            io::Error::other(format!(
+                "no usage of quotas can be kept in {path}: {error}: repair the file, or move it away to begin at zero"
+            ))
+        })
+    }
+
+    /// Gives the content to `registry`, and starts to write.
+    ///
+    /// # Errors
+    /// The kernel's, when it cannot create a thread.
+    pub fn start(self, registry: &Arc<Mutex<Registry>>, events: &Arc<Events>) -> io::Result<UsageFile> {
+        let Self { path, database, totals } = self;
+        lock(registry).totals = totals;
+        let mut writer = UsageWriter {
+            path: path.clone(),
+            database,
+            registry: Arc::clone(registry),
+            events: Arc::clone(events),
+            written_at: SystemTime::now(),
+            has_failed: false,
+        };
+        let writer = WriterThread::start("usage", move || writer.write())?;
+        Ok(UsageFile { path, writer })
+    }
+}
+
+/// A usage file to which a thread writes.
 #[derive(Debug)]
 pub(super) struct UsageFile {
     path: PathBuf,
@@ -59,34 +104,6 @@ pub(super) struct UsageFile {
 }
 
 impl UsageFile {
-    /// Opens or creates the file, reads it into `registry`, and starts to write.
-    ///
-    /// # Errors
-    /// The message names the file, the error and the remedy.
-    pub fn open(path: &Path, registry: Arc<Mutex<Registry>>, events: Arc<Events>) -> io::Result<Self> {
-        let opened = database::open(path, CREATE_TABLE, MAX_PAGES).and_then(|mut database| {
-            let totals = exchange(&mut database, &[], SystemTime::now())?;
-            Ok((database, totals))
-        });
-        let (database, totals) = opened.map_err(|error| {
-            let path = path.display();
-            io::Error::other(format!(
-                "no usage of quotas can be kept in {path}: {error}: repair the file, or move it away to begin at zero"
-            ))
-        })?;
-        lock(&registry).totals = totals;
-        let mut writer = UsageWriter {
-            path: path.into(),
-            database,
-            registry,
-            events,
-            written_at: SystemTime::now(),
-            has_failed: false,
-        };
-        let writer = WriterThread::start("usage", move || writer.write())?;
-        Ok(Self { path: path.into(), writer })
-    }
-
     /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path

@@ -550,6 +550,7 @@ impl Drop for Session {
         self.context.thread.unregister(self.place.get());
         // Release the place first: readers of the closing event may rely on it.
         drop(self.permit.take());
+        self.accounts().leave();
         self.context.services().events.emit_closed(closed, self.previous_relay());
     }
 }
