@@ -28,7 +28,7 @@ const NO_UNITS: [&str; 16] = [
 ];
 
 /// The gauges: each of these can fall while the process runs. A number that only grows is a counter.
-const GAUGES: [&str; 24] = [
+const GAUGES: [&str; 28] = [
     "ekiden_fleet_certificate_expiry_timestamp_seconds",
     "ekiden_fleet_draining",
     "ekiden_fleet_etcd_up",
@@ -37,6 +37,8 @@ const GAUGES: [&str; 24] = [
     "ekiden_pipes_idle",
     "ekiden_pipes_open",
     "ekiden_queued_bytes",
+    "ekiden_quota_bytes",
+    "ekiden_quota_used_bytes",
     "ekiden_ready",
     "ekiden_ready_used",
     "ekiden_reload_taken",
@@ -47,6 +49,8 @@ const GAUGES: [&str; 24] = [
     "ekiden_share_rate_bits_per_second",
     "ekiden_share_sections_sending",
     "ekiden_share_sent_bits_per_second",
+    "ekiden_tls_certificate_expiry_timestamp_seconds",
+    "ekiden_user_sessions_open",
     "process_max_fds",
     "process_open_fds",
     "process_resident_memory_bytes",

@@ -34,9 +34,14 @@ impl Certificate {
 
     /// Replaces both files, the key last.
     pub fn renew(&self, common_name: &str) {
+        self.renew_for(common_name, "30");
+    }
+
+    /// Like `renew`, with a certificate that is valid for so many days.
+    pub fn renew_for(&self, common_name: &str, days: &str) {
         let [certificate, key] = ["new.pem", "new.key"].map(|name| self.folder.0.join(name));
         let mut openssl = program("openssl", &self.folder);
-        openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]);
+        openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", days]);
         openssl.args(["-subj", &format!("/CN={common_name}"), "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
         openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
         succeeds(openssl.arg("-keyout").arg(&key).arg("-out").arg(&certificate));

@@ -67,6 +67,8 @@ fn a_certificate_names_its_user() {
         fetch(&certificate, &relay, &origin, &authority.sign("client", arguments)).ended(0, 200);
         let closed = relay.closed();
         assert_eq!((&closed["end"], &closed["user"]), (&"finished".into(), &user.into()), "{closed}");
+        let bytes = format!("ekiden_user_bytes_total{{user=\"{user}\",direction=\"down\"}} {}", closed["bytes_down"]);
+        assert!(relay.ask("/metrics").contains(&bytes), "{bytes}");
     }
 
     for (arguments, end) in [

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio_rustls::rustls::version::TLS13;
 
@@ -78,6 +78,45 @@ fn a_new_certificate_is_used_without_a_signal() {
     assert_eq!(read_exactly(&mut at_server, 10), b"still here");
     let line = "ekiden_tls_certificate_reloads_total{listener=\"auto-0\",result=\"accepted\"} ";
     assert!(relay.ask("/metrics").contains(line));
+}
+
+/// The log, the metric and `ekiden doctor` follow the certificate in the file.
+#[test]
+fn a_certificate_that_expires_soon_is_reported() {
+    let Some(certificate) = Certificate::new() else { return };
+    certificate.renew_for("localhost", "13");
+    let text = format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\nname = \"door\"\n{}", certificate.keys());
+    let file = certificate.folder.write("ekiden.toml", text);
+    let file = file.to_str().unwrap();
+    let mut relay = Relay::run(&["-c", file], 1);
+    let warning = relay.next(|event| event["event"] == "warning")["message"].as_str().unwrap().to_owned();
+    let told = format!("listener door: the certificate in {} expires on 20", certificate.file().display());
+    assert!(warning.starts_with(&told) && warning.ends_with(", in 12 days: renew it"), "{warning}");
+    let days = |relay: &Relay| {
+        let metrics = relay.ask("/metrics");
+        let line = "ekiden_tls_certificate_expiry_timestamp_seconds{listener=\"door\"} ";
+        let end: u64 = metrics.lines().find_map(|shown| shown.strip_prefix(line)).unwrap().parse().unwrap();
+        (end - SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()) / (24 * 60 * 60)
+    };
+    assert_eq!(days(&relay), 12);
+    let finding = || {
+        let output = ekiden().args(["doctor", "--json", "-c", file]).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap().clone();
+        findings.into_iter().find(|finding| finding["check"] == "certificate").unwrap()
+    };
+    let soon = finding();
+    assert_eq!((&soon["verdict"], &soon["subject"]), (&"could".into(), &"certificate of door".into()), "{soon}");
+
+    certificate.renew("localhost");
+    eventually("the new certificate", || presented(&certificate, &relay));
+    assert_eq!(days(&relay), 29);
+    assert_eq!(finding()["verdict"], "good");
+    // A reload warns again only of a certificate that expires soon.
+    relay.signal("HUP");
+    relay.next(|event| event["event"] == "reloaded");
+    relay.signal("TERM");
+    assert!(relay.rest().iter().all(|event| event["event"] != "warning"));
 }
 
 #[test]

@@ -33,11 +33,15 @@ pub enum Cause {
     Exhausted = 12,
     /// The path returns to a relay that it has passed, or has too many relays.
     Loop = 13,
+    /// The quota of the user or of the listener is used up.
+    OverQuota = 14,
+    /// The user or the listener has as many sessions as it may have.
+    SessionLimit = 15,
 }
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Refused,
         Self::Unreachable,
         Self::TimedOut,
@@ -51,6 +55,8 @@ impl Cause {
         Self::BadAnswer,
         Self::Exhausted,
         Self::Loop,
+        Self::OverQuota,
+        Self::SessionLimit,
     ];
 
     /// The number of the cause in the section protocol; never 0, which means success.
@@ -88,6 +94,8 @@ impl Cause {
             Self::BadAnswer => "bad_answer",
             Self::Exhausted => "exhausted",
             Self::Loop => "loop",
+            Self::OverQuota => "over_quota",
+            Self::SessionLimit => "session_limit",
         }
     }
 
@@ -100,21 +108,23 @@ impl Cause {
             Self::TimedOut => "connection_timeout",
             Self::NameNotFound | Self::NameServerFailed => "dns_error",
             Self::Denied => "destination_ip_prohibited",
-            Self::DeniedByHop => "http_request_denied",
+            Self::DeniedByHop | Self::OverQuota => "http_request_denied",
             Self::HopProtocol | Self::BadAnswer => "http_protocol_error",
             Self::HopFailed => "destination_unavailable",
             Self::Reset => "connection_terminated",
-            Self::Exhausted => "connection_limit_reached",
+            Self::Exhausted | Self::SessionLimit => "connection_limit_reached",
             Self::Loop => "proxy_loop_detected",
         }
     }
 
-    /// The HTTP status a forward proxy answers with (RFC 9110, 15.6; RFC 9209, 2.3 for the recommended ones).
+    /// The HTTP status a forward proxy answers with (RFC 9110, 15.6; RFC 6585, 4; RFC 9209, 2.3 for the
+    /// recommended ones).
     #[must_use]
     pub const fn http_status(self) -> u16 {
         match self {
             Self::TimedOut => 504,
             Self::Denied | Self::DeniedByHop => 403,
+            Self::OverQuota | Self::SessionLimit => 429,
             Self::Exhausted => 503,
             Self::Loop
             | Self::Refused
@@ -145,6 +155,8 @@ impl Cause {
             Self::Reset => "closed the connection before it answered",
             Self::Exhausted => "cannot be connected to: this relay is out of resources",
             Self::Loop => "is on the path twice",
+            Self::OverQuota => "does not forward now: the quota of its listener is used up",
+            Self::SessionLimit => "does not forward now: its listener has as many sessions as it may have",
         }
     }
 
@@ -164,6 +176,8 @@ impl Cause {
             Self::BadAnswer => "The server's answer is not HTTP, or could be read in two ways.",
             Self::Reset => "The server closed the connection before it answered.",
             Self::Exhausted => "This relay is out of resources; try again.",
+            Self::OverQuota => "The quota is used up.",
+            Self::SessionLimit => "There are as many sessions as there may be.",
             Self::Loop => {
                 "The path leads back to a relay it has passed; this is a mistake in the relays' configuration."
             }
@@ -189,7 +203,7 @@ mod tests {
             assert_eq!(usize::from(cause.code()), place + 1, "{cause}");
             assert_eq!(Cause::from_code(cause.code()), cause);
         }
-        for unknown in [0, 14, 255] {
+        for unknown in [0, 16, 255] {
             assert_eq!(Cause::from_code(unknown), Cause::HopFailed, "{unknown}");
         }
     }

@@ -174,6 +174,17 @@ pub enum Event {
         #[serde(rename = "seconds", serialize_with = "seconds")]
         duration: Duration,
     },
+    /// A user or a listener has used up its quota. Once in each day or month.
+    QuotaUsed {
+        /// The owner of the quota: `user` or `listener`.
+        scope: &'static str,
+        /// Its name; `None` if the log omits users.
+        name: Option<String>,
+        /// The quota, like `10GiB/day`.
+        quota: String,
+        /// When it begins anew, in UTC (RFC 3339).
+        until: String,
+    },
     /// Something an operator should know, in words.
     Warning {
         /// A sentence, with the remedy if there is one.
@@ -265,6 +276,8 @@ pub enum EndReason {
     ClientLimit,
     /// The target could not be reached.
     ConnectFailed(Cause),
+    /// The quota of the user or of the listener was used up while the session ran.
+    OverQuota,
     /// Cut off by the drain deadline at shutdown.
     Drained,
     /// A defect of ekiden itself: the session panicked and was contained.
@@ -291,6 +304,7 @@ impl EndReason {
             Self::Overloaded => "overloaded",
             Self::ClientLimit => "client_limit",
             Self::ConnectFailed(cause) => cause.as_str(),
+            Self::OverQuota => "over_quota",
             Self::Drained => "drained",
             Self::Panicked => "panicked",
         }

@@ -45,6 +45,7 @@ const LIMITS = {
   slow_start: "slow start",
   path_rate: "path rate",
   relay_cpu: "relay CPU",
+  rate_limit: "rate limit",
   share: "our share",
 };
 

@@ -4,8 +4,10 @@
 //! [`Event::Closed`](ekiden_proto::event::Event::Closed).
 #![forbid(unsafe_code)]
 
+mod accounting;
 pub mod admin;
 pub mod config;
+mod database;
 mod dial;
 pub mod doctor;
 mod events;

@@ -24,6 +24,8 @@ pub struct FlowCounters {
     pub waiting: Duration,
     /// The square of each of these waits, added up, in s².
     pub wait_squares: f64,
+    /// The part of `waiting` in which bytes waited for their turn under a rate of this relay.
+    pub throttled: Duration,
 }
 
 /// A sample of one side of a session.
@@ -139,6 +141,7 @@ fn flow_since(before: &FlowCounters, now: &FlowCounters) -> Flow {
         blocked: now.blocked.saturating_sub(before.blocked).as_secs_f64(),
         waiting: now.waiting.saturating_sub(before.waiting).as_secs_f64(),
         squares: (now.wait_squares - before.wait_squares).max(0.0),
+        throttled: now.throttled.saturating_sub(before.throttled).as_secs_f64(),
     }
 }
 

@@ -71,7 +71,10 @@ pub(super) fn diagnose(case: &Evidence<'_>) -> Option<Diagnosis> {
     if case.active() <= 0.0 || case.flow.bytes < MIN_BYTES && !waited {
         return None;
     }
-    let (section, (by, why)) = if case.is_send_blocked() {
+    let (section, (by, why)) = if case.flow.throttled * 2.0 > case.active() {
+        let why = format!("the rate of the user or of the listener lets {} through", BitRate(case.active_rate()));
+        (LimitingSection::Relay, (Bottleneck::RateLimit, why))
+    } else if case.is_send_blocked() {
         (LimitingSection::from(case.direction), diagnose_sending(case))
     } else if case.is_cpu_starved() && case.has_backlog() {
         (LimitingSection::Relay, (Bottleneck::RelayCpu, describe_cpu_starvation(case.thread)))

@@ -61,6 +61,8 @@ pub enum Bottleneck {
     RelayCpu,
     /// The relay paces the section: by its share of an interface, or by the profile's `pacing`.
     Share,
+    /// The rate of the user or of the listener at this relay.
+    RateLimit,
 }
 
 impl Bottleneck {
@@ -77,6 +79,7 @@ impl Bottleneck {
             Self::PathRate => "path_rate",
             Self::RelayCpu => "relay_cpu",
             Self::Share => "share",
+            Self::RateLimit => "rate_limit",
         }
     }
 

@@ -33,6 +33,8 @@ sums! {
         waiting,
         /// The square of each wait for bytes, in s².
         squares,
+        /// The part of `waiting` in which they waited for their turn under a rate of this relay.
+        throttled,
     }
 
     /// One section. Times are in seconds.

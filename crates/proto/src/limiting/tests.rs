@@ -15,6 +15,8 @@ struct Second {
     blocked: Duration,
     /// Duration of each wait for bytes; the waits fill the rest.
     wait: Duration,
+    /// The part of the waits in which bytes had come and waited for their turn.
+    throttled: Duration,
     ran: Duration,
     queued: Duration,
     unread: bool,
@@ -38,6 +40,7 @@ fn second() -> Second {
         moves: 863,
         blocked: Duration::ZERO,
         wait: Duration::from_micros(1160),
+        throttled: Duration::ZERO,
         ran: Duration::from_millis(20),
         queued: Duration::ZERO,
         unread: false,
@@ -88,6 +91,7 @@ fn add(account: &mut LimitTracker, direction: Direction, seconds: std::ops::Rang
             blocked: second.blocked * now,
             waiting,
             wait_squares: waiting.as_secs_f64() * second.wait.as_secs_f64(),
+            throttled: second.throttled * now,
         };
         let (no_room, all_sent) = (!second.blocked.is_zero(), second.all_sent);
         let to = SideSample {
@@ -176,6 +180,16 @@ fn our_own_ceiling_is_one_that_is_reached() {
     assert_eq!(down(&paced), "down:share");
     paced.sending.max_pacing_rate = Some(2_600_000);
     assert_eq!(down(&paced), "down:path_rate");
+}
+
+#[test]
+fn a_rate_of_the_relay_is_no_pause_of_the_server() {
+    let mut throttled = second();
+    (throttled.wait, throttled.throttled) = (Duration::from_millis(10), Duration::from_millis(900));
+    assert_eq!(down(&throttled), "relay:rate_limit");
+    assert_eq!(told(Direction::Up, &throttled), "relay:rate_limit");
+    throttled.throttled = Duration::from_millis(400);
+    assert_eq!(down(&throttled), "up:server_slow");
 }
 
 #[test]

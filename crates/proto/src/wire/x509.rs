@@ -1,6 +1,6 @@
-//! The name in a client's certificate (RFC 5280), in DER (X.690).
+//! The name in a client's certificate and the end of a certificate (RFC 5280), in DER (X.690).
 //!
-//! TLS has verified the certificate: this only finds the subject. Every length is checked, and indefinite lengths and tags of
+//! TLS has verified the certificate: this only finds values in it. Every length is checked, and indefinite lengths and tags of
 //! several bytes, which DER certificates do not have here, are no value.
 
 /// Longest name, in bytes.
@@ -12,6 +12,8 @@ const OBJECT_IDENTIFIER: u8 = 0x06;
 const UTF8_STRING: u8 = 0x0c;
 const PRINTABLE_STRING: u8 = 0x13;
 const IA5_STRING: u8 = 0x16;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 /// `[0]` of TBSCertificate: the version.
@@ -32,13 +34,63 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 /// without such a name, and for bytes that are no certificate.
 #[must_use]
 pub fn subject_name(certificate: &[u8]) -> Option<&str> {
+    let (_validity, mut behind) = validity(certificate)?;
+    let subject = Reader(behind.expect(SEQUENCE)?);
+    common_name(subject).or_else(|| alternative_name(behind))
+}
+
+/// The last second in which a certificate is valid, in seconds since 1970 (UTC). `None` for bytes that are no certificate, and for
+/// an end before 1970.
+#[must_use]
+pub fn not_after(certificate: &[u8]) -> Option<u64> {
+    let (mut validity, _) = validity(certificate)?;
+    let (_not_before, (tag, time)) = (validity.next()?, validity.next()?);
+    let time = std::str::from_utf8(time).ok()?.strip_suffix('Z')?;
+    // Two digits are a year from 1950 to 2049 (RFC 5280, 4.1.2.5.1).
+    let (year, rest) = match tag {
+        UTC_TIME => {
+            let (year, rest) = time.split_at_checked(2)?;
+            let year = number(year)?;
+            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
+        }
+        GENERALIZED_TIME => {
+            let (year, rest) = time.split_at_checked(4)?;
+            (number(year)?, rest)
+        }
+        _ => return None,
+    };
+    if rest.len() != 10 {
+        return None;
+    }
+    let field = |at: usize, within: std::ops::RangeInclusive<i64>| {
+        number(rest.get(at..at + 2)?).filter(|value| within.contains(value))
+    };
+    let days = days_since_1970(year, field(0, 1..=12)?, field(2, 1..=31)?);
+    let seconds = field(4, 0..=23)? * 3600 + field(6, 0..=59)? * 60 + field(8, 0..=59)?;
+    u64::try_from(days * 86_400 + seconds).ok()
+}
+
+/// A number of digits without a sign.
+fn number(digits: &str) -> Option<i64> {
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+/// Days of the Gregorian calendar from 1970-01-01 to a date, in years that begin in March: then the leap day is the last one.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month > 2 { year } else { year - 1 };
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468
+}
+
+/// The validity of a certificate, and the rest of its body behind that.
+fn validity(certificate: &[u8]) -> Option<(Reader<'_>, Reader<'_>)> {
     let mut certificate = Reader(certificate);
     let mut body = Reader(Reader(certificate.expect(SEQUENCE)?).expect(SEQUENCE)?);
     body.skip(VERSION);
     body.expect(INTEGER)?;
-    let (_signature, _issuer, _validity) = (body.expect(SEQUENCE)?, body.expect(SEQUENCE)?, body.expect(SEQUENCE)?);
-    let subject = Reader(body.expect(SEQUENCE)?);
-    common_name(subject).or_else(|| alternative_name(body))
+    let (_signature, _issuer) = (body.expect(SEQUENCE)?, body.expect(SEQUENCE)?);
+    let validity = Reader(body.expect(SEQUENCE)?);
+    Some((validity, body))
 }
 
 fn common_name(mut subject: Reader<'_>) -> Option<&str> {
@@ -138,6 +190,11 @@ mod tests {
 
     /// A certificate with these attributes of the subject, each a type, a tag and a value, and these alternative names.
     fn certificate(subject: &[(&[u8], u8, &[u8])], names: &[(u8, &[u8])]) -> Vec<u8> {
+        certificate_until(&[], subject, names)
+    }
+
+    /// A certificate with this validity.
+    fn certificate_until(validity: &[u8], subject: &[(&[u8], u8, &[u8])], names: &[(u8, &[u8])]) -> Vec<u8> {
         let attribute = |(kind, tag, value): &(&[u8], u8, &[u8])| {
             let pair = [element(OBJECT_IDENTIFIER, kind), element(*tag, value)].concat();
             element(SET, &element(SEQUENCE, &pair))
@@ -155,7 +212,7 @@ mod tests {
         let body = [
             element(VERSION, &element(INTEGER, &[2])),
             element(INTEGER, &[7; 200]),
-            [empty.clone(), empty.clone(), empty.clone()].concat(),
+            [empty.clone(), empty.clone(), element(SEQUENCE, validity)].concat(),
             element(SEQUENCE, &subject),
             empty.clone(),
             element(EXTENSIONS, &element(SEQUENCE, &extensions)),
@@ -180,6 +237,32 @@ mod tests {
         ] {
             assert_eq!(subject_name(&certificate(subject, names)), expected);
         }
+    }
+
+    #[test]
+    fn a_certificate_says_when_it_ends() {
+        let end = |tag, time: &[u8]| {
+            let validity = [element(UTC_TIME, b"200101000000Z"), element(tag, time)].concat();
+            not_after(&certificate_until(&validity, &[], &[]))
+        };
+        for (tag, time, expected) in [
+            (UTC_TIME, &b"700101000000Z"[..], Some(0)),
+            (UTC_TIME, b"261125235959Z", Some(1_795_651_199)),
+            (UTC_TIME, b"240229000000Z", Some(1_709_164_800)),
+            (GENERALIZED_TIME, b"20500301120000Z", Some(2_529_748_800)),
+            (GENERALIZED_TIME, b"99991231235959Z", Some(253_402_300_799)),
+            (UTC_TIME, b"500101000000Z", None),
+            (UTC_TIME, b"261325235959Z", None),
+            (UTC_TIME, b"261125246000Z", None),
+            (UTC_TIME, b"2611252359Z", None),
+            (UTC_TIME, b"261125235959", None),
+            (UTC_TIME, b"+61125235959Z", None),
+            (GENERALIZED_TIME, "2026112523595\u{e9}Z".as_bytes(), None),
+            (INTEGER, b"261125235959Z", None),
+        ] {
+            assert_eq!(end(tag, time), expected, "{}", String::from_utf8_lossy(time));
+        }
+        assert_eq!(not_after(b""), None);
     }
 
     #[test]

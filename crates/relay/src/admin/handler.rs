@@ -18,7 +18,7 @@ use crate::ingress::services::Services;
 use crate::path::selector::ChoiceView;
 use crate::pump::PipeCounts;
 use crate::status::fleet::FleetSummary;
-use crate::status::{InterfaceView, LaneView, PoolView, SessionView};
+use crate::status::{AccountView, InterfaceView, LaneView, PoolView, SessionView};
 use crate::worker::{StatusQuery, WorkerStatus};
 
 const TEXT_PLAIN: &str = "text/plain; charset=utf-8";
@@ -49,6 +49,7 @@ struct SessionsResponse {
     sessions: Vec<SessionView>,
     pools: Vec<PoolView>,
     interfaces: Vec<InterfaceView>,
+    accounts: Vec<AccountView>,
     lanes: Vec<LaneView>,
     congestion: Vec<CongestionStatus>,
     fleet: Option<FleetSummary>,
@@ -99,10 +100,15 @@ impl AdminHandler {
     }
 
     async fn metrics(&self) -> AdminResponse {
-        let Services { events, shared_interfaces: shares, fleet, .. } = &*self.services;
+        let Services { events, shared_interfaces: shares, fleet, accounts, .. } = &*self.services;
         let metrics = &events.metrics;
         metrics.rules.refresh().await;
-        let now = ScrapeData { workers: self.workers.counts().await, interfaces: shares.views(), fleet: fleet.view() };
+        let now = ScrapeData {
+            workers: self.workers.counts().await,
+            interfaces: shares.views(),
+            accounts: accounts.views(),
+            fleet: fleet.view(),
+        };
         full_response(StatusCode::OK, OPEN_METRICS, metrics.encode(now))
     }
 
@@ -120,6 +126,7 @@ impl AdminHandler {
             sessions,
             pools,
             interfaces,
+            accounts: self.services.accounts.views(),
             lanes,
             congestion,
             fleet: self.services.fleet.view().map(|view| view.summary()),

@@ -1,6 +1,7 @@
 //! Limits: file descriptors and their use, `[limits]` for clients, and `[timeouts]`.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ekiden_sys::process;
@@ -78,6 +79,8 @@ pub struct LimitsConfig {
     pub kept_connections: usize,
     /// Most authenticated connections kept ready for each next relay.
     pub ready_connections: usize,
+    /// The database with the bytes of quotas; written wherever there is a quota.
+    pub usage_file: Option<PathBuf>,
 }
 
 /// The deadlines of `[timeouts]`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ekiden_proto::addr::{Host, Target};
 
 use super::access::Denied;
+use super::account::{self, AccountLimits};
 use super::error::Disclosure;
 use super::place::KeyLocation;
 use super::profiles::for_section;
@@ -191,6 +192,7 @@ fn read_listener(
         tls,
         section,
         weight,
+        limits: read_limits(reader, kind),
         profile,
     })
 }
@@ -214,6 +216,18 @@ fn read_users(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &Rea
         reader.error("users", nobody);
     }
     None
+}
+
+/// Reads the limits of the listener. Connections that a transparent listener does not serve pass without the relay, so only their
+/// rate can be limited.
+fn read_limits(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> AccountLimits {
+    if kind.is_some_and(ListenerKind::is_transparent) {
+        let keys = ["sessions", "quota"].into_iter().filter(|key| reader.has(key));
+        keys.for_each(|key| {
+            reader.error(key, "nothing: connections that this listener refuses would pass without the relay")
+        });
+    }
+    account::read_limits(reader)
 }
 
 /// Reads whether SOCKS5 clients may have UDP associations.

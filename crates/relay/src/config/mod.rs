@@ -2,6 +2,7 @@
 //! error in it.
 
 pub mod access;
+mod account;
 mod admin;
 pub mod budget;
 mod capture;
@@ -49,6 +50,7 @@ use crate::config::congestion::CongestionControls;
 use crate::config::users::Users;
 use crate::rules::Marks;
 
+pub use account::{AccountLimits, Quota, QuotaPeriod};
 pub use admin::{AdminBind, AdminConfig, AdminToken};
 pub use budget::{LimitsConfig, Timeouts};
 pub use capture::{CaptureConfig, ConnectMode, QuicPolicy, RuleManagement, TransparentConfig};
@@ -57,9 +59,9 @@ pub use history::HistoryConfig;
 pub use listener::ListenerKind;
 pub use log::{LogConfig, LogFormat, LogLevel, Redaction};
 pub use path::{Credentials, Hop, HopKind, Path, Peering, Resolve, Route};
-pub use sharing::{InterfaceConfig, UserWeights};
+pub use sharing::{InterfaceConfig, UserSettings};
 pub use target_list::TargetList;
-pub use tls::TlsListener;
+pub use tls::{CertificateExpiry, TlsListener};
 pub use traces::{Collector, SampleRatio, TracesConfig};
 pub use tun::TunConfig;
 
@@ -76,8 +78,8 @@ pub struct Config {
     pub transparent: TransparentConfig,
     /// Interfaces whose rate is shared by the sections that leave by them.
     pub interfaces: Vec<InterfaceConfig>,
-    /// Users with a weight other than 1.
-    pub weights: UserWeights,
+    /// The weights and limits of users.
+    pub users: UserSettings,
     /// How many sessions, and how many of one client.
     pub limits: LimitsConfig,
     /// Every wait has a deadline.
@@ -242,6 +244,8 @@ pub struct Listener {
     pub section: Option<SectionListener>,
     /// How many shares of an interface its sessions have.
     pub weight: u32,
+    /// The limits of all of its sessions together.
+    pub limits: AccountLimits,
     /// TCP settings of the sections it accepts.
     pub profile: Arc<Profile>,
 }

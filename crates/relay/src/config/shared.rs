@@ -94,6 +94,11 @@ impl ReadContext {
             || self.users.borrow().values().any(|users| users.as_ref().is_none_or(|users| users.has(name)))
     }
 
+    /// Whether some listener has users.
+    pub fn may_have_users(&self) -> bool {
+        self.has_certified_users.get() || !self.users.borrow().is_empty()
+    }
+
     /// Reads the file of users that a listener names.
     pub fn read_users(&self, reader: &TableReader<'_>) -> Option<Arc<Users>> {
         let path: PathBuf = reader.optional("users")?;

@@ -1,9 +1,10 @@
-//! `[[interface]]` and `[user.NAME]`: interfaces whose rate is shared, and the weights of users.
+//! `[[interface]]` and `[user.NAME]`: interfaces whose rate is shared, and the weights and limits of users.
 
 use std::collections::BTreeMap;
 
 use ekiden_proto::units::Rate;
 
+use super::account::{self, AccountLimits};
 use super::capture;
 use super::reader::TableReader;
 use super::shared::ReadContext;
@@ -18,15 +19,46 @@ pub struct InterfaceConfig {
     pub rate: Rate,
 }
 
-/// The weights of users; 1 for all others.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UserWeights(BTreeMap<String, u32>);
+/// The name of the table for every user without a table.
+const EVERY_OTHER: &str = "*";
 
-impl UserWeights {
+/// The weights and the limits of users.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserSettings(BTreeMap<String, UserConfig>);
+
+/// The settings of one table `[user.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct UserConfig {
+    weight: u32,
+    limits: AccountLimits,
+}
+
+impl UserSettings {
+    fn of(&self, user: &str) -> Option<&UserConfig> {
+        self.0.get(user).or_else(|| self.0.get(EVERY_OTHER))
+    }
+
     /// The weight of a user, or of a session without a user name.
     #[must_use]
     pub fn weight_of(&self, user: Option<&str>) -> u32 {
-        user.and_then(|user| self.0.get(user)).copied().unwrap_or(1)
+        user.and_then(|user| self.of(user)).map_or(1, |config| config.weight)
+    }
+
+    /// The limits of a user.
+    #[must_use]
+    pub fn limits_of(&self, user: &str) -> AccountLimits {
+        self.of(user).map(|config| config.limits).unwrap_or_default()
+    }
+
+    /// The users with limits of their own.
+    pub fn limited_names(&self) -> impl Iterator<Item = &str> {
+        let limited = self.0.iter().filter(|(_, config)| config.limits != AccountLimits::default());
+        limited.map(|(name, _)| name.as_str()).filter(|name| *name != EVERY_OTHER)
+    }
+
+    /// Whether some user has a quota.
+    pub(super) fn has_quota(&self) -> bool {
+        self.0.values().any(|config| config.limits.quota.is_some())
     }
 }
 
@@ -46,16 +78,18 @@ pub(super) fn read_interfaces(readers: Vec<TableReader<'_>>) -> Vec<InterfaceCon
 }
 
 /// Reads the tables `[user.NAME]`; the listeners and their users are known by then.
-pub(super) fn read_weights(readers: Vec<(&str, TableReader<'_>)>, shared: &ReadContext) -> UserWeights {
-    let mut weights = BTreeMap::new();
+pub(super) fn read_users(readers: Vec<(&str, TableReader<'_>)>, shared: &ReadContext) -> UserSettings {
+    let mut users = BTreeMap::new();
     for (name, reader) in readers {
-        if !shared.may_have_user(name) {
-            reader.table_error("a user name in the users file of a listener");
+        let is_known = if name == EVERY_OTHER { shared.may_have_users() } else { shared.may_have_user(name) };
+        if !is_known {
+            reader.table_error("a user name in the users file of a listener, or \"*\" for every user without a table");
         }
-        weights.insert(name.to_owned(), reader.optional_or("weight", ShareWeight(1)).0);
+        let weight = reader.optional_or("weight", ShareWeight(1)).0;
+        users.insert(name.to_owned(), UserConfig { weight, limits: account::read_limits(&reader) });
         reader.finish();
     }
-    UserWeights(weights)
+    UserSettings(users)
 }
 
 /// The weight of a user.

@@ -4,8 +4,10 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use ekiden_proto::wire::x509::not_after;
+use time::OffsetDateTime;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -22,6 +24,11 @@ use super::{ListenerKind, key};
 /// How often the files are looked at, at most.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Time for the renewal of a certificate, before its end.
+const RENEWAL_TIME: Duration = Duration::from_secs(14 * DAY);
+
+const DAY: u64 = 24 * 60 * 60;
+
 /// The key of the certificate chain in the configuration.
 const CERTIFICATE: &str = "tls_certificate";
 
@@ -35,6 +42,40 @@ const CLIENTS: &str = "tls_clients";
 pub struct TlsListener {
     files: TlsFiles,
     current: Mutex<CurrentCertificate>,
+}
+
+/// The end of a certificate, or of the certificate of its chain that ends first.
+#[derive(Debug)]
+pub struct CertificateExpiry {
+    file: PathBuf,
+    /// The last second in which clients accept the certificate.
+    pub end: SystemTime,
+}
+
+impl CertificateExpiry {
+    /// Whether the certificate is to be renewed: it ends within two weeks, or has ended.
+    #[must_use]
+    pub fn is_soon(&self, now: SystemTime) -> bool {
+        self.end < now + RENEWAL_TIME
+    }
+
+    /// Whether clients refuse the certificate.
+    #[must_use]
+    pub fn is_over(&self, now: SystemTime) -> bool {
+        self.end < now
+    }
+
+    /// The file and the end, in words.
+    #[must_use]
+    pub fn describe(&self, now: SystemTime) -> String {
+        let (file, date) = (self.file.display(), OffsetDateTime::from(self.end).date());
+        match self.end.duration_since(now) {
+            Ok(remaining) => {
+                format!("the certificate in {file} expires on {date}, in {} days", remaining.as_secs() / DAY)
+            }
+            Err(_) => format!("the certificate in {file} expired on {date}"),
+        }
+    }
 }
 
 /// The files that the configuration names.
@@ -84,6 +125,14 @@ impl TlsListener {
     /// Whether clients without a certificate are refused.
     pub fn needs_client_certificate(&self) -> bool {
         self.files.clients.is_some() && !self.files.has_users
+    }
+
+    /// The end of the certificate in the file; `None` if the file cannot be read.
+    pub fn expiry(&self) -> Option<CertificateExpiry> {
+        let file = self.files.certificate.clone();
+        let chain = read_chain(CERTIFICATE, &file).ok()?;
+        let first = chain.iter().filter_map(|certificate| not_after(certificate)).min()?;
+        Some(CertificateExpiry { file, end: SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(first))? })
     }
 
     fn load(files: TlsFiles) -> Result<Self, TlsFileError> {

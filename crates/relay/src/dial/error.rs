@@ -1,7 +1,11 @@
 //! Errors of dialling: the cause, and the hop at fault.
 
+use std::time::Duration;
+
 use ekiden_proto::cause::Cause;
 use ekiden_proto::wire::section::OpenFailure;
+
+use crate::accounting::AccountRefusal;
 
 /// A dial that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +22,8 @@ pub struct DialError {
     pub remark: Option<String>,
     /// Whether only our own log may have the cause. Clients and other relays get `name_not_found`.
     pub is_concealed: bool,
+    /// When the client may try again.
+    pub retry_after: Option<Duration>,
 }
 
 /// A relay further along that says why.
@@ -104,7 +110,12 @@ impl DialError {
     #[must_use]
     pub fn message(&self, names_hops: bool) -> String {
         let cause = self.reported_cause();
-        let Some(hop) = &self.hop else { return cause.sentence().to_owned() };
+        let Some(hop) = &self.hop else {
+            let is_limit = matches!(cause, Cause::OverQuota | Cause::SessionLimit);
+            let limit = self.remark.as_ref().filter(|_| is_limit);
+            return limit
+                .map_or_else(|| cause.sentence().to_owned(), |why| format!("This relay refuses the request: {why}."));
+        };
         if !names_hops {
             return format!("A hop of this relay's path {}.", cause.hop_predicate());
         }
@@ -135,8 +146,23 @@ impl DialError {
     }
 }
 
+impl From<AccountRefusal> for DialError {
+    fn from(refusal: AccountRefusal) -> Self {
+        let AccountRefusal { cause, why, retry_after } = refusal;
+        Self { remark: Some(why), retry_after, ..cause.into() }
+    }
+}
+
 impl From<Cause> for DialError {
     fn from(cause: Cause) -> Self {
-        Self { cause, hop: None, teller: None, first_hop_down: false, remark: None, is_concealed: false }
+        Self {
+            cause,
+            hop: None,
+            teller: None,
+            first_hop_down: false,
+            remark: None,
+            is_concealed: false,
+            retry_after: None,
+        }
     }
 }

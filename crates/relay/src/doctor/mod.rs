@@ -14,11 +14,14 @@ mod workload;
 
 use std::fmt;
 use std::os::fd::AsFd;
+use std::time::SystemTime;
 
 use ekiden_proto::profile::{BUILT_IN, Outcome, Profile};
 use ekiden_sys::sockopt::{self, SocketRole};
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};
+
+use crate::config::CertificateExpiry;
 
 pub use system::SystemState;
 pub use workload::Workload;
@@ -32,6 +35,7 @@ pub fn examine(purpose: &Workload) -> Vec<Finding> {
         findings.extend(transparent::transparent_checks(&reading, purpose));
         findings.extend(transparent::tunnel_checks(&reading));
     }
+    findings.extend(certificates(purpose));
     findings.extend(profiles(purpose).iter().map(check_profile));
     findings
 }
@@ -50,6 +54,21 @@ fn profiles(purpose: &Workload) -> Vec<Profile> {
     let mut profiles: Vec<Profile> = BUILT_IN.iter().filter_map(|name| Profile::built_in(name)).collect();
     profiles.extend(purpose.profiles().into_iter().filter(|profile| !BUILT_IN.contains(&profile.name.as_str())));
     profiles
+}
+
+/// The ends of the certificates of TLS listeners.
+fn certificates(purpose: &Workload) -> Vec<Finding> {
+    let now = SystemTime::now();
+    let listeners = purpose.config.iter().flat_map(|config| &config.listeners);
+    let expiries = listeners.filter_map(|listener| Some((&listener.name, listener.tls.as_ref()?.expiry()?)));
+    let check = |(name, expiry): (&String, CertificateExpiry)| {
+        let finding = Finding::new("certificate", format!("certificate of {name}"), expiry.describe(now));
+        if expiry.is_over(now) {
+            return finding.with_error("clients refuse the listener until the file has a new certificate", "");
+        }
+        finding.with_hint_if(expiry.is_soon(now), "from then on clients refuse the listener: renew it", "")
+    };
+    expiries.map(check).collect()
 }
 
 /// Applies a profile to a socket that is never connected.

@@ -99,6 +99,7 @@ impl RecentEvents {
 fn is_trouble(event: &Event) -> bool {
     match event {
         Event::Warning { .. }
+        | Event::QuotaUsed { .. }
         | Event::RelayUnreachable { .. }
         | Event::EtcdUnreachable { .. }
         | Event::AcceptPaused { .. }

@@ -17,6 +17,7 @@ use super::handoff::HandedConnection;
 use super::services::Services;
 use super::thread::ThreadContext;
 use super::{preface, section, transparent};
+use crate::accounting::Account;
 use crate::config::budget::Budget;
 use crate::config::{Config, Listener, ListenerKind};
 use crate::dial::Resolver;
@@ -38,6 +39,7 @@ pub struct ListenerContext {
     pub listener: Arc<Listener>,
     names: Rc<Resolver>,
     totals: Arc<ListenerTotals>,
+    account: Arc<Account>,
     budget: Budget,
     /// Whether a gate bounds how many come in.
     gated: bool,
@@ -58,6 +60,7 @@ impl ListenerContext {
             config: Arc::clone(config),
             names: Rc::clone(names),
             totals: thread.services.events.metrics.totals(&listener.name),
+            account: thread.services.accounts.listener(&listener.name),
             budget,
             gated: gated && listener.kind.is_transparent(),
             listener,
@@ -83,6 +86,11 @@ impl ListenerContext {
     /// The listener's byte counters.
     pub fn totals(&self) -> Arc<ListenerTotals> {
         Arc::clone(&self.totals)
+    }
+
+    /// The account of the listener.
+    pub fn account(&self) -> Arc<Account> {
+        Arc::clone(&self.account)
     }
 
     /// The resolver of the thread.

@@ -150,7 +150,10 @@ fn server_config(context: &ListenerContext, tls: &TlsListener) -> Arc<ServerConf
     let metrics = &context.services().events.metrics;
     match reload {
         None => {}
-        Some(Ok(())) => metrics.record_certificate_reload(&context.listener.name, "accepted"),
+        Some(Ok(())) => {
+            metrics.record_certificate_reload(&context.listener.name, "accepted");
+            tls.expiry().iter().for_each(|expiry| metrics.set_certificate_expiry(&context.listener.name, expiry.end));
+        }
         Some(Err(error)) => {
             metrics.record_certificate_reload(&context.listener.name, "rejected");
             context.warn(format!("listener {}: the certificate before stays: expected {error}", context.listener.name));

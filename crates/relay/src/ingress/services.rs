@@ -10,6 +10,7 @@ use ekiden_proto::wire::section::{TicketIssuer, TraceId};
 use super::admission::Admission;
 use super::gate::PendingConnections;
 use super::http::UpstreamPool;
+use crate::accounting::Accounts;
 use crate::events::Events;
 use crate::fleet::FleetDirectory;
 use crate::path::estimates::{EstimateHistory, EstimateStore, ReportClients};
@@ -28,6 +29,8 @@ pub struct Services {
     next_session: AtomicU64,
     /// The places for sessions and for connections of relays without a session.
     pub admission: Arc<Admission>,
+    /// The limits and the usage of users and listeners.
+    pub accounts: Accounts,
     /// The trace ids of running sessions that a relay has opened.
     active_traces: Mutex<HashSet<TraceId>>,
     /// Tickets that shorten the next handshake of a relay.
@@ -77,6 +80,7 @@ impl Services {
             events,
             next_session: AtomicU64::new(1),
             admission: Arc::default(),
+            accounts: Accounts::default(),
             active_traces: Mutex::default(),
             tickets: TicketIssuer::generate(),
             started_at,

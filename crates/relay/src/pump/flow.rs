@@ -23,6 +23,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::allowance::ReadTurn;
 use super::backlog::BacklogLimiter;
 use super::cipher::{OpenedRecord, RecordCipher};
 use super::framing::{ChunkHeader, Endpoint, Framing, invalid, read_chunk_boundary};
@@ -87,6 +88,8 @@ pub struct Flow<'a> {
     done: bool,
     stall: Option<StallGuard<'a>>,
     backlog: BacklogLimiter,
+    /// How much may be read, and when, under the limits of the session.
+    turn: ReadTurn<'a>,
     /// Gathers small reads; `None` unless the receiving section is tuned.
     shape: Option<Box<ReadShaper<'a>>>,
     stats: &'a FlowStats,
@@ -117,6 +120,7 @@ impl<'a> Flow<'a> {
             done: false,
             stall: None,
             backlog: BacklogLimiter::new(),
+            turn: ReadTurn::new(),
             shape: stats.is_tuned(direction).then(|| Box::new(ReadShaper::new(from.stream))),
             stats,
             pipes,
@@ -259,6 +263,7 @@ impl<'a> Flow<'a> {
                 ready!(self.from.stream.poll_read_ready(cx)).map_err(FlowError::Reading)?;
                 ready!(self.poll_shape(cx));
             }
+            ready!(self.turn.poll(cx, self.from, self.stats, self.direction)).map_err(FlowError::Reading)?;
             match self.fill() {
                 Err(FlowError::Reading(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return Poll::Ready(other),
@@ -434,7 +439,7 @@ impl<'a> Flow<'a> {
     }
 
     fn limited_size(&self, room: usize) -> usize {
-        let room = self.backlog.read_limit(room);
+        let room = self.backlog.read_limit(room).min(self.turn.most());
         let room = self.chunks.as_ref().map_or(room, |chunks| room.min(chunks.left()));
         match self.limit {
             FlowLimit::End => room,

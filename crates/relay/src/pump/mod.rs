@@ -9,6 +9,7 @@
 //! - a flow reads only when everything it read before has been written, so a slow reader holds back the sender, not
 //!   the relay's memory.
 
+mod allowance;
 mod backlog;
 mod cipher;
 mod flow;
@@ -39,7 +40,7 @@ pub use cipher::RecordCipher;
 pub(crate) use cipher::tests::{seals, sockets};
 pub use flow::{Flow, FlowError};
 pub use framing::{Endpoint, FramedSection, Framing, write_all};
-pub use observer::{FlowObserver, TransferMethod};
+pub use observer::{Allowance, FlowObserver, TransferMethod};
 pub use pipes::{PipeCounts, PipePool};
 pub use response_timer::Response;
 pub use stats::FlowStats;
@@ -240,8 +241,10 @@ pub fn end_reason(broken: &FlowError, direction: Direction) -> EndReason {
         (FlowError::Reading(e), Direction::Down) | (FlowError::Writing(e), Direction::Up) => (e, false),
     };
     let reset = matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
-    if error.kind() == io::ErrorKind::InvalidData {
-        return EndReason::Altered(direction);
+    match error.kind() {
+        io::ErrorKind::InvalidData => return EndReason::Altered(direction),
+        io::ErrorKind::QuotaExceeded => return EndReason::OverQuota,
+        _ => {}
     }
     match (client_side, reset) {
         (true, true) => EndReason::ResetByClient,

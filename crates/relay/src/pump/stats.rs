@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ekiden_proto::direction::Direction;
 use ekiden_proto::limiting::FlowCounters;
 
-use super::observer::{FlowObserver, TransferMethod};
+use super::observer::{Allowance, FlowObserver, TransferMethod};
 use super::response_timer::{Response, ResponseTimer};
 
 /// The counters of one session. A session never leaves its thread, so the counters are plain cells.
@@ -30,6 +30,7 @@ struct DirectionStats {
     /// Total blocked time at the last move.
     blocked_before: Cell<Duration>,
     waiting: Cell<Duration>,
+    throttled: Cell<Duration>,
     squares: Cell<f64>,
     /// Bytes queued in this host at the last sample.
     queued: Cell<i64>,
@@ -58,6 +59,12 @@ impl FlowStats {
     #[must_use]
     pub fn is_tuned(&self, direction: Direction) -> bool {
         self.observer.is_tuned(direction)
+    }
+
+    /// The bytes that a direction may read next.
+    #[must_use]
+    pub fn reserve(&self, direction: Direction) -> Allowance {
+        self.observer.reserve(direction)
     }
 
     /// Sets the largest plaintext of the next records of a direction, in bytes.
@@ -117,6 +124,18 @@ impl FlowStats {
         self.direction(direction).blocked_for()
     }
 
+    /// Records that bytes have waited for their turn under a rate.
+    pub fn record_throttled(&self, direction: Direction, span: Duration) {
+        let throttled = &self.direction(direction).throttled;
+        throttled.set(throttled.get() + span);
+    }
+
+    /// Time in which one direction had bytes and did not read or send them, for another reason than its sender.
+    #[must_use]
+    pub fn held_for(&self, direction: Direction) -> Duration {
+        self.blocked_for(direction) + self.direction(direction).throttled.get()
+    }
+
     /// Whether one direction has bytes but no room to send them.
     #[must_use]
     pub fn is_blocked(&self, direction: Direction) -> bool {
@@ -133,6 +152,7 @@ impl FlowStats {
             blocked: self.blocked_for(direction),
             waiting: one_way.waiting.get(),
             wait_squares: one_way.squares.get(),
+            throttled: one_way.throttled.get(),
         }
     }
 

@@ -5,6 +5,7 @@
 //! directly, running sessions have until the deadline; a second signal ends the process at once. SIGUSR2 starts the
 //! program again and hands over to it ([`upgrade`]).
 
+mod certificates;
 mod handover;
 pub mod interception;
 mod reload;
@@ -171,6 +172,10 @@ impl Relay {
                     if lost {
                         self.reload_controls(loaders.provide, &mut active).await;
                     }
+                    continue;
+                }
+                () = self.certificates.wait_due() => {
+                    self.certificates.check(&active.served, &self.services);
                     continue;
                 }
                 never = self.keep_watchdog_alive() => never,

@@ -9,6 +9,7 @@ use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::certificates::CertificateWatch;
 use super::interception::{InstalledRules, PacketQueues};
 use super::sockets::Sockets;
 use super::tun_devices::Devices;
@@ -39,6 +40,7 @@ pub(super) struct Relay {
     pub rules: InstalledRules,
     pub devices: Devices,
     pub notifier: Notifier,
+    pub certificates: CertificateWatch,
     /// When all threads last answered.
     pub alive: Cell<Instant>,
     pub admin: Option<admin::AdminListener>,
@@ -59,6 +61,7 @@ impl Relay {
             rules: InstalledRules::new(before.map_or(Owner::Daemon, |before| Owner::Successor(before.pid))),
             devices: Devices::default(),
             notifier: Notifier::from_env()?,
+            certificates: CertificateWatch::new(),
             alive: Cell::new(Instant::now()),
             admin: None,
             admin_at: AdminBind::Off.into(),
@@ -131,6 +134,7 @@ impl Relay {
         self.sockets.commit(config, &self.services);
         self.queues.commit(config);
         self.devices.commit(config, &self.services);
+        self.certificates.restart(config, &self.services);
         let hints = fair_share::missing_interface_warnings(&config.interfaces)
             .chain(config.unused_relay_warnings())
             .chain(config.unbound_network_warnings());
@@ -153,8 +157,10 @@ impl Relay {
         self.services.reports.apply_config(config, &self.services.estimates, &self.services.events)?;
         self.services.history.apply_config(config.history.as_ref(), &self.services.estimates, &self.services.events)?;
         self.services.path_selector.apply_config(config)?;
+        self.services.accounts.open_usage_file(config.limits.usage_file.as_deref(), &self.services.events)?;
         let gates = if gated { self.queues.duplicate(config)? } else { Vec::new() };
         self.services.shared_interfaces.apply_config(&config.interfaces);
+        self.services.accounts.apply_config(config);
         // Before the workers switch: connections of their sessions are judged by the new configuration.
         self.services.upstream_pool.apply_config(config);
         let devices = self.devices.devices_for(config);

@@ -62,6 +62,7 @@ impl Relay {
         self.workers.join();
         self.services.upstream_pool.close();
         self.services.history.close();
+        self.services.accounts.close();
         self.services.events.traces.close();
         self.rules.remove(&self.services);
         self.services.events.emit(&Event::Stopped { aborted });

@@ -1,7 +1,7 @@
 //! A SOCKS5 UDP association (RFC 1928, 7): relays the datagrams of one client directly to their targets.
 //!
 //! The association ends with its TCP connection. One socket faces the client, and one of each address family the targets.
-//! A datagram that cannot be sent at once is dropped.
+//! A datagram that cannot be sent at once, or is above the rate of the listener or of the user, is dropped.
 
 use std::cell::{Cell, RefCell};
 use std::future::pending;
@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 
 use super::remotes::{self, Destination, Remotes};
 use super::{PathTaken, Session};
+use crate::dial::DialError;
 use crate::ingress::send_and_close;
 use crate::path;
 use crate::pump::wait_idle;
@@ -66,10 +67,7 @@ pub(super) async fn serve(session: &Rc<Session>, announced: Option<SocketAddr>) 
         return EndReason::BadHandshake(NO_DIRECT_ROUTE);
     }
     let opened = Association::open(session, announced).and_then(|this| Ok((this.client.local_addr()?, this)));
-    let Ok((bound, association)) = opened else {
-        send_and_close(session.client_end(), &socks5::reply(Cause::Exhausted.into(), None)).await;
-        return EndReason::ConnectFailed(Cause::Exhausted);
-    };
+    let Ok((bound, association)) = opened else { return refuse(session, &Cause::Exhausted.into()).await };
     session.dial_context.set_path(PathTaken { path: Some(PATH.into()), ..PathTaken::default() });
     if session.client_end().write_all(&socks5::reply(Reply::Succeeded, Some(bound))).await.is_err() {
         return EndReason::ResetByClient;
@@ -80,6 +78,12 @@ pub(super) async fn serve(session: &Rc<Session>, announced: Option<SocketAddr>) 
         dropped => session.set_detail(Some(format!("{dropped} datagrams dropped"))),
     }
     end
+}
+
+/// Refuses an association with the cause of `error`.
+pub(super) async fn refuse(session: &Session, error: &DialError) -> EndReason {
+    send_and_close(session.client_end(), &socks5::reply(error.cause.into(), None)).await;
+    session.record_dial_error(error)
 }
 
 impl Association {
@@ -125,7 +129,7 @@ impl Association {
         let session = &self.session;
         let mut ended = std::pin::pin!(wait_end(&session.client));
         let mut idle = std::pin::pin!(wait_idle(&session.stats, session.context.config.timeouts.idle));
-        loop {
+        while session.accounts().used_up().is_none() {
             tokio::select! {
                 end = &mut ended => return end,
                 () = &mut idle => return EndReason::Idle,
@@ -136,6 +140,7 @@ impl Association {
             }
             tokio::task::yield_now().await;
         }
+        EndReason::OverQuota
     }
 
     fn receive_from_client(&self) {
@@ -201,7 +206,7 @@ impl Association {
     }
 
     fn send(&self, verdict: Destination, payload: &[u8]) {
-        let sent = verdict.is_some_and(|address| {
+        let sent = verdict.filter(|_| self.session.accounts().may_pass(Direction::Up)).is_some_and(|address| {
             let socket = if address.is_ipv4() { &self.v4 } else { &self.v6 };
             socket.as_ref().is_some_and(|socket| socket.try_send_to(payload, address).is_ok())
         });
@@ -212,7 +217,8 @@ impl Association {
         let Some(socket) = socket else { return };
         let mut header = Vec::with_capacity(DatagramHeader::MAX_WRITTEN);
         each_datagram(socket, |buffer, length, from| {
-            if self.client_address.get().is_none() || !self.remotes.borrow().has_address(from.ip()) {
+            let is_expected = self.client_address.get().is_some() && self.remotes.borrow().has_address(from.ip());
+            if !is_expected || !self.session.accounts().may_pass(Direction::Down) {
                 return self.drop_datagram();
             }
             header.clear();

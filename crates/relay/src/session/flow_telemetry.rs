@@ -1,4 +1,4 @@
-//! Connects the pump to the listener's totals, to fair shares and to tuning.
+//! Connects the pump to the listener's totals, to the accounts of the session, to fair shares and to tuning.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use ekiden_proto::direction::Direction;
 
+use crate::accounting::{Account, SessionAccounts};
 use crate::events::metrics::listeners::ListenerTotals;
-use crate::pump::{FlowObserver, TransferMethod};
+use crate::pump::{Allowance, FlowObserver, TransferMethod};
 use crate::shaping::autotune::Tuner;
 use crate::shaping::fair_share::PacedSocket;
 
@@ -16,6 +17,8 @@ use crate::shaping::fair_share::PacedSocket;
 #[derive(Debug)]
 pub struct FlowTelemetry {
     totals: Arc<ListenerTotals>,
+    /// The accounts that the bytes count on.
+    pub accounts: SessionAccounts,
     down: SendingSection,
     up: SendingSection,
 }
@@ -30,8 +33,9 @@ struct SendingSection {
 impl FlowTelemetry {
     /// Telemetry of a session whose sections are neither paced nor tuned.
     #[must_use]
-    pub fn new(totals: Arc<ListenerTotals>) -> Rc<Self> {
-        Rc::new(Self { totals, down: SendingSection::default(), up: SendingSection::default() })
+    pub fn new(totals: Arc<ListenerTotals>, account: Arc<Account>) -> Rc<Self> {
+        let accounts = SessionAccounts::new(account);
+        Rc::new(Self { totals, accounts, down: SendingSection::default(), up: SendingSection::default() })
     }
 
     fn section(&self, direction: Direction) -> &SendingSection {
@@ -69,6 +73,7 @@ impl FlowTelemetry {
 
 impl FlowObserver for FlowTelemetry {
     fn on_moved(&self, direction: Direction, bytes: u64, transfer: TransferMethod) {
+        self.accounts.record(direction, bytes);
         if let Some(socket) = &*self.section(direction).paced.borrow() {
             socket.record_bytes(bytes);
         }
@@ -95,6 +100,10 @@ impl FlowObserver for FlowTelemetry {
 
     fn on_record_size(&self, direction: Direction, bytes: usize) {
         self.section(direction).tuner.borrow().iter().for_each(|tuner| tuner.set_max_record(bytes));
+    }
+
+    fn reserve(&self, direction: Direction) -> Allowance {
+        self.accounts.reserve(direction)
     }
 
     fn is_tuned(&self, direction: Direction) -> bool {

@@ -72,6 +72,9 @@ async fn connect(session: &Rc<Session>) -> Result<Box<Connected>, EndReason> {
     let mut reader = ingress::HandshakeReader::new(session);
     let mut request = Box::pin(ingress::accept(session, &mut reader)).await?;
     let tunnel = loop {
+        if let Err(refusal) = session.accounts().enter() {
+            return Err(Box::pin(refuse_request(session, &request, &refusal.into())).await);
+        }
         match request {
             ClientRequest::Tunnel(tunnel) => break tunnel,
             ClientRequest::Upgraded { server, early } => {
@@ -86,6 +89,20 @@ async fn connect(session: &Rc<Session>) -> Result<Box<Connected>, EndReason> {
         }
     };
     Box::pin(open_tunnel(session, tunnel)).await.map(Box::new)
+}
+
+/// Answers a request that the limits of the listener or of the user do not permit.
+async fn refuse_request(session: &Session, request: &ClientRequest, error: &DialError) -> EndReason {
+    match request {
+        ClientRequest::Tunnel(tunnel) => {
+            session.set_target(&tunnel.target);
+            refuse(session, &tunnel.responder, error).await
+        }
+        ClientRequest::Http(asked) => ingress::http::refuse_request(session, asked, error).await,
+        ClientRequest::Associate(_) => association::refuse(session, error).await,
+        // Transparent listeners and servers that speak another protocol now: there is no one to answer.
+        ClientRequest::Dialled(_) | ClientRequest::Upgraded { .. } => session.record_dial_error(error),
+    }
 }
 
 /// Takes over the connection that the gate has dialled.

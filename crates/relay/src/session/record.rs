@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use super::DialContext;
 use super::flow_telemetry::FlowTelemetry;
 use super::telemetry::{LimitState, PathFeedback, SectionSamples};
+use crate::accounting::SessionAccounts;
 use crate::config::ListenerKind;
 use crate::config::users::{AuthError, Users};
 use crate::dial::DialError;
@@ -158,7 +159,7 @@ impl Session {
             Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
             Origin::Caught { ends, pre_dialed } => (None, ends.map(Box::new), pre_dialed),
         };
-        let (client, telemetry) = (Rc::new(client), FlowTelemetry::new(context.totals()));
+        let (client, telemetry) = (Rc::new(client), FlowTelemetry::new(context.totals(), context.account()));
         let stats = FlowStats::new(Rc::<FlowTelemetry>::clone(&telemetry));
         telemetry.set_paced_by(Direction::Down, context.thread.shaper.register(&client, context.listener.weight));
         telemetry.set_tuner(Direction::Down, context.tuner(&client, &context.listener.profile));
@@ -193,7 +194,7 @@ impl Session {
         session.place.set(session.context.thread.register(&session));
         session.watch_client();
         if session.certified {
-            session.telemetry.set_weight(session.weight());
+            session.on_authenticated();
         }
         session
     }
@@ -383,6 +384,11 @@ impl Session {
         self.state.borrow_mut().end = Some(end);
     }
 
+    /// The accounts of the listener and of the user.
+    pub fn accounts(&self) -> &SessionAccounts {
+        &self.telemetry.accounts
+    }
+
     /// The idle timeouts in force for the session.
     pub fn idle_timeouts(&self) -> IdleTimeouts {
         let timeouts = &self.context.config.timeouts;
@@ -416,7 +422,7 @@ impl Session {
 
     /// Its weight in the shares of an interface.
     fn weight(&self) -> u32 {
-        let user = self.context.config.weights.weight_of(self.state.borrow().user.as_deref());
+        let user = self.context.config.users.weight_of(self.state.borrow().user.as_deref());
         self.context.listener.weight * user
     }
 
@@ -445,9 +451,17 @@ impl Session {
                 timeout(self.context.config.timeouts.handshake / 2, wait_client_gone(self.client_end())).await;
             departed.map_or(AuthError::Overloaded, |()| AuthError::ClientGone)
         };
-        let verified = users.verify(self.dial_context.client.0.ip(), user, password, give_up).await;
+        users.verify(self.dial_context.client.0.ip(), user, password, give_up).await?;
+        self.on_authenticated();
+        Ok(())
+    }
+
+    /// Gives the session the weight and the account of its user.
+    fn on_authenticated(&self) {
         self.telemetry.set_weight(self.weight());
-        verified
+        if let Some(user) = &self.state.borrow().user {
+            self.accounts().set_user(self.context.services().accounts.user(user));
+        }
     }
 }
 
@@ -462,6 +476,12 @@ async fn wait_client_gone(client: Endpoint<'_>) {
 }
 
 impl Session {
+    /// Details of an end that none were recorded for.
+    fn end_detail(&self, end: EndReason) -> Option<String> {
+        let used_up = || self.accounts().used_up().filter(|_| end == EndReason::OverQuota);
+        self.tls_detail(end).or_else(used_up).or_else(|| end.detail().map(str::to_owned))
+    }
+
     /// The cause of a reset that is none of TCP.
     fn tls_detail(&self, end: EndReason) -> Option<String> {
         let is_truncated = self.tls.as_ref().is_some_and(|tls| tls.is_truncated());
@@ -491,7 +511,7 @@ impl Session {
             path: self.path_name(),
             chosen: self.final_choice().map(Box::new),
             end,
-            detail: state.detail.or_else(|| self.tls_detail(end)).or_else(|| end.detail().map(str::to_owned)),
+            detail: state.detail.or_else(|| self.end_detail(end)),
             duration,
             handshake: state.asked.map(|asked| asked.saturating_duration_since(self.opened)),
             first_byte: self
@@ -516,7 +536,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let closed = self.closed_event();
-        if matches!(closed.end, EndReason::Drained | EndReason::Panicked) {
+        if matches!(closed.end, EndReason::Drained | EndReason::Panicked | EndReason::OverQuota) {
             pump::abort(&self.client);
         }
         if let (EndReason::Finished | EndReason::Idle, Some(tls)) = (closed.end, &self.tls) {
@@ -532,6 +552,7 @@ impl Drop for Session {
         self.context.thread.unregister(self.place.get());
         // Release the place first: readers of the closing event may rely on it.
         drop(self.permit.take());
+        self.accounts().leave();
         self.context.services().events.emit_closed(closed, self.previous_relay());
     }
 }

@@ -186,7 +186,7 @@ fn read_stats(stats: &FlowStats) -> TransferStats {
         down: stats.bytes(Direction::Down),
         up: stats.bytes(Direction::Up),
         active_time: stats.active_time(),
-        blocked_down: stats.blocked_for(Direction::Down),
+        blocked_down: stats.held_for(Direction::Down),
         blocked_up: stats.blocked_for(Direction::Up),
         ..TransferStats::default()
     }

@@ -203,6 +203,56 @@ pub struct InterfaceView {
     pub fairness: Option<f64>,
 }
 
+/// The limits and the usage of a user or a listener.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct AccountView {
+    /// The owner of the account: `user` or `listener`.
+    pub scope: &'static str,
+    /// The name of the user or of the listener.
+    pub name: String,
+    /// Sessions that are open.
+    pub sessions: usize,
+    /// Most sessions at once; `None` for no limit.
+    pub max_sessions: Option<usize>,
+    /// The rate in each direction, in bits per second of payload; `None` for no limit.
+    pub rate_bits_per_second: Option<u64>,
+    /// The quota in bytes; `None` for no quota.
+    pub quota_bytes: Option<u64>,
+    /// The time that the quota is for: `day` or `month`.
+    pub quota_period: Option<&'static str>,
+    /// Bytes of the running day or month.
+    pub used_bytes: Option<u64>,
+    /// Bytes that are left of the quota.
+    pub left_bytes: Option<u64>,
+    /// When the quota begins anew, in UTC (RFC 3339).
+    pub quota_ends: Option<String>,
+    /// Bytes toward servers since the start of the process; of users only.
+    pub bytes_up: u64,
+    /// Bytes toward the client since the start of the process; of users only.
+    pub bytes_down: u64,
+    /// Sessions and requests that were refused because all places were taken.
+    pub refused_for_sessions: u64,
+    /// Sessions and requests that were refused because the quota was used up.
+    pub refused_for_quota: u64,
+}
+
+impl AccountView {
+    /// A view of several accounts together, before the first of them.
+    #[must_use]
+    pub fn empty(scope: &'static str, name: &str) -> Self {
+        Self { scope, name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Adds the counts of another account. Limits are of one account only.
+    pub fn add(&mut self, other: &Self) {
+        self.sessions += other.sessions;
+        self.bytes_up += other.bytes_up;
+        self.bytes_down += other.bytes_down;
+        self.refused_for_sessions += other.refused_for_sessions;
+        self.refused_for_quota += other.refused_for_quota;
+    }
+}
+
 /// Upgrades of this process that came to nothing.
 #[derive(Debug, Default)]
 pub struct UpgradeAttempts(Mutex<LastFailure>);

@@ -181,7 +181,7 @@ impl LaneTask {
         let Dialled { stream, opened, .. } = dialled;
         let OpenedSession { opening, section, .. } = opened.expect("invariant: a lane was opened at a relay");
         let (stream, context) = (Rc::new(stream), &self.context);
-        let telemetry = FlowTelemetry::new(context.totals());
+        let telemetry = FlowTelemetry::new(context.totals(), context.account());
         telemetry.set_paced_by(Direction::Up, context.thread.shaper.register(&stream, context.listener.weight));
         telemetry.set_tuner(Direction::Up, self.tuner(&stream));
         let stats = FlowStats::new(telemetry);

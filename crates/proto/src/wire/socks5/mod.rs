@@ -126,7 +126,7 @@ impl From<Cause> for Reply {
             Cause::Refused => Self::ConnectionRefused,
             Cause::TimedOut => Self::TtlExpired,
             Cause::Unreachable | Cause::NameNotFound | Cause::NameServerFailed => Self::HostUnreachable,
-            Cause::Denied | Cause::DeniedByHop => Self::NotAllowed,
+            Cause::Denied | Cause::DeniedByHop | Cause::OverQuota | Cause::SessionLimit => Self::NotAllowed,
             Cause::HopProtocol
             | Cause::HopFailed
             | Cause::Reset

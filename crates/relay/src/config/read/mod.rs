@@ -104,13 +104,15 @@ fn read_config(file: TableReader<'_>, flags: &Flags, notes: &Diagnostics) -> Con
     }
     let forward = relays::read_forward(&file, &command, flags, &shared, &listeners, &relays);
     let others = forward.iter().filter(|hop| !relays.valid().any(|relay| Arc::ptr_eq(relay, hop)));
+    let users = sharing::read_users(file.named_tables("user"), &shared);
+    let has_quota = users.has_quota() || listeners.valid.iter().any(|listener| listener.limits.quota.is_some());
     let config = Config {
         relays: relays.valid().chain(others).cloned().collect(),
         routes: path::read(&file, &relays, forward, &shared.profiles),
         transparent: capture::read_transparent(file.table("transparent")),
         interfaces: sharing::read_interfaces(file.tables("interface")),
-        weights: sharing::read_weights(file.named_tables("user"), &shared),
-        limits: read_limits(file.table("limits")),
+        users,
+        limits: read_limits(file.table("limits"), has_quota),
         timeouts: read_timeouts(file.table("timeouts")),
         dns_servers,
         admin: admin::read(file.table("admin"), &command, flags.admin.as_deref(), &listeners),
@@ -152,6 +154,9 @@ fn read_listeners(
 
 const NO_LISTENER: &str = "at least one, like [[listener]] with bind = \"127.0.0.1:1080\", or -L auto://127.0.0.1:1080";
 
+const USAGE_FILE: &str =
+    "the path of a database that keeps the bytes of quotas over restarts, like \"/var/lib/ekiden/usage.db\"";
+
 /// Our own key: that of the command line if there is one.
 fn read_private_key(file: &TableReader<'_>, command: &KeyLocation<'_>, flags: &Flags) -> Option<Arc<PrivateKey>> {
     // Replaced, perhaps, but still to be right in itself.
@@ -168,14 +173,21 @@ fn read_private_key(file: &TableReader<'_>, command: &KeyLocation<'_>, flags: &F
     key.or_else(|| given.then(key::temporary_key))
 }
 
-fn read_limits(table: TableReader<'_>) -> LimitsConfig {
+fn read_limits(table: TableReader<'_>, has_quota: bool) -> LimitsConfig {
     let limits = LimitsConfig {
         sessions: table.optional("sessions").map(|PositiveCount(n)| n),
         sessions_per_client: table.optional("sessions_per_client").map(|PositiveCount(n)| n),
         head: table.optional_or("head", HeadSize(64 << 10)).0,
         kept_connections: table.optional_or("kept_connections", 256),
         ready_connections: table.optional("ready_connections").map_or(256, |PositiveCount(n)| n),
+        usage_file: table.optional("usage_file"),
     };
+    if has_quota && !table.has("usage_file") {
+        table.error("usage_file", USAGE_FILE);
+    }
+    if let Some(file) = &limits.usage_file {
+        key::warn_if_world_readable(&table, "usage_file", file);
+    }
     table.finish();
     limits
 }

@@ -249,6 +249,11 @@ pub fn text_line(line: &mut String, event: &Event) {
         Event::Suppressed { reason, lines, duration } => {
             write!(line, " suppressed reason={reason} lines={lines} seconds={:.3}", duration.as_secs_f64())
         }
+        Event::QuotaUsed { scope, name, quota, until } => {
+            line.push_str(" quota used");
+            write_optional(line, scope, name.as_deref().map(quoted))
+                .and_then(|()| write!(line, " quota={quota} until={until}"))
+        }
         Event::Warning { message } => write!(line, " warning {message}"),
     };
     written.expect("invariant: writing to a String does not fail");

@@ -36,6 +36,7 @@ const fn is_problem(end: EndReason) -> bool {
         | EndReason::Overloaded
         | EndReason::ClientLimit
         | EndReason::ConnectFailed(_)
+        | EndReason::OverQuota
         | EndReason::Panicked => true,
     }
 }
@@ -60,6 +61,9 @@ pub fn redacted(event: &Event, redact: Redaction) -> Cow<'_, Event> {
             url: "-".to_owned(),
             ..RequestCompleted::clone(request)
         }))),
+        Event::QuotaUsed { scope: "user", quota, until, .. } if client => {
+            Cow::Owned(Event::QuotaUsed { scope: "user", name: None, quota: quota.clone(), until: until.clone() })
+        }
         Event::PathChanged { likely_bytes, likely_direction, from, to, why, .. } if target => {
             Cow::Owned(Event::PathChanged {
                 prefix: None,

@@ -1,5 +1,7 @@
 //! Connections that were not admitted, and totals of listeners.
 
+use std::time::SystemTime;
+
 use ekiden_proto::direction::Direction;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -24,6 +26,7 @@ pub(super) struct AdmissionMetrics {
     evicted: Family<ByListener, Counter>,
     tls_handshakes: Family<ByResult, Counter>,
     certificate_reloads: Family<ByResult, Counter>,
+    certificate_expiry: Family<ByListener, Gauge>,
 }
 
 impl AdmissionMetrics {
@@ -39,6 +42,8 @@ impl AdmissionMetrics {
         r.declare("tls_handshakes", handshakes, self.tls_handshakes.clone());
         let reloads = "Changed TLS certificate and key files by result";
         r.declare("tls_certificate_reloads", reloads, self.certificate_reloads.clone());
+        let expiry = "End of the certificate in the file, or of the certificate of its chain that expires first, since the Unix epoch";
+        r.declare("tls_certificate_expiry_timestamp_seconds", expiry, self.certificate_expiry.clone());
     }
 
     pub(super) fn record_pause(&self, listener: &str, reason: &'static str) {
@@ -62,6 +67,19 @@ impl Metrics {
     /// Counts an attempt to take over changed files of a certificate.
     pub fn record_certificate_reload(&self, listener: &str, result: &'static str) {
         self.admission.certificate_reloads.get_or_create(&ByResult { listener: listener.to_owned(), result }).inc();
+    }
+
+    /// Forgets the ends of all certificates: listeners may have gone.
+    pub fn clear_certificate_expiry(&self) {
+        self.admission.certificate_expiry.clear();
+    }
+
+    /// Sets when the certificate of a listener ends.
+    pub fn set_certificate_expiry(&self, listener: &str, end: SystemTime) {
+        let unix = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let gauge =
+            self.admission.certificate_expiry.get_or_create_owned(&ByListener { listener: listener.to_owned() });
+        gauge.set(i64::try_from(unix).unwrap_or(i64::MAX));
     }
 
     /// Counts a connection that found no place, or lost it to a newer one, before a session used it.

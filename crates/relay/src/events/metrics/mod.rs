@@ -11,6 +11,7 @@ macro_rules! label_sets {
     )+};
 }
 
+mod accounts;
 mod declare;
 pub mod listeners;
 mod paths;
@@ -28,8 +29,8 @@ use ekiden_proto::event::{Event, SessionClosed};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::status::InterfaceView;
 use crate::status::fleet::FleetView;
+use crate::status::{AccountView, InterfaceView};
 
 pub use declare::{Declare, SecondsCounter};
 pub use process::WorkerCounts;
@@ -55,6 +56,7 @@ pub struct Metrics {
     pub traces: traces::TraceMetrics,
     fleet: pools::FleetMetrics,
     shares: sections::ShareMetrics,
+    accounts: accounts::AccountMetrics,
 }
 
 /// Values that are read only for a scrape.
@@ -64,6 +66,8 @@ pub struct ScrapeData {
     pub workers: Vec<WorkerCounts>,
     /// The interfaces with a shared rate.
     pub interfaces: Vec<InterfaceView>,
+    /// Users, and listeners with limits.
+    pub accounts: Vec<AccountView>,
     /// The fleet, if there is one.
     pub fleet: Option<FleetView>,
 }
@@ -85,6 +89,7 @@ impl Metrics {
             traces: traces::TraceMetrics::default(),
             fleet: pools::FleetMetrics::default(),
             shares: sections::ShareMetrics::default(),
+            accounts: accounts::AccountMetrics::default(),
         };
         metrics.register();
         metrics
@@ -103,6 +108,7 @@ impl Metrics {
         self.traces.register(r);
         self.fleet.register(r);
         self.shares.register(r);
+        self.accounts.register(r);
         self.relay.register(&mut registry);
     }
 
@@ -131,6 +137,7 @@ impl Metrics {
             | Event::Draining { .. }
             | Event::Stopped { .. }
             | Event::Suppressed { .. }
+            | Event::QuotaUsed { .. }
             | Event::Warning { .. } => {}
         }
     }
@@ -144,9 +151,10 @@ impl Metrics {
     /// All numbers in the text format of OpenMetrics.
     #[must_use]
     pub fn encode(&self, now: ScrapeData) -> String {
-        let ScrapeData { workers, interfaces, fleet } = now;
+        let ScrapeData { workers, interfaces, accounts, fleet } = now;
         self.relay.update(&workers);
         self.shares.update(interfaces);
+        self.accounts.update(accounts);
         self.fleet.update(fleet);
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);

@@ -61,6 +61,8 @@ fn eventful() -> Metrics {
     metrics.record_section_evicted("section");
     metrics.record_tls_handshake("http", "completed");
     metrics.record_certificate_reload("http", "accepted");
+    metrics.record_list_reload("list".to_owned(), "accepted");
+    metrics.set_certificate_expiry("http", std::time::SystemTime::now());
     metrics.record_passed("caught", "draining");
     metrics.record_packet_dropped("tunnel", "full");
     metrics.record_upstream_reuse("hit");
@@ -82,7 +84,14 @@ fn scrape(metrics: &Metrics) -> String {
         fairness: Some(1.0),
     };
     let worker = WorkerCounts { name: "worker-0".to_owned(), ..WorkerCounts::default() };
-    metrics.encode(ScrapeData { workers: vec![worker], interfaces: vec![interface], fleet: None })
+    let account = AccountView {
+        quota_bytes: Some(100),
+        used_bytes: Some(60),
+        bytes_up: 10,
+        ..AccountView::empty("user", "alice")
+    };
+    let (workers, interfaces, accounts) = (vec![worker], vec![interface], vec![account]);
+    metrics.encode(ScrapeData { workers, interfaces, accounts, fleet: None })
 }
 
 /// The value of one line.

@@ -24,12 +24,14 @@ use super::ReadError;
 use super::responder::send_and_close;
 use super::{ClientRequest, HandshakeReader, Responder, TunnelRequest};
 use crate::config::users::AuthError;
+use crate::dial::DialError;
 use crate::session::Session;
 
 pub use ftp::row as ftp_row;
 pub use responses::{dial_error_response, send_error};
 pub use upstream_pool::UpstreamPool;
 
+use exchange::RequestLog;
 use forward::ClientConnection;
 
 /// A request to forward; its target is in absolute form.
@@ -112,6 +114,12 @@ pub async fn serve(
         }
         ClientConnection::Next => next_request(session, reader).await,
     }
+}
+
+/// Answers a request that the limits of the session do not permit.
+pub async fn refuse_request(session: &Session, asked: &ProxyRequest, error: &DialError) -> EndReason {
+    let mut log = RequestLog::new(session, &asked.head);
+    forward::give_up(session, error, &mut log).await
 }
 
 /// Waits for the next request; a client that closes instead has simply finished.

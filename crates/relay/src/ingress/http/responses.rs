@@ -23,9 +23,13 @@ pub fn dial_error_response(error: &DialError, names_hops: bool) -> Vec<u8> {
     let mut headers = plain_text(&sentence);
     let details = error.hop.as_ref().map(|_| format!("; details={}", quoted(&sentence))).unwrap_or_default();
     headers.push("Proxy-Status", format!("{NAME}; error={}{details}", cause.proxy_status()));
+    if let Some(wait) = error.retry_after {
+        headers.push("Retry-After", wait.as_secs().to_string());
+    }
     let status = cause.http_status();
     let reason = match status {
         403 => "Forbidden",
+        429 => "Too Many Requests",
         503 => "Service Unavailable",
         504 => "Gateway Timeout",
         _ => "Bad Gateway",

@@ -4,12 +4,7 @@
 //! broken file is reported once, and the relay continues without history.
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ekiden_proto::event::Event;
@@ -19,6 +14,7 @@ use rusqlite::{Connection, params};
 use super::PeerId;
 use super::store::{DuplexEstimate, EstimateDirection};
 use crate::config::HistoryConfig as Kept;
+use crate::database::{self, WriterThread};
 use crate::events::Events;
 use crate::path::estimates::EstimateStore;
 
@@ -26,9 +22,6 @@ use crate::path::estimates::EstimateStore;
 const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// The name by which SQLite opens a database in memory.
-const IN_MEMORY: &str = ":memory:";
 
 /// Largest file, in pages of 4 KiB: 64 MiB, a million hours of sections.
 const MAX_PAGES: u32 = 16 * 1024;
@@ -77,9 +70,7 @@ pub struct EstimateHistory(Mutex<Option<HistoryThread>>);
 #[derive(Debug)]
 struct HistoryThread {
     config: Kept,
-    thread: JoinHandle<()>,
-    /// Dropped to end it.
-    stop_sender: Sender<()>,
+    writer: WriterThread,
 }
 
 impl EstimateHistory {
@@ -112,31 +103,23 @@ impl EstimateHistory {
 
 impl HistoryThread {
     fn start(kept: Kept, estimates: Arc<EstimateStore>, events: Arc<Events>) -> std::io::Result<Self> {
-        let (running, ended) = channel();
-        let of_thread = kept.clone();
-        let thread = std::thread::Builder::new().name("history".to_owned()).spawn(move || {
-            let mut keeping = HistoryWriter {
-                config: of_thread,
-                estimates,
-                events,
-                database: None,
-                written_at: Duration::ZERO,
-                has_warned: false,
-            };
-            loop {
-                keeping.write_new();
-                if ended.recv_timeout(WRITE_INTERVAL) == Err(RecvTimeoutError::Disconnected) {
-                    return keeping.write_new();
-                }
-            }
+        let mut history = HistoryWriter {
+            config: kept.clone(),
+            estimates,
+            events,
+            database: None,
+            written_at: Duration::ZERO,
+            has_warned: false,
+        };
+        let writer = WriterThread::start("history", move || {
+            history.write_new();
+            WRITE_INTERVAL
         })?;
-        Ok(Self { config: kept, thread, stop_sender: running })
+        Ok(Self { config: kept, writer })
     }
 
     fn stop(self) {
-        drop(self.stop_sender);
-        // One that panicked has ended as well.
-        let _ = self.thread.join();
+        self.writer.stop();
     }
 }
 
@@ -169,7 +152,7 @@ impl HistoryWriter {
         let (hour, into_it) = hour_since_epoch(SystemTime::now());
         let (database, read) = match &mut self.database {
             Some(open) => open,
-            none => none.insert((open_database(&self.config.file)?, 0)),
+            none => none.insert((database::open(&self.config.file, CREATE_TABLE, MAX_PAGES)?, 0)),
         };
         let now = self.estimates.now();
         write_samples(database, &self.estimates.updated_since(self.written_at), hour)?;
@@ -181,19 +164,6 @@ impl HistoryWriter {
         }
         Ok(())
     }
-}
-
-/// Opens the database. A new database has mode 600; SQLite gives the journal the permissions of the database.
-fn open_database(file: &Path) -> rusqlite::Result<Connection> {
-    if file != Path::new(IN_MEMORY) {
-        // Opening the database below fails with the same error, and reports it with the name of the file.
-        let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
-    }
-    let database = Connection::open(file)?;
-    database.busy_timeout(Duration::from_secs(1))?;
-    database.pragma_update(None, "max_page_count", MAX_PAGES)?;
-    database.execute_batch(CREATE_TABLE)?;
-    Ok(database)
 }
 
 fn write_samples(database: &mut Connection, news: &[(PeerId, DuplexEstimate)], hour: u32) -> rusqlite::Result<()> {
@@ -334,13 +304,6 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_a_bound() {
-        let database = open_database(Path::new(":memory:")).unwrap();
-        let most = database.query_row("PRAGMA max_page_count", [], |row| row.get(0));
-        assert_eq!(most, Ok(MAX_PAGES));
-    }
-
-    #[test]
     fn places_are_read_as_they_are_written() {
         let key = ekiden_proto::key::PublicKey([7; 32]);
         for place in [place(), PeerId::Relay(key), PeerId::Proxy("[2001:db8::1]:1080".parse().unwrap())] {
@@ -353,16 +316,5 @@ mod tests {
     fn hours_are_counted_from_1970() {
         let time = UNIX_EPOCH + HOUR * 475_000 + Duration::from_secs(61);
         assert_eq!(hour_since_epoch(time), (475_000, Duration::from_secs(61)));
-    }
-
-    /// SQLite makes a database that every user can read, unless the umask prevents it.
-    #[test]
-    fn a_new_database_is_its_owners() {
-        use std::os::unix::fs::PermissionsExt;
-        let file = std::env::temp_dir().join(format!("ekiden-history-{}.db", std::process::id()));
-        let database = open_database(&file);
-        let mode = std::fs::metadata(&file).map(|metadata| metadata.permissions().mode() & 0o777);
-        std::fs::remove_file(&file).unwrap();
-        assert_eq!((database.is_ok(), mode.unwrap()), (true, 0o600));
     }
 }

@@ -80,7 +80,7 @@ impl SectionSampler {
         let pumped = PumpTimes {
             span: self.sampled_at.elapsed(),
             stalled: stats.blocked_for(self.side).saturating_sub(self.stalled),
-            held: stats.blocked_for(self.side.opposite()).saturating_sub(self.held),
+            held: stats.held_for(self.side.opposite()).saturating_sub(self.held),
             includes_start: self.is_first_sample,
         };
         let (out, back) =
@@ -100,7 +100,7 @@ impl SectionSampler {
             sampled_at: Instant::now(),
             bytes_moved: stats.moved(),
             stalled: stats.blocked_for(*side),
-            held: stats.blocked_for(side.opposite()),
+            held: stats.held_for(side.opposite()),
             is_first_sample: false,
         };
     }

@@ -55,7 +55,7 @@ pub struct TransferStats {
     pub largest_response: Option<Response>,
     /// Time in which bytes moved, or were waited for and not by the client.
     pub active_time: Duration,
-    /// Part of it in which there were bytes for the client and no room to send them.
+    /// Part of it in which there were bytes for the client, and no room to send them or no turn under the rate of the client.
     pub blocked_down: Duration,
     /// Time that bytes waited for the server.
     pub blocked_up: Duration,

@@ -32,6 +32,7 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
     append_table(&mut out, &lane_rows(&answer["lanes"]));
     append_table(&mut out, &pool_rows(&answer["pools"]));
     append_table(&mut out, &interface_rows(&answer["interfaces"]));
+    append_table(&mut out, &account_rows(&answer["accounts"]));
     append_table(&mut out, &fleet_rows(&answer["fleet"]));
     append_table(&mut out, &congestion_rows(&answer["congestion"]));
     if out.lines().count() > rows.len() {
@@ -251,6 +252,35 @@ fn interface_rows(interfaces: &Value) -> Vec<[String; 6]> {
             format_rate(&interface["level_bits_per_second"]),
             format_rate(&interface["sent_bits_per_second"]),
             interface["fairness"].as_f64().map_or_else(|| "-".to_owned(), |jain| format!("{jain:.3}")),
+        ]);
+    }
+    rows
+}
+
+const ACCOUNT_HEADINGS: [&str; 9] =
+    ["LIMITS OF", "NAME", "SESSIONS", "RATE", "QUOTA", "USED", "LEFT", "UNTIL", "REFUSED"];
+
+/// Users and listeners with a limit.
+fn account_rows(accounts: &Value) -> Vec<[String; 9]> {
+    let mut rows = vec![ACCOUNT_HEADINGS.map(str::to_owned)];
+    let limits = ["max_sessions", "rate_bits_per_second", "quota_bytes"];
+    let is_limited = |account: &&Value| limits.iter().any(|limit| !account[limit].is_null());
+    for account in accounts.as_array().into_iter().flatten().filter(is_limited) {
+        let sessions = cell_text(&account["sessions"]);
+        let refused = ["refused_for_sessions", "refused_for_quota"].map(|reason| account[reason].as_u64().unwrap_or(0));
+        let bytes = |key: &str| if account[key].is_null() { "-".to_owned() } else { format_bytes(&account[key]) };
+        rows.push([
+            cell_text(&account["scope"]),
+            cell_text(&account["name"]),
+            account["max_sessions"].as_u64().map_or_else(|| sessions.clone(), |most| format!("{sessions} of {most}")),
+            format_rate(&account["rate_bits_per_second"]),
+            account["quota_period"]
+                .as_str()
+                .map_or_else(|| "-".to_owned(), |period| format!("{}/{period}", bytes("quota_bytes"))),
+            bytes("used_bytes"),
+            bytes("left_bytes"),
+            cell_text(&account["quota_ends"]),
+            refused.iter().sum::<u64>().to_string(),
         ]);
     }
     rows

@@ -22,7 +22,7 @@ use ekiden_proto::profile::Setting;
 use ekiden_proto::wire::proxy_protocol::ProxyVersion;
 
 use super::*;
-use crate::config::{AdminBind, Hop, HopKind, Listener, ListenerKind, LogFormat, Resolve, TracesConfig};
+use crate::config::{AccountLimits, AdminBind, Hop, HopKind, Listener, ListenerKind, LogFormat, Resolve, TracesConfig};
 
 fn listen(urls: &[&str]) -> Flags {
     Flags { listen: urls.iter().map(|url| (*url).to_owned()).collect(), ..Flags::default() }
@@ -154,6 +154,7 @@ fn everything_written_is_meant() {
         head: 4096,
         kept_connections: 0,
         ready_connections: 5,
+        usage_file: None,
     };
     assert_eq!((&config.limits, config.timeouts.idle, config.threads), (&limits, Duration::from_secs(90), 3));
     assert_eq!(config.timeouts.ready_age, Duration::from_secs(5));

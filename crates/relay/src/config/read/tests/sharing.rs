@@ -1,4 +1,4 @@
-//! Interfaces whose rate is shared, weights, and the bounds of `[profile.NAME]`.
+//! Interfaces whose rate is shared, weights, limits, and the bounds of `[profile.NAME]`.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn interfaces_and_weights_are_read() {
     let shown: Vec<_> = config.interfaces.iter().map(|one| (one.name.as_str(), one.rate.to_string())).collect();
     assert_eq!(shown, [("wan0", "100Mbit/s".to_owned()), ("lo", "64kbit/s".to_owned())]);
     assert_eq!(config.listeners[0].weight, 3);
-    let weights = [Some("alice"), Some("b@b o"), Some("carol"), None].map(|user| config.weights.weight_of(user));
+    let weights = [Some("alice"), Some("b@b o"), Some("carol"), None].map(|user| config.users.weight_of(user));
     assert_eq!(weights, [1000, 1, 1, 1]);
     assert_eq!(good(&with_listener("")).listeners[0].weight, 1);
     let by_url = load(None, &listen(&["auto://:1080?weight=7"])).unwrap();
@@ -51,6 +51,50 @@ fn absurd_rates_names_and_weights_are_refused() {
         let found = mistakes(&text);
         assert_eq!((found.len(), found[0].key.as_str()), (1, "listener[1].weight"), "{weight}: {found:?}");
         assert!(found[0].expected.contains("1 to 1000"), "{weight}");
+    }
+}
+
+#[test]
+fn limits_of_users_and_listeners_are_read() {
+    let hash = bcrypt::hash("hunter2", 4).unwrap();
+    let users = Scratch::new("users", &format!("alice:{hash}\nbob:{hash}\n"));
+    let config = good(&format!(
+        "version = 1\n[limits]\nusage_file = \"/nowhere/usage.db\"\n\
+         [user.alice]\nsessions = 2\nrate = \"10Mbit/s\"\nquota = \"10GiB/day\"\n[user.\"*\"]\nquota = \"1GB/month\"\n\
+         [[listener]]\nbind = \"127.0.0.1:1080\"\nrate = \"100Mbit/s\"\nusers = \"{}\"\n",
+        users.path()
+    ));
+    let shown = |limits: AccountLimits| {
+        (limits.sessions, limits.rate.map(|rate| rate.to_string()), limits.quota.map(|quota| quota.to_string()))
+    };
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(shown(config.users.limits_of("alice")), (Some(2), text("10Mbit/s"), text("10GiB/day")));
+    assert_eq!(shown(config.users.limits_of("bob")), (None, None, text("1000000000B/month")));
+    assert_eq!(config.users.limited_names().collect::<Vec<_>>(), ["alice"]);
+    assert_eq!(shown(config.listeners[0].limits), (None, text("100Mbit/s"), None));
+    let by_url = load(None, &listen(&["auto://:1080?sessions=7&rate=1Mbit/s"])).unwrap();
+    assert_eq!(shown(by_url.listeners[0].limits), (Some(7), text("1Mbit/s"), None));
+}
+
+#[test]
+fn limits_that_cannot_be_are_refused() {
+    let tproxy = "[[listener]]\nkind = \"tproxy\"\nbind = \"[::]:7001\"\ninterfaces = [\"lan0\"]\n";
+    let usage = "[limits]\nusage_file = \"/nowhere/usage.db\"\n";
+    for (text, key, expected) in [
+        ("sessions = 0", "listener[1].sessions", "1 or more"),
+        ("rate = \"1kbit/s\"", "listener[1].rate", "8kbit/s"),
+        ("rate = \"10Mbps\"", "listener[1].rate", "\"10Mbit/s\""),
+        ("quota = \"10GiB\"", "listener[1].quota", "10GiB/day"),
+        ("quota = \"10G/d\"", "listener[1].quota", "\"10GiB/day\""),
+        ("quota = \"10GiB/day\"", "limits.usage_file", "over restarts"),
+        (&format!("{tproxy}sessions = 1"), "listener[2].sessions", "pass without the relay"),
+        (&format!("{usage}{tproxy}quota = \"1GiB/day\""), "listener[2].quota", "pass without the relay"),
+        ("[user.\"*\"]\nsessions = 1", "user.*", "users file"),
+    ] {
+        let found = mistakes(&format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:1080\"\n{text}\n"));
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert_eq!(found[0].key, key, "{text}");
+        assert!(found[0].expected.contains(expected), "{text}: {}", found[0].expected);
     }
 }
 

@@ -1,0 +1,68 @@
+//! Days and months of UTC, for which quotas are counted.
+
+use std::time::{Duration, SystemTime};
+
+use time::{Date, OffsetDateTime};
+
+use crate::config::QuotaPeriod;
+
+/// A day or a month.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PeriodName(pub Box<str>);
+
+impl QuotaPeriod {
+    /// The name of the day or month at `now`: `2026-11-25` or `2026-11`.
+    pub fn name_at(self, now: SystemTime) -> PeriodName {
+        let date = OffsetDateTime::from(now).date();
+        let (year, month) = (date.year(), u8::from(date.month()));
+        let name = match self {
+            Self::Day => format!("{year:04}-{month:02}-{:02}", date.day()),
+            Self::Month => format!("{year:04}-{month:02}"),
+        };
+        PeriodName(name.into())
+    }
+
+    /// When the day or month at `now` ends.
+    pub fn end_at(self, now: SystemTime) -> SystemTime {
+        let date = OffsetDateTime::from(now).date();
+        let next = match self {
+            Self::Day => date.next_day(),
+            Self::Month => {
+                let (month, year) = (date.month().next(), date.year() + i32::from(u8::from(date.month()) == 12));
+                Date::from_calendar_date(year, month, 1).ok()
+            }
+        };
+        next.unwrap_or(Date::MAX).midnight().assume_utc().into()
+    }
+}
+
+/// How long it is until `end`, rounded up to seconds.
+pub fn seconds_until(end: SystemTime, now: SystemTime) -> Duration {
+    Duration::from_secs(end.duration_since(now).unwrap_or_default().as_secs() + 1)
+}
+
+/// `2026-11-26T00:00:00Z` (RFC 3339), for a midnight.
+pub fn format_midnight(end: SystemTime) -> String {
+    format!("{}T00:00:00Z", QuotaPeriod::Day.name_at(end).0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_and_months_are_those_of_the_calendar() {
+        for (unix, day, day_ends, month, month_ends) in [
+            (1_795_628_320, "2026-11-25", "2026-11-26", "2026-11", "2026-12-01"),
+            (1_798_761_599, "2026-12-31", "2027-01-01", "2026-12", "2027-01-01"),
+            (1_709_164_800, "2024-02-29", "2024-03-01", "2024-02", "2024-03-01"),
+        ] {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(unix);
+            for (period, name, ends) in [(QuotaPeriod::Day, day, day_ends), (QuotaPeriod::Month, month, month_ends)] {
+                let end = period.end_at(now);
+                assert_eq!((&*period.name_at(now).0, format_midnight(end)), (name, format!("{ends}T00:00:00Z")));
+                assert_ne!(period.name_at(end), period.name_at(now));
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! A rate that the sessions of all threads share: each flow takes a turn to move a few bytes, and turns follow each other at
+//! the rate.
+//!
+//! This is the virtual scheduling algorithm of ITU-T I.371 (GCRA): the state is the moment at which the next turn begins. A
+//! turn is taken before its bytes move and is queued behind those of other flows, so that flows share the rate equally and none
+//! waits for ever.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ekiden_proto::units::Rate;
+
+/// How far turns may lag behind the rate and still be made up for: much more than the resolution of timers, which is a
+/// millisecond, and so little that a burst is below 0.2 % of a minute.
+const BURST: Duration = Duration::from_millis(100);
+
+/// How far datagrams may be ahead of the rate: beside flows, the next turn is never now. Less than 0.5 % of a minute.
+const DATAGRAM_LEAD: Duration = Duration::from_millis(250);
+
+/// Turns in a second, while they are neither small nor large.
+const TURNS_PER_SECOND: u64 = 100;
+
+/// The smallest turn, in bytes: a small packet.
+const MIN_TURN: u64 = 512;
+
+/// The largest turn, in bytes: one large read.
+const MAX_TURN: u64 = 64 * 1024;
+
+/// The rate of one direction.
+#[derive(Debug)]
+pub struct RateLimiter {
+    began: Instant,
+    /// Bytes per second; 0 for no limit.
+    rate: AtomicU64,
+    /// When the next turn begins, in nanoseconds after `began`.
+    next: AtomicU64,
+}
+
+impl RateLimiter {
+    /// A limiter without a limit.
+    pub fn new() -> Self {
+        Self { began: Instant::now(), rate: AtomicU64::new(0), next: AtomicU64::new(0) }
+    }
+
+    /// Sets the rate of all turns that are taken from now on.
+    pub fn set_rate(&self, rate: Option<Rate>) {
+        let rate = rate.map_or(0, Rate::bytes_per_second);
+        if self.rate.swap(rate, Ordering::Relaxed) != rate {
+            self.next.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes of a turn; `None` without a limit.
+    pub fn turn_size(&self) -> Option<u64> {
+        let rate = self.rate.load(Ordering::Relaxed);
+        (rate > 0).then(|| (rate / TURNS_PER_SECOND).clamp(MIN_TURN, MAX_TURN))
+    }
+
+    /// Whether a datagram may pass now, which cannot wait for a turn: while the turns of flows are not far ahead.
+    pub fn may_pass(&self, now: Instant) -> bool {
+        let next = self.next.load(Ordering::Relaxed);
+        self.rate.load(Ordering::Relaxed) == 0 || next <= self.offset(now + DATAGRAM_LEAD)
+    }
+
+    /// Takes a turn for `bytes`, which may move from the returned moment on.
+    pub fn take(&self, bytes: u64, now: Instant) -> Instant {
+        let Some(cost) = self.cost(bytes) else { return now };
+        let earliest = self.offset(now.checked_sub(BURST).unwrap_or(now));
+        let moved = |next: u64| Some(next.max(earliest).saturating_add(cost));
+        let before = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
+        let begins = before.unwrap_or_else(|next| next).max(earliest);
+        self.began + Duration::from_nanos(begins)
+    }
+
+    /// Settles a turn of `taken` bytes in which `moved` bytes moved: gives back the rest, or takes the missing bytes.
+    pub fn settle(&self, taken: u64, moved: u64) {
+        if self.rate.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        match self.cost(taken.saturating_sub(moved)) {
+            None | Some(0) => {
+                self.take(moved.saturating_sub(taken), Instant::now());
+            }
+            Some(rest) => {
+                let earlier = |next: u64| Some(next.saturating_sub(rest));
+                // Always succeeds: the function has a value for each state.
+                let _ = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
+            }
+        }
+    }
+
+    /// The time of `bytes` at the rate, in nanoseconds; `None` without a limit.
+    fn cost(&self, bytes: u64) -> Option<u64> {
+        let cost = (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(self.rate.load(Ordering::Relaxed)))?;
+        Some(u64::try_from(cost).unwrap_or(u64::MAX))
+    }
+
+    fn offset(&self, moment: Instant) -> u64 {
+        u64::try_from(moment.saturating_duration_since(self.began).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn limiter(rate: &str) -> RateLimiter {
+        let limiter = RateLimiter::new();
+        limiter.set_rate(Some(rate.parse().unwrap()));
+        limiter
+    }
+
+    /// Bytes that one flow moves in a minute, whose timers are late by `late`.
+    fn moved_in_a_minute(limiter: &RateLimiter, late: Duration) -> u64 {
+        let (mut now, mut moved) = (limiter.began, 0);
+        let size = limiter.turn_size().unwrap();
+        while now < limiter.began + 60 * SECOND {
+            let at = limiter.take(size, now);
+            if at > now {
+                now = at + late;
+            }
+            moved += size;
+        }
+        moved
+    }
+
+    #[test]
+    fn a_minute_has_the_bytes_of_its_rate_also_when_timers_are_late() {
+        for (rate, bytes) in [("8kbit/s", 60_000.0), ("1Mbit/s", 7.5e6), ("100Mbit/s", 750e6), ("10Gbit/s", 75e9)] {
+            for late in [0, 2, 50].map(Duration::from_millis) {
+                let moved = moved_in_a_minute(&limiter(rate), late) as f64;
+                assert!((moved / bytes - 1.0).abs() < 0.02, "{moved} of {bytes} at {rate}, late by {late:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn turns_queue_and_are_given_back() {
+        let limiter = limiter("8Mbit/s");
+        let now = limiter.began + 10 * SECOND;
+        let begin = now - BURST;
+        assert!(limiter.may_pass(now));
+        assert_eq!(limiter.take(1_000_000, now), begin, "a second of the rate, at once");
+        assert_eq!(limiter.take(500_000, now), begin + SECOND);
+        assert!(!limiter.may_pass(now));
+        limiter.settle(500_000, 100_000);
+        assert_eq!(limiter.take(1, now), begin + SECOND * 11 / 10);
+        limiter.set_rate(None);
+        assert_eq!((limiter.take(1 << 40, now), limiter.turn_size()), (now, None), "no limit");
+        assert!(limiter.may_pass(now));
+    }
+
+    #[test]
+    fn a_new_rate_begins_without_the_debts_of_the_old_one() {
+        let limiter = limiter("8kbit/s");
+        let now = limiter.began + SECOND;
+        limiter.take(1 << 30, now);
+        limiter.set_rate(Some("8kbit/s".parse().unwrap()));
+        assert!(!limiter.may_pass(now), "the same rate");
+        limiter.set_rate(Some("16kbit/s".parse().unwrap()));
+        assert!(limiter.may_pass(now));
+    }
+}

@@ -1,0 +1,240 @@
+//! A session on the accounts of its listener and of its user.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ekiden_proto::direction::Direction;
+
+use super::account::{Account, AccountPlace, AccountRefusal};
+use crate::pump::Allowance;
+
+/// The accounts of one session. A session never leaves its thread, so its own part is in cells.
+#[derive(Debug)]
+pub struct SessionAccounts {
+    listener: AccountEntry,
+    user: RefCell<Option<AccountEntry>>,
+    /// The bytes of the turns that were taken and not used yet, by direction.
+    turns: [Cell<u64>; 2],
+}
+
+/// An account, and the place of the session once it has one.
+#[derive(Debug)]
+struct AccountEntry {
+    account: Arc<Account>,
+    place: RefCell<Option<AccountPlace>>,
+}
+
+impl AccountEntry {
+    fn new(account: Arc<Account>) -> Self {
+        Self { account, place: RefCell::new(None) }
+    }
+
+    fn enter(&self) -> Result<(), AccountRefusal> {
+        self.account.check_quota()?;
+        let mut place = self.place.borrow_mut();
+        if place.is_none() {
+            *place = Some(self.account.enter()?);
+        }
+        Ok(())
+    }
+}
+
+impl SessionAccounts {
+    /// A session on the account of its listener.
+    #[must_use]
+    pub fn new(listener: Arc<Account>) -> Self {
+        Self { listener: AccountEntry::new(listener), user: RefCell::new(None), turns: Default::default() }
+    }
+
+    /// Sets the authenticated user. A client of the HTTP proxy may log in as another user with each request.
+    pub fn set_user(&self, user: Arc<Account>) {
+        if self.user.borrow().as_ref().is_some_and(|entry| Arc::ptr_eq(&entry.account, &user)) {
+            return;
+        }
+        self.give_back_turns();
+        self.user.replace(Some(AccountEntry::new(user)));
+    }
+
+    /// Takes the places of the session, unless it has them, and checks the quotas.
+    ///
+    /// # Errors
+    /// Why the session may not begin, or begin another request.
+    pub fn enter(&self) -> Result<(), AccountRefusal> {
+        self.listener.enter()?;
+        self.user.borrow().as_ref().map_or(Ok(()), AccountEntry::enter)
+    }
+
+    /// Gives the places back.
+    pub fn leave(&self) {
+        self.listener.place.take();
+        self.user.borrow().iter().for_each(|entry| drop(entry.place.take()));
+    }
+
+    /// The bytes that a flow may read next.
+    #[must_use]
+    pub fn reserve(&self, direction: Direction) -> Allowance {
+        let (mut left, mut size) = (u64::MAX, None);
+        self.for_each(|account| {
+            left = left.min(account.quota.remaining());
+            size = size.into_iter().chain(account.rate(direction).turn_size()).min();
+        });
+        let unused = &self.turns[direction as usize];
+        if left == 0 {
+            return Allowance::Exhausted;
+        }
+        let now = Instant::now;
+        let (bytes, at) = match (unused.get(), size) {
+            (0, None) if left == u64::MAX => return Allowance::Unlimited,
+            (0, None) => (left, now()),
+            (0, Some(size)) => (size.min(left), self.take_turn(direction, size.min(left))),
+            (unused, _) => (unused.min(left), now()),
+        };
+        Allowance::Bytes { most: usize::try_from(bytes).unwrap_or(usize::MAX), at }
+    }
+
+    fn take_turn(&self, direction: Direction, bytes: u64) -> Instant {
+        let now = Instant::now();
+        let mut begins = now;
+        self.for_each(|account| begins = begins.max(account.rate(direction).take(bytes, now)));
+        self.turns[direction as usize].set(bytes);
+        begins
+    }
+
+    /// Counts moved bytes, and gives back the rest of the turn.
+    pub fn record(&self, direction: Direction, bytes: u64) {
+        let turn = self.turns[direction as usize].take();
+        self.for_each(|account| {
+            account.record(direction, bytes);
+            account.rate(direction).settle(turn, bytes);
+        });
+    }
+
+    /// Whether a datagram may pass now; datagrams do not wait.
+    #[must_use]
+    pub fn may_pass(&self, direction: Direction) -> bool {
+        let now = Instant::now();
+        let mut may_pass = true;
+        self.for_each(|account| may_pass &= account.rate(direction).may_pass(now) && account.quota.remaining() > 0);
+        may_pass
+    }
+
+    /// The quota that is used up, in words.
+    #[must_use]
+    pub fn used_up(&self) -> Option<String> {
+        let mut used_up = None;
+        self.for_each(|account| used_up = used_up.take().or_else(|| account.used_up()));
+        used_up
+    }
+
+    fn for_each(&self, mut each: impl FnMut(&Account)) {
+        each(&self.listener.account);
+        self.user.borrow().iter().for_each(|entry| each(&entry.account));
+    }
+
+    fn give_back_turns(&self) {
+        for direction in [Direction::Down, Direction::Up] {
+            let turn = self.turns[direction as usize].take();
+            self.for_each(|account| account.rate(direction).settle(turn, 0));
+        }
+    }
+}
+
+impl Drop for SessionAccounts {
+    fn drop(&mut self) {
+        self.give_back_turns();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accounting::account::AccountScope;
+    use crate::config::{AccountLimits, Quota, QuotaPeriod};
+    use ekiden_proto::cause::Cause;
+    use ekiden_proto::units::Bytes;
+
+    fn account(scope: AccountScope, limits: AccountLimits) -> Arc<Account> {
+        let account = Account::new(scope, "one");
+        account.set_limits(limits, 0);
+        Arc::new(account)
+    }
+
+    fn quota(bytes: u64) -> AccountLimits {
+        let quota = Some(Quota { bytes: Bytes(bytes), period: QuotaPeriod::Day });
+        AccountLimits { quota, ..AccountLimits::default() }
+    }
+
+    fn bytes(allowance: Allowance) -> usize {
+        match allowance {
+            Allowance::Bytes { most, .. } => most,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_smaller_limit_counts_and_both_accounts_count_all() {
+        let listener = account(AccountScope::Listener, quota(1000));
+        let session = SessionAccounts::new(Arc::clone(&listener));
+        assert_eq!(bytes(session.reserve(Direction::Up)), 1000);
+        let user = account(AccountScope::User, quota(300));
+        session.set_user(Arc::clone(&user));
+        assert_eq!(bytes(session.reserve(Direction::Down)), 300);
+        session.record(Direction::Down, 100);
+        session.record(Direction::Up, 200);
+        assert_eq!((listener.quota.remaining(), user.quota.remaining()), (700, 0));
+        assert_eq!(session.reserve(Direction::Up), Allowance::Exhausted);
+        assert!(!session.may_pass(Direction::Up) && session.used_up().unwrap().contains("300B/day"));
+        assert_eq!(session.enter().unwrap_err().cause, Cause::OverQuota);
+    }
+
+    #[test]
+    fn without_limits_nothing_is_reserved() {
+        let session = SessionAccounts::new(account(AccountScope::Listener, AccountLimits::default()));
+        session.set_user(account(AccountScope::User, AccountLimits::default()));
+        assert_eq!(session.reserve(Direction::Up), Allowance::Unlimited);
+        assert!(session.may_pass(Direction::Up) && session.used_up().is_none() && session.enter().is_ok());
+    }
+
+    #[test]
+    fn a_session_has_one_place_on_each_account_and_gives_both_back() {
+        let most = |sessions| AccountLimits { sessions: Some(sessions), ..AccountLimits::default() };
+        let (listener, user) = (account(AccountScope::Listener, most(2)), account(AccountScope::User, most(1)));
+        let session = |user: &Arc<Account>| {
+            let session = SessionAccounts::new(Arc::clone(&listener));
+            session.set_user(Arc::clone(user));
+            session
+        };
+        let first = session(&user);
+        assert!(first.enter().is_ok() && first.enter().is_ok(), "the next request of the same session");
+        let second = session(&user);
+        assert_eq!(second.enter().unwrap_err().cause, Cause::SessionLimit);
+        let other = account(AccountScope::User, most(1));
+        second.set_user(Arc::clone(&other));
+        assert!(second.enter().is_ok());
+        drop((first, second));
+        assert!(session(&user).enter().is_ok() && session(&other).enter().is_ok());
+    }
+
+    #[test]
+    fn what_is_left_of_a_turn_is_given_back() {
+        let rate = Some("8Mbit/s".parse().unwrap());
+        let listener = account(AccountScope::Listener, AccountLimits { rate, ..AccountLimits::default() });
+        let limiter = listener.rate(Direction::Down);
+        let session = SessionAccounts::new(Arc::clone(&listener));
+        // A debt of ten seconds hides the time that the test takes.
+        limiter.take(10_000_000, Instant::now());
+        let next = || limiter.take(0, Instant::now());
+        let before = next();
+        assert_eq!(bytes(session.reserve(Direction::Down)), 10_000);
+        assert_eq!(bytes(session.reserve(Direction::Down)), 10_000, "the same turn");
+        assert_eq!((next() - before).as_micros(), 10_000);
+        session.record(Direction::Down, 4_000);
+        assert_eq!((next() - before).as_micros(), 4_000);
+        session.record(Direction::Down, 1_000);
+        assert_eq!((next() - before).as_micros(), 5_000, "without a turn");
+        let _ = session.reserve(Direction::Down);
+        drop(session);
+        assert_eq!((next() - before).as_micros(), 5_000);
+    }
+}

@@ -1,0 +1,209 @@
+//! The usage file: a database with the bytes of each quota by day or month.
+//!
+//! A thread of its own adds the new bytes every few seconds, at the end of each day and at the end of the process. So a killed
+//! process loses the bytes since the last write. Each write adds to the numbers in the file, and reads the additions of other
+//! processes: during an upgrade two processes count in the same file.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use ekiden_proto::event::Event;
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::account::{Account, AccountScope};
+use super::period::{PeriodName, format_midnight};
+use super::{Registry, lock};
+use crate::config::{Quota, QuotaPeriod};
+use crate::database::{self, WriterThread};
+use crate::events::Events;
+
+/// Time between two writes. With the time of a write itself, a killed process loses less than 10 s.
+const WRITE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Largest file, in pages of 4 KiB: 64 MiB, the days of a month of thirty thousand users.
+const MAX_PAGES: u32 = 16 * 1024;
+
+const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS usage (
+    scope TEXT NOT NULL, name TEXT NOT NULL, period TEXT NOT NULL, bytes INTEGER NOT NULL,
+    PRIMARY KEY (scope, name, period)) WITHOUT ROWID";
+
+const ADD_BYTES: &str = "INSERT INTO usage VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT (scope, name, period) DO UPDATE SET bytes = bytes + excluded.bytes";
+
+/// Days of the running month stay: a clock that is wrong for a while deletes none of them.
+const DELETE_OLD: &str = "DELETE FROM usage WHERE period < ?1";
+
+const SELECT_ALL: &str = "SELECT scope, name, period, bytes FROM usage WHERE period IN (?1, ?2)";
+
+/// The bytes of the running day and of the running month.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct UsageTotals(HashMap<(Box<str>, Box<str>, PeriodName), u64>);
+
+impl UsageTotals {
+    /// The bytes of an account that count for `quota` at `now`.
+    pub fn of(&self, scope: AccountScope, name: &str, quota: Option<Quota>, now: SystemTime) -> u64 {
+        let Some(quota) = quota else { return 0 };
+        let key = (scope.as_str().into(), name.into(), quota.period.name_at(now));
+        self.0.get(&key).copied().unwrap_or(0)
+    }
+}
+
+/// A usage file that is open, and its content.
+pub(super) struct UsageDatabase {
+    path: PathBuf,
+    database: Connection,
+    totals: UsageTotals,
+}
+
+impl UsageDatabase {
+    /// Opens or creates the file, and reads it.
+    ///
+    /// # Errors
+    /// The message names the file, the error and the remedy.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let opened = database::open(path, CREATE_TABLE, MAX_PAGES).and_then(|mut database| {
+            let totals = exchange(&mut database, &[], SystemTime::now())?;
+            Ok(Self { path: path.into(), database, totals })
+        });
+        opened.map_err(|error| {
+            let path = path.display();
+            io::Error::other(format!(
+                "no usage of quotas can be kept in {path}: {error}: repair the file, or move it away to begin at zero"
+            ))
+        })
+    }
+
+    /// Gives the content to `registry`, and starts to write.
+    ///
+    /// # Errors
+    /// The kernel's, when it cannot create a thread.
+    pub fn start(self, registry: &Arc<Mutex<Registry>>, events: &Arc<Events>) -> io::Result<UsageFile> {
+        let Self { path, database, totals } = self;
+        lock(registry).totals = totals;
+        let mut writer = UsageWriter {
+            path: path.clone(),
+            database,
+            registry: Arc::clone(registry),
+            events: Arc::clone(events),
+            written_at: SystemTime::now(),
+            has_failed: false,
+        };
+        let writer = WriterThread::start("usage", move || writer.write())?;
+        Ok(UsageFile { path, writer })
+    }
+}
+
+/// A usage file to which a thread writes.
+#[derive(Debug)]
+pub(super) struct UsageFile {
+    path: PathBuf,
+    writer: WriterThread,
+}
+
+impl UsageFile {
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes new bytes, and closes the file.
+    pub fn close(self) {
+        self.writer.stop();
+    }
+}
+
+struct UsageWriter {
+    path: PathBuf,
+    database: Connection,
+    registry: Arc<Mutex<Registry>>,
+    events: Arc<Events>,
+    /// New bytes belong to the day and the month of this moment: each ends with a write.
+    written_at: SystemTime,
+    has_failed: bool,
+}
+
+impl UsageWriter {
+    /// Writes new bytes, and returns the time until the next write.
+    fn write(&mut self) -> Duration {
+        let now = SystemTime::now();
+        let accounts = lock(&self.registry).accounts.clone();
+        let accounts: Vec<_> =
+            accounts.into_iter().filter_map(|one| one.limits().quota.map(|quota| (one, quota))).collect();
+        let news: Vec<_> = accounts
+            .iter()
+            .map(|(account, quota)| (&**account, quota.period.name_at(self.written_at), account.quota.pending()))
+            .collect();
+        match exchange(&mut self.database, &news, now) {
+            Ok(totals) => {
+                self.written_at = now;
+                for (account, _, written) in &news {
+                    account
+                        .quota
+                        .on_written(*written, totals.of(account.scope, &account.name, account.limits().quota, now));
+                }
+                lock(&self.registry).totals = totals;
+                self.report(None);
+            }
+            Err(error) => self.report(Some(error)),
+        }
+        for (account, quota) in &accounts {
+            if account.quota.is_newly_used_up() {
+                self.events.emit(&Event::QuotaUsed {
+                    scope: account.scope.as_str(),
+                    name: Some(account.name.to_string()),
+                    quota: quota.to_string(),
+                    until: format_midnight(quota.period.end_at(now)),
+                });
+            }
+        }
+        let midnight = QuotaPeriod::Day.end_at(now).duration_since(SystemTime::now()).unwrap_or_default();
+        WRITE_INTERVAL.min(midnight)
+    }
+
+    /// Warns of the first of several failures, and tells their end.
+    fn report(&mut self, error: Option<rusqlite::Error>) {
+        let path = self.path.display();
+        let message = match &error {
+            Some(error) => format!(
+                "the usage of quotas is not written to {path}: {error}: it is kept in memory, and written when that is possible"
+            ),
+            None => format!("the usage of quotas is written to {path} again"),
+        };
+        if std::mem::replace(&mut self.has_failed, error.is_some()) != error.is_some() {
+            self.events.emit(&Event::Warning { message });
+        }
+    }
+}
+
+/// Adds `news`, deletes former months, and reads the bytes of the day and the month at `now`.
+fn exchange(
+    database: &mut Connection,
+    news: &[(&Account, PeriodName, u64)],
+    now: SystemTime,
+) -> rusqlite::Result<UsageTotals> {
+    let (day, month) = (QuotaPeriod::Day.name_at(now).0, QuotaPeriod::Month.name_at(now).0);
+    let transaction = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for (account, period, bytes) in news.iter().filter(|(_, _, bytes)| *bytes > 0) {
+        let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);
+        transaction.prepare_cached(ADD_BYTES)?.execute(params![
+            account.scope.as_str(),
+            account.name,
+            period.0,
+            bytes
+        ])?;
+    }
+    transaction.execute(DELETE_OLD, params![month])?;
+    let totals = {
+        let mut query = transaction.prepare_cached(SELECT_ALL)?;
+        let rows = query.query_map(params![day, month], |row| {
+            let key = (row.get(0)?, row.get(1)?, PeriodName(row.get(2)?));
+            Ok((key, u64::try_from(row.get::<_, i64>(3)?).unwrap_or(0)))
+        })?;
+        UsageTotals(rows.collect::<rusqlite::Result<_>>()?)
+    };
+    transaction.commit()?;
+    Ok(totals)
+}

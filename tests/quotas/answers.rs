@@ -1,0 +1,210 @@
+//! Sessions at once and quotas: the answers to clients, and the ends of running sessions.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+
+use crate::harness::*;
+use crate::programs::{missing, said, succeeds};
+use crate::scene::*;
+
+/// A user of two listeners has its places on both together, and other users have theirs.
+#[test]
+fn a_user_has_its_places_on_all_listeners_together() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let mut scene = Scene::new(&format!("[user.alice]\nsessions = 1\nrate = \"1Mbit/s\"\n{LISTENER}{LISTENER}"));
+    let download = scene.start_endless("alice", 0);
+    eventually("a download", || (download.bytes() > 0).then_some(()));
+    let refused = said(&mut scene.curl("alice", "socks5h", 1, &[&scene.url(10)]));
+    assert!(refused.code == 97 && refused.err.contains("(2)"), "not allowed (RFC 1928, 6): {refused:?}");
+    let closed = scene.relay.closed();
+    assert_eq!((&closed["end"], &closed["user"]), (&"session_limit".into(), &"alice".into()), "{closed}");
+    assert_eq!(closed["detail"], "this user has as many sessions as it may have: 1");
+    let refused = said(&mut scene.curl("alice", "http", 1, &["--include", &scene.url(10)]));
+    let text = String::from_utf8(refused.out).unwrap();
+    assert!(
+        text.starts_with("HTTP/1.1 429 Too Many Requests") && text.contains("as many sessions as it may have"),
+        "{text}"
+    );
+    assert_eq!(scene.relay.closed()["end"], "session_limit");
+    succeeds(&mut scene.curl("bob", "socks5h", 1, &[&scene.url(10)]));
+    let account = scene.account("user", "alice");
+    assert_eq!((account["sessions"].as_u64(), account["refused_for_sessions"].as_u64()), (Some(1), Some(2)));
+    drop(download);
+    eventually("the end of the download", || (scene.account("user", "alice")["sessions"] == 0).then_some(()));
+    succeeds(&mut scene.curl("alice", "socks5h", 1, &[&scene.url(10)]));
+}
+
+#[test]
+fn a_listener_has_its_places_for_all_users_together() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let mut scene = Scene::new(&format!("{LISTENER}sessions = 1\nrate = \"1Mbit/s\"\nname = \"door\"\n"));
+    let download = scene.start_endless("alice", 0);
+    eventually("a download", || (download.bytes() > 0).then_some(()));
+    assert_eq!(scene.download("bob", 10).code, 97);
+    assert_eq!(scene.relay.closed()["detail"], "this listener has as many sessions as it may have: 1");
+    assert_eq!(scene.account("listener", "door")["sessions"], 1);
+}
+
+/// The running session is cut off at the last byte of the quota, and the next one is told when the quota begins anew.
+#[test]
+fn over_the_quota_sessions_are_reset_and_new_ones_are_told_why() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let limits = "[limits]\nusage_file = \"USAGE\"\n[user.alice]\nquota = \"300KiB/day\"\n";
+    let mut scene = Scene::new(&format!("{limits}{LISTENER}{LISTENER}"));
+    assert_eq!(scene.download("alice", 100_000).code, 0);
+    let first = moved(&scene.relay.closed());
+    assert_eq!(scene.used(), first);
+    let cut = scene.download("alice", 1_000_000);
+    assert!([18, 56].contains(&cut.code), "a partial file, or a reset: {cut:?}");
+    let closed = scene.relay.closed();
+    assert_eq!((&closed["end"], moved(&closed) + first), (&"over_quota".into(), 300 << 10), "{closed}");
+    let why = closed["detail"].as_str().unwrap();
+    assert!(why.starts_with("the quota of this user, 300KiB/day, is used up until 20"), "{why}");
+    assert!(why.ends_with("T00:00:00Z"), "{why}");
+
+    assert_eq!(scene.download("alice", 1).code, 97);
+    assert_eq!(scene.relay.closed()["end"], "over_quota");
+    // The same at the other listener, for a forwarded request and for CONNECT.
+    for arguments in [&["--include"][..], &["--include", "--proxytunnel"]] {
+        let url = scene.url(1);
+        let told = said(&mut scene.curl("alice", "http", 1, &[arguments, &[url.as_str()]].concat()));
+        let text = String::from_utf8(told.out).unwrap();
+        assert!(text.starts_with("HTTP/1.1 429 Too Many Requests"), "{text}");
+        let seconds = text.lines().find_map(|line| line.strip_prefix("Retry-After: ")).unwrap().trim();
+        assert!((1..=86_401).contains(&seconds.parse::<u32>().unwrap()), "{text}");
+        if !arguments.contains(&"--proxytunnel") {
+            assert!(text.contains("This relay refuses the request: the quota of this user, 300KiB/day"), "{text}");
+        }
+        scene.relay.closed();
+    }
+    let used = scene.relay.next(|event| event["event"] == "quota_used");
+    assert_eq!(
+        (&used["scope"], &used["name"], &used["quota"]),
+        (&"user".into(), &"alice".into(), &"300KiB/day".into())
+    );
+    assert_eq!(scene.account("user", "alice")["refused_for_quota"], 3);
+    let metrics = scene.relay.ask("/metrics");
+    for line in [
+        "ekiden_quota_used_bytes{scope=\"user\",name=\"alice\"} 307200",
+        "ekiden_user_sessions_refused_total{user=\"alice\",reason=\"over_quota\"} 3",
+        "ekiden_user_sessions_open{user=\"alice\"} 0",
+    ] {
+        assert!(metrics.lines().any(|shown| shown == line), "no {line} in {metrics}");
+    }
+    assert_eq!(scene.download("bob", 1_000_000).code, 0, "another user");
+}
+
+/// A stream whose last byte is that of the quota is whole, and ends well.
+#[test]
+fn a_stream_that_needs_the_whole_quota_ends_well() {
+    let (listener, target) = server();
+    let folder = Folder::new();
+    let text = format!(
+        "version = 1\n[limits]\nusage_file = \"{}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{target}\"\n\
+         quota = \"10000B/month\"\n",
+        folder.0.join("usage.db").display()
+    );
+    let mut relay = Relay::run(&["-c", folder.write("ekiden.toml", text).to_str().unwrap()], 1);
+    let (mut client, mut server) = (relay.connect(), accept(&listener));
+    client.write_all(&pattern(4000)).unwrap();
+    assert!(read_exactly(&mut server, 4000) == pattern(4000));
+    server.write_all(&pattern(6000)).unwrap();
+    drop(server);
+    assert_eq!(hear_out(&mut client), (pattern(6000), Ending::Clean));
+    drop(client);
+    assert_eq!(relay.closed()["end"], "finished");
+    let mut refused = relay.connect();
+    assert!(matches!(refused.read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset));
+    assert_eq!(relay.closed()["end"], "over_quota");
+}
+
+/// The limits of a section listener are those of the relays that call it; the relay before passes the cause on.
+#[test]
+fn a_relay_is_told_the_limit_of_the_next_one() {
+    let (key, folder, target) =
+        (Key::new(), Folder::new(), serve(|mut stream| while let Ok(1..) = stream.read(&mut [0]) {}));
+    let text =
+        "version = 1\nprivate_key = \"KEY\"\n[[listener]]\nkind = \"section\"\nbind = \"127.0.0.1:0\"\nsessions = 1\n";
+    let file = folder.write("far.toml", text.replace("KEY", key.file.to_str().unwrap()));
+    let mut far = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let hop = format!("section://{}?key={}", far.address(), key.public);
+    let mut near = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
+    let first = socks5(near.address(), target).expect("a place");
+    assert_eq!(socks5(near.address(), target).map(drop), Err(2), "not allowed (RFC 1928, 6)");
+    let closed = [near.closed(), far.closed()];
+    assert_eq!(closed.each_ref().map(|closed| closed["end"].clone()), ["session_limit"; 2], "{closed:?}");
+    drop(first);
+    far.closed();
+    assert!(socks5(near.address(), target).is_ok());
+}
+
+/// Starts an association. Returns its TCP connection and the address for datagrams.
+fn associate(relay: &Relay) -> (TcpStream, SocketAddr) {
+    let mut tcp = relay.connect();
+    tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let reply = read_exactly(&mut tcp, 12);
+    (tcp, SocketAddr::from(([127, 0, 0, 1], u16::from_be_bytes([reply[10], reply[11]]))))
+}
+
+/// A server of datagrams, and a datagram to it with the header of SOCKS5.
+fn datagram_server(payload: &[u8]) -> (UdpSocket, Vec<u8>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let port = socket.local_addr().unwrap().port().to_be_bytes();
+    (socket, [&[0, 0, 0, 1, 127, 0, 0, 1], &port[..], payload].concat())
+}
+
+/// Flows always have a next turn; datagrams may be a little ahead of it.
+#[test]
+fn datagrams_pass_beside_flows_that_use_the_whole_rate() {
+    let relay = Relay::listen(&["auto://127.0.0.1:0?rate=1Mbit/s"]);
+    let sink = serve(|mut stream| while let Ok(1..) = stream.read(&mut [0; 65_536]) {});
+    let mut flow = socks5(relay.address(), sink).unwrap();
+    let sending = std::thread::spawn(move || while flow.write_all(&[7; 65_536]).is_ok() {});
+    let up = || relay.sessions()[0]["bytes_up"].as_u64().unwrap();
+    eventually("a flow at its rate", || (up() > 200_000).then_some(()));
+    let (server, datagram) = datagram_server(&[7; 100]);
+    let (_tcp, bound) = associate(&relay);
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..10 {
+        client.send_to(&datagram, bound).unwrap();
+        assert_eq!(server.recv(&mut [0; 200]).unwrap(), 100);
+    }
+    drop(relay);
+    join(sending);
+}
+
+/// Datagrams count, those above the rate are dropped, and over the quota the association ends.
+#[test]
+fn datagrams_have_the_limits_of_their_listener() {
+    let folder = Folder::new();
+    let text = format!(
+        "version = 1\n[limits]\nusage_file = \"{}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nquota = \"4000B/day\"\nrate = \"8kbit/s\"\n",
+        folder.0.join("usage.db").display()
+    );
+    let mut relay = Relay::run(&["-c", folder.write("ekiden.toml", text).to_str().unwrap()], 1);
+    let (mut tcp, bound) = associate(&relay);
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (server, datagram) = datagram_server(&[7; 1000]);
+    // The first one takes a second of the rate, so the second one is dropped.
+    client.send_to(&datagram, bound).unwrap();
+    client.send_to(&datagram, bound).unwrap();
+    assert_eq!(server.recv(&mut [0; 2000]).unwrap(), 1000);
+    let received = || relay.sessions().first().map_or(0, |session| session["bytes_up"].as_u64().unwrap());
+    assert_eq!(received(), 1000);
+    for count in 2..=4 {
+        eventually("a datagram within the rate", || {
+            client.send_to(&datagram, bound).unwrap();
+            (received() >= count * 1000 || relay.sessions().is_empty()).then_some(())
+        });
+    }
+    let closed = relay.closed();
+    assert_eq!((&closed["end"], &closed["bytes_up"]), (&"over_quota".into(), &4000.into()), "{closed}");
+    assert!(matches!(tcp.read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset));
+}

@@ -1,0 +1,193 @@
+//! Quotas outlast the process: killed, restarted, upgraded. And they begin anew at midnight.
+
+use std::io::Write;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::harness::*;
+use crate::programs::{missing, skipped};
+use crate::scene::*;
+
+const QUOTA: &str = "[limits]\nusage_file = \"USAGE\"\n[user.alice]\nquota = \"1MiB/day\"\n";
+
+/// The time after which moved bytes are in the usage file.
+const KEPT_AFTER: Duration = Duration::from_secs(10);
+
+fn text() -> String {
+    format!("{QUOTA}{LISTENER}")
+}
+
+#[test]
+fn a_killed_relay_has_lost_nothing_older_than_ten_seconds() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let mut scene = Scene::new(&text());
+    // A session that runs on, and one that ends.
+    let running = scene.start_endless("alice", 0);
+    assert!([18, 56].contains(&{ running }.exit_code()), "over the quota");
+    scene.relay.closed();
+    scene.reload(&text().replace("1MiB", "2MiB"));
+    assert_eq!(scene.download("alice", 100_000).code, 0);
+    let used = (1 << 20) + moved(&scene.relay.closed());
+    pause_until(Instant::now() + KEPT_AFTER);
+    let mut scene = scene.kill_and_start(&text().replace("1MiB", "2MiB"));
+    assert_eq!(scene.used(), used);
+    assert_eq!(scene.download("alice", 50_000).code, 0);
+    let used = used + moved(&scene.relay.closed());
+    assert_eq!(scene.used(), used);
+    // At an orderly end the last bytes are written as well.
+    scene.relay.signal("TERM");
+    assert_eq!(scene.relay.exit_code(), Some(0));
+    assert_eq!(scene.kill_and_start(&text()).used(), used);
+}
+
+/// The old process serves its session to the end, and the new one learns of its bytes.
+#[test]
+fn two_processes_of_an_upgrade_count_on_one_quota() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let mut scene = Scene::new(&format!("[timeouts]\nupgrade_drain = \"1h\"\n{}", text()));
+    let (listener, target) = server();
+    let mut old = tunnel(&scene, target);
+    let mut far = accept(&listener);
+    scene.relay.signal("USR2");
+    scene.relay.upgraded();
+    eventually("the new process", || scene.relay.sessions().is_empty().then_some(()));
+    let before = scene.used();
+    far.write_all(&pattern(200_000)).unwrap();
+    assert!(read_exactly(&mut old, 200_000) == pattern(200_000));
+    eventually("the bytes of the old process", || (scene.used() == before + 200_000).then_some(()));
+    assert!([18, 56].contains(&scene.download("alice", 2 << 20).code));
+    assert_eq!(moved(&scene.relay.closed()) + before + 200_000, 1 << 20, "the new process counts both");
+    // The old process learns that nothing is left.
+    eventually("the end of the old session", || far.write_all(b"!").is_err().then_some(()));
+    let closed = scene.relay.closed();
+    assert_eq!(closed["end"], "over_quota", "{closed}");
+    assert!((200_000..210_000).contains(&moved(&closed)), "{closed}");
+    assert_eq!(hear_out(&mut old).1, Ending::Reset);
+}
+
+/// A SOCKS5 tunnel of alice.
+fn tunnel(scene: &Scene, target: std::net::SocketAddr) -> std::net::TcpStream {
+    let std::net::SocketAddr::V4(target) = target else { panic!("IPv4 only") };
+    let mut stream = scene.relay.connect();
+    stream.write_all(b"\x05\x01\x02\x01\x05alice\x05baton").unwrap();
+    assert_eq!(read_exactly(&mut stream, 4), [5, 2, 1, 0]);
+    let request = [&[5, 1, 0, 1][..], &target.ip().octets(), &target.port().to_be_bytes()].concat();
+    stream.write_all(&request).unwrap();
+    assert_eq!(read_exactly(&mut stream, 10)[1], 0);
+    stream
+}
+
+/// The test sets the clock of the virtual machine.
+#[test]
+fn a_quota_begins_anew_at_midnight() {
+    if missing(&["curl"]) {
+        return;
+    }
+    if !is_virtual() {
+        return skipped("it sets the clock, and needs a virtual kernel");
+    }
+    let set_clock = |time: &str| {
+        assert!(Command::new("date").args(["--utc", "--set", time]).output().unwrap().status.success());
+    };
+    set_clock("2027-12-31T23:59:00Z");
+    let limits = "[user.bob]\nquota = \"1MiB/month\"\n";
+    let mut scene = Scene::new(&format!("{}{limits}", text()));
+    let quotas = [("alice", "2028-01-01T00:00:00Z"), ("bob", "2028-01-01T00:00:00Z")];
+    for (user, ends) in quotas {
+        assert!([18, 56].contains(&scene.download(user, 2 << 20).code));
+        assert_eq!(scene.download(user, 1).code, 97);
+        assert_eq!(scene.account("user", user)["quota_ends"], ends);
+    }
+    pause_until(Instant::now() + Duration::from_secs(60));
+    for (user, _) in quotas {
+        assert_eq!(scene.download(user, 100_000).code, 0, "{user}");
+    }
+    set_clock("2028-01-15T23:59:52Z");
+    // The file is written 5 s later and at midnight: then the bytes are those of the day that ends.
+    pause_until(Instant::now() + Duration::from_millis(7800));
+    assert_eq!(scene.download("alice", 100_000).code, 0);
+    pause_until(Instant::now() + Duration::from_secs(2));
+    assert_eq!(scene.used(), 0, "another day");
+    assert!(scene.account("user", "bob")["used_bytes"].as_u64().unwrap() > 100_000, "the same month");
+    let events = [
+        scene.relay.next(|event| event["event"] == "quota_used"),
+        scene.relay.next(|event| event["event"] == "quota_used"),
+    ];
+    assert_eq!(events.map(|event| event["until"].clone()), ["2028-01-01T00:00:00Z"; 2]);
+}
+
+/// Each file has its own bytes.
+#[test]
+fn a_reload_may_name_another_usage_file() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let mut scene = Scene::new(&text());
+    assert_eq!(scene.download("alice", 100_000).code, 0);
+    let used = moved(&scene.relay.closed());
+    scene.reload(&text().replace("USAGE", "USAGE.other"));
+    eventually("the bytes of the other file", || (scene.used() == 0).then_some(()));
+    assert_eq!(scene.download("alice", 50_000).code, 0);
+    let other = moved(&scene.relay.closed());
+    assert_eq!(scene.used(), other);
+    let scene = scene.kill_and_start(&text());
+    assert_eq!(scene.used(), used, "the first file had all bytes when the relay left it");
+}
+
+/// SQLite keeps its journal beside the database; a directory of that name is in the way.
+#[test]
+fn bytes_that_cannot_be_written_are_written_later() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let mut scene = Scene::new(&text());
+    let obstacle = scene.folder.0.join("usage.db-journal");
+    std::fs::create_dir(&obstacle).unwrap();
+    assert_eq!(scene.download("alice", 100_000).code, 0);
+    let used = moved(&scene.relay.closed());
+    let said = |word: &'static str| {
+        move |event: &serde_json::Value| {
+            event["event"] == "warning" && event["message"].as_str().unwrap().contains(word)
+        }
+    };
+    let warning = scene.relay.next(said("is not written to"));
+    assert!(warning["message"].as_str().unwrap().contains("usage.db: "), "{warning}");
+    assert_eq!(scene.used(), used);
+    std::fs::remove_dir(&obstacle).unwrap();
+    scene.relay.next(said("again"));
+    assert_eq!(scene.kill_and_start(&text()).used(), used);
+}
+
+/// A file that is no database, and a directory that is missing: a start fails, a reload changes nothing.
+#[test]
+fn a_usage_file_that_cannot_be_used_is_an_error() {
+    let mut scene = Scene::new(&text());
+    scene.folder.write_with_mode("damaged.db", vec![7; 8192], 0o600);
+    for (name, why) in [("damaged.db", "file is not a database"), ("none/usage.db", "unable to open database file")] {
+        let file = scene.folder.0.join(name).display().to_string();
+        let other = text().replace("USAGE", &file);
+        let path = scene.folder.write(
+            "other.toml",
+            format!("version = 1\n{}", other.replace("USERS", &scene.folder.0.join("users").display().to_string())),
+        );
+        let output = ekiden().args(["run", "--admin", "off", "-c"]).arg(path).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && told.contains(why) && told.contains(&file), "{told}");
+        let all = text().replace("USAGE", &file).replace("1MiB", "5B");
+        scene.folder.write(
+            "ekiden.toml",
+            format!(
+                "version = 1\nthreads = 2\n{}",
+                all.replace("USERS", &scene.folder.0.join("users").display().to_string())
+            ),
+        );
+        scene.relay.signal("HUP");
+        let rejected = scene.relay.next(|event| event["event"] == "reload_rejected");
+        assert!(rejected.to_string().contains(why), "{rejected}");
+        assert_eq!(scene.account("user", "alice")["quota_bytes"], 1 << 20);
+    }
+}

@@ -1,0 +1,147 @@
+//! Rates: within 2 % over a minute, and a flow that waits for its turn is a flow like any other.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+use crate::harness::*;
+use crate::programs::missing;
+use crate::scene::*;
+
+/// Bits a second.
+const RATE: f64 = 10e6;
+
+const LIMITED: &str = "[user.alice]\nrate = \"10Mbit/s\"\n";
+
+/// A minute, or less where the test has to wait for it.
+fn span() -> Duration {
+    if is_virtual() { Duration::from_secs(60) } else { Duration::from_secs(10) }
+}
+
+/// Fails unless `bytes` in [`span`] are the rate to 2 %. In real time the machine may withhold the processor from the relay.
+fn assert_rate(bytes: u64, rate: f64) {
+    let share = bytes as f64 * 8.0 / span().as_secs_f64() / rate;
+    let expected: RangeInclusive<f64> = if is_virtual() { 0.98..=1.02 } else { 0.8..=1.02 };
+    assert!(expected.contains(&share), "{share} of {rate} bit/s");
+}
+
+/// The bytes of downloads during [`span`].
+fn measure(downloads: &[Transfer]) -> u64 {
+    let sum = || downloads.iter().map(Transfer::bytes).sum::<u64>();
+    eventually("downloads", || downloads.iter().all(|download| download.bytes() > 100_000).then_some(()));
+    let (before, begun) = (sum(), Instant::now());
+    pause_until(begun + span());
+    sum() - before
+}
+
+/// The sessions of a user share one rate over all listeners and threads, and other users do not wait for them.
+#[test]
+fn a_user_has_one_rate_on_all_listeners_and_threads() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let scene = Scene::new(&format!("{LIMITED}[user.bob]\nrate = \"20Mbit/s\"\n{LISTENER}{LISTENER}"));
+    let start = |user| [0, 1].map(|index| scene.start_endless(user, index));
+    let (alice, bob) = (start("alice"), start("bob"));
+    let sum = |downloads: &[Transfer]| downloads.iter().map(Transfer::bytes).sum::<u64>();
+    eventually("a second download of alice", || (alice[1].bytes() > 100_000).then_some(()));
+    let before = [&alice, &bob].map(|both| sum(both));
+    let parts = alice.each_ref().map(Transfer::bytes);
+    pause_until(Instant::now() + span());
+    assert_rate(sum(&alice) - before[0], RATE);
+    assert_rate(sum(&bob) - before[1], 2.0 * RATE);
+    // Turns alternate, so each session has half of the rate.
+    let shares = [0, 1].map(|at| (alice[at].bytes() - parts[at]) as f64);
+    assert!((0.9..1.1).contains(&(shares[0] / shares[1])), "{shares:?}");
+}
+
+/// The rate is that of each direction, and that of the listener beside that of the user.
+#[test]
+fn both_directions_have_the_rate_of_the_listener() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let text = format!("[user.alice]\nrate = \"1Gbit/s\"\n{LISTENER}rate = \"10Mbit/s\"\nname = \"door\"\n");
+    let scene = Scene::new(&text);
+    let download = scene.start_endless("alice", 0);
+    let _upload = scene.start_upload("alice", 0);
+    let sent = || scene.account("user", "alice")["bytes_up"].as_u64().unwrap();
+    eventually("an upload", || (sent() > 100_000).then_some(()));
+    let before = sent();
+    let down = measure(std::slice::from_ref(&download));
+    let up = sent() - before;
+    assert_rate(down, RATE);
+    assert_rate(up, RATE);
+}
+
+/// A reload changes the rate of a running session.
+#[test]
+fn a_reload_changes_the_rate_of_running_sessions() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let mut scene = Scene::new(&format!("{LIMITED}{LISTENER}"));
+    let download = [scene.start_endless("alice", 0)];
+    assert_rate(measure(&download), RATE);
+    let limit = scene.relay.sessions()[0]["limits"]["down"].clone();
+    assert_eq!((&limit["section"], &limit["by"]), (&"relay".into(), &"rate_limit".into()), "{limit}");
+    scene.reload(&format!("[user.\"*\"]\nrate = \"2Mbit/s\"\n{LISTENER}"));
+    // The client's receive buffer is full of bytes that came at the old rate.
+    pause_until(Instant::now() + Duration::from_secs(2));
+    assert_rate(measure(&download), RATE / 5.0);
+}
+
+/// The bytes of a client that closes its direction arrive at the rate, and its server may still answer.
+#[test]
+fn a_flow_that_waits_ends_like_any_other() {
+    let (listener, target) = server();
+    let url = format!("tcp://127.0.0.1:0/{target}?rate=1Mbit/s");
+    let relay = Relay::listen(&[&url]);
+    let mut client = relay.connect();
+    let mut server = accept(&listener);
+    let (sent, answered) = (pattern(200_000), pattern(50_000));
+    let begun = Instant::now();
+    let sending = {
+        let (mut client, sent) = (client.try_clone().unwrap(), sent.clone());
+        std::thread::spawn(move || {
+            client.write_all(&sent).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+        })
+    };
+    assert!(read_all(&mut server) == sent);
+    // 1.6 s less the burst of 100 ms; at each turn a timer may be late.
+    let exact = Duration::from_millis(1500)..=Duration::from_millis(1610);
+    assert_within(begun.elapsed(), exact, Duration::from_millis(1500)..=PATIENCE);
+    join(sending);
+    server.write_all(&answered).unwrap();
+    drop(server);
+    let (heard, ending) = hear_out(&mut client);
+    assert!(heard == answered && ending == Ending::Clean);
+}
+
+/// At 8 kbit/s a turn of 512 bytes takes half a second, and one that follows a large read takes minutes.
+#[test]
+fn a_reset_ends_a_session_whose_flows_wait() {
+    let (listener, target) = server();
+    let url = format!("tcp://127.0.0.1:0/{target}?rate=8kbit/s");
+    let mut relay = Relay::listen(&[&url]);
+    // The turns of many sessions are queued one after the other.
+    let mut pairs: Vec<_> = (0..40).map(|_| (relay.connect(), accept(&listener))).collect();
+    for (client, _) in &mut pairs {
+        client.write_all(&[7; 10_000]).unwrap();
+    }
+    pause_until(Instant::now() + Duration::from_millis(500));
+    let begun = Instant::now();
+    for (client, _) in pairs.drain(..) {
+        reset(client);
+    }
+    for closed in relay.all_closed(40, "session") {
+        assert_eq!(closed["end"], "reset_by_client");
+    }
+    assert_within(
+        begun.elapsed(),
+        Duration::ZERO..=Duration::from_millis(100),
+        Duration::ZERO..=Duration::from_secs(10),
+    );
+}
