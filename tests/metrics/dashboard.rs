@@ -12,14 +12,15 @@ const DASHBOARD: &str = include_str!("../../docs/grafana/ekiden.json");
 const ALERTS: &str = include_str!("../../docs/grafana/alerts.yaml");
 const PAGE: &str = include_str!("../../docs/metrics.md");
 
-/// Metrics that need a tunnel, a `tproxy` listener or measured paths; tests/transparent, tests/tunnel and tests/paths
-/// produce them.
-const ELSEWHERE: [&str; 5] = [
+/// Metrics that need a tunnel, a `tproxy` or TLS listener or measured paths; tests/transparent, tests/tunnel, tests/tls and
+/// tests/paths produce them.
+const ELSEWHERE: [&str; 6] = [
     "ekiden_connections_passed",
     "ekiden_rules_packets",
     "ekiden_tunnel_packets",
     "ekiden_path_predicted_seconds",
     "ekiden_path_took_seconds",
+    "ekiden_tls_certificate_expiry",
 ];
 
 fn dashboard() -> Value {

@@ -16,6 +16,8 @@ pub struct SessionAccounts {
     user: RefCell<Option<AccountEntry>>,
     /// The bytes of the turns that were taken and not used yet, by direction.
     turns: [Cell<u64>; 2],
+    /// Whether the bytes count for rates, and not only for quotas.
+    has_rates: Cell<bool>,
 }
 
 /// An account, and the place of the session once it has one.
@@ -44,7 +46,8 @@ impl SessionAccounts {
     /// A session on the account of its listener.
     #[must_use]
     pub fn new(listener: Arc<Account>) -> Self {
-        Self { listener: AccountEntry::new(listener), user: RefCell::new(None), turns: Default::default() }
+        let listener = AccountEntry::new(listener);
+        Self { listener, user: RefCell::new(None), turns: Default::default(), has_rates: Cell::new(true) }
     }
 
     /// Sets the authenticated user. A client of the HTTP proxy may log in as another user with each request.
@@ -106,8 +109,16 @@ impl SessionAccounts {
         let turn = self.turns[direction as usize].take();
         self.for_each(|account| {
             account.record(direction, bytes);
-            account.rate(direction).settle(turn, bytes);
+            if self.has_rates.get() {
+                account.rate(direction).settle(turn, bytes);
+            }
         });
+    }
+
+    /// Leaves the bytes out of rates, for packets on lanes: they neither wait nor are dropped for a rate, so the turns of flows would
+    /// be later and later.
+    pub fn ignore_rates(&self) {
+        self.has_rates.set(false);
     }
 
     /// Whether a datagram may pass now; datagrams do not wait.
@@ -214,6 +225,17 @@ mod tests {
         assert!(second.enter().is_ok());
         drop((first, second));
         assert!(session(&user).enter().is_ok() && session(&other).enter().is_ok());
+    }
+
+    #[test]
+    fn packets_of_lanes_delay_no_flow() {
+        let limits = AccountLimits { rate: Some("8kbit/s".parse().unwrap()), ..quota(1 << 40) };
+        let listener = account(AccountScope::Listener, limits);
+        let lane = SessionAccounts::new(Arc::clone(&listener));
+        lane.ignore_rates();
+        lane.record(Direction::Up, 1 << 30);
+        assert!(SessionAccounts::new(Arc::clone(&listener)).may_pass(Direction::Up));
+        assert_eq!(listener.quota.used(), 1 << 30);
     }
 
     #[test]

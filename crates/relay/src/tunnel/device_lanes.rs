@@ -182,6 +182,7 @@ impl LaneTask {
         let OpenedSession { opening, section, .. } = opened.expect("invariant: a lane was opened at a relay");
         let (stream, context) = (Rc::new(stream), &self.context);
         let telemetry = FlowTelemetry::new(context.totals(), context.account());
+        telemetry.accounts.ignore_rates();
         telemetry.set_paced_by(Direction::Up, context.thread.shaper.register(&stream, context.listener.weight));
         telemetry.set_tuner(Direction::Up, self.tuner(&stream));
         let stats = FlowStats::new(telemetry);

@@ -29,6 +29,7 @@ const NO_TUNNEL: &str = "there is no tunnel here: give this relay a listener wit
 
 /// Serves a lane from OPEN to its end.
 pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> EndReason {
+    session.accounts().ignore_rates();
     let served = match session.dial_context.next_lane_path(incoming_open) {
         Ok(None) if session.context.services().tunnels.is_empty() => {
             let remark = Some(NO_TUNNEL.to_owned());
