@@ -54,7 +54,7 @@ pub use fleet::FleetConfig;
 pub use history::HistoryConfig;
 pub use listener::ListenerKind;
 pub use log::{LogConfig, LogFormat, LogLevel, Redaction};
-pub use path::{Credentials, Hop, HopKind, Path, Peering, Route};
+pub use path::{Credentials, Hop, HopKind, Path, Peering, RelayGroup, Route};
 pub use sharing::{InterfaceConfig, UserWeights};
 pub use tls::TlsListener;
 pub use traces::{Collector, SampleRatio, TracesConfig};
