@@ -26,6 +26,7 @@ const OTHERS: &[&str] = &[
     "htpasswd",
     "install",
     "ip",
+    "ipvsadm",
     "journalctl",
     "kill",
     "mkdir",
