@@ -5,7 +5,7 @@ TEST_THREADS ?= 4
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
+.PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet bench-group \
 	bench-upgrade bench-observed bench-passwords bench-calls bench-tunnels bench-lab check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
 	try-static fuzz
 
@@ -107,6 +107,11 @@ bench-fleet: ## Run 500 sessions/s while etcd is stopped, killed, restored and s
 	@scripts/setup test
 	$(CARGO) build --release --locked
 	python3 benches/fleet.py
+
+bench-group: ## Run 2,000 sessions/s by a group of four relays, of which one is killed and one slowed, in virtual time; five minutes
+	@scripts/setup bench
+	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
+	target/release/ekiden-lab kernel run --watchdog 900s -- python3 benches/group.py --out /dev/null > benches/group.md
 
 bench-upgrade: ## Run 500 downloads and 500 sessions/s while the relay is upgraded and reloaded; two minutes
 	@scripts/setup test

@@ -27,6 +27,7 @@ const OTHERS: &[&str] = &[
     "htpasswd",
     "install",
     "ip",
+    "ipvsadm",
     "journalctl",
     "kill",
     "mkdir",

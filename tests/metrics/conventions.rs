@@ -28,7 +28,7 @@ const NO_UNITS: [&str; 16] = [
 ];
 
 /// The gauges: each of these can fall while the process runs. A number that only grows is a counter.
-const GAUGES: [&str; 28] = [
+const GAUGES: [&str; 31] = [
     "ekiden_fleet_certificate_expiry_timestamp_seconds",
     "ekiden_fleet_draining",
     "ekiden_fleet_etcd_up",
@@ -41,6 +41,9 @@ const GAUGES: [&str; 28] = [
     "ekiden_quota_used_bytes",
     "ekiden_ready",
     "ekiden_ready_used",
+    "ekiden_relay_latency_seconds",
+    "ekiden_relay_sessions",
+    "ekiden_relay_slow",
     "ekiden_reload_taken",
     "ekiden_sections_waiting",
     "ekiden_sessions_open",

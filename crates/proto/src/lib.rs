@@ -11,6 +11,7 @@ mod text;
 
 pub mod addr;
 pub mod aqm;
+pub mod balance;
 pub mod cause;
 pub mod direction;
 pub mod event;

@@ -34,7 +34,7 @@ function events(snapshot) {
 
 function pools(snapshot) {
   const rows = snapshot.pools.map((pool) => [
-    pool.relay, pool.relay, pool.up ? "reachable" : "unreachable", `${pool.ready} of ${pool.wanted}`,
+    pool.relay, pool.relay, pool.up ? (pool.slow ? "slow" : "reachable") : "unreachable", `${pool.ready} of ${pool.wanted}`,
     pool.hits + pool.misses ? share(pool.hits / (pool.hits + pool.misses)) : "–", count(pool.misses), count(pool.stale),
   ]);
   table(document.getElementById("pools"), ["relay", "state", "ready", "found ready", "misses", "stale"], [2, 3, 4, 5], rows,

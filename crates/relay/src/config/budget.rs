@@ -49,7 +49,8 @@ impl Budget {
     pub fn new(open_files: u64, config: &Config) -> Self {
         let files = usize::try_from(open_files).unwrap_or(usize::MAX);
         let pipes = (files / 16 / config.threads).clamp(1, MOST_PIPES);
-        let relays = config.relays.iter().filter(|hop| config.may_dial(hop)).count();
+        let called = config.relays.iter().filter(|hop| config.may_dial(hop));
+        let relays: usize = called.map(|hop| hop.members().len()).sum();
         let ready = (files / 4 / relays.max(1)).clamp(1, config.limits.ready_connections.max(1));
         let has_pending = |listener: &Listener| {
             listener.kind == ListenerKind::Section || listener.tls.is_some() || !listener.proxy_protocol.is_empty()
@@ -134,6 +135,7 @@ mod tests {
             kind: kind.clone(),
             address: Target::parse("127.0.0.1", Some(port)).unwrap(),
             profile: Arc::new(Profile::named("test")),
+            group: None,
         };
         config.set_paths_through((1..=relays).map(|port| Arc::new(hop(port))).collect());
         config.threads = 2;

@@ -147,7 +147,7 @@ impl Hop {
     #[must_use]
     pub fn absent(name: &str) -> Arc<Self> {
         let address = Target::parse("absent.invalid:1", None).expect("invariant: it is an address");
-        Arc::new(Self { name: name.into(), kind: HopKind::Absent, address, profile: Arc::default() })
+        Arc::new(Self { name: name.into(), kind: HopKind::Absent, address, profile: Arc::default(), group: None })
     }
 }
 

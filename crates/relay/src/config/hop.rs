@@ -97,7 +97,7 @@ pub(super) fn read(place: &KeyLocation<'_>, text: &str, shared: &ReadContext) ->
     let kind = kind?;
     let profile = if matches!(kind, HopKind::Section(_)) { for_section(profile) } else { profile };
     let name = format!("{}://{address}", kind.as_str()).into();
-    Some(Hop { name, kind, address, profile })
+    Some(Hop { name, kind, address, profile, group: None })
 }
 
 /// The address of a hop; an error when the URL has a path behind the address.

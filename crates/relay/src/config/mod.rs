@@ -58,7 +58,7 @@ pub use fleet::FleetConfig;
 pub use history::HistoryConfig;
 pub use listener::ListenerKind;
 pub use log::{LogConfig, LogFormat, LogLevel, Redaction};
-pub use path::{Credentials, Hop, HopKind, Path, Peering, Resolve, Route};
+pub use path::{Credentials, Hop, HopKind, Path, Peering, RelayGroup, Resolve, Route};
 pub use sharing::{InterfaceConfig, UserSettings};
 pub use target_list::TargetList;
 pub use tls::{CertificateExpiry, TlsListener};

@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ekiden_proto::addr::{Host, Target};
+use ekiden_proto::balance::Balance;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::proxy_protocol::ProxyVersion;
 
 use super::profiles::Profiles;
 use super::reader::TableReader;
+use super::relays::proxied_group_error;
 use super::shared::{NamedTables, read_names};
 use super::target_list::{self, TargetList};
 use super::value::{ConfigValue, Name};
@@ -115,10 +117,21 @@ pub struct Hop {
     pub name: Box<str>,
     /// The protocol of the hop, and its credentials.
     pub kind: HopKind,
-    /// The address and port of the hop.
+    /// The address and port of the hop; of a group, those of its first member.
     pub address: Target,
     /// TCP settings of the section to it.
     pub profile: Arc<Profile>,
+    /// The members, if the hop has several addresses.
+    pub group: Option<RelayGroup>,
+}
+
+/// Equal relays behind one name and one key.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RelayGroup {
+    /// How sessions are shared among the members.
+    pub balance: Balance,
+    /// The members in the order of the configuration; at least two. A member's name is that of the group and its address.
+    pub members: Vec<Arc<Hop>>,
 }
 
 /// The protocol of a [`Hop`].
@@ -181,6 +194,12 @@ impl Hop {
     #[must_use]
     pub fn has_key(&self, key: &PublicKey) -> bool {
         self.peering().is_some_and(|peering| peering.key == *key)
+    }
+
+    /// What is dialled for the hop: its members, or the hop itself.
+    #[must_use]
+    pub fn members(self: &Arc<Self>) -> &[Arc<Self>] {
+        self.group.as_ref().map_or(std::slice::from_ref(self), |group| &group.members)
     }
 
     /// Whether it is another ekiden.
@@ -327,6 +346,9 @@ fn read_paths(readers: Vec<TableReader<'_>>, relays: &NamedTables<Arc<Hop>>) -> 
             && misleading(relay)
         {
             reader.error("name", "another name: this is that of a relay, and the path is not that relay alone");
+        }
+        if let Some(expected) = proxied_group_error(&hops) {
+            reader.error("relays", expected);
         }
         reader.finish();
         if let Some(name) = name {

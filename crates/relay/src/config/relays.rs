@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::error::Disclosure;
+use ekiden_proto::addr::Target;
+use ekiden_proto::balance::Balance;
+
+use super::error::{Disclosure, FoundValue};
 use super::hop::{self, read_peering};
 use super::listener::{ListenerSet, is_loop};
 use super::place::KeyLocation;
@@ -11,7 +14,8 @@ use super::read::Flags;
 use super::reader::TableReader;
 use super::shared::NamedTables;
 use super::shared::ReadContext;
-use super::{Hop, HopKind};
+use super::value::ConfigValue;
+use super::{Hop, HopKind, RelayGroup};
 
 /// Reads `[[relay]]`; `names` are those of the tables.
 pub(super) fn read(
@@ -22,7 +26,7 @@ pub(super) fn read(
 ) -> NamedTables<Arc<Hop>> {
     let mut relays: NamedTables<Arc<Hop>> = NamedTables::new("a relay");
     for (reader, name) in readers.into_iter().zip(names) {
-        let hop = read_relay(&reader, shared);
+        let hop = read_relay(&reader, name.as_deref().unwrap_or_default(), shared);
         let in_url = reader.has("url");
         if let Some(hop) = &hop {
             if let Some((key, expected)) = loop_error(hop, shared, listeners) {
@@ -34,35 +38,64 @@ pub(super) fn read(
         }
         reader.finish();
         if let Some(name) = name {
-            relays.add(name, hop.map(|hop| Arc::new(Hop { name: name.as_str().into(), ..hop })));
+            relays.add(name, hop);
         }
     }
     relays
 }
 
-/// Reads one `[[relay]]`, all but its name.
-fn read_relay(reader: &TableReader<'_>, shared: &ReadContext) -> Option<Hop> {
+/// Reads one `[[relay]]` with this name, which may be a group.
+fn read_relay(reader: &TableReader<'_>, name: &str, shared: &ReadContext) -> Option<Arc<Hop>> {
     if reader.has("url") {
         let url = reader.url("url", hop::EXPECTED);
         reader.set_disclosure("key", Disclosure::PublicKey);
-        for key in ["address", "key", "encrypt", "profile"].into_iter().filter(|key| reader.has(key)) {
+        for key in ["address", "balance", "key", "encrypt", "profile"].into_iter().filter(|key| reader.has(key)) {
             reader.error(key, "nothing beside url, which says it all");
         }
-        return url.and_then(|(place, text)| hop::read(&place, text, shared));
+        let hop = url.and_then(|(place, text)| hop::read(&place, text, shared));
+        return hop.map(|hop| Arc::new(Hop { name: name.into(), ..hop }));
     }
-    if !reader.has("address") {
-        reader.error("address", "HOST:PORT of another ekiden, beside its key; or url = as in forward");
+    let addresses = read_addresses(reader);
+    let balance = reader.optional::<Balance>("balance");
+    if balance.is_some() && addresses.len() < 2 {
+        reader.error("balance", "no balance: a relay with one address has nothing to share");
     }
-    let address = reader.optional("address");
     let peering = read_peering(reader, shared);
     let profile = for_section(shared.profiles.read_profile(reader, "profile"));
-    Some(Hop { name: Box::default(), kind: HopKind::Section(peering?), address: address?, profile })
+    let kind = HopKind::Section(peering?);
+    let hop = |name: String, address: &Target, group| {
+        let (kind, address, profile) = (kind.clone(), address.clone(), Arc::clone(&profile));
+        Arc::new(Hop { name: name.into(), kind, address, profile, group })
+    };
+    let first = addresses.first()?;
+    let group = (addresses.len() > 1).then(|| RelayGroup {
+        balance: balance.unwrap_or_default(),
+        members: addresses.iter().map(|address| hop(format!("{name}@{address}"), address, None)).collect(),
+    });
+    Some(hop(name.to_owned(), first, group))
+}
+
+/// Reads the addresses of a relay, each once; none if there is a mistake.
+fn read_addresses(reader: &TableReader<'_>) -> Vec<Target> {
+    if !reader.has("address") {
+        reader.error("address", "HOST:PORT of another ekiden, beside its key; or url = as in forward");
+        return Vec::new();
+    }
+    let mut addresses = Vec::new();
+    for (place, address) in reader.non_empty_list::<Target>("address") {
+        if addresses.contains(&address) {
+            place.error(FoundValue::Value(format!("\"{address}\"")), "each address once");
+        }
+        addresses.push(address);
+    }
+    addresses
 }
 
 /// Why going on to `hop` would come back here, and the key that says so.
-fn loop_error(hop: &Hop, shared: &ReadContext, listeners: &ListenerSet) -> Option<(&'static str, String)> {
-    if listeners.binds().any(|bind| is_loop(&hop.address, bind)) {
-        let expected = format!("another relay: {} is our own listener, this is a loop", hop.address);
+fn loop_error(hop: &Arc<Hop>, shared: &ReadContext, listeners: &ListenerSet) -> Option<(&'static str, String)> {
+    let is_own = |member: &&Arc<Hop>| listeners.binds().any(|bind| is_loop(&member.address, bind));
+    if let Some(own) = hop.members().iter().find(is_own) {
+        let expected = format!("another relay: {} is our own listener, this is a loop", own.address);
         return Some(("address", expected));
     }
     let own = hop.peering().is_some_and(|peering| shared.is_own_key(&peering.key));
@@ -73,6 +106,14 @@ fn loop_error(hop: &Hop, shared: &ReadContext, listeners: &ListenerSet) -> Optio
 fn is_same_relay(one: &Hop, other: &Hop) -> bool {
     let key = |hop: &Hop| hop.peering().map(|peering| peering.key);
     one.is_section() && key(one) == key(other)
+}
+
+/// Why a relay with several addresses cannot be behind a proxy: the proxy is asked for one address, and nothing is known of the load
+/// and the health of the others.
+pub(super) fn proxied_group_error(hops: &[Arc<Hop>]) -> Option<String> {
+    let is_proxy = |hop: &Hop| matches!(hop.kind, HopKind::Socks5(_) | HopKind::Http(_));
+    let group = hops.windows(2).find(|pair| is_proxy(&pair[0]) && pair[1].group.is_some())?;
+    Some(format!("a relay with one address behind the proxy {}: {} has several", group[0], group[1]))
 }
 
 /// Reads the hops of all targets that have no other way: those of the command line if there are any.
@@ -103,6 +144,10 @@ pub(super) fn read_forward(
             place.error(Disclosure::Url.disclose_text(text), "each relay once: this is a loop");
         }
         hops.push(hop);
+        if let Some(expected) = proxied_group_error(&hops) {
+            place.error(Disclosure::Url.disclose_text(text), expected);
+            break;
+        }
     }
     hops
 }
@@ -123,5 +168,12 @@ fn read_hop(
             place.error(Disclosure::Url.disclose_text(text), expected);
             None
         }
+    }
+}
+
+impl ConfigValue for Balance {
+    const EXPECTED: &'static str = r#""least" or "client""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        Self::ALL.into_iter().find(|balance| balance.as_str() == text).ok_or(Self::EXPECTED)
     }
 }

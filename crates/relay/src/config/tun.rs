@@ -127,7 +127,7 @@ fn direct_route_error(config: &Config, net: &Network) -> Option<String> {
 
 /// Why sections to `net` would go into the tunnel that they are to carry.
 fn inner_hop_error(config: &Config, net: &Network) -> Option<String> {
-    let first_hops = config.paths().into_iter().filter_map(|path| path.hops.first());
+    let first_hops = config.paths().into_iter().filter_map(|path| path.hops.first()).flat_map(|hop| hop.members());
     let inside = |host: &Host| matches!(host, Host::Ip(ip) if net.contains(*ip));
     let hop = first_hops.into_iter().find(|hop| inside(&hop.address.host))?;
     Some(format!("networks without the next relay: {} is at {}, which would be in its own tunnel", hop, hop.address))

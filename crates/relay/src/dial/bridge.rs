@@ -13,7 +13,6 @@ use std::time::Duration;
 use ekiden_proto::addr::ServerAddr;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::EndReason;
-use ekiden_proto::wire::section::TraceId;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
@@ -34,8 +33,6 @@ pub struct PlainSection {
     pub section: Rc<TcpStream>,
     /// The peer of the section.
     pub server: ServerAddr,
-    /// The name of the session on the relays.
-    pub trace: Option<TraceId>,
     /// The outstanding answer to OPEN, to await before the first read.
     pub answer: Option<AnswerFuture>,
 }
@@ -45,7 +42,6 @@ pub struct PlainSection {
 /// # Errors
 /// No descriptors are left.
 pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
-    let trace = dialled.trace();
     let Dialled { stream, server, opened } = dialled;
     let section = Rc::new(stream);
     let (stream, answer) = match opened {
@@ -61,7 +57,7 @@ pub async fn into_plain(dialled: Dialled) -> Result<PlainSection, DialError> {
             (Rc::clone(&section), Some(answer))
         }
     };
-    Ok(PlainSection { stream, section, server, trace, answer })
+    Ok(PlainSection { stream, section, server, answer })
 }
 
 /// As [`into_plain`], but waits for the answer and returns an owned stream.

@@ -17,7 +17,7 @@ use super::section::{self, OpenParams, OpenTarget, OutgoingContext, ReadyConnect
 use super::{DialError, Dialled, Dialler, OpenedSession, into_owned_stream, proxy};
 use crate::config::{Hop, HopKind, Peering};
 use crate::dial;
-use crate::pool::IdleConnection;
+use crate::pool::{IdleConnection, SessionLoad};
 use crate::pump::FramedSection;
 
 /// A chain of hops that grows hop by hop.
@@ -51,8 +51,11 @@ impl<'a> HopChain<'a> {
                     let is_last = behind.is_empty();
                     let relays = RelayRun { hop, peering, group, beyond: if is_last { beyond } else { &[] } };
                     let framing = self.choose_framing(&relays, &next, is_last && reached.is_none());
-                    let ready = self.ready_connection(reached, &relays, framing.encrypt).await?;
-                    self.open(ready, relays, next, framing).await?
+                    let member = match reached {
+                        None => self.reach_member(&relays, framing.encrypt).await?,
+                        Some(reached) => self.reach_behind_proxy(reached, &relays).await?,
+                    };
+                    self.open(member, relays, next, framing).await?
                 }
                 HopKind::Absent => return Err(DialError::hop_absent(hop)),
                 HopKind::Socks5(_) | HopKind::Http(_) => {
@@ -94,27 +97,47 @@ impl<'a> HopChain<'a> {
         Ok(Dialled { stream, server, opened: None })
     }
 
+    /// The relay behind a proxy, to which `reached` leads.
+    async fn reach_behind_proxy(&self, reached: Dialled, relays: &RelayRun<'_>) -> Result<ReachedMember, DialError> {
+        let RelayRun { hop, peering, .. } = *relays;
+        let (mut stream, server) = into_owned_stream(reached).await.map_err(|error| error.blame_next_hop(hop))?;
+        let keys = section::handshake(&mut stream, hop, peering, self.deadline).await?;
+        Ok(ReachedMember { hop: Arc::clone(hop), ready: ReadyConnection::new(stream, server, keys), load: None })
+    }
+
+    /// The first member of the relay that can be reached. Each attempt gets an equal part of the remaining time.
+    async fn reach_member(&self, relays: &RelayRun<'_>, encrypt: bool) -> Result<ReachedMember, DialError> {
+        let pools = self.dialler.pools;
+        let members = pools.order(relays.hop, self.open_params.client.0.ip());
+        let mut failure = None;
+        for (at, hop) in members.iter().enumerate() {
+            let load = pools.start_session(hop);
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let deadline = Instant::now() + left / u32::try_from(members.len() - at).unwrap_or(u32::MAX);
+            match self.ready_connection(hop, relays.peering, encrypt, deadline).await {
+                Ok(ready) => return Ok(ReachedMember { hop: Arc::clone(hop), ready, load }),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.expect("invariant: a relay has a member"))
+    }
+
     /// A connection on which a session can be opened: a ready one from the pool, or a new one.
     async fn ready_connection(
         &self,
-        reached: Option<Dialled>,
-        relays: &RelayRun<'_>,
+        hop: &Hop,
+        peering: &Peering,
         encrypt: bool,
+        deadline: Instant,
     ) -> Result<ReadyConnection, DialError> {
         let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
-        let RelayRun { hop, peering, .. } = *relays;
-        if let Some(reached) = reached {
-            let (mut stream, server) = into_owned_stream(reached).await.map_err(|error| error.blame_next_hop(hop))?;
-            let keys = section::handshake(&mut stream, hop, peering, self.deadline).await?;
-            return Ok(ReadyConnection::new(stream, server, keys));
-        }
         if let Some(IdleConnection { stream, server, link }) = pools.take(hop, encrypt)
             && let Ok(stream) = TcpStream::from_std(stream)
         {
             return Ok(ReadyConnection { stream, server, link, resumption: None, waited: true });
         }
         let prepared =
-            section::prepare(hop, peering, None, OutgoingContext { names, congestion, marks }, self.deadline).await;
+            section::prepare(hop, peering, None, OutgoingContext { names, congestion, marks }, deadline).await;
         pools.record_attempt(hop, prepared.as_ref().err());
         prepared
     }
@@ -130,7 +153,7 @@ impl<'a> HopChain<'a> {
 
     async fn open(
         &self,
-        ready: ReadyConnection,
+        member: ReachedMember,
         relays: RelayRun<'_>,
         purpose: Purpose,
         wanted: WantedFraming,
@@ -138,21 +161,30 @@ impl<'a> HopChain<'a> {
         if self.open_params.hops_left == 0 {
             return Err(Cause::Loop.into());
         }
-        let ReadyConnection { mut stream, server, link, waited, .. } = ready;
+        let ReachedMember { hop, ready: ReadyConnection { mut stream, server, link, waited, .. }, load } = member;
         let reusable = wanted.reusable && link.is_reusable();
         let SectionLink { cipher, usage, .. } = link;
         let section = FramedSection { cipher, encrypt: wanted.encrypt, reusable };
         let destination = OpenTarget { path: relays.keys(), purpose, encrypt: wanted.encrypt, reusable };
         let sent = section::open(&mut stream, &section.cipher, self.open_params, destination).await;
-        let trace = sent.map_err(|_| DialError::at_hop(Cause::Reset, relays.hop))?;
+        let trace = sent.map_err(|_| DialError::at_hop(Cause::Reset, &*hop))?;
         section.on_opened();
-        let pool = waited.then(|| Arc::clone(self.dialler.pools));
-        let (hop, beyond, deadline) = (Arc::clone(relays.hop), relays.names(), self.deadline);
+        let can_redial = waited || relays.hop.group.is_some();
+        let pool = can_redial.then(|| Arc::clone(self.dialler.pools));
+        let (beyond, deadline, sent_at) = (relays.names(), self.deadline, Instant::now());
         let pools = Arc::clone(self.dialler.pools);
         let reuse = reusable.then(|| SectionReuse { hop: Arc::clone(&hop), server, usage, pools });
-        let opening = SentOpen { trace, hop, beyond, deadline, pool, answered: OnceCell::new() };
+        let opening = SentOpen { trace, hop, beyond, deadline, pool, load, sent_at, answered: OnceCell::new() };
         Ok(Dialled { stream, server, opened: Some(OpenedSession { opening, section: Rc::new(section), reuse }) })
     }
+}
+
+/// A relay, or the chosen member of a group, with a connection for the session.
+struct ReachedMember {
+    hop: Arc<Hop>,
+    ready: ReadyConnection,
+    /// The load of the session; `None` behind a proxy.
+    load: Option<Arc<SessionLoad>>,
 }
 
 /// The framing that a session asks a section for.

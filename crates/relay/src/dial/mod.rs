@@ -25,7 +25,7 @@ use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::proxy_protocol::{self, ProxiedConnection, ProxyVersion};
-use ekiden_proto::wire::section::{Purpose, TraceId};
+use ekiden_proto::wire::section::Purpose;
 use ekiden_proto::wire::server_name::ServerName;
 use ekiden_sys::queued::set_notsent_lowat;
 use ekiden_sys::sockopt::{self, SocketRole};
@@ -244,15 +244,9 @@ impl Dialler<'_> {
 }
 
 impl Dialled {
-    /// The session's name on the relays.
+    /// Whether another dial may succeed if the first relay breaks off: a ready connection was used, or the relay has other members.
     #[must_use]
-    pub fn trace(&self) -> Option<TraceId> {
-        self.opened.as_ref().map(|opened| opened.opening.trace)
-    }
-
-    /// Whether a ready connection was used.
-    #[must_use]
-    pub fn used_ready_connection(&self) -> bool {
+    pub fn can_redial(&self) -> bool {
         self.opened.as_ref().is_some_and(|opened| opened.opening.pool.is_some())
     }
 

@@ -28,7 +28,7 @@ use super::link::SectionLink;
 use crate::config::congestion::CongestionControls;
 use crate::config::{Hop, Peering};
 use crate::dial;
-use crate::pool::Pools;
+use crate::pool::{Pools, SessionLoad};
 use crate::pump::RecordCipher;
 use crate::rules::Marks;
 
@@ -203,8 +203,12 @@ pub struct SentOpen {
     pub beyond: Vec<Box<str>>,
     /// The deadline of the answer.
     pub deadline: Instant,
-    /// The pool of the connection: if the connection turns out dead, others in the pool may be dead too.
+    /// The pools, if the connection may be dead by no fault of this session: ready ones of the same relay may be dead too.
     pub pool: Option<Arc<Pools>>,
+    /// The load of the session, which learns of the answer.
+    pub load: Option<Arc<SessionLoad>>,
+    /// When OPEN was sent.
+    pub sent_at: Instant,
     /// The setup times in the answer, after it was read.
     pub answered: OnceCell<Vec<Duration>>,
 }
@@ -256,6 +260,7 @@ impl SentOpen {
             return Ok(times.clone());
         }
         let answer = self.read_answer(stream, cipher).await;
+        self.record_load(&answer);
         if let Ok(times) = &answer {
             // There is one reader, so the cell is empty.
             let _ = self.answered.set(times.clone());
@@ -268,6 +273,19 @@ impl SentOpen {
             pool.discard(&self.hop);
         }
         answer
+    }
+
+    /// Passes the latency of the relay to the load, or that the relay has answered. A connection that has failed is no answer.
+    fn record_load(&self, answer: &Result<Vec<Duration>, DialError>) {
+        let Some(load) = &self.load else { return };
+        match answer {
+            Ok(times) => {
+                let own = times.first().copied().unwrap_or_default();
+                load.on_answer(Some(self.sent_at.elapsed().saturating_sub(own)));
+            }
+            Err(error) if error.teller.is_some() => load.on_answer(None),
+            Err(_) => {}
+        }
     }
 
     async fn read_answer(&self, stream: &TcpStream, cipher: &RecordCipher) -> Result<Vec<Duration>, DialError> {

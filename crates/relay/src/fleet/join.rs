@@ -88,6 +88,7 @@ fn member_hop(fleet: &FleetConfig, member: &FleetMember) -> Arc<Hop> {
         kind: HopKind::Section(peering),
         address: certificate.address.clone(),
         profile: Arc::clone(&fleet.profile),
+        group: None,
     })
 }
 

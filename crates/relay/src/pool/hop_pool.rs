@@ -11,11 +11,13 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ekiden_proto::balance::MemberLoad;
 use ekiden_proto::wire::section::ResumptionTicket;
 use ekiden_sys::congestion;
 use ekiden_sys::poll::Poll;
 
 use super::IdleConnection;
+use super::balance::LoadState;
 use super::health::{HopHealth, RetrySchedule, with_jitter};
 use super::sizing::PoolDemand;
 use crate::config::Hop;
@@ -42,6 +44,8 @@ struct HopPoolState {
     bounds: PoolBounds,
     demand: PoolDemand,
     health: HopHealth,
+    load: MemberLoad,
+    is_probed: bool,
     known: Option<ResumptionTicket>,
 }
 
@@ -77,6 +81,8 @@ impl HopPool {
             bounds: PoolBounds::default(),
             demand: PoolDemand::new(Instant::now()),
             health: HopHealth::new(pace),
+            load: MemberLoad::default(),
+            is_probed: false,
             known: None,
         };
         Self {
@@ -169,6 +175,20 @@ impl HopPool {
         if self.hop.is_section() { state.health.is_down() } else { !state.health.try_claim(now) }
     }
 
+    /// The load of the hop.
+    pub fn load_state(&self, now: Instant) -> LoadState {
+        let HopPoolState { health, load, .. } = &*self.lock();
+        LoadState { is_up: !health.is_down(), sessions: load.sessions(), latency: load.latency(now) }
+    }
+
+    /// Changes the load, at the current time.
+    pub fn update_load(&self, change: impl FnOnce(&mut MemberLoad, Instant)) {
+        let (mut state, now) = (self.lock(), Instant::now());
+        change(&mut state.load, now);
+        self.tally.sessions.set(number(state.load.sessions()));
+        self.tally.latency.set(state.load.latency(now).unwrap_or_default().as_secs_f64());
+    }
+
     /// The ticket for a short handshake, if an earlier handshake left one.
     pub fn ticket(&self) -> Option<ResumptionTicket> {
         self.lock().known.clone()
@@ -239,7 +259,21 @@ impl HopPool {
         };
         state.making += count;
         drop(state);
-        (0..count).map(|_| PendingConnection { queue: Arc::clone(self) }).collect()
+        (0..count).map(|_| PendingConnection { queue: Arc::clone(self), is_probe: false }).collect()
+    }
+
+    /// A place for a connection that measures the latency of a member, if it is time for a probe. A member that is down is tried by
+    /// [`claim_places`](Self::claim_places).
+    pub fn claim_probe(self: &Arc<Self>, now: Instant, is_slow: bool) -> Option<PendingConnection> {
+        self.tally.slow.set(is_slow.into());
+        let mut state = self.lock();
+        let is_due = !state.health.is_down() && !state.is_probed && state.load.needs_probe(now, is_slow);
+        if !is_due {
+            return None;
+        }
+        state.is_probed = true;
+        state.making += 1;
+        Some(PendingConnection { queue: Arc::clone(self), is_probe: true })
     }
 
     /// Time of the next attempt, while the hop is down and no attempt is under way.
@@ -248,15 +282,18 @@ impl HopPool {
         state.health.retry().filter(|_| state.bounds.most > 0 && state.making == 0)
     }
 
-    /// The pool as `ekiden status` shows it.
+    /// The pool as `ekiden status` shows it. Whether the hop is slow is for its group to say.
     pub fn view(&self) -> PoolView {
-        let state = self.lock();
+        let (state, now) = (self.lock(), Instant::now());
         PoolView {
             relay: self.hop.name.to_string(),
             up: !state.health.is_down(),
+            slow: false,
+            sessions: state.load.sessions(),
+            latency_seconds: state.load.latency(now).map(|latency| latency.as_secs_f64()),
             ready: state.ready.len(),
             used: state.used.len(),
-            wanted: state.demand.target_size(Instant::now(), state.bounds.most),
+            wanted: state.demand.target_size(now, state.bounds.most),
             reused: self.tally.reused.get(),
             hits: self.tally.hits.get(),
             misses: self.tally.misses.get(),
@@ -279,18 +316,23 @@ impl HopPoolState {
 pub struct PendingConnection {
     /// The pool that will hold it.
     pub queue: Arc<HopPool>,
+    /// Whether the connection is made to measure the latency of the hop.
+    is_probe: bool,
 }
 
 impl PendingConnection {
-    /// Adds the connection to the pool; `took` is its setup time.
+    /// Adds the connection to the pool, one of a probe only if the pool wants more; `took` is its setup time.
     pub fn complete(self, waiting: IdleConnection, took: Duration, now: Instant) {
         let tally = &self.queue.tally;
         tally.made.inc();
         tally.seconds.observe(took.as_secs_f64());
         let mut state = self.queue.lock();
         state.demand.on_made(took);
-        if state.ready.len() + state.used.len() < state.bounds.most {
-            let until = now + with_jitter(state.bounds.age);
+        state.load.on_connected(now, took, self.is_probe);
+        let bounds = state.bounds;
+        let most = if self.is_probe { state.demand.target_size(now, bounds.most) } else { bounds.most };
+        if state.ready.len() + state.used.len() < most {
+            let until = now + with_jitter(bounds.age);
             state.ready.push_back(PooledConnection { waiting, until });
             self.queue.count(&state);
         }
@@ -304,7 +346,9 @@ impl PendingConnection {
 
 impl Drop for PendingConnection {
     fn drop(&mut self) {
-        self.queue.lock().making -= 1;
+        let mut state = self.queue.lock();
+        state.making -= 1;
+        state.is_probed &= !self.is_probe;
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ekiden_proto::balance::PROBE_INTERVAL;
 use ekiden_proto::cause::Cause;
 use tokio::task::LocalSet;
 use tokio::time::sleep_until;
@@ -35,11 +36,13 @@ struct Keeper {
     /// The configuration in force with its resolver.
     served: Option<(Arc<Config>, Rc<Resolver>)>,
     look: Instant,
+    /// When members of groups are probed, if it is time for that.
+    probe: Instant,
 }
 
 impl Keeper {
     fn new(inner: Arc<PoolsShared>) -> Self {
-        Self { inner, served: None, look: Instant::now() }
+        Self { inner, served: None, look: Instant::now(), probe: Instant::now() }
     }
 
     async fn run(mut self) {
@@ -65,13 +68,28 @@ impl Keeper {
                 queue.remove_dead(now);
             }
             for place in queue.claim_places(now) {
-                if let Some((config, names)) = self.current_config(served.config.as_ref()) {
-                    tokio::task::spawn_local(make_connection(place, config, names, Arc::clone(&self.inner)));
-                }
+                self.start_connection(place, served.config.as_ref());
             }
             next = queue.retry_at().map_or(next, |retry| next.min(retry.max(now)));
         }
-        next
+        if served.groups.is_empty() {
+            return next;
+        }
+        if now >= self.probe {
+            self.probe = now + PROBE_INTERVAL;
+            for (queue, is_slow) in served.groups.iter().flat_map(|group| group.slowness(now)) {
+                if let Some(place) = queue.claim_probe(now, is_slow) {
+                    self.start_connection(place, served.config.as_ref());
+                }
+            }
+        }
+        next.min(self.probe)
+    }
+
+    fn start_connection(&mut self, place: PendingConnection, config: Option<&Arc<Config>>) {
+        if let Some((config, names)) = self.current_config(config) {
+            tokio::task::spawn_local(make_connection(place, config, names, Arc::clone(&self.inner)));
+        }
     }
 
     /// The configuration in force, with a resolver that lasts as long.

@@ -4,6 +4,7 @@
 //! ready connections follows the demand (`sizing`). The keeper tries an unreachable relay again with growing delays, so that
 //! sessions need not (`health`). Other next hops have no ready connections, but their health is tracked.
 
+mod balance;
 mod health;
 mod hop_pool;
 mod keeper;
@@ -11,7 +12,7 @@ mod sizing;
 
 use std::fmt;
 use std::io;
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -28,7 +29,9 @@ use crate::dial::link::SectionLink;
 use crate::status::PoolView;
 
 pub use crate::events::metrics::pools::PoolMetrics;
+pub use balance::SessionLoad;
 
+use balance::PoolGroup;
 use hop_pool::{HopPool, PoolBounds};
 
 /// A connection to a relay on which no session runs.
@@ -64,6 +67,7 @@ struct ServedHops {
     config: Option<Arc<Config>>,
     /// The hops of the configuration; equal hops keep the pool of the configuration before.
     hops: Vec<(Arc<Hop>, Arc<HopPool>)>,
+    groups: Vec<PoolGroup>,
 }
 
 impl Pools {
@@ -87,20 +91,25 @@ impl Pools {
     pub fn serve(&self, config: &Arc<Config>, most: usize) -> io::Result<()> {
         let before = self.inner.served();
         let mut hops: Vec<(Arc<Hop>, Arc<HopPool>)> = Vec::new();
-        for hop in &config.relays {
+        for hop in config.relays.iter().flat_map(|relay| relay.members()) {
             let known = hops.iter().chain(&before.hops).find(|(known, _)| known == hop);
             let queue = known.map(|(_, queue)| Arc::clone(queue));
             hops.push((Arc::clone(hop), queue.unwrap_or_else(|| Arc::new(HopPool::new(hop, &self.inner.counts)))));
         }
         let gone = before.queues().filter(|queue| !hops.iter().any(|(_, kept)| Arc::ptr_eq(queue, kept)));
         gone.for_each(|queue| queue.set_bounds(PoolBounds::default()));
-        for (hop, queue) in &hops {
-            let most = if config.may_dial(hop) { config.limits.ready_connections.min(most) } else { 0 };
+        let pool_of = |hop: &Arc<Hop>| {
+            let found = hops.iter().find(|(known, _)| Arc::ptr_eq(known, hop));
+            Arc::clone(&found.expect("invariant: every member has a pool").1)
+        };
+        for relay in &config.relays {
+            let most = if config.may_dial(relay) { config.limits.ready_connections.min(most) } else { 0 };
             let (age, idle) = (config.timeouts.ready_age, config.timeouts.section_idle);
-            queue.set_bounds(PoolBounds { most, age, idle });
+            relay.members().iter().for_each(|hop| pool_of(hop).set_bounds(PoolBounds { most, age, idle }));
         }
         let has_relays = config.relays.iter().any(|hop| config.may_dial(hop));
-        self.inner.serve(ServedHops { config: Some(Arc::clone(config)), hops });
+        let groups = config.relays.iter().filter_map(|relay| PoolGroup::new(relay, pool_of)).collect();
+        self.inner.serve(ServedHops { config: Some(Arc::clone(config)), hops, groups });
         if has_relays { self.start_keeper() } else { Ok(()) }
     }
 
@@ -110,6 +119,20 @@ impl Pools {
             *keeper = Some(keeper::start(Arc::clone(&self.inner))?);
         }
         Ok(())
+    }
+
+    /// What a session of `client` dials for `hop`, in the order of preference: the members of a group, or the hop itself.
+    #[must_use]
+    pub fn order(&self, hop: &Arc<Hop>, client: IpAddr) -> Vec<Arc<Hop>> {
+        let served = self.inner.served();
+        let is_same = |group: &&PoolGroup| Arc::ptr_eq(&group.hop, hop) || group.hop == *hop;
+        let group = served.groups.iter().find(is_same);
+        group.map_or_else(|| hop.members().to_vec(), |group| group.order(client, Instant::now()))
+    }
+
+    /// Counts a session that is about to be opened at `hop`; `None` if the configuration in force has no such hop.
+    pub fn start_session(&self, hop: &Hop) -> Option<Arc<SessionLoad>> {
+        self.inner.queue(hop).map(|queue| Arc::new(SessionLoad::new(queue)))
     }
 
     /// A live connection to `hop` for a session with this encryption, if there is one.
@@ -128,10 +151,11 @@ impl Pools {
         }
     }
 
-    /// Whether the last attempt to reach `hop` failed. For a hop without ready connections one session per delay may
-    /// try again, and gets false.
-    pub fn is_down(&self, hop: &Hop) -> bool {
-        self.inner.queue(hop).is_some_and(|queue| queue.is_down(Instant::now()))
+    /// Whether the last attempt to reach `hop` failed, of a group those to all members. For a hop without ready connections one
+    /// session per delay may try again, and gets false.
+    pub fn is_down(&self, hop: &Arc<Hop>) -> bool {
+        let is_down = |member: &Arc<Hop>| self.inner.queue(member).is_some_and(|queue| queue.is_down(Instant::now()));
+        hop.members().iter().all(is_down)
     }
 
     /// Notes whether `hop` could be used when a session tried by itself.
@@ -159,7 +183,11 @@ impl Pools {
     pub fn views(&self) -> Vec<PoolView> {
         let served = self.inner.served();
         let Some(config) = &served.config else { return Vec::new() };
-        served.hops.iter().filter(|(hop, _)| config.may_dial(hop)).map(|(_, queue)| queue.view()).collect()
+        let called = config.relays.iter().filter(|relay| config.may_dial(relay));
+        let pools = called.flat_map(|relay| relay.members()).filter_map(|hop| self.inner.queue(hop));
+        let slow: Vec<_> = served.groups.iter().flat_map(|group| group.slowness(Instant::now())).collect();
+        let is_slow = |pool: &Arc<HopPool>| slow.iter().any(|(known, is_slow)| *is_slow && Arc::ptr_eq(known, pool));
+        pools.map(|pool| PoolView { slow: is_slow(&pool), ..pool.view() }).collect()
     }
 
     /// The configuration in force.

@@ -362,6 +362,7 @@ mod tests {
             kind: HopKind::Socks5(None),
             address: "127.0.0.1:1".parse().unwrap(),
             profile: Arc::default(),
+            group: None,
         });
         let path = Path { name: if hops == 0 { "direct".into() } else { "osaka".into() }, hops: vec![hop; hops] };
         let mut findings = CandidateFindings::new(PathChoice::new(Arc::new(path), Arc::default()));

@@ -28,6 +28,7 @@ use crate::ingress::services::Services;
 use crate::path::estimates::FirstHop;
 use crate::path::selector::Prediction;
 use crate::path::{self, PathChoice};
+use crate::pool::SessionLoad;
 
 /// The client on whose behalf the relay dials, its rules, and the path taken.
 pub struct DialContext {
@@ -63,6 +64,8 @@ pub struct PathTaken {
     pub profile: Option<Arc<Profile>>,
     /// The trace id sent to relays.
     pub trace: Option<TraceId>,
+    /// The session in the load of the first relay.
+    pub load: Option<Arc<SessionLoad>>,
     /// The prediction, if the selector has chosen the path.
     pub expected: Option<Arc<Prediction>>,
     /// The paths that failed before, and why.
@@ -150,6 +153,7 @@ impl DialContext {
         taken.via = Some(FirstHop::from_path(&way.path));
         taken.profile = Some(Arc::clone(way.path.hops.first().map_or(&way.profile, |hop| &hop.profile)));
         taken.expected = way.expected.clone();
+        taken.load = None;
     }
 
     /// Records a failed path. If a hop is at fault, the selector avoids the path for a while.
@@ -178,9 +182,12 @@ impl DialContext {
         taken.expected.clone().map(|expected| (expected, taken.left.clone()))
     }
 
-    /// Sets the trace id sent to relays.
-    pub fn set_trace(&self, trace: Option<TraceId>) {
-        self.taken.borrow_mut().trace = trace;
+    /// Records a dialled section: the trace id sent to relays, and the load of the first relay.
+    pub fn on_dialled(&self, dialled: &Dialled) {
+        let mut taken = self.taken.borrow_mut();
+        let opening = dialled.opened.as_ref().map(|opened| &opened.opening);
+        (taken.trace, taken.load) =
+            (opening.map(|opening| opening.trace), opening.and_then(|opening| opening.load.clone()));
     }
 
     /// Sets the path that the gate has dialled.
@@ -342,7 +349,7 @@ pub async fn dial(dial_context: &DialContext, target: &Target) -> Result<Connect
         let context = dial_context.current_listener();
         let dialled =
             dial_context.dialler_for(&context, share).connect(way, target, &dial_context.open_params()).await?;
-        dial_context.set_trace(dialled.trace());
+        dial_context.on_dialled(&dialled);
         let times = dialled.opened.is_none().then(Vec::new);
         Ok(ConnectedPath { dialled, way: way.clone(), times })
     })
@@ -398,11 +405,13 @@ pub(super) async fn connect_by_path(
     let (context, open_params) = (dial_context.current_listener(), dial_context.open_params());
     let dialler = dial_context.dialler_for(&context, share);
     let mut dialled = dialler.connect(way, target, &open_params).await?;
-    dial_context.set_trace(dialled.trace());
+    dial_context.on_dialled(&dialled);
     let mut answer = dialled.wait_answer().await;
-    // The relay has restarted since this ready connection was made, and no byte of the session has been delivered.
-    if dialled.used_ready_connection() && answer.as_ref().is_err_and(DialError::is_disconnect) {
+    // The relay has ended since the connection was made, and no byte of the session has been delivered. It may have restarted, or
+    // other members of its group take the session.
+    if dialled.can_redial() && answer.as_ref().is_err_and(DialError::is_disconnect) {
         dialled = dialler.connect(way, target, &open_params).await?;
+        dial_context.on_dialled(&dialled);
         answer = dialled.wait_answer().await;
     }
     Ok(ConnectedPath { times: Some(answer?), dialled, way: way.clone() })

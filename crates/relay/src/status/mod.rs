@@ -140,6 +140,12 @@ pub struct PoolView {
     pub relay: String,
     /// Whether the last attempt to reach the relay succeeded.
     pub up: bool,
+    /// Whether the relay is slower than the other members of its group, and gets no new sessions.
+    pub slow: bool,
+    /// Open sessions by the relay.
+    pub sessions: usize,
+    /// Average time from OPEN to the answer, without the time that the relay needed for the target; `None` before the first.
+    pub latency_seconds: Option<f64>,
     /// Connections that are ready and that no session has used.
     pub ready: usize,
     /// Idle connections that sessions have used.

@@ -173,7 +173,7 @@ impl LaneTask {
     async fn dial_and_run(&self, lane: &Arc<Lane>) -> Result<(), (LaneError, bool)> {
         let dialled =
             self.dialler().open_lane(&self.path_choice, &open_params()).await.map_err(|error| (error.into(), false))?;
-        let was_ready = dialled.used_ready_connection();
+        let was_ready = dialled.can_redial();
         self.run_lane(lane, dialled).await.map_err(|broken| (broken, was_ready))
     }
 

@@ -108,7 +108,7 @@ impl<'a> IncomingLane<'a> {
         session.dial_context.on_attempt(way);
         let dialler = session.dial_context.dialler_for(&session.context, 1);
         let dialled = dialler.open_lane(way, &session.dial_context.open_params()).await?;
-        session.dial_context.set_trace(dialled.trace());
+        session.dial_context.on_dialled(&dialled);
         let Dialled { stream, server, opened } = dialled;
         let OpenedSession { opening, section, .. } = opened.expect("invariant: a lane was opened at a relay");
         let stream = Rc::new(stream);

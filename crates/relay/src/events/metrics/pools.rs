@@ -1,5 +1,7 @@
 //! Metrics of pools and of the fleet.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -30,6 +32,9 @@ pub struct PoolMetrics {
     ready: Family<RelayLabel, Gauge>,
     used: Family<RelayLabel, Gauge>,
     seconds: Family<RelayLabel, Histogram, fn() -> Histogram>,
+    sessions: Family<RelayLabel, Gauge>,
+    latency: Family<RelayLabel, Gauge<f64, AtomicU64>>,
+    slow: Family<RelayLabel, Gauge>,
 }
 
 /// Metrics of one pool.
@@ -53,6 +58,12 @@ pub struct RelayPoolMetrics {
     pub used: Gauge,
     /// Setup time of connections.
     pub seconds: Histogram,
+    /// Open sessions by the relay.
+    pub sessions: Gauge,
+    /// The latency of the relay in seconds.
+    pub latency: Gauge<f64, AtomicU64>,
+    /// Whether the relay is slower than the other members of its group.
+    pub slow: Gauge,
 }
 
 impl PoolMetrics {
@@ -65,6 +76,9 @@ impl PoolMetrics {
             ready: Family::default(),
             used: Family::default(),
             seconds: Family::new_with_constructor(spans),
+            sessions: Family::default(),
+            latency: Family::default(),
+            slow: Family::default(),
         }
     }
 
@@ -75,6 +89,13 @@ impl PoolMetrics {
         r.declare("ready", "Ready connections to relays that no session has used", self.ready.clone());
         r.declare("ready_used", "Idle connections to relays that sessions have used", self.used.clone());
         r.declare("ready_dial_seconds", "Time from dialling a relay to a ready connection", self.seconds.clone());
+        r.declare("relay_sessions", "Open sessions by a relay", self.sessions.clone());
+        r.declare(
+            "relay_latency_seconds",
+            "Average time from OPEN to the answer of a relay, without the time it needed for the target",
+            self.latency.clone(),
+        );
+        r.declare("relay_slow", "Whether a relay of a group is slow, and gets no new sessions", self.slow.clone());
     }
 
     /// The metrics of the pool of `relay`.
@@ -93,6 +114,9 @@ impl PoolMetrics {
             ready: self.ready.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
             used: self.used.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
             seconds: self.seconds.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
+            sessions: self.sessions.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
+            latency: self.latency.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
+            slow: self.slow.get_or_create_owned(&RelayLabel { relay: relay.clone() }),
         }
     }
 }

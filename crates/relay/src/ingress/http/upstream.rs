@@ -85,10 +85,10 @@ pub async fn from_dialled(
     asked: Instant,
 ) -> Result<Upstream, DialError> {
     let earlier = earlier_sessions(dialled.opened.as_ref().and_then(|opened| opened.reuse.as_ref()));
-    let PlainSection { stream, section, server, trace, answer } = into_plain(dialled).await?;
+    session.dial_context.on_dialled(&dialled);
+    let PlainSection { stream, section, server, answer } = into_plain(dialled).await?;
     session.on_connected(server, Rc::clone(&section), asked);
     session.start_section(Direction::Up, &section, earlier);
-    session.dial_context.set_trace(trace);
     let answer = answer.map(|answer| (blame_http_hop(way, answer), asked));
     let section = (!Rc::ptr_eq(&section, &stream)).then_some(section);
     Ok(Upstream { stream, section, server, exchanges: 0, answer })

@@ -267,7 +267,7 @@ mod tests {
         let kind =
             HopKind::Section(Peering { key: own_key.public_key(), own_key: Arc::new(own_key.clone()), encrypt: false });
         let address = Target::parse("192.0.2.1:7000", None).unwrap();
-        Arc::new(Hop { name: "osaka".into(), kind, address, profile: Arc::default() })
+        Arc::new(Hop { name: "osaka".into(), kind, address, profile: Arc::default(), group: None })
     }
 
     /// The key of a connection by the first path of the first route.

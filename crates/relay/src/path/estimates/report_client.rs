@@ -168,7 +168,7 @@ async fn probe_target(
     answer.relay_times.first().copied().filter(|_| has_heard)
 }
 
-/// Dials a relay, and sends OPEN for `purpose`.
+/// Dials the first member of a relay that can be reached, and sends OPEN for `purpose`.
 async fn dial_and_open(
     hop: &Arc<Hop>,
     peering: &Peering,
@@ -176,11 +176,17 @@ async fn dial_and_open(
     purpose: Purpose,
     encrypt: bool,
 ) -> Result<(TcpStream, RecordCipher), ReportCallEnd> {
-    let deadline = Instant::now() + means.config.timeouts.connect;
     let config = &means.config;
     let context = OutgoingContext { names: &means.names, congestion: &config.congestion, marks: config.needed_marks() };
-    let ready = section::prepare(hop, peering, None, context, deadline).await;
-    let ReadyConnection { mut stream, link, .. } = ready.map_err(|_| ReportCallEnd::Broken)?;
+    let mut ready = Err(ReportCallEnd::Broken);
+    for member in hop.members() {
+        let deadline = Instant::now() + config.timeouts.connect;
+        ready = section::prepare(member, peering, None, context, deadline).await.map_err(|_| ReportCallEnd::Broken);
+        if ready.is_ok() {
+            break;
+        }
+    }
+    let ReadyConnection { mut stream, link, .. } = ready?;
     let client = ClientAddr(stream.local_addr().map_err(|_| ReportCallEnd::Broken)?);
     let open_params =
         OpenParams { trace: None, client, early: false, encrypt, can_frame: false, hops_left: open::MAX_HOPS };

@@ -1,5 +1,6 @@
 //! Pools over the loopback, with relays that shake hands.
 
+mod group;
 mod queue;
 mod relay;
 mod told;
@@ -78,7 +79,7 @@ fn own_key() -> Arc<PrivateKey> {
 
 fn hop(name: &str, address: SocketAddr, kind: HopKind) -> Arc<Hop> {
     let address = Target::new(Host::Ip(address.ip()), address.port()).unwrap();
-    Arc::new(Hop { name: name.into(), kind, address, profile: Arc::new(Profile::named("test")) })
+    Arc::new(Hop { name: name.into(), kind, address, profile: Arc::new(Profile::named("test")), group: None })
 }
 
 fn section(name: &str, address: SocketAddr, key: PublicKey, own: &Arc<PrivateKey>) -> Arc<Hop> {

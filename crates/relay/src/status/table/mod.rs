@@ -220,16 +220,19 @@ fn drop_reasons(dropped: &Value) -> String {
     reasons.collect::<Vec<_>>().join(", ")
 }
 
-const POOL_HEADINGS: [&str; 9] = ["RELAY", "STATE", "READY", "USED", "WANTED", "REUSED", "HITS", "MISSES", "STALE"];
+const POOL_HEADINGS: [&str; 11] =
+    ["RELAY", "STATE", "SESSIONS", "LATENCY", "READY", "USED", "WANTED", "REUSED", "HITS", "MISSES", "STALE"];
 
 const INTERFACE_HEADINGS: [&str; 6] = ["INTERFACE", "RATE", "SENDING", "LEVEL", "SENT", "FAIRNESS"];
 
-fn pool_rows(pools: &Value) -> Vec<[String; 9]> {
+fn pool_rows(pools: &Value) -> Vec<[String; 11]> {
     let mut rows = vec![POOL_HEADINGS.map(str::to_owned)];
     for pool in pools.as_array().into_iter().flatten() {
         rows.push([
             cell_text(&pool["relay"]),
-            if pool["up"] == true { "reachable" } else { "unreachable" }.to_owned(),
+            pool_state(pool).to_owned(),
+            cell_text(&pool["sessions"]),
+            format_milliseconds(&pool["latency_seconds"]),
             cell_text(&pool["ready"]),
             cell_text(&pool["used"]),
             cell_text(&pool["wanted"]),
@@ -240,6 +243,14 @@ fn pool_rows(pools: &Value) -> Vec<[String; 9]> {
         ]);
     }
     rows
+}
+
+fn pool_state(pool: &Value) -> &'static str {
+    match (pool["up"] == true, pool["slow"] == true) {
+        (false, _) => "unreachable",
+        (true, true) => "slow",
+        (true, false) => "reachable",
+    }
 }
 
 fn interface_rows(interfaces: &Value) -> Vec<[String; 6]> {
@@ -435,6 +446,8 @@ mod tests {
         let without = table(r#"{"version":"1","pipes_open":0,"pipes_idle":0,"sessions":[],"pools":[]}"#).unwrap();
         assert_eq!(without.lines().count(), 2, "{without}");
         let counts = PoolView {
+            sessions: 5,
+            latency_seconds: Some(0.0123),
             ready: 3,
             used: 2,
             wanted: 12,
@@ -449,7 +462,7 @@ mod tests {
         let with = table(&answer.to_string()).unwrap();
         let rows: Vec<Vec<&str>> = with.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[2], POOL_HEADINGS, "{with}");
-        assert_eq!(rows[3], ["osaka", "unreachable", "3", "2", "12", "50", "100", "7", "1"], "{with}");
+        assert_eq!(rows[3], ["osaka", "unreachable", "5", "12.3ms", "3", "2", "12", "50", "100", "7", "1"], "{with}");
         assert!(with.ends_with("\n\n0 sessions, 0 pipes (0 idle), ekiden 1\n"), "{with}");
     }
 

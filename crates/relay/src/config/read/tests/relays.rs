@@ -1,5 +1,7 @@
 //! `[[relay]]`, hops and their passwords.
 
+use ekiden_proto::balance::Balance;
+
 use super::*;
 
 #[test]
@@ -54,6 +56,52 @@ fn relays_of_the_command_line_are_relays_too() {
 }
 
 #[test]
+fn a_relay_with_several_addresses_is_a_group() {
+    let key = somebody();
+    let relay = |name: &str, more: &str| {
+        with_listener(&format!("forward = [\"{name}\"]\n[[relay]]\nname = \"{name}\"\nkey = \"{key}\"\n{more}"))
+    };
+    let config = good(&relay("osaka", "address = [\"a:1\", \"[2001:db8::1]:2\"]\nencrypt = true"));
+    let [group] = &config.relays[..] else { panic!("{:?}", config.relays) };
+    assert_eq!((&*group.name, group.group.as_ref().unwrap().balance), ("osaka", Balance::Least));
+    let members: Vec<_> = group.members().iter().map(|hop| (&*hop.name, hop.address.to_string())).collect();
+    assert_eq!(members, [("osaka@a:1", "a:1".to_owned()), ("osaka@[2001:db8::1]:2", "[2001:db8::1]:2".to_owned())]);
+    assert!(group.members().iter().all(|hop| hop.kind == group.kind && hop.profile == group.profile));
+    let config = good(&relay("osaka", "address = [\"a:1\", \"b:1\"]\nbalance = \"client\""));
+    assert_eq!(config.relays[0].group.as_ref().unwrap().balance, Balance::Client);
+    let config = good(&relay("osaka", "address = [\"a:1\"]"));
+    assert!(config.relays[0].group.is_none() && config.relays[0].members() == [Arc::clone(&config.relays[0])]);
+}
+
+#[test]
+fn wrong_groups_are_told() {
+    let key = somebody();
+    let relay = |more: &str| format!("[[relay]]\nname = \"a\"\nkey = \"{key}\"\n{more}");
+    let behind_proxy = format!(
+        "[[relay]]\nname = \"corp\"\nurl = \"socks5://corp:1080\"\n{}\n[[path]]\nname = \"p\"\nrelays = [\"corp\", \"a\"]",
+        relay("address = [\"h:1\", \"i:1\"]")
+    );
+    for (text, wrong, says) in [
+        (relay("address = []"), "relay[1].address", "at least one in [ ]"),
+        (relay("address = [\"h:1\", \"i\"]"), "relay[1].address[2]", "a host and port"),
+        (relay("address = [\"h:1\", \"h:1\"]"), "relay[1].address[2]", "each address once"),
+        (relay("address = [\"h:1\", \"localhost:1080\"]"), "relay[1].address", "this is a loop"),
+        (relay("address = \"h:1\"\nbalance = \"least\""), "relay[1].balance", "a relay with one address"),
+        (relay("address = [\"h:1\", \"i:1\"]\nbalance = \"clients\""), "relay[1].balance", "\"least\" or \"client\""),
+        (
+            "[[relay]]\nname = \"a\"\nurl = \"http://h:1\"\nbalance = \"least\"".to_owned(),
+            "relay[1].balance",
+            "beside url",
+        ),
+        (behind_proxy, "path[1].relays", "a relay with one address behind the proxy corp: a has several"),
+    ] {
+        let seen = mistakes(&with_listener(&text));
+        let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
+        assert!(mistake.key == wrong && mistake.expected.contains(says), "{text}: {mistake}");
+    }
+}
+
+#[test]
 fn wrong_relays_are_told() {
     let key = somebody();
     let relay = |keys: &str| format!("[[relay]]\nname = \"a\"\n{keys}");
@@ -70,7 +118,11 @@ fn wrong_relays_are_told() {
         (relay("url = \"socks5://u:p@localhost:1080\""), "relay[1].url", "this is a loop"),
         (called("h:1") + "\nprofile = \"lon\"", "relay[1].profile", "\"lan\", perhaps"),
         (called("h:1") + "\nencrypt = 1", "relay[1].encrypt", "true or false"),
-        (called("h:1") + "\ncrypt = true", "relay[1].crypt", "\"encrypt\", perhaps; known are address, encrypt, key"),
+        (
+            called("h:1") + "\ncrypt = true",
+            "relay[1].crypt",
+            "\"encrypt\", perhaps; known are address, balance, encrypt",
+        ),
         (called("h:1") + "\n[[relay]]\nname = \"a\"\nurl = \"http://h:2\"", "relay[2].name", "no other one"),
         (
             called("h:1") + &format!("\n[[relay]]\nname = \"b\"\nurl = \"section://h:2?key={key}\""),

@@ -1,0 +1,120 @@
+//! The load of one member, as a relay learns it from its own sessions.
+//!
+//! Latency is the time from OPEN to ANSWER without the time that the member itself needed for the target, which ANSWER contains. So
+//! it is a round trip and the time in which the member was busy with something else; a slow target does not count. The average rises
+//! fast and falls slowly, so that a member that is slow only under load does not alternate between idle and overloaded. Of two
+//! measurements in a row the smaller counts, so that one lost packet does not make a member slow.
+//!
+//! A member that has stopped answers nothing, so its latency would never be measured. Instead the time counts in which it has owed
+//! answers and given none. A probe ends this time: a member whose sessions all wait for slow targets answers the probe.
+
+use std::time::{Duration, Instant};
+
+/// Time constants of the average of latencies.
+const RISE: Duration = Duration::from_millis(300);
+const FALL: Duration = Duration::from_secs(3);
+
+/// The longest latency that counts, so that a member that had stopped is not slow for minutes after it continues.
+const MAX_LATENCY: Duration = Duration::from_secs(2);
+
+/// Time without an answer after which a member is probed, and between two probes of a slow member.
+pub const PROBE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Time without an answer, although a session waits for one, from which on it counts as latency.
+const MAX_SILENCE: Duration = Duration::from_millis(750);
+
+/// The load of one member.
+#[derive(Debug, Default)]
+pub struct MemberLoad {
+    sessions: usize,
+    /// Those of the sessions that have no answer yet.
+    waiting: usize,
+    /// The last answer or new connection, or the begin of the first waiting session behind it; `None` while no session waits.
+    silent_since: Option<Instant>,
+    latency: Option<AverageLatency>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct AverageLatency {
+    average: Duration,
+    /// The measurement of `at`, which may be an outlier.
+    last: Duration,
+    at: Instant,
+}
+
+impl MemberLoad {
+    /// Open sessions, from the choice of the member to their end.
+    #[must_use]
+    pub const fn sessions(&self) -> usize {
+        self.sessions
+    }
+
+    /// The latency; `None` if nothing is known.
+    #[must_use]
+    pub fn latency(&self, now: Instant) -> Option<Duration> {
+        let silence = Some(self.silence(now)).filter(|silence| *silence > MAX_SILENCE);
+        self.latency.map(|latency| latency.average).max(silence)
+    }
+
+    /// Whether a probe is due.
+    #[must_use]
+    pub fn needs_probe(&self, now: Instant, is_slow: bool) -> bool {
+        is_slow || self.silence(now) >= PROBE_INTERVAL
+    }
+
+    fn silence(&self, now: Instant) -> Duration {
+        self.silent_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    /// Records that a session has chosen the member.
+    pub fn on_session(&mut self, now: Instant) {
+        self.sessions += 1;
+        self.waiting += 1;
+        self.silent_since.get_or_insert(now);
+    }
+
+    /// Records the answer to a session, and the latency if the answer contains it.
+    pub fn on_answer(&mut self, now: Instant, latency: Option<Duration>) {
+        self.waiting -= 1;
+        self.silent_since = (self.waiting > 0).then_some(now);
+        if let Some(latency) = latency {
+            self.record_latency(now, latency);
+        }
+    }
+
+    /// Records the end of a session; `is_waiting` if the session has ended without an answer.
+    pub fn on_session_end(&mut self, now: Instant, is_waiting: bool) {
+        self.sessions -= 1;
+        if !is_waiting {
+            return;
+        }
+        self.waiting -= 1;
+        if self.waiting == 0 {
+            let silence = self.silence(now).min(MAX_LATENCY);
+            if silence > MAX_SILENCE {
+                self.latency = Some(AverageLatency { average: silence, last: silence, at: now });
+            }
+            self.silent_since = None;
+        }
+    }
+
+    /// Records that a new connection to the member is ready, whose setup of two round trips took `setup_time`. The time counts for a
+    /// probe, which has no other connections beside it, and as long as nothing else is known.
+    pub fn on_connected(&mut self, now: Instant, setup_time: Duration, is_probe: bool) {
+        self.silent_since = self.silent_since.map(|_| now);
+        if is_probe || self.latency.is_none() {
+            self.record_latency(now, setup_time / 2);
+        }
+    }
+
+    fn record_latency(&mut self, now: Instant, latency: Duration) {
+        let latency = latency.min(MAX_LATENCY);
+        let average = self.latency.map_or(latency, |before| {
+            let smaller = latency.min(before.last);
+            let constant = if smaller > before.average { RISE } else { FALL };
+            let kept = (-now.saturating_duration_since(before.at).as_secs_f64() / constant.as_secs_f64()).exp();
+            before.average.mul_f64(kept) + smaller.mul_f64(1.0 - kept)
+        });
+        self.latency = Some(AverageLatency { average, last: latency, at: now });
+    }
+}

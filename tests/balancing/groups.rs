@@ -1,0 +1,244 @@
+//! Several equal relays behind one `[[relay]]`: shares, and members that are killed, that stop, and that are slow.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::between::*;
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+/// A home relay in front of a group whose members have one key.
+struct Group {
+    home: Relay,
+    members: Vec<Option<Relay>>,
+    addresses: Vec<SocketAddr>,
+    site: Site,
+    _home_site: Site,
+}
+
+impl Group {
+    fn of(members: usize, balance: &str) -> Self {
+        Self::dialled_at(members, balance, |_, address| address)
+    }
+
+    /// The home relay dials each member at the address that `dialled` returns for its number and address.
+    fn dialled_at(members: usize, balance: &str, dialled: impl Fn(usize, SocketAddr) -> SocketAddr) -> Self {
+        let (mut site, home_site) = (Site::new(), Site::new());
+        site.admit(&[(&home_site.key.public, "home")]);
+        let addresses: Vec<_> = (0..members).map(|_| own_address()).collect();
+        let relays = addresses.iter().map(|address| Some(start_member(&mut site, *address))).collect();
+        let shown: Vec<_> = addresses.iter().enumerate().map(|(at, own)| dialled(at, *own).to_string()).collect();
+        let key = &site.key.public;
+        let relay =
+            format!("[[relay]]\nname = \"osaka\"\naddress = {shown:?}\nkey = \"{key}\"\nbalance = \"{balance}\"\n");
+        let home = home_site.home(&format!("forward = [\"osaka\"]\n{relay}"), AUTO);
+        let group = Self { home, members: relays, addresses, site, _home_site: home_site };
+        eventually("ready connections to all", || group.pools().iter().all(|pool| pool["ready"] != 0).then_some(()));
+        group
+    }
+
+    fn pools(&self) -> Vec<Value> {
+        let answer: Value = serde_json::from_str(&self.home.ask("/api/sessions")).unwrap();
+        answer["pools"].as_array().unwrap().clone()
+    }
+
+    /// A field of the pool of a member.
+    fn pool(&self, at: usize, field: &str) -> Value {
+        self.pools()[at][field].clone()
+    }
+
+    /// Open sessions by each member.
+    fn sessions(&self) -> Vec<u64> {
+        self.pools().iter().map(|pool| pool["sessions"].as_u64().unwrap()).collect()
+    }
+
+    fn open(&self, target: SocketAddr, count: usize) -> Vec<TcpStream> {
+        (0..count).map(|at| socks5(self.home.address(), target).unwrap_or_else(|code| panic!("{at}: {code}"))).collect()
+    }
+
+    /// The member that carries a new session of `client`.
+    fn member_of(&self, client: IpAddr, target: SocketAddr) -> usize {
+        let stream = socks5_from(client, self.home.address(), target);
+        let own = stream.local_addr().unwrap().to_string();
+        let session = self.home.sessions().into_iter().find(|session| session["client"] == own).expect("the session");
+        let server = session["server"].as_str().unwrap().parse().unwrap();
+        self.addresses.iter().position(|address| *address == server).expect("a member")
+    }
+
+    fn kill(&mut self, at: usize) {
+        let mut member = self.members[at].take().unwrap();
+        member.signal("KILL");
+        member.exit_code();
+    }
+
+    fn restart(&mut self, at: usize) {
+        self.members[at] = Some(start_member(&mut self.site, self.addresses[at]));
+    }
+
+    fn member_name(&self, at: usize) -> String {
+        format!("osaka@{}", self.addresses[at])
+    }
+}
+
+fn start_member(site: &mut Site, address: SocketAddr) -> Relay {
+    site.address = address;
+    let peers = site.folder.0.join("peers");
+    site.relay("", &format!("allow_private = true\npeers = {peers:?}\n"))
+}
+
+/// A SOCKS5 tunnel of a client with this address.
+fn socks5_from(client: IpAddr, relay: SocketAddr, target: SocketAddr) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::new(client, 0).into()).unwrap();
+    socket.connect(&relay.into()).unwrap();
+    let mut stream = patient(socket.into());
+    let SocketAddr::V4(target) = target else { panic!("IPv4 only") };
+    stream.write_all(&[5, 1, 0]).unwrap();
+    assert_eq!(read_exactly(&mut stream, 2), [5, 0]);
+    let mut request = vec![5, 1, 0, 1];
+    request.extend(target.ip().octets());
+    request.extend(target.port().to_be_bytes());
+    stream.write_all(&request).unwrap();
+    assert_eq!(read_exactly(&mut stream, 10)[1], 0, "{client}");
+    stream
+}
+
+#[test]
+fn sessions_are_shared_equally_and_each_member_is_shown() {
+    let group = Group::of(4, "least");
+    let sessions = group.open(parrot(), 200);
+    let shares = group.sessions();
+    // On a busy machine a member may have been slow.
+    let equal = if is_virtual() { 48..=52 } else { 1..=150 };
+    assert!(shares.iter().all(|share| equal.contains(share)), "{shares:?}");
+    let metrics = group.home.ask("/metrics");
+    for (at, share) in shares.iter().enumerate() {
+        let line = format!("ekiden_relay_sessions{{relay=\"{}\"}} {share}\n", group.member_name(at));
+        assert!(metrics.contains(&line), "{line} is not in {metrics}");
+        assert!(group.pool(at, "latency_seconds").as_f64().unwrap() > 0.0);
+    }
+    drop(sessions);
+    eventually("the end of all sessions", || (group.sessions() == [0; 4]).then_some(()));
+}
+
+/// Only its own sessions are lost: no new one fails, at no moment.
+#[test]
+fn a_killed_member_loses_its_own_sessions_only() {
+    let mut group = Group::of(4, "least");
+    let target = parrot();
+    let mut sessions = group.open(target, 80);
+    sessions.iter_mut().for_each(echoes);
+    let own = group.sessions()[2];
+    group.kill(2);
+    let mut later = group.open(target, 40);
+    later.iter_mut().for_each(echoes);
+    let name = group.member_name(2);
+    let event = group.home.next(|event| event["event"] == "relay_unreachable");
+    assert_eq!(event["relay"], name);
+    assert_eq!((group.pool(2, "up"), group.sessions()[2]), (false.into(), 0));
+    let is_lost =
+        |session: &mut TcpStream| session.write_all(b"echo").is_err() || !matches!(session.peek(&mut [0]), Ok(1));
+    let lost: u64 = sessions.iter_mut().map(|session| u64::from(is_lost(session))).sum();
+    assert_eq!(lost, own);
+    group.restart(2);
+    let event = group.home.next(|event| event["event"] == "relay_reachable");
+    assert_eq!(event["relay"], name);
+    let _more = group.open(target, 80);
+    assert!(group.sessions()[2] > 10, "{:?}", group.sessions());
+}
+
+#[test]
+fn when_all_members_are_down_the_client_is_told() {
+    let mut group = Group::of(2, "least");
+    group.kill(0);
+    group.kill(1);
+    assert!(socks5(group.home.address(), parrot()).is_err());
+    let closed = group.home.closed();
+    assert_eq!((&closed["end"], &closed["path"]), (&"refused".into(), &"osaka".into()), "{closed}");
+    let detail = closed["detail"].as_str().unwrap();
+    assert!((0..2).any(|at| detail.contains(&group.member_name(at))), "{detail}");
+    group.restart(1);
+    eventually("a session by the other", || socks5(group.home.address(), parrot()).ok());
+}
+
+/// A process that hangs: its kernel still accepts connections and acknowledges bytes.
+#[test]
+fn a_member_that_stops_gets_no_new_session_after_a_second_and_keeps_those_it_has() {
+    let group = Group::of(4, "least");
+    let target = parrot();
+    let mut sessions = group.open(target, 40);
+    let stopped = group.members[1].as_ref().unwrap();
+    stopped.stop();
+    let begun = Instant::now();
+    let home = group.home.address();
+    // Clients that wait for the member until it is left: so many that some choose it.
+    let waiting: Vec<_> = (0..40).map(|_| std::thread::spawn(move || socks5(home, target))).collect();
+    eventually("the member to be left", || (group.pool(1, "slow") == true).then_some(()));
+    let exact = Duration::from_millis(750)..=Duration::from_millis(1000);
+    assert_within(begun.elapsed(), exact, Duration::from_millis(750)..=PATIENCE);
+    let begun = Instant::now();
+    let before = group.sessions()[1];
+    let mut later = group.open(target, 40);
+    later.iter_mut().for_each(echoes);
+    assert_within(begun.elapsed(), Duration::ZERO..=Duration::from_millis(10), Duration::ZERO..=Duration::from_secs(5));
+    assert_eq!(group.sessions()[1], before);
+    let line = format!("ekiden_relay_slow{{relay=\"{}\"}} 1\n", group.member_name(1));
+    eventually("the metric", || group.home.ask("/metrics").contains(&line).then_some(()));
+    stopped.signal("CONT");
+    sessions.iter_mut().for_each(echoes);
+    waiting.into_iter().for_each(|waiting| assert!(join(waiting).is_ok()));
+}
+
+/// A member whose answers take ten times as long as those of the others, on the wire or in the machine.
+#[test]
+fn a_slow_member_is_left_and_comes_back() {
+    let slow = Arc::new(AtomicBool::new(false));
+    let is_slow = Arc::clone(&slow);
+    let group = Group::dialled_at(4, "least", move |at, address| {
+        let is_slow = Arc::clone(&is_slow);
+        between(address, Framed::Plain, move |frame| {
+            let delay = Duration::from_millis(if at == 3 && is_slow.load(Ordering::Relaxed) { 100 } else { 5 });
+            if frame.way == Way::Down {
+                pause_until(Instant::now() + delay);
+            }
+            untouched(frame)
+        })
+    });
+    let target = parrot();
+    slow.store(true, Ordering::Relaxed);
+    eventually("the member to be left", || {
+        let _sessions = group.open(target, 4);
+        (group.pool(3, "slow") == true).then_some(())
+    });
+    eventually("the end of all sessions", || (group.sessions() == [0; 4]).then_some(()));
+    let _sessions = group.open(target, 40);
+    assert_eq!(group.sessions()[3], 0, "{:?}", group.sessions());
+    slow.store(false, Ordering::Relaxed);
+    // Nothing but probes goes there, until the average of their latencies has fallen.
+    eventually("the member to be taken back", || {
+        let _more = group.open(target, 4);
+        (group.sessions()[3] > 0).then_some(())
+    });
+}
+
+#[test]
+fn each_client_keeps_its_member_and_only_those_of_a_killed_one_move() {
+    let mut group = Group::of(4, "client");
+    let target = parrot();
+    let clients: Vec<IpAddr> = (1..=24).map(|number| Ipv4Addr::new(127, 0, 1, number).into()).collect();
+    let first: Vec<usize> = clients.iter().map(|client| group.member_of(*client, target)).collect();
+    assert_eq!(BTreeSet::from_iter(first.clone()).len(), 4, "{first:?}");
+    assert_eq!(clients.iter().map(|client| group.member_of(*client, target)).collect::<Vec<_>>(), first);
+    group.kill(0);
+    for (client, first) in clients.iter().zip(first) {
+        let at = group.member_of(*client, target);
+        assert!(at != 0 && (at == first || first == 0), "{client}: {first} and then {at}");
+    }
+}

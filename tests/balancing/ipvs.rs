@@ -1,0 +1,108 @@
+//! Relays behind IPVS, as docs/balancing.md describes: one address, consistent hashing, and one relay that is killed.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+use crate::harness::*;
+use crate::network::*;
+use crate::programs::{missing, skipped};
+use crate::streams::*;
+
+const RELAYS: usize = 4;
+
+/// A client, a director, and four relays behind the director, which share its address on the client's side.
+struct Scene {
+    row: Row,
+    relays: Vec<Option<Relay>>,
+    addresses: Vec<SocketAddr>,
+    service: SocketAddr,
+    target: SocketAddr,
+}
+
+impl Scene {
+    /// Makes one, where the kernel has IPVS; where not, says so.
+    fn new() -> Option<Self> {
+        if missing(&["ipvsadm"]) {
+            return None;
+        }
+        let row = Row::of(&["client", "director", "relays"], &[Family::V4])?;
+        let service = SocketAddr::new(row.left("director", Family::V4), 1080);
+        let output = row["director"].inside(|| Command::new("ipvsadm").arg("-Z").output()).expect("ipvsadm runs");
+        if !output.status.success() {
+            skipped(&format!("no IPVS in this kernel: {}", String::from_utf8_lossy(&output.stderr).trim()));
+            return None;
+        }
+        let host = row.left("relays", Family::V4);
+        let target = row["relays"].inside(parrot);
+        let start = |_| row["relays"].inside(|| start_relay(SocketAddr::new(host, 0)));
+        let relays: Vec<Option<Relay>> = (0..RELAYS).map(start).map(Some).collect();
+        let addresses = relays.iter().flatten().map(Relay::address).collect();
+        let scene = Self { row, relays, addresses, service, target };
+        scene.ipvsadm(&["-A", "-t", &service.to_string(), "-s", "mh", "-b", "mh-port"]);
+        (0..RELAYS).for_each(|at| scene.add(at));
+        Some(scene)
+    }
+
+    fn ipvsadm(&self, arguments: &[&str]) {
+        self.row["director"].run("ipvsadm", arguments, "");
+    }
+
+    fn add(&self, at: usize) {
+        self.ipvsadm(&["-a", "-t", &self.service.to_string(), "-r", &self.addresses[at].to_string(), "-m"]);
+    }
+
+    fn remove(&self, at: usize) {
+        self.ipvsadm(&["-d", "-t", &self.service.to_string(), "-r", &self.addresses[at].to_string()]);
+    }
+
+    fn open(&self, count: usize) -> Vec<TcpStream> {
+        let (service, target) = (self.service, self.target);
+        let open = || (0..count).map(|_| socks5(service, target).expect("a session")).collect();
+        let mut sessions: Vec<TcpStream> = self.row["client"].inside(open);
+        sessions.iter_mut().for_each(echoes);
+        sessions
+    }
+
+    /// Open sessions at each relay.
+    fn sessions(&self) -> Vec<usize> {
+        self.relays.iter().map(|relay| relay.as_ref().map_or(0, |relay| relay.sessions().len())).collect()
+    }
+
+    fn kill(&mut self, at: usize) {
+        let mut relay = self.relays[at].take().unwrap();
+        relay.signal("KILL");
+        relay.exit_code();
+    }
+}
+
+fn start_relay(address: SocketAddr) -> Relay {
+    Relay::run(&["-L", &format!("socks://{address}?allow_open=true&allow_private=true")], 1)
+}
+
+/// Whether a session still carries bytes both ways.
+fn is_alive(session: &mut TcpStream) -> bool {
+    session.write_all(b"echo").is_ok() && session.read_exact(&mut [0; 4]).is_ok()
+}
+
+/// Only the sessions of the killed relay are lost, and those of the others outlast both changes of the set.
+#[test]
+fn only_the_sessions_of_a_killed_relay_are_lost() {
+    let Some(mut scene) = Scene::new() else { return };
+    let mut sessions = scene.open(100);
+    let shares = scene.sessions();
+    assert!(shares.iter().all(|share| (10..=40).contains(share)), "consistent hashing: {shares:?}");
+    scene.kill(1);
+    scene.remove(1);
+    sessions.retain_mut(is_alive);
+    assert_eq!(100 - sessions.len(), shares[1]);
+    let mut later = scene.open(60);
+    let address = scene.addresses[1];
+    scene.relays[1] = Some(scene.row["relays"].inside(|| start_relay(address)));
+    scene.add(1);
+    sessions.iter_mut().chain(&mut later).for_each(echoes);
+    let before = scene.sessions();
+    let _more = scene.open(60);
+    assert_eq!(before[1], 0, "sessions stay where they are: {before:?}");
+    assert!(scene.sessions()[1] > 5, "{:?}", scene.sessions());
+}

@@ -1,0 +1,22 @@
+//! Equal relays that share sessions: members of a group, and relays behind IPVS.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../sections/between.rs"]
+mod between;
+#[path = "../harness/mod.rs"]
+mod harness;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../transparent/network.rs"]
+mod network;
+#[path = "../clients/programs.rs"]
+mod programs;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../sections/relays.rs"]
+mod relays;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../sections/streams.rs"]
+mod streams;
+
+mod groups;
+mod ipvs;
