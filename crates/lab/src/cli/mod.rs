@@ -8,6 +8,7 @@ use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::topology::file::lines::prefix_line_numbers;
 use ekiden_proto::units::Span;
 
+pub mod capture_arguments;
 pub mod check;
 pub mod completions;
 pub mod demo;

@@ -30,6 +30,32 @@ fn mistakes_are_told_at_once_and_nothing_is_run() {
 }
 
 #[test]
+fn a_run_is_captured_and_a_lab_without_emulator_is_not() {
+    let scene = ExperimentFixture::new();
+    scene.write(&SMALL.replace("[workload]", "delay = \"1ms\"\n[workload]"));
+    let arguments = ["--no-check", "--blocks", "1", "--only", "direct", "--pcap", "cap"];
+    let output = scene.run(&arguments);
+    if is_skipped(&output) {
+        return;
+    }
+    assert_eq!(scene.runs().len(), 1, "{}", stderr_text(&output));
+    let folder = scene.0.join("cap/direct/block-1");
+    let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    let expected = ["relay-server", "server-relay"]
+        .map(|way| ["arrived", "delivered"].map(|what| format!("far-{way}.{what}.pcapng")));
+    assert_eq!(names, expected.concat());
+    let delivered = std::fs::metadata(folder.join("far-server-relay.delivered.pcapng")).unwrap().len();
+    assert!(delivered > 1_000_000 / 1448 * 128, "{delivered} bytes");
+
+    scene.write(SMALL);
+    let output = scene.run(&[&arguments[..], &["--fresh"]].concat());
+    assert!(scene.all_runs()[0]["invalid"].as_str().unwrap().contains("no link of the lab has an emulator"));
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
 fn an_experiment_that_is_not_there_names_those_that_are() {
     let output = ExperimentFixture::new().lab_command().args(["run", "nowhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));

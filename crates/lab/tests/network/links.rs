@@ -33,14 +33,14 @@ fn conditions(text: &str) -> Conditions {
     toml::from_str(text).unwrap()
 }
 
-fn long(text: &str) -> Lab {
+pub fn long(text: &str) -> Lab {
     let back = conditions("delay = '1ms'");
     let link = Link { forward: conditions(&format!("delay = '1ms'\n{text}")), reverse: back, ..cable("a", "b") };
     lab(&[("wan", link)])
 }
 
 /// Sends 8 MiB from `a` to `b` by TCP, and compares the received bytes with the sent ones.
-fn send(a: &HostHandle, b: &HostHandle) {
+pub fn send(a: &HostHandle, b: &HostHandle) {
     let listener = b.enter(|| TcpListener::bind((b.address(), 0))).unwrap().unwrap();
     let there = listener.local_addr().unwrap();
     let sent: Vec<u8> = (0..BYTES).map(|i| (i * 7 % 251) as u8).collect();
