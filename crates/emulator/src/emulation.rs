@@ -194,7 +194,7 @@ fn is_exact(mode: EmulationMode, conditions: &[&Conditions]) -> bool {
         EmulationMode::Exact => true,
         EmulationMode::Fast | EmulationMode::Coarse => false,
         EmulationMode::Auto => {
-            conditions.iter().all(|c| c.rate.is_some_and(|rate| rate.bits_per_second() <= MAX_EXACT_RATE))
+            conditions.iter().all(|c| c.line_rate().is_some_and(|rate| rate.bits_per_second() <= MAX_EXACT_RATE))
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod queue;
 pub mod records;
 pub mod stage;
 mod store;
+pub mod trace;
 pub mod waits;
 
 /// A duration, or a point of virtual time since an epoch defined by the context, in nanoseconds.

@@ -1,5 +1,5 @@
 //! Captures of links: two pcapng files for each direction, the packets as they arrive and the packets as they are
-//! delivered.
+//! delivered; and the deliveries as a trace.
 //!
 //! There are two files because analysers such as Wireshark would take the second sight of a packet for a
 //! retransmission. Client and server see the arrivals of one direction and the deliveries of the other.
@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use ekiden_emulator::Nanos;
 use ekiden_emulator::capture::{CaptureChunk, CaptureEvent, CaptureEventKind};
 use ekiden_emulator::frame::{Frame, SegmentRun};
+use ekiden_emulator::trace::DeliveryRecorder;
 use ekiden_sys::packet::VNET_HEADER;
 use serde::{Deserialize, Serialize};
 
@@ -143,6 +144,7 @@ struct DirectionWriter {
     epoch: Nanos,
     arrivals: PcapngWriter<BufWriter<File>>,
     deliveries: PcapngWriter<BufWriter<File>>,
+    trace: DeliveryRecorder,
     /// Packets in order of arrival.
     pending: VecDeque<PendingPacket>,
     summary: CaptureSummary,
@@ -174,6 +176,7 @@ impl DirectionWriter {
             epoch,
             arrivals: open("arrived")?,
             deliveries: open("delivered")?,
+            trace: DeliveryRecorder::default(),
             pending: VecDeque::new(),
             summary: CaptureSummary::default(),
             delivered: 0,
@@ -221,6 +224,9 @@ impl DirectionWriter {
             CaptureEventKind::Delivered { ideal, actual, marked } => {
                 self.delivered += 1;
                 self.last_at = self.last_at.max(actual);
+                // The ideal time, so that the lateness of this machine is not in the trace.
+                let link_header = u32::try_from(self.link_type.header_len()).unwrap_or(0);
+                self.trace.record(ideal, packet.length.saturating_sub(link_header));
                 let bytes = if marked { marked_bytes(&packet.bytes, self.link_type) } else { None };
                 self.deliveries.write_packet(&CapturedPacket {
                     id: number,
@@ -278,8 +284,10 @@ impl DirectionWriter {
         }
         let (CaptureSummary { packets, missed }, at) = (self.summary, self.epoch + self.last_at);
         let closed = self.arrivals.finish(at, packets + missed, missed);
+        let trace_path = format!("{}.trace", self.path.display());
         closed
             .and_then(|()| self.deliveries.finish(at, self.delivered, 0))
+            .and_then(|()| fs::write(trace_path, self.trace.into_text()))
             .with_context(|| self.path.display().to_string())?;
         Ok(self.summary)
     }

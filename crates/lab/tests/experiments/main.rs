@@ -44,7 +44,7 @@ fn a_run_is_captured_and_a_lab_without_emulator_is_not() {
     let mut names: Vec<String> = names.collect();
     names.sort();
     let expected = ["relay-server", "server-relay"]
-        .map(|way| ["arrived", "delivered"].map(|what| format!("far-{way}.{what}.pcapng")));
+        .map(|way| ["arrived.pcapng", "delivered.pcapng", "trace"].map(|what| format!("far-{way}.{what}")));
     assert_eq!(names, expected.concat());
     let delivered = std::fs::metadata(folder.join("far-server-relay.delivered.pcapng")).unwrap().len();
     assert!(delivered > 1_000_000 / 1448 * 128, "{delivered} bytes");

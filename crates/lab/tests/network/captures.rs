@@ -1,19 +1,22 @@
 //! Captures of links: every packet that the emulator counts is in the files, with its outcome.
 
 use std::collections::BTreeMap;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use ekiden_emulator::emulation::EmulationOptions;
 use ekiden_emulator::ledger::{DirectionReport, DropCause};
-use ekiden_emulator::links::EmulationMode;
+use ekiden_emulator::links::{EmulationMode, Link};
 use ekiden_lab::capture::{CaptureOptions, CaptureSummary, DEFAULT_SNAPLEN, MAX_SNAPLEN};
 use ekiden_lab::emulator::Emulator;
 use ekiden_lab::temp_dir::TempDir;
 use ekiden_lab::topology::network::Network;
 use ekiden_lab::topology::{Backend, Lab, sandbox};
 
-use crate::links::{long, send};
+use crate::labs::{cable, lab};
+use crate::links::{conditions, long, send};
 use crate::pcapng::{self, Capture};
 use crate::{Skipped, Test};
 
@@ -21,6 +24,7 @@ pub const TESTS: &[Test] = &[
     ("a_capture_has_every_packet_with_its_outcome", a_capture_has_every_packet),
     ("a_capture_of_superpackets_has_their_packets", a_capture_of_superpackets),
     ("a_capture_of_a_tun_has_no_link_header", a_capture_of_a_tun),
+    ("a_trace_comes_out_as_it_went_in", a_trace_comes_out),
 ];
 
 /// Sends 8 MiB over the link `wan` with a capture. Returns the counters of the direction of the data, the counters of
@@ -158,4 +162,51 @@ fn a_capture_of_a_tun() -> Result<(), Skipped> {
             Ok(())
         }
     }
+}
+
+/// Milliseconds of deliveries of a link with an uneven trace, 12 Mbit/s on average.
+const TRACE: [u64; 40] = [
+    0, 0, 0, 1, 3, 3, 4, 4, 4, 4, 5, 9, 9, 9, 9, 9, 9, 9, 9, 10, 11, 12, 13, 14, 21, 21, 21, 22, 23, 24, 30, 30, 30,
+    31, 31, 31, 31, 38, 39, 40,
+];
+/// Full-size packets that fill the line for most of a second, and fit into its queue.
+const PACKETS: usize = 900;
+
+/// While packets wait in the queue, the line delivers at every opportunity of its trace.
+fn a_trace_comes_out() -> Result<(), Skipped> {
+    let list = TRACE.map(|time| time.to_string()).join(", ");
+    let forward = conditions(&format!("trace = [{list}]"));
+    let lab = lab(&[("wan", Link { forward, ..cable("a", "b") })]);
+    let folder = TempDir::create(sandbox::run_directory().unwrap(), "capture").unwrap();
+    let network = Network::build(&lab).unwrap();
+    let capture = CaptureOptions { directory: folder.path().to_owned(), snaplen: DEFAULT_SNAPLEN };
+    let links = network.emulated_links();
+    let emulator = Emulator::start_with_capture(&links, &EmulationOptions::default(), Some(&capture)).unwrap();
+    let [a, b] = ["a", "b"].map(|name| network.host(name).unwrap());
+    let sender = a.enter(|| UdpSocket::bind((a.address(), 0))).unwrap().unwrap();
+    let receiver = b.enter(|| UdpSocket::bind((b.address(), 0))).unwrap().unwrap();
+    let there = receiver.local_addr().unwrap();
+    (0..PACKETS).for_each(|_| assert_eq!(sender.send_to(&[0; 1472], there).unwrap(), 1472));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while emulator.reports().unwrap()[0].packets_out < PACKETS as u64 {
+        assert!(Instant::now() < deadline, "{:?}", emulator.reports().unwrap()[0]);
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    emulator.stop().unwrap().1.unwrap().finish().unwrap();
+
+    let text = std::fs::read_to_string(folder.path().join("wan-a-b.trace")).unwrap();
+    let delivered: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(delivered.len(), PACKETS);
+    let arrived = pcapng::read(&folder.path().join("wan-a-b.arrived.pcapng")).packets;
+    // The first packet fixes the time of the emulator's start to a millisecond.
+    let all_arrived = delivered[0] + (arrived[PACKETS - 1].at - arrived[0].at) / 1_000_000 + 2;
+    let end = *delivered.last().unwrap();
+    let opportunities = (0..).flat_map(|cycle| TRACE.map(|time| cycle * 40 + time)).take_while(|time| *time < end);
+    let inside = |times: &mut dyn Iterator<Item = u64>| -> Vec<u64> {
+        times.filter(|time| (all_arrived..end).contains(time)).collect()
+    };
+    let expected = inside(&mut { opportunities });
+    assert!(expected.len() > PACKETS / 2, "the host sent for too long: {}", expected.len());
+    assert_eq!(inside(&mut delivered.into_iter()), expected);
+    Ok(())
 }

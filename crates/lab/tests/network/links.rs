@@ -29,7 +29,7 @@ pub const TESTS: &[Test] = &[
 
 const BYTES: usize = 8 << 20;
 
-fn conditions(text: &str) -> Conditions {
+pub fn conditions(text: &str) -> Conditions {
     toml::from_str(text).unwrap()
 }
 

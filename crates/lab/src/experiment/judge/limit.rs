@@ -88,7 +88,7 @@ pub(in crate::experiment) fn line_rate(way: &[RouteHop<'_>], payload: f64) -> f6
     let share = |conditions: &Conditions| payload / f64::from(mtu + conditions.count.overhead());
     #[allow(clippy::cast_precision_loss, reason = "a rate below 2^53")]
     let rates = |hop: &RouteHop<'_>| {
-        let rates = [hop.conditions.rate, hop.conditions.access_rate].into_iter().flatten();
+        let rates = [hop.conditions.line_rate(), hop.conditions.access_rate].into_iter().flatten();
         let least = rates.map(|rate| rate.bits_per_second() as f64 / 8.0).fold(f64::INFINITY, f64::min);
         least * share(hop.conditions)
     };

@@ -9,6 +9,7 @@ mod errors;
 mod hosts;
 pub mod lines;
 mod links;
+pub mod traces;
 pub mod words;
 
 use std::collections::BTreeMap;
@@ -49,6 +50,8 @@ pub fn load_lab(path: &Path) -> anyhow::Result<Lab> {
         let names = BUILT_IN_LABS.map(|(name, _)| name).join(", ");
         format!("cannot read the lab file {}; built-in labs are {names}", path.display())
     })?;
+    let text = traces::inline_traces(text, path.parent().unwrap_or(Path::new("")))
+        .with_context(|| path.display().to_string())?;
     let table: Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
     parse_lab(table).map_err(|errors| {
         let told = lines::prefix_line_numbers(&text, errors.iter().map(LabFileError::to_string));
