@@ -55,6 +55,47 @@ fn a_run_is_captured_and_a_lab_without_emulator_is_not() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+/// Two results of the small experiment in virtual time: B has a slower line.
+#[test]
+fn two_results_are_compared_cell_by_cell() {
+    let scene = ExperimentFixture::new();
+    if virtual_time::has_no_kernel(&scene) {
+        return;
+    }
+    let line = |rate: &str| SMALL.replace("[workload]", &format!("rate = \"{rate}\"\ndelay = \"5ms\"\n[workload]"));
+    let run = |text: &str, out: &str| {
+        scene.write(text);
+        let arguments = ["run", "small.toml", "--virtual", "--only", "direct", "--blocks", "6", "--out", out];
+        let output = scene.lab_command().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
+    };
+    run(&line("40Mbit/s"), "fast");
+    run(&line("20Mbit/s"), "slow");
+    let compare = |arguments: &[&str]| scene.lab_command().arg("compare").args(arguments).output().unwrap();
+    for (pair, status, verdict) in
+        [(["fast", "slow"], 1, "slower"), (["slow", "fast"], 0, "faster"), (["fast", "fast"], 0, "same")]
+    {
+        let output = compare(&pair);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{text}{}", stderr_text(&output));
+        let row = text.lines().find(|line| line.starts_with("direct")).unwrap();
+        assert!(row.ends_with(verdict), "{text}");
+        assert!(text.ends_with(&format!("1 cell of B against A: 1 {verdict}\n")), "{text}");
+        assert_eq!(text.contains("warning: the experiment files differ"), pair[0] != pair[1], "{text}");
+    }
+    let output = compare(&["fast", "slow", "--json"]);
+    let comparison: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cell = &comparison["metrics"][0]["cells"][0];
+    assert_eq!((cell["verdict"].as_str(), cell["ratio"]["n"].as_u64()), (Some("worse"), Some(6)), "{cell}");
+    assert!(cell["ratio"]["median"].as_f64().is_some_and(|ratio| (0.45..0.7).contains(&ratio)), "{cell}");
+
+    run(&SMALL.replace("blocks =", "metric = \"seconds\"\nblocks ="), "seconds");
+    let output = compare(&["fast", "seconds"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr_text(&output).contains("A is compared by mb_s, B by seconds"), "{}", stderr_text(&output));
+    assert_eq!(compare(&["fast", "nowhere"]).status.code(), Some(2));
+}
+
 #[test]
 fn an_experiment_that_is_not_there_names_those_that_are() {
     let output = ExperimentFixture::new().lab_command().args(["run", "nowhere"]).output().unwrap();

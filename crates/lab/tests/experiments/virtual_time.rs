@@ -20,7 +20,7 @@ fn with_losses(text: &str) -> String {
 }
 
 /// Whether there is no virtual kernel; if so, prints the remedy.
-fn has_no_kernel(scene: &ExperimentFixture) -> bool {
+pub fn has_no_kernel(scene: &ExperimentFixture) -> bool {
     let output = scene.lab_command().args(["kernel", "list"]).output().unwrap();
     assert!(output.status.success(), "{}", stderr_text(&output));
     let list = String::from_utf8_lossy(&output.stdout).into_owned();
