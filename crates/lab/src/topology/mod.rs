@@ -37,6 +37,9 @@ pub struct Lab {
     pub mode: EmulationMode,
     /// Attachment of hosts to the emulator.
     pub backend: Backend,
+    /// Address family of the traffic.
+    #[serde(skip_serializing_if = "Family::is_ipv4")]
+    pub family: Family,
     /// Hosts by name. Each is a network namespace.
     pub hosts: BTreeMap<String, Host>,
     /// Links between hosts, by name.
@@ -50,6 +53,33 @@ impl Lab {
     #[must_use]
     pub fn is_bare(&self, link: &str) -> bool {
         self.links.get(link).is_some_and(Link::is_bare) && self.events.iter().all(|event| event.link != link)
+    }
+}
+
+/// Address family of the traffic of a lab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// Hosts have IPv4 addresses only.
+    #[default]
+    Ipv4,
+    /// Hosts have addresses of both families. Names of hosts, programs and checks use IPv6.
+    Ipv6,
+}
+
+impl Family {
+    /// Returns the length of an IP header without options, in bytes.
+    #[must_use]
+    pub const fn header_len(self) -> u32 {
+        match self {
+            Self::Ipv4 => 20,
+            Self::Ipv6 => 40,
+        }
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature of serde(skip_serializing_if)")]
+    const fn is_ipv4(&self) -> bool {
+        matches!(self, Self::Ipv4)
     }
 }
 

@@ -55,6 +55,86 @@ fn a_run_is_captured_and_a_lab_without_emulator_is_not() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+/// Every program that IPv6 labs permit carries a file by IPv6, in virtual time. The address of the client is in the log of
+/// packets.
+#[test]
+fn programs_use_ipv6_in_labs_of_ipv6() {
+    let scene = ExperimentFixture::new();
+    if virtual_time::has_no_kernel(&scene) || ekiden().is_none() {
+        return;
+    }
+    let treatments = "[treatment.http]\nprogram = \"ekiden\"\nmode = \"http\"\n\
+                      [treatment.sections]\nprogram = \"ekiden\"\nsections = true\n\
+                      [treatment.haproxy]\nprogram = \"haproxy\"\n[treatment.squid]\nprogram = \"squid\"\n\
+                      [treatment.socat]\nprogram = \"command\"\nready = \"tcp:8000\"\n\
+                      command = [\"socat\", \"TCP6-LISTEN:8000,fork,reuseaddr\", \"TCP6:{next}\"]\n";
+    let text = SMALL
+        .replace("lab = 1", "lab = 1\nfamily = \"ipv6\"")
+        .replace("[workload]", &format!("delay = \"5ms\"\n{treatments}[workload]\npacket_log = [\"far\"]"))
+        .replace("\"relay\"]\nblocks", "\"relay\", \"http\", \"sections\", \"haproxy\", \"squid\", \"socat\"]\nblocks");
+    scene.write(&text);
+    let output = scene.lab_command().args(["run", "small.toml", "--virtual", "--blocks", "1"]).output().unwrap();
+    if is_skipped(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
+    assert_eq!(scene.runs().len(), 7, "{:?}", scene.all_runs());
+    for run in scene.runs() {
+        let treatment = run["treatment"].as_str().unwrap();
+        let log = scene.0.join("results/small-quick/packets").join(treatment).join("far-server-relay.csv");
+        let log = std::fs::read_to_string(log).unwrap();
+        let data = log.lines().filter(|line| line.contains(",[fd00::2]:80,[fd00:")).count();
+        assert!(data > 1_000_000 / 1428, "{treatment}: {data} packets: {log:.600}");
+    }
+    for (key, value, error) in [
+        ("protocol = \"http\"", "protocol = \"ftp\"", "not with ftp"),
+        ("\"haproxy\"\n[", "\"haproxy\"\ntransparent = true\n[", "not with transparent relays"),
+        ("\"squid\"\n[", "\"dante\"\n[", "not with Dante"),
+    ] {
+        let wrong = text.replace(key, value).replace("program = \"nginx\"\n", "");
+        assert_ne!(wrong, text);
+        scene.write(&wrong);
+        let said = stderr_text(&scene.run(&[]));
+        assert!(said.contains(&format!("family = \"ipv6\": {error}")), "{said}");
+    }
+}
+
+/// The laboratory's own clients and servers, and iperf3.
+#[test]
+fn streams_blocks_and_flows_use_ipv6() {
+    let scene = ExperimentFixture::new();
+    if virtual_time::has_no_kernel(&scene) || ekiden().is_none() {
+        return;
+    }
+    let time = "time = { quick = \"1s\", full = \"1s\" }";
+    for (workload, metric) in [
+        (format!("protocol = \"stream\"\n{time}"), "mb_s"),
+        ("protocol = \"blocks\"\namount = \"1MB\"\nblock = \"8KiB\"".to_owned(), "completion_s"),
+        (format!("protocol = \"flows\"\nconnections = 2\n{time}"), "mbit_s"),
+    ] {
+        let text = SMALL
+            .replace("lab = 1", "lab = 1\nfamily = \"ipv6\"")
+            .replace("[workload]", "rate = \"20Mbit/s\"\ndelay = \"5ms\"\n[workload]\npacket_log = [\"far\"]")
+            .replace("protocol = \"http\"\nprogram = \"nginx\"\nfile = \"1MB\"", &workload)
+            .replace("program = \"RELAY\"", "program = \"ekiden\"\nmode = \"tcp\"\nsections = true")
+            .replace("blocks =", &format!("metric = \"{metric}\"\nblocks ="));
+        scene.write(&text);
+        let arguments = ["run", "small.toml", "--virtual", "--blocks", "1", "--fresh"];
+        let output = scene.lab_command().args(arguments).output().unwrap();
+        if is_skipped(&output) {
+            return;
+        }
+        assert_eq!(output.status.code(), Some(0), "{workload}: {}", stderr_text(&output));
+        assert_eq!(scene.runs().len(), 2, "{workload}");
+        for treatment in ["direct", "relay"] {
+            let log = scene.0.join("results/small-quick/packets").join(treatment).join("far-relay-server.csv");
+            let log = std::fs::read_to_string(log).unwrap();
+            let data = log.lines().filter(|line| line.contains(",[fd00:") && line.contains(",[fd00::2]:")).count();
+            assert!(data > 500, "{workload}, {treatment}: {data} packets");
+        }
+    }
+}
+
 /// Two results of the small experiment in virtual time: B has a slower line.
 #[test]
 fn two_results_are_compared_cell_by_cell() {

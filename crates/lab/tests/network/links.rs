@@ -12,13 +12,14 @@ use ekiden_emulator::records::{PacketOutcome, Recording};
 use ekiden_lab::emulator::Emulator;
 use ekiden_lab::topology::RunningLab;
 use ekiden_lab::topology::network::{HostHandle, Network};
-use ekiden_lab::topology::{Backend, Lab};
+use ekiden_lab::topology::{Backend, Family, Lab};
 
 use crate::labs::{cable, lab};
 use crate::{Skipped, Test};
 
 pub const TESTS: &[Test] = &[
     ("superpackets_pass_whole_and_every_packet_is_lost_by_itself", superpackets_pass_whole),
+    ("superpackets_of_ipv6_pass_whole", superpackets_of_ipv6_pass_whole),
     ("exact_hands_over_packets_one_by_one", exact_hands_over_packets_one_by_one),
     ("packets_that_go_together_have_times_of_their_own", times_of_their_own),
     ("a_tun_carries_the_same", a_tun_carries_the_same),
@@ -79,6 +80,17 @@ fn superpackets_pass_whole() -> Result<(), Skipped> {
     assert!(report.frames_out * 2 < report.packets_out, "{} packets in {}", report.packets_out, report.frames_out);
     let lost = report.dropped.get(&DropCause::WireLoss).copied().unwrap_or(0);
     assert!(lost.abs_diff(report.packets_in / 500) <= 1, "{lost} of {} packets", report.packets_in);
+    Ok(())
+}
+
+fn superpackets_of_ipv6_pass_whole() -> Result<(), Skipped> {
+    let lab = long("loss = { model = 'pattern', every = 500, lost = [250] }");
+    let report = carry_report(&Lab { mode: EmulationMode::Fast, family: Family::Ipv6, ..lab }).unwrap();
+    assert!(report.frames_in * 4 < report.packets_in, "{} packets in {} frames", report.packets_in, report.frames_in);
+    let lost = report.dropped.get(&DropCause::WireLoss).copied().unwrap_or(0);
+    assert!(lost.abs_diff(report.packets_in / 500) <= 1, "{lost} of {} packets", report.packets_in);
+    let packets = (BYTES as u64).div_ceil(1500 - 40 - 32);
+    assert!(report.packets_in >= packets, "{} packets, of IPv6 {packets}", report.packets_in);
     Ok(())
 }
 

@@ -18,7 +18,7 @@ pub mod transfer;
 pub mod virtual_runs;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -213,7 +213,7 @@ fn measure_run(spec: &RunSpec, lab: &Lab, running: &RunningLab, means: &RunConte
         network,
         lab,
         client: client.address(),
-        server: SocketAddrV4::new(host.address(), workload.protocol.port()),
+        server: SocketAddr::new(host.address(), workload.protocol.port()),
         folder: folder.path(),
         ekiden: means.ekiden.as_deref(),
     };

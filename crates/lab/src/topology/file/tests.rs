@@ -123,7 +123,7 @@ fn every_mistake_is_told_at_once() {
         rate = "fast"
     "#;
     let expected = r#"
-colour: is not a key; expected one of lab, name, seed, mode, backend, default, host, link, event
+colour: is not a key; expected one of lab, name, seed, mode, backend, family, default, host, link, event
 lab = 2: expected 1, the version of the format
 name: is missing; expected the name of the lab
 seed = -1: expected a whole number, not negative
