@@ -14,7 +14,7 @@ pub const DEFAULT_QUEUE: QueueKind = QueueKind::TailDrop(TailDropSettings { limi
 
 /// Times of transmission of a line.
 #[derive(Debug)]
-enum Line {
+enum LineTiming {
     /// A packet takes the time of its size at this rate; none without a rate.
     Rate(Option<u64>),
     /// A packet leaves at an opportunity of a trace.
@@ -25,7 +25,7 @@ enum Line {
     },
 }
 
-impl Line {
+impl LineTiming {
     fn new(conditions: &Conditions) -> Self {
         match &conditions.trace {
             Some(trace) => {
@@ -68,7 +68,7 @@ impl Line {
 /// A line that sends one packet at a time, with a queue. Every packet passes the queue, also when the line is idle, so
 /// that queue management sees it.
 pub struct BottleneckStage {
-    line: Line,
+    line: LineTiming,
     queue: Box<dyn Queue>,
     kind: QueueKind,
     /// The packet on the line, with the end of its transmission in `at`.
@@ -83,7 +83,7 @@ impl BottleneckStage {
         let kind = conditions.queue.clone().unwrap_or(DEFAULT_QUEUE);
         let rng = rng.derive("queue");
         let queue = queue::build(&kind, conditions.line_rate(), rng);
-        Self { line: Line::new(conditions), queue, kind, in_transmission: None, rng }
+        Self { line: LineTiming::new(conditions), queue, kind, in_transmission: None, rng }
     }
 
     fn send_next(&mut self, now: Nanos, ledger: &mut StageEvents) {
@@ -103,8 +103,8 @@ impl BottleneckStage {
     fn set_line(&mut self, conditions: &Conditions, now: Nanos, ledger: &mut StageEvents) {
         let waits_for_trace = self.in_transmission.is_none() && self.next_opportunity().is_some();
         match &self.line {
-            Line::Trace { schedule, .. } if Some(schedule.trace()) == conditions.trace.as_ref() => return,
-            _ => self.line = Line::new(conditions),
+            LineTiming::Trace { schedule, .. } if Some(schedule.trace()) == conditions.trace.as_ref() => return,
+            _ => self.line = LineTiming::new(conditions),
         }
         if waits_for_trace {
             self.send_next(now, ledger);
@@ -114,8 +114,8 @@ impl BottleneckStage {
     /// Returns the time of the next opportunity of a trace, if packets wait for it.
     fn next_opportunity(&self) -> Option<Nanos> {
         match &self.line {
-            Line::Trace { schedule, .. } if self.queue.backlog().packets > 0 => Some(schedule.next_opportunity()),
-            Line::Rate(_) | Line::Trace { .. } => None,
+            LineTiming::Trace { schedule, .. } if self.queue.backlog().packets > 0 => Some(schedule.next_opportunity()),
+            LineTiming::Rate(_) | LineTiming::Trace { .. } => None,
         }
     }
 }
@@ -129,10 +129,10 @@ impl Stage for BottleneckStage {
             return;
         }
         match &mut self.line {
-            Line::Rate(_) => self.send_next(now, ledger),
+            LineTiming::Rate(_) => self.send_next(now, ledger),
             // An opportunity at the time of the arrival has passed without a packet.
-            Line::Trace { schedule, .. } if was_empty => schedule.skip_before(now + 1),
-            Line::Trace { .. } => {}
+            LineTiming::Trace { schedule, .. } if was_empty => schedule.skip_before(now + 1),
+            LineTiming::Trace { .. } => {}
         }
     }
 
@@ -143,7 +143,7 @@ impl Stage for BottleneckStage {
     fn pop(&mut self, ledger: &mut StageEvents) -> Option<Packet> {
         let now = self.next_departure()?;
         let sent = self.in_transmission.take();
-        if let (None, Line::Trace { schedule, .. }) = (&sent, &mut self.line) {
+        if let (None, LineTiming::Trace { schedule, .. }) = (&sent, &mut self.line) {
             schedule.open();
         }
         self.send_next(now, ledger);

@@ -57,3 +57,45 @@ fn verdict_line(comparison: &MetricComparison) -> String {
     let counts: Vec<String> = [Better, Same, Worse, Unclear].into_iter().filter_map(count).collect();
     format!("{} of B against A: {}", pluralized(comparison.cells.len(), "cell"), counts.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::experiment::collect::results::{Metric, Summary};
+    use crate::experiment::judge::compare::CellComparison;
+    use crate::stats;
+
+    #[test]
+    fn a_comparison_has_a_row_for_each_cell_then_warnings_and_counts() {
+        let summary = |values: [f64; 6]| stats::summarise(&values);
+        let cell = |level: &str, ratio: Summary, verdict| CellComparison {
+            levels: BTreeMap::from([("delay".to_owned(), level.to_owned())]),
+            treatment: "relay".to_owned(),
+            a: summary([10.0; 6]),
+            b: summary([9.0; 6]),
+            ratio,
+            verdict,
+        };
+        let metric = Metric { key: "mb_s".to_owned(), unit: "MB/s".to_owned(), higher_is_better: true };
+        let cells = vec![
+            cell("25ms", summary([0.9; 6]), ComparisonVerdict::Worse),
+            cell("50ms", Summary::default(), ComparisonVerdict::Unclear),
+        ];
+        let comparison = Comparison {
+            experiment: "x".to_owned(),
+            metrics: vec![MetricComparison { metric, cells }],
+            warnings: vec!["seed differs: 1 in A, 2 in B".to_owned()],
+        };
+        let manifest = Manifest { factors: vec![("delay".to_owned(), Vec::new())], ..Manifest::default() };
+        let expected = "x\n\n\
+            mb_s, more is better:\n\
+            delay  Treatment  A (MB/s)  B (MB/s)  B / A        95 % CI  n  Verdict\n\
+            25ms   relay          10.0      9.00  0.900  0.900 – 0.900  6  slower\n\
+            50ms   relay          10.0      9.00      –              –  0  unclear\n\n\
+            warning: seed differs: 1 in A, 2 in B\n\n\
+            2 cells of B against A: 1 slower, 1 unclear\n";
+        assert_eq!(render_comparison(&comparison, &manifest, 100), expected);
+    }
+}
