@@ -10,6 +10,7 @@ pub use crate::queue::kind::{QueueKind, QueueLimit, SenderHosts};
 pub use crate::queue::priority::{DynamicPrioritySettings, StaticPrioritySettings};
 pub use crate::queue::red::RedSettings;
 pub use crate::queue::tail_drop::TailDropSettings;
+use crate::trace::DeliveryTrace;
 
 /// Conditions of one direction of a link. Without a key there is no limit, no delay and no loss.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub struct Conditions {
     /// Rate of the bottleneck line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
+    /// Times at which the bottleneck line delivers packets, instead of a `rate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<DeliveryTrace>,
     /// Packet size to which rates and byte limits apply.
     pub count: SizeAccounting,
     /// Queue in front of the line. Without a `rate` it stays empty.
@@ -44,6 +48,14 @@ pub struct Conditions {
     /// Random duplicates of packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate: Option<Duplicate>,
+}
+
+impl Conditions {
+    /// Returns the rate of the bottleneck line; with a trace, the mean rate of full-size packets.
+    #[must_use]
+    pub fn line_rate(&self) -> Option<Rate> {
+        self.rate.or_else(|| self.trace.as_ref().map(DeliveryTrace::mean_rate))
+    }
 }
 
 /// Packet size to which rates and byte limits apply.

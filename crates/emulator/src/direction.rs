@@ -6,6 +6,7 @@ use std::io;
 use ekiden_sys::packet::{OutgoingFrame, ReceivedFrame};
 
 use crate::Nanos;
+use crate::capture::{CaptureEventKind, CaptureLog};
 use crate::frame::{Frame, SegmentRun};
 use crate::ledger::DirectionReport;
 use crate::ledger::DropCause;
@@ -31,6 +32,26 @@ pub trait FrameSender {
     fn send(&mut self, frames: &[OutgoingFrame<'_>]) -> io::Result<usize>;
 }
 
+/// What a direction records of its packets. Without either there is no cost per packet.
+pub(crate) struct PacketObservers {
+    /// Records for checks of the emulator and for packet logs.
+    pub(crate) records: Option<RecordBuffer>,
+    /// Events with the first bytes of packets.
+    pub(crate) capture: Option<CaptureLog>,
+}
+
+impl PacketObservers {
+    fn record_mut(&mut self, number: u64) -> Option<&mut PacketRecord> {
+        self.records.as_mut().and_then(|records| records.get_mut(number))
+    }
+
+    fn capture(&mut self, number: u64, count: u16, kind: CaptureEventKind) {
+        if let Some(capture) = &mut self.capture {
+            capture.on_event(number, count, kind);
+        }
+    }
+}
+
 /// State of one direction of a link.
 pub struct EmulatedDirection {
     pub(crate) pipeline: Pipeline,
@@ -40,7 +61,7 @@ pub struct EmulatedDirection {
     /// Time for which due packets gather before a send, in nanoseconds. Not used in `exact` mode.
     quantum: Nanos,
     next_number: u64,
-    records: Option<RecordBuffer>,
+    observers: PacketObservers,
     /// Runs to send, in order.
     pending: VecDeque<PendingRun>,
     /// Time of the next attempt to send to a full interface.
@@ -58,7 +79,7 @@ impl EmulatedDirection {
         report: DirectionReport,
         overhead: u32,
         quantum: Nanos,
-        records: Option<RecordBuffer>,
+        observers: PacketObservers,
     ) -> Self {
         let header_buffers = vec![Vec::new(); SEND_BATCH];
         Self {
@@ -67,7 +88,7 @@ impl EmulatedDirection {
             overhead,
             quantum,
             next_number: 0,
-            records,
+            observers,
             pending: VecDeque::new(),
             retry_at: None,
             gather_until: 0,
@@ -78,7 +99,12 @@ impl EmulatedDirection {
 
     /// Returns the records of all packets so far.
     pub(crate) fn records(&self) -> Vec<PacketRecord> {
-        self.records.as_ref().map(RecordBuffer::to_vec).unwrap_or_default()
+        self.observers.records.as_ref().map(RecordBuffer::to_vec).unwrap_or_default()
+    }
+
+    /// Returns the capture, if there is one.
+    pub(crate) const fn capture_log(&mut self) -> Option<&mut CaptureLog> {
+        self.observers.capture.as_mut()
     }
 
     /// Takes a frame that arrived at `at`.
@@ -100,14 +126,18 @@ impl EmulatedDirection {
         self.next_number += u64::from(frame.packets);
         self.report.packets_in += u64::from(frame.packets);
         self.report.bytes_in += u64::from(frame.wire_bytes(0, frame.packets, self.overhead));
+        if let Some(capture) = &mut self.observers.capture {
+            capture.on_arrival(number, at, &frame, bytes);
+        }
         let kept = store.insert(buffer, got.length, frame);
         let Some(slot) = kept else {
+            self.observers.capture(number, frame.packets, CaptureEventKind::Dropped { cause: DropCause::Memory, at });
             *self.report.dropped.entry(DropCause::Memory).or_default() += u64::from(frame.packets);
             return;
         };
         store.retain(slot, u32::from(frame.packets));
         // Records are per packet on the wire, even if no stage distinguishes the packets.
-        let whole = !self.pipeline.is_per_packet() && !self.report.exact && self.records.is_none();
+        let whole = !self.pipeline.is_per_packet() && !self.report.exact && self.observers.records.is_none();
         let count = if whole { frame.packets } else { 1 };
         for first in (0..frame.packets).step_by(usize::from(count)) {
             let packet = Packet {
@@ -120,7 +150,7 @@ impl EmulatedDirection {
                 tag: PacketTag { slot, first, count }.into(),
             };
             let at = self.pipeline.push(packet);
-            if let Some(records) = &mut self.records {
+            if let Some(records) = &mut self.observers.records {
                 let packet = Packet { at, ..packet };
                 let tcp = frame.tcp_header(store.get(slot).bytes(), first, count);
                 records.push(PacketRecord {
@@ -140,12 +170,15 @@ impl EmulatedDirection {
             let tag = PacketTag::from(copy.tag);
             store.retain(tag.slot, u32::from(tag.count));
             self.report.copied += u64::from(tag.count);
+            self.observers.capture(copy.number, tag.count, CaptureEventKind::Duplicated);
         }
         for dropped in self.pipeline.events.dropped.drain(..) {
             let tag = PacketTag::from(dropped.packet.tag);
             store.release(tag.slot, u32::from(tag.count));
             *self.report.dropped.entry(dropped.cause).or_default() += u64::from(tag.count);
-            if let Some(record) = self.records.as_mut().and_then(|records| records.get_mut(dropped.packet.number)) {
+            let kind = CaptureEventKind::Dropped { cause: dropped.cause, at: dropped.packet.at };
+            self.observers.capture(dropped.packet.number, tag.count, kind);
+            if let Some(record) = self.observers.record_mut(dropped.packet.number) {
                 record.outcome = PacketOutcome::Dropped(dropped.cause, dropped.packet.at);
             }
         }
@@ -190,7 +223,7 @@ impl EmulatedDirection {
             ideal: packet.at,
             bytes: packet.bytes,
         };
-        if let Some(record) = self.records.as_mut().and_then(|records| records.get_mut(packet.number)) {
+        if let Some(record) = self.observers.record_mut(packet.number) {
             // Packets of a run have individual ideal times but one actual time, which is known only after the send.
             record.outcome = PacketOutcome::Delivered { ideal: packet.at, actual: packet.at, marked: mark };
         }
@@ -226,9 +259,11 @@ impl EmulatedDirection {
             self.report.bytes_out += u64::from(due.bytes);
             self.report.marked += if due.run.mark { packets } else { 0 };
             self.report.lateness.record(now - due.ideal, packets);
+            let kind = CaptureEventKind::Delivered { ideal: due.ideal, actual: now, marked: due.run.mark };
+            self.observers.capture(due.number, due.run.count, kind);
             for number in due.number..due.number + packets {
-                let record = self.records.as_mut().and_then(|records| records.get_mut(number));
-                if let Some(PacketOutcome::Delivered { actual, .. }) = record.map(|record| &mut record.outcome) {
+                let outcome = self.observers.record_mut(number).map(|record| &mut record.outcome);
+                if let Some(PacketOutcome::Delivered { actual, .. }) = outcome {
                     *actual = now;
                 }
             }
@@ -248,6 +283,7 @@ impl EmulatedDirection {
             self.pending = self.pending.drain(..).flat_map(PendingRun::split).collect();
         } else {
             self.report.hidden += u64::from(first.run.count);
+            self.observers.capture(first.number, first.run.count, CaptureEventKind::Refused);
             store.release(first.slot, u32::from(first.run.count));
             self.pending.pop_front();
         }

@@ -3,9 +3,10 @@
 use ekiden_sys::packet::ReceivedFrame;
 use serde::{Deserialize, Serialize};
 
+use crate::capture::{CaptureChunk, CaptureLog};
 use crate::conditions::Conditions;
 use crate::dice::SeededRng;
-use crate::direction::{EmulatedDirection, FrameSender};
+use crate::direction::{EmulatedDirection, FrameSender, PacketObservers};
 use crate::ledger::DirectionReport;
 use crate::links::{EmulationMode, Link, LinkEvent};
 use crate::pipeline::Pipeline;
@@ -34,6 +35,8 @@ pub struct EmulationOptions {
     pub events: Vec<LinkEvent>,
     /// Packets to record for [`Emulation::records`].
     pub recording: Recording,
+    /// Maximum number of bytes of each packet to capture, with the link header. `None`: no capture, at no cost.
+    pub capture: Option<u32>,
 }
 
 /// A scheduled change of the conditions of a direction.
@@ -94,7 +97,9 @@ impl Emulation {
             };
             let quantum = if options.mode == EmulationMode::Coarse { COARSE_QUANTUM } else { FAST_QUANTUM };
             let records = RecordBuffer::new(options.recording.limit_for(name));
-            self.directions.push(EmulatedDirection::new(pipeline, report, first.count.overhead(), quantum, records));
+            let capture = options.capture.map(|snaplen| CaptureLog::new(self.directions.len(), snaplen));
+            let observers = PacketObservers { records, capture };
+            self.directions.push(EmulatedDirection::new(pipeline, report, first.count.overhead(), quantum, observers));
             self.changes.extend(changes);
         }
     }
@@ -154,6 +159,27 @@ impl Emulation {
         self.directions.iter().map(|direction| direction.report.clone()).collect()
     }
 
+    /// Removes and returns the next full chunk of the capture of any direction.
+    pub fn take_full_capture_chunk(&mut self) -> Option<CaptureChunk> {
+        self.capture_logs().find_map(CaptureLog::take_full_chunk)
+    }
+
+    /// Removes and returns the next chunk of the capture of any direction, full or not.
+    pub fn take_capture_chunk(&mut self) -> Option<CaptureChunk> {
+        self.capture_logs().find_map(CaptureLog::take_chunk)
+    }
+
+    /// Puts back the chunk that was taken last.
+    pub fn put_back_capture_chunk(&mut self, chunk: CaptureChunk) {
+        if let Some(log) = self.directions.get_mut(chunk.direction).and_then(EmulatedDirection::capture_log) {
+            log.put_back(chunk);
+        }
+    }
+
+    fn capture_logs(&mut self) -> impl Iterator<Item = &mut CaptureLog> {
+        self.directions.iter_mut().filter_map(EmulatedDirection::capture_log)
+    }
+
     /// Returns the records of packets that entered `link` at host `from`, in order. The list is empty without
     /// [`Recording`].
     #[must_use]
@@ -168,7 +194,7 @@ fn is_exact(mode: EmulationMode, conditions: &[&Conditions]) -> bool {
         EmulationMode::Exact => true,
         EmulationMode::Fast | EmulationMode::Coarse => false,
         EmulationMode::Auto => {
-            conditions.iter().all(|c| c.rate.is_some_and(|rate| rate.bits_per_second() <= MAX_EXACT_RATE))
+            conditions.iter().all(|c| c.line_rate().is_some_and(|rate| rate.bits_per_second() <= MAX_EXACT_RATE))
         }
     }
 }

@@ -5,7 +5,7 @@
 //! superpacket. It is sent as a smaller superpacket, whose header is built here as linux/net/ipv4/tcp_offload.c does
 //! for segments.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
 use ekiden_proto::aqm;
@@ -300,9 +300,9 @@ fn fold_checksum(mut sum: u64) -> u16 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpHeader {
     /// Address and port of the sender.
-    pub source: SocketAddrV4,
+    pub source: SocketAddr,
     /// Address and port of the receiver.
-    pub target: SocketAddrV4,
+    pub target: SocketAddr,
     /// Sequence number of the first byte.
     pub sequence: u32,
     /// Next sequence number that the sender expects.
@@ -315,16 +315,12 @@ pub struct TcpHeader {
 
 impl Frame {
     /// Returns the header of `count` segments from `first` on, as of one packet. Returns `None` unless the frame is TCP
-    /// over IPv4.
+    /// directly behind the IP header, and no fragment other than the first.
     #[must_use]
     pub fn tcp_header(&self, bytes: &[u8], first: u16, count: u16) -> Option<TcpHeader> {
         let packet = bytes.get(self.ip_offset..self.end_offset)?;
         let header = bytes.get(self.transport_offset..self.transport_offset + 20)?;
-        let is_first_fragment = self.version == IpVersion::V4 && u16_be_at(packet, 6) & 0x1fff == 0;
-        if !is_first_fragment || packet[9] != TCP {
-            return None;
-        }
-        let address = |at: usize| Ipv4Addr::new(packet[at], packet[at + 1], packet[at + 2], packet[at + 3]);
+        let (source, target, ip_length) = self.tcp_addresses(packet)?;
         let port = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let length = if self.segment_size > 0 {
@@ -332,17 +328,32 @@ impl Frame {
         } else {
             // The length is from the IP header, because a frame may be padded.
             let headers = self.transport_offset - self.ip_offset + usize::from(header[12] >> 4) * 4;
-            u16_be_at(packet, 2).saturating_sub(headers)
+            ip_length.saturating_sub(headers)
         };
         let ahead = u32::from(first).wrapping_mul(u32::try_from(self.segment_size).ok()?);
         Some(TcpHeader {
-            source: SocketAddrV4::new(address(12), port(0)),
-            target: SocketAddrV4::new(address(16), port(2)),
+            source: SocketAddr::new(source, port(0)),
+            target: SocketAddr::new(target, port(2)),
             sequence: number(4).wrapping_add(ahead),
             acknowledgement: number(8),
             flags: header[13],
             length: u32::try_from(length).ok()?,
         })
+    }
+
+    /// Returns the addresses of a packet of TCP, and its length with the IP header.
+    fn tcp_addresses(&self, packet: &[u8]) -> Option<(IpAddr, IpAddr, usize)> {
+        match self.version {
+            IpVersion::V4 if packet[9] == TCP && u16_be_at(packet, 6) & 0x1fff == 0 => {
+                let address = |at: usize| Ipv4Addr::new(packet[at], packet[at + 1], packet[at + 2], packet[at + 3]);
+                Some((address(12).into(), address(16).into(), u16_be_at(packet, 2)))
+            }
+            IpVersion::V6 if packet[6] == TCP => {
+                let address = |at: usize| packet[at..].first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets).into());
+                Some((address(8)?, address(24)?, 40 + u16_be_at(packet, 4)))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -550,6 +561,25 @@ mod tests {
         );
         assert_eq!((headers[1].acknowledgement, headers[1].flags & 0x10), (1, 0x10));
         assert_eq!(frame.tcp_header(&bytes, 0, 3).unwrap().length, 2996, "whole");
+    }
+
+    #[test]
+    fn a_log_sees_tcp_over_ipv6() {
+        let mut bytes = vec![0; VNET_HEADER + 12];
+        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 25, TCP, 64]);
+        for last in [1, 2] {
+            bytes.extend(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last).octets());
+        }
+        bytes.extend([0x80, 0, 0, 80, 0, 0, 0, 7, 0, 0, 0, 9, 0x50, 0x18, 1, 0, 0, 0, 0, 0]);
+        bytes.extend([1; 5]);
+        let header = Frame::parse(&bytes, 14).tcp_header(&bytes, 0, 1).unwrap();
+        assert_eq!(
+            (header.source.to_string(), header.target.to_string()),
+            ("[fd00::1]:32768".into(), "[fd00::2]:80".into())
+        );
+        assert_eq!((header.sequence, header.acknowledgement, header.flags, header.length), (7, 9, 0x18, 5));
+        bytes[VNET_HEADER + 14 + 6] = UDP;
+        assert_eq!(Frame::parse(&bytes, 14).tcp_header(&bytes, 0, 1), None);
     }
 
     #[test]

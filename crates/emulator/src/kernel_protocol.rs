@@ -17,6 +17,8 @@ pub enum KernelRequest {
     Start(StartRequest),
     /// Asks for the counters: a list of [`DirectionReport`](crate::ledger::DirectionReport).
     Report,
+    /// Removes the next chunk of the capture: a [`CaptureChunk`](crate::capture::CaptureChunk), or null at the end.
+    Capture,
     /// Asks for the records of packets that entered `link` at host `from`: a list of
     /// [`PacketRecord`](crate::records::PacketRecord).
     Records {

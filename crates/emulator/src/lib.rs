@@ -4,6 +4,7 @@
 //! pipeline for each direction of each link, with the frames of the packets under way. All of it performs no I/O and
 //! reads no clock. Two programs drive it: a thread of `ekiden-lab` against the real clock, and the virtual kernel.
 
+pub mod capture;
 pub mod conditions;
 pub mod dice;
 pub mod direction;
@@ -19,6 +20,7 @@ pub mod queue;
 pub mod records;
 pub mod stage;
 mod store;
+pub mod trace;
 pub mod waits;
 
 /// A duration, or a point of virtual time since an epoch defined by the context, in nanoseconds.

@@ -49,7 +49,7 @@ impl Pipeline {
         if loses(LossPosition::Ingress) {
             stages.push(Box::new(loss::LossStage::new(first, LossPosition::Ingress, rng)));
         }
-        if ever(|c| c.rate.is_some() || c.queue.is_some()) {
+        if ever(|c| c.rate.is_some() || c.trace.is_some() || c.queue.is_some()) {
             stages.push(Box::new(line::BottleneckStage::new(first, rng)));
         }
         if ever(|c| c.delay.is_some() || c.jitter.is_some()) {

@@ -17,7 +17,7 @@ pub struct PacketRecord {
     pub packet: Packet,
     /// Index of the packet in its superpacket, and number of segments of the superpacket.
     pub segment: (u16, u16),
-    /// TCP header, for TCP over IPv4.
+    /// TCP header, of TCP packets.
     pub tcp: Option<TcpHeader>,
     /// Outcome of the packet so far.
     pub outcome: PacketOutcome,
@@ -53,7 +53,7 @@ pub enum Recording {
     Links(Vec<String>),
 }
 
-/// Maximum number of packets in the log of a direction, about 25 MB.
+/// Maximum number of packets in the log of a direction, about 30 MB.
 pub const MAX_LOGGED_PACKETS: usize = 200_000;
 
 impl Recording {

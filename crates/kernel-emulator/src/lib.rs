@@ -91,6 +91,7 @@ impl KernelEmulator {
                 Vec::new()
             }
             (KernelRequest::Report, Some(running)) => to_json(&running.emulation.reports())?,
+            (KernelRequest::Capture, Some(running)) => to_json(&running.emulation.take_capture_chunk())?,
             (KernelRequest::Records { link, from }, Some(running)) => {
                 to_json(&running.emulation.records(&link, &from))?
             }

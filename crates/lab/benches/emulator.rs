@@ -13,7 +13,7 @@ use ekiden_emulator::links::{EmulationMode, Link};
 use ekiden_lab::stats;
 use ekiden_lab::topology::RunningLab;
 use ekiden_lab::topology::sandbox::{self, SandboxEntry};
-use ekiden_lab::topology::{Backend, Host, Lab, Offload};
+use ekiden_lab::topology::{Backend, Family, Host, Lab, Offload};
 
 /// Goodput that an unshaped link must carry in `fast` mode, in Gbit/s.
 const MIN_GOODPUT: f64 = 15.0;
@@ -115,6 +115,7 @@ fn lab(treatment: BenchVariant) -> Lab {
         name: "emulator".to_owned(),
         seed: 1,
         mode: EmulationMode::Fast,
+        family: Family::Ipv4,
         backend: match treatment {
             BenchVariant::Tun | BenchVariant::TunWithoutOffload => Backend::Tun,
             BenchVariant::Packet | BenchVariant::Bare => Backend::Packet,

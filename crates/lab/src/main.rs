@@ -31,6 +31,8 @@ enum Command {
     Kernel(cli::kernel::KernelCommand),
     /// Report again from a folder of results
     Report(cli::report::ReportCommand),
+    /// Compare two results of one experiment, cell by cell
+    Compare(cli::compare::CompareCommand),
     /// Print a shell completion script; to try it: source <(ekiden-lab completions bash)
     Completions(cli::completions::CompletionsCommand),
     /// Write the manual pages, for packaging
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::MachineJob(job) => job.execute(),
         Command::Guest(guest) => guest.execute(),
         Command::Report(report) => report.execute(),
+        Command::Compare(compare) => compare.execute(),
         Command::Completions(completions) => completions.execute(),
         Command::Man(man) => man.execute(),
         Command::Write(write) => write.execute(),

@@ -24,6 +24,7 @@ const KEYS: &[&str] = &[
     "seed",
     "mode",
     "backend",
+    "family",
     "default",
     "host",
     "link",

@@ -170,6 +170,12 @@ impl FromStr for Bytes {
 }
 
 impl Rate {
+    /// A rate of so many bits per second.
+    #[must_use]
+    pub const fn from_bits_per_second(bits_per_second: u64) -> Self {
+        Self { bits_per_second }
+    }
+
     /// The rate in bits per second.
     #[must_use]
     pub const fn bits_per_second(self) -> u64 {

@@ -2,7 +2,7 @@
 //! of tcp(7)).
 
 use std::io;
-use std::net::{SocketAddrV4, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 ///
 /// # Errors
 /// The kernel's: `ENETUNREACH` without a route.
-pub fn for_destination(destination: SocketAddrV4) -> io::Result<String> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+pub fn for_destination(destination: SocketAddr) -> io::Result<String> {
+    let socket = Socket::new(Domain::for_address(destination), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::from(destination)) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
@@ -53,8 +53,8 @@ pub fn check_available(congestion: &str) -> io::Result<()> {
 /// # Errors
 /// The kernel's: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it, or those of
 /// connect(2).
-pub fn connect(destination: SocketAddrV4, congestion: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+pub fn connect(destination: SocketAddr, congestion: &str, timeout: Duration) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(destination), Type::STREAM, None)?;
     socket.set_tcp_congestion(congestion.as_bytes())?;
     socket.connect_timeout(&SockAddr::from(destination), timeout)?;
     Ok(socket.into())
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_connection_has_the_congestion_control_it_asked_for() {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let there = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
+        let there = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()));
         let ask = |congestion| connect(there, congestion, Duration::from_secs(5));
         assert_eq!(of_socket(ask("reno").unwrap()).unwrap(), "reno");
         assert_eq!(ask("no-such").unwrap_err().kind(), io::ErrorKind::NotFound);
@@ -88,7 +88,7 @@ mod tests {
     fn without_a_pinned_route_it_is_the_kernels_default() {
         let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let there = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
+        let there = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()));
         assert_eq!(for_destination(there).unwrap(), default.trim());
     }
 }

@@ -7,14 +7,68 @@ use crate::ledger::StageEvents;
 use crate::packet::Packet;
 use crate::queue::{self, Queue};
 use crate::stage::{PacketSchedule, Stage, transmission_time};
+use crate::trace::{DeliverySchedule, PACKET_OVERHEAD};
 
 /// Queue of a line if the lab file names none.
 pub const DEFAULT_QUEUE: QueueKind = QueueKind::TailDrop(TailDropSettings { limit: QueueLimit::Packets(1000) });
 
+/// Times of transmission of a line.
+#[derive(Debug)]
+enum LineTiming {
+    /// A packet takes the time of its size at this rate; none without a rate.
+    Rate(Option<u64>),
+    /// A packet leaves at an opportunity of a trace.
+    Trace {
+        schedule: DeliverySchedule,
+        /// Difference between the size of a packet in the link's accounting and the size of its IP packet, in bytes.
+        overhead: u32,
+    },
+}
+
+impl LineTiming {
+    fn new(conditions: &Conditions) -> Self {
+        match &conditions.trace {
+            Some(trace) => {
+                Self::Trace { schedule: DeliverySchedule::new(trace.clone()), overhead: conditions.count.overhead() }
+            }
+            None => Self::Rate(conditions.rate.map(|rate| rate.bits_per_second())),
+        }
+    }
+
+    /// Prepares the line for a packet that may start at `now`. Returns whether it may: a line with a trace sends only at
+    /// an opportunity.
+    fn is_ready(&mut self, now: Nanos) -> bool {
+        match self {
+            Self::Rate(_) => true,
+            Self::Trace { schedule, .. } => {
+                schedule.skip_before(now);
+                schedule.is_open()
+            }
+        }
+    }
+
+    /// Returns the end of the transmission of a packet that starts at `now`.
+    fn transmit(&mut self, packet: &Packet, now: Nanos) -> Nanos {
+        match self {
+            Self::Rate(rate) => now + transmission_time(packet.bytes, *rate),
+            Self::Trace { schedule, overhead } => {
+                schedule.transmit(packet.bytes.saturating_sub(*overhead) + PACKET_OVERHEAD)
+            }
+        }
+    }
+
+    /// Takes note that no packet waits at `now`.
+    fn on_idle(&mut self) {
+        if let Self::Trace { schedule, .. } = self {
+            schedule.close();
+        }
+    }
+}
+
 /// A line that sends one packet at a time, with a queue. Every packet passes the queue, also when the line is idle, so
 /// that queue management sees it.
 pub struct BottleneckStage {
-    bits_per_second: Option<u64>,
+    line: LineTiming,
     queue: Box<dyn Queue>,
     kind: QueueKind,
     /// The packet on the line, with the end of its transmission in `at`.
@@ -23,39 +77,77 @@ pub struct BottleneckStage {
 }
 
 impl BottleneckStage {
-    /// Creates a line of `rate` with the queue of the conditions.
+    /// Creates a line of `rate` or `trace` with the queue of the conditions.
     #[must_use]
     pub fn new(conditions: &Conditions, rng: SeededRng) -> Self {
         let kind = conditions.queue.clone().unwrap_or(DEFAULT_QUEUE);
         let rng = rng.derive("queue");
-        let bits_per_second = conditions.rate.map(|rate| rate.bits_per_second());
-        Self { bits_per_second, queue: queue::build(&kind, conditions.rate, rng), kind, in_transmission: None, rng }
+        let queue = queue::build(&kind, conditions.line_rate(), rng);
+        Self { line: LineTiming::new(conditions), queue, kind, in_transmission: None, rng }
     }
 
     fn send_next(&mut self, now: Nanos, ledger: &mut StageEvents) {
+        if !self.line.is_ready(now) {
+            return;
+        }
         self.in_transmission = self.queue.dequeue(now, ledger).map(|packet| {
             ledger.queue_delays.record(now - packet.at);
-            Packet { at: now + transmission_time(packet.bytes, self.bits_per_second), ..packet }
+            Packet { at: self.line.transmit(&packet, now), ..packet }
         });
+        if self.in_transmission.is_none() {
+            self.line.on_idle();
+        }
+    }
+
+    /// Applies the rate or trace of the conditions. The packet on the line keeps its time. A trace that stays goes on.
+    fn set_line(&mut self, conditions: &Conditions, now: Nanos, ledger: &mut StageEvents) {
+        let waits_for_trace = self.in_transmission.is_none() && self.next_opportunity().is_some();
+        match &self.line {
+            LineTiming::Trace { schedule, .. } if Some(schedule.trace()) == conditions.trace.as_ref() => return,
+            _ => self.line = LineTiming::new(conditions),
+        }
+        if waits_for_trace {
+            self.send_next(now, ledger);
+        }
+    }
+
+    /// Returns the time of the next opportunity of a trace, if packets wait for it.
+    fn next_opportunity(&self) -> Option<Nanos> {
+        match &self.line {
+            LineTiming::Trace { schedule, .. } if self.queue.backlog().packets > 0 => Some(schedule.next_opportunity()),
+            LineTiming::Rate(_) | LineTiming::Trace { .. } => None,
+        }
     }
 }
 
 impl Stage for BottleneckStage {
     fn push(&mut self, packet: Packet, ledger: &mut StageEvents) {
+        let now = packet.at;
+        let was_empty = self.queue.backlog().packets == 0;
         self.queue.enqueue(packet, ledger);
-        if self.in_transmission.is_none() {
-            self.send_next(packet.at, ledger);
+        if self.in_transmission.is_some() {
+            return;
+        }
+        match &mut self.line {
+            LineTiming::Rate(_) => self.send_next(now, ledger),
+            // An opportunity at the time of the arrival has passed without a packet.
+            LineTiming::Trace { schedule, .. } if was_empty => schedule.skip_before(now + 1),
+            LineTiming::Trace { .. } => {}
         }
     }
 
     fn next_departure(&self) -> Option<Nanos> {
-        self.in_transmission.map(|packet| packet.at)
+        self.in_transmission.map_or_else(|| self.next_opportunity(), |packet| Some(packet.at))
     }
 
     fn pop(&mut self, ledger: &mut StageEvents) -> Option<Packet> {
-        let sent = self.in_transmission.take()?;
-        self.send_next(sent.at, ledger);
-        Some(sent)
+        let now = self.next_departure()?;
+        let sent = self.in_transmission.take();
+        if let (None, LineTiming::Trace { schedule, .. }) = (&sent, &mut self.line) {
+            schedule.open();
+        }
+        self.send_next(now, ledger);
+        sent
     }
 
     fn packet_count(&self) -> usize {
@@ -64,14 +156,14 @@ impl Stage for BottleneckStage {
     }
 
     fn set_conditions(&mut self, conditions: &Conditions, now: Nanos, ledger: &mut StageEvents) {
-        self.bits_per_second = conditions.rate.map(|rate| rate.bits_per_second());
+        self.set_line(conditions, now, ledger);
         let kind = conditions.queue.clone().unwrap_or(DEFAULT_QUEUE);
         if kind == self.kind {
-            self.queue.set_rate(conditions.rate);
+            self.queue.set_rate(conditions.line_rate());
             return;
         }
         // The new queue takes over the backlog as new arrivals, and drops packets by its own law.
-        let mut new = queue::build(&kind, conditions.rate, self.rng);
+        let mut new = queue::build(&kind, conditions.line_rate(), self.rng);
         while let Some(packet) = self.queue.dequeue(now, ledger) {
             new.enqueue(Packet { at: now, ..packet }, ledger);
         }

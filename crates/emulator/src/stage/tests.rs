@@ -162,3 +162,79 @@ fn a_link_that_is_down_drops_what_comes_and_delivers_what_was_under_way() {
     assert_eq!(out, [(0, 10 * MS), (2, 14 * MS)]);
     assert_eq!(pipeline.events.dropped[0].cause, DropCause::Down);
 }
+
+/// Times at which packets of `sizes` leave, each with its arrival, written after the loop of mahimahi's link queue: an
+/// opportunity at a time, packets byte by byte.
+fn deliveries_of_mahimahi(times: &[u64], arrivals: &[(Nanos, u32)]) -> Outputs {
+    let (mut waiting, mut out) = (VecDeque::new(), Vec::new());
+    let mut arrivals = arrivals.iter().enumerate().peekable();
+    let mut base = 0;
+    loop {
+        for time in times {
+            let now = (base + time) * MS;
+            // A packet that arrives at the time of an opportunity is too late for it.
+            while let Some((number, (_, bytes))) = arrivals.next_if(|(_, (at, _))| *at < now) {
+                waiting.push_back((number as u64, bytes + 4));
+            }
+            let mut left = 1504;
+            while let Some((number, bytes)) = waiting.front_mut().filter(|_| left > 0) {
+                let part = left.min(*bytes);
+                (left, *bytes) = (left - part, *bytes - part);
+                if *bytes == 0 {
+                    out.push((*number, now));
+                    waiting.pop_front();
+                }
+            }
+        }
+        if waiting.is_empty() && arrivals.peek().is_none() {
+            return out;
+        }
+        base += times.last().unwrap();
+    }
+}
+
+#[test]
+fn a_line_with_a_trace_delivers_as_mahimahi_does() {
+    for seed in 0..50 {
+        let rng = SeededRng::new(seed);
+        let draw = |what: &str, number: u64, below: u64| rng.derive(what).bits(number) % below;
+        let mut times: Vec<u64> = (0..1 + draw("lines", 0, 20)).map(|number| draw("time", number, 30)).collect();
+        times.sort_unstable();
+        times.push(times.last().unwrap() + 1);
+        let mut arrivals = Vec::new();
+        let mut at = 0;
+        for number in 0..100 {
+            // Whole milliseconds meet opportunities; long pauses skip repetitions of the trace.
+            at += [0, MS, 300_000, 7 * MS, 200 * MS][draw("pause", number, 5) as usize];
+            arrivals.push((at, [40, 1500, 576, 1496, 9000][draw("bytes", number, 5) as usize]));
+        }
+        let list = times.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        for (count, overhead) in [("l3", 0), ("wire", 38)] {
+            let conditions = conditions(&format!("trace = [{list}]\ncount = '{count}'"));
+            let mut pipeline = Pipeline::new(&[&conditions], SeededRng::new(1));
+            let mut out = Vec::new();
+            for (number, (at, bytes)) in arrivals.iter().enumerate() {
+                pipeline.push(packet(number as u64, *at, bytes + overhead));
+            }
+            while let Some(at) = pipeline.next_wakeup() {
+                out.extend(pipeline.pop(at).map(|packet| (packet.number, packet.at)));
+            }
+            assert_eq!(out, deliveries_of_mahimahi(&times, &arrivals), "seed {seed}, trace {list}");
+        }
+    }
+}
+
+#[test]
+fn a_line_changes_between_a_rate_and_traces_with_packets_that_wait() {
+    let [rate, slow, fast] = ["rate = '12Mbit/s'", "trace = [100]", "trace = [1]"].map(conditions);
+    let mut pipeline = Pipeline::new(&[&rate, &slow, &fast], SeededRng::new(1));
+    for number in 0..6 {
+        pipeline.push(packet(number, 0, 1500));
+    }
+    pipeline.set_conditions(&slow, 1_500_000);
+    pipeline.set_conditions(&fast, 150 * MS + 1);
+    pipeline.set_conditions(&fast, 151 * MS + 1);
+    pipeline.set_conditions(&rate, 152 * MS + 5);
+    let out: Vec<Nanos> = std::iter::from_fn(|| pipeline.pop(200 * MS)).map(|packet| packet.at).collect();
+    assert_eq!(out, [MS, 2 * MS, 100 * MS, 151 * MS, 152 * MS, 153 * MS + 5]);
+}

@@ -71,7 +71,7 @@ pub fn run(lab: &Lab, size: CheckSize, progress: &mut dyn FnMut(&CheckRow)) -> a
                 tell(place.row("repeatability", finding));
             }
         }
-        let reports = emulator.stop()?;
+        let (reports, _) = emulator.stop()?;
         let memory = |report: &ekiden_emulator::ledger::DirectionReport| {
             report.dropped.get(&DropCause::Memory).copied().unwrap_or(0)
         };
@@ -92,8 +92,12 @@ pub fn run(lab: &Lab, size: CheckSize, progress: &mut dyn FnMut(&CheckRow)) -> a
 }
 
 fn start_emulator(lab: &Lab, network: &Network) -> anyhow::Result<Emulator> {
-    let options =
-        EmulationOptions { mode: lab.mode.for_check(), seed: lab.seed, events: Vec::new(), recording: Recording::All };
+    let options = EmulationOptions {
+        mode: lab.mode.for_check(),
+        seed: lab.seed,
+        recording: Recording::All,
+        ..Default::default()
+    };
     Emulator::start(&network.emulated_links(), &options)
 }
 

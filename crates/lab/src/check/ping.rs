@@ -2,7 +2,7 @@
 //! the answer.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub fn ping(from: &HostHandle, to: &HostHandle, count: u16, gap: Nanos) -> io::R
     let socket = UdpSocket::from(from.enter(udp::open_icmp)??);
     udp::enable_receive_info(socket.as_fd(), 1 << 20)?;
     socket.set_read_timeout(Some(SILENCE_TIMEOUT))?;
-    let target = to.address();
+    let target = to.ipv4();
     // Several checks may ping the same host at once; the low bits of the clock make distinct identifiers likely.
     let identifier = (udp::realtime_nanos() >> 4) as u16;
     std::thread::scope(|scope| {
@@ -61,7 +61,7 @@ fn send_all(socket: &UdpSocket, target: Ipv4Addr, identifier: u16, count: u16, g
     let start = udp::realtime_nanos();
     for sequence in 0..count {
         udp::sleep_until(start + u64::from(sequence) * gap);
-        socket.send_to(&echo_request(identifier, sequence, udp::realtime_nanos()), SocketAddrV4::new(target, 0))?;
+        socket.send_to(&echo_request(identifier, sequence, udp::realtime_nanos()), (target, 0))?;
     }
     Ok(())
 }

@@ -131,7 +131,7 @@ pub fn send_probes(
 ) -> io::Result<ProbeSeries> {
     let receiver = to.enter(|| UdpSocket::bind("0.0.0.0:0"))??;
     udp::enable_receive_info(receiver.as_fd(), RECEIVE_BUFFER)?;
-    let target = SocketAddrV4::new(to.address(), receiver.local_addr()?.port());
+    let target = SocketAddrV4::new(to.ipv4(), receiver.local_addr()?.port());
     let flows = shots.iter().map(|shot| shot.sender + 1).max().unwrap_or(1);
     let senders = from.enter(|| (0..flows).map(|flow| open_sender(flow, target)).collect::<io::Result<Vec<_>>>())??;
     let ended = AtomicU64::new(0);

@@ -1,7 +1,7 @@
 //! Checks TCP throughput over a link against theory: whole transfers, from program to program.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -160,7 +160,7 @@ pub struct TcpTransfer {
 pub fn run_transfer(from: &HostHandle, to: &HostHandle, duration: Duration) -> io::Result<TcpTransfer> {
     let listener = to.enter(|| TcpListener::bind("0.0.0.0:0"))??;
     lock_receive_buffer(listener.as_fd(), RECEIVE_BUFFER)?;
-    let target = SocketAddrV4::new(to.address(), listener.local_addr()?.port()).into();
+    let target = SocketAddr::new(to.address(), listener.local_addr()?.port());
     let stream = from.enter(|| TcpStream::connect_timeout(&target, Duration::from_secs(10)))??;
     let (accepted, _) = listener.accept()?;
     std::thread::scope(|scope| {

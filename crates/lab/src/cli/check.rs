@@ -31,8 +31,8 @@ impl CheckCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let name = self.file.to_str().context("the name of the lab is not UTF-8")?;
         let size = if self.full { "--full" } else { "--quick" };
-        if let Some(code) = self.clock.run_in_machine(&["check", name, size])? {
-            return Ok(code);
+        if self.clock.is_virtual() {
+            return self.clock.run_in_machine(&["check", name, size].map(str::to_owned), None);
         }
         let lab = file::load_lab(&self.file)?;
         if let SandboxEntry::Exited(status) = sandbox::enter()? {

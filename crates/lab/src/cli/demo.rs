@@ -7,6 +7,7 @@ use ekiden_lab::experiment::run::campaign::ExperimentOptions;
 use ekiden_lab::experiment::run::demo;
 
 use crate::cli;
+use crate::cli::capture_arguments::CaptureArguments;
 use crate::cli::run::{self, EkidenPath};
 use crate::cli::virtual_options::ClockOptions;
 
@@ -14,6 +15,8 @@ use crate::cli::virtual_options::ClockOptions;
 pub struct DemoCommand {
     #[command(flatten)]
     ekiden: EkidenPath,
+    #[command(flatten)]
+    capture: CaptureArguments,
     #[command(flatten)]
     clock: ClockOptions,
 }
@@ -28,6 +31,7 @@ impl DemoCommand {
             fresh: true,
             no_check: true,
             ekiden: self.ekiden.path,
+            capture: self.capture.into_options(),
             virtual_time: run::choose_clock(&self.clock, &experiment, false)?,
             ..ExperimentOptions::default()
         };

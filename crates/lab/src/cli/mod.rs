@@ -8,7 +8,9 @@ use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::topology::file::lines::prefix_line_numbers;
 use ekiden_proto::units::Span;
 
+pub mod capture_arguments;
 pub mod check;
+pub mod compare;
 pub mod completions;
 pub mod demo;
 pub mod guest;
@@ -51,6 +53,10 @@ pub fn format_errors(name: &str, mistakes: &[String]) -> anyhow::Error {
 
 /// Prints the report to standard output, as wide as the terminal.
 pub fn print_report(results: &Results) {
-    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    print!("{}", ekiden_lab::report::render_terminal(results, columns.unwrap_or(120)));
+    print!("{}", ekiden_lab::report::render_terminal(results, terminal_width()));
+}
+
+/// Returns the width of the terminal in characters, or 120 if unknown.
+pub fn terminal_width() -> usize {
+    std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(120)
 }

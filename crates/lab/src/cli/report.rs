@@ -37,7 +37,8 @@ impl ReportCommand {
     }
 }
 
-fn load_results(dir: &Path) -> anyhow::Result<Results> {
+/// Reads the results in a directory.
+pub fn load_results(dir: &Path) -> anyhow::Result<Results> {
     let (manifest, runs, checks) = store::load(dir)?;
     let experiment = Experiment::parse(&manifest.name, &manifest.file);
     let experiment = experiment.map_err(|mistakes| cli::format_errors(&manifest.name, &mistakes))?;

@@ -18,6 +18,7 @@ use ekiden_lab::topology::sandbox::{self, SandboxEntry};
 use ekiden_lab::virtual_time::machine::VirtualTime;
 
 use crate::cli;
+use crate::cli::capture_arguments::CaptureArguments;
 use crate::cli::virtual_options::ClockOptions;
 
 #[derive(Args)]
@@ -54,6 +55,8 @@ pub struct RunCommand {
     #[command(flatten)]
     ekiden: EkidenPath,
     #[command(flatten)]
+    capture: CaptureArguments,
+    #[command(flatten)]
     clock: ClockOptions,
 }
 
@@ -85,6 +88,7 @@ impl RunCommand {
             jobs: self.jobs,
             no_check: self.no_check,
             ekiden: self.ekiden.path,
+            capture: self.capture.into_options(),
             virtual_time: choose_clock(&self.clock, &experiment, self.full)?,
         };
         let results = match run_experiment(&experiment, &request)? {

@@ -1,5 +1,6 @@
 //! `ekiden-lab sink`: started by an experiment, on the server's host.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,6 +12,9 @@ pub struct SinkCommand {
     /// Where it listens
     #[arg(long)]
     port: u16,
+    /// Whether clients connect by IPv6
+    #[arg(long)]
+    ipv6: bool,
     /// The size of blocks that carry the time at which they were written, in bytes
     #[arg(long, value_name = "BLOCK")]
     stamped: Option<usize>,
@@ -18,7 +22,8 @@ pub struct SinkCommand {
 
 impl SinkCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        sink::serve(self.port, self.stamped).with_context(|| format!("port {}", self.port))?;
+        let any = if self.ipv6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
+        sink::serve(SocketAddr::new(any, self.port), self.stamped).with_context(|| format!("port {}", self.port))?;
         Ok(ExitCode::SUCCESS)
     }
 }

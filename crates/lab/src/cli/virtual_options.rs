@@ -82,17 +82,20 @@ impl ClockOptions {
         Ok(Some(VirtualTime { kernel, options: self.machine.options() }))
     }
 
-    /// Runs a command of this program in a virtual machine, if the options ask for one. Returns its exit code.
+    /// Returns whether the options ask for virtual time.
+    pub const fn is_virtual(&self) -> bool {
+        self.is_virtual
+    }
+
+    /// Runs a command of this program in a virtual machine that may write in `host_directory`. Returns its exit code.
     ///
     /// # Errors
     /// There is no virtual kernel, or it does not start.
-    pub fn run_in_machine(&self, arguments: &[&str]) -> anyhow::Result<Option<ExitCode>> {
-        if !self.is_virtual {
-            return Ok(None);
-        }
+    pub fn run_in_machine(&self, arguments: &[String], host_directory: Option<PathBuf>) -> anyhow::Result<ExitCode> {
         let own = std::env::current_exe().context("cannot find the executable of this process")?;
-        let command = MachineCommand::new(own, arguments)?.with_own_environment();
-        self.machine.run(&command, DEFAULT_SEED).map(Some)
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let command = MachineCommand { host_directory, ..MachineCommand::new(own, &arguments)?.with_own_environment() };
+        self.machine.run(&command, DEFAULT_SEED)
     }
 }
 

@@ -3,11 +3,12 @@
 use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, anyhow};
+use ekiden_emulator::capture::CaptureChunk;
 use ekiden_emulator::emulation::{Emulation, EmulationOptions};
 use ekiden_emulator::ledger::DirectionReport;
 use ekiden_emulator::links::Link;
@@ -35,6 +36,8 @@ struct Driver {
     ports: Vec<OpenPort>,
     clock: Clock,
     commands: Receiver<DriverCommand>,
+    /// Takes the capture; none without one.
+    capture: Option<SyncSender<CaptureChunk>>,
     /// Readable when a command is pending.
     wakeup: UnixStream,
     buffers: Vec<Box<[u8]>>,
@@ -42,17 +45,6 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(
-        mut emulation: Emulation,
-        ports: Vec<OpenPort>,
-        clock: Clock,
-        commands: Receiver<DriverCommand>,
-        wakeup: UnixStream,
-    ) -> Self {
-        let buffers = (0..RECEIVE_BATCH).map(|_| emulation.take_buffer()).collect();
-        Self { emulation, ports, clock, commands, wakeup, buffers, received: Vec::new() }
-    }
-
     /// Runs until [`DriverCommand::Stop`], and returns the final counters.
     fn run(mut self) -> io::Result<Vec<DirectionReport>> {
         // `poll` borrows duplicates, because `self` is borrowed mutably in the loop. The set of descriptors never
@@ -67,6 +59,7 @@ impl Driver {
             self.clock.wait(&mut poll, deadline, punctual)?;
             self.emulation.apply_changes(self.clock.now());
             if poll.is_ready(self.ports.len()) && self.handle_commands()? {
+                self.finish_capture();
                 return Ok(self.reports());
             }
             for index in 0..self.ports.len() {
@@ -75,6 +68,7 @@ impl Driver {
                 }
             }
             self.emulation.send_due(self.clock.now(), &mut self.ports);
+            self.pass_capture_on();
         }
     }
 
@@ -87,6 +81,26 @@ impl Driver {
             self.emulation.on_frame(index, buffer, *frame, at, link_header);
         }
         Ok(())
+    }
+
+    /// Passes full chunks of the capture on. If the writer is busy, they wait in the emulation, up to its limit.
+    fn pass_capture_on(&mut self) {
+        let Some(capture) = &self.capture else { return };
+        while let Some(chunk) = self.emulation.take_full_capture_chunk() {
+            // A writer that has ended has an error, which it reports.
+            if let Err(TrySendError::Full(chunk)) = capture.try_send(chunk) {
+                self.emulation.put_back_capture_chunk(chunk);
+                return;
+            }
+        }
+    }
+
+    /// Passes the rest of the capture on, and closes it.
+    fn finish_capture(&mut self) {
+        let Some(capture) = self.capture.take() else { return };
+        while let Some(chunk) = self.emulation.take_capture_chunk() {
+            let _ = capture.send(chunk);
+        }
     }
 
     /// Executes pending commands. Returns whether to stop.
@@ -118,6 +132,8 @@ pub(super) struct DriverThread {
     commands: Sender<DriverCommand>,
     wakeup: UnixStream,
     thread: Option<JoinHandle<io::Result<Vec<DirectionReport>>>>,
+    /// Time from which the emulator counts.
+    pub(super) epoch: SystemTime,
 }
 
 impl DriverThread {
@@ -125,6 +141,7 @@ impl DriverThread {
         wires: &[EmulatedLink],
         links: &[(String, Link)],
         options: &EmulationOptions,
+        capture: Option<SyncSender<CaptureChunk>>,
     ) -> anyhow::Result<Self> {
         let (commands, command_receiver) = channel();
         let (wakeup, wakeup_receiver) = UnixStream::pair().context("cannot create a socket pair")?;
@@ -134,8 +151,19 @@ impl DriverThread {
                 ports.push(OpenPort::open(port).with_context(|| format!("link {:?}: the end at {end:?}", wire.name))?);
             }
         }
-        let emulation = Emulation::new(links, options);
-        let driver = Driver::new(emulation, ports, Clock::new(), command_receiver, wakeup_receiver);
+        let mut emulation = Emulation::new(links, options);
+        let buffers = (0..RECEIVE_BATCH).map(|_| emulation.take_buffer()).collect();
+        let (clock, epoch) = (Clock::new(), SystemTime::now());
+        let driver = Driver {
+            emulation,
+            ports,
+            clock,
+            commands: command_receiver,
+            capture,
+            wakeup: wakeup_receiver,
+            buffers,
+            received: Vec::new(),
+        };
         let thread = std::thread::Builder::new().name("emulator".to_owned()).spawn(move || {
             // These settings improve timing. All are optional, because lateness is measured.
             let _ = ekiden_sys::thread::set_min_timer_slack();
@@ -143,7 +171,7 @@ impl DriverThread {
             let _awake = clock::hold_cpu_dma_latency();
             driver.run()
         })?;
-        Ok(Self { commands, wakeup, thread: Some(thread) })
+        Ok(Self { commands, wakeup, thread: Some(thread), epoch })
     }
 
     pub(super) fn reports(&self) -> anyhow::Result<Vec<DirectionReport>> {

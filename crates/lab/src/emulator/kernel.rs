@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 
 use anyhow::Context as _;
+use ekiden_emulator::capture::CaptureChunk;
 use ekiden_emulator::emulation::EmulationOptions;
 use ekiden_emulator::kernel_protocol::{DEVICE, KernelRequest, StartRequest};
 use ekiden_emulator::ledger::DirectionReport;
@@ -15,7 +16,7 @@ use crate::emulator::VERSION;
 
 /// An open device. The kernel stops the emulator when the device is closed.
 #[derive(Debug)]
-pub(super) struct KernelEmulator {
+pub struct KernelEmulator {
     device: File,
 }
 
@@ -43,6 +44,11 @@ impl KernelEmulator {
 
     pub(super) fn records(&self, link: &str, from: &str) -> anyhow::Result<Vec<PacketRecord>> {
         self.request(&KernelRequest::Records { link: link.to_owned(), from: from.to_owned() })
+    }
+
+    /// Returns the next chunk of the capture; none at the end.
+    pub(super) fn take_capture_chunk(&self) -> anyhow::Result<Option<CaptureChunk>> {
+        self.request(&KernelRequest::Capture)
     }
 
     fn request<A: DeserializeOwned>(&self, request: &KernelRequest) -> anyhow::Result<A> {

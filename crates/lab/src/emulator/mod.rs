@@ -7,6 +7,8 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::SystemTime;
 
 use anyhow::Context as _;
 use ekiden_emulator::emulation::EmulationOptions;
@@ -14,18 +16,25 @@ use ekiden_emulator::ledger::DirectionReport;
 use ekiden_emulator::links::Link;
 use ekiden_emulator::records::PacketRecord;
 
+use crate::capture::CaptureOptions;
+use captured::{CaptureFiles, WriterThread};
 use driver::DriverThread;
 use kernel::KernelEmulator;
 
+mod captured;
 mod clock;
 mod driver;
 mod kernel;
 mod port;
 
+pub use captured::StoppedCapture;
 pub use clock::hold_cpu_dma_latency;
 
 /// The version of the emulator. A virtual kernel must have the same one.
 pub const VERSION: &str = env!("EKIDEN_EMULATOR_VERSION");
+
+/// Maximum number of chunks of a capture that wait for the writer.
+const MAX_WAITING_CHUNKS: usize = 64;
 
 /// Attachment of one end of a link.
 #[derive(Debug, Clone)]
@@ -61,10 +70,12 @@ pub struct EmulatedLink {
 #[derive(Debug)]
 pub struct Emulator(RunningDriver);
 
+/// A driver, and the destination of its capture.
+
 #[derive(Debug)]
 enum RunningDriver {
-    Thread(DriverThread),
-    Kernel(KernelEmulator),
+    Thread(DriverThread, Option<WriterThread>),
+    Kernel(KernelEmulator, Option<CaptureFiles>),
 }
 
 impl Emulator {
@@ -73,15 +84,31 @@ impl Emulator {
     /// # Errors
     /// An interface cannot be opened: it does not exist, or `CAP_NET_RAW` is missing.
     pub fn start(wires: &[EmulatedLink], options: &EmulationOptions) -> anyhow::Result<Self> {
+        Self::start_with_capture(wires, options, None)
+    }
+
+    /// Starts the emulator as [`start`](Self::start), with a capture of all links.
+    ///
+    /// # Errors
+    /// Those of `start`, or the files of the capture cannot be created.
+    pub fn start_with_capture(
+        wires: &[EmulatedLink],
+        options: &EmulationOptions,
+        capture: Option<&CaptureOptions>,
+    ) -> anyhow::Result<Self> {
         let links: Vec<(String, Link)> = wires.iter().map(|wire| (wire.name.clone(), wire.link.clone())).collect();
+        let options = EmulationOptions { capture: capture.map(|capture| capture.snaplen), ..options.clone() };
+        let files = |epoch| capture.map(|options| CaptureFiles::new(wires, options, epoch));
         let interfaces: Option<Vec<String>> = wires.iter().flat_map(|wire| &wire.ports).map(Port::interface).collect();
         if let Some(interfaces) = interfaces.filter(|_| KernelEmulator::is_available()) {
-            let kernel = KernelEmulator::start(links, options, interfaces);
-            return Ok(Self(RunningDriver::Kernel(
-                kernel.context("the emulator of the virtual kernel does not start")?,
-            )));
+            let kernel = KernelEmulator::start(links, &options, interfaces);
+            let kernel = kernel.context("the emulator of the virtual kernel does not start")?;
+            return Ok(Self(RunningDriver::Kernel(kernel, files(SystemTime::now()))));
         }
-        DriverThread::start(wires, &links, options).map(RunningDriver::Thread).map(Self)
+        let (sender, chunks) = sync_channel(MAX_WAITING_CHUNKS);
+        let thread = DriverThread::start(wires, &links, &options, capture.map(|_| sender))?;
+        let writer = files(thread.epoch).map(|files| WriterThread::start(&files, chunks)).transpose()?;
+        Ok(Self(RunningDriver::Thread(thread, writer)))
     }
 
     /// Returns the counters of every direction.
@@ -90,8 +117,8 @@ impl Emulator {
     /// The emulator has ended.
     pub fn reports(&self) -> anyhow::Result<Vec<DirectionReport>> {
         match &self.0 {
-            RunningDriver::Thread(thread) => thread.reports(),
-            RunningDriver::Kernel(kernel) => kernel.reports(),
+            RunningDriver::Thread(thread, _) => thread.reports(),
+            RunningDriver::Kernel(kernel, _) => kernel.reports(),
         }
     }
 
@@ -102,19 +129,33 @@ impl Emulator {
     /// The emulator has ended.
     pub fn records(&self, link: &str, from: &str) -> anyhow::Result<Vec<PacketRecord>> {
         match &self.0 {
-            RunningDriver::Thread(thread) => thread.records(link, from),
-            RunningDriver::Kernel(kernel) => kernel.records(link, from),
+            RunningDriver::Thread(thread, _) => thread.records(link, from),
+            RunningDriver::Kernel(kernel, _) => kernel.records(link, from),
         }
     }
 
-    /// Stops the emulator and returns the final counters. Packets under way are lost.
+    /// Stops the emulator, and returns the final counters and the capture. Packets under way are lost.
     ///
     /// # Errors
     /// The emulator had already ended with a system error.
-    pub fn stop(self) -> anyhow::Result<Vec<DirectionReport>> {
+    pub fn stop(self) -> anyhow::Result<(Vec<DirectionReport>, Option<StoppedCapture>)> {
         match self.0 {
-            RunningDriver::Thread(thread) => thread.stop(),
-            RunningDriver::Kernel(kernel) => kernel.reports(),
+            RunningDriver::Thread(thread, writer) => Ok((thread.stop()?, writer.map(StoppedCapture::Thread))),
+            RunningDriver::Kernel(kernel, files) => {
+                Ok((kernel.reports()?, files.map(|files| StoppedCapture::Kernel(kernel, files))))
+            }
+        }
+    }
+
+    /// Stops the emulator, and returns the capture. Makes no request to the emulator of a virtual kernel, because a
+    /// request takes virtual time.
+    ///
+    /// # Errors
+    /// The emulator had already ended with a system error.
+    pub fn into_capture(self) -> anyhow::Result<Option<StoppedCapture>> {
+        match self.0 {
+            RunningDriver::Thread(thread, writer) => thread.stop().map(|_| writer.map(StoppedCapture::Thread)),
+            RunningDriver::Kernel(kernel, files) => Ok(files.map(|files| StoppedCapture::Kernel(kernel, files))),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Relays of a treatment, one on each host of the chain, and the route of the client to the first relay.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -24,9 +24,9 @@ pub struct RelayContext<'a> {
     /// The lab from which the network was built.
     pub lab: &'a Lab,
     /// Address of the client.
-    pub client: Ipv4Addr,
+    pub client: IpAddr,
     /// Address and port of the server.
-    pub server: SocketAddrV4,
+    pub server: SocketAddr,
     /// Folder for files of the run.
     pub folder: &'a Path,
     /// Path of the ekiden binary; `None` if no treatment uses it.
@@ -37,7 +37,7 @@ pub struct RelayContext<'a> {
 struct ChainPosition<'a> {
     host: &'a HostHandle,
     index: usize,
-    next: Option<Ipv4Addr>,
+    next: Option<IpAddr>,
     port: u16,
     sections: Option<&'a section::SectionChain>,
     sides: Option<[RelaySide; 2]>,
@@ -56,7 +56,7 @@ pub fn start_relays(treatment: &Treatment, context: RelayContext<'_>) -> anyhow:
     if treatment.program.is_tunnel() {
         return Ok((tunnel::start_tunnel(treatment.program, &treatment.chain, context)?, ClientRoute::Direct));
     }
-    let entrance = SocketAddrV4::new(first.address(), client_port(treatment)?);
+    let entrance = SocketAddr::new(first.address(), client_port(treatment)?);
     if treatment.program == RelayProgram::Ssh {
         let ends = tunnel::TunnelEnds::for_chain(&treatment.chain, context)?;
         return Ok((ssh::start(&ends, context.server)?, ClientRoute::Forwarder(entrance)));
@@ -65,7 +65,7 @@ pub fn start_relays(treatment: &Treatment, context: RelayContext<'_>) -> anyhow:
         return mesh::start_relays(treatment, context, client_route(treatment, entrance));
     }
     let ekiden = || context.ekiden.context("the ekiden binary was not looked up");
-    let known: Vec<(&str, Ipv4Addr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
+    let known: Vec<(&str, IpAddr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
     let sections =
         treatment.sections.then(|| section::SectionChain::create(&known, ekiden()?, context.folder)).transpose()?;
     let mut services = Vec::new();
@@ -86,7 +86,7 @@ pub fn start_relays(treatment: &Treatment, context: RelayContext<'_>) -> anyhow:
 /// relays use the profile of sections between relays.
 fn relay_sides(treatment: &Treatment, place: usize, context: RelayContext<'_>) -> anyhow::Result<[RelaySide; 2]> {
     let (chain, plan) = (&treatment.chain, NetworkPlan::new(context.lab));
-    let side = |neighbour: Option<&String>, host: Ipv4Addr| {
+    let side = |neighbour: Option<&String>, host: IpAddr| {
         let to = context.network.hosts().find(|other| other.address() == host).context("a host of the workload")?;
         let to = neighbour.map_or(to.name(), String::as_str);
         let interface = plan.interface_toward(&chain[place], to).with_context(|| format!("no route to {to}"))?;
@@ -95,10 +95,10 @@ fn relay_sides(treatment: &Treatment, place: usize, context: RelayContext<'_>) -
         anyhow::Ok(RelaySide { interface: interface.to_owned(), host, profile })
     };
     let before = place.checked_sub(1).and_then(|before| chain.get(before));
-    Ok([side(before, context.client)?, side(chain.get(place + 1), *context.server.ip())?])
+    Ok([side(before, context.client)?, side(chain.get(place + 1), context.server.ip())?])
 }
 
-fn client_route(treatment: &Treatment, entrance: SocketAddrV4) -> ClientRoute {
+fn client_route(treatment: &Treatment, entrance: SocketAddr) -> ClientRoute {
     match proxy_kind(treatment) {
         ProxyKind::Socks => ClientRoute::Socks(entrance),
         ProxyKind::Http if treatment.tunnel => ClientRoute::Tunnel(entrance),
@@ -176,9 +176,9 @@ fn launch_for(
             let text = match position.sides {
                 Some(_) => haproxy::transparent_configuration(),
                 None if treatment.reuse => {
-                    haproxy::reusing_configuration(next, *context.server.ip(), context.server.port())
+                    haproxy::reusing_configuration(next, context.server.ip(), context.server.port())
                 }
-                None => haproxy::configuration(next, *context.server.ip(), context.server.port()),
+                None => haproxy::configuration(next, context.server.ip(), context.server.port()),
             };
             named(&haproxy::PROGRAM, &["-db", "-f"], text)?
         }
@@ -188,7 +188,7 @@ fn launch_for(
                 (None, Some(sides)) => ekiden::transparent_configuration(sides),
                 (None, None) => {
                     let profile = treatment.profile.as_ref().map(ProfileChoice::name);
-                    ekiden::configuration(treatment.mode, next, position.index == 0, profile)
+                    ekiden::configuration(treatment.mode, host.address(), next, position.index == 0, profile)
                 }
             };
             let own = treatment.profile.as_ref().map_or_else(String::new, ProfileChoice::definition);
@@ -208,7 +208,7 @@ fn command_line(
     context: RelayContext<'_>,
 ) -> anyhow::Result<(String, PathBuf, Vec<String>)> {
     let server = context.server.to_string();
-    let next = position.next.map_or_else(|| server.clone(), |next| format!("{next}:{}", position.port));
+    let next = position.next.map_or_else(|| server.clone(), |next| SocketAddr::new(next, position.port).to_string());
     let fill = |argument: &String| command::expand_placeholders(argument, position.host.address(), &next, &server);
     let (program, rest) = treatment.command.split_first().context("the command is empty")?;
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,6 +1,6 @@
 //! Arbitrary programs as relays. The experiment file has the arguments, the port, and the use by clients.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub enum ProxyKind {
 /// `{next}` is the `ADDRESS:PORT` of the next relay, or of the server after the last relay; `{server}` is that of the
 /// server; `{address}` is the address of the host.
 #[must_use]
-pub fn expand_placeholders(argument: &str, own: Ipv4Addr, next: &str, server: &str) -> String {
+pub fn expand_placeholders(argument: &str, own: IpAddr, next: &str, server: &str) -> String {
     argument.replace("{next}", next).replace("{server}", server).replace("{address}", &own.to_string())
 }
 
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn arguments_are_filled_in() {
         let filled =
-            expand_placeholders("TCP:{next},bind={address}", Ipv4Addr::new(10, 0, 0, 1), "10.0.0.2:80", "10.0.0.3:80");
+            expand_placeholders("TCP:{next},bind={address}", IpAddr::from([10, 0, 0, 1]), "10.0.0.2:80", "10.0.0.3:80");
         assert_eq!(filled, "TCP:10.0.0.2:80,bind=10.0.0.1");
     }
 

@@ -1,6 +1,6 @@
 //! curl as client: arguments and transfer reports.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -17,13 +17,13 @@ pub enum ClientRoute {
     /// A direct connection to the server.
     Direct,
     /// Through a SOCKS5 proxy (RFC 1928).
-    Socks(SocketAddrV4),
+    Socks(SocketAddr),
     /// Through an HTTP proxy, which also fetches `ftp://` URLs.
-    Http(SocketAddrV4),
+    Http(SocketAddr),
     /// Through a tunnel of an HTTP proxy (`CONNECT`, RFC 9110 section 9.3.6).
-    Tunnel(SocketAddrV4),
+    Tunnel(SocketAddr),
     /// Through a forwarder to a fixed server; the client connects to the forwarder instead.
-    Forwarder(SocketAddrV4),
+    Forwarder(SocketAddr),
 }
 
 /// Returns the arguments of a transfer. The body goes to stdout, the report of curl to stderr.

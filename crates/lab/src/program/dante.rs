@@ -1,6 +1,6 @@
 //! Dante as a SOCKS proxy.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use crate::program::ProgramInfo;
 
@@ -14,7 +14,7 @@ pub const PORT: u16 = 1080;
 /// Returns the configuration of a proxy at `address` that connects through the proxy at `next`, or directly. Dante
 /// requires one keyword per line.
 #[must_use]
-pub fn configuration(address: Ipv4Addr, next: Option<Ipv4Addr>) -> String {
+pub fn configuration(address: IpAddr, next: Option<IpAddr>) -> String {
     let route = next.map_or_else(String::new, |next| {
         format!("route {{\n from: 0.0.0.0/0 to: 0.0.0.0/0 via: {next} port = {PORT}\n proxyprotocol: socks_v5\n}}\n")
     });

@@ -1,7 +1,7 @@
 //! ekiden, the program under test, as a relay.
 
 use std::fmt::Write;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::program::program_version;
 use crate::program::transparent::RelaySide;
+use crate::program::unspecified_address;
 
 /// Protocol between a relay and the client or relay before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,18 +76,26 @@ impl ProfileChoice {
     }
 }
 
-/// Returns the configuration of a relay that connects to the relay at `next`, or directly. `profile` applies to
+/// Returns the configuration of a relay at `own` that connects to the relay at `next`, or directly. `profile` applies to
 /// sections between relays: to the next relay, and from the previous relay unless this is the `first`.
 #[must_use]
-pub fn configuration(mode: ListenerKind, next: Option<Ipv4Addr>, first: bool, profile: Option<&str>) -> String {
+pub fn configuration(
+    mode: ListenerKind,
+    own: IpAddr,
+    next: Option<IpAddr>,
+    first: bool,
+    profile: Option<&str>,
+) -> String {
     let (kind, port) = (mode.name(), mode.port());
     let scheme = if mode == ListenerKind::Socks { "socks5" } else { kind };
     let mut text = String::from("version = 1\n");
     if let Some(next) = next {
         let profile = profile.map_or_else(String::new, |profile| format!("?profile={profile}"));
-        let _ = writeln!(text, r#"forward = ["{scheme}://{next}:{port}{profile}"]"#);
+        let next = SocketAddr::new(next, port);
+        let _ = writeln!(text, r#"forward = ["{scheme}://{next}{profile}"]"#);
     }
-    let _ = writeln!(text, "[[listener]]\nbind = \"0.0.0.0:{port}\"\nkind = \"{kind}\"");
+    let bind = SocketAddr::new(unspecified_address(own), port);
+    let _ = writeln!(text, "[[listener]]\nbind = \"{bind}\"\nkind = \"{kind}\"");
     text.push_str("allow_open = true\nallow_private = true\n");
     if let Some(profile) = profile.filter(|_| !first) {
         let _ = writeln!(text, "profile = \"{profile}\"");
@@ -155,16 +164,19 @@ pub fn version(binary: &Path) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
-    const NEXT: Option<Ipv4Addr> = Some(Ipv4Addr::new(10, 0, 0, 2));
+    const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const NEXT: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)));
 
     #[test]
     fn a_profile_is_for_sections_between_relays_only() {
-        let first = configuration(ListenerKind::Socks, NEXT, true, Some("longhaul"));
+        let first = configuration(ListenerKind::Socks, OWN, NEXT, true, Some("longhaul"));
         assert!(first.contains(r#"forward = ["socks5://10.0.0.2:1080?profile=longhaul"]"#), "{first}");
         assert!(!first.contains("\nprofile"), "{first}");
-        let last = configuration(ListenerKind::Http, None, false, Some("longhaul"));
+        let last = configuration(ListenerKind::Http, OWN, None, false, Some("longhaul"));
         assert!(last.contains("\nprofile = \"longhaul\"\n") && !last.contains("forward"), "{last}");
     }
 
@@ -180,7 +192,7 @@ mod tests {
     fn a_transparent_relay_listens_on_both_sides_and_dials_each_as_its_side_wants() {
         let side = |interface: &str, last, profile: Option<&str>| RelaySide {
             interface: interface.into(),
-            host: Ipv4Addr::new(10, 100, 0, last),
+            host: IpAddr::from([10, 100, 0, last]),
             profile: profile.map(str::to_owned),
         };
         let text = transparent_configuration(&[side("near", 1, None), side("line", 2, Some("longhaul"))]);

@@ -1,8 +1,8 @@
 //! HAProxy as a TCP forwarder, optionally transparent, or as an HTTP reverse proxy that reuses connections.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::program::ProgramInfo;
+use crate::program::{ProgramInfo, unspecified_address};
 
 /// Program and package of HAProxy.
 pub const PROGRAM: ProgramInfo =
@@ -16,14 +16,14 @@ const IDLE_SECONDS: u32 = 3600;
 
 /// Returns a configuration that forwards to the relay at `next`, or to port `target` of `server`.
 #[must_use]
-pub fn configuration(next: Option<Ipv4Addr>, server: Ipv4Addr, target: u16) -> String {
+pub fn configuration(next: Option<IpAddr>, server: IpAddr, target: u16) -> String {
     format!("{}{}", common_configuration("tcp"), forward_to(next, server, target))
 }
 
 /// Returns a configuration of an HTTP reverse proxy with the same targets. Requests of new clients use idle connections
 /// to the target.
 #[must_use]
-pub fn reusing_configuration(next: Option<Ipv4Addr>, server: Ipv4Addr, target: u16) -> String {
+pub fn reusing_configuration(next: Option<IpAddr>, server: IpAddr, target: u16) -> String {
     // By default, haproxy closes idle connections to servers after 5 s.
     format!(
         "{}  option http-keep-alive\n  http-reuse always\n  timeout http-keep-alive {IDLE_SECONDS}s\n{} \
@@ -43,9 +43,10 @@ pub fn transparent_configuration() -> String {
     )
 }
 
-fn forward_to(next: Option<Ipv4Addr>, server: Ipv4Addr, target: u16) -> String {
-    let to = next.map_or_else(|| format!("{server}:{target}"), |next| format!("{next}:{PORT}"));
-    format!("  bind 0.0.0.0:{PORT}\n  server next {to}\n")
+fn forward_to(next: Option<IpAddr>, server: IpAddr, target: u16) -> String {
+    let to = next.map_or_else(|| SocketAddr::new(server, target), |next| SocketAddr::new(next, PORT));
+    let bind = SocketAddr::new(unspecified_address(server), PORT);
+    format!("  bind {bind}\n  server next {to}\n")
 }
 
 fn common_configuration(mode: &str) -> String {
@@ -62,11 +63,11 @@ mod tests {
 
     #[test]
     fn a_reverse_proxy_keeps_connections_and_a_forwarder_has_none_to_keep() {
-        let server = Ipv4Addr::new(10, 100, 0, 2);
+        let server = IpAddr::from([10, 100, 0, 2]);
         let reusing = reusing_configuration(None, server, 80);
         assert!(reusing.contains("  mode http\n") && reusing.contains("  http-reuse always\n"), "{reusing}");
         assert!(reusing.ends_with("  server next 10.100.0.2:80 pool-purge-delay 3600s\n"), "{reusing}");
-        let forwarding = configuration(Some(Ipv4Addr::new(10, 100, 1, 2)), server, 80);
+        let forwarding = configuration(Some(IpAddr::from([10, 100, 1, 2])), server, 80);
         assert!(forwarding.contains("  mode tcp\n") && !forwarding.contains("reuse"), "{forwarding}");
         assert!(forwarding.ends_with("  server next 10.100.1.2:8000\n"), "{forwarding}");
     }

@@ -1,6 +1,6 @@
 //! iperf3 for measured streams and for cross traffic, with counts of each connection per second.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub fn server_arguments(port: u16) -> Vec<String> {
     ["--server", "--json", "--port", &port.to_string()].map(str::to_owned).into()
 }
 
-fn target_arguments(server: SocketAddrV4) -> Vec<String> {
+fn target_arguments(server: SocketAddr) -> Vec<String> {
     ["--client", &server.ip().to_string(), "--port", &server.port().to_string()].map(str::to_owned).into()
 }
 
@@ -54,7 +54,7 @@ pub enum StreamAmount {
 
 /// Returns the arguments of a client that sends to `server` and retrieves the server's report.
 #[must_use]
-pub fn client_arguments(server: SocketAddrV4, amount: StreamAmount) -> Vec<String> {
+pub fn client_arguments(server: SocketAddr, amount: StreamAmount) -> Vec<String> {
     let mut all = target_arguments(server);
     all.extend(["--json", "--get-server-output"].map(str::to_owned));
     match amount {
@@ -67,7 +67,7 @@ pub fn client_arguments(server: SocketAddrV4, amount: StreamAmount) -> Vec<Strin
 
 /// Returns the arguments of a client that sends over several `connections` with one congestion control.
 #[must_use]
-pub fn group_client_arguments(server: SocketAddrV4, connections: u32, congestion: &str, time: Duration) -> Vec<String> {
+pub fn group_client_arguments(server: SocketAddr, connections: u32, congestion: &str, time: Duration) -> Vec<String> {
     let mut all = client_arguments(server, StreamAmount::Time(time));
     all.extend(["--parallel".into(), connections.to_string(), "--congestion".into(), congestion.to_owned()]);
     all
@@ -161,7 +161,7 @@ pub fn start_cross_traffic(
     };
     // The readiness probe does no harm: the server discards a connection that is not a test.
     let server = Service::start(to, launch("server", server_arguments(port), Some(port)), folder)?;
-    let mut send = target_arguments(SocketAddrV4::new(to.address(), port));
+    let mut send = target_arguments(SocketAddr::new(to.address(), port));
     send.extend(["--time".into(), MAX_SECONDS.into()]);
     match traffic {
         CrossTraffic::Tcp(flows) => send.extend(["--parallel".into(), flows.to_string()]),

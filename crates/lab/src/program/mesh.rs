@@ -5,7 +5,7 @@
 //! possible. The chooser logs in JSON; its record of the end of a session has the path.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path;
 
 use anyhow::Context;
@@ -81,7 +81,7 @@ pub fn start_relays(
 ) -> anyhow::Result<(Vec<Service>, ClientRoute)> {
     let find = |name: &String| context.network.host(name).with_context(|| format!("there is no host {name}"));
     let hosts = treatment.chain.iter().chain(&treatment.relays).map(find).collect::<anyhow::Result<Vec<_>>>()?;
-    let known: Vec<(&str, Ipv4Addr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
+    let known: Vec<(&str, IpAddr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
     let ekiden = context.ekiden.context("the ekiden binary was not looked up")?;
     let mesh = RelayMesh::with_keys(&known, || RelayKeys::generate(ekiden), context.folder)?;
     let mut services = Vec::new();
@@ -98,7 +98,7 @@ pub fn start_relays(
 
 impl RelayMesh {
     fn with_keys(
-        hosts: &[(&str, Ipv4Addr)],
+        hosts: &[(&str, IpAddr)],
         mut keys: impl FnMut() -> anyhow::Result<RelayKeys>,
         folder: &path::Path,
     ) -> anyhow::Result<Self> {
@@ -119,7 +119,7 @@ impl RelayMesh {
     }
 
     /// Returns the configuration of the relay at `place`; the chooser is at 0.
-    fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddrV4) -> String {
+    fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddr) -> String {
         let own = &self.0[place];
         let listener = if place == 0 {
             section::client_listener(treatment, server)
@@ -168,7 +168,7 @@ mod tests {
             let number = made.next().unwrap_or(0);
             RelayKeys::parse(&format!("private-key: secret-{number}\npublic-key: public-{number}\n"))
         };
-        let address = |last| Ipv4Addr::new(10, 100, 0, last);
+        let address = |last| IpAddr::from([10, 100, 0, last]);
         RelayMesh::with_keys(&[("client", address(1)), ("a", address(2)), ("b", address(3))], keys, folder).unwrap()
     }
 
@@ -185,7 +185,7 @@ mod tests {
         let name = format!("ekiden-lab-mesh-{}", std::process::id());
         let folder = crate::temp_dir::TempDir::create(&std::env::temp_dir(), &name).unwrap();
         let mesh = mesh(folder.path());
-        let server = SocketAddrV4::new(Ipv4Addr::new(10, 100, 9, 1), 80);
+        let server = SocketAddr::new(IpAddr::from([10, 100, 9, 1]), 80);
         let of = |place, path: &str| read(&mesh.configuration(place, &treatment(path), server));
         let chooser = of(0, "\"auto\"");
         assert_eq!(known(&chooser), ["a", "b"]);

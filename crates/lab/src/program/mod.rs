@@ -2,6 +2,7 @@
 
 use std::fs::{OpenOptions, Permissions};
 use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -160,6 +161,16 @@ pub fn run_to_completion(command: &mut Command) -> anyhow::Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "{name}, {}: {}", output.status, service::last_lines(&said));
     Ok(())
+}
+
+/// Returns the address on which a program accepts connections of the family of `address` at all addresses of its host. On
+/// the unspecified IPv6 address, it accepts IPv4, too.
+#[must_use]
+pub const fn unspecified_address(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! nginx as a file server.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use ekiden_proto::units::Rate;
@@ -10,20 +11,21 @@ use crate::program::ProgramInfo;
 pub const PROGRAM: ProgramInfo =
     ProgramInfo { name: "nginx", package: "nginx-light", executable: "nginx", version_arguments: &["-v"] };
 
-/// Returns a configuration that serves `root` on port 80, with an optional `rate` per connection, and writes all other
+/// Returns a configuration that serves `root` on port 80 of the family of `own`, with an optional `rate` per connection, and writes all other
 /// files to `folder`.
 #[must_use]
-pub fn configuration(folder: &Path, root: &Path, rate: Option<Rate>) -> String {
+pub fn configuration(own: IpAddr, folder: &Path, root: &Path, rate: Option<Rate>) -> String {
     let (folder, root) = (folder.display(), root.display());
     // nginx creates these folders on startup, even if it stores no bodies.
     let scratch: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("  {kind}_temp_path {folder}/nginx-{kind};\n"))
         .concat();
+    let listen = if own.is_ipv6() { "[::]:80" } else { "80" };
     let limit = rate.map_or_else(String::new, |rate| format!(" limit_rate {};", rate.bytes_per_second()));
     format!(
         "daemon off;\nuser root;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log stderr;\n\
          events {{ worker_connections 1024; }}\n\
          http {{\n  access_log off;\n  sendfile on;\n  default_type application/octet-stream;\n{scratch}\
-         \x20 server {{ listen 80; root {root};{limit} }}\n}}\n"
+         \x20 server {{ listen {listen}; root {root};{limit} }}\n}}\n"
     )
 }

@@ -4,7 +4,7 @@
 //! the number of its bytes.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,7 +46,7 @@ impl FlowReceiver {
     /// # Errors
     /// The thread cannot enter the host's namespace, or the port is in use.
     pub fn start(host: &HostHandle, port: u16) -> anyhow::Result<Self> {
-        let listener = host.enter(|| TcpListener::bind(SocketAddrV4::new(host.address(), port)))?;
+        let listener = host.enter(|| TcpListener::bind(SocketAddr::new(host.address(), port)))?;
         let listener = listener.with_context(|| format!("port {port} of {}", host.name()))?;
         listener.set_nonblocking(true)?;
         let seen = Arc::new(ReceiverState::default());

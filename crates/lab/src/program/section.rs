@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +15,7 @@ use anyhow::Context;
 
 use crate::experiment::spec::treatment::Treatment;
 use crate::program::ekiden::ListenerKind;
+use crate::program::unspecified_address;
 
 /// Port of section listeners.
 pub const PORT: u16 = 7000;
@@ -48,7 +49,7 @@ impl RelayKeys {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SectionRelay {
     pub(super) name: String,
-    pub(super) address: Ipv4Addr,
+    pub(super) address: IpAddr,
     pub(super) public: String,
     pub(super) key: PathBuf,
     pub(super) peers: PathBuf,
@@ -62,9 +63,10 @@ impl SectionRelay {
 
     /// Returns the `[[relay]]` table that describes this relay to others.
     pub(super) fn relay_table(&self, treatment: &Treatment) -> String {
-        let Self { name, address, public, .. } = self;
+        let Self { name, public, .. } = self;
+        let address = SocketAddr::new(self.address, PORT);
         format!(
-            "[[relay]]\nname = \"{name}\"\naddress = \"{address}:{PORT}\"\nkey = \"{public}\"\nencrypt = {}\n{}",
+            "[[relay]]\nname = \"{name}\"\naddress = \"{address}\"\nkey = \"{public}\"\nencrypt = {}\n{}",
             treatment.encrypt,
             profile_configuration(treatment)
         )
@@ -81,12 +83,12 @@ impl SectionChain {
     ///
     /// # Errors
     /// The binary generates no keys, or a file cannot be written.
-    pub fn create(hosts: &[(&str, Ipv4Addr)], ekiden: &Path, folder: &Path) -> anyhow::Result<Self> {
+    pub fn create(hosts: &[(&str, IpAddr)], ekiden: &Path, folder: &Path) -> anyhow::Result<Self> {
         Self::with_keys(hosts, || RelayKeys::generate(ekiden), folder)
     }
 
     fn with_keys(
-        hosts: &[(&str, Ipv4Addr)],
+        hosts: &[(&str, IpAddr)],
         mut keys: impl FnMut() -> anyhow::Result<RelayKeys>,
         folder: &Path,
     ) -> anyhow::Result<Self> {
@@ -105,7 +107,7 @@ impl SectionChain {
 
     /// Returns the configuration of the relay at `place`, from 0, on the path to `server`.
     #[must_use]
-    pub fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddrV4) -> String {
+    pub fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddr) -> String {
         let (own, others) = (&self.0[place], &self.0[place + 1..]);
         // Only the first relay selects the path; the others know the next relay.
         let known = if place == 0 { others } else { &others[..others.len().min(1)] };
@@ -122,15 +124,16 @@ impl SectionChain {
 }
 
 /// Returns the listener for clients. Only this listener sets the connect mode, which travels with every session.
-pub(super) fn client_listener(treatment: &Treatment, server: SocketAddrV4) -> String {
+pub(super) fn client_listener(treatment: &Treatment, server: SocketAddr) -> String {
     let (port, kind) = (treatment.mode.port(), treatment.mode.name());
+    let bind = SocketAddr::new(unspecified_address(server.ip()), port);
     let mode = if treatment.early { "early" } else { "strict" };
     let target = match treatment.mode {
         ListenerKind::Tcp => format!("target = \"{server}\"\n"),
         ListenerKind::Socks | ListenerKind::Http => String::new(),
     };
     format!(
-        "[[listener]]\nbind = \"0.0.0.0:{port}\"\nkind = \"{kind}\"\nconnect = \"{mode}\"\nallow_open = true\n\
+        "[[listener]]\nbind = \"{bind}\"\nkind = \"{kind}\"\nconnect = \"{mode}\"\nallow_open = true\n\
          allow_private = true\n{target}"
     )
 }
@@ -138,8 +141,9 @@ pub(super) fn client_listener(treatment: &Treatment, server: SocketAddrV4) -> St
 /// Returns the listener for the previous relay.
 pub(super) fn section_listener(own: &SectionRelay, treatment: &Treatment) -> String {
     let (peers, encrypt) = (own.peers.display().to_string(), treatment.encrypt);
+    let bind = SocketAddr::new(unspecified_address(own.address), PORT);
     format!(
-        "[[listener]]\nbind = \"0.0.0.0:{PORT}\"\nkind = \"section\"\npeers = {peers:?}\nencrypt = {encrypt}\n\
+        "[[listener]]\nbind = \"{bind}\"\nkind = \"section\"\npeers = {peers:?}\nencrypt = {encrypt}\n\
          allow_private = true\n{}",
         profile_configuration(treatment)
     )
@@ -151,6 +155,8 @@ fn profile_configuration(treatment: &Treatment) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -162,7 +168,7 @@ mod tests {
     fn chain(relays: u8) -> SectionChain {
         let relay = |number: u8| SectionRelay {
             name: format!("r{number}"),
-            address: Ipv4Addr::new(10, 100, number, 1),
+            address: IpAddr::from([10, 100, number, 1]),
             public: format!("public-{number}"),
             key: format!("/run/r{number}.key").into(),
             peers: format!("/run/r{number}.peers").into(),
@@ -170,7 +176,7 @@ mod tests {
         SectionChain((1..=relays).map(relay).collect())
     }
 
-    const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 100, 9, 1), 5201);
+    const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 100, 9, 1)), 5201);
 
     fn read(text: &str) -> toml::Table {
         text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"))
@@ -234,7 +240,7 @@ mod tests {
             let number = made.next().unwrap_or(0);
             RelayKeys::parse(&format!("private-key: secret-{number}\npublic-key: public-{number}\n"))
         };
-        let hosts = [("r1", Ipv4Addr::new(10, 100, 0, 2)), ("r2", Ipv4Addr::new(10, 100, 1, 2))];
+        let hosts = [("r1", IpAddr::from([10, 100, 0, 2])), ("r2", IpAddr::from([10, 100, 1, 2]))];
         let SectionChain(relays) = SectionChain::with_keys(&hosts, keys, folder.path()).unwrap();
         for relay in &relays {
             let mode = std::fs::metadata(&relay.key).unwrap().permissions().mode();

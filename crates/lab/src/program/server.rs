@@ -1,6 +1,6 @@
 //! Server of an experiment: program, protocol, and the URL of its file.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::Path;
 
 use ekiden_proto::units::Rate;
@@ -130,7 +130,7 @@ impl ServerProgram {
             }
             // -e: log of errors before the configuration is read
             Self::Nginx => {
-                let text = nginx::configuration(folder, root, serving.rate);
+                let text = nginx::configuration(host.address(), folder, root, serving.rate);
                 vec!["-e".into(), "stderr".into(), "-c".into(), write(text)?]
             }
             Self::Vsftpd => vec![write(vsftpd::configuration(root))?],
@@ -159,6 +159,10 @@ pub struct ServerOptions<'a> {
 
 /// Returns the URL of `content` on a server at `address`.
 #[must_use]
-pub fn url(protocol: Protocol, address: Ipv4Addr, content: &Content) -> String {
-    format!("{}://{address}/{}", protocol.name(), content.name)
+pub fn url(protocol: Protocol, address: IpAddr, content: &Content) -> String {
+    let host = match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    };
+    format!("{}://{host}/{}", protocol.name(), content.name)
 }

@@ -69,7 +69,7 @@ impl Service {
     }
 
     fn wait_until_ready(&mut self, host: &HostHandle, port: u16) -> anyhow::Result<()> {
-        let addresses = [Ipv4Addr::LOCALHOST, host.address()].map(|address| SocketAddr::from((address, port)));
+        let addresses = [Ipv4Addr::LOCALHOST.into(), host.address()].map(|address| SocketAddr::from((address, port)));
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
             if host.enter(|| addresses.iter().any(|to| TcpStream::connect_timeout(to, CONNECT_TIMEOUT).is_ok()))? {

@@ -2,7 +2,7 @@
 //! end.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,17 +47,18 @@ pub fn encode_stamp(at: Duration) -> [u8; STAMP_LEN] {
 /// The sink does not start.
 pub fn start(host: &HostHandle, stamped: Option<u64>, folder: &Path) -> anyhow::Result<Service> {
     let mut arguments = vec!["sink".to_owned(), "--port".into(), PORT.to_string()];
+    arguments.extend(host.address().is_ipv6().then(|| "--ipv6".to_owned()));
     arguments.extend(stamped.map(|block| format!("--stamped={block}")));
     let launch = LaunchSpec { name: "sink".into(), executable: std::env::current_exe()?, arguments, port: Some(PORT) };
     Service::start(host, launch, folder)
 }
 
-/// Accepts connections on `port` forever, each on a new thread.
+/// Accepts connections at the port of `address` forever, each on a new thread.
 ///
 /// # Errors
 /// The port is in use.
-pub fn serve(port: u16, stamped: Option<usize>) -> io::Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
+pub fn serve(address: SocketAddr, stamped: Option<usize>) -> io::Result<()> {
+    let listener = TcpListener::bind(address)?;
     loop {
         let (stream, _) = listener.accept()?;
         // A failure here also fails the writer, which reports it.

@@ -1,6 +1,6 @@
 //! Squid as an HTTP proxy, without cache.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::Path;
 
 use crate::program::ProgramInfo;
@@ -22,7 +22,7 @@ pub fn service_name(host: &str) -> String {
 /// Returns the configuration of a proxy that uses the proxy at `next` as parent, or connects directly. Squid always keeps
 /// connections and uses them again; with `reuse`, it also keeps them through long idle times.
 #[must_use]
-pub fn configuration(folder: &Path, host: &str, next: Option<Ipv4Addr>, reuse: bool) -> String {
+pub fn configuration(folder: &Path, host: &str, next: Option<IpAddr>, reuse: bool) -> String {
     // The defaults are 1 minute to servers and parents, and 2 minutes to clients.
     let kept = if reuse { "server_idle_pconn_timeout 1 hour\nclient_idle_pconn_timeout 1 hour\n" } else { "" };
     // Half a minute after its start, squid asks its parent for distances, on a kept connection, and closes it.

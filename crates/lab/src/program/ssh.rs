@@ -1,6 +1,6 @@
 //! `ssh -L` as a forwarder of one port, with its own sshd at the far end and keys generated for the run.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -26,7 +26,7 @@ const SSHD_PORT: u16 = 22;
 ///
 /// # Errors
 /// A program is not installed, or does not start.
-pub fn start(ends: &TunnelEnds<'_>, server: SocketAddrV4) -> anyhow::Result<Vec<Service>> {
+pub fn start(ends: &TunnelEnds<'_>, server: SocketAddr) -> anyhow::Result<Vec<Service>> {
     let file = |name: &str| ends.folder.join(name).display().to_string();
     let (host, user) = (file("ssh-host"), file("ssh-user"));
     make_key(&host)?;
@@ -60,7 +60,7 @@ fn configuration(host_key: &str, user_key: &str) -> String {
     )
 }
 
-fn client_arguments(ends: &TunnelEnds<'_>, key: &str, server: SocketAddrV4) -> Vec<String> {
+fn client_arguments(ends: &TunnelEnds<'_>, key: &str, server: SocketAddr) -> Vec<String> {
     let known = ends.folder.join("ssh-known");
     let forward = format!("0.0.0.0:{PORT}:{server}");
     let mut all: Vec<String> = ["-F", "none", "-N", "-i", key, "-L", &forward].map(str::to_owned).into();

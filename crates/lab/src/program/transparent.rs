@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::process::Stdio;
 
 use anyhow::Context;
@@ -26,7 +26,7 @@ pub struct RelaySide {
     /// Interface on this side.
     pub interface: String,
     /// Address of the client or server on this side.
-    pub host: Ipv4Addr,
+    pub host: IpAddr,
     /// ekiden profile of sections on this side.
     pub profile: Option<String>,
 }
@@ -93,12 +93,17 @@ pub fn ensure_carried(before: &ActiveOpens, after: &ActiveOpens, transfers: u32)
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
     fn rules_catch_on_both_sides() {
-        let side =
-            |interface: &str| RelaySide { interface: interface.into(), host: Ipv4Addr::LOCALHOST, profile: None };
+        let side = |interface: &str| RelaySide {
+            interface: interface.into(),
+            host: Ipv4Addr::LOCALHOST.into(),
+            profile: None,
+        };
         let text = rules(&[side("lan"), side("long")], 8000);
         assert!(
             text.contains("iifname { \"lan\", \"long\" } meta l4proto tcp tproxy to :8000 meta mark set 1"),

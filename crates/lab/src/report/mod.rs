@@ -12,6 +12,7 @@ use super::experiment::collect::results::Results;
 
 mod agreement;
 mod chart;
+mod comparison;
 mod floors;
 mod gains;
 mod markdown;
@@ -28,6 +29,7 @@ mod tests;
 mod view;
 
 pub use agreement::compare_results;
+pub use comparison::render_comparison;
 pub use markdown::render_markdown;
 pub use page::render_html;
 pub use terminal::render_terminal;

@@ -72,7 +72,8 @@ pub fn cells(view: &ReportView) -> ReportTable {
     table.grouped_by(factors.len())
 }
 
-fn with_brackets(unit: &str) -> String {
+/// The unit in brackets; empty without a unit.
+pub fn with_brackets(unit: &str) -> String {
     if unit.is_empty() { String::new() } else { format!("({unit})") }
 }
 
@@ -80,7 +81,8 @@ fn invalid_count(invalid: u32) -> TableCell {
     if invalid == 0 { "0".into() } else { TableCell::new(invalid.to_string(), CellKind::Bad) }
 }
 
-fn median_and_interval(summary: Option<&Summary>) -> [TableCell; 2] {
+/// Two cells: the median, and its interval; dashes without values.
+pub fn median_and_interval(summary: Option<&Summary>) -> [TableCell; 2] {
     match summary.filter(|summary| summary.n > 0) {
         Some(summary) => [format_significant(summary.median).into(), confidence_interval(summary).into()],
         None => ["–".into(), "–".into()],

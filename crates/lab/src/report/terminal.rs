@@ -61,7 +61,7 @@ fn verdict(outcome: &ExpectationOutcome) -> String {
 }
 
 /// Columns two spaces apart, numbers aligned to the right.
-fn align_columns(table: &ReportTable, width: usize) -> Vec<String> {
+pub fn align_columns(table: &ReportTable, width: usize) -> Vec<String> {
     let head: Vec<&str> = table.columns.iter().map(|column| column.title.as_str()).collect();
     let body = table.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>());
     let rows: Vec<Vec<&str>> = std::iter::once(head).chain(body).collect();
@@ -109,7 +109,7 @@ fn truncate(text: &str, width: usize) -> String {
 }
 
 /// Breaks text into lines of at most `width`; all lines except the first begin with `indent`.
-fn wrap(text: &str, indent: &str, width: usize) -> Vec<String> {
+pub fn wrap(text: &str, indent: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     for word in printable(text).split(' ') {

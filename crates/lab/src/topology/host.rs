@@ -11,7 +11,7 @@
 //! peers are bound by that as well.
 
 use std::ffi::OsStr;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::process::Command;
@@ -22,20 +22,21 @@ use anyhow::{Context as _, bail};
 use ekiden_proto::units::Bytes;
 use ekiden_sys::netns;
 
-use super::Host;
+use super::{Family, Host};
 
 /// A host of a running lab.
 pub struct HostHandle {
     name: String,
-    address: Ipv4Addr,
+    address: IpAddr,
+    ipv4: Ipv4Addr,
     namespace: Arc<OwnedFd>,
 }
 
 impl HostHandle {
-    pub(super) fn new(name: &str, address: Ipv4Addr) -> anyhow::Result<Self> {
+    pub(super) fn new(name: &str, address: IpAddr, ipv4: Ipv4Addr) -> anyhow::Result<Self> {
         let namespace =
             netns::new_network_namespace().with_context(|| format!("host {name:?}: no network namespace"))?;
-        Ok(Self { name: name.to_owned(), address, namespace: Arc::new(namespace) })
+        Ok(Self { name: name.to_owned(), address, ipv4, namespace: Arc::new(namespace) })
     }
 
     /// Returns the name of the host.
@@ -47,8 +48,14 @@ impl HostHandle {
     /// Returns the address to which the name resolves on every host of the lab: that of its first link, by name of
     /// link.
     #[must_use]
-    pub const fn address(&self) -> Ipv4Addr {
+    pub const fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// Returns the IPv4 address of the same interface.
+    #[must_use]
+    pub const fn ipv4(&self) -> Ipv4Addr {
+        self.ipv4
     }
 
     /// Returns a command that runs on this host. The process dies with the lab, as every process in the lab's pid
@@ -109,8 +116,8 @@ fn set_sysctl(key: &str, value: &str) -> anyhow::Result<()> {
 
 /// Maximum window without scaling (RFC 9293 section 3.1), in bytes.
 pub const MAX_UNSCALED_WINDOW: u64 = 65_535;
-/// Size of IPv4 and TCP headers with timestamps, in bytes.
-const HEADER_BYTES: u32 = 52;
+/// Size of the TCP header with timestamps, in bytes.
+const TCP_HEADER_BYTES: u32 = 32;
 
 /// Returns the effective window, in bytes.
 #[must_use]
@@ -130,8 +137,8 @@ const fn is_scaled(window: Bytes) -> bool {
 
 /// Returns the maximum number of packets of `mtu` bytes in flight, if routes have to bound it.
 #[must_use]
-pub fn max_packets(window: Bytes, mtu: u32) -> Option<u64> {
-    let payload = u64::from(mtu.saturating_sub(HEADER_BYTES)).max(1);
+pub fn max_packets(window: Bytes, mtu: u32, family: Family) -> Option<u64> {
+    let payload = u64::from(mtu.saturating_sub(family.header_len() + TCP_HEADER_BYTES)).max(1);
     is_scaled(window).then(|| (window.0 / payload).max(1))
 }
 
@@ -159,14 +166,14 @@ mod tests {
         let window = Bytes(256 << 10);
         let settings = window_sysctls(window);
         assert_eq!(settings[0], ("net.ipv4.tcp_rmem", "4096 131072 399001".to_owned()));
-        assert_eq!((max_packets(window, 1500), usable_bytes(window)), (Some(181), 262_144));
+        assert_eq!((max_packets(window, 1500, Family::Ipv4), usable_bytes(window)), (Some(181), 262_144));
     }
 
     #[test]
     fn a_small_window_is_what_is_left_out() {
         let window = Bytes(64 << 10);
         assert!(window_sysctls(window).contains(&("net.ipv4.tcp_window_scaling", "0".to_owned())));
-        assert_eq!((max_packets(window, 1500), usable_bytes(window)), (None, 65_535));
+        assert_eq!((max_packets(window, 1500, Family::Ipv4), usable_bytes(window)), (None, 65_535));
         assert!(!has_timestamps(&Host { window: Some(window), ..Host::default() }));
         assert!(has_timestamps(&Host::default()));
     }

@@ -14,10 +14,12 @@ pub mod shell;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use anyhow::ensure;
 use ekiden_proto::units::{Bytes, Span};
 use serde::{Deserialize, Serialize};
 
-use super::emulator::Emulator;
+use super::emulator::{Emulator, StoppedCapture};
+use crate::capture::CaptureOptions;
 use ekiden_emulator::emulation::EmulationOptions;
 use ekiden_emulator::ledger::DirectionReport;
 use ekiden_emulator::links::{EmulationMode, Link, LinkEvent};
@@ -35,6 +37,9 @@ pub struct Lab {
     pub mode: EmulationMode,
     /// Attachment of hosts to the emulator.
     pub backend: Backend,
+    /// Address family of the traffic.
+    #[serde(skip_serializing_if = "Family::is_ipv4")]
+    pub family: Family,
     /// Hosts by name. Each is a network namespace.
     pub hosts: BTreeMap<String, Host>,
     /// Links between hosts, by name.
@@ -48,6 +53,33 @@ impl Lab {
     #[must_use]
     pub fn is_bare(&self, link: &str) -> bool {
         self.links.get(link).is_some_and(Link::is_bare) && self.events.iter().all(|event| event.link != link)
+    }
+}
+
+/// Address family of the traffic of a lab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// Hosts have IPv4 addresses only.
+    #[default]
+    Ipv4,
+    /// Hosts have addresses of both families. Names of hosts, programs and checks use IPv6.
+    Ipv6,
+}
+
+impl Family {
+    /// Returns the length of an IP header without options, in bytes.
+    #[must_use]
+    pub const fn header_len(self) -> u32 {
+        match self {
+            Self::Ipv4 => 20,
+            Self::Ipv6 => 40,
+        }
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature of serde(skip_serializing_if)")]
+    const fn is_ipv4(&self) -> bool {
+        matches!(self, Self::Ipv4)
     }
 }
 
@@ -130,6 +162,15 @@ pub enum Offload {
     Off,
 }
 
+/// What a running lab records of its packets. By default nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LabRecording<'a> {
+    /// Links with a packet log.
+    pub packet_log: &'a [String],
+    /// Capture of all emulated links.
+    pub capture: Option<&'a CaptureOptions>,
+}
+
 /// A running lab. Dropping it removes the network.
 pub struct RunningLab {
     // Fields are dropped in this order: the emulator closes its interfaces before they are removed.
@@ -144,20 +185,28 @@ impl RunningLab {
     /// # Errors
     /// The system refused a step. The error names the remedy.
     pub fn start(lab: &Lab) -> anyhow::Result<Self> {
-        Self::start_with_packet_log(lab, &[])
+        Self::start_with_recording(lab, LabRecording::default())
     }
 
-    /// Starts a lab with a packet log of the links `logged`.
+    /// Starts a lab with records of its packets.
     ///
     /// # Errors
-    /// The errors of [`start`](Self::start).
-    pub fn start_with_packet_log(lab: &Lab, logged: &[String]) -> anyhow::Result<Self> {
+    /// The errors of [`start`](Self::start), or a capture of a lab without emulated links.
+    pub fn start_with_recording(lab: &Lab, recording: LabRecording<'_>) -> anyhow::Result<Self> {
         let network = Network::build(lab)?;
         let wires = network.emulated_links();
-        let record = if logged.is_empty() { Recording::None } else { Recording::Links(logged.to_vec()) };
-        let options =
-            EmulationOptions { mode: lab.mode, seed: lab.seed, events: lab.events.clone(), recording: record };
-        let emulator = if wires.is_empty() { None } else { Some(Emulator::start(&wires, &options)?) };
+        let LabRecording { packet_log, capture } = recording;
+        ensure!(capture.is_none() || !wires.is_empty(), "no link of the lab has an emulator, which captures packets");
+        let recording = if packet_log.is_empty() { Recording::None } else { Recording::Links(packet_log.to_vec()) };
+        let options = EmulationOptions {
+            mode: lab.mode,
+            seed: lab.seed,
+            events: lab.events.clone(),
+            recording,
+            ..EmulationOptions::default()
+        };
+        let emulator =
+            if wires.is_empty() { None } else { Some(Emulator::start_with_capture(&wires, &options, capture)?) };
         Ok(Self { emulator, network, started_at: Instant::now() })
     }
 
@@ -179,6 +228,14 @@ impl RunningLab {
     /// The emulator has ended.
     pub fn reports(&self) -> anyhow::Result<Vec<DirectionReport>> {
         self.emulator.as_ref().map_or_else(|| Ok(Vec::new()), Emulator::reports)
+    }
+
+    /// Stops the emulator and removes the network. Returns the capture, if there was one.
+    ///
+    /// # Errors
+    /// The emulator had already ended.
+    pub fn stop(self) -> anyhow::Result<Option<StoppedCapture>> {
+        Ok(self.emulator.map(Emulator::into_capture).transpose()?.flatten())
     }
 
     /// Returns the records of packets that entered `link` at host `from`. The list is empty without a log of the link.

@@ -48,9 +48,11 @@ pub fn create_link(lab: &Lab, name: &str, link: &Link, far: &[String; 2]) -> any
 
 /// Returns the netem arguments for one direction, or the condition that netem does not support.
 fn netem_arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static str> {
-    let Conditions { down, access_rate, rate, count, queue, delay, jitter, loss, reorder, duplicate } = conditions;
+    let Conditions { down, access_rate, rate, trace, count, queue, delay, jitter, loss, reorder, duplicate } =
+        conditions;
     for (present, what) in [
         (access_rate.is_some(), "access_rate"),
+        (trace.is_some(), "trace"),
         (jitter.is_some(), "jitter: netem's jitter is on both sides of the delay"),
         (reorder.is_some(), "reorder: netem sends reordered packets early, not late"),
         (duplicate.is_some(), "duplicate: netem's copies use capacity of the line"),
@@ -134,6 +136,7 @@ mod tests {
     fn what_netem_does_otherwise_is_refused() {
         for (conditions, expected) in [
             ("access_rate = \"1Gbit/s\"", "access_rate"),
+            ("trace = [1, 5]", "trace"),
             ("rate = \"1Mbit/s\"\nloss = { model = \"bernoulli\", p = 0.1 }", "loss at"),
             ("queue = { kind = \"codel\", limit = \"50pkt\" }", "this queue"),
             ("queue = { kind = \"tail-drop\", limit = \"50KiB\" }", "this queue"),

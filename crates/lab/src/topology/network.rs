@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,7 +14,7 @@ use super::counters::RecoveryCounters;
 use super::host;
 use crate::emulator::{EmulatedLink, Port};
 use crate::topology::plan::{MAX_LINKS, NetworkPlan, PlannedLink};
-use crate::topology::{Backend, Host, Lab, Offload, counters, ip, netem, sandbox};
+use crate::topology::{Backend, Family, Host, Lab, Offload, counters, ip, netem, sandbox};
 
 pub use crate::topology::host::HostHandle;
 
@@ -48,8 +48,9 @@ impl Network {
             emulated_links: Vec::new(),
         };
         for (name, host) in &lab.hosts {
-            let handle = HostHandle::new(name, plan.address_of(name))?;
-            handle.set_sysctls(namespace_sysctls(host).iter().map(|(key, value)| (*key, value.as_str())))?;
+            let handle = HostHandle::new(name, plan.address_of(name), plan.ipv4_of(name))?;
+            handle
+                .set_sysctls(namespace_sysctls(host, lab.family).iter().map(|(key, value)| (*key, value.as_str())))?;
             network.hosts.insert(name.clone(), handle);
             let ends = plan.ends_of(name).map(|(_, here, _)| here.interface.clone());
             network.link_interfaces.insert(name.clone(), ends.collect());
@@ -231,6 +232,9 @@ impl Network {
         let mut text = "127.0.0.1 localhost\n".to_owned();
         for host in self.hosts.values() {
             writeln!(text, "{} {}", host.address(), host.name())?;
+            if host.address().is_ipv6() {
+                writeln!(text, "{} {}", host.ipv4(), host.name())?;
+            }
         }
         fs::write(sandbox::run_directory()?.join("hosts"), text).context("cannot write the lab's hosts file")
     }
@@ -242,7 +246,7 @@ impl Network {
             let Some(wanted) = &host.congestion else { continue };
             for to in self.hosts.values().filter(|to| to.name() != name && !to.address().is_loopback()) {
                 // Port 9 (discard): the datagram socket needs no answer.
-                let there = SocketAddrV4::new(to.address(), 9);
+                let there = SocketAddr::new(to.address(), 9);
                 let found =
                     self.require_host(name)?.enter(|| congestion::for_destination(there)).and_then(|found| found);
                 let found = found.with_context(|| format!("host {name:?} cannot reach {:?}", to.name()))?;
@@ -258,7 +262,7 @@ impl Network {
 }
 
 /// Returns the sysctls of a host's namespace, in order. The first ones override values inherited from the machine.
-fn namespace_sysctls(host: &Host) -> Vec<(&str, String)> {
+fn namespace_sysctls(host: &Host, family: Family) -> Vec<(&str, String)> {
     let mut settings = [
         ("net.ipv4.ip_forward", if host.forward { "1" } else { "0" }),
         ("net.ipv4.conf.all.rp_filter", "0"),
@@ -267,9 +271,24 @@ fn namespace_sysctls(host: &Host) -> Vec<(&str, String)> {
     ]
     .map(|(key, value)| (key, value.to_owned()))
     .to_vec();
-    if fs::exists("/proc/sys/net/ipv6").unwrap_or(false) {
-        let off = ["net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6"];
-        settings.extend(off.map(|key| (key, "1".to_owned())));
+    match family {
+        Family::Ipv4 if !fs::exists("/proc/sys/net/ipv6").unwrap_or(false) => {}
+        Family::Ipv4 => {
+            let off = ["net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6"];
+            settings.extend(off.map(|key| (key, "1".to_owned())));
+        }
+        Family::Ipv6 => {
+            let forward = if host.forward { "1" } else { "0" };
+            let on = [
+                ("net.ipv6.conf.all.disable_ipv6", "0"),
+                ("net.ipv6.conf.default.disable_ipv6", "0"),
+                ("net.ipv6.conf.all.forwarding", forward),
+                // No link-local addresses (addrconf.c: IN6_ADDR_GEN_MODE_NONE), and no router solicitations.
+                ("net.ipv6.conf.default.addr_gen_mode", "1"),
+                ("net.ipv6.conf.default.accept_ra", "0"),
+            ];
+            settings.extend(on.map(|(key, value)| (key, value.to_owned())));
+        }
     }
     settings.extend(host.recovery.sysctls().iter().map(|key| (*key, "0".to_owned())));
     settings.extend(host.window.map(host::window_sysctls).unwrap_or_default());

@@ -1,12 +1,12 @@
 //! Plan of a lab's network: interface names, addresses and routes, determined before any are created.
 //!
-//! Link number i, in order of names, is the subnet 10.(100 + i / 256).(i % 256).0/30 with addresses .1 and .2. Routes
-//! use the fewest links, then the first link by name.
+//! Link number i, in order of names, is the subnet 10.(100 + i / 256).(i % 256).0/30 with addresses .1 and .2, and in labs
+//! with IPv6 also fd00:0:0:i::/64 with addresses ::1 and ::2. Routes use the fewest links, then the first link by name.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Backend, Lab, Offload, host};
+use super::{Backend, Family, Lab, Offload, host};
 use ekiden_emulator::conditions::Conditions;
 use ekiden_emulator::links::Link;
 
@@ -25,6 +25,8 @@ pub struct LinkEnd {
     pub interface: String,
     /// IPv4 address of the interface.
     pub address: Ipv4Addr,
+    /// IPv6 address of the interface, in labs with IPv6.
+    pub address6: Ipv6Addr,
     /// MAC address of the interface, locally administered.
     pub mac: String,
 }
@@ -83,7 +85,17 @@ impl<'a> NetworkPlan<'a> {
 
     /// Returns the primary address of a host: that of its first link, or loopback without links.
     #[must_use]
-    pub fn address_of(&self, host: &str) -> Ipv4Addr {
+    pub fn address_of(&self, host: &str) -> IpAddr {
+        let first = self.ends_of(host).next();
+        match self.lab.family {
+            Family::Ipv4 => self.ipv4_of(host).into(),
+            Family::Ipv6 => first.map_or(Ipv6Addr::LOCALHOST, |(_, here, _)| here.address6).into(),
+        }
+    }
+
+    /// Returns the IPv4 address of the interface of the primary address.
+    #[must_use]
+    pub fn ipv4_of(&self, host: &str) -> Ipv4Addr {
         self.ends_of(host).next().map_or(Ipv4Addr::LOCALHOST, |(_, here, _)| here.address)
     }
 
@@ -139,18 +151,55 @@ impl<'a> NetworkPlan<'a> {
             commands.push(format!(
                 "route add {}/30 dev {interface} proto kernel scope link src {address}{}",
                 line.subnet,
-                self.route_options(host, line)
+                self.route_options(host, line, Family::Ipv4)
             ));
         }
         commands.extend(self.route_commands(host));
+        if self.lab.family == Family::Ipv6 {
+            commands.extend(self.ipv6_commands(host, backend));
+        }
         commands
     }
 
+    /// Returns the `ip` commands that configure IPv6 on a host, in addition to IPv4. Interfaces have no link-local
+    /// addresses, so no router solicitation and no neighbour discovery crosses a link.
+    fn ipv6_commands(&self, host: &str, backend: Backend) -> Vec<String> {
+        let mut commands = Vec::new();
+        let own: BTreeSet<&str> = self.ends_of(host).map(|(line, ..)| line.name).collect();
+        for (line, here, there) in self.ends_of(host) {
+            let LinkEnd { interface, address6, .. } = here;
+            commands.push(format!("addr add {address6}/64 dev {interface} nodad noprefixroute"));
+            if line.is_ethernet(backend) {
+                let LinkEnd { address6, mac, .. } = there;
+                commands.push(format!("neigh replace {address6} lladdr {mac} dev {interface} nud permanent"));
+            }
+            let options = self.route_options(host, line, Family::Ipv6);
+            commands.push(format!("route add {} dev {interface} src {address6}{options}", there.address6));
+        }
+        for (line, here, via, to) in self.hops_from(host) {
+            let options = self.route_options(host, line, Family::Ipv6);
+            for (_, there, _) in self.ends_of(to).filter(|(line, ..)| !own.contains(line.name)) {
+                let (to, via, interface) = (there.address6, via.address6, &here.interface);
+                commands.push(format!("route add {to} via {via} dev {interface} onlink{options}"));
+            }
+        }
+        commands
+    }
+
+    /// Returns the first link to every other host, with its ends and the name of the other host.
+    fn hops_from(&self, from: &str) -> Vec<(&PlannedLink<'a>, &LinkEnd, &LinkEnd, &'a str)> {
+        let hop = |(to, step): (&'a str, NextHop<'a>)| {
+            let (line, here, via) = self.ends_of(from).find(|(line, ..)| line.name == step.link)?;
+            Some((line, here, via, to))
+        };
+        next_hops(self.lab, from).into_iter().filter_map(hop).collect()
+    }
+
     /// Returns the route options for the connections of a host over a link.
-    fn route_options(&self, host: &str, line: &PlannedLink<'_>) -> String {
+    fn route_options(&self, host: &str, line: &PlannedLink<'_>, family: Family) -> String {
         let Some(host) = self.lab.hosts.get(host) else { return String::new() };
         let congestion = host.congestion.as_ref().map(|name| format!(" congctl lock {name}"));
-        let packets = host.window.and_then(|window| host::max_packets(window, line.link.mtu));
+        let packets = host.window.and_then(|window| host::max_packets(window, line.link.mtu, family));
         let packets = packets.map(|packets| format!(" cwnd lock {packets}"));
         let rto = host.rto_min.map(|rto| format!(" rto_min {}ms", rto.0.as_millis()));
         [congestion, packets, rto].into_iter().flatten().collect()
@@ -161,11 +210,8 @@ impl<'a> NetworkPlan<'a> {
     fn route_commands(&self, from: &str) -> Vec<String> {
         let own: BTreeSet<&str> = self.ends_of(from).map(|(line, ..)| line.name).collect();
         let mut routes = Vec::new();
-        for (host, step) in next_hops(self.lab, from) {
-            let Some((line, here, via)) = self.ends_of(from).find(|(line, ..)| line.name == step.link) else {
-                continue;
-            };
-            let bounds = self.route_options(from, line);
+        for (line, here, via, host) in self.hops_from(from) {
+            let bounds = self.route_options(from, line, Family::Ipv4);
             for (_, there, _) in self.ends_of(host).filter(|(line, ..)| !own.contains(line.name)) {
                 let LinkEnd { address, .. } = there;
                 routes.push(format!("route add {address}/32 via {} dev {}{bounds}", via.address, here.interface));
@@ -187,6 +233,8 @@ fn plan_link<'a>(number: u32, name: &'a str, lab: &'a Lab, taken: &mut UsedNames
             host: host.clone(),
             interface: unique_interface_name(name, taken.entry(host).or_default()),
             address: Ipv4Addr::from(subnet + u32::from(side) + 1),
+            // A link has a subnet of 64 bits.
+            address6: Ipv6Addr::new(0xfd00, 0, 0, u16::from_be_bytes([high, low]), 0, 0, 0, u16::from(side) + 1),
             mac: format!("02:00:{high:02x}:{low:02x}:00:{:02x}", side + 1),
         }
     };
@@ -217,7 +265,7 @@ pub struct NextHop<'a> {
 }
 
 /// Returns the neighbours of a host, in order of the names of the links.
-fn neighbours<'a>(lab: &'a Lab, host: &'a str) -> impl Iterator<Item = NextHop<'a>> {
+fn neighbours<'a>(lab: &'a Lab, host: &str) -> impl Iterator<Item = NextHop<'a>> {
     lab.links.iter().filter_map(move |(name, link)| {
         let [a, b] = [link.ends[0].as_str(), link.ends[1].as_str()];
         let neighbour = if a == host { b } else { a };
@@ -227,7 +275,7 @@ fn neighbours<'a>(lab: &'a Lab, host: &'a str) -> impl Iterator<Item = NextHop<'
 
 /// Returns the first hop from `from` to every reachable host. Only hosts with forwarding are intermediate hops.
 #[must_use]
-pub fn next_hops<'a>(lab: &'a Lab, from: &'a str) -> BTreeMap<&'a str, NextHop<'a>> {
+pub fn next_hops<'a>(lab: &'a Lab, from: &str) -> BTreeMap<&'a str, NextHop<'a>> {
     shortest_paths(lab, from, |host| lab.hosts.get(host).is_some_and(|host| host.forward))
 }
 
@@ -277,7 +325,7 @@ pub fn first_non_forwarding_host<'a>(lab: &'a Lab, from: &'a str, to: &'a str) -
 }
 
 /// Searches breadth first: fewer links first, and among equals the path whose first link has the smaller name.
-fn shortest_paths<'a>(lab: &'a Lab, from: &'a str, forwards: impl Fn(&str) -> bool) -> BTreeMap<&'a str, NextHop<'a>> {
+fn shortest_paths<'a>(lab: &'a Lab, from: &str, forwards: impl Fn(&str) -> bool) -> BTreeMap<&'a str, NextHop<'a>> {
     let mut steps: BTreeMap<&str, NextHop<'_>> = BTreeMap::new();
     let mut queue = VecDeque::from([from]);
     while let Some(host) = queue.pop_front() {
@@ -337,6 +385,29 @@ mod tests {
         lab.hosts.entry("r".to_owned()).or_default().rto_min = Some(Span(Duration::from_secs(3)));
         let route = "route add 10.100.1.0/30 dev wan proto kernel scope link src 10.100.1.1 rto_min 3000ms";
         assert!(NetworkPlan::new(&lab).ip_commands("r", Backend::Packet).iter().any(|command| command == route));
+    }
+
+    #[test]
+    fn a_host_of_an_ipv6_lab_has_both_families() {
+        let mut lab = lab(&[("access", ["a", "r"]), ("wan", ["r", "b"])], &["r"]);
+        let ipv4 = NetworkPlan::new(&lab).ip_commands("a", Backend::Packet);
+        lab.family = Family::Ipv6;
+        let host = lab.hosts.entry("a".to_owned()).or_default();
+        (host.congestion, host.window) = (Some("cubic".to_owned()), Some(Bytes(1_428_000)));
+        let plan = NetworkPlan::new(&lab);
+        let commands = plan.ip_commands("a", Backend::Packet);
+        let expected = [
+            "addr add fd00::1/64 dev access nodad noprefixroute",
+            "neigh replace fd00::2 lladdr 02:00:00:00:00:02 dev access nud permanent",
+            "route add fd00::2 dev access src fd00::1 congctl lock cubic cwnd lock 1000",
+            "route add fd00:0:0:1::2 via fd00::2 dev access onlink congctl lock cubic cwnd lock 1000",
+            "route add fd00:0:0:1::1 via fd00::2 dev access onlink congctl lock cubic cwnd lock 1000",
+        ];
+        assert_eq!(commands[ipv4.len()..], expected);
+        assert_eq!(
+            (plan.address_of("b").to_string(), plan.ipv4_of("b").to_string()),
+            ("fd00:0:0:1::2".into(), "10.100.1.2".into())
+        );
     }
 
     #[test]

@@ -47,6 +47,10 @@ pub fn run() -> anyhow::Result<()> {
 fn run_command() -> anyhow::Result<u8> {
     mount_root().context("cannot make the root file system")?;
     let command = receive_command().context("cannot receive the command")?;
+    if let Some(directory) = &command.host_directory {
+        let path = directory.to_str().context("the name of the directory is not UTF-8")?;
+        mount_new("hostfs", path, path)?;
+    }
     process::set_open_file_limits(OPEN_FILES).context("cannot set the limit of open files")?;
     ip::run_batch(None, &["link set dev lo up".to_owned()])?;
     let stream = |number: usize| File::options().read(number == 0).write(number > 0).open(HOST_STREAMS[number]);

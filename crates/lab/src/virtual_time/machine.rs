@@ -60,6 +60,9 @@ pub struct MachineCommand {
     pub arguments: Vec<String>,
     /// The working directory of the program.
     pub directory: PathBuf,
+    /// A directory of the host in which the machine writes; everywhere else the host's files do not change.
+    #[serde(default)]
+    pub host_directory: Option<PathBuf>,
     /// The environment of the program; nothing is added.
     pub environment: BTreeMap<String, String>,
 }
@@ -76,6 +79,7 @@ impl MachineCommand {
             program: program.into(),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
             directory: std::env::current_dir().context("there is no current directory")?,
+            host_directory: None,
             environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         })
     }

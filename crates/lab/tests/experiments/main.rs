@@ -30,6 +30,153 @@ fn mistakes_are_told_at_once_and_nothing_is_run() {
 }
 
 #[test]
+fn a_run_is_captured_and_a_lab_without_emulator_is_not() {
+    let scene = ExperimentFixture::new();
+    scene.write(&SMALL.replace("[workload]", "delay = \"1ms\"\n[workload]"));
+    let arguments = ["--no-check", "--blocks", "1", "--only", "direct", "--pcap", "cap"];
+    let output = scene.run(&arguments);
+    if is_skipped(&output) {
+        return;
+    }
+    assert_eq!(scene.runs().len(), 1, "{}", stderr_text(&output));
+    let folder = scene.0.join("cap/direct/block-1");
+    let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    let expected = ["relay-server", "server-relay"]
+        .map(|way| ["arrived.pcapng", "delivered.pcapng", "trace"].map(|what| format!("far-{way}.{what}")));
+    assert_eq!(names, expected.concat());
+    let delivered = std::fs::metadata(folder.join("far-server-relay.delivered.pcapng")).unwrap().len();
+    assert!(delivered > 1_000_000 / 1448 * 128, "{delivered} bytes");
+
+    scene.write(SMALL);
+    let output = scene.run(&[&arguments[..], &["--fresh"]].concat());
+    assert!(scene.all_runs()[0]["invalid"].as_str().unwrap().contains("no link of the lab has an emulator"));
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// Every program that IPv6 labs permit carries a file by IPv6, in virtual time. The address of the client is in the log of
+/// packets.
+#[test]
+fn programs_use_ipv6_in_labs_of_ipv6() {
+    let scene = ExperimentFixture::new();
+    if virtual_time::has_no_kernel(&scene) || ekiden().is_none() {
+        return;
+    }
+    let treatments = "[treatment.http]\nprogram = \"ekiden\"\nmode = \"http\"\n\
+                      [treatment.sections]\nprogram = \"ekiden\"\nsections = true\n\
+                      [treatment.haproxy]\nprogram = \"haproxy\"\n[treatment.squid]\nprogram = \"squid\"\n\
+                      [treatment.socat]\nprogram = \"command\"\nready = \"tcp:8000\"\n\
+                      command = [\"socat\", \"TCP6-LISTEN:8000,fork,reuseaddr\", \"TCP6:{next}\"]\n";
+    let text = SMALL
+        .replace("lab = 1", "lab = 1\nfamily = \"ipv6\"")
+        .replace("[workload]", &format!("delay = \"5ms\"\n{treatments}[workload]\npacket_log = [\"far\"]"))
+        .replace("\"relay\"]\nblocks", "\"relay\", \"http\", \"sections\", \"haproxy\", \"squid\", \"socat\"]\nblocks");
+    scene.write(&text);
+    let output = scene.lab_command().args(["run", "small.toml", "--virtual", "--blocks", "1"]).output().unwrap();
+    if is_skipped(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
+    assert_eq!(scene.runs().len(), 7, "{:?}", scene.all_runs());
+    for run in scene.runs() {
+        let treatment = run["treatment"].as_str().unwrap();
+        let log = scene.0.join("results/small-quick/packets").join(treatment).join("far-server-relay.csv");
+        let log = std::fs::read_to_string(log).unwrap();
+        let data = log.lines().filter(|line| line.contains(",[fd00::2]:80,[fd00:")).count();
+        assert!(data > 1_000_000 / 1428, "{treatment}: {data} packets: {log:.600}");
+    }
+    for (key, value, error) in [
+        ("protocol = \"http\"", "protocol = \"ftp\"", "not with ftp"),
+        ("\"haproxy\"\n[", "\"haproxy\"\ntransparent = true\n[", "not with transparent relays"),
+        ("\"squid\"\n[", "\"dante\"\n[", "not with Dante"),
+    ] {
+        let wrong = text.replace(key, value).replace("program = \"nginx\"\n", "");
+        assert_ne!(wrong, text);
+        scene.write(&wrong);
+        let said = stderr_text(&scene.run(&[]));
+        assert!(said.contains(&format!("family = \"ipv6\": {error}")), "{said}");
+    }
+}
+
+/// The laboratory's own clients and servers, and iperf3.
+#[test]
+fn streams_blocks_and_flows_use_ipv6() {
+    let scene = ExperimentFixture::new();
+    if virtual_time::has_no_kernel(&scene) || ekiden().is_none() {
+        return;
+    }
+    let time = "time = { quick = \"1s\", full = \"1s\" }";
+    for (workload, metric) in [
+        (format!("protocol = \"stream\"\n{time}"), "mb_s"),
+        ("protocol = \"blocks\"\namount = \"1MB\"\nblock = \"8KiB\"".to_owned(), "completion_s"),
+        (format!("protocol = \"flows\"\nconnections = 2\n{time}"), "mbit_s"),
+    ] {
+        let text = SMALL
+            .replace("lab = 1", "lab = 1\nfamily = \"ipv6\"")
+            .replace("[workload]", "rate = \"20Mbit/s\"\ndelay = \"5ms\"\n[workload]\npacket_log = [\"far\"]")
+            .replace("protocol = \"http\"\nprogram = \"nginx\"\nfile = \"1MB\"", &workload)
+            .replace("program = \"RELAY\"", "program = \"ekiden\"\nmode = \"tcp\"\nsections = true")
+            .replace("blocks =", &format!("metric = \"{metric}\"\nblocks ="));
+        scene.write(&text);
+        let arguments = ["run", "small.toml", "--virtual", "--blocks", "1", "--fresh"];
+        let output = scene.lab_command().args(arguments).output().unwrap();
+        if is_skipped(&output) {
+            return;
+        }
+        assert_eq!(output.status.code(), Some(0), "{workload}: {}", stderr_text(&output));
+        assert_eq!(scene.runs().len(), 2, "{workload}");
+        for treatment in ["direct", "relay"] {
+            let log = scene.0.join("results/small-quick/packets").join(treatment).join("far-relay-server.csv");
+            let log = std::fs::read_to_string(log).unwrap();
+            let data = log.lines().filter(|line| line.contains(",[fd00:") && line.contains(",[fd00::2]:")).count();
+            assert!(data > 500, "{workload}, {treatment}: {data} packets");
+        }
+    }
+}
+
+/// Two results of the small experiment in virtual time: B has a slower line.
+#[test]
+fn two_results_are_compared_cell_by_cell() {
+    let scene = ExperimentFixture::new();
+    if virtual_time::has_no_kernel(&scene) {
+        return;
+    }
+    let line = |rate: &str| SMALL.replace("[workload]", &format!("rate = \"{rate}\"\ndelay = \"5ms\"\n[workload]"));
+    let run = |text: &str, out: &str| {
+        scene.write(text);
+        let arguments = ["run", "small.toml", "--virtual", "--only", "direct", "--blocks", "6", "--out", out];
+        let output = scene.lab_command().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
+    };
+    run(&line("40Mbit/s"), "fast");
+    run(&line("20Mbit/s"), "slow");
+    let compare = |arguments: &[&str]| scene.lab_command().arg("compare").args(arguments).output().unwrap();
+    for (pair, status, verdict) in
+        [(["fast", "slow"], 1, "slower"), (["slow", "fast"], 0, "faster"), (["fast", "fast"], 0, "same")]
+    {
+        let output = compare(&pair);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{text}{}", stderr_text(&output));
+        let row = text.lines().find(|line| line.starts_with("direct")).unwrap();
+        assert!(row.ends_with(verdict), "{text}");
+        assert!(text.ends_with(&format!("1 cell of B against A: 1 {verdict}\n")), "{text}");
+        assert_eq!(text.contains("warning: the experiment files differ"), pair[0] != pair[1], "{text}");
+    }
+    let output = compare(&["fast", "slow", "--json"]);
+    let comparison: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cell = &comparison["metrics"][0]["cells"][0];
+    assert_eq!((cell["verdict"].as_str(), cell["ratio"]["n"].as_u64()), (Some("worse"), Some(6)), "{cell}");
+    assert!(cell["ratio"]["median"].as_f64().is_some_and(|ratio| (0.45..0.7).contains(&ratio)), "{cell}");
+
+    run(&SMALL.replace("blocks =", "metric = \"seconds\"\nblocks ="), "seconds");
+    let output = compare(&["fast", "seconds"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr_text(&output).contains("A is compared by mb_s, B by seconds"), "{}", stderr_text(&output));
+    assert_eq!(compare(&["fast", "nowhere"]).status.code(), Some(2));
+}
+
+#[test]
 fn an_experiment_that_is_not_there_names_those_that_are() {
     let output = ExperimentFixture::new().lab_command().args(["run", "nowhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::scene::{ExperimentFixture, SMALL, stderr_text};
 
+const WIRE: &str = "lab = 1\nname = \"wire\"\n[host.client]\n[host.server]\n\
+                    [link.wire]\nends = [\"client\", \"server\"]\ndelay = \"25ms\"\n";
+
 /// A line with losses, so that a run depends on random numbers.
 fn with_losses(text: &str) -> String {
     text.replace(
@@ -17,7 +20,7 @@ fn with_losses(text: &str) -> String {
 }
 
 /// Whether there is no virtual kernel; if so, prints the remedy.
-fn has_no_kernel(scene: &ExperimentFixture) -> bool {
+pub fn has_no_kernel(scene: &ExperimentFixture) -> bool {
     let output = scene.lab_command().args(["kernel", "list"]).output().unwrap();
     assert!(output.status.success(), "{}", stderr_text(&output));
     let list = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -81,6 +84,42 @@ fn runs_are_the_same_bytes_beside_a_load_and_after_an_interruption() {
     assert!(std::fs::read(runs_file(&scene)).unwrap() == bytes, "other bytes beside a load");
 }
 
+/// A capture is written by the machine into a directory of the host, which is the only thing that it changes there.
+#[test]
+fn a_capture_changes_no_byte_of_the_results() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    scene.write(&with_losses(SMALL));
+    let plain = run_virtually(&scene, &["--blocks", "1"]);
+    assert_eq!(plain.status.code(), Some(0), "{}", stderr_text(&plain));
+    let bytes = std::fs::read(runs_file(&scene)).unwrap();
+    let captured = run_virtually(&scene, &["--blocks", "1", "--fresh", "--pcap", "cap"]);
+    assert_eq!(captured.status.code(), Some(0), "{}", stderr_text(&captured));
+    assert!(std::fs::read(runs_file(&scene)).unwrap() == bytes, "other bytes with a capture");
+    for run in scene.runs() {
+        let folder = scene.0.join("cap").join(run["treatment"].as_str().unwrap()).join("block-1");
+        for link in run["links"].as_array().unwrap() {
+            let text = |key: &str| link[key].as_str().unwrap().to_owned();
+            let name = format!("{}-{}-{}.arrived.pcapng", text("link"), text("from"), text("to"));
+            // A block has at least the bytes of the header of the packet, and the counters are read before the end.
+            let length = std::fs::metadata(folder.join(&name)).unwrap().len();
+            assert!(length > link["packets_in"].as_u64().unwrap() * 100, "{name}: {length} bytes for {link}");
+        }
+    }
+    let mut shell = scene.lab_command();
+    std::fs::write(scene.0.join("wire.toml"), WIRE).unwrap();
+    shell.args(["shell", "wire.toml", "client", "--virtual", "--pcap", "cap/shell"]).env("SHELL", "sh");
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    shell.stdin.take().unwrap().write_all(b"ping -q -c 2 server; : > /tmp/not-on-the-host\n").unwrap();
+    assert!(shell.wait_with_output().unwrap().status.success());
+    let length = |name: &str| std::fs::metadata(scene.0.join("cap/shell").join(name)).unwrap().len();
+    assert!(length("wire-client-server.arrived.pcapng") > 2 * 98, "two echo requests");
+    assert!(length("wire-server-client.delivered.pcapng") > 2 * 98, "two replies");
+    assert!(!Path::new("/tmp/not-on-the-host").exists());
+}
+
 #[test]
 fn results_of_the_other_clock_are_kept_apart() {
     let scene = ExperimentFixture::new();
@@ -105,9 +144,7 @@ fn a_round_trip_is_exact() {
     if has_no_kernel(&scene) {
         return;
     }
-    let lab = "lab = 1\nname = \"wire\"\n[host.client]\n[host.server]\n\
-               [link.wire]\nends = [\"client\", \"server\"]\ndelay = \"25ms\"\n";
-    std::fs::write(scene.0.join("wire.toml"), lab).unwrap();
+    std::fs::write(scene.0.join("wire.toml"), WIRE).unwrap();
     let mut command = scene.lab_command();
     command.args(["shell", "wire.toml", "client", "--virtual"]).env("SHELL", "sh").stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

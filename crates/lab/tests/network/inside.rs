@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use ekiden_lab::experiment::run::flows::{self, ParallelFlowsRequest};
 use ekiden_lab::experiment::spec::group::ShortFlowSettings;
 use ekiden_lab::program::receiver::FlowReceiver;
 use ekiden_lab::topology::network::{HostHandle, Network};
-use ekiden_lab::topology::{Backend, Lab, LossRecovery, Offload};
+use ekiden_lab::topology::{Backend, Family, Lab, LossRecovery, Offload};
 use ekiden_proto::units::{Bytes, Span};
 use ekiden_sys::congestion;
 
@@ -29,6 +29,7 @@ pub const TESTS: &[Test] = &[
     ("a_host_waits_and_recovers_as_it_is_told", a_host_waits_and_recovers_as_it_is_told),
     ("flows_are_counted_and_so_are_those_that_move_nothing", flows_are_counted_and_so_are_those_that_move_nothing),
     ("names_resolve_on_every_host", names_resolve_on_every_host),
+    ("hosts_have_both_families", hosts_have_both_families),
     ("an_emulated_link_ends_in_the_wire_room", an_emulated_link_ends_in_the_wire_room),
     ("offloads_are_switched_off", offloads_are_switched_off),
     ("a_tun_hands_over_packets", a_tun_hands_over_packets),
@@ -141,7 +142,7 @@ fn flows_are_counted_and_so_are_those_that_move_nothing() -> Result<(), Skipped>
     let time = Duration::from_secs(3);
     let to = |port| ParallelFlowsRequest {
         client,
-        server: SocketAddrV4::new(server.address(), port),
+        server: SocketAddr::new(server.address(), port),
         connections: 3,
         short,
         time,
@@ -178,6 +179,31 @@ fn sysctls_are_set_and_refusals_named() -> Result<(), Skipped> {
     }
     let error = format!("{:#}", Network::build(&set("net.ipv4.frob", "1")).err().unwrap());
     assert_eq!(error, r#"host "a": sysctl net.ipv4.frob = "1": this kernel has no such sysctl in a network namespace"#);
+    Ok(())
+}
+
+fn hosts_have_both_families() -> Result<(), Skipped> {
+    let lab = with_host(chain(), "client", |host| host.congestion = Some("reno".to_owned()));
+    let lab = with_host(lab, "server", |host| host.congestion = Some("cubic".to_owned()));
+    let network = Network::build(&Lab { family: Family::Ipv6, ..lab }).unwrap();
+    let [client, router, server] = ["client", "router", "server"].map(|name| host(&network, name));
+    assert_eq!(
+        [client.address(), server.address()],
+        ["fd00::1", "fd00:0:0:1::2"].map(|text| text.parse::<IpAddr>().unwrap())
+    );
+    assert_eq!(exchange_byte(client, server), ["reno", "cubic"]);
+    assert_eq!(exchange_byte(server, router)[0], "cubic");
+    for (database, address) in [("ahostsv6", server.address()), ("ahostsv4", server.ipv4().into())] {
+        let found = client.command("getent").args([database, "server"]).output().unwrap();
+        let found = String::from_utf8(found.stdout).unwrap();
+        assert_eq!(found.split_whitespace().next(), Some(address.to_string().as_str()), "{database}");
+    }
+    let listener = server.enter(|| TcpListener::bind((server.ipv4(), 0))).unwrap().unwrap();
+    assert!(client.enter(|| TcpStream::connect(listener.local_addr().unwrap())).unwrap().is_ok());
+    assert_eq!(network.hidden_drops().unwrap(), []);
+    let other = Network::build(&chain()).unwrap();
+    let text = host(&other, "client").enter(|| fs::read_to_string("/proc/thread-self/net/if_inet6")).unwrap();
+    assert_eq!(text.unwrap_or_default(), "", "no IPv6 in other labs");
     Ok(())
 }
 

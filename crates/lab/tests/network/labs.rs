@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ekiden_emulator::conditions::Conditions;
 use ekiden_emulator::links::{EmulationMode, Link};
-use ekiden_lab::topology::{Backend, Host, Lab};
+use ekiden_lab::topology::{Backend, Family, Host, Lab};
 
 /// A link like a bare cable.
 pub fn cable(a: &str, b: &str) -> Link {
@@ -23,7 +23,8 @@ pub fn lab(links: &[(&str, Link)]) -> Lab {
     let links: BTreeMap<String, Link> = links.iter().map(|(name, link)| ((*name).to_owned(), link.clone())).collect();
     let hosts = links.values().flat_map(|link| link.ends.clone()).map(|name| (name, Host::default())).collect();
     let (mode, backend) = (EmulationMode::Auto, Backend::Packet);
-    Lab { name: "test".to_owned(), seed: 1, mode, backend, hosts, links, events: Vec::new() }
+    let family = Family::Ipv4;
+    Lab { name: "test".to_owned(), seed: 1, mode, backend, family, hosts, links, events: Vec::new() }
 }
 
 /// Changes one host of a lab.

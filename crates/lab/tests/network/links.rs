@@ -12,13 +12,14 @@ use ekiden_emulator::records::{PacketOutcome, Recording};
 use ekiden_lab::emulator::Emulator;
 use ekiden_lab::topology::RunningLab;
 use ekiden_lab::topology::network::{HostHandle, Network};
-use ekiden_lab::topology::{Backend, Lab};
+use ekiden_lab::topology::{Backend, Family, Lab};
 
 use crate::labs::{cable, lab};
 use crate::{Skipped, Test};
 
 pub const TESTS: &[Test] = &[
     ("superpackets_pass_whole_and_every_packet_is_lost_by_itself", superpackets_pass_whole),
+    ("superpackets_of_ipv6_pass_whole", superpackets_of_ipv6_pass_whole),
     ("exact_hands_over_packets_one_by_one", exact_hands_over_packets_one_by_one),
     ("packets_that_go_together_have_times_of_their_own", times_of_their_own),
     ("a_tun_carries_the_same", a_tun_carries_the_same),
@@ -29,18 +30,18 @@ pub const TESTS: &[Test] = &[
 
 const BYTES: usize = 8 << 20;
 
-fn conditions(text: &str) -> Conditions {
+pub fn conditions(text: &str) -> Conditions {
     toml::from_str(text).unwrap()
 }
 
-fn long(text: &str) -> Lab {
+pub fn long(text: &str) -> Lab {
     let back = conditions("delay = '1ms'");
     let link = Link { forward: conditions(&format!("delay = '1ms'\n{text}")), reverse: back, ..cable("a", "b") };
     lab(&[("wan", link)])
 }
 
 /// Sends 8 MiB from `a` to `b` by TCP, and compares the received bytes with the sent ones.
-fn send(a: &HostHandle, b: &HostHandle) {
+pub fn send(a: &HostHandle, b: &HostHandle) {
     let listener = b.enter(|| TcpListener::bind((b.address(), 0))).unwrap().unwrap();
     let there = listener.local_addr().unwrap();
     let sent: Vec<u8> = (0..BYTES).map(|i| (i * 7 % 251) as u8).collect();
@@ -79,6 +80,17 @@ fn superpackets_pass_whole() -> Result<(), Skipped> {
     assert!(report.frames_out * 2 < report.packets_out, "{} packets in {}", report.packets_out, report.frames_out);
     let lost = report.dropped.get(&DropCause::WireLoss).copied().unwrap_or(0);
     assert!(lost.abs_diff(report.packets_in / 500) <= 1, "{lost} of {} packets", report.packets_in);
+    Ok(())
+}
+
+fn superpackets_of_ipv6_pass_whole() -> Result<(), Skipped> {
+    let lab = long("loss = { model = 'pattern', every = 500, lost = [250] }");
+    let report = carry_report(&Lab { mode: EmulationMode::Fast, family: Family::Ipv6, ..lab }).unwrap();
+    assert!(report.frames_in * 4 < report.packets_in, "{} packets in {} frames", report.packets_in, report.frames_in);
+    let lost = report.dropped.get(&DropCause::WireLoss).copied().unwrap_or(0);
+    assert!(lost.abs_diff(report.packets_in / 500) <= 1, "{lost} of {} packets", report.packets_in);
+    let packets = (BYTES as u64).div_ceil(1500 - 40 - 32);
+    assert!(report.packets_in >= packets, "{} packets, of IPv6 {packets}", report.packets_in);
     Ok(())
 }
 

@@ -7,10 +7,12 @@ use std::process::ExitCode;
 
 use ekiden_lab::topology::sandbox::{self, SandboxEntry};
 
+mod captures;
 mod inside;
 mod labs;
 mod links;
 mod outside;
+mod pcapng;
 
 /// The reason why a test could not run on this machine.
 pub struct Skipped(String);
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 fn run_inside() -> ExitCode {
-    let tests = [inside::TESTS, links::TESTS].concat();
+    let tests = [inside::TESTS, links::TESTS, captures::TESTS].concat();
     match sandbox::enter() {
         Ok(SandboxEntry::Inside) => run(&tests),
         Ok(SandboxEntry::Exited(code)) => ExitCode::from(code),

@@ -73,14 +73,16 @@ pub fn measurements(place: &CheckedDirection<'_>, lab: &Lab) -> Vec<Measurement>
     } else {
         (&place.link.reverse, &place.link.forward)
     };
-    if here.down || back.down {
+    // Only a line of constant rate has the delays and rates that the measurements expect.
+    if here.down || back.down || here.trace.is_some() {
         return Vec::new();
     }
     let mut measures = Vec::new();
     let punctual = has_constant_delay(here);
     let rated = here.rate.is_some();
     let lossless = |c: &Conditions| c.loss.is_none() && c.duplicate.is_none();
-    let both_ways = punctual && has_constant_delay(back) && here.delay.is_some() && back.delay.is_some();
+    let both_ways =
+        punctual && has_constant_delay(back) && back.trace.is_none() && here.delay.is_some() && back.delay.is_some();
     let theory = periodic_loss(place, here, back, lab).filter(|_| both_ways && lossless(back));
     measures.extend(theory.map(Measurement::Transfer));
     let mut add = |applies: bool, measure| measures.extend(applies.then_some(measure));

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::topology::{Backend, Host};
+use crate::topology::{Backend, Family, Host};
 use ekiden_emulator::links::{EmulationMode, Link};
 
 fn conditions(text: &str) -> Conditions {
@@ -17,6 +17,7 @@ fn names(forward: &str, reverse: &str, congestion: &str) -> String {
         seed: 1,
         mode: EmulationMode::Exact,
         backend: Backend::Packet,
+        family: Family::Ipv4,
         hosts: BTreeMap::from([("a".into(), host.clone()), ("b".into(), host)]),
         links: BTreeMap::new(),
         events: Vec::new(),

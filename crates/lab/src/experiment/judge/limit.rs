@@ -18,7 +18,7 @@ use crate::experiment::spec::read::RunSpec;
 use crate::experiment::spec::treatment::RelayProgram;
 use crate::program::server::Protocol;
 use crate::topology::plan::{self, RouteHop};
-use crate::topology::{Host, Lab, host};
+use crate::topology::{Family, Host, Lab, host};
 use ekiden_emulator::conditions::{Conditions, Loss};
 
 /// The limit of a path, and the bound behind it.
@@ -30,8 +30,8 @@ pub struct ThroughputLimit {
     pub bound: String,
 }
 
-/// Headers of IPv4 and TCP without options, in bytes (RFC 791, RFC 9293).
-const HEADER_BYTES: u32 = 40;
+/// TCP header without options, in bytes (RFC 9293).
+const TCP_HEADER_BYTES: u32 = 20;
 /// Timestamps, with padding, in bytes (RFC 7323 appendix A).
 const TIMESTAMP_BYTES: u32 = 12;
 
@@ -55,7 +55,7 @@ fn section_limit(lab: &Lab, from: &str, to: &str) -> Option<ThroughputLimit> {
     let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
     let way = plan::route_hops(lab, from, to)?;
     let round_trip = plan::round_trip(lab, from, to)?;
-    let payload = payload_per_packet(&way, hosts);
+    let payload = payload_per_packet(&way, hosts, lab.family);
     let loss = path_loss(&way)?;
     let window = hosts.iter().filter_map(|host| host.window).map(host::usable_bytes).min();
     #[allow(clippy::cast_precision_loss, reason = "a window below 2^53")]
@@ -76,10 +76,10 @@ fn section_limit(lab: &Lab, from: &str, to: &str) -> Option<ThroughputLimit> {
 }
 
 /// The most bytes of the application that a packet carries.
-pub(in crate::experiment) fn payload_per_packet(way: &[RouteHop<'_>], hosts: [&Host; 2]) -> f64 {
+pub(in crate::experiment) fn payload_per_packet(way: &[RouteHop<'_>], hosts: [&Host; 2], family: Family) -> f64 {
     let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
     let options = if hosts.into_iter().all(host::has_timestamps) { TIMESTAMP_BYTES } else { 0 };
-    f64::from(mtu.saturating_sub(HEADER_BYTES + options))
+    f64::from(mtu.saturating_sub(family.header_len() + TCP_HEADER_BYTES + options))
 }
 
 /// The application bytes that the slowest line carries in a second.
@@ -88,7 +88,7 @@ pub(in crate::experiment) fn line_rate(way: &[RouteHop<'_>], payload: f64) -> f6
     let share = |conditions: &Conditions| payload / f64::from(mtu + conditions.count.overhead());
     #[allow(clippy::cast_precision_loss, reason = "a rate below 2^53")]
     let rates = |hop: &RouteHop<'_>| {
-        let rates = [hop.conditions.rate, hop.conditions.access_rate].into_iter().flatten();
+        let rates = [hop.conditions.line_rate(), hop.conditions.access_rate].into_iter().flatten();
         let least = rates.map(|rate| rate.bits_per_second() as f64 / 8.0).fold(f64::INFINITY, f64::min);
         least * share(hop.conditions)
     };
@@ -98,7 +98,7 @@ pub(in crate::experiment) fn line_rate(way: &[RouteHop<'_>], payload: f64) -> f6
 /// The application bytes that the line from one host to another carries in a second. `None` if there is no way.
 pub(in crate::experiment) fn section_line_rate(lab: &Lab, from: &str, to: &str) -> Option<f64> {
     let way = plan::route_hops(lab, from, to)?;
-    Some(line_rate(&way, payload_per_packet(&way, [lab.hosts.get(from)?, lab.hosts.get(to)?])))
+    Some(line_rate(&way, payload_per_packet(&way, [lab.hosts.get(from)?, lab.hosts.get(to)?], lab.family)))
 }
 
 /// How likely a packet is lost on the way. `None` if that is not all there is to say.

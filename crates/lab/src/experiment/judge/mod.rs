@@ -2,6 +2,7 @@
 
 pub mod accuracy;
 pub mod analyse;
+pub mod compare;
 pub mod expect;
 pub mod floor;
 pub mod gain;

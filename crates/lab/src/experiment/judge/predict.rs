@@ -112,7 +112,7 @@ fn path_sections(spec: &RunSpec, upload: bool) -> Option<Vec<SectionModel>> {
 fn path_section(lab: &Lab, from: &str, to: &str, connection: Connection) -> Option<SectionModel> {
     let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
     let way = plan::route_hops(lab, from, to)?;
-    let payload = limit::payload_per_packet(&way, hosts);
+    let payload = limit::payload_per_packet(&way, hosts, lab.family);
     let line = limit::line_rate(&way, payload);
     let windows = hosts.iter().filter_map(|host| host.window).map(host::usable_bytes);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than an MTU, and whole")]

@@ -1,7 +1,7 @@
 //! A fixed amount in blocks of one size: the writer is a process on the client's host, the sink one on the server's.
 
 use std::fs::File;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -22,7 +22,7 @@ pub struct BlockWriteRequest<'a> {
     /// The host of the writer.
     pub client: &'a HostHandle,
     /// Where it connects to.
-    pub server: SocketAddrV4,
+    pub server: SocketAddr,
     /// How much, in bytes.
     pub amount: u64,
     /// How much at once, in bytes.

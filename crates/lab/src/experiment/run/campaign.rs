@@ -10,6 +10,7 @@ use super::jobs::WorkerPool;
 use super::plan::{self, PlannedRun};
 use super::progress::Progress;
 use super::virtual_runs::{RunObserver, VirtualRuns};
+use crate::capture::CaptureOptions;
 use crate::check::{self, CheckSize};
 use crate::experiment::collect::manifest::{self, InstalledPrograms};
 use crate::experiment::collect::results::{CheckRow, Results, Run};
@@ -46,6 +47,8 @@ pub struct ExperimentOptions {
     pub no_check: bool,
     /// Where ekiden is. Default: beside the running executable.
     pub ekiden: Option<PathBuf>,
+    /// Captures of all runs. Default: none.
+    pub capture: Option<CaptureOptions>,
     /// The machines that runs are made in. Default: runs are made in real time.
     pub virtual_time: Option<VirtualTime>,
 }

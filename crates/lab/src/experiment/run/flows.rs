@@ -5,7 +5,7 @@
 //! over the path under test.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub struct ParallelFlowsRequest<'a> {
     /// The host that sends.
     pub client: &'a HostHandle,
     /// Where it connects to.
-    pub server: SocketAddrV4,
+    pub server: SocketAddr,
     /// How many send all the time.
     pub connections: u32,
     /// The short flows beside them, one after the other.
@@ -46,7 +46,7 @@ pub struct ParallelFlowsRequest<'a> {
 /// It does not get through in time.
 pub fn attempt_flow(
     client: &HostHandle,
-    server: SocketAddrV4,
+    server: SocketAddr,
     bytes: u64,
     timeout: Duration,
 ) -> anyhow::Result<Transfer> {
@@ -127,7 +127,7 @@ struct FlowSenders {
 
 impl FlowSenders {
     /// Sends until the end. A flow that does not connect has moved no byte, as the receiver knows.
-    fn send(&self, server: SocketAddrV4) {
+    fn send(&self, server: SocketAddr) {
         let Ok(mut stream) = connect(server, self.deadline) else { return };
         let Ok(other) = stream.try_clone() else { return };
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(other);
@@ -148,15 +148,15 @@ impl FlowSenders {
     }
 }
 
-fn connect(server: SocketAddrV4, until: Instant) -> std::io::Result<TcpStream> {
+fn connect(server: SocketAddr, until: Instant) -> std::io::Result<TcpStream> {
     let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    TcpStream::connect_timeout(&SocketAddr::from(server), left)
+    TcpStream::connect_timeout(&server, left)
 }
 
 /// Sends one short flow after the other, and returns the duration of each in seconds, with all its attempts. Flows that
 /// end in the warm-up do not count. One that is unfinished at the end counts with its time so far if none took longer:
 /// otherwise a tunnel that blocks everything would look like one without demand.
-fn send_short_flows(server: SocketAddrV4, flow: ShortFlowSettings, request: ParallelFlowsRequest<'_>) -> Vec<f64> {
+fn send_short_flows(server: SocketAddr, flow: ShortFlowSettings, request: ParallelFlowsRequest<'_>) -> Vec<f64> {
     let started = Instant::now();
     let until = started + request.time;
     let mut took = Vec::new();
@@ -173,7 +173,7 @@ fn send_short_flows(server: SocketAddrV4, flow: ShortFlowSettings, request: Para
 }
 
 /// Whether a short flow gets through in time, if tried again and again.
-fn try_short_flow_until(server: SocketAddrV4, bytes: u64, until: Instant) -> bool {
+fn try_short_flow_until(server: SocketAddr, bytes: u64, until: Instant) -> bool {
     while send_short_flow(server, bytes, until).is_err() {
         if Instant::now() >= until {
             return false;
@@ -183,7 +183,7 @@ fn try_short_flow_until(server: SocketAddrV4, bytes: u64, until: Instant) -> boo
     true
 }
 
-fn send_short_flow(server: SocketAddrV4, bytes: u64, until: Instant) -> anyhow::Result<()> {
+fn send_short_flow(server: SocketAddr, bytes: u64, until: Instant) -> anyhow::Result<()> {
     let mut stream = connect(server, until)?;
     let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     stream.set_write_timeout(Some(left))?;

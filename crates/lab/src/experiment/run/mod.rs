@@ -18,7 +18,7 @@ pub mod transfer;
 pub mod virtual_runs;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -33,14 +33,15 @@ use super::collect::results::{GroupRun, Run, SessionRun};
 use super::collect::{choices, fairness, manifest, metric, named, visits};
 use super::judge::predict;
 use super::spec::read::{Experiment, RunSpec};
+use crate::capture::{CaptureOptions, CaptureSummary};
+use crate::emulator::StoppedCapture;
 use crate::program::chain::{self, RelayContext};
 use crate::program::receiver::FlowReceiver;
 use crate::program::server::{Protocol, ServerOptions};
 use crate::program::service::Service;
 use crate::program::{mesh, transparent};
 use crate::temp_dir::TempDir;
-use crate::topology::Lab;
-use crate::topology::RunningLab;
+use crate::topology::{Lab, LabRecording, RunningLab};
 use crate::warnings::{BUSY_SHARE, Warning};
 use arrivals::CompletedDownload;
 use campaign::ExperimentOptions;
@@ -72,6 +73,8 @@ pub struct RunContext {
     pub timeout: Duration,
     /// How late one packet in a hundred may be.
     pub lateness_limit: Duration,
+    /// Captures of all runs, each in a directory of its own.
+    pub capture: Option<CaptureOptions>,
 }
 
 impl RunContext {
@@ -92,6 +95,7 @@ impl RunContext {
             time: request.time,
             timeout: experiment.settings.timeout.0,
             lateness_limit: experiment.settings.lateness_limit.0,
+            capture: request.capture.clone(),
         }
     }
 }
@@ -111,15 +115,15 @@ struct RunMeasurements {
 /// Makes a run. Every failure is recorded in its `invalid`.
 #[must_use]
 pub fn execute_run(planned: &PlannedRun<'_>, means: &RunContext) -> Run {
-    let (started, clock) = (manifest::utc_now(), Instant::now());
+    let started = manifest::utc_now();
     let place = planned.cell.key.clone();
-    let measured = measure_run(&planned.cell.spec, planned.seed, means);
+    let (measured, took) = run_lab(planned, means);
     let mut run = Run {
         block: planned.block,
         order: planned.order,
         levels: place.levels,
         treatment: place.treatment,
-        took: clock.elapsed().as_secs_f64(),
+        took: took.as_secs_f64(),
         started,
         ..Run::default()
     };
@@ -157,13 +161,39 @@ fn write_packet_log(planned: &PlannedRun<'_>, log: &[DirectionLog], results: &Pa
     packets::write_log(log, &results.join("packets").join(packets::folder_name(&planned.cell.key)))
 }
 
-fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<RunMeasurements> {
-    // Drop order: programs end before their network.
-    let lab = Lab { seed, ..spec.lab.clone() };
-    let running = RunningLab::start_with_packet_log(&lab, &spec.workload.packet_log)?;
+/// Makes a run in a lab of its own, and returns the measurements with the duration of the run. A capture includes the ends
+/// of the programs, and is written after a failure, too.
+fn run_lab(planned: &PlannedRun<'_>, means: &RunContext) -> (anyhow::Result<RunMeasurements>, Duration) {
+    let (spec, clock) = (&planned.cell.spec, Instant::now());
+    let lab = Lab { seed: planned.seed, ..spec.lab.clone() };
+    let capture = means.capture.as_ref().map(|options| CaptureOptions {
+        directory: options
+            .directory
+            .join(packets::folder_name(&planned.cell.key))
+            .join(format!("block-{}", planned.block + 1)),
+        snaplen: options.snaplen,
+    });
+    let recording = LabRecording { packet_log: &spec.workload.packet_log, capture: capture.as_ref() };
+    let running = match RunningLab::start_with_recording(&lab, recording) {
+        Ok(running) => running,
+        Err(error) => return (Err(error), clock.elapsed()),
+    };
+    let measured = measure_run(spec, &lab, &running, means);
+    let stopped = running.stop();
+    let took = clock.elapsed();
+    let captured = stopped.and_then(|capture| capture.map(StoppedCapture::finish).transpose());
+    let measured = measured.and_then(|mut measured| {
+        measured.warnings.extend(captured?.and_then(CaptureSummary::warning));
+        Ok(measured)
+    });
+    (measured, took)
+}
+
+fn measure_run(spec: &RunSpec, lab: &Lab, running: &RunningLab, means: &RunContext) -> anyhow::Result<RunMeasurements> {
+    // Drop order: programs end before their files are removed.
     let folder = TempDir::create(&means.folder, "run")?;
     if spec.workload.protocol == Protocol::Share {
-        return measure_shared(spec, &running, folder.path(), means);
+        return measure_shared(spec, running, folder.path(), means);
     }
     let network = running.network();
     let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));
@@ -181,9 +211,9 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
     }
     let around = RelayContext {
         network,
-        lab: &lab,
+        lab,
         client: client.address(),
-        server: SocketAddrV4::new(host.address(), workload.protocol.port()),
+        server: SocketAddr::new(host.address(), workload.protocol.port()),
         folder: folder.path(),
         ekiden: means.ekiden.as_deref(),
     };
@@ -201,9 +231,9 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
     run_priming(&task, means.timeout)?;
     wait_for_start(&task, running.started_at())?;
 
-    let log = PacketLogRecorder::start(&running, &lab, &workload.packet_log)?;
+    let log = PacketLogRecorder::start(running, lab, &workload.packet_log)?;
     let (before, hosts_before, dialled_before) = (CpuSample::now(), cpu::cpu_time_by_host(network)?, dialled()?);
-    let made = run_transfers(&task, spec, &running, &mut services, means.timeout);
+    let made = run_transfers(&task, spec, running, &mut services, means.timeout);
     let cpu_busy = CpuSample::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
     let hosts = cpu::cpu_time_by_host(network)?;
     // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
@@ -212,7 +242,7 @@ fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<
         anyhow::bail!(failure);
     }
     network.ensure_no_hidden_drops()?;
-    let (made, log, links) = (made?, log.finish(&running)?, running.reports()?);
+    let (made, log, links) = (made?, log.finish(running)?, running.reports()?);
     transparent::ensure_carried(&dialled_before, &dialled()?, workload.transfers)?;
     let mut metrics = run_metrics(spec, &made, &log);
     let TransferResults { transfers, sessions, .. } = made;

@@ -1,7 +1,7 @@
 //! Several groups of connections at once: each is a process of iperf3 with a server of its own, or a thread of short flows.
 
 use std::fs::File;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -44,7 +44,7 @@ pub(in crate::experiment) struct GroupEndpoints<'a> {
     pub(in crate::experiment) from: &'a HostHandle,
     pub(in crate::experiment) to: &'a HostHandle,
     /// Where its receiver listens.
-    pub(in crate::experiment) server: SocketAddrV4,
+    pub(in crate::experiment) server: SocketAddr,
 }
 
 /// The groups, ready to begin: all receivers run.
@@ -65,7 +65,7 @@ pub fn prepare(request: SharedBottleneckRequest<'_>) -> anyhow::Result<PreparedG
     let mut services = Vec::new();
     for (group, port) in request.groups.iter().zip(iperf3::PORT..) {
         let (from, to) = (find(&group.from)?, find(&group.to)?);
-        all.push(GroupEndpoints { group, from, to, server: SocketAddrV4::new(to.address(), port) });
+        all.push(GroupEndpoints { group, from, to, server: SocketAddr::new(to.address(), port) });
         if group.short.is_none() {
             let (name, arguments) = (format!("iperf3-{}", group.name), iperf3::server_arguments(port));
             let launch = LaunchSpec { name, executable: iperf3::PROGRAM.find()?, arguments, port: Some(port) };

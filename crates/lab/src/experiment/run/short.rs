@@ -1,7 +1,7 @@
 //! Short flows: each sends a few bytes, and is over when the receiver says that it has them all.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -90,7 +90,7 @@ fn group_result(
 
 /// Sends one flow after the other until time is up. The last may take as long as it takes.
 fn send_flows(
-    server: SocketAddrV4,
+    server: SocketAddr,
     congestion: &str,
     short: ShortFlowSettings,
     time: Duration,
@@ -113,7 +113,7 @@ fn send_flows(
 }
 
 /// Sends one flow, and returns the congestion control it had.
-fn send_flow(server: SocketAddrV4, congestion: &str, bytes: u64) -> anyhow::Result<String> {
+fn send_flow(server: SocketAddr, congestion: &str, bytes: u64) -> anyhow::Result<String> {
     let mut stream = congestion::connect(server, congestion, IO_TIMEOUT).context("cannot connect")?;
     stream.set_write_timeout(Some(IO_TIMEOUT))?;
     stream.set_read_timeout(Some(IO_TIMEOUT))?;

@@ -1,7 +1,7 @@
 //! One stream: iperf3 sends for a time, and the receiver's counts are the result.
 
 use std::fs::File;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -23,7 +23,7 @@ pub struct StreamRequest<'a> {
     /// The host that sends.
     pub client: &'a HostHandle,
     /// Where it connects to.
-    pub server: SocketAddrV4,
+    pub server: SocketAddr,
     /// How many bytes, or for how long.
     pub amount: StreamAmount,
     /// How long it may take in all.

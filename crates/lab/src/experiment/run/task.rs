@@ -1,7 +1,7 @@
 //! The repeated steps of a run: a transfer of the workload, and a small one to test that all programs are in service.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub struct TransferTask<'a> {
     /// The host of the client.
     pub client: &'a HostHandle,
     /// The address of the server host.
-    pub server: Ipv4Addr,
+    pub server: IpAddr,
     /// How the client reaches it.
     pub client_route: ClientRoute,
     /// The files of the server.
@@ -135,9 +135,9 @@ impl TransferTask<'_> {
     }
 
     /// Where a program connects to that knows nothing of proxies.
-    fn direct_target(&self) -> anyhow::Result<SocketAddrV4> {
+    fn direct_target(&self) -> anyhow::Result<SocketAddr> {
         match self.client_route {
-            ClientRoute::Direct => Ok(SocketAddrV4::new(self.server, self.workload.protocol.port())),
+            ClientRoute::Direct => Ok(SocketAddr::new(self.server, self.workload.protocol.port())),
             ClientRoute::Forwarder(relay) => Ok(relay),
             ClientRoute::Socks(_) | ClientRoute::Http(_) | ClientRoute::Tunnel(_) => {
                 anyhow::bail!("the client knows no proxies")

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::campaign::ExperimentOptions;
 use super::plan::PlannedRun;
+use crate::capture::CaptureOptions;
 use crate::experiment::collect::results::Run;
 use crate::experiment::run::{self, RunContext};
 use crate::experiment::spec::read::{CellKey, Experiment};
@@ -40,6 +41,7 @@ pub struct MachineJob {
     block: u32,
     order: u32,
     seed: u64,
+    capture: Option<CaptureOptions>,
 }
 
 /// The result of a job: the output of its machine, as JSON.
@@ -77,6 +79,7 @@ pub struct VirtualRuns {
     time: Option<Duration>,
     ekiden: Option<PathBuf>,
     results_dir: PathBuf,
+    capture: Option<CaptureOptions>,
     command: MachineCommand,
 }
 
@@ -91,6 +94,8 @@ impl VirtualRuns {
         results_dir: &Path,
     ) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("cannot find the executable of this process")?;
+        let capture = request.capture.as_ref().map(CaptureOptions::in_machine).transpose()?;
+        let capture_directory = capture.as_ref().map(|capture| capture.directory.clone());
         Ok(Self {
             virtual_time: virtual_time.clone(),
             clock: KernelClock::find(&virtual_time.kernel.path),
@@ -100,7 +105,12 @@ impl VirtualRuns {
             time: request.time,
             ekiden: ekiden.map(fs::canonicalize).transpose()?,
             results_dir: results_dir.to_owned(),
-            command: MachineCommand { directory: "/".into(), ..MachineCommand::new(own, &["machine-job"])? },
+            command: MachineCommand {
+                directory: "/".into(),
+                host_directory: capture_directory,
+                ..MachineCommand::new(own, &["machine-job"])?
+            },
+            capture,
         })
     }
 
@@ -187,6 +197,7 @@ impl VirtualRuns {
             block: planned.block,
             order: planned.order,
             seed: planned.seed,
+            capture: self.capture.clone(),
         };
         let options = MachineOptions { seed: planned.seed, processor, ..self.virtual_time.options };
         let kernel = &self.virtual_time.kernel.path;
@@ -242,7 +253,12 @@ impl MachineJob {
         program::mount_private_shm()?;
         let folder = TempDir::create(sandbox::run_directory()?, "experiment")?;
         let results_dir = folder.path().join("results");
-        let request = ExperimentOptions { full: self.full, time: self.time, ..ExperimentOptions::default() };
+        let request = ExperimentOptions {
+            full: self.full,
+            time: self.time,
+            capture: self.capture.clone(),
+            ..ExperimentOptions::default()
+        };
         let context = RunContext::new(&experiment, &request, folder.path(), &results_dir, self.ekiden.clone());
         let planned = PlannedRun { block: self.block, order: self.order, cell, seed: self.seed };
         let run = run::execute_run(&planned, &context);

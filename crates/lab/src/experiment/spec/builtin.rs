@@ -1,5 +1,11 @@
 //! The experiments that come with the laboratory.
 
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use crate::topology::file::traces;
+
 /// Name and text of every one.
 pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 28] = [
     ("ctcp-oracles", include_str!("../../../experiments/ctcp-oracles.toml")),
@@ -35,16 +41,17 @@ pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 28] = [
 /// Name and text of an experiment: one of these, or a file.
 ///
 /// # Errors
-/// There is neither.
+/// There is neither, or a trace that the file names cannot be read.
 pub fn find_experiment(name: &str) -> anyhow::Result<(String, String)> {
     if let Some((name, text)) = BUILT_IN_EXPERIMENTS.iter().find(|(own, _)| *own == name) {
         return Ok(((*name).into(), (*text).into()));
     }
-    let path = std::path::Path::new(name);
+    let path = Path::new(name);
     let text = std::fs::read_to_string(path).map_err(|error| {
         let names = BUILT_IN_EXPERIMENTS.map(|(name, _)| name).join(", ");
         anyhow::anyhow!("{name}: {error}; it is no experiment of the laboratory either, these are: {names}")
     })?;
+    let text = traces::inline_traces(text, path.parent().unwrap_or(Path::new(""))).with_context(|| name.to_owned())?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     Ok((stem, text))
 }

@@ -12,6 +12,7 @@ pub const CONDITION_KEYS: &[KeySpec] = &[
     ("down", "true or false"),
     ("access_rate", EXPECTED_RATE),
     ("rate", EXPECTED_RATE),
+    ("trace", r#"a delivery trace: a file like "lte.trace", or its times in ms in ascending order"#),
     ("count", r#""l3", "l2" or "wire""#),
     ("queue", QueueKind::EXPECTED),
     ("delay", r#"a time like "50ms""#),
@@ -29,6 +30,12 @@ pub fn read_conditions(at: &str, table: &Table, errors: &mut LabFileErrors) -> O
     let conditions: Conditions = errors.read_table(at, &table, CONDITION_KEYS)?;
     let before = errors.error_count();
     let mut check = ConditionsValidator { path: at, table: &table, errors };
+    if conditions.rate.is_some() && conditions.trace.is_some() {
+        check.errors.push_at_key(
+            format!("{at}.trace"),
+            "expected a rate or a trace, not both; rate = false removes an inherited rate",
+        );
+    }
     if let Some(loss) = &conditions.loss {
         check.loss(loss);
     }

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use ekiden_proto::aqm;
 use ekiden_proto::aqm::priority::MAX_SENDERS;
 use ekiden_proto::units::Span;
 use toml::{Table, Value};
 
 use super::errors::LabFileErrors;
 use super::{conditions, is_valid_name, merge_tables};
-use crate::topology::plan::NetworkPlan;
-use crate::topology::{Host, Lab};
+use crate::topology::plan::{LinkEnd, NetworkPlan};
+use crate::topology::{Family, Host, Lab};
 use ekiden_emulator::conditions::{Conditions, SenderHosts};
 use ekiden_emulator::links::{Link, LinkEvent};
 
@@ -191,7 +192,11 @@ type HostAddresses = BTreeMap<String, Vec<u32>>;
 /// Fills in the addresses of the hosts named by queues, and reports unknown hosts.
 pub fn resolve_senders(lab: &mut Lab, errors: &mut LabFileErrors) {
     let plan = NetworkPlan::new(lab);
-    let of = |host: &String| plan.ends_of(host).map(|(_, here, _)| here.address.to_bits()).collect();
+    let key = |end: &LinkEnd| match lab.family {
+        Family::Ipv4 => end.address.to_bits(),
+        Family::Ipv6 => aqm::source_key(&end.address6.octets()),
+    };
+    let of = |host: &String| plan.ends_of(host).map(|(_, here, _)| key(here)).collect();
     let addresses: HostAddresses = lab.hosts.keys().map(|host| (host.clone(), of(host))).collect();
     for (name, link) in &mut lab.links {
         let at = format!("link.{name}");

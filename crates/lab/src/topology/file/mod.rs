@@ -9,6 +9,7 @@ mod errors;
 mod hosts;
 pub mod lines;
 mod links;
+pub mod traces;
 pub mod words;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use toml::{Table, Value};
 
-use super::{Backend, Host, Lab, plan};
+use super::{Backend, Family, Host, Lab, plan};
 use ekiden_emulator::conditions::Conditions;
 use ekiden_emulator::links::{EmulationMode, Link, LinkEvent};
 use hosts::is_valid_name;
@@ -26,7 +27,8 @@ use hosts::is_valid_name;
 pub use errors::{LabFileError, LabFileErrors};
 
 /// Top-level keys of a lab. The file of an experiment has further keys, which its reader removes first.
-pub const LAB_KEYS: [&str; 9] = ["lab", "name", "seed", "mode", "backend", "default", "host", "link", "event"];
+pub const LAB_KEYS: [&str; 10] =
+    ["lab", "name", "seed", "mode", "backend", "family", "default", "host", "link", "event"];
 
 /// Version of the file format.
 const FORMAT_VERSION: i64 = 1;
@@ -49,6 +51,8 @@ pub fn load_lab(path: &Path) -> anyhow::Result<Lab> {
         let names = BUILT_IN_LABS.map(|(name, _)| name).join(", ");
         format!("cannot read the lab file {}; built-in labs are {names}", path.display())
     })?;
+    let text = traces::inline_traces(text, path.parent().unwrap_or(Path::new("")))
+        .with_context(|| path.display().to_string())?;
     let table: Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
     parse_lab(table).map_err(|errors| {
         let told = lines::prefix_line_numbers(&text, errors.iter().map(LabFileError::to_string));
@@ -71,12 +75,15 @@ pub fn parse_lab(mut table: Table) -> Result<Lab, LabFileErrors> {
     let mode: Option<EmulationMode> =
         read_or_default(&mut table, "mode", r#""exact", "fast", "coarse" or "auto""#, &mut errors);
     let backend: Option<Backend> = read_or_default(&mut table, "backend", r#""packet", "tun" or "netem""#, &mut errors);
+    let family: Option<Family> = read_or_default(&mut table, "family", r#""ipv4" or "ipv6""#, &mut errors);
     let [host_default, link_default] = read_defaults(table.remove("default"), &mut errors);
     let hosts = hosts::read_hosts(table.remove("host"), &host_default, &mut errors);
     let mut links = links::read_links(table.remove("link"), &link_default, &hosts, &mut errors);
     let events = links.read_events(table.remove("event"), &mut errors);
-    let (Some(name), Some(seed), Some(mode), Some(backend)) = (name, seed, mode, backend) else { return Err(errors) };
-    let mut lab = Lab { name, seed, mode, backend, hosts, links: links.links, events };
+    let (Some(name), Some(seed), Some(mode), Some(backend), Some(family)) = (name, seed, mode, backend, family) else {
+        return Err(errors);
+    };
+    let mut lab = Lab { name, seed, mode, backend, family, hosts, links: links.links, events };
     links::resolve_senders(&mut lab, &mut errors);
     if errors.error_count() == 0 {
         check_reachability(&lab, &mut errors);
@@ -181,7 +188,8 @@ impl Lab {
         table.insert("name".to_owned(), Value::String(self.name.clone()));
         let seed = i64::try_from(self.seed).map_or_else(|_| Value::String(self.seed.to_string()), Value::Integer);
         table.insert("seed".to_owned(), seed);
-        for (key, value) in [("mode", Value::try_from(self.mode)), ("backend", Value::try_from(self.backend))] {
+        let family = ("family", Value::try_from(self.family));
+        for (key, value) in [("mode", Value::try_from(self.mode)), ("backend", Value::try_from(self.backend)), family] {
             table.extend(value.ok().map(|value| (key.to_owned(), value)));
         }
         let hosts = self.hosts.iter().map(|(name, host)| (name.clone(), Value::Table(host_table(host))));

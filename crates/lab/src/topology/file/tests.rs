@@ -123,7 +123,7 @@ fn every_mistake_is_told_at_once() {
         rate = "fast"
     "#;
     let expected = r#"
-colour: is not a key; expected one of lab, name, seed, mode, backend, default, host, link, event
+colour: is not a key; expected one of lab, name, seed, mode, backend, family, default, host, link, event
 lab = 2: expected 1, the version of the format
 name: is missing; expected the name of the lab
 seed = -1: expected a whole number, not negative
@@ -145,6 +145,8 @@ fn mistakes_of_links() {
     let tail_drop = KEY_QUEUE;
     for (link, expected) in [
         ("rate = 10", r#"link.wan.rate = 10: expected a rate like "200Mbit/s" or "1Gbit/s""#.to_owned()),
+        ("trace = [3, 1]", "link.wan.trace = [3, 1]: expected a delivery trace: a file like \"lte.trace\", or its times in ms in ascending order".to_owned()),
+        ("trace = [1]\nrate = '1Mbit/s'", "link.wan.trace: expected a rate or a trace, not both; rate = false removes an inherited rate".to_owned()),
         ("delay = 10", r#"link.wan.delay = 10: expected a time like "50ms""#.to_owned()),
         ("reverse = 1", "link.wan.reverse = 1: expected a table of the differences from ends[1] to ends[0]".to_owned()),
         (

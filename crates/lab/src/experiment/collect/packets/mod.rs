@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::Context;
@@ -88,7 +88,7 @@ impl PacketLogRecorder {
 /// The lines of the records, with the figures that depend on earlier lines.
 #[must_use]
 pub fn log_entries(records: &[PacketRecord]) -> Vec<PacketLogEntry> {
-    let mut connections: HashMap<(SocketAddrV4, SocketAddrV4), SequenceTracker> = HashMap::new();
+    let mut connections: HashMap<(SocketAddr, SocketAddr), SequenceTracker> = HashMap::new();
     let line = |record: &PacketRecord| {
         let (mut offset, mut again) = (0, false);
         if let Some(tcp) = &record.tcp {
@@ -142,7 +142,7 @@ pub fn first_burst(log: &[DirectionLog], [from, until]: [f64; 2]) -> Option<u64>
     let is_inside = |at: Nanos| (from..until).contains(&(at as f64 / 1e9));
     let inside = || ways[data].entries.iter().filter(|entry| is_inside(entry.at) && !entry.is_retransmission);
     let sent = || inside().filter_map(|entry| Some((entry.at, entry.tcp?))).filter(|(_, tcp)| tcp.length > 0);
-    let mut totals: HashMap<(SocketAddrV4, SocketAddrV4), u64> = HashMap::new();
+    let mut totals: HashMap<(SocketAddr, SocketAddr), u64> = HashMap::new();
     sent().for_each(|(_, tcp)| *totals.entry((tcp.source, tcp.target)).or_default() += u64::from(tcp.length));
     let connection = totals.into_iter().max_by_key(|(connection, bytes)| (*bytes, *connection))?.0;
     let own = || sent().filter(|(_, tcp)| (tcp.source, tcp.target) == connection);

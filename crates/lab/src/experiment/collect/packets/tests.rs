@@ -1,13 +1,11 @@
-use std::net::Ipv4Addr;
-
 use super::*;
 use ekiden_emulator::ledger::DropCause;
 use ekiden_emulator::packet::{Ecn, Packet};
 
 fn header(port: u16, sequence: u32, length: u32) -> TcpHeader {
     TcpHeader {
-        source: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), port),
-        target: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 80),
+        source: SocketAddr::from(([10, 0, 0, 1], port)),
+        target: SocketAddr::from(([10, 0, 0, 2], 80)),
         sequence,
         acknowledgement: 9,
         flags: 0x18,

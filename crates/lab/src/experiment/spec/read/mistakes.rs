@@ -15,7 +15,7 @@ use crate::program::command::{self, ProxyKind};
 use crate::program::ekiden::ListenerKind;
 use crate::program::server::{Protocol, ServerProgram};
 use crate::program::{chain, sink};
-use crate::topology::{self, Backend};
+use crate::topology::{self, Backend, Family};
 
 /// The keys at the top of an experiment file that are not the lab's.
 const TOP_LEVEL_KEYS: [&str; 8] =
@@ -76,6 +76,7 @@ pub fn validate_spec(spec: &RunSpec, mistakes: &mut Vec<String>) {
         host("background.to", &traffic.to);
     }
     validate_packet_log(spec, mistakes);
+    validate_family(spec, mistakes);
     validate_workload(&spec.workload, mistakes);
     let treatment = &spec.treatment;
     let is_open = matches!(chain::proxy_kind(treatment), ProxyKind::Transparent | ProxyKind::Http) && !treatment.tunnel;
@@ -89,6 +90,23 @@ pub fn validate_spec(spec: &RunSpec, mistakes: &mut Vec<String>) {
     }
     validate_treatment(&spec.treatment, mistakes);
     validate_path_choice(spec, mistakes);
+}
+
+/// Configurations and rules of some programs are made for IPv4 only.
+fn validate_family(spec: &RunSpec, mistakes: &mut Vec<String>) {
+    use RelayProgram::{Command, Direct, Ekiden, Haproxy, Squid};
+    if spec.lab.family == Family::Ipv4 {
+        return;
+    }
+    if !matches!(spec.treatment.program, Direct | Ekiden | Haproxy | Squid | Command) {
+        mistakes.push(format!("family = \"ipv6\": not with {:?}", spec.treatment.program));
+    }
+    if spec.treatment.transparent {
+        mistakes.push("family = \"ipv6\": not with transparent relays".into());
+    }
+    if spec.workload.protocol == Protocol::Ftp {
+        mistakes.push("family = \"ipv6\": not with ftp".into());
+    }
 }
 
 /// Packets are seen by the emulator only.
