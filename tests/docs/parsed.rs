@@ -28,6 +28,7 @@ const OTHERS: &[&str] = &[
     "ip",
     "journalctl",
     "kill",
+    "mergecap",
     "mkdir",
     "modprobe",
     "mount",
@@ -45,6 +46,7 @@ const OTHERS: &[&str] = &[
     "systemctl",
     "tar",
     "tc",
+    "tshark",
     "umask",
     "useradd",
 ];
