@@ -30,6 +30,11 @@ struct Scene {
 impl Scene {
     /// `route` leads to the proxy; everything else is direct.
     fn new(route: &str) -> Option<Self> {
+        Self::with(route, "")
+    }
+
+    /// `more` are further lines of the listener.
+    fn with(route: &str, more: &str) -> Option<Self> {
         let row = Row::of(&["client", "near", "server"], &[Family::V4])?;
         let folder = Folder::new();
         let (server, address) = row.server(Family::V4);
@@ -41,7 +46,8 @@ impl Scene {
         );
         let proxy_file = folder.write("proxy.toml", text);
         let proxy = near.inside(|| Relay::run(&["-c", proxy_file.to_str().unwrap()], 1));
-        let listener = catching("connect = \"strict\"\nserver_names = true\nkeep_client_address = false");
+        let names = "connect = \"strict\"\nserver_names = true\nkeep_client_address = false\n";
+        let listener = catching(&format!("{names}{more}"));
         let list = folder.write("list", "listed.example\n");
         let route = route.replace("LIST", list.to_str().unwrap());
         let text = format!(
@@ -148,6 +154,15 @@ fn a_name_is_resolved_where_the_route_says() {
     assert_eq!(scene.proxy.closed()["target"], expected);
 }
 
+/// The rules of a transparent listener are about addresses, and a name would match none of them.
+#[test]
+fn the_rules_apply_to_the_address_of_the_client() {
+    let route = "to = [\"exit.example\"]\nresolve = \"exit\"";
+    let Some(mut scene) = Scene::with(route, "allow = [\"10.0.1.0/24\"]") else { return };
+    assert_eq!(scene.path_of(&request("exit.example")), ("proxy".into(), "exit.example".into()));
+    assert_eq!(scene.proxy.closed()["target"], format!("exit.example:{}", scene.address.port()));
+}
+
 #[test]
 fn a_list_is_read_again_when_its_file_changes() {
     let Some(mut scene) = Scene::new("to_files = [\"LIST\"]") else { return };
@@ -160,5 +175,8 @@ fn a_list_is_read_again_when_its_file_changes() {
     let warning = scene.near.relay.next(|event| event["event"] == "warning");
     let message = warning["message"].as_str().unwrap();
     assert!(message.starts_with("the list before stays: ") && message.contains("/list:2: "), "{message}");
+    scene.folder.write("list", "");
+    let warning = scene.near.relay.next(|event| event["event"] == "warning");
+    assert!(warning["message"].as_str().unwrap().ends_with("not an empty one"), "{warning}");
     assert_eq!(scene.path_of(&request("other.example")).0, "proxy");
 }

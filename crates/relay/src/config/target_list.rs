@@ -27,8 +27,16 @@ pub struct TargetList {
     /// The file with the patterns.
     pub path: PathBuf,
     targets: RwLock<Arc<TargetSet>>,
-    /// The state of the file when it was last read, also if it had a mistake.
-    stamp: Mutex<Option<FileStamp>>,
+    stamps: Mutex<FileStamps>,
+}
+
+/// States of a file.
+#[derive(Debug)]
+struct FileStamps {
+    /// When the file was last read, also if it had a mistake.
+    read: Option<FileStamp>,
+    /// At the last look.
+    seen: Option<FileStamp>,
 }
 
 /// Mistakes in a file, with their lines; line 0 is the whole file.
@@ -38,18 +46,21 @@ impl TargetList {
     fn load(path: PathBuf) -> Result<Self, Mistakes> {
         let stamp = FileStamp::of(&path);
         let targets = read_file(&path)?;
-        Ok(Self { path, targets: RwLock::new(Arc::new(targets)), stamp: Mutex::new(stamp) })
+        let stamps = Mutex::new(FileStamps { read: stamp, seen: stamp });
+        Ok(Self { path, targets: RwLock::new(Arc::new(targets)), stamps })
     }
 
-    /// Reads the file if it has changed; `None` if it has not. A file with mistakes leaves the list as it is. Blocks.
+    /// Reads the file if it has changed, and not since the last look: it may be being written. `None` if it is not read. A file with
+    /// mistakes leaves the list as it is. Blocks.
     pub fn refresh(&self) -> Option<Result<(), String>> {
-        let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         // Before the file: a change in between is seen the next time.
         let now = FileStamp::of(&self.path);
-        if *stamp == now {
+        let before = std::mem::replace(&mut stamps.seen, now);
+        if now == stamps.read || now != before {
             return None;
         }
-        *stamp = now;
+        stamps.read = now;
         Some(match read_file(&self.path) {
             Ok(targets) => {
                 *self.targets.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(targets);
@@ -169,8 +180,11 @@ impl TargetSet {
 fn read_file(path: &Path) -> Result<TargetSet, Mistakes> {
     let whole_file = |expected: String| vec![(0, expected)];
     let unreadable = |error: std::io::Error| whole_file(format!("a readable file with patterns ({error})"));
-    if fs::metadata(path).map_err(unreadable)?.len() > MAX_FILE_SIZE {
-        return Err(whole_file(format!("a file of at most {} MiB", MAX_FILE_SIZE >> 20)));
+    match fs::metadata(path).map_err(unreadable)?.len() {
+        // More likely the result of a failed download than a list that is meant to be empty.
+        0 => return Err(whole_file("a file with patterns or comments, and not an empty one".to_owned())),
+        1..=MAX_FILE_SIZE => {}
+        _ => return Err(whole_file(format!("a file of at most {} MiB", MAX_FILE_SIZE >> 20))),
     }
     parse(&fs::read_to_string(path).map_err(unreadable)?)
 }

@@ -110,7 +110,7 @@ impl Dialler<'_> {
         target: &Target,
         open_params: &OpenParams,
     ) -> Result<Dialled, DialError> {
-        let target = &*self.target_for(way, target).await?;
+        let target = &*self.permitted_target(way, target).await?;
         if way.path.is_direct() {
             let mut dialled = self.open_target(target, &way.profile).await?;
             if let Some(version) = way.send_proxy {
@@ -118,7 +118,6 @@ impl Dialler<'_> {
             }
             return Ok(dialled);
         }
-        self.check_target(target)?;
         HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, &Purpose::Stream(target.clone())).await
     }
 
@@ -173,20 +172,23 @@ impl Dialler<'_> {
         written.map_err(|_| Cause::TimedOut)?.map_err(|error| cause_of(&error).into())
     }
 
-    /// The target to ask the last relay of `way` for: a name, or an address of the name.
-    async fn target_for<'t>(&self, way: &PathChoice, target: &'t Target) -> Result<Cow<'t, Target>, DialError> {
+    /// The target to ask the last relay of `way` for: a name, or an address of the name. Without a hop, the rules are still to be
+    /// applied to its addresses.
+    async fn permitted_target<'t>(&self, way: &PathChoice, target: &'t Target) -> Result<Cow<'t, Target>, DialError> {
         match (way.resolve, &target.host, self.server_name) {
-            // An outer name may be that of another server.
+            (Resolve::Here, Host::Name(name), _) if !way.path.is_direct() => {
+                let lookup = self.names.lookup(name, self.patience / 2);
+                let address = self.judged(target, async |judge| lookup.first_address(judge).await).await?;
+                Ok(Cow::Owned(Target { host: Host::Ip(address), port: target.port }))
+            }
+            // An outer name may be that of another server. The rules here are about addresses: those of the last relay apply to the
+            // addresses that it finds for the name.
             (Resolve::Exit, Host::Ip(_), Some(ServerName { host, may_be_outer: false })) => {
+                self.check_target(target)?;
                 Ok(Cow::Owned(Target { host: Host::Name(host.clone()), port: target.port }))
             }
-            (Resolve::Here, Host::Name(name), _) if !way.path.is_direct() => {
-                // The first address at which Happy Eyeballs would dial.
-                let lookup = self.names.lookup(name, self.patience / 2);
-                let first = async |judge: Judge<'_>| race::race(lookup, target.port, judge, async |_| Ok(())).await;
-                self.judged(target, first).await.map(|((), address)| Cow::Owned(Target::from(address)))
-            }
-            _ => Ok(Cow::Borrowed(target)),
+            _ if way.path.is_direct() => Ok(Cow::Borrowed(target)),
+            _ => self.check_target(target).map(|()| Cow::Borrowed(target)),
         }
     }
 

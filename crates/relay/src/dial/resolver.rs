@@ -12,6 +12,8 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::rr::{RData, RecordType};
 use tokio::time::timeout;
 
+use super::Judge;
+
 /// A running lookup: one future for each address family.
 pub struct Lookup<'a> {
     /// The lookup of the AAAA records.
@@ -22,6 +24,31 @@ pub struct Lookup<'a> {
 
 /// The addresses of one family, or the cause of the failure.
 pub type FamilyLookup<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, Cause>> + 'a>>;
+
+impl Lookup<'_> {
+    /// The first address that `judge` permits, for another relay to dial. IPv4 comes first: whether that relay has IPv6 is not known
+    /// here, and it gets no second address to try.
+    ///
+    /// # Errors
+    /// The cause of the last failure, or of the last refusal.
+    pub async fn first_address(self, judge: Judge<'_>) -> Result<IpAddr, Cause> {
+        let mut failure = Cause::NameNotFound;
+        for family in [self.v4, self.v6] {
+            match family.await {
+                Ok(addresses) => {
+                    for address in addresses {
+                        match judge(address) {
+                            Ok(()) => return Ok(address),
+                            Err(cause) => failure = cause,
+                        }
+                    }
+                }
+                Err(cause) => failure = cause,
+            }
+        }
+        Err(failure)
+    }
+}
 
 /// The resolver of one worker thread.
 pub struct Resolver {

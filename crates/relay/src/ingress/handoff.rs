@@ -29,8 +29,8 @@ const MIN_DIFFERENCE: u32 = 250;
 /// one interval are spread as well.
 const DEMAND_OF_CONNECTION: u32 = 10;
 
-/// Most connections on their way to a worker; above it they stay where they are.
-const MAX_HANDED_OVER: usize = 256;
+/// Most connections on their way to a worker, which `limits.sessions` does not count yet; above it they stay where they are.
+const MAX_HANDED_OVER: usize = 32;
 
 /// A worker, as the other workers see it.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl OwnSlot {
         self.handed_over.get()
     }
 
-    /// Hands a connection to a worker that has clearly less to do, and returns it if there is none.
+    /// Sends a connection to the worker `receiver`, and returns it if too many are on their way there.
     fn hand_over(&self, connection: HandedConnection, receiver: usize) -> Result<(), HandedConnection> {
         let receiver = &self.workers[receiver];
         receiver.connections.try_send(connection).map_err(mpsc::error::TrySendError::into_inner)?;

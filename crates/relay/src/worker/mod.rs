@@ -202,12 +202,15 @@ impl ThreadContext {
         let names = Rc::new(Resolver::new(&config.dns_servers));
         let new_context = |listener| Rc::new(ListenerContext::new(self, &config, listener, &names, budget, gated));
         self.shaper.update_interfaces();
-        self.listeners.borrow_mut().clear();
+        // A worker may get connections of listeners of which it has no socket.
+        let listeners = config.listeners.iter().filter(|_| self.slot.is_some());
+        let contexts: Vec<_> = listeners.map(|listener| new_context(Arc::clone(listener))).collect();
         for (listener, socket) in sockets {
-            let context = new_context(listener);
-            self.listeners.borrow_mut().push(Rc::clone(&context));
-            tokio::task::spawn_local(accept(context, socket, StopSignal::subscribe(stop)));
+            let context = contexts.iter().find(|context| Arc::ptr_eq(&context.listener, &listener));
+            let context = context.expect("invariant: sockets are those of the configuration");
+            tokio::task::spawn_local(accept(Rc::clone(context), socket, StopSignal::subscribe(stop)));
         }
+        self.listeners.replace(contexts);
         for (listener, number, queue) in steering.gates {
             tokio::task::spawn_local(run_gate(
                 new_context(listener),

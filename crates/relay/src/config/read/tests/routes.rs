@@ -246,6 +246,8 @@ fn lists_of_targets_come_from_files() {
     assert!(route.matches(&host("listed.example"), None, 1) && !route.matches(&host("other.example"), None, 1));
     assert_eq!((route.resolve, config.routes[1].resolve), (Resolve::Here, Resolve::AsRequested));
 
+    std::fs::write(&file, "").unwrap();
+    assert!(mistakes(&text(&format!("to_files = [{path:?}]")))[0].expected.contains("not an empty one"));
     std::fs::write(&file, "listed.example\n\na b\n").unwrap();
     let seen = mistakes(&text(&format!("to_files = [{path:?}]")));
     std::fs::remove_file(&file).unwrap();
