@@ -49,8 +49,9 @@ fn a_member_that_owes_an_answer_is_probed() {
     let (group, kept) = serving(relays.iter().map(hop_to).collect());
     let session = kept.pools.start_session(&group.members()[1]).unwrap();
     assert_eq!(kept.pools.views()[1].sessions, 1);
-    wait_until("two probes", || relays[1].made() >= 4);
-    assert_eq!((relays[0].made(), kept.pools.views()[1].slow), (2, false));
+    // On a busy machine the first answer may come late.
+    wait_until("answers to two probes", || relays[1].made() >= 4 && !kept.pools.views()[1].slow);
+    assert_eq!(relays[0].made(), 2);
     session.on_answer(None);
     drop(session);
     assert_eq!(kept.pools.views()[1].sessions, 0);
