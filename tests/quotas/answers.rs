@@ -1,7 +1,7 @@
 //! Sessions at once and quotas: the answers to clients, and the ends of running sessions.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 
 use crate::harness::*;
 use crate::programs::{missing, said, succeeds};
@@ -122,6 +122,35 @@ fn a_stream_that_needs_the_whole_quota_ends_well() {
     let mut refused = relay.connect();
     assert!(matches!(refused.read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset));
     assert_eq!(relay.closed()["end"], "over_quota");
+}
+
+/// On a section the end of a stream is a record, or a chunk: it needs no quota.
+#[test]
+fn the_end_of_a_framed_stream_needs_no_quota() {
+    for encrypt in [true, false] {
+        let (key, folder, (listener, target)) = (Key::new(), Folder::new(), server());
+        let text = "version = 1\nprivate_key = \"KEY\"\n[limits]\nusage_file = \"USAGE\"\n[[listener]]\nkind = \"section\"\n\
+                    bind = \"127.0.0.1:0\"\nquota = \"10000B/day\"\n";
+        let usage = folder.0.join("usage.db").display().to_string();
+        let text = text.replace("KEY", key.file.to_str().unwrap()).replace("USAGE", &usage);
+        let mut far = Relay::run(&["-c", folder.write("far.toml", text).to_str().unwrap()], 1);
+        let hop = format!("section://{}?key={}&encrypt={encrypt}", far.address(), key.public);
+        let near = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
+        let mut client = socks5(near.address(), target).unwrap();
+        let mut server = accept(&listener);
+        client.write_all(&pattern(4000)).unwrap();
+        assert!(read_exactly(&mut server, 4000) == pattern(4000));
+        server.write_all(&pattern(6000)).unwrap();
+        assert!(read_exactly(&mut client, 6000) == pattern(6000));
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(hear_out(&mut server), (Vec::new(), Ending::Clean), "encrypt={encrypt}");
+        drop(server);
+        assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Clean));
+        let closed = far.closed();
+        assert_eq!((&closed["end"], moved(&closed)), (&"finished".into(), 10_000), "{closed}");
+
+        assert_eq!(socks5(near.address(), target).map(drop), Err(2), "the quota is used up");
+    }
 }
 
 /// The limits of a section listener are those of the relays that call it; the relay before passes the cause on.

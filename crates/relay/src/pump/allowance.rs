@@ -15,15 +15,13 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
-use super::flow::has_unread;
-use super::framing::Endpoint;
 use super::observer::Allowance;
 use super::stats::FlowStats;
 
 /// The turn of one flow.
 pub struct FlowTurn<'a> {
-    /// The bytes that may be read now.
-    most: usize,
+    /// The bytes that may be read now; `None` if a quota is used up.
+    most: Option<usize>,
     /// Completes when the turn begins, or with the error of the socket.
     wait: Option<TurnWait<'a>>,
 }
@@ -34,27 +32,31 @@ type TurnWait<'a> = Pin<Box<dyn Future<Output = (Duration, io::Result<()>)> + 'a
 impl<'a> FlowTurn<'a> {
     /// A flow without a turn.
     pub fn new() -> Self {
-        Self { most: 0, wait: None }
+        Self { most: None, wait: None }
     }
 
-    /// Ready when the flow may read from `from`.
+    /// Ready when the flow may read from `from`. Without quota it may read the end of the stream, which needs none: payload then
+    /// fails in [`Self::check_payload`].
     ///
     /// # Errors
-    /// `QuotaExceeded` if bytes have arrived that no quota is left for, and a reset of `from` during the wait.
+    /// A reset of `from` during the wait.
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        from: Endpoint<'a>,
+        from: &'a TcpStream,
         stats: &FlowStats,
         direction: Direction,
     ) -> Poll<io::Result<()>> {
-        self.most = match ready!(self.poll(cx, Some(from.stream), stats, direction))? {
-            Some(most) => most,
-            // The end of a stream needs no quota: its bytes have all been passed on.
-            None if from.is_read_from_socket() && !has_unread(from.stream) => 1,
-            None => return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into())),
-        };
+        self.most = ready!(self.poll(cx, Some(from), stats, direction))?;
         Poll::Ready(Ok(()))
+    }
+
+    /// Checks whether `bytes` of payload that were read may be passed on.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`.
+    pub fn check_payload(&self, bytes: usize) -> io::Result<()> {
+        if bytes > 0 && self.most.is_none() { Err(io::ErrorKind::QuotaExceeded.into()) } else { Ok(()) }
     }
 
     /// Ready when the flow may write bytes that were read without a turn. `from` is the side that more bytes are to come from.
@@ -100,9 +102,9 @@ impl<'a> FlowTurn<'a> {
         }
     }
 
-    /// The most bytes of the next read.
+    /// The most bytes of the next read, never 0: only a read shows whether the stream has ended.
     pub fn most(&self) -> usize {
-        self.most
+        self.most.unwrap_or(1)
     }
 }
 

@@ -271,7 +271,8 @@ impl<'a> Flow<'a> {
                 ready!(self.from.stream.poll_read_ready(cx)).map_err(FlowError::Reading)?;
                 ready!(self.poll_shape(cx));
             }
-            ready!(self.turn.poll_read(cx, self.from, self.stats, self.direction)).map_err(FlowError::Reading)?;
+            ready!(self.turn.poll_read(cx, self.from.stream, self.stats, self.direction))
+                .map_err(FlowError::Reading)?;
             match self.fill() {
                 Err(FlowError::Reading(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return Poll::Ready(other),
@@ -411,7 +412,7 @@ impl<'a> Flow<'a> {
         else {
             return Err(FlowError::Reading(io::ErrorKind::WouldBlock.into()));
         };
-        self.on_read(plain.len());
+        self.on_read(plain.len())?;
         if plain.is_empty() {
             return Ok(());
         }
@@ -463,11 +464,11 @@ impl<'a> Flow<'a> {
             }
             chunks.on_payload(read);
         }
-        self.on_read(read);
-        Ok(())
+        self.on_read(read)
     }
 
-    fn on_read(&mut self, read: usize) {
+    fn on_read(&mut self, read: usize) -> Result<(), FlowError> {
+        self.turn.check_payload(read).map_err(FlowError::Reading)?;
         self.ended = read == 0;
         self.moved += read as u64;
         self.backlog.on_read(self.from.stream, read);
@@ -478,6 +479,7 @@ impl<'a> Flow<'a> {
         if let FlowLimit::Bytes(left) = &mut self.limit {
             *left -= read as u64;
         }
+        Ok(())
     }
 }
 
