@@ -153,6 +153,22 @@ fn the_end_of_a_framed_stream_needs_no_quota() {
     }
 }
 
+/// The sessions of a listener that a reload removes have no limits of their listener any more.
+#[test]
+fn a_listener_that_is_removed_has_no_limits() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let limits = "[limits]\nusage_file = \"USAGE\"\n";
+    let mut scene = Scene::new(&format!("{limits}{LISTENER}name = \"door\"\nrate = \"1Mbit/s\"\n"));
+    let download = scene.start_endless("alice", 0);
+    eventually("a download", || (download.bytes() > 0).then_some(()));
+    assert_eq!(scene.account("listener", "door")["rate_bits_per_second"], 1_000_000);
+    scene.reload(&format!("{limits}{LISTENER}name = \"gate\"\n"));
+    // A minute at the rate before.
+    eventually("a download without a limit", || (download.bytes() > 7_500_000).then_some(()));
+}
+
 /// The limits of a section listener are those of the relays that call it; the relay before passes the cause on.
 #[test]
 fn a_relay_is_told_the_limit_of_the_next_one() {
