@@ -1,7 +1,7 @@
 //! Sessions at once and quotas: the answers to clients, and the ends of running sessions.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 
 use crate::harness::*;
 use crate::programs::{missing, said, succeeds};
@@ -124,6 +124,51 @@ fn a_stream_that_needs_the_whole_quota_ends_well() {
     assert_eq!(relay.closed()["end"], "over_quota");
 }
 
+/// On a section the end of a stream is a record, or a chunk: it needs no quota.
+#[test]
+fn the_end_of_a_framed_stream_needs_no_quota() {
+    for encrypt in [true, false] {
+        let (key, folder, (listener, target)) = (Key::new(), Folder::new(), server());
+        let text = "version = 1\nprivate_key = \"KEY\"\n[limits]\nusage_file = \"USAGE\"\n[[listener]]\nkind = \"section\"\n\
+                    bind = \"127.0.0.1:0\"\nquota = \"10000B/day\"\n";
+        let usage = folder.0.join("usage.db").display().to_string();
+        let text = text.replace("KEY", key.file.to_str().unwrap()).replace("USAGE", &usage);
+        let mut far = Relay::run(&["-c", folder.write("far.toml", text).to_str().unwrap()], 1);
+        let hop = format!("section://{}?key={}&encrypt={encrypt}", far.address(), key.public);
+        let near = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
+        let mut client = socks5(near.address(), target).unwrap();
+        let mut server = accept(&listener);
+        client.write_all(&pattern(4000)).unwrap();
+        assert!(read_exactly(&mut server, 4000) == pattern(4000));
+        server.write_all(&pattern(6000)).unwrap();
+        assert!(read_exactly(&mut client, 6000) == pattern(6000));
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(hear_out(&mut server), (Vec::new(), Ending::Clean), "encrypt={encrypt}");
+        drop(server);
+        assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Clean));
+        let closed = far.closed();
+        assert_eq!((&closed["end"], moved(&closed)), (&"finished".into(), 10_000), "{closed}");
+
+        assert_eq!(socks5(near.address(), target).map(drop), Err(2), "the quota is used up");
+    }
+}
+
+/// The sessions of a listener that a reload removes have no limits of their listener any more.
+#[test]
+fn a_listener_that_is_removed_has_no_limits() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let limits = "[limits]\nusage_file = \"USAGE\"\n";
+    let mut scene = Scene::new(&format!("{limits}{LISTENER}name = \"door\"\nrate = \"1Mbit/s\"\n"));
+    let download = scene.start_endless("alice", 0);
+    eventually("a download", || (download.bytes() > 0).then_some(()));
+    assert_eq!(scene.account("listener", "door")["rate_bits_per_second"], 1_000_000);
+    scene.reload(&format!("{limits}{LISTENER}name = \"gate\"\n"));
+    // A minute at the rate before.
+    eventually("a download without a limit", || (download.bytes() > 7_500_000).then_some(()));
+}
+
 /// The limits of a section listener are those of the relays that call it; the relay before passes the cause on.
 #[test]
 fn a_relay_is_told_the_limit_of_the_next_one() {
@@ -160,15 +205,17 @@ fn datagram_server(payload: &[u8]) -> (UdpSocket, Vec<u8>) {
     (socket, [&[0, 0, 0, 1, 127, 0, 0, 1], &port[..], payload].concat())
 }
 
-/// Flows always have a next turn; datagrams may be a little ahead of it.
+/// The turns of the flows are queued far ahead; datagrams do not queue behind them.
 #[test]
 fn datagrams_pass_beside_flows_that_use_the_whole_rate() {
     let relay = Relay::listen(&["auto://127.0.0.1:0?rate=1Mbit/s"]);
     let sink = serve(|mut stream| while let Ok(1..) = stream.read(&mut [0; 65_536]) {});
-    let mut flow = socks5(relay.address(), sink).unwrap();
-    let sending = std::thread::spawn(move || while flow.write_all(&[7; 65_536]).is_ok() {});
-    let up = || relay.sessions()[0]["bytes_up"].as_u64().unwrap();
-    eventually("a flow at its rate", || (up() > 200_000).then_some(()));
+    let flows: Vec<_> = (0..60).map(|_| socks5(relay.address(), sink).unwrap()).collect();
+    let sending =
+        flows.into_iter().map(|mut flow| std::thread::spawn(move || while flow.write_all(&[7; 65_536]).is_ok() {}));
+    let sending: Vec<_> = sending.collect();
+    let has_moved = |session: &serde_json::Value| session["bytes_up"].as_u64().unwrap() > 2000;
+    eventually("flows at their rate", || relay.sessions().iter().all(has_moved).then_some(()));
     let (server, datagram) = datagram_server(&[7; 100]);
     let (_tcp, bound) = associate(&relay);
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -177,7 +224,7 @@ fn datagrams_pass_beside_flows_that_use_the_whole_rate() {
         assert_eq!(server.recv(&mut [0; 200]).unwrap(), 100);
     }
     drop(relay);
-    join(sending);
+    sending.into_iter().for_each(join);
 }
 
 /// Datagrams count, those above the rate are dropped, and over the quota the association ends.

@@ -1,6 +1,6 @@
 //! Rates: within 2 % over a minute, and a flow that waits for its turn is a flow like any other.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -90,6 +90,60 @@ fn a_reload_changes_the_rate_of_running_sessions() {
     // The client's receive buffer is full of bytes that came at the old rate.
     pause_until(Instant::now() + Duration::from_secs(2));
     assert_rate(measure(&download), RATE / 5.0);
+}
+
+/// Bytes of an answer in the test below: they come with the head, so the pump reads none of them.
+const SMALL_ANSWER: usize = 3000;
+
+/// Forwarded answers that come whole with their head wait for their turns, and leave turns to a tunnel.
+#[test]
+fn small_answers_share_the_rate_with_a_tunnel() {
+    let relay = Relay::listen(&["auto://127.0.0.1:0?rate=1Mbit/s"]);
+    let endless = serve(|mut stream| while stream.write_all(&[7; 65_536]).is_ok() {});
+    let answering = serve(|mut stream| {
+        let mut head = [0; 4096];
+        while let Ok(1..) = stream.read(&mut head) {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {SMALL_ANSWER}\r\n\r\n");
+            stream.write_all(&[head.as_bytes(), &pattern(SMALL_ANSWER)].concat()).unwrap();
+        }
+    });
+    let mut client = relay.connect();
+    let mut exchange = || {
+        let head = format!("GET http://{answering}/ HTTP/1.1\r\nHost: {answering}\r\n\r\n");
+        client.write_all(head.as_bytes()).unwrap();
+        read_head(&mut client);
+        assert!(read_exactly(&mut client, SMALL_ANSWER) == pattern(SMALL_ANSWER));
+    };
+    let begun = Instant::now();
+    (0..60).for_each(|_| exchange());
+    // 1.44 s, less the burst of 100 ms.
+    assert!(begun.elapsed() >= Duration::from_millis(1340), "{:?}", begun.elapsed());
+
+    let mut tunnel = socks5(relay.address(), endless).unwrap();
+    let reading = std::thread::spawn(move || while let Ok(1..) = tunnel.read(&mut [0; 65_536]) {});
+    let tunnelled = || relay.sessions().iter().map(|session| session["bytes_down"].as_u64().unwrap()).min().unwrap();
+    eventually("a tunnel at its rate", || (tunnelled() > 20_000).then_some(()));
+    let before = tunnelled();
+    (0..20).for_each(|_| exchange());
+    assert!(tunnelled() - before > 10_000, "{} bytes beside 60,000 of answers", tunnelled() - before);
+    drop(relay);
+    join(reading);
+}
+
+/// Early bytes of CONNECT count like those after them.
+#[test]
+fn bytes_that_come_with_a_request_wait_for_their_turn() {
+    let (listener, target) = server();
+    let relay = Relay::listen(&["auto://127.0.0.1:0?rate=8kbit/s"]);
+    let begun = Instant::now();
+    for _ in 0..4 {
+        let mut client = relay.connect();
+        let head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
+        client.write_all(&[head.as_bytes(), &[7; 500]].concat()).unwrap();
+        read_exactly(&mut accept(&listener), 500);
+    }
+    // The last one waits for the 1500 bytes before, less the burst of 100 ms.
+    assert!(begun.elapsed() >= Duration::from_millis(1400), "{:?}", begun.elapsed());
 }
 
 /// The bytes of a client that closes its direction arrive at the rate, and its server may still answer.

@@ -67,18 +67,21 @@ impl Accounts {
     pub fn apply_config(&self, config: &Config) {
         let mut registry = lock(&self.registry);
         registry.users = config.users.clone();
-        for listener in &config.listeners {
-            let account = registry.account(AccountScope::Listener, &listener.name);
-            registry.set_limits(&account, listener.limits);
+        let listeners: HashMap<_, _> =
+            config.listeners.iter().map(|listener| (&*listener.name, listener.limits)).collect();
+        for name in listeners.keys() {
+            registry.account(AccountScope::Listener, name);
         }
         for name in config.users.limited_names() {
             registry.account(AccountScope::User, name);
         }
         for account in registry.accounts.clone() {
-            if account.scope == AccountScope::User {
-                let limits = registry.users.limits_of(&account.name);
-                registry.set_limits(&account, limits);
-            }
+            let limits = match account.scope {
+                AccountScope::User => registry.users.limits_of(&account.name),
+                // A listener that was removed has no limits.
+                AccountScope::Listener => listeners.get(&*account.name).copied().unwrap_or_default(),
+            };
+            registry.set_limits(&account, limits);
         }
     }
 

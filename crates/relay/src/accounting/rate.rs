@@ -14,7 +14,7 @@ use ekiden_proto::units::Rate;
 /// millisecond, and so little that a burst is below 0.2 % of a minute.
 const BURST: Duration = Duration::from_millis(100);
 
-/// How far datagrams may be ahead of the rate: beside flows, the next turn is never now. Less than 0.5 % of a minute.
+/// How far datagrams may be ahead of the rate: they come in bursts, and cannot wait. Less than 0.5 % of a minute.
 const DATAGRAM_LEAD: Duration = Duration::from_millis(250);
 
 /// Turns in a second, while they are neither small nor large.
@@ -34,12 +34,19 @@ pub struct RateLimiter {
     rate: AtomicU64,
     /// When the next turn begins, in nanoseconds after `began`.
     next: AtomicU64,
+    /// When the next datagram is within the rate, in nanoseconds after `began`: turns of flows that wait do not count.
+    next_datagram: AtomicU64,
 }
 
 impl RateLimiter {
     /// A limiter without a limit.
     pub fn new() -> Self {
-        Self { began: Instant::now(), rate: AtomicU64::new(0), next: AtomicU64::new(0) }
+        Self {
+            began: Instant::now(),
+            rate: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            next_datagram: AtomicU64::new(0),
+        }
     }
 
     /// Sets the rate of all turns that are taken from now on.
@@ -47,6 +54,7 @@ impl RateLimiter {
         let rate = rate.map_or(0, Rate::bytes_per_second);
         if self.rate.swap(rate, Ordering::Relaxed) != rate {
             self.next.store(0, Ordering::Relaxed);
+            self.next_datagram.store(0, Ordering::Relaxed);
         }
     }
 
@@ -56,18 +64,30 @@ impl RateLimiter {
         (rate > 0).then(|| (rate / TURNS_PER_SECOND).clamp(MIN_TURN, MAX_TURN))
     }
 
-    /// Whether a datagram may pass now, which cannot wait for a turn: while the turns of flows are not far ahead.
+    /// Whether a datagram may pass now, which cannot wait for a turn.
     pub fn may_pass(&self, now: Instant) -> bool {
-        let next = self.next.load(Ordering::Relaxed);
+        let next = self.next_datagram.load(Ordering::Relaxed);
         self.rate.load(Ordering::Relaxed) == 0 || next <= self.offset(now + DATAGRAM_LEAD)
+    }
+
+    /// Takes the time of a datagram of `bytes` that passes: twice while flows wait, which leaves half of the rate to them. When the
+    /// datagram has moved, [`Self::settle`] delays the turns of flows.
+    pub fn take_datagram(&self, bytes: u64, now: Instant) {
+        let flows_wait = self.next.load(Ordering::Relaxed) > self.next_datagram.load(Ordering::Relaxed);
+        self.advance(&self.next_datagram, if flows_wait { 2 * bytes } else { bytes }, now);
     }
 
     /// Takes a turn for `bytes`, which may move from the returned moment on.
     pub fn take(&self, bytes: u64, now: Instant) -> Instant {
+        self.advance(&self.next, bytes, now)
+    }
+
+    /// Moves `next` on by the time of `bytes`. Returns the moment before.
+    fn advance(&self, next: &AtomicU64, bytes: u64, now: Instant) -> Instant {
         let Some(cost) = self.cost(bytes) else { return now };
         let earliest = self.offset(now.checked_sub(BURST).unwrap_or(now));
         let moved = |next: u64| Some(next.max(earliest).saturating_add(cost));
-        let before = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
+        let before = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
         let begins = before.unwrap_or_else(|next| next).max(earliest);
         self.began + Duration::from_nanos(begins)
     }
@@ -141,10 +161,8 @@ mod tests {
         let limiter = limiter("8Mbit/s");
         let now = limiter.began + 10 * SECOND;
         let begin = now - BURST;
-        assert!(limiter.may_pass(now));
         assert_eq!(limiter.take(1_000_000, now), begin, "a second of the rate, at once");
         assert_eq!(limiter.take(500_000, now), begin + SECOND);
-        assert!(!limiter.may_pass(now));
         limiter.settle(500_000, 100_000);
         assert_eq!(limiter.take(1, now), begin + SECOND * 11 / 10);
         limiter.set_rate(None);
@@ -157,9 +175,46 @@ mod tests {
         let limiter = limiter("8kbit/s");
         let now = limiter.began + SECOND;
         limiter.take(1 << 30, now);
+        limiter.take_datagram(1 << 30, now);
         limiter.set_rate(Some("8kbit/s".parse().unwrap()));
         assert!(!limiter.may_pass(now), "the same rate");
         limiter.set_rate(Some("16kbit/s".parse().unwrap()));
+        assert_eq!(limiter.take(0, now), now - BURST);
         assert!(limiter.may_pass(now));
+    }
+
+    /// Bytes of datagrams of 1000 bytes that pass in a minute, sent at ten times the rate, beside `flows` that always want a turn.
+    /// The second value is the longest wait of a flow.
+    fn datagrams_in_a_minute(limiter: &RateLimiter, flows: usize) -> (u64, Duration) {
+        let size = limiter.turn_size().unwrap();
+        let mut turns = vec![limiter.began; flows];
+        let (mut now, mut passed, mut longest) = (limiter.began, 0, Duration::ZERO);
+        let interval = Duration::from_nanos(limiter.cost(100).unwrap());
+        while now < limiter.began + 60 * SECOND {
+            for turn in turns.iter_mut().filter(|turn| **turn <= now) {
+                *turn = limiter.take(size, now);
+                longest = longest.max(turn.saturating_duration_since(now));
+            }
+            if limiter.may_pass(now) {
+                limiter.take_datagram(1000, now);
+                limiter.settle(0, 1000);
+                passed += 1000;
+            }
+            now += interval;
+        }
+        (passed, longest)
+    }
+
+    #[test]
+    fn datagrams_and_waiting_flows_each_have_a_part_of_the_rate() {
+        for (rate, bytes) in [("8kbit/s", 60e3), ("1Mbit/s", 7.5e6)] {
+            for (flows, share) in [(0, 0.98..1.05), (1, 0.48..1.05), (100, 0.48..0.55)] {
+                let (passed, longest) = datagrams_in_a_minute(&limiter(rate), flows);
+                let passed = passed as f64 / bytes;
+                assert!(share.contains(&passed), "{passed} of {rate} beside {flows} flows");
+                let turns = Duration::from_secs_f64((flows + 2) as f64 * 2.0 * 1250.0 * 60.0 / bytes);
+                assert!(longest <= turns + 2 * DATAGRAM_LEAD, "a wait of {longest:?} at {rate} among {flows} flows");
+            }
+        }
     }
 }

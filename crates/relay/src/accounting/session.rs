@@ -121,12 +121,15 @@ impl SessionAccounts {
         self.has_rates.set(false);
     }
 
-    /// Whether a datagram may pass now; datagrams do not wait.
+    /// Lets a datagram of `bytes` pass now, or not at all: datagrams do not wait. Returns whether it may pass.
     #[must_use]
-    pub fn may_pass(&self, direction: Direction) -> bool {
+    pub fn try_pass(&self, direction: Direction, bytes: usize) -> bool {
         let now = Instant::now();
         let mut may_pass = true;
         self.for_each(|account| may_pass &= account.rate(direction).may_pass(now) && account.quota.remaining() > 0);
+        if may_pass {
+            self.for_each(|account| account.rate(direction).take_datagram(bytes as u64, now));
+        }
         may_pass
     }
 
@@ -195,7 +198,7 @@ mod tests {
         session.record(Direction::Up, 200);
         assert_eq!((listener.quota.remaining(), user.quota.remaining()), (700, 0));
         assert_eq!(session.reserve(Direction::Up), Allowance::Exhausted);
-        assert!(!session.may_pass(Direction::Up) && session.used_up().unwrap().contains("300B/day"));
+        assert!(!session.try_pass(Direction::Up, 1) && session.used_up().unwrap().contains("300B/day"));
         assert_eq!(session.enter().unwrap_err().cause, Cause::OverQuota);
     }
 
@@ -204,7 +207,7 @@ mod tests {
         let session = SessionAccounts::new(account(AccountScope::Listener, AccountLimits::default()));
         session.set_user(account(AccountScope::User, AccountLimits::default()));
         assert_eq!(session.reserve(Direction::Up), Allowance::Unlimited);
-        assert!(session.may_pass(Direction::Up) && session.used_up().is_none() && session.enter().is_ok());
+        assert!(session.try_pass(Direction::Up, 1) && session.used_up().is_none() && session.enter().is_ok());
     }
 
     #[test]
@@ -234,7 +237,8 @@ mod tests {
         let lane = SessionAccounts::new(Arc::clone(&listener));
         lane.ignore_rates();
         lane.record(Direction::Up, 1 << 30);
-        assert!(SessionAccounts::new(Arc::clone(&listener)).may_pass(Direction::Up));
+        let flow = SessionAccounts::new(Arc::clone(&listener)).reserve(Direction::Up);
+        assert!(matches!(flow, Allowance::Bytes { at, .. } if at <= Instant::now()), "{flow:?}");
         assert_eq!(listener.quota.used(), 1 << 30);
     }
 

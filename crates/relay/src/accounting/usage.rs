@@ -120,7 +120,7 @@ struct UsageWriter {
     database: Connection,
     registry: Arc<Mutex<Registry>>,
     events: Arc<Events>,
-    /// New bytes belong to the day and the month of this moment: each ends with a write.
+    /// New bytes belong to the day and the month of this moment: each ends with a write, or with a failed one.
     written_at: SystemTime,
     has_failed: bool,
 }
@@ -147,7 +147,10 @@ impl UsageWriter {
                 lock(&self.registry).totals = totals;
                 self.report(None);
             }
-            Err(error) => self.report(Some(error)),
+            Err(error) => {
+                self.begin_periods(&accounts, now);
+                self.report(Some(error));
+            }
         }
         for (account, quota) in &accounts {
             if account.quota.is_newly_used_up() {
@@ -161,6 +164,19 @@ impl UsageWriter {
         }
         let midnight = QuotaPeriod::Day.end_at(now).duration_since(SystemTime::now()).unwrap_or_default();
         WRITE_INTERVAL.min(midnight)
+    }
+
+    /// Begins new days and months although the last bytes of the old ones could not be written. Those bytes are dropped: a quota
+    /// counts only the running day or month.
+    fn begin_periods(&mut self, accounts: &[(Arc<Account>, Quota)], now: SystemTime) {
+        let registry = lock(&self.registry);
+        for (account, quota) in accounts {
+            if quota.period.name_at(self.written_at) != quota.period.name_at(now) {
+                let kept = registry.totals.of(account.scope, &account.name, Some(*quota), now);
+                account.quota.on_written(account.quota.pending(), kept);
+            }
+        }
+        self.written_at = now;
     }
 
     /// Warns of the first of several failures, and tells their end.
@@ -178,7 +194,7 @@ impl UsageWriter {
     }
 }
 
-/// Adds `news`, deletes former months, and reads the bytes of the day and the month at `now`.
+/// Deletes former months, adds `news`, and reads the bytes of the day and the month at `now`.
 fn exchange(
     database: &mut Connection,
     news: &[(&Account, PeriodName, u64)],
@@ -186,6 +202,8 @@ fn exchange(
 ) -> rusqlite::Result<UsageTotals> {
     let (day, month) = (QuotaPeriod::Day.name_at(now).0, QuotaPeriod::Month.name_at(now).0);
     let transaction = database.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // First, because a full file has no room for new rows.
+    transaction.execute(DELETE_OLD, params![month])?;
     for (account, period, bytes) in news.iter().filter(|(_, _, bytes)| *bytes > 0) {
         let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);
         transaction.prepare_cached(ADD_BYTES)?.execute(params![
@@ -195,7 +213,6 @@ fn exchange(
             bytes
         ])?;
     }
-    transaction.execute(DELETE_OLD, params![month])?;
     let totals = {
         let mut query = transaction.prepare_cached(SELECT_ALL)?;
         let rows = query.query_map(params![day, month], |row| {
@@ -206,4 +223,68 @@ fn exchange(
     };
     transaction.commit()?;
     Ok(totals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{AccountLimits, LogConfig};
+    use crate::events::log::Log;
+    use ekiden_proto::direction::Direction;
+    use ekiden_proto::units::Bytes;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn in_memory(max_pages: u32) -> Connection {
+        database::open(Path::new(":memory:"), CREATE_TABLE, max_pages).unwrap()
+    }
+
+    #[test]
+    fn a_full_file_has_room_again_in_the_next_month() {
+        let mut database = in_memory(4);
+        let account = Account::new(AccountScope::User, "alice");
+        let now = SystemTime::now();
+        let month = QuotaPeriod::Month.name_at(now).0;
+        // As long as the name of a day: a page without room for these has none for a day.
+        let mut add = |number: u32| {
+            exchange(&mut database, &[(&account, PeriodName(format!("{month}{number:03}").into()), 7)], now)
+        };
+        assert!((0..1000).any(|number| add(number).is_err()), "a file without a bound");
+        let later = now + 31 * DAY;
+        let today = QuotaPeriod::Day.name_at(later);
+        let totals = exchange(&mut database, &[(&account, today.clone(), 7)], later).unwrap();
+        assert_eq!(totals, UsageTotals(HashMap::from([(("user".into(), "alice".into(), today), 7)])));
+    }
+
+    /// An account that has used the 100 bytes of its day, and the writer of its usage to a database that fails.
+    fn used_up() -> (Arc<Account>, UsageWriter) {
+        let registry = Arc::new(Mutex::new(Registry::default()));
+        let account = lock(&registry).account(AccountScope::User, "alice");
+        let quota = Some(Quota { bytes: Bytes(100), period: QuotaPeriod::Day });
+        account.set_limits(AccountLimits { quota, ..AccountLimits::default() }, 60);
+        account.record(Direction::Up, 40);
+        let (log, _writer) = Log::start(LogConfig::default()).unwrap();
+        let database = in_memory(8);
+        database.execute_batch("DROP TABLE usage").unwrap();
+        let (path, written_at, has_failed) = (PathBuf::new(), SystemTime::now(), false);
+        (account, UsageWriter { path, database, registry, events: Events::new(log), written_at, has_failed })
+    }
+
+    #[test]
+    fn a_quota_begins_anew_although_the_file_cannot_be_written() {
+        let (account, mut writer) = used_up();
+        writer.write();
+        assert_eq!(account.quota.remaining(), 0, "the same day");
+        writer.written_at = SystemTime::now() - DAY;
+        writer.write();
+        assert_eq!(account.quota.remaining(), 100, "the next day");
+        account.record(Direction::Up, 10);
+        writer.database.execute_batch(CREATE_TABLE).unwrap();
+        writer.write();
+        assert_eq!(
+            (account.quota.remaining(), account.quota.pending()),
+            (90, 0),
+            "the new bytes are those of the next day"
+        );
+    }
 }

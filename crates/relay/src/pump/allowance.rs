@@ -1,9 +1,10 @@
-//! The turn of a flow to read, under the limits that its session shares with others.
+//! The turn of a flow, under the limits that its session shares with others.
 //!
-//! A flow that waits does not read, so the kernel's flow control holds back the sender. While it waits it looks only for a
-//! reset of the side that it reads from.
+//! A flow takes its turn before it reads. While it waits it does not read, so the kernel's flow control holds back the sender, and
+//! it looks only for a reset of the side that it reads from. Bytes that were read for a parser take their turn before they are
+//! written.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,15 +15,13 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::sleep_until;
 
-use super::flow::has_unread;
-use super::framing::Endpoint;
 use super::observer::Allowance;
 use super::stats::FlowStats;
 
 /// The turn of one flow.
-pub struct ReadTurn<'a> {
-    /// The bytes that may be read now.
-    most: usize,
+pub struct FlowTurn<'a> {
+    /// The bytes that may be read now; `None` if a quota is used up.
+    most: Option<usize>,
     /// Completes when the turn begins, or with the error of the socket.
     wait: Option<TurnWait<'a>>,
 }
@@ -30,23 +29,59 @@ pub struct ReadTurn<'a> {
 /// Waits for a turn, and returns how long that took.
 type TurnWait<'a> = Pin<Box<dyn Future<Output = (Duration, io::Result<()>)> + 'a>>;
 
-impl<'a> ReadTurn<'a> {
+impl<'a> FlowTurn<'a> {
     /// A flow without a turn.
     pub fn new() -> Self {
-        Self { most: 0, wait: None }
+        Self { most: None, wait: None }
     }
 
-    /// Ready when the flow may read from `from`.
+    /// Ready when the flow may read from `from`. Without quota it may read the end of the stream, which needs none: payload then
+    /// fails in [`Self::check_payload`].
     ///
     /// # Errors
-    /// `QuotaExceeded` if bytes have arrived that no quota is left for, and a reset of `from` during the wait.
-    pub fn poll(
+    /// A reset of `from` during the wait.
+    pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        from: Endpoint<'a>,
+        from: &'a TcpStream,
         stats: &FlowStats,
         direction: Direction,
     ) -> Poll<io::Result<()>> {
+        self.most = ready!(self.poll(cx, Some(from), stats, direction))?;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Checks whether `bytes` of payload that were read may be passed on.
+    ///
+    /// # Errors
+    /// `QuotaExceeded`.
+    pub fn check_payload(&self, bytes: usize) -> io::Result<()> {
+        if bytes > 0 && self.most.is_none() { Err(io::ErrorKind::QuotaExceeded.into()) } else { Ok(()) }
+    }
+
+    /// Ready when the flow may write bytes that were read without a turn. `from` is the side that more bytes are to come from.
+    ///
+    /// # Errors
+    /// `QuotaExceeded` if no quota is left, and a reset of `from` during the wait.
+    pub fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: Option<&'a TcpStream>,
+        stats: &FlowStats,
+        direction: Direction,
+    ) -> Poll<io::Result<()>> {
+        let most = ready!(self.poll(cx, from, stats, direction))?;
+        Poll::Ready(most.map(drop).ok_or_else(|| io::ErrorKind::QuotaExceeded.into()))
+    }
+
+    /// The bytes of the turn, when it begins; `None` if a quota is used up.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: Option<&'a TcpStream>,
+        stats: &FlowStats,
+        direction: Direction,
+    ) -> Poll<io::Result<Option<usize>>> {
         loop {
             if let Some(wait) = &mut self.wait {
                 let (took, turn) = ready!(wait.as_mut().poll(cx));
@@ -54,36 +89,37 @@ impl<'a> ReadTurn<'a> {
                 self.wait = None;
                 turn?;
             }
-            // Asked before each read: a turn stays, but others may have used up the quota.
-            self.most = match stats.reserve(direction) {
-                Allowance::Unlimited => usize::MAX,
-                Allowance::Bytes { most, at } => {
-                    if at > Instant::now() {
-                        self.wait = Some(Box::pin(wait_turn(from.stream, at)));
-                        continue;
-                    }
-                    most
+            // Asked each time: a turn stays, but others may have used up the quota.
+            return Poll::Ready(Ok(match stats.reserve(direction) {
+                Allowance::Unlimited => Some(usize::MAX),
+                Allowance::Bytes { at, .. } if at > Instant::now() => {
+                    self.wait = Some(Box::pin(wait_turn(from, at)));
+                    continue;
                 }
-                // The end of a stream needs no quota: its bytes have all been passed on.
-                Allowance::Exhausted if from.is_read_from_socket() && !has_unread(from.stream) => 1,
-                Allowance::Exhausted => return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into())),
-            };
-            return Poll::Ready(Ok(()));
+                Allowance::Bytes { most, .. } => Some(most),
+                Allowance::Exhausted => None,
+            }));
         }
     }
 
-    /// The most bytes of the next read.
+    /// The most bytes of the next read, never 0: only a read shows whether the stream has ended.
     pub fn most(&self) -> usize {
-        self.most
+        self.most.unwrap_or(1)
     }
 }
 
-async fn wait_turn(from: &TcpStream, at: Instant) -> (Duration, io::Result<()>) {
+async fn wait_turn(from: Option<&TcpStream>, at: Instant) -> (Duration, io::Result<()>) {
     let since = Instant::now();
+    let reset = async {
+        match from {
+            Some(from) => drop(from.ready(Interest::ERROR).await),
+            None => pending().await,
+        }
+    };
     let turn = tokio::select! {
         biased;
         () = sleep_until(at.into()) => Ok(()),
-        _ = from.ready(Interest::ERROR) => Err(io::ErrorKind::ConnectionReset.into()),
+        () = reset => Err(io::ErrorKind::ConnectionReset.into()),
     };
     (since.elapsed(), turn)
 }

@@ -23,7 +23,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::allowance::ReadTurn;
+use super::allowance::FlowTurn;
 use super::backlog::BacklogLimiter;
 use super::cipher::{OpenedRecord, RecordCipher};
 use super::framing::{ChunkHeader, Endpoint, Framing, invalid, read_chunk_boundary};
@@ -49,6 +49,8 @@ pub enum FlowError {
 /// Bytes that were read and not yet written.
 enum PendingBytes<'a> {
     Nothing,
+    /// Payload that was read without a turn, and has no framing yet.
+    Early(Vec<u8>),
     Bytes {
         buffer: Vec<u8>,
         written: usize,
@@ -57,8 +59,6 @@ enum PendingBytes<'a> {
         pipe: PooledPipe<'a>,
         header: ChunkHeader,
     },
-    /// Bytes that cannot be framed.
-    Failed(io::Error),
 }
 
 /// How far a flow goes.
@@ -89,7 +89,7 @@ pub struct Flow<'a> {
     stall: Option<StallGuard<'a>>,
     backlog: BacklogLimiter,
     /// How much may be read, and when, under the limits of the session.
-    turn: ReadTurn<'a>,
+    turn: FlowTurn<'a>,
     /// Gathers small reads; `None` unless the receiving section is tuned.
     shape: Option<Box<ReadShaper<'a>>>,
     stats: &'a FlowStats,
@@ -120,7 +120,7 @@ impl<'a> Flow<'a> {
             done: false,
             stall: None,
             backlog: BacklogLimiter::new(),
-            turn: ReadTurn::new(),
+            turn: FlowTurn::new(),
             shape: stats.is_tuned(direction).then(|| Box::new(ReadShaper::new(from.stream))),
             stats,
             pipes,
@@ -134,13 +134,7 @@ impl<'a> Flow<'a> {
             return self;
         }
         self.early = bytes.len() as u64;
-        if !self.to.framing.is_raw() {
-            self.stats.record_copied(self.direction, bytes.len());
-        }
-        self.pending = match self.to.framing.frame(bytes) {
-            Ok(buffer) => PendingBytes::Bytes { buffer, written: 0 },
-            Err(error) => PendingBytes::Failed(error),
-        };
+        self.pending = PendingBytes::Early(bytes);
         self
     }
 
@@ -168,6 +162,7 @@ impl<'a> Flow<'a> {
         if self.done {
             return Poll::Ready(Ok(()));
         }
+        ready!(self.poll_early(cx))?;
         for _ in 0..ROUNDS_PER_TURN {
             ready!(self.poll_drain(cx)).map_err(FlowError::Writing)?;
             if self.limit == FlowLimit::Bytes(0) || self.ended {
@@ -206,6 +201,21 @@ impl<'a> Flow<'a> {
         let _ = SockRef::from(self.to.stream).shutdown(std::net::Shutdown::Write);
     }
 
+    /// Frames the early bytes when their turn has come.
+    fn poll_early(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
+        if !matches!(self.pending, PendingBytes::Early(_)) {
+            return Poll::Ready(Ok(()));
+        }
+        let from = (self.limit != FlowLimit::Bytes(0)).then_some(self.from.stream);
+        ready!(self.turn.poll_write(cx, from, self.stats, self.direction)).map_err(FlowError::Reading)?;
+        if let PendingBytes::Early(bytes) = std::mem::replace(&mut self.pending, PendingBytes::Nothing) {
+            self.count_framed(bytes.len());
+            let buffer = self.to.framing.frame(bytes).map_err(FlowError::Writing)?;
+            self.pending = PendingBytes::Bytes { buffer, written: 0 };
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Writes until no pending bytes are left.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !matches!(self.pending, PendingBytes::Nothing) {
@@ -229,9 +239,7 @@ impl<'a> Flow<'a> {
         let to = self.to.stream;
         let empty = match &mut self.pending {
             PendingBytes::Nothing => true,
-            PendingBytes::Failed(error) => {
-                return Err(std::mem::replace(error, io::ErrorKind::ConnectionAborted.into()));
-            }
+            PendingBytes::Early(_) => unreachable!("invariant: early bytes are framed first"),
             PendingBytes::Bytes { buffer, written } => {
                 let fresh = to.try_write(&buffer[*written..])?;
                 *written += fresh;
@@ -263,7 +271,8 @@ impl<'a> Flow<'a> {
                 ready!(self.from.stream.poll_read_ready(cx)).map_err(FlowError::Reading)?;
                 ready!(self.poll_shape(cx));
             }
-            ready!(self.turn.poll(cx, self.from, self.stats, self.direction)).map_err(FlowError::Reading)?;
+            ready!(self.turn.poll_read(cx, self.from.stream, self.stats, self.direction))
+                .map_err(FlowError::Reading)?;
             match self.fill() {
                 Err(FlowError::Reading(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return Poll::Ready(other),
@@ -403,7 +412,7 @@ impl<'a> Flow<'a> {
         else {
             return Err(FlowError::Reading(io::ErrorKind::WouldBlock.into()));
         };
-        self.on_read(plain.len());
+        self.on_read(plain.len())?;
         if plain.is_empty() {
             return Ok(());
         }
@@ -455,11 +464,11 @@ impl<'a> Flow<'a> {
             }
             chunks.on_payload(read);
         }
-        self.on_read(read);
-        Ok(())
+        self.on_read(read)
     }
 
-    fn on_read(&mut self, read: usize) {
+    fn on_read(&mut self, read: usize) -> Result<(), FlowError> {
+        self.turn.check_payload(read).map_err(FlowError::Reading)?;
         self.ended = read == 0;
         self.moved += read as u64;
         self.backlog.on_read(self.from.stream, read);
@@ -470,6 +479,7 @@ impl<'a> Flow<'a> {
         if let FlowLimit::Bytes(left) = &mut self.limit {
             *left -= read as u64;
         }
+        Ok(())
     }
 }
 

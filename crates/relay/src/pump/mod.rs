@@ -35,6 +35,7 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+pub use allowance::FlowTurn;
 pub use cipher::RecordCipher;
 #[cfg(test)]
 pub(crate) use cipher::tests::{seals, sockets};

@@ -206,10 +206,11 @@ impl Association {
     }
 
     fn send(&self, verdict: Destination, payload: &[u8]) {
-        let sent = verdict.filter(|_| self.session.accounts().may_pass(Direction::Up)).is_some_and(|address| {
-            let socket = if address.is_ipv4() { &self.v4 } else { &self.v6 };
-            socket.as_ref().is_some_and(|socket| socket.try_send_to(payload, address).is_ok())
-        });
+        let sent =
+            verdict.filter(|_| self.session.accounts().try_pass(Direction::Up, payload.len())).is_some_and(|address| {
+                let socket = if address.is_ipv4() { &self.v4 } else { &self.v6 };
+                socket.as_ref().is_some_and(|socket| socket.try_send_to(payload, address).is_ok())
+            });
         if sent { self.session.stats.record_copied(Direction::Up, payload.len()) } else { self.drop_datagram() }
     }
 
@@ -218,7 +219,7 @@ impl Association {
         let mut header = Vec::with_capacity(DatagramHeader::MAX_WRITTEN);
         each_datagram(socket, |buffer, length, from| {
             let is_expected = self.client_address.get().is_some() && self.remotes.borrow().has_address(from.ip());
-            if !is_expected || !self.session.accounts().may_pass(Direction::Down) {
+            if !is_expected || !self.session.accounts().try_pass(Direction::Down, length) {
                 return self.drop_datagram();
             }
             header.clear();

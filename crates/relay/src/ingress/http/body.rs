@@ -1,6 +1,7 @@
 //! Bodies. A body of known length goes through the pump like any other bytes; chunks are parsed one by one, and their
 //! data goes through the pump as well.
 
+use std::future::poll_fn;
 use std::io;
 
 use ekiden_proto::direction::Direction;
@@ -10,7 +11,7 @@ use ekiden_proto::wire::http::forward::{ChunkForwarder, ChunkFraming};
 pub use ekiden_proto::wire::http::forward::BodyCoding;
 
 use crate::ingress::{HandshakeReader, ReadError};
-use crate::pump::{Endpoint, Flow, FlowError, FlowStats, PipePool};
+use crate::pump::{Endpoint, Flow, FlowError, FlowStats, FlowTurn, PipePool};
 
 /// The path of bodies in one direction.
 pub struct BodyFlow<'a> {
@@ -27,11 +28,17 @@ pub struct BodyFlow<'a> {
 }
 
 impl BodyFlow<'_> {
-    /// Writes bytes of our own making.
+    /// Writes bytes that the pump has not read, in their turn.
     ///
     /// # Errors
-    /// [`FlowError::Writing`].
+    /// [`FlowError::Writing`]; [`FlowError::Reading`] with `QuotaExceeded` if no quota is left.
     pub async fn write(&self, bytes: &[u8]) -> Result<(), FlowError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut turn = FlowTurn::new();
+        let turn = poll_fn(|cx| turn.poll_write(cx, None, self.stats, self.direction));
+        turn.await.map_err(FlowError::Reading)?;
         self.to.write_all(bytes).await.map_err(FlowError::Writing)?;
         self.stats.record_copied(self.direction, bytes.len());
         Ok(())
