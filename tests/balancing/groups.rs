@@ -28,12 +28,22 @@ impl Group {
         Self::dialled_at(members, balance, |_, address| address)
     }
 
+    /// The listeners of the members have these further lines.
+    fn with_listeners(lines: &[&str], balance: &str) -> Self {
+        Self::start(lines, balance, |_, address| address)
+    }
+
     /// The home relay dials each member at the address that `dialled` returns for its number and address.
     fn dialled_at(members: usize, balance: &str, dialled: impl Fn(usize, SocketAddr) -> SocketAddr) -> Self {
+        Self::start(&vec![""; members], balance, dialled)
+    }
+
+    fn start(listeners: &[&str], balance: &str, dialled: impl Fn(usize, SocketAddr) -> SocketAddr) -> Self {
         let (mut site, home_site) = (Site::new(), Site::new());
         site.admit(&[(&home_site.key.public, "home")]);
-        let addresses: Vec<_> = (0..members).map(|_| own_address()).collect();
-        let relays = addresses.iter().map(|address| Some(start_member(&mut site, *address))).collect();
+        let addresses: Vec<_> = listeners.iter().map(|_| own_address()).collect();
+        let members = addresses.iter().zip(listeners);
+        let relays = members.map(|(address, lines)| Some(start_member(&mut site, *address, lines))).collect();
         let shown: Vec<_> = addresses.iter().enumerate().map(|(at, own)| dialled(at, *own).to_string()).collect();
         let key = &site.key.public;
         let relay =
@@ -79,7 +89,7 @@ impl Group {
     }
 
     fn restart(&mut self, at: usize) {
-        self.members[at] = Some(start_member(&mut self.site, self.addresses[at]));
+        self.members[at] = Some(start_member(&mut self.site, self.addresses[at], ""));
     }
 
     fn member_name(&self, at: usize) -> String {
@@ -87,10 +97,10 @@ impl Group {
     }
 }
 
-fn start_member(site: &mut Site, address: SocketAddr) -> Relay {
+fn start_member(site: &mut Site, address: SocketAddr, listener: &str) -> Relay {
     site.address = address;
     let peers = site.folder.0.join("peers");
-    site.relay("", &format!("allow_private = true\npeers = {peers:?}\n"))
+    site.relay("", &format!("allow_private = true\npeers = {peers:?}\n{listener}"))
 }
 
 /// A SOCKS5 tunnel of a client with this address.
@@ -152,6 +162,32 @@ fn a_killed_member_loses_its_own_sessions_only() {
     assert_eq!(event["relay"], name);
     let _more = group.open(target, 80);
     assert!(group.sessions()[2] > 10, "{:?}", group.sessions());
+}
+
+/// They have the fewest sessions, so that they would be preferred.
+#[test]
+fn members_with_no_room_leave_new_sessions_to_the_others() {
+    for balance in ["least", "client"] {
+        let group = Group::with_listeners(&["sessions = 2\n", "sessions = 2\n", ""], balance);
+        let _sessions = group.open(parrot(), 30);
+        let shares = group.sessions();
+        assert_eq!(shares.iter().sum::<u64>(), 30, "{balance}: {shares:?}");
+        assert!(shares[0] <= 2 && shares[1] <= 2, "{balance}: {shares:?}");
+    }
+}
+
+/// A process that accepts connections and dies of each session.
+#[test]
+fn a_session_that_a_member_drops_is_opened_by_another_one() {
+    for balance in ["least", "client"] {
+        let group = Group::dialled_at(2, balance, |at, address| {
+            between(address, Framed::Plain, move |frame| {
+                if at == 0 && frame.way == Way::Up && frame.number == 1 { Fate::Reset } else { untouched(frame) }
+            })
+        });
+        let _sessions = group.open(parrot(), 20);
+        assert_eq!(group.sessions(), [0, 20], "{balance}");
+    }
 }
 
 #[test]

@@ -23,6 +23,9 @@ pub const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 /// Time without an answer, although a session waits for one, from which on it counts as latency.
 const MAX_SILENCE: Duration = Duration::from_millis(750);
 
+/// Time after a refusal in which other members are preferred.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
+
 /// The load of one member.
 #[derive(Debug, Default)]
 pub struct MemberLoad {
@@ -32,6 +35,8 @@ pub struct MemberLoad {
     /// The last answer or new connection, or the begin of the first waiting session behind it; `None` while no session waits.
     silent_since: Option<Instant>,
     latency: Option<AverageLatency>,
+    /// End of the pause after the last refusal.
+    refused_until: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +59,12 @@ impl MemberLoad {
     pub fn latency(&self, now: Instant) -> Option<Duration> {
         let silence = Some(self.silence(now)).filter(|silence| *silence > MAX_SILENCE);
         self.latency.map(|latency| latency.average).max(silence)
+    }
+
+    /// Whether the member has refused a session within the last second.
+    #[must_use]
+    pub fn is_refusing(&self, now: Instant) -> bool {
+        self.refused_until.is_some_and(|until| now < until)
     }
 
     /// Whether a probe is due.
@@ -80,6 +91,11 @@ impl MemberLoad {
         if let Some(latency) = latency {
             self.record_latency(now, latency);
         }
+    }
+
+    /// Records that the member has no room for a session, or has closed the connection before its answer.
+    pub fn on_refusal(&mut self, now: Instant) {
+        self.refused_until = Some(now + REFUSAL_PAUSE);
     }
 
     /// Records the end of a session; `is_waiting` if the session has ended without an answer.

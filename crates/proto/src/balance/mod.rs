@@ -45,6 +45,8 @@ pub struct MemberState {
     pub id: u64,
     /// Whether the last attempt to reach it succeeded.
     pub is_up: bool,
+    /// Whether it has just refused a session: [`MemberLoad::is_refusing`].
+    pub is_refusing: bool,
     /// Whether it is slow: see [`are_slow`].
     pub is_slow: bool,
     /// Open sessions at the member.
@@ -52,10 +54,11 @@ pub struct MemberState {
 }
 
 /// The places of `members` in the order in which a session of `client` tries them. `random` is a random number. Slow members
-/// come behind the others, and those that are down come last.
+/// come behind the others, then those that refuse sessions, and those that are down come last: a refusing member has few sessions
+/// and would otherwise be preferred.
 #[must_use]
 pub fn order(balance: Balance, members: &[MemberState], client: IpAddr, random: u64) -> Vec<usize> {
-    let tier = |at: usize| (!members[at].is_up, members[at].is_slow);
+    let tier = |at: usize| (!members[at].is_up, members[at].is_refusing, members[at].is_slow);
     let mut places: Vec<usize> = (0..members.len()).collect();
     match balance {
         Balance::Client => {

@@ -12,7 +12,9 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn members(count: usize) -> Vec<MemberState> {
     let id = |at| member_id(&format!("relay-{at}.example:7000"));
-    (0..count).map(|at| MemberState { id: id(at), is_up: true, is_slow: false, sessions: 0 }).collect()
+    (0..count)
+        .map(|at| MemberState { id: id(at), is_up: true, is_refusing: false, is_slow: false, sessions: 0 })
+        .collect()
 }
 
 fn client(number: u32) -> IpAddr {
@@ -34,11 +36,13 @@ fn every_order_has_every_member_once_and_the_best_tier_first() {
         let mut members = members(1 + (seed % 7) as usize);
         for (at, member) in members.iter_mut().enumerate() {
             let bits = mix(seed * 16 + at as u64);
-            (member.is_up, member.is_slow, member.sessions) = (bits & 1 == 0, bits & 2 == 0, (bits >> 8) as usize % 9);
+            (member.is_up, member.is_refusing, member.is_slow) = (bits & 1 == 0, bits & 2 == 0, bits & 4 == 0);
+            member.sessions = (bits >> 8) as usize % 9;
         }
         for balance in Balance::ALL {
             let places = order(balance, &members, client(seed as u32), mix(seed));
-            let tiers: Vec<_> = places.iter().map(|&at| (!members[at].is_up, members[at].is_slow)).collect();
+            let tier = |&at: &usize| (!members[at].is_up, members[at].is_refusing, members[at].is_slow);
+            let tiers: Vec<_> = places.iter().map(tier).collect();
             assert!(tiers.is_sorted(), "{balance:?} {tiers:?}");
             let mut sorted = places.clone();
             sorted.sort_unstable();
@@ -63,6 +67,22 @@ fn the_member_with_the_most_sessions_is_never_the_least_loaded() {
     assert_eq!(counts[2], 0, "{counts:?}");
     let idle = [0, 1, 3].map(|at| counts[at]);
     assert!(idle.iter().all(|count| (12_700..=14_000).contains(count)), "{counts:?}");
+}
+
+/// It has fewer sessions because it refuses them.
+#[test]
+fn a_refusing_member_is_chosen_last_for_a_second() {
+    let start = Instant::now();
+    let mut load = MemberLoad::default();
+    load.on_refusal(start);
+    assert!(load.is_refusing(start + SECOND - MS) && !load.is_refusing(start + SECOND));
+    let mut members = members(3);
+    members[1].is_refusing = true;
+    (members[0].sessions, members[2].sessions, members[2].is_slow) = (7, 7, true);
+    for balance in Balance::ALL {
+        assert_eq!(first_choices(balance, &members), [40_000, 0, 0], "{balance:?}");
+        assert_eq!(order(balance, &members, client(1), 1), [0, 2, 1], "{balance:?}");
+    }
 }
 
 #[test]
@@ -274,7 +294,13 @@ impl Simulation {
         let (now, slow) = (self.now, self.are_slow());
         let state = |(at, is_slow): (usize, bool)| {
             let SimulatedMember { is_up, load, .. } = &self.members[at];
-            MemberState { id: at as u64, is_up: *is_up, is_slow, sessions: load.sessions() }
+            MemberState {
+                id: at as u64,
+                is_up: *is_up,
+                is_refusing: load.is_refusing(now),
+                is_slow,
+                sessions: load.sessions(),
+            }
         };
         let states: Vec<MemberState> = slow.into_iter().enumerate().map(state).collect();
         for at in order(Balance::Least, &states, client(1), mix(self.number)) {

@@ -72,6 +72,13 @@ impl DialError {
         self.teller.is_none() && self.cause == Cause::Reset
     }
 
+    /// Whether the next relay itself has no room for the session, whatever its target.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        let is_own = self.teller.as_ref().is_some_and(|teller| teller.place == 0);
+        is_own && matches!(self.cause, Cause::OverQuota | Cause::SessionLimit | Cause::Exhausted)
+    }
+
     /// Whether the next hop did not answer in time.
     #[must_use]
     pub fn is_timeout(&self) -> bool {

@@ -275,7 +275,8 @@ impl SentOpen {
         answer
     }
 
-    /// Passes the latency of the relay to the load, or that the relay has answered. A connection that has failed is no answer.
+    /// Passes the answer of the relay to the load: the latency, or that the relay refuses sessions. A connection that has failed is no
+    /// answer.
     fn record_load(&self, answer: &Result<Vec<Duration>, DialError>) {
         let Some(load) = &self.load else { return };
         match answer {
@@ -283,8 +284,14 @@ impl SentOpen {
                 let own = times.first().copied().unwrap_or_default();
                 load.on_answer(Some(self.sent_at.elapsed().saturating_sub(own)));
             }
-            Err(error) if error.teller.is_some() => load.on_answer(None),
-            Err(_) => {}
+            Err(error) => {
+                if error.teller.is_some() {
+                    load.on_answer(None);
+                }
+                if error.is_refusal() || error.is_disconnect() {
+                    load.on_refusal();
+                }
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ekiden_proto::balance::{Balance, MemberState, are_slow, member_id, order};
+use ekiden_proto::balance::{Balance, MemberLoad, MemberState, are_slow, member_id, order};
 
 use super::hop_pool::HopPool;
 use crate::config::Hop;
@@ -48,6 +48,7 @@ impl PoolGroup {
             .map(|(((id, _), state), is_slow)| MemberState {
                 id: *id,
                 is_up: state.is_up,
+                is_refusing: state.is_refusing,
                 is_slow,
                 sessions: state.sessions,
             })
@@ -60,6 +61,8 @@ impl PoolGroup {
 pub struct LoadState {
     /// Whether the last attempt to reach the relay succeeded.
     pub is_up: bool,
+    /// Whether the relay has just refused a session.
+    pub is_refusing: bool,
     /// Open sessions by the relay.
     pub sessions: usize,
     /// The latency of the relay, if it is known.
@@ -85,6 +88,11 @@ impl SessionLoad {
         if self.is_waiting.swap(false, Ordering::Relaxed) {
             self.pool.update_load(|load, now| load.on_answer(now, latency));
         }
+    }
+
+    /// Records that the relay has no room for the session, or has closed the connection before its answer.
+    pub fn on_refusal(&self) {
+        self.pool.update_load(MemberLoad::on_refusal);
     }
 }
 

@@ -178,7 +178,12 @@ impl HopPool {
     /// The load of the hop.
     pub fn load_state(&self, now: Instant) -> LoadState {
         let HopPoolState { health, load, .. } = &*self.lock();
-        LoadState { is_up: !health.is_down(), sessions: load.sessions(), latency: load.latency(now) }
+        LoadState {
+            is_up: !health.is_down(),
+            is_refusing: load.is_refusing(now),
+            sessions: load.sessions(),
+            latency: load.latency(now),
+        }
     }
 
     /// Changes the load, at the current time.

@@ -407,9 +407,15 @@ pub(super) async fn connect_by_path(
     let mut dialled = dialler.connect(way, target, &open_params).await?;
     dial_context.on_dialled(&dialled);
     let mut answer = dialled.wait_answer().await;
-    // The relay has ended since the connection was made, and no byte of the session has been delivered. It may have restarted, or
-    // other members of its group take the session.
-    if dialled.can_redial() && answer.as_ref().is_err_and(DialError::is_disconnect) {
+    let members = way.path.hops.first().map_or(1, |hop| hop.members().len());
+    for _ in 1..members.max(2) {
+        // No byte of the session has been delivered. The relay has ended since the connection was made and may have restarted, or
+        // other members of its group take the session.
+        let can_redial =
+            |error: &DialError| dialled.can_redial() && error.is_disconnect() || members > 1 && error.is_refusal();
+        if !answer.as_ref().is_err_and(can_redial) {
+            break;
+        }
         dialled = dialler.connect(way, target, &open_params).await?;
         dial_context.on_dialled(&dialled);
         answer = dialled.wait_answer().await;

@@ -42,6 +42,19 @@ fn a_session_tries_a_member_that_is_down_last() {
     assert!(kept.pools.is_down(nobody) && !kept.pools.is_down(&group), "one member is enough");
 }
 
+#[test]
+fn a_session_tries_a_member_that_has_just_refused_one_last() {
+    let relays = [TestRelay::start(), TestRelay::start()];
+    let (group, kept) = serving(relays.iter().map(hop_to).collect());
+    let [first, second] = group.members() else { panic!("{group:?}") };
+    let _session = kept.pools.start_session(first).unwrap();
+    let refused = kept.pools.start_session(second).unwrap();
+    refused.on_answer(None);
+    refused.on_refusal();
+    drop(refused);
+    assert_eq!(kept.pools.order(&group, CLIENT), [Arc::clone(first), Arc::clone(second)]);
+}
+
 /// Only the member of a session without an answer: the others have nothing to prove.
 #[test]
 fn a_member_that_owes_an_answer_is_probed() {
