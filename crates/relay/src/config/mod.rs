@@ -56,7 +56,7 @@ pub use listener::ListenerKind;
 pub use log::{LogConfig, LogFormat, LogLevel, Redaction};
 pub use path::{Credentials, Hop, HopKind, Path, Peering, Route};
 pub use sharing::{InterfaceConfig, UserWeights};
-pub use tls::TlsListener;
+pub use tls::{HTTP2, TlsListener};
 pub use traces::{Collector, SampleRatio, TracesConfig};
 pub use tun::TunConfig;
 
