@@ -6,7 +6,7 @@ CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet bench-group \
-	bench-upgrade bench-observed bench-passwords bench-calls bench-tunnels bench-lab check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
+	bench-upgrade bench-http2 bench-observed bench-passwords bench-calls bench-tunnels bench-lab check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
 	try-static fuzz
 
 help: ## Show this list
@@ -117,6 +117,13 @@ bench-upgrade: ## Run 500 downloads and 500 sessions/s while the relay is upgrad
 	@scripts/setup test
 	$(CARGO) build --release --locked
 	python3 benches/upgrade.py
+
+bench-http2: ## Compare 99 tunnels of one HTTP/2 connection alone and beside one that is not read, on a path of 50 ms; a few minutes
+	@scripts/setup test
+	@scripts/setup lab
+	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
+	@if $(TARGET)/release/ekiden-lab kernel list | grep '^no virtual kernel' >/dev/null; then $(TARGET)/release/ekiden-lab kernel build; fi
+	python3 benches/http2.py
 
 bench-observed: ## Compare the CPU of a relay with and without dashboard and metrics requests; nine minutes
 	@scripts/setup test

@@ -97,6 +97,7 @@ fn browse(scheme: &str, secure: bool) {
         let event = relay.next(|event| event["event"] == "closed" && event["target"] == target.as_str());
         assert_eq!(event["path"], "direct", "{event}");
         assert!(event["end"] == "finished" || event["end"] == "reset_by_client", "{event}");
+        assert_eq!(event["http"] == 2, scheme == "https", "{event}");
         down += event["bytes_down"].as_u64().expect("a count");
     }
     if matches!(scheme, "http" | "https") && !secure {

@@ -6,6 +6,8 @@ mod certified;
 mod clients;
 mod files;
 mod handshakes;
+mod http2;
+mod http2_limits;
 mod pac;
 mod streams;
 

@@ -414,6 +414,8 @@ pub struct SessionClosed {
     pub client: Option<ClientAddr>,
     /// The version of TLS toward the client, if the listener speaks TLS.
     pub tls: Option<&'static str>,
+    /// 2 if the session is a stream of an HTTP/2 connection.
+    pub http: Option<u8>,
     /// The user name, if the listener asks for one.
     pub user: Option<String>,
     /// The relay that opened it, by name or key.
@@ -475,6 +477,7 @@ impl SessionClosed {
             listener,
             client: Some(client),
             tls: None,
+            http: None,
             user: None,
             peer: None,
             trace: None,

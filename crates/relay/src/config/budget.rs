@@ -61,8 +61,9 @@ impl Budget {
             0
         };
         let reserved = (files / 4).min(64) + 2 * pipes * config.threads + ready * relays + pending;
-        // Two sockets for each session.
-        let affordable = (files.saturating_sub(reserved) / 2).max(1);
+        // Two sockets for each session. A stream of HTTP/2 has three, and may be the only one of its connection.
+        let each = if config.listeners.iter().any(|listener| listener.offers_http2()) { 4 } else { 2 };
+        let affordable = (files.saturating_sub(reserved) / each).max(1);
         Self { sessions: config.limits.sessions.unwrap_or(affordable).min(affordable), pipes, ready, pending }
     }
 }

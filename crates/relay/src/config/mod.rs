@@ -61,7 +61,7 @@ pub use log::{LogConfig, LogFormat, LogLevel, Redaction};
 pub use path::{Credentials, Hop, HopKind, Path, Peering, RelayGroup, Resolve, Route};
 pub use sharing::{InterfaceConfig, UserSettings};
 pub use target_list::TargetList;
-pub use tls::{CertificateExpiry, TlsListener};
+pub use tls::{CertificateExpiry, HTTP2, TlsListener};
 pub use traces::{Collector, SampleRatio, TracesConfig};
 pub use tun::TunConfig;
 

@@ -19,7 +19,7 @@ use super::error::Disclosure;
 use super::file_stamp::FileStamp;
 use super::reader::TableReader;
 use super::shared::ReadContext;
-use super::{ListenerKind, key};
+use super::{Listener, ListenerKind, key};
 
 /// How often the files are looked at, at most.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -37,6 +37,12 @@ const KEY: &str = "tls_key";
 
 /// The key of the authorities of clients in the configuration.
 const CLIENTS: &str = "tls_clients";
+
+/// The names of HTTP in ALPN, in the order of preference (RFC 9113, 3.2; RFC 7301, 6).
+const HTTP_PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
+
+/// The name of HTTP/2 over TLS in ALPN.
+pub const HTTP2: &[u8] = b"h2";
 
 /// A certificate and its files.
 pub struct TlsListener {
@@ -101,6 +107,14 @@ struct CurrentCertificate {
 
 /// The state of the files: another state means other content.
 type FileStamps = [Option<FileStamp>; 3];
+
+impl Listener {
+    /// Whether clients may speak HTTP/2.
+    #[must_use]
+    pub fn offers_http2(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.files.alpn.iter().any(|name| name == HTTP2))
+    }
+}
 
 /// A mistake in the files: the key of the configuration that names the file, and the expected content.
 #[derive(Debug)]
@@ -259,7 +273,7 @@ pub(super) fn read(
     }
     let [Some(certificate), Some(key), clients] = paths else { return None };
     // SOCKS has no registered name (RFC 7301).
-    let alpn = if kind == ListenerKind::Socks { Vec::new() } else { vec![b"http/1.1".to_vec()] };
+    let alpn = if kind == ListenerKind::Socks { Vec::new() } else { HTTP_PROTOCOLS.map(<[u8]>::to_vec).to_vec() };
     let files = TlsFiles { certificate, key, clients, has_users: reader.has("users"), alpn };
     match TlsListener::load(files) {
         Ok(tls) => Some(Arc::new(tls)),

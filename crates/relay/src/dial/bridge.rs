@@ -5,7 +5,6 @@
 //! bytes, need no bridge.
 
 use std::io;
-use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,11 +12,11 @@ use std::time::Duration;
 use ekiden_proto::addr::ServerAddr;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::EndReason;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::{DialError, Dialled, OpenedSession};
-use crate::pump::{self, Endpoint, FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams};
+use crate::pump::{self, Endpoint, FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, loopback_pair};
 
 /// Bound for bridges whose session has gone; sessions have deadlines of their own.
 const BRIDGE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
@@ -105,19 +104,4 @@ async fn bridge(stream: Rc<TcpStream>, opened: OpenedSession) -> io::Result<(Tcp
     });
     let answer = async move { answer.await.unwrap_or_else(|_| Err(Cause::Reset.into())) };
     Ok((near, Box::pin(answer)))
-}
-
-/// Both ends of one loopback connection.
-async fn loopback_pair() -> io::Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let near = TcpStream::connect(listener.local_addr()?).await?;
-    loop {
-        let (far, address) = listener.accept().await?;
-        // Another process of this host may have connected first.
-        if address == near.local_addr()? {
-            near.set_nodelay(true)?;
-            far.set_nodelay(true)?;
-            return Ok((near, far));
-        }
-    }
 }

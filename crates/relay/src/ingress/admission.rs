@@ -28,6 +28,8 @@ pub enum Client {
 #[derive(Debug, Default)]
 pub struct Admission {
     sessions: AtomicUsize,
+    /// Connections that carry sessions as streams.
+    carriers: AtomicUsize,
     clients: Mutex<HashMap<Client, usize>>,
     pending: Mutex<Pending>,
     /// Notified when a session ends.
@@ -61,10 +63,10 @@ impl Admission {
         self.sessions.load(Ordering::Relaxed)
     }
 
-    /// Sessions, and connections without a session.
+    /// Sessions, the connections that carry them as streams, and connections without a session.
     pub fn connections(&self) -> usize {
         let pending = self.pending();
-        self.sessions() + pending.proven + pending.count
+        self.sessions() + self.carriers.load(Ordering::Relaxed) + pending.proven + pending.count
     }
 
     /// Takes a place among the sessions of a client; `None` where `most` are taken.
@@ -251,6 +253,14 @@ impl UnprovenPermit {
         pending.proven += 1;
         Some(ProvenPermit { admission: Arc::clone(&self.admission) })
     }
+
+    /// Gives up the place for a connection that carries sessions from now on, whose places pay for it. `None` if it has been
+    /// evicted.
+    pub fn carry(self) -> Option<CarrierPermit> {
+        self.admission.pending().remove(self.source, self.number)?;
+        self.admission.carriers.fetch_add(1, Ordering::Relaxed);
+        Some(CarrierPermit { admission: Arc::clone(&self.admission) })
+    }
 }
 
 impl Drop for UnprovenPermit {
@@ -269,6 +279,18 @@ pub struct ProvenPermit {
 impl Drop for ProvenPermit {
     fn drop(&mut self) {
         self.admission.pending().proven -= 1;
+    }
+}
+
+/// Counts a connection that carries sessions as streams.
+#[derive(Debug)]
+pub struct CarrierPermit {
+    admission: Arc<Admission>,
+}
+
+impl Drop for CarrierPermit {
+    fn drop(&mut self) {
+        self.admission.carriers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -395,5 +417,20 @@ mod tests {
         assert_eq!(admission.connections(), 2);
         drop((first, third));
         assert_eq!(admission.connections(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_carries_sessions_takes_no_place_and_counts() {
+        let admission = Arc::new(Admission::default());
+        let enter = || admission.enter_pending(source(1), 1).unwrap();
+        let carrier = enter().carry().unwrap();
+        let waits = enter();
+        assert!(!is_evicted(&waits), "the carrier's place is free");
+        assert_eq!(admission.connections(), 2);
+        let evicted = enter();
+        let _newer = enter();
+        assert!(evicted.carry().is_none());
+        drop((carrier, waits));
+        assert_eq!(admission.connections(), 1);
     }
 }

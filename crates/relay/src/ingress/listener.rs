@@ -25,6 +25,7 @@ use crate::events::metrics::listeners::ListenerTotals;
 use crate::pump::{PipePool, abort};
 use crate::session::{self, IncomingConnection, Origin, Session};
 use crate::shaping::autotune::Tuner;
+use crate::shaping::fair_share::PacedSocket;
 
 /// How long accepting pauses when accept(2) has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -103,6 +104,12 @@ impl ListenerContext {
         self.thread.tuning.tuner(section, profile, &self.config.congestion, self.config.timeouts.idle)
     }
 
+    /// The share of an interface and the tuner of a client's section.
+    pub fn shape_client_section(&self, client: &Rc<TcpStream>) -> (Option<Rc<PacedSocket>>, Option<Rc<Tuner>>) {
+        let paced = self.thread.shaper.register(client, self.listener.weight);
+        (paced, self.tuner(client, &self.listener.profile))
+    }
+
     /// Emits a warning to the operator.
     pub fn warn(&self, message: String) {
         self.services().events.emit(&Event::Warning { message });
@@ -162,9 +169,14 @@ impl ListenerContext {
     pub fn enter_pending(&self, source: ClientAddr) -> Option<UnprovenPermit> {
         let permit = self.services().admission.enter_pending(source.0.ip(), self.budget.pending);
         if permit.is_none() {
-            self.services().events.metrics.record_section_evicted(&self.listener.name);
+            self.record_evicted();
         }
         permit
+    }
+
+    /// Counts a connection without a session that found no place, or lost it.
+    pub fn record_evicted(&self) {
+        self.services().events.metrics.record_section_evicted(&self.listener.name);
     }
 
     /// Admits the connection of a client, unless the client has used up its places.

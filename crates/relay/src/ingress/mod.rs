@@ -8,6 +8,7 @@ pub mod admission;
 pub mod gate;
 pub mod handoff;
 pub mod http;
+mod http2;
 pub mod listener;
 mod preface;
 mod responder;

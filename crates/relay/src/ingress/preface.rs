@@ -20,8 +20,9 @@ use tokio_rustls::rustls::ServerConfig;
 use super::ReadError;
 use super::admission::{Client, UnprovenPermit};
 use super::http::send_error;
+use super::http2;
 use super::listener::{ListenerContext, canonical};
-use crate::config::TlsListener;
+use crate::config::{HTTP2, TlsListener};
 use crate::pump::tls::{TlsCipher, TlsError};
 use crate::pump::{Endpoint, abort};
 use crate::session::{IncomingConnection, Origin};
@@ -63,7 +64,7 @@ pub async fn admit_client(context: Rc<ListenerContext>, stream: TcpStream, peer:
     let reading = timeout(context.config.timeouts.handshake, read_preface(&context, &mut connection, &mut part));
     let read = tokio::select! {
         biased;
-        () = permit.evicted() => return context.services().events.metrics.record_section_evicted(&context.listener.name),
+        () = permit.evicted() => return context.record_evicted(),
         read = context.thread.drain_state.work_first(reading) => read,
     };
     // The relay is about to end.
@@ -81,9 +82,12 @@ pub async fn admit_client(context: Rc<ListenerContext>, stream: TcpStream, peer:
         let detail = detail.or_else(|| is_silent.then(|| part.missing().to_owned()));
         return context.reject(connection, end, detail);
     }
+    if let Some(cipher) = connection.tls.take_if(|cipher| cipher.has_selected(HTTP2)) {
+        return http2::serve(context, connection, cipher, permit).await;
+    }
     // An evicted connection has no place to wait in.
     let Some(_permit) = permit.prove() else {
-        return context.services().events.metrics.record_section_evicted(&context.listener.name);
+        return context.record_evicted();
     };
     match context.admit_later(Client::Address(connection.address.0.ip())).await {
         Ok(permit) => context.start_session(connection, permit),

@@ -67,7 +67,7 @@ pub async fn serve_connection(
 ) {
     let shaken = tokio::select! {
         biased;
-        () = permit.evicted() => return context.services().events.metrics.record_section_evicted(&context.listener.name),
+        () = permit.evicted() => return context.record_evicted(),
         shaken = timeout(context.config.timeouts.handshake, shake_hands(&context, &mut stream)) => shaken,
     };
     match shaken.unwrap_or(Err((EndReason::HandshakeTimeout, None))) {
@@ -119,7 +119,7 @@ async fn wait_session(context: Rc<ListenerContext>, section: IdleSection, permit
     match opened {
         Some(Ok(Some(open))) => match permit.prove() {
             Some(_permit) => start_session(&context, section, open).await,
-            None => context.services().events.metrics.record_section_evicted(&context.listener.name),
+            None => context.record_evicted(),
         },
         // The relay closed the connection before a session needed it.
         Some(Ok(None)) => {}
@@ -127,7 +127,7 @@ async fn wait_session(context: Rc<ListenerContext>, section: IdleSection, permit
             let relay = IncomingConnection::plain(section.stream, section.address, Origin::Itself);
             context.reject(relay, EndReason::BadHandshake(why), None);
         }
-        None => context.services().events.metrics.record_section_evicted(&context.listener.name),
+        None => context.record_evicted(),
     }
 }
 

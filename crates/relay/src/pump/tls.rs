@@ -160,6 +160,11 @@ impl TlsCipher {
         connection.peer_certificates().and_then(|chain| chain.first()).map(|certificate| certificate.to_vec())
     }
 
+    /// Whether the handshake has selected this protocol (RFC 7301).
+    pub fn has_selected(&self, protocol: &[u8]) -> bool {
+        self.connection.borrow().alpn_protocol() == Some(protocol)
+    }
+
     /// The version of the protocol.
     pub fn version(&self) -> &'static str {
         match self.connection.borrow().protocol_version() {

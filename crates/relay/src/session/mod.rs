@@ -4,6 +4,7 @@
 //! [`Session`], whose drop emits the closing event, so that every session has exactly one, also after a panic.
 
 mod association;
+mod carrier;
 mod connect;
 mod flow_telemetry;
 mod record;
@@ -28,6 +29,7 @@ use crate::ingress::{self, ClientRequest, Responder, TunnelRequest};
 use crate::pump::{self, Endpoint, FramedSection, Framing, PendingAnswer, PumpParams};
 use crate::tunnel;
 
+pub use carrier::CarrierConnection;
 pub use connect::{ConnectedPath, DialContext, PathTaken, connect_by_paths, connect_end_to_end, dial};
 pub use flow_telemetry::FlowTelemetry;
 pub use record::{IncomingConnection, Origin, Session};

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::DialContext;
+use super::carrier::CarrierConnection;
 use super::flow_telemetry::FlowTelemetry;
 use super::telemetry::{LimitState, PathFeedback, SectionSamples};
 use crate::accounting::SessionAccounts;
@@ -42,6 +43,8 @@ pub struct Session {
     pub client: Rc<TcpStream>,
     /// The cipher of this connection, if the listener speaks TLS.
     tls: Option<Box<TlsCipher>>,
+    /// The connection of which the session is a stream.
+    carrier: Option<Rc<CarrierConnection>>,
     /// Whether the client has a certificate with the name of a user.
     certified: bool,
     /// Exact counters of both directions.
@@ -78,6 +81,8 @@ pub struct IncomingConnection {
     pub origin: Origin,
     /// The cipher, if the listener speaks TLS.
     pub tls: Option<TlsCipher>,
+    /// The client's connection, if `stream` is only one of its streams.
+    pub carrier: Option<Rc<CarrierConnection>>,
     /// The name in the client's certificate.
     pub user: Option<Box<str>>,
 }
@@ -85,7 +90,7 @@ pub struct IncomingConnection {
 impl IncomingConnection {
     /// A connection without TLS.
     pub fn plain(stream: TcpStream, address: ClientAddr, origin: Origin) -> Self {
-        Self { stream, address, origin, tls: None, user: None }
+        Self { stream, address, origin, tls: None, carrier: None, user: None }
     }
 }
 
@@ -146,7 +151,7 @@ impl Session {
         connection: IncomingConnection,
         permit: Option<SessionPermit>,
     ) -> Rc<Self> {
-        let IncomingConnection { stream: client, address, origin, tls, user } = connection;
+        let IncomingConnection { stream: client, address, origin, tls, carrier, user } = connection;
         let services = context.services();
         services.events.metrics.record_accepted(&context.listener.name);
         let destination = match origin {
@@ -159,16 +164,16 @@ impl Session {
             Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
             Origin::Caught { ends, pre_dialed } => (None, ends.map(Box::new), pre_dialed),
         };
-        let (client, telemetry) = (Rc::new(client), FlowTelemetry::new(context.totals(), context.account()));
+        let client = Rc::new(client);
+        let telemetry = client_telemetry(&context, &client, carrier.as_deref());
         let stats = FlowStats::new(Rc::<FlowTelemetry>::clone(&telemetry));
-        telemetry.set_paced_by(Direction::Down, context.thread.shaper.register(&client, context.listener.weight));
-        telemetry.set_tuner(Direction::Down, context.tuner(&client, &context.listener.profile));
         let session = Rc::new(Self {
             id: services.next_session_id(),
             stats,
             telemetry,
             client,
             tls: tls.map(Box::new),
+            carrier,
             certified: user.is_some(),
             dial_context: DialContext::new(
                 Rc::clone(&context),
@@ -190,7 +195,8 @@ impl Session {
         });
         let earlier =
             session.dial_context.incoming_open.as_ref().map_or(0, |incoming_open| incoming_open.earlier_sessions);
-        session.start_section(Direction::Down, &session.client, earlier);
+        let earlier = session.carrier.as_ref().map_or(earlier, |carrier| carrier.count_session());
+        session.start_section(Direction::Down, session.client_connection(), earlier);
         session.place.set(session.context.thread.register(&session));
         session.watch_client();
         if session.certified {
@@ -351,6 +357,21 @@ impl Session {
         Endpoint { stream: &self.client, framing }
     }
 
+    /// The TCP connection to the client, which carries other sessions as well with HTTP/2.
+    pub(super) fn client_connection(&self) -> &Rc<TcpStream> {
+        self.carrier.as_ref().map_or(&self.client, |carrier| &carrier.connection.stream)
+    }
+
+    /// The cipher of this connection.
+    fn client_cipher(&self) -> Option<&TlsCipher> {
+        self.carrier.as_ref().map(|carrier| &carrier.connection.cipher).or(self.tls.as_deref())
+    }
+
+    /// The version of HTTP toward the client, if that is a version with streams.
+    fn http_version(&self) -> Option<u8> {
+        self.carrier.is_some().then_some(2)
+    }
+
     /// The section from the previous relay, if its bytes are framed.
     pub fn client_section(&self) -> Option<Rc<FramedSection>> {
         self.dial_context.incoming_open.as_ref().and_then(|incoming_open| incoming_open.framed_section())
@@ -402,7 +423,8 @@ impl Session {
             session: self.id,
             listener: self.context.listener.name.clone(),
             client: self.dial_context.client,
-            tls: self.tls.as_deref().map(TlsView::new),
+            tls: self.client_cipher().map(TlsView::new),
+            http: self.http_version(),
             user: state.user.as_deref().map(str::to_owned),
             peer: self.peer_name(),
             trace: self.dial_context.trace(),
@@ -414,7 +436,7 @@ impl Session {
             seconds: self.opened.elapsed().as_secs_f64(),
             bytes_up: self.stats.bytes(Direction::Up),
             bytes_down: self.stats.bytes(Direction::Down),
-            down: self.section_view(Direction::Down, &self.client, &state),
+            down: self.section_view(Direction::Down, self.client_connection(), &state),
             up: state.stream.as_ref().and_then(|stream| self.section_view(Direction::Up, stream, &state)),
             limits: self.limits(),
         }
@@ -433,6 +455,22 @@ impl Session {
     fn path_name(&self) -> String {
         self.dial_context.path_name().map_or_else(|| "-".to_owned(), String::from)
     }
+}
+
+/// Telemetry of a session whose only section is that of the client.
+fn client_telemetry(
+    context: &ListenerContext,
+    client: &Rc<TcpStream>,
+    carrier: Option<&CarrierConnection>,
+) -> Rc<FlowTelemetry> {
+    let (paced, tuner) = match carrier {
+        Some(carrier) => (carrier.paced.clone(), carrier.tuner.clone()),
+        None => context.shape_client_section(client),
+    };
+    let telemetry = FlowTelemetry::new(context.totals(), context.account());
+    telemetry.set_paced_by(Direction::Down, paced);
+    telemetry.set_tuner(Direction::Down, tuner);
+    telemetry
 }
 
 /// Interval of checks for a reset by a client that has sent bytes after its password.
@@ -496,12 +534,13 @@ impl Session {
         let estimates = &self.context.services().estimates;
         state.watches.iter_mut().flatten().for_each(|watch| watch.sample(&self.stats, estimates));
         let duration = self.opened.elapsed();
-        let down = self.section_info(Direction::Down, &self.client, &state);
+        let down = self.section_info(Direction::Down, self.client_connection(), &state);
         let up = self.server_section_info(&mut state);
         let cut_off = if std::thread::panicking() { EndReason::Panicked } else { EndReason::Drained };
         let end = state.end.unwrap_or(cut_off);
         SessionClosed {
-            tls: self.tls.as_ref().map(|tls| tls.version()),
+            tls: self.client_cipher().map(TlsCipher::version),
+            http: self.http_version(),
             user: state.user.map(String::from),
             peer: self.peer_name(),
             trace: self.dial_context.trace(),

@@ -89,12 +89,12 @@ impl Session {
         let (now, load) = (Instant::now(), &self.context.thread.load);
         let span = now.saturating_duration_since(limiting.at);
         let state = self.state.borrow();
-        let side = |direction, stream: Option<&TcpStream>| {
+        let side = |direction, stream: Option<&TcpStream>, reads: Option<&TcpStream>| {
             let (info, counters) = stream.and_then(|stream| tcp_readings(stream.as_fd()).ok()).unzip();
             SideSample {
                 counters,
                 cwnd: info.map_or(0, |info| info.cwnd),
-                has_unread: stream.is_some_and(|stream| unread(stream.as_fd()).is_ok_and(|bytes| bytes > 0)),
+                has_unread: reads.is_some_and(|stream| unread(stream.as_fd()).is_ok_and(|bytes| bytes > 0)),
                 send_buffer_full: self.stats.is_blocked(direction),
                 all_in_flight: stream.is_some_and(|stream| unsent(stream.as_fd()).is_ok_and(|bytes| bytes == 0)),
                 flow: self.stats.counters(direction),
@@ -104,8 +104,8 @@ impl Session {
             span,
             run_time: load.run_time(span),
             runqueue_wait: load.wait_time(span),
-            down: side(Direction::Down, Some(&self.client)),
-            up: side(Direction::Up, state.stream.as_deref()),
+            down: side(Direction::Down, Some(self.client_connection()), Some(&self.client)),
+            up: side(Direction::Up, state.stream.as_deref(), state.stream.as_deref()),
         });
         (limiting.at, limiting.moved) = (now, self.stats.moved());
     }
@@ -275,7 +275,7 @@ impl Session {
         samples.moved = moved;
         let span = std::mem::replace(&mut samples.at, Instant::now()).elapsed();
         let [down, up] = &mut **samples.before.get_or_insert_default();
-        self.section_sample("down", &self.client, down, span);
+        self.section_sample("down", self.client_connection(), down, span);
         if let Some(server) = &server {
             self.section_sample("up", server, up, span);
         }

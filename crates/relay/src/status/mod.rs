@@ -34,6 +34,8 @@ pub struct SessionView {
     pub client: ClientAddr,
     /// TLS of the section to the client, if the listener speaks TLS.
     pub tls: Option<TlsView>,
+    /// 2 if the session is a stream of an HTTP/2 connection.
+    pub http: Option<u8>,
     /// The user name, if the listener asks for one.
     pub user: Option<String>,
     /// The relay that opened it, by name or key.

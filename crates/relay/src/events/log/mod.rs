@@ -275,6 +275,7 @@ fn write_closed(line: &mut String, c: &SessionClosed) -> std::fmt::Result {
     write!(line, " closed session={} listener={}", c.session, c.listener)?;
     write_optional(line, "client", c.client)?;
     write_optional(line, "tls", c.tls)?;
+    write_optional(line, "http", c.http)?;
     write_optional(line, "user", c.user.as_deref().map(quoted))?;
     write_optional(line, "peer", c.peer.as_deref().map(quoted))?;
     write_optional(line, "trace", c.trace)?;

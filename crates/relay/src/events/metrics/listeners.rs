@@ -25,6 +25,8 @@ pub(super) struct AdmissionMetrics {
     waiting: Family<ByListener, Gauge>,
     evicted: Family<ByListener, Counter>,
     tls_handshakes: Family<ByResult, Counter>,
+    http2_connections: Family<ByListener, Gauge>,
+    http2_streams: Family<ByResult, Counter>,
     certificate_reloads: Family<ByResult, Counter>,
     certificate_expiry: Family<ByListener, Gauge>,
 }
@@ -40,6 +42,9 @@ impl AdmissionMetrics {
         r.declare("sections_evicted", evicted, self.evicted.clone());
         let handshakes = "TLS handshakes of clients by result";
         r.declare("tls_handshakes", handshakes, self.tls_handshakes.clone());
+        r.declare("http2_connections", "Open HTTP/2 connections of clients", self.http2_connections.clone());
+        let streams = "Streams of HTTP/2 clients by result: a session, or the reason for a refusal";
+        r.declare("http2_streams", streams, self.http2_streams.clone());
         let reloads = "Changed TLS certificate and key files by result";
         r.declare("tls_certificate_reloads", reloads, self.certificate_reloads.clone());
         let expiry = "End of the certificate in the file, or of the certificate of its chain that expires first, since the Unix epoch";
@@ -53,10 +58,18 @@ impl AdmissionMetrics {
 
 impl Metrics {
     /// Counts a connection of a relay that waits for a session, until the guard is dropped.
-    pub fn track_waiting_section(&self, listener: &str) -> WaitingGuard {
-        let waiting = self.admission.waiting.get_or_create_owned(&ByListener { listener: listener.to_owned() });
-        waiting.inc();
-        WaitingGuard(waiting)
+    pub fn track_waiting_section(&self, listener: &str) -> OpenGuard {
+        OpenGuard::new(&self.admission.waiting, listener)
+    }
+
+    /// Counts an HTTP/2 connection of a client, until the guard is dropped.
+    pub fn track_http2_connection(&self, listener: &str) -> OpenGuard {
+        OpenGuard::new(&self.admission.http2_connections, listener)
+    }
+
+    /// Counts a stream of an HTTP/2 connection.
+    pub fn record_http2_stream(&self, listener: &str, result: &'static str) {
+        self.admission.http2_streams.get_or_create(&ByResult { listener: listener.to_owned(), result }).inc();
     }
 
     /// Counts a TLS handshake of a client.
@@ -93,12 +106,20 @@ impl Metrics {
     }
 }
 
-/// A connection of a relay that waits for a session.
+/// Counts one connection of a listener in a gauge.
 #[must_use]
 #[derive(Debug)]
-pub struct WaitingGuard(Gauge);
+pub struct OpenGuard(Gauge);
 
-impl Drop for WaitingGuard {
+impl OpenGuard {
+    fn new(open: &Family<ByListener, Gauge>, listener: &str) -> Self {
+        let gauge = open.get_or_create_owned(&ByListener { listener: listener.to_owned() });
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -61,6 +61,8 @@ fn eventful() -> Metrics {
     metrics.record_section_evicted("section");
     metrics.record_tls_handshake("http", "completed");
     metrics.record_certificate_reload("http", "accepted");
+    drop(metrics.track_http2_connection("http"));
+    metrics.record_http2_stream("http", "accepted");
     metrics.record_list_reload("list".to_owned(), "accepted");
     metrics.set_certificate_expiry("http", std::time::SystemTime::now());
     metrics.record_passed("caught", "draining");

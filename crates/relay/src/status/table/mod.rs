@@ -96,20 +96,20 @@ fn format_jump(jump: &Value) -> String {
     format!("{} {}", format_bytes(&jump["bytes"]), cell_text(&jump["outcome"]))
 }
 
-const TLS_HEADINGS: [&str; 5] = ["SESSION", "SECTION", "TLS", "CIPHER", "BYTES"];
+const TLS_HEADINGS: [&str; 6] = ["SESSION", "SECTION", "TLS", "CIPHER", "BYTES", "HTTP"];
 
 /// The sections in TLS, and how their bytes cross the relay.
-fn tls_rows(sessions: &Value) -> Vec<[String; 5]> {
+fn tls_rows(sessions: &Value) -> Vec<[String; 6]> {
     let mut rows = vec![TLS_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten().filter(|session| !session["tls"].is_null()) {
         let tls = &session["tls"];
-        let session = cell_text(&session["session"]);
         rows.push([
-            session,
+            cell_text(&session["session"]),
             "client".to_owned(),
             cell_text(&tls["version"]),
             cell_text(&tls["cipher"]),
             cell_text(&tls["transfer"]),
+            cell_text(&session["http"]),
         ]);
     }
     rows

@@ -1,0 +1,209 @@
+//! HTTP/2 clients (RFC 9113): tunnels and requests as streams of one TLS connection.
+//!
+//! Each stream becomes a session of its own: one end of a loopback connection is the client's connection of the session, and
+//! [`stream`] translates between the other end, in HTTP/1.1, and the stream. So a session knows nothing of HTTP/2, but for the
+//! [`CarrierConnection`] that it reports.
+
+mod message;
+mod stream;
+
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use ekiden_proto::addr::ClientAddr;
+use ekiden_sys::queued::{notsent_lowat, set_notsent_lowat};
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use hyper::Request;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::admission::{CarrierPermit, UnprovenPermit};
+use super::listener::ListenerContext;
+use crate::pump::tls::TlsCipher;
+use crate::pump::tls_stream::{TlsConnection, TlsStream};
+use crate::session::{CarrierConnection, IncomingConnection};
+use stream::{StreamOutcome, serve_stream};
+
+/// Most streams of one connection at once; browsers use about a hundred.
+const MAX_STREAMS: u32 = 256;
+
+/// Bytes that a client may send on one stream before this relay has passed them on: a path of 50 ms carries 80 Mbit/s with them.
+const STREAM_WINDOW: u32 = 512 * 1024;
+
+/// Bytes that a client may send on all streams: all windows of streams, so that streams that wait do not stop the others.
+const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
+
+/// Most bytes of a stream that wait in this process for room in the client's connection.
+const SEND_BUFFER: usize = 128 * 1024;
+
+/// Most unsent bytes of a connection in the kernel. They are sent before those of a stream that has just become ready.
+const MAX_UNSENT: u32 = 128 * 1024;
+
+/// Most streams in a row that the client resets before they have an answer. A client that opens and resets streams costs this
+/// relay more than it costs the client (CVE-2023-44487).
+const MAX_ABANDONED: u32 = 128;
+
+/// The client of a connection, which the sessions of all streams share.
+struct StreamContext {
+    listener: Rc<ListenerContext>,
+    carrier: Rc<CarrierConnection>,
+    address: ClientAddr,
+    /// The name in the client's certificate.
+    user: Option<Box<str>>,
+}
+
+/// Serves the streams of a connection whose handshake has selected HTTP/2, until its end.
+pub async fn serve(
+    listener: Rc<ListenerContext>,
+    connection: IncomingConnection,
+    cipher: TlsCipher,
+    permit: UnprovenPermit,
+) {
+    let IncomingConnection { stream, address, user, .. } = connection;
+    bound_unsent(&stream);
+    let _open = listener.services().events.metrics.track_http2_connection(&listener.listener.name);
+    let connection = Rc::new(TlsConnection { stream: Rc::new(stream), cipher });
+    let deadline = Instant::now() + listener.config.timeouts.handshake;
+    let handshake = settings(&listener).handshake(TlsStream::new(Rc::clone(&connection)));
+    let opening = tokio::select! {
+        biased;
+        () = permit.evicted() => return listener.record_evicted(),
+        opening = listener.thread.drain_state.work_first(timeout(listener.config.timeouts.handshake, handshake)) => opening,
+    };
+    // Otherwise the client has not begun in time, not with HTTP/2, or the relay is about to end.
+    let Some(Ok(Ok(http))) = opening else { return };
+    let carrier = Rc::new(CarrierConnection::new(&listener, connection));
+    let context = Rc::new(StreamContext { listener, carrier, address, user });
+    let place = Some(ConnectionPermit::Pending(permit));
+    let mut server = Server { http, context, streams: JoinSet::new(), place, deadline, closing: false, abandoned: 0 };
+    server.run().await;
+    let Server { http, mut streams, place: _place, .. } = server;
+    // Streams that have not ended are reset. Bytes that the others have received are still on their way to their sessions.
+    drop(http);
+    while streams.join_next().await.is_some() {}
+}
+
+fn settings(listener: &ListenerContext) -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_header_list_size(u32::try_from(listener.config.limits.head).unwrap_or(u32::MAX));
+    builder
+}
+
+/// Lets the kernel take few bytes ahead of the path, unless the profile allows even fewer.
+fn bound_unsent(stream: &tokio::net::TcpStream) {
+    if notsent_lowat(stream.as_fd()).is_ok_and(|bytes| bytes == 0 || bytes > MAX_UNSENT) {
+        // Without the bound, streams only wait longer for each other.
+        let _ = set_notsent_lowat(stream.as_fd(), MAX_UNSENT);
+    }
+}
+
+/// How a connection counts for the limits.
+enum ConnectionPermit {
+    /// Without streams, like a connection whose handshake is not complete.
+    Pending(UnprovenPermit),
+    /// The places of the sessions pay for it.
+    Carrier { _permit: CarrierPermit },
+}
+
+impl ConnectionPermit {
+    async fn evicted(place: Option<&Self>) {
+        match place {
+            Some(Self::Pending(permit)) => permit.evicted().await,
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// The server's side of one connection.
+struct Server {
+    http: Connection<TlsStream, Bytes>,
+    context: Rc<StreamContext>,
+    streams: JoinSet<StreamOutcome>,
+    /// The place of the connection; `None` after an eviction.
+    place: Option<ConnectionPermit>,
+    /// Without streams, the end of the connection.
+    deadline: Instant,
+    /// GOAWAY has been sent.
+    closing: bool,
+    abandoned: u32,
+}
+
+impl Server {
+    /// Serves until the connection has ended, or failed.
+    async fn run(&mut self) {
+        loop {
+            tokio::select! {
+                biased;
+                accepted = self.http.accept() => match accepted {
+                    Some(Ok((request, respond))) => self.on_request(request, respond),
+                    Some(Err(_)) | None => return,
+                },
+                Some(ended) = self.streams.join_next() => self.on_stream_end(ended.unwrap_or(StreamOutcome::Served)),
+                () = self.context.listener.thread.drain_state.wait_begun(), if !self.closing => self.close(),
+                () = ConnectionPermit::evicted(self.place.as_ref()) => self.on_evicted(),
+                () = sleep_until(self.deadline), if self.streams.is_empty() => {
+                    if self.closing {
+                        // The client does not read GOAWAY.
+                        return;
+                    }
+                    self.close();
+                }
+            }
+        }
+    }
+
+    fn on_request(&mut self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+        // Every stream uses the configuration in force.
+        let listener = self.context.listener.thread.current_listener(&self.context.listener);
+        self.place = match self.place.take() {
+            Some(ConnectionPermit::Pending(permit)) => {
+                permit.carry().map(|permit| ConnectionPermit::Carrier { _permit: permit })
+            }
+            carrier => carrier,
+        };
+        let (Some(listener), Some(_)) = (listener, &self.place) else {
+            // The client may try again on another connection (RFC 9113, 8.7).
+            respond.send_reset(Reason::REFUSED_STREAM);
+            return self.close();
+        };
+        self.streams.spawn_local(serve_stream(Rc::clone(&self.context), listener, request, respond));
+    }
+
+    fn on_stream_end(&mut self, outcome: StreamOutcome) {
+        self.abandoned = if outcome == StreamOutcome::Abandoned { self.abandoned + 1 } else { 0 };
+        if self.abandoned > MAX_ABANDONED {
+            self.http.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        }
+        if self.streams.is_empty() {
+            let timeouts = &self.context.listener.config.timeouts;
+            self.deadline = Instant::now() + if self.closing { timeouts.handshake } else { timeouts.keep_alive };
+            // Another connection may need the place of one without streams.
+            self.place = self.context.listener.enter_pending(self.context.address).map(ConnectionPermit::Pending);
+            if self.place.is_none() {
+                self.close();
+            }
+        }
+    }
+
+    fn on_evicted(&mut self) {
+        self.context.listener.record_evicted();
+        self.place = None;
+        self.close();
+    }
+
+    /// Sends GOAWAY: streams that are open may finish.
+    fn close(&mut self) {
+        if !self.closing {
+            self.closing = true;
+            self.deadline = Instant::now() + self.context.listener.config.timeouts.handshake;
+            self.http.graceful_shutdown();
+        }
+    }
+}

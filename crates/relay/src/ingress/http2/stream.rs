@@ -1,0 +1,383 @@
+//! One stream: its session, and the bytes between both.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes};
+use ekiden_proto::direction::Direction;
+use ekiden_proto::wire::http::chunked::write_chunk_head;
+use ekiden_proto::wire::http::forward::{BodyCoding, ChunkForwarder};
+use ekiden_proto::wire::http::{BodyFraming, ResponseHead};
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use hyper::{Method, Request, StatusCode};
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::StreamContext;
+use super::message::{self, Http1Request};
+use crate::ingress::HandshakeReader;
+use crate::ingress::listener::ListenerContext;
+use crate::pump::{FlowStats, abort, cancel_abort, loopback_pair, wait_idle, write_all};
+use crate::session::{IncomingConnection, Origin};
+
+/// Size of the socket buffers of the loopback connection, in bytes: bytes that wait there count toward the bound of a session.
+const SOCKET_BUFFER: usize = 64 * 1024;
+
+/// Most bytes that are read from the session at once.
+const MAX_READ: usize = 64 * 1024;
+
+/// Most pieces of a stream that wait for room in the client's connection: small pieces take more memory than their bytes.
+const MAX_PIECES: usize = 16;
+
+/// Bytes that this relay may add to the head of an answer.
+const OWN_FIELDS: usize = 4096;
+
+/// How long a stream outlives the idle timeout of its session, which ends both in order.
+const IDLE_MARGIN: Duration = Duration::from_secs(5);
+
+/// How a stream has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamOutcome {
+    /// It had an answer.
+    Served,
+    /// The client reset it before its answer.
+    Abandoned,
+}
+
+/// Why a stream was not carried to its end.
+#[derive(Debug)]
+enum StreamError {
+    /// The client has reset the stream, or the connection has failed.
+    Client,
+    /// The session has reset its connection, or sent no valid answer.
+    Session,
+}
+
+impl From<io::Error> for StreamError {
+    fn from(_: io::Error) -> Self {
+        Self::Session
+    }
+}
+
+impl From<h2::Error> for StreamError {
+    fn from(_: h2::Error) -> Self {
+        Self::Client
+    }
+}
+
+/// Serves one stream as a session of `listener`.
+pub async fn serve_stream(
+    client: Rc<StreamContext>,
+    listener: Rc<ListenerContext>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+) -> StreamOutcome {
+    let (result, near) = match open_session(&client, &listener).await {
+        Ok(near) => ("session", Some(near)),
+        Err(result) => (result, None),
+    };
+    listener.services().events.metrics.record_http2_stream(&listener.listener.name, result);
+    let Some(near) = near else {
+        refuse(&mut respond, result);
+        return StreamOutcome::Served;
+    };
+    // The close of the session's connection is a reset until the stream has ended in order.
+    abort(&near);
+    let exchange = StreamExchange::new(&near, request.method().clone(), listener.config.limits.head);
+    let ended = tokio::select! {
+        ended = exchange.run(request, &mut respond) => ended,
+        () = wait_idle(&exchange.stats, listener.config.timeouts.idle + IDLE_MARGIN) => Err(StreamError::Session),
+    };
+    match ended {
+        Ok(()) => cancel_abort(&near),
+        Err(StreamError::Session) => respond.send_reset(exchange.reset_reason()),
+        Err(StreamError::Client) if !exchange.is_answered.get() => return StreamOutcome::Abandoned,
+        Err(StreamError::Client) => {}
+    }
+    StreamOutcome::Served
+}
+
+/// Opens a session, and returns its connection.
+///
+/// # Errors
+/// The limit that refuses it.
+async fn open_session(client: &StreamContext, listener: &Rc<ListenerContext>) -> Result<TcpStream, &'static str> {
+    let permit = listener.try_admit(client.address.0.ip())?;
+    let (near, far) = loopback_pair().await.map_err(|_| "exhausted")?;
+    for end in [&near, &far] {
+        let socket = SockRef::from(end);
+        // Without a bound of its own, the kernel's bound holds.
+        let _ = socket.set_send_buffer_size(SOCKET_BUFFER).and_then(|()| socket.set_recv_buffer_size(SOCKET_BUFFER));
+    }
+    let connection = IncomingConnection {
+        carrier: Some(Rc::clone(&client.carrier)),
+        user: client.user.clone(),
+        ..IncomingConnection::plain(far, client.address, Origin::Itself)
+    };
+    listener.start_session(connection, permit);
+    Ok(near)
+}
+
+/// Answers a stream that gets no session.
+fn refuse(respond: &mut SendResponse<Bytes>, result: &str) {
+    let (status, sentence) = match result {
+        "client_limit" => (StatusCode::TOO_MANY_REQUESTS, "This relay serves no more sessions of this client.\n"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "This relay serves no more sessions; try again.\n"),
+    };
+    // Fails if the client has reset the stream.
+    if let Ok(mut sending) = respond.send_response(message::page(status, sentence), false) {
+        let _ = sending.send_data(Bytes::from_static(sentence.as_bytes()), true);
+    }
+}
+
+/// A request and its answer, or a tunnel, between the stream and its session.
+struct StreamExchange<'a> {
+    session: &'a TcpStream,
+    method: Method,
+    head_limit: usize,
+    stats: FlowStats,
+    is_answered: Cell<bool>,
+    /// The session reads no more, or a write has taken the report of a reset.
+    write_failed: Cell<bool>,
+    /// Places for pieces of the answer that the connection has not sent.
+    pieces: Arc<Semaphore>,
+}
+
+impl<'a> StreamExchange<'a> {
+    fn new(session: &'a TcpStream, method: Method, head_limit: usize) -> Self {
+        let pieces = Arc::new(Semaphore::new(MAX_PIECES));
+        let stats = FlowStats::new(Rc::new(()));
+        let (is_answered, write_failed) = (Cell::new(false), Cell::new(false));
+        Self { session, method, head_limit, stats, is_answered, write_failed, pieces }
+    }
+
+    /// Why the stream is reset when the session is.
+    fn reset_reason(&self) -> Reason {
+        if self.method == Method::CONNECT { Reason::CONNECT_ERROR } else { Reason::INTERNAL_ERROR }
+    }
+
+    /// Carries both directions to their ends.
+    async fn run(&self, request: Request<RecvStream>, respond: &mut SendResponse<Bytes>) -> Result<(), StreamError> {
+        let (parts, body) = request.into_parts();
+        let request = Http1Request::new(parts, !body.is_end_stream());
+        write_all(self.session, &request.head).await?;
+        let mut upload = pin!(self.upload(body, request.is_chunked));
+        let mut download = pin!(self.download(respond));
+        let mut is_uploaded = false;
+        let is_tunnel = loop {
+            tokio::select! {
+                biased;
+                uploaded = &mut upload, if !is_uploaded => {
+                    uploaded?;
+                    is_uploaded = true;
+                }
+                is_tunnel = &mut download => break is_tunnel?,
+            }
+        };
+        if is_tunnel && !is_uploaded {
+            tokio::select! {
+                uploaded = upload => uploaded?,
+                _ = self.session.ready(Interest::ERROR) => return Err(StreamError::Session),
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries the body of the request, or the client's direction of a tunnel. A session that reads no more has an answer.
+    async fn upload(&self, mut body: RecvStream, is_chunked: bool) -> Result<(), StreamError> {
+        while let Some(data) = body.data().await {
+            let data = data?;
+            if data.is_empty() {
+                continue;
+            }
+            let chunk_head = if is_chunked { write_chunk_head(data.len() as u64) } else { String::new() };
+            let chunk_end: &[u8] = if is_chunked { b"\r\n" } else { b"" };
+            for bytes in [chunk_head.as_bytes(), &data, chunk_end] {
+                if write_all(self.session, bytes).await.is_err() {
+                    self.write_failed.set(true);
+                    return Ok(());
+                }
+            }
+            self.stats.record_copied(Direction::Up, data.len());
+            // The client may send as many bytes again.
+            body.flow_control().release_capacity(data.len())?;
+        }
+        if is_chunked {
+            self.write_failed.set(write_all(self.session, b"0\r\n\r\n").await.is_err());
+        }
+        if self.method == Method::CONNECT {
+            let _ = SockRef::from(self.session).shutdown(std::net::Shutdown::Write);
+        }
+        Ok(())
+    }
+
+    /// Carries the answer, or the server's direction of a tunnel. Returns whether it is a tunnel.
+    async fn download(&self, respond: &mut SendResponse<Bytes>) -> Result<bool, StreamError> {
+        let mut reader = HandshakeReader::from_stream(self.session);
+        let head = self.read_head(&mut reader, respond).await?;
+        let is_tunnel = self.method == Method::CONNECT && (200..300).contains(&head.status);
+        let body = if is_tunnel { BodyFraming::UntilClose } else { head.body };
+        let response = message::response(head).ok_or(StreamError::Session)?;
+        let mut sending = respond.send_response(response, body == BodyFraming::Empty)?;
+        self.is_answered.set(true);
+        match body {
+            BodyFraming::Empty => return Ok(false),
+            BodyFraming::Length(length) => self.send_exactly(&mut reader, length, &mut sending).await?,
+            BodyFraming::Chunked => self.send_chunks(&mut reader, &mut sending).await?,
+            BodyFraming::UntilClose => {
+                self.send_up_to(&mut reader, u64::MAX, &mut sending).await?;
+                // The kernel reports a reset once. A hidden reset would make half an answer look whole.
+                if self.write_failed.get() {
+                    return Err(StreamError::Session);
+                }
+            }
+        }
+        sending.send_data(Bytes::new(), true)?;
+        Ok(is_tunnel)
+    }
+
+    /// Reads the head of the final answer, and passes on those of interim answers.
+    async fn read_head(
+        &self,
+        reader: &mut HandshakeReader<'_>,
+        respond: &mut SendResponse<Bytes>,
+    ) -> Result<ResponseHead, StreamError> {
+        let limit = self.head_limit + OWN_FIELDS;
+        loop {
+            let head = tokio::select! {
+                biased;
+                _ = poll_fn(|context| respond.poll_reset(context)) => return Err(StreamError::Client),
+                head = reader.next(|bytes| ResponseHead::parse(bytes, limit, self.method.as_str())) => {
+                    head.map_err(|_| StreamError::Session)?
+                }
+            };
+            if head.status >= 200 {
+                return Ok(head);
+            }
+            respond.send_informational(message::response(head).ok_or(StreamError::Session)?)?;
+        }
+    }
+
+    async fn send_exactly(
+        &self,
+        reader: &mut HandshakeReader<'_>,
+        length: u64,
+        sending: &mut SendStream<Bytes>,
+    ) -> Result<(), StreamError> {
+        if self.send_up_to(reader, length, sending).await? < length { Err(StreamError::Session) } else { Ok(()) }
+    }
+
+    async fn send_chunks(
+        &self,
+        reader: &mut HandshakeReader<'_>,
+        sending: &mut SendStream<Bytes>,
+    ) -> Result<(), StreamError> {
+        let mut chunks = ChunkForwarder::new(BodyCoding::Plain);
+        while !chunks.is_complete() {
+            let framing = tokio::select! {
+                biased;
+                _ = poll_fn(|context| sending.poll_reset(context)) => return Err(StreamError::Client),
+                framing = reader.next(|bytes| chunks.parse(bytes)) => framing.map_err(|_| StreamError::Session)?,
+            };
+            let size = chunks.on_framing(&framing);
+            self.send_exactly(reader, size, sending).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends up to `most` bytes of the session, those in `reader` first. Returns how many there were.
+    async fn send_up_to(
+        &self,
+        reader: &mut HandshakeReader<'_>,
+        most: u64,
+        sending: &mut SendStream<Bytes>,
+    ) -> Result<u64, StreamError> {
+        let mut sent = 0;
+        let early = reader.take(most);
+        for bytes in early.chunks(MAX_READ) {
+            let mut rest = bytes;
+            while !rest.is_empty() {
+                let (place, room) = self.room(sending, rest.len()).await?;
+                let (now, later) = rest.split_at(room);
+                self.send(now.to_vec(), place, sending)?;
+                sent += room as u64;
+                rest = later;
+            }
+        }
+        while sent < most {
+            tokio::select! {
+                biased;
+                _ = poll_fn(|context| sending.poll_reset(context)) => return Err(StreamError::Client),
+                readable = self.session.readable() => readable?,
+            }
+            let wanted = usize::try_from(most - sent).unwrap_or(usize::MAX).min(MAX_READ);
+            let (place, room) = self.room(sending, wanted).await?;
+            let mut bytes = Vec::with_capacity(room);
+            match self.session.try_read_buf(&mut (&mut bytes).limit(room)) {
+                Ok(0) => break,
+                Ok(count) => {
+                    sent += count as u64;
+                    self.send(bytes, place, sending)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sending.reserve_capacity(0),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Waits until the stream takes a piece, and returns how many bytes of `wanted` it may have.
+    async fn room(
+        &self,
+        sending: &mut SendStream<Bytes>,
+        wanted: usize,
+    ) -> Result<(OwnedSemaphorePermit, usize), StreamError> {
+        let place = tokio::select! {
+            biased;
+            place = Arc::clone(&self.pieces).acquire_owned() => place.expect("invariant: it is never closed"),
+            _ = poll_fn(|context| sending.poll_reset(context)) => return Err(StreamError::Client),
+        };
+        sending.reserve_capacity(wanted);
+        while sending.capacity() == 0 {
+            // `None` after a reset.
+            poll_fn(|context| sending.poll_capacity(context)).await.ok_or(StreamError::Client)??;
+        }
+        Ok((place, sending.capacity().min(wanted)))
+    }
+
+    fn send(
+        &self,
+        mut bytes: Vec<u8>,
+        place: OwnedSemaphorePermit,
+        sending: &mut SendStream<Bytes>,
+    ) -> Result<(), StreamError> {
+        if bytes.len() < bytes.capacity() / 2 {
+            bytes.shrink_to_fit();
+        }
+        self.stats.record_copied(Direction::Down, bytes.len());
+        sending.send_data(Bytes::from_owner(Piece { bytes, _place: place }), false)?;
+        // Reserved room is missing to other streams.
+        sending.reserve_capacity(0);
+        Ok(())
+    }
+}
+
+/// Bytes that wait to be sent.
+struct Piece {
+    bytes: Vec<u8>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}

@@ -1,0 +1,34 @@
+//! A connection of a client that carries sessions as streams (RFC 9113).
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::ingress::listener::ListenerContext;
+use crate::pump::tls_stream::TlsConnection;
+use crate::shaping::autotune::Tuner;
+use crate::shaping::fair_share::PacedSocket;
+
+/// The connection under the sessions of one client. It is the section toward the client of each of them.
+#[derive(Debug)]
+pub struct CarrierConnection {
+    /// The connection and its cipher.
+    pub connection: Rc<TlsConnection>,
+    /// Its share of an interface; `None` where its interface is not shared.
+    pub paced: Option<Rc<PacedSocket>>,
+    /// Its tuner; `None` where its profile asks for none.
+    pub tuner: Option<Rc<Tuner>>,
+    sessions: Cell<u32>,
+}
+
+impl CarrierConnection {
+    /// A connection of a client of `context` that has carried no session.
+    pub fn new(context: &ListenerContext, connection: Rc<TlsConnection>) -> Self {
+        let (paced, tuner) = context.shape_client_section(&connection.stream);
+        Self { connection, paced, tuner, sessions: Cell::new(0) }
+    }
+
+    /// Counts a session, and returns how many there have been before.
+    pub fn count_session(&self) -> u32 {
+        self.sessions.replace(self.sessions.get().saturating_add(1))
+    }
+}

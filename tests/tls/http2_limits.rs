@@ -1,0 +1,297 @@
+//! Limits of HTTP/2 connections: their streams, their memory, their life.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::certificate::Certificate;
+use crate::harness::{Folder, Relay, eventually};
+use crate::http2::{Waiting, lacks_h2, run};
+
+/// A relay with one TLS listener, named `door`, and these lines of the configuration before and in it.
+fn relay(certificate: &Certificate, folder: &Folder, before: &str, keys: &str) -> Relay {
+    Relay::run(&["-c", configuration(certificate, folder, before, keys).to_str().unwrap()], 1)
+}
+
+fn configuration(certificate: &Certificate, folder: &Folder, before: &str, keys: &str) -> PathBuf {
+    let tls = certificate.keys();
+    let text = format!("version = 1\n{before}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{tls}{keys}\n");
+    folder.write("ekiden.toml", text)
+}
+
+/// The value of a metric of the listener.
+fn metric(relay: &Relay, name: &str, labels: &str) -> u64 {
+    let metrics = relay.ask("/metrics");
+    let start = format!("{name}{{listener=\"door\"{labels}}} ");
+    metrics.lines().find_map(|line| line.strip_prefix(&start)).map_or(0, |value| value.parse().unwrap())
+}
+
+fn streams(relay: &Relay, result: &str) -> u64 {
+    metric(relay, "ekiden_http2_streams_total", &format!(",result=\"{result}\""))
+}
+
+#[test]
+fn a_connection_has_a_limit_of_streams() {
+    const SCRIPT: &str = "
+client, (listener, target) = client(), server()
+assert client.h2.remote_settings.max_concurrent_streams == 256
+client.h2.remote_settings[h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS] = 1000
+client.h2.remote_settings.acknowledge()
+numbers = [client.tunnel(target) for _ in range(256)]
+extra = client.connect(target)
+client.until(lambda: client.is_over(extra))
+assert client.streams[extra].reset == 7, 'REFUSED_STREAM'
+client.reset(numbers[0])
+client.tunnel(target)
+";
+    let Some(certificate) = Certificate::new() else { return };
+    if lacks_h2() {
+        return;
+    }
+    let relay = Relay::listen(&[&certificate.listener("auto")]);
+    run(&certificate, &relay, SCRIPT, &[]);
+}
+
+/// Each stream takes a place of a session.
+#[test]
+fn streams_count_as_sessions() {
+    const SCRIPT: &str = "
+client, (listener, target) = client(), server()
+numbers = [client.tunnel(target) for _ in range(3)]
+for _ in range(2):
+    number = client.connect(target)
+    text = client.hear_out(number)
+    assert client.streams[number].status == int(sys.argv[3]), client.streams[number].headers
+    assert text.startswith(b'This relay serves no more sessions'), text
+client.reset(numbers[0])
+accept(listener).close()
+# The place is free when the session has ended.
+while True:
+    number = client.connect(target)
+    client.until(lambda: client.streams[number].headers)
+    if client.streams[number].status == 200:
+        break
+";
+    let Some(certificate) = Certificate::new() else { return };
+    if lacks_h2() {
+        return;
+    }
+    for (limit, status, result) in
+        [("sessions_per_client", "429", "client_limit"), ("sessions", "503", "session_limit")]
+    {
+        let folder = Folder::new();
+        let relay = relay(&certificate, &folder, &format!("[limits]\n{limit} = 3"), "");
+        run(&certificate, &relay, SCRIPT, &[status]);
+        assert!(streams(&relay, result) >= 2 && streams(&relay, "session") == 4, "{}", relay.ask("/metrics"));
+        eventually("no connection", || (metric(&relay, "ekiden_http2_connections", "") == 0).then_some(()));
+    }
+}
+
+/// CVE-2023-44487.
+#[test]
+fn a_client_that_only_opens_and_resets_streams_is_sent_away() {
+    const SCRIPT: &str = "
+client = client()
+listener, target = server()
+for _ in range(20000):
+    number = client.h2.get_next_available_stream_id()
+    client.h2.send_headers(number, [(':method', 'CONNECT'), (':authority', target)])
+    client.h2.reset_stream(number, 8)
+try:
+    client.flush()
+    client.until_closed()
+except OSError:
+    # The relay has closed while bytes were on their way.
+    pass
+";
+    let Some(certificate) = Certificate::new() else { return };
+    if lacks_h2() {
+        return;
+    }
+    let folder = Folder::new();
+    let mut relay = relay(&certificate, &folder, "", "");
+    run(&certificate, &relay, SCRIPT, &[]);
+    let (sessions, refused) = (streams(&relay, "session"), streams(&relay, "exhausted"));
+    assert!(sessions + refused < 1000, "{sessions} sessions of 20000 streams");
+    // Others are served.
+    run(&certificate, &relay, "listener, target = server()\nclient().tunnel(target)", &[]);
+    assert_eq!(relay.next(|event| event["event"] == "closed" && event["bytes_up"] == 0)["http"], 2);
+}
+
+#[test]
+fn connections_without_streams_end() {
+    const SCRIPT: &str = "
+silent, used = client(), client()
+listener, target = server()
+number = used.tunnel(target)
+end = accept(listener)
+silent.until_closed()
+assert silent.goaway.error_code == 0
+# A connection with a stream stays, however long the stream waits.
+used.send(number, b'question')
+assert read(end, 8) == b'question'
+end.close()
+used.end(number)
+used.until_closed()
+assert used.goaway.error_code == 0 and used.streams[number].ended
+";
+    let Some(certificate) = Certificate::new() else { return };
+    if lacks_h2() {
+        return;
+    }
+    let folder = Folder::new();
+    let relay = relay(&certificate, &folder, "[timeouts]\nhandshake = \"1s\"\nkeep_alive = \"500ms\"", "");
+    run(&certificate, &relay, SCRIPT, &[]);
+    // A client that does not begin with HTTP/2.
+    let mut client =
+        certificate.try_client(relay.connect(), &[&tokio_rustls::rustls::version::TLS13], &["h2"]).unwrap();
+    assert_eq!(client.0.conn.alpn_protocol(), Some(&b"h2"[..]));
+    client.hear_out();
+}
+
+/// Connections without streams make room for others; connections with streams do not need a place.
+#[test]
+fn idle_connections_make_room() {
+    const SCRIPT: &str = "
+busy = client()
+listener, target = server()
+number = busy.tunnel(target)
+end = accept(listener)
+idle = [client() for _ in range(40)]
+idle[0].until_closed()
+assert idle[0].goaway.error_code == 0
+assert idle[-1].tunnel(target)
+busy.send(number, b'hello')
+assert read(end, 5) == b'hello'
+";
+    let Some(certificate) = Certificate::new() else { return };
+    if lacks_h2() {
+        return;
+    }
+    let folder = Folder::new();
+    // One thread accepts in the order of arrival.
+    let relay = Relay::run_with_few_files(&configuration(&certificate, &folder, "threads = 1", ""));
+    run(&certificate, &relay, SCRIPT, &[]);
+    assert!(relay.evictions("door") >= 9, "{}", relay.evictions("door"));
+}
+
+/// A stream takes more descriptors than a connection, so fewer of them have a place.
+#[test]
+fn descriptors_suffice_for_all_streams() {
+    const SCRIPT: &str = "
+clients = [client() for _ in range(4)]
+listener, target = server()
+served = 0
+for number in range(200):
+    one = clients[number % 4]
+    stream = one.connect(target)
+    one.until(lambda: one.streams[stream].headers)
+    assert one.streams[stream].status in [200, 503], one.streams[stream].headers
+    served += one.streams[stream].status == 200
+print(served)
+";
+    let Some(certificate) = Certificate::new() else { return };
+    if lacks_h2() {
+        return;
+    }
+    let folder = Folder::new();
+    let mut relay = Relay::run_with_few_files(&configuration(&certificate, &folder, "threads = 1", ""));
+    let served: u64 = run(&certificate, &relay, SCRIPT, &[]).trim().parse().unwrap();
+    assert!((20..60).contains(&served), "{served}");
+    assert_eq!((streams(&relay, "session"), streams(&relay, "exhausted")), (served, 0));
+    relay.signal("TERM");
+    assert!(relay.rest().iter().all(|event| event["event"] != "accept_paused"));
+}
+
+/// GOAWAY lets streams finish, and the last bytes arrive.
+#[test]
+fn streams_finish_while_the_relay_drains() {
+    const SCRIPT: &str = "
+import os, signal
+one, idle = client(), client()
+listener, target = server()
+number = one.tunnel(target)
+end = accept(listener)
+os.kill(int(sys.argv[3]), signal.SIGTERM)
+one.until(lambda: one.goaway)
+idle.until_closed()
+assert one.goaway.error_code == 0 and idle.goaway.error_code == 0
+one.send(number, b'question', end=True)
+assert read(end, 100) == b'question'
+end.sendall(b'x' * 5000000)
+end.close()
+assert one.hear_out(number) == b'x' * 5000000 and one.streams[number].ended
+one.until_closed()
+";
+    let Some(certificate) = Certificate::new() else { return };
+    if lacks_h2() {
+        return;
+    }
+    let mut relay = Relay::listen(&[&certificate.listener("auto")]);
+    run(&certificate, &relay, SCRIPT, &[&relay.id().to_string()]);
+    assert_eq!(relay.closed()["end"], "finished");
+    assert_eq!(relay.exit_code(), Some(0));
+}
+
+/// Bytes of tunnels that wait for the client and for the server.
+#[test]
+fn memory_of_waiting_streams_is_bounded() {
+    const SCRIPT: &str = "
+import select, threading
+one, (listener, target) = client(window=(1 << 31) - 1), server()
+numbers = [one.tunnel(target) for _ in range(int(sys.argv[3]))]
+ends = [accept(listener) for _ in numbers]
+# Each server reads nothing. The client sends as much as the relay lets it.
+while True:
+    for number in numbers:
+        one.fill(number)
+    readable, _, _ = select.select([one.socket, sys.stdin], [], [])
+    if sys.stdin in readable:
+        break
+    one.receive()
+# The client reads nothing more, and the servers send.
+def flood(end):
+    try:
+        while end.send(b'x' * 65536):
+            pass
+    except OSError:
+        pass
+for end in ends:
+    end.settimeout(None)
+    threading.Thread(target=flood, args=[end], daemon=True).start()
+sys.stdin.readline()
+sys.stdin.read()
+";
+    const TUNNELS: u64 = 48;
+    let Some(certificate) = Certificate::new() else { return };
+    if lacks_h2() {
+        return;
+    }
+    let relay = Relay::listen(&[&certificate.listener("auto")]);
+    run(&certificate, &relay, "listener, target = server()\nclient().tunnel(target)", &[]);
+    let before = relay.resident_kib();
+    let mut python = Waiting::start(&certificate, &relay, SCRIPT, &[&TUNNELS.to_string()]);
+    let used = || relay.resident_kib().saturating_sub(before);
+    eventually("full windows", || (used() >= TUNNELS * 512).then_some(()));
+    still(&relay, "bytes_up");
+    python.write_line();
+    eventually("bytes of the servers", || (moved(&relay, "bytes_down") > 0).then_some(()));
+    still(&relay, "bytes_down");
+    let used = used();
+    assert!(used <= TUNNELS * 1024, "{used} KiB of {TUNNELS} tunnels");
+}
+
+/// The sum of a counter over all sessions.
+fn moved(relay: &Relay, counter: &str) -> u64 {
+    relay.sessions().iter().map(|session| session[counter].as_u64().unwrap()).sum()
+}
+
+/// Waits until nothing moves.
+fn still(relay: &Relay, counter: &str) {
+    let (mut last, mut since) = (0, Instant::now());
+    eventually("full buffers", || {
+        if moved(relay, counter) != last {
+            (last, since) = (moved(relay, counter), Instant::now());
+        }
+        (since.elapsed() > Duration::from_secs(1)).then_some(())
+    });
+}
