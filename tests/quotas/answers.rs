@@ -20,11 +20,12 @@ fn a_user_has_its_places_on_all_listeners_together() {
     assert!(refused.code == 97 && refused.err.contains("(2)"), "not allowed (RFC 1928, 6): {refused:?}");
     let closed = scene.relay.closed();
     assert_eq!((&closed["end"], &closed["user"]), (&"session_limit".into(), &"alice".into()), "{closed}");
-    assert_eq!(closed["detail"], "this user has as many sessions as it may have: 1");
+    assert_eq!(closed["detail"], "the session limit of this user (1) is reached");
     let refused = said(&mut scene.curl("alice", "http", 1, &["--include", &scene.url(10)]));
     let text = String::from_utf8(refused.out).unwrap();
     assert!(
-        text.starts_with("HTTP/1.1 429 Too Many Requests") && text.contains("as many sessions as it may have"),
+        text.starts_with("HTTP/1.1 429 Too Many Requests")
+            && text.contains("the session limit of this user (1) is reached"),
         "{text}"
     );
     assert_eq!(scene.relay.closed()["end"], "session_limit");
@@ -45,7 +46,7 @@ fn a_listener_has_its_places_for_all_users_together() {
     let download = scene.start_endless("alice", 0);
     eventually("a download", || (download.bytes() > 0).then_some(()));
     assert_eq!(scene.download("bob", 10).code, 97);
-    assert_eq!(scene.relay.closed()["detail"], "this listener has as many sessions as it may have: 1");
+    assert_eq!(scene.relay.closed()["detail"], "the session limit of this listener (1) is reached");
     assert_eq!(scene.account("listener", "door")["sessions"], 1);
 }
 

@@ -35,7 +35,7 @@ pub enum Cause {
     Loop = 13,
     /// The quota of the user or of the listener is used up.
     OverQuota = 14,
-    /// The user or the listener has as many sessions as it may have.
+    /// The session limit of the user or of the listener is reached.
     SessionLimit = 15,
 }
 
@@ -156,7 +156,7 @@ impl Cause {
             Self::Exhausted => "cannot be connected to: this relay is out of resources",
             Self::Loop => "is on the path twice",
             Self::OverQuota => "does not forward now: the quota of its listener is used up",
-            Self::SessionLimit => "does not forward now: its listener has as many sessions as it may have",
+            Self::SessionLimit => "does not forward now: the session limit of its listener is reached",
         }
     }
 
@@ -177,7 +177,7 @@ impl Cause {
             Self::Reset => "The server closed the connection before it answered.",
             Self::Exhausted => "This relay is out of resources; try again.",
             Self::OverQuota => "The quota is used up.",
-            Self::SessionLimit => "There are as many sessions as there may be.",
+            Self::SessionLimit => "The session limit is reached.",
             Self::Loop => {
                 "The path leads back to a relay it has passed; this is a mistake in the relays' configuration."
             }

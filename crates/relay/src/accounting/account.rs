@@ -174,7 +174,7 @@ impl Account {
             return Ok(AccountPlace(Arc::clone(self)));
         }
         self.refused_for_sessions.fetch_add(1, Ordering::Relaxed);
-        let why = format!("this {} has as many sessions as it may have: {most}", self.scope.as_str());
+        let why = format!("the session limit of this {} ({most}) is reached", self.scope.as_str());
         Err(AccountRefusal { cause: Cause::SessionLimit, why, retry_after: None })
     }
 

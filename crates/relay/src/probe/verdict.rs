@@ -151,8 +151,7 @@ pub(super) fn describe(error: &DialError) -> String {
         Cause::Reset => "closed the connection before it could be used",
         Cause::BadAnswer => "answers in another protocol",
         Cause::Exhausted => "cannot be dialled: no descriptors, ports or memory left",
-        Cause::OverQuota => "does not forward now: a quota is used up",
-        Cause::SessionLimit => "does not forward now: it has as many sessions as it may have",
+        Cause::OverQuota | Cause::SessionLimit => cause.hop_predicate(),
         Cause::Loop => "leads back to a relay that was passed already",
     };
     let said = teller.as_ref().map(|teller| format!(", says {}", teller.name)).unwrap_or_default();

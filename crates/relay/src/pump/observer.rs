@@ -30,9 +30,9 @@ pub enum Allowance {
     Exhausted,
 }
 
-/// Observes the two flows of a session. Calls come from the session's thread, once for each write to a socket.
+/// Observes the two flows of a session, and limits their reads. Calls come from the session's thread.
 pub trait FlowObserver: Debug {
-    /// `bytes` were written to the socket of `direction`.
+    /// `bytes` were written to the socket of `direction`: once for each write.
     fn on_moved(&self, direction: Direction, bytes: u64, transfer: TransferMethod);
 
     /// The receiver of `direction` has room again, after `span` without.
@@ -44,7 +44,8 @@ pub trait FlowObserver: Debug {
     /// The next records of `direction` hold at most `bytes` of plaintext.
     fn on_record_size(&self, direction: Direction, bytes: usize);
 
-    /// Takes a turn of `direction` under the limits of the session. The next [`Self::on_moved`] gives back the rest of the turn.
+    /// Takes a turn of `direction` under the limits of the session: before each read, and before a write of bytes that were read
+    /// without a turn. The next [`Self::on_moved`] gives back the rest of the turn.
     fn reserve(&self, direction: Direction) -> Allowance;
 
     /// Whether the section that sends the bytes of `direction` is tuned: then small reads gather before they are sent.
