@@ -47,14 +47,14 @@ impl<'a> HopChain<'a> {
     ) -> Result<Dialled, DialError> {
         let mut reached = None;
         let mut rest = hops;
-        while let Some((hop, behind)) = rest.split_first() {
-            let group = behind.iter().take_while(|next| next.is_section() && hop.is_section()).count();
-            let (group, behind) = behind.split_at(group);
-            let next = behind.first().map_or_else(|| end.clone(), |hop| Purpose::Stream(hop.address.clone()));
+        while let Some((hop, others)) = rest.split_first() {
+            let relays_behind = others.iter().take_while(|next| next.is_section() && hop.is_section()).count();
+            let (behind, others) = others.split_at(relays_behind);
+            let next = others.first().map_or_else(|| end.clone(), |hop| Purpose::Stream(hop.address.clone()));
             let dialled = match &hop.kind {
                 HopKind::Section(peering) => {
-                    let is_last = behind.is_empty();
-                    let relays = RelayRun { hop, peering, group, beyond: if is_last { beyond } else { &[] } };
+                    let is_last = others.is_empty();
+                    let relays = RelayRun { hop, peering, behind, beyond: if is_last { beyond } else { &[] } };
                     let framing = self.choose_framing(&relays, &next, is_last && reached.is_none());
                     let member = match reached {
                         None => self.reach_member(&relays, framing.encrypt).await?,
@@ -66,13 +66,13 @@ impl<'a> HopChain<'a> {
                 HopKind::Socks5(_) | HopKind::Http(_) => {
                     let next = next.target().ok_or_else(|| DialError::no_lanes(hop))?;
                     let asked = self.connect_next(reached, hop, next).await;
-                    asked.map_err(|error| match behind.first() {
+                    asked.map_err(|error| match others.first() {
                         Some(next) => error.blame_next_hop(next),
                         None => error,
                     })?
                 }
             };
-            (reached, rest) = (Some(dialled), behind);
+            (reached, rest) = (Some(dialled), others);
         }
         Ok(reached.expect("invariant: there is a hop"))
     }
@@ -217,14 +217,15 @@ struct WantedFraming {
 struct RelayRun<'a> {
     hop: &'a Arc<Hop>,
     peering: &'a Peering,
-    group: &'a [Arc<Hop>],
-    /// The ones behind, of which only the keys are known.
+    /// The relays behind `hop`.
+    behind: &'a [Arc<Hop>],
+    /// The relays behind those, of which only the keys are known.
     beyond: &'a [PublicKey],
 }
 
 impl RelayRun<'_> {
     fn peerings(&self) -> impl Iterator<Item = &Peering> {
-        self.group.iter().filter_map(|hop| hop.peering())
+        self.behind.iter().filter_map(|hop| hop.peering())
     }
 
     fn keys(&self) -> Vec<PublicKey> {
@@ -232,7 +233,7 @@ impl RelayRun<'_> {
     }
 
     fn names(&self) -> Vec<Box<str>> {
-        self.group.iter().map(|hop| hop.name.clone()).collect()
+        self.behind.iter().map(|hop| hop.name.clone()).collect()
     }
 
     /// Whether any relay of the run requires encryption, which then holds for all sections up to it.
