@@ -1,7 +1,7 @@
 //! Shares sessions among equal relays, the **members** of a group: by load, or by the client.
 //!
-//! A member that is down is left at its first failure, and a slow one by its latency ([`MemberLoad`]). At least half of the members
-//! are never slow, so that the others cannot be overloaded by a common cause, for example a slow network.
+//! One failed connection marks a member as down; its latency marks it as slow ([`MemberLoad`]). At least half of the members are
+//! never slow, so that the others cannot be overloaded by a common cause, for example a slow network.
 
 mod load;
 

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
@@ -19,6 +20,10 @@ use crate::config::{Hop, HopKind, Peering};
 use crate::dial;
 use crate::pool::{IdleConnection, SessionLoad};
 use crate::pump::FramedSection;
+
+/// The shortest time for an attempt at a member, if there is as much: a lost SYN, which is sent again after 1 s (RFC 6298), and two
+/// round trips.
+const MIN_ATTEMPT_TIME: Duration = Duration::from_millis(1500);
 
 /// A chain of hops that grows hop by hop.
 pub(super) struct HopChain<'a> {
@@ -42,14 +47,14 @@ impl<'a> HopChain<'a> {
     ) -> Result<Dialled, DialError> {
         let mut reached = None;
         let mut rest = hops;
-        while let Some((hop, behind)) = rest.split_first() {
-            let group = behind.iter().take_while(|next| next.is_section() && hop.is_section()).count();
-            let (group, behind) = behind.split_at(group);
-            let next = behind.first().map_or_else(|| end.clone(), |hop| Purpose::Stream(hop.address.clone()));
+        while let Some((hop, others)) = rest.split_first() {
+            let relays_behind = others.iter().take_while(|next| next.is_section() && hop.is_section()).count();
+            let (behind, others) = others.split_at(relays_behind);
+            let next = others.first().map_or_else(|| end.clone(), |hop| Purpose::Stream(hop.address.clone()));
             let dialled = match &hop.kind {
                 HopKind::Section(peering) => {
-                    let is_last = behind.is_empty();
-                    let relays = RelayRun { hop, peering, group, beyond: if is_last { beyond } else { &[] } };
+                    let is_last = others.is_empty();
+                    let relays = RelayRun { hop, peering, behind, beyond: if is_last { beyond } else { &[] } };
                     let framing = self.choose_framing(&relays, &next, is_last && reached.is_none());
                     let member = match reached {
                         None => self.reach_member(&relays, framing.encrypt).await?,
@@ -61,13 +66,13 @@ impl<'a> HopChain<'a> {
                 HopKind::Socks5(_) | HopKind::Http(_) => {
                     let next = next.target().ok_or_else(|| DialError::no_lanes(hop))?;
                     let asked = self.connect_next(reached, hop, next).await;
-                    asked.map_err(|error| match behind.first() {
+                    asked.map_err(|error| match others.first() {
                         Some(next) => error.blame_next_hop(next),
                         None => error,
                     })?
                 }
             };
-            (reached, rest) = (Some(dialled), behind);
+            (reached, rest) = (Some(dialled), others);
         }
         Ok(reached.expect("invariant: there is a hop"))
     }
@@ -105,18 +110,34 @@ impl<'a> HopChain<'a> {
         Ok(ReachedMember { hop: Arc::clone(hop), ready: ReadyConnection::new(stream, server, keys), load: None })
     }
 
-    /// The first member of the relay that can be reached. Each attempt gets an equal part of the remaining time.
+    /// The first member of the relay that can be reached. A time-out marks a member as down only if the attempt had all of the time.
     async fn reach_member(&self, relays: &RelayRun<'_>, encrypt: bool) -> Result<ReachedMember, DialError> {
         let pools = self.dialler.pools;
         let members = pools.order(relays.hop, self.open_params.client.0.ip());
         let mut failure = None;
         for (at, hop) in members.iter().enumerate() {
+            let (now, rest) = (Instant::now(), &members[at..]);
+            let left = self.deadline.saturating_duration_since(now);
+            if left.is_zero() && failure.is_some() {
+                break;
+            }
+            let up = rest.iter().filter(|member| !pools.is_down(member)).count();
+            let time = attempt_time(left, if up > 0 { up } else { rest.len() });
             let load = pools.start_session(hop);
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            let deadline = Instant::now() + left / u32::try_from(members.len() - at).unwrap_or(u32::MAX);
-            match self.ready_connection(hop, relays.peering, encrypt, deadline).await {
-                Ok(ready) => return Ok(ReachedMember { hop: Arc::clone(hop), ready, load }),
-                Err(error) => failure = Some(error),
+            match self.ready_connection(hop, relays.peering, encrypt, now + time).await {
+                Ok(ready) => {
+                    if !ready.waited {
+                        pools.record_attempt(hop, None);
+                    }
+                    return Ok(ReachedMember { hop: Arc::clone(hop), ready, load });
+                }
+                Err(error) => {
+                    let had_all_time = at == 0 && time == left;
+                    if had_all_time || !error.is_timeout() {
+                        pools.record_attempt(hop, Some(&error));
+                    }
+                    failure = Some(error);
+                }
             }
         }
         Err(failure.expect("invariant: a relay has a member"))
@@ -136,10 +157,7 @@ impl<'a> HopChain<'a> {
         {
             return Ok(ReadyConnection { stream, server, link, resumption: None, waited: true });
         }
-        let prepared =
-            section::prepare(hop, peering, None, OutgoingContext { names, congestion, marks }, deadline).await;
-        pools.record_attempt(hop, prepared.as_ref().err());
-        prepared
+        section::prepare(hop, peering, None, OutgoingContext { names, congestion, marks }, deadline).await
     }
 
     /// The framing of a session to these relays. `can_return` says whether the section is a connection that a pool can keep.
@@ -199,14 +217,15 @@ struct WantedFraming {
 struct RelayRun<'a> {
     hop: &'a Arc<Hop>,
     peering: &'a Peering,
-    group: &'a [Arc<Hop>],
-    /// The ones behind, of which only the keys are known.
+    /// The relays behind `hop`.
+    behind: &'a [Arc<Hop>],
+    /// The relays behind those, of which only the keys are known.
     beyond: &'a [PublicKey],
 }
 
 impl RelayRun<'_> {
     fn peerings(&self) -> impl Iterator<Item = &Peering> {
-        self.group.iter().filter_map(|hop| hop.peering())
+        self.behind.iter().filter_map(|hop| hop.peering())
     }
 
     fn keys(&self) -> Vec<PublicKey> {
@@ -214,7 +233,7 @@ impl RelayRun<'_> {
     }
 
     fn names(&self) -> Vec<Box<str>> {
-        self.group.iter().map(|hop| hop.name.clone()).collect()
+        self.behind.iter().map(|hop| hop.name.clone()).collect()
     }
 
     /// Whether any relay of the run requires encryption, which then holds for all sections up to it.
@@ -223,8 +242,27 @@ impl RelayRun<'_> {
     }
 }
 
+/// The time for an attempt if `members` share `left`.
+fn attempt_time(left: Duration, members: usize) -> Duration {
+    (left / u32::try_from(members).unwrap_or(u32::MAX)).max(MIN_ATTEMPT_TIME).min(left)
+}
+
 /// Whether a reported cause concerns the hop itself and not its target.
 fn hop_at_fault(hop: &Hop, cause: Cause) -> Option<String> {
     let own = matches!(cause, Cause::DeniedByHop | Cause::HopProtocol | Cause::HopFailed | Cause::Reset);
     own.then(|| hop.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_share_the_time_but_each_attempt_survives_a_lost_syn() {
+        let milliseconds = Duration::from_millis;
+        assert_eq!(attempt_time(milliseconds(10_000), 4), milliseconds(2500));
+        assert_eq!(attempt_time(milliseconds(10_000), 1), milliseconds(10_000));
+        assert_eq!(attempt_time(milliseconds(4000), 4), milliseconds(1500));
+        assert_eq!(attempt_time(milliseconds(1000), 4), milliseconds(1000));
+    }
 }
