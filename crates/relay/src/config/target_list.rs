@@ -27,12 +27,12 @@ pub struct TargetList {
     /// The file with the patterns.
     pub path: PathBuf,
     targets: RwLock<Arc<TargetSet>>,
-    stamps: Mutex<FileStamps>,
+    stamps: Mutex<ListStamps>,
 }
 
 /// States of a file.
 #[derive(Debug)]
-struct FileStamps {
+struct ListStamps {
     /// When the file was last read, also if it had a mistake.
     read: Option<FileStamp>,
     /// At the last look.
@@ -46,7 +46,7 @@ impl TargetList {
     fn load(path: PathBuf) -> Result<Self, Mistakes> {
         let stamp = FileStamp::of(&path);
         let targets = read_file(&path)?;
-        let stamps = Mutex::new(FileStamps { read: stamp, seen: stamp });
+        let stamps = Mutex::new(ListStamps { read: stamp, seen: stamp });
         Ok(Self { path, targets: RwLock::new(Arc::new(targets)), stamps })
     }
 

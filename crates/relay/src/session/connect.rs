@@ -410,7 +410,7 @@ pub(super) async fn connect_by_path(
     let members = way.path.hops.first().map_or(1, |hop| hop.members().len());
     for _ in 1..members.max(2) {
         // No byte of the session has been delivered. The relay has ended since the connection was made and may have restarted, or
-        // other members of its group take the session.
+        // has no room. Other members of its group take the session.
         let can_redial =
             |error: &DialError| dialled.can_redial() && error.is_disconnect() || members > 1 && error.is_refusal();
         if !answer.as_ref().is_err_and(can_redial) {
