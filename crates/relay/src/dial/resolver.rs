@@ -26,8 +26,8 @@ pub struct Lookup<'a> {
 pub type FamilyLookup<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, Cause>> + 'a>>;
 
 impl Lookup<'_> {
-    /// The first address that `judge` permits, for another relay to dial. IPv4 comes first: whether that relay has IPv6 is not known
-    /// here, and it gets no second address to try.
+    /// The first address that `judge` permits, where there is no second attempt: for a datagram, or for another relay to dial. IPv4
+    /// comes first, because whether the other end has IPv6 is not known here.
     ///
     /// # Errors
     /// The cause of the last failure, or of the last refusal.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{Host, Target};
+use ekiden_proto::cause::Cause;
 
 use crate::config::access::Denied;
 use crate::path;
@@ -79,13 +80,8 @@ pub async fn resolve(session: &Session, target: &Target) -> Destination {
         return None;
     }
     let lookup = session.context.resolver().lookup(name, session.context.config.timeouts.connect);
-    for family in [lookup.v4, lookup.v6] {
-        let permitted = family.await.unwrap_or_default().into_iter().find_map(|ip| judge(session, target, ip));
-        if let Some(address) = permitted.filter(|address| has_route(*address)) {
-            return Some(address);
-        }
-    }
-    None
+    let judge = |ip| judge(session, target, ip).filter(|address| has_route(*address)).map(drop).ok_or(Cause::Denied);
+    lookup.first_address(&judge).await.ok().map(|ip| SocketAddr::new(ip, target.port))
 }
 
 /// Whether this host has a route to `address`: connect(2) of a datagram socket sends nothing.
