@@ -5,7 +5,7 @@ use std::fmt;
 use ekiden_proto::units::{Bytes, Rate};
 
 use super::reader::TableReader;
-use super::value::{ConfigValue, PositiveCount};
+use super::value::{ConfigValue, PositiveCount, rate_from};
 
 /// The limits of a user or a listener; `None` for no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -88,8 +88,7 @@ struct RateLimit(Rate);
 impl ConfigValue for RateLimit {
     const EXPECTED: &'static str = r#"a rate from "8kbit/s" to "400Gbit/s", like "100Mbit/s""#;
     fn read(text: &str) -> Result<Self, &'static str> {
-        let sensible = |rate: &Rate| (8_000..=400_000_000_000).contains(&rate.bits_per_second());
-        text.parse().ok().filter(sensible).map(Self).ok_or(Self::EXPECTED)
+        rate_from(text, 8_000).map(Self).ok_or(Self::EXPECTED)
     }
     fn suggestion(text: &str) -> Option<String> {
         Rate::suggestion(text)

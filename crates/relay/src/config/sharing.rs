@@ -8,7 +8,7 @@ use super::account::{self, AccountLimits};
 use super::capture;
 use super::reader::TableReader;
 use super::shared::ReadContext;
-use super::value::{ConfigValue, TomlType};
+use super::value::{ConfigValue, TomlType, rate_from};
 
 /// An interface whose rate is shared by all sections that leave by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,8 +109,7 @@ struct InterfaceRate(Rate);
 impl ConfigValue for InterfaceRate {
     const EXPECTED: &'static str = r#"a rate from "64kbit/s" to "400Gbit/s", like "100Mbit/s""#;
     fn read(text: &str) -> Result<Self, &'static str> {
-        let sensible = |rate: &Rate| (64_000..=400_000_000_000).contains(&rate.bits_per_second());
-        text.parse().ok().filter(sensible).map(Self).ok_or(Self::EXPECTED)
+        rate_from(text, 64_000).map(Self).ok_or(Self::EXPECTED)
     }
     fn suggestion(text: &str) -> Option<String> {
         Rate::suggestion(text)

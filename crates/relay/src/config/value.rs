@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ekiden_proto::addr::{Nat64Prefix, Network, Target};
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::units::{Bytes, Span};
+use ekiden_proto::units::{Bytes, Rate, Span};
 
 use super::error::Disclosure;
 use super::error::closest;
@@ -196,6 +196,11 @@ impl ConfigValue for TargetPattern {
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
     }
+}
+
+/// A rate from `least` bits per second to 400 Gbit/s.
+pub(super) fn rate_from(text: &str, least: u64) -> Option<Rate> {
+    text.parse().ok().filter(|rate: &Rate| (least..=400_000_000_000).contains(&rate.bits_per_second()))
 }
 
 impl ConfigValue for PathBuf {
