@@ -14,13 +14,13 @@ use crate::programs::{client, missing, program, said, skipped, succeeds};
 /// The interpreter of Debian's packages; another interpreter may precede it in PATH.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Whether Python's h2 is missing, with a message: the test then returns.
-pub fn lacks_h2() -> bool {
-    let found = Path::new(PYTHON).exists() && said(Command::new(PYTHON).args(["-c", "import h2"])).code == 0;
-    if !found {
+/// A certificate for a test with Python's h2; `None` where openssl or h2 is missing, with a message.
+pub fn h2_certificate() -> Option<Certificate> {
+    let has_h2 = Path::new(PYTHON).exists() && said(Command::new(PYTHON).args(["-c", "import h2"])).code == 0;
+    if !has_h2 {
         skipped("h2 of Python is missing, scripts/setup installs it");
     }
-    !found
+    Certificate::new().filter(|_| has_h2)
 }
 
 /// A command that runs a script with the client of `http2.py`. `client` in it makes a connection to the relay.
@@ -97,10 +97,7 @@ for number in numbers:
     assert client.streams[number].status == 200 and client.streams[number].ended
 client.close()
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     for kind in ["auto", "http"] {
         let mut relay = Relay::listen(&[&certificate.listener(kind)]);
         run(&certificate, &relay, SCRIPT, &[]);
@@ -154,10 +151,7 @@ assert answer.status == 200 and b'HTTPS localhost:' + sys.argv[1].encode() in an
 answer = client.get('localhost:' + sys.argv[1], '/', scheme='https')
 assert answer.status == 400 and b'This is ekiden' in answer.data, answer.headers
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let origin = origin::start();
     let mut relay = Relay::listen(&[&certificate.listener("auto")]);
     run(&certificate, &relay, SCRIPT, &[&origin.to_string(), &origin::sum(&[b'y'; 700_000])]);
@@ -188,15 +182,12 @@ assert found == 502 and b'error=connection_refused' in headers[b'proxy-status'],
 assert status(client.connect('no-port.example', right))[0] == 400
 answer = client.get(origin, '/', more=right)
 assert answer.status == 200 and b'roxy-' not in answer.data, answer.data
-# An upload that nobody reads.
+# An upload that is not read.
 number = client.request([(':method', 'POST'), (':scheme', 'http'), (':authority', origin), (':path', '/')])
 client.send(number, b'z' * 100000)
 assert status(number)[0] == 407
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let folder = Folder::new();
     let users = folder.write("users", HTPASSWD);
     let mut relay = Relay::listen(&[&format!("{}&users={}", certificate.listener("auto"), users.display())]);
@@ -228,10 +219,7 @@ client.send(number, b'more', end=True)
 assert read(end, 100) == b'more' and client.streams[number].data == b'greeting'
 end.close()
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let mut relay = Relay::listen(&[&certificate.listener("auto")]);
     run(&certificate, &relay, SCRIPT, &[]);
     assert!(relay.all_closed(2, "session").iter().all(|event| event["end"] == "finished"));
@@ -276,10 +264,7 @@ try:
 except ConnectionResetError:
     pass
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let mut relay = Relay::listen(&[&certificate.listener("auto")]);
     run(&certificate, &relay, SCRIPT, &[]);
     let mut ends: Vec<_> = (0..5).map(|_| relay.closed()["end"].as_str().unwrap().to_owned()).collect();
@@ -316,10 +301,7 @@ client.until(lambda: len(client.streams[moving].data) == len(data))
 assert client.streams[moving].data == data
 assert len(client.streams[blocked].data) == 65535
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let relay = Relay::listen(&[&certificate.listener("auto")]);
     run(&certificate, &relay, SCRIPT, &[]);
 }
@@ -365,7 +347,7 @@ Promise.all([
     assert_eq!(relay.all_closed(3, "session").iter().filter(|event| event["http"] == 2).count(), 3);
 }
 
-/// curl speaks HTTP/2 to a proxy only when it is told to.
+/// curl speaks HTTP/2 to a proxy only with this option.
 #[test]
 fn curl_by_http2() {
     let Some(certificate) = Certificate::new() else { return };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::certificate::Certificate;
 use crate::harness::{Folder, Relay, eventually};
-use crate::http2::{Waiting, lacks_h2, run};
+use crate::http2::{Waiting, h2_certificate, run};
 
 /// A relay with one TLS listener, named `door`, and these lines of the configuration before and in it.
 fn relay(certificate: &Certificate, folder: &Folder, before: &str, keys: &str) -> Relay {
@@ -43,10 +43,7 @@ assert client.streams[extra].reset == 7, 'REFUSED_STREAM'
 client.reset(numbers[0])
 client.tunnel(target)
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let relay = Relay::listen(&[&certificate.listener("auto")]);
     run(&certificate, &relay, SCRIPT, &[]);
 }
@@ -71,10 +68,7 @@ while True:
     if client.streams[number].status == 200:
         break
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     for (limit, status, result) in
         [("sessions_per_client", "429", "client_limit"), ("sessions", "503", "session_limit")]
     {
@@ -103,10 +97,7 @@ except OSError:
     # The relay has closed while bytes were on their way.
     pass
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let folder = Folder::new();
     let mut relay = relay(&certificate, &folder, "", "");
     run(&certificate, &relay, SCRIPT, &[]);
@@ -134,10 +125,7 @@ used.end(number)
 used.until_closed()
 assert used.goaway.error_code == 0 and used.streams[number].ended
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let folder = Folder::new();
     let relay = relay(&certificate, &folder, "[timeouts]\nhandshake = \"1s\"\nkeep_alive = \"500ms\"", "");
     run(&certificate, &relay, SCRIPT, &[]);
@@ -163,10 +151,7 @@ assert idle[-1].tunnel(target)
 busy.send(number, b'hello')
 assert read(end, 5) == b'hello'
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let folder = Folder::new();
     // One thread accepts in the order of arrival.
     let relay = Relay::run_with_few_files(&configuration(&certificate, &folder, "threads = 1", ""));
@@ -189,10 +174,7 @@ for number in range(200):
     served += one.streams[stream].status == 200
 print(served)
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let folder = Folder::new();
     let mut relay = Relay::run_with_few_files(&configuration(&certificate, &folder, "threads = 1", ""));
     let served: u64 = run(&certificate, &relay, SCRIPT, &[]).trim().parse().unwrap();
@@ -222,10 +204,7 @@ end.close()
 assert one.hear_out(number) == b'x' * 5000000 and one.streams[number].ended
 one.until_closed()
 ";
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let mut relay = Relay::listen(&[&certificate.listener("auto")]);
     run(&certificate, &relay, SCRIPT, &[&relay.id().to_string()]);
     assert_eq!(relay.closed()["end"], "finished");
@@ -262,10 +241,7 @@ sys.stdin.readline()
 sys.stdin.read()
 ";
     const TUNNELS: u64 = 48;
-    let Some(certificate) = Certificate::new() else { return };
-    if lacks_h2() {
-        return;
-    }
+    let Some(certificate) = h2_certificate() else { return };
     let relay = Relay::listen(&[&certificate.listener("auto")]);
     run(&certificate, &relay, "listener, target = server()\nclient().tunnel(target)", &[]);
     let before = relay.resident_kib();
