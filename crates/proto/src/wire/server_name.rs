@@ -32,7 +32,7 @@ pub struct ServerName {
     /// The name: lower case, no address.
     pub host: String,
     /// Whether the ClientHello may contain another, encrypted name (RFC 9849). Browsers also send this extension without one, and
-    /// nobody on the path can tell the two apart.
+    /// a relay cannot tell the two apart.
     pub may_be_outer: bool,
 }
 

@@ -196,7 +196,7 @@ impl Hop {
         self.peering().is_some_and(|peering| peering.key == *key)
     }
 
-    /// What is dialled for the hop: its members, or the hop itself.
+    /// The hops to dial: the members of a group, or the hop itself.
     #[must_use]
     pub fn members(self: &Arc<Self>) -> &[Arc<Self>] {
         self.group.as_ref().map_or(std::slice::from_ref(self), |group| &group.members)

@@ -18,7 +18,7 @@ use super::{HostPattern, TargetPattern};
 /// Largest file, in bytes.
 const MAX_FILE_SIZE: u64 = 64 << 20;
 
-/// Most mistakes of one file that are told.
+/// Most mistakes of one file in the errors.
 const MAX_MISTAKES: usize = 10;
 
 /// The targets in a file.
