@@ -1,11 +1,10 @@
-//! Quotas outlast the process: killed, restarted, upgraded. And they begin anew at midnight.
+//! Quotas outlast the process: killed, restarted, upgraded.
 
 use std::io::Write;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::harness::*;
-use crate::programs::{missing, skipped};
+use crate::programs::missing;
 use crate::scene::*;
 
 const QUOTA: &str = "[limits]\nusage_file = \"USAGE\"\n[user.alice]\nquota = \"1MiB/day\"\n";
@@ -79,45 +78,6 @@ fn tunnel(scene: &Scene, target: std::net::SocketAddr) -> std::net::TcpStream {
     stream.write_all(&request).unwrap();
     assert_eq!(read_exactly(&mut stream, 10)[1], 0);
     stream
-}
-
-/// The test sets the clock of the virtual machine.
-#[test]
-fn a_quota_begins_anew_at_midnight() {
-    if missing(&["curl"]) {
-        return;
-    }
-    if !is_virtual() {
-        return skipped("it sets the clock, and needs a virtual kernel");
-    }
-    let set_clock = |time: &str| {
-        assert!(Command::new("date").args(["--utc", "--set", time]).output().unwrap().status.success());
-    };
-    set_clock("2027-12-31T23:59:00Z");
-    let limits = "[user.bob]\nquota = \"1MiB/month\"\n";
-    let mut scene = Scene::new(&format!("{}{limits}", text()));
-    let quotas = [("alice", "2028-01-01T00:00:00Z"), ("bob", "2028-01-01T00:00:00Z")];
-    for (user, ends) in quotas {
-        assert!([18, 56].contains(&scene.download(user, 2 << 20).code));
-        assert_eq!(scene.download(user, 1).code, 97);
-        assert_eq!(scene.account("user", user)["quota_ends"], ends);
-    }
-    pause_until(Instant::now() + Duration::from_secs(60));
-    for (user, _) in quotas {
-        assert_eq!(scene.download(user, 100_000).code, 0, "{user}");
-    }
-    set_clock("2028-01-15T23:59:52Z");
-    // The file is written 5 s later and at midnight: then the bytes are those of the day that ends.
-    pause_until(Instant::now() + Duration::from_millis(7800));
-    assert_eq!(scene.download("alice", 100_000).code, 0);
-    pause_until(Instant::now() + Duration::from_secs(2));
-    assert_eq!(scene.used(), 0, "another day");
-    assert!(scene.account("user", "bob")["used_bytes"].as_u64().unwrap() > 100_000, "the same month");
-    let events = [
-        scene.relay.next(|event| event["event"] == "quota_used"),
-        scene.relay.next(|event| event["event"] == "quota_used"),
-    ];
-    assert_eq!(events.map(|event| event["until"].clone()), ["2028-01-01T00:00:00Z"; 2]);
 }
 
 /// Each file has its own bytes.

@@ -1,0 +1,57 @@
+//! Quotas begin anew at midnight. The test sets the clock of the virtual machine, so it is the only one of its process.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+#[path = "clients/programs.rs"]
+mod programs;
+#[allow(dead_code, reason = "this test uses its own part of it")]
+#[path = "quotas/scene.rs"]
+mod scene;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use harness::*;
+use programs::{missing, skipped};
+use scene::*;
+
+/// A quota of a day and one of a month.
+const LIMITS: &str =
+    "[limits]\nusage_file = \"USAGE\"\n[user.alice]\nquota = \"1MiB/day\"\n[user.bob]\nquota = \"1MiB/month\"\n";
+
+#[test]
+fn a_quota_begins_anew_at_midnight() {
+    if missing(&["curl"]) {
+        return;
+    }
+    if !is_virtual() {
+        return skipped("it sets the clock, and needs a virtual kernel");
+    }
+    let set_clock = |time: &str| {
+        assert!(Command::new("date").args(["--utc", "--set", time]).output().unwrap().status.success());
+    };
+    set_clock("2027-12-31T23:59:00Z");
+    let mut scene = Scene::new(&format!("{LIMITS}{LISTENER}"));
+    let quotas = [("alice", "2028-01-01T00:00:00Z"), ("bob", "2028-01-01T00:00:00Z")];
+    for (user, ends) in quotas {
+        assert!([18, 56].contains(&scene.download(user, 2 << 20).code));
+        assert_eq!(scene.download(user, 1).code, 97);
+        assert_eq!(scene.account("user", user)["quota_ends"], ends);
+    }
+    pause_until(Instant::now() + Duration::from_secs(60));
+    for (user, _) in quotas {
+        assert_eq!(scene.download(user, 100_000).code, 0, "{user}");
+    }
+    set_clock("2028-01-15T23:59:52Z");
+    // The file is written 5 s later and at midnight: then the bytes are those of the day that ends.
+    pause_until(Instant::now() + Duration::from_millis(7800));
+    assert_eq!(scene.download("alice", 100_000).code, 0);
+    pause_until(Instant::now() + Duration::from_secs(2));
+    assert_eq!(scene.used(), 0, "another day");
+    assert!(scene.account("user", "bob")["used_bytes"].as_u64().unwrap() > 100_000, "the same month");
+    let events = [
+        scene.relay.next(|event| event["event"] == "quota_used"),
+        scene.relay.next(|event| event["event"] == "quota_used"),
+    ];
+    assert_eq!(events.map(|event| event["until"].clone()), ["2028-01-01T00:00:00Z"; 2]);
+}
