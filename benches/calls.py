@@ -3,11 +3,10 @@
 
     python3 benches/calls.py [--only NAME,...] [--default-control NAME] [--out FILE.md]
 
-Needs root, for network namespaces, and strace. Under strace every call takes longer, so calls for each GiB are of a slower relay than
-in `relay.py`. EKIDEN_BEFORE in the environment names an earlier build of ekiden to count as well.
+Needs root, for network namespaces and for the tracepoints of system calls, which perf counts. EKIDEN_BEFORE in the environment names an earlier build of ekiden to count as well.
 """
 
-import re
+import os
 import signal
 import subprocess
 import time
@@ -17,40 +16,54 @@ from bench import command, figures, origin, rounds, stage, table, treatments
 from bench.command import say
 from bench.programs import Trouble
 
-NEEDED = ("ip", "nginx", "curl", "cc", "sysctl", "strace")
+NEEDED = ("ip", "nginx", "curl", "cc", "sysctl", "perf")
 PLAN = stage.Plan(treatments.TREATMENTS, ("splice_loop",))
 DEFAULT = ["splice-loop", "ekiden-tcp", "before-tcp", "haproxy-tuned"]
-REQUESTS = 500
+REQUESTS, DOWNLOADS = 500, 10
+TOTAL, PREFIX = "raw_syscalls:sys_enter", "syscalls:sys_enter_"
+CALLS = ("accept4", "clock_nanosleep", "close", "connect", "epoll_ctl", "epoll_pwait", "epoll_wait", "fcntl", "futex",
+         "getsockopt", "ioctl", "pipe2", "read", "recvfrom", "recvmsg", "sendmsg", "sendto", "setsockopt", "shutdown",
+         "socket", "splice", "write")
 WAITS = ("epoll_wait", "epoll_pwait")
 TITLE = "System calls of one relay hop, counted"
-ABOUT = ("Written by `make bench-calls` (benches/calls.py) with strace: each request on a new connection, one after another, and one "
-         "download. Calls that a relay makes on a timer are in both.")
+ABOUT = ("Written by `make bench-calls` (benches/calls.py) with the kernel's tracepoints: each request on a new connection, one after another, "
+         f"and {DOWNLOADS} downloads, one after another. Calls that a relay makes on a timer are in both.")
 
 
 class Counter:
-    """strace on a running relay, from `with` on."""
+    """perf on a running relay, from `with` on."""
 
     def __init__(self, stand):
         self.path = f"{stand.folder}/calls-{time.monotonic_ns()}"
-        processes = [word for pid in stand.relay.tree.pids() for word in ("-p", str(pid))]
-        self.process = subprocess.Popen(["strace", "-f", "-c", "-o", self.path, *processes], stderr=subprocess.PIPE, text=True)
-        line = self.process.stderr.readline()
-        if "attached" not in line:
-            self.process.kill()
-            raise Trouble(f"strace: {line.strip()}")
+        self.ready, signal_ready = os.pipe()
+        from_us, self.control = os.pipe()
+        events = ",".join([TOTAL, *(PREFIX + name for name in CALLS)])
+        processes = ",".join(map(str, stand.relay.tree.pids()))
+        argv = ["perf", "stat", "-x", ",", "-o", self.path, "-D", "-1", "--control", f"fd:{from_us},{signal_ready}", "-e", events,
+                "-p", processes]
+        self.process = subprocess.Popen(argv, stderr=subprocess.PIPE, pass_fds=(from_us, signal_ready))
+        os.close(from_us)
+        os.close(signal_ready)
 
     def __enter__(self):
+        os.write(self.control, b"enable\n")
+        if not os.read(self.ready, 16).startswith(b"ack"):
+            raise Trouble(f"perf: {self.process.communicate()[1].decode().strip()}")
         return self
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGINT)
         self.process.communicate(timeout=10)
+        os.close(self.ready)
+        os.close(self.control)
 
     def counts(self):
-        """Returns the number of each call."""
+        """Returns the number of each call, and of all."""
         with open(self.path) as f:
-            rows = [re.fullmatch(r"\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)(?:\s+\d+)?\s+(\w+)\s*", line) for line in f]
-        return {row.group(2): int(row.group(1)) for row in rows if row and row.group(2) != "total"}
+            fields = [line.split(",") for line in f if line[:1].isdigit()]
+        found = {event.removeprefix(PREFIX): int(count) for count, _, event, *_ in fields}
+        total = found.pop(TOTAL)
+        return found | {"other calls": total - sum(found.values())}
 
 
 def counted(stand, work):
@@ -70,8 +83,9 @@ def measure(bench, run, treatment):
             return stand.ask("small", path=origin.SMALL, size=origin.SMALL_BYTES, count=REQUESTS, seconds=60)["requests"]
 
         def gibibytes():
-            figures.one_download(stand)
-            return stand.sizes.large / figures.GIB
+            for _ in range(DOWNLOADS):
+                figures.one_download(stand)
+            return DOWNLOADS * stand.sizes.large / figures.GIB
 
         sessions()
         return counted(stand, sessions), counted(stand, gibibytes)
@@ -92,7 +106,7 @@ def page(run, found):
     return "\n".join([
         *table.header(run, TITLE, ABOUT, ("nginx", "curl")), "",
         "## A session of one small request", "", *table.markdown_table(["call", *heads], rows(found, 0, 1)), "",
-        "## One GiB in one download", "", *table.markdown_table(["call", *heads], rows(found, 1, 0)), ""])
+        "## One GiB of a download", "", *table.markdown_table(["call", *heads], rows(found, 1, 0)), ""])
 
 
 def main():

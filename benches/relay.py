@@ -9,6 +9,7 @@ count. The environment variables EKIDEN and HAPROXY name other binaries, EKIDEN_
 EKIDEN_BEFORE names an earlier build of ekiden to measure in these rounds.
 """
 
+import os
 from contextlib import ExitStack
 
 from bench import command, figures, rounds, soak, stage, table, treatments
@@ -55,7 +56,7 @@ def measure_all(options, sizes, files):
             rounds.run_rounds(bench, run, lambda t, number: wanted_figures(t, options.figures, number, sizes))
         if figures.SOAK in options.figures:
             run_soak(bench, run, options.figures)
-        return table.page(run)
+        return table.page(run), table.plots_page(run)
 
 
 def main():
@@ -63,7 +64,8 @@ def main():
     files = stage.begin(NEEDED)
     if files < 20000:
         say(f"WARNING: only {files} descriptors per process are allowed (ulimit -Hn): the soak may fail for that")
-    page = measure_all(options, figures.QUICK if options.quick else figures.NORMAL, files)
+    page, plots = measure_all(options, figures.QUICK if options.quick else figures.NORMAL, files)
+    command.write_quietly(os.path.splitext(options.out)[0] + ".html", plots)
     stage.finish(options, FIGURE_NAMES, page, "bench")
 
 

@@ -5,6 +5,7 @@ on stdin, answers are lines of JSON on stdout:
 
     ready     can the relay be connected to?
     small     many small requests one after another, each on a fresh connection
+    kept      many small requests one after another on one connection
     open      open sessions and keep them       close     close them all
     download  every open session downloads at the same time, in steps with pauses
 """
@@ -42,7 +43,25 @@ def small(way, relay, target, path, size, count, seconds, **_):
             return {"trouble": f"only {len(times)} of {count} requests in {seconds} s"}
         times.append(timed_request(way, relay, target, path, size))
     measured = times[count // 10:]  # without the first requests, which are the warm-up
-    return {"median": statistics.median(measured), "requests": len(times)}
+    return summary(measured) | {"requests": len(times)}
+
+
+def summary(times):
+    return {"median": statistics.median(times), "p99": sorted(times)[len(times) * 99 // 100]}
+
+
+def kept(way, relay, target, path, size, count, seconds, **_):
+    deadline = time.monotonic() + seconds
+    request, times = speak.request(way, target, path, keep=True), []
+    with speak.open_session(way, relay, target, timeout=5) as session:
+        for _ in range(count + count // 10):
+            if time.monotonic() > deadline:
+                return {"trouble": f"only {len(times)} of {count} requests in {seconds} s"}
+            start = time.perf_counter()
+            session.sendall(request)
+            speak.read_answer(session, size)
+            times.append(time.perf_counter() - start)
+    return summary(times[count // 10:])
 
 
 def timed_request(way, relay, target, path, size):
@@ -145,7 +164,7 @@ def advance(downloads, goal, deadline):
                     del waiting[fd]
 
 
-ACTIONS = {"ready": ready, "small": small, "open": open_many, "close": close, "download": download}
+ACTIONS = {"ready": ready, "small": small, "kept": kept, "open": open_many, "close": close, "download": download}
 
 
 def serve(actions):

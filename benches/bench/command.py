@@ -111,8 +111,12 @@ def temporary(stack, parent=None):
     return stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, dir=parent))
 
 
-def write(path, page):
+def write_quietly(path, page):
     with open(path, "w") as f:
         f.write(page)
-    print(page, end="")
     say(f"written to {path}")
+
+
+def write(path, page):
+    write_quietly(path, page)
+    print(page, end="")

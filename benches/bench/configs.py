@@ -10,13 +10,13 @@ global
     maxconn 6000
 {extra}
 defaults
-    mode tcp
+    mode {mode}
     timeout connect 10s
     timeout client 10m
     timeout server 10m
 listen relay
     bind 0.0.0.0:{port}
-{splice}
+{options}
     server target {ip}:{target_port}
 """
 
@@ -77,17 +77,22 @@ BIG_PIPES = "    tune.pipesize 1048576\n    maxpipes 1024"  # enough for every s
 
 def haproxy(place):
     """Returns a configuration that splices adaptively, through pipes of the default size."""
-    return fill(HAPROXY, place, splice=SPLICE_AUTO, extra="")
+    return fill(HAPROXY, place, mode="tcp", options=SPLICE_AUTO, extra="")
 
 
 def haproxy_1m(place):
-    return fill(HAPROXY, place, splice=SPLICE_AUTO, extra=BIG_PIPES)
+    return fill(HAPROXY, place, mode="tcp", options=SPLICE_AUTO, extra=BIG_PIPES)
 
 
 def haproxy_tuned(place):
     """Returns a configuration that always splices. `splice-auto` of 2.6 copies most of a fast download (strace: 34
     thousand recvfrom in 2 GiB)."""
-    return fill(HAPROXY, place, splice=SPLICE_ALWAYS, extra=BIG_PIPES)
+    return fill(HAPROXY, place, mode="tcp", options=SPLICE_ALWAYS, extra=BIG_PIPES)
+
+
+def haproxy_http(place):
+    """Returns a reverse proxy that keeps connections to the server, as the HTTP proxy of ekiden does."""
+    return fill(HAPROXY, place, mode="http", options=f"{SPLICE_ALWAYS}\n    http-reuse always", extra=BIG_PIPES)
 
 
 def nginx_stream(place):

@@ -1,7 +1,7 @@
 """The figures of a treatment. Each function takes a `Stand` and returns named values.
 
-`one` and `many` measure the time of curl and the CPU time of the relay's process tree. `small` uses the agent in
-`client.py`, `rate` uses wrk (which speaks no proxy protocol: forwarders only), `idle` restarts the relay, because
+`one` and `many` measure the time of curl and the CPU time of the relay's process tree. `small` and `kept` use the agent
+in `client.py`, `rate` uses wrk (which speaks no proxy protocol: forwarders only), `idle` restarts the relay, because
 memory freed by earlier work would hide growth.
 """
 
@@ -145,7 +145,13 @@ def many(stand):
 def small(stand):
     """Measures a small request on a new connection, including the connect."""
     answer = stand.ask("small", path=origin.SMALL, size=origin.SMALL_BYTES, count=stand.sizes.requests, seconds=20)
-    return {"small": answer["median"] * 1e6}
+    return {"small": answer["median"] * 1e6, "small_slow": answer["p99"] * 1e6}
+
+
+def kept(stand):
+    """Measures a small request on a connection that has carried others."""
+    answer = stand.ask("kept", path=origin.SMALL, size=origin.SMALL_BYTES, count=stand.sizes.requests, seconds=20)
+    return {"kept": answer["median"] * 1e6, "kept_slow": answer["p99"] * 1e6}
 
 
 def rate(stand):
@@ -202,6 +208,6 @@ class Figure:
     forwarders_only: bool = False
 
 
-FIGURES = (Figure("one", one), Figure("many", many), Figure("small", small), Figure("rate", rate, True),
-           Figure("idle", idle))
+FIGURES = (Figure("one", one), Figure("many", many), Figure("small", small), Figure("kept", kept),
+           Figure("rate", rate, True), Figure("idle", idle))
 SOAK = "soak"

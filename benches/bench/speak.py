@@ -64,10 +64,12 @@ def open_session(way, relay, target, timeout, buffer=0):
         raise
 
 
-def request(way, target, path):
+def request(way, target, path, keep=False):
+    """Returns a GET request; without `keep` it asks the server to close."""
     host = f"{target[0]}:{target[1]}"
     where = f"http://{host}/{path}" if way == ABSOLUTE else f"/{path}"
-    return f"GET {where} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    close = "" if keep else "Connection: close\r\n"
+    return f"GET {where} HTTP/1.1\r\nHost: {host}\r\n{close}\r\n".encode()
 
 
 def read_answer(session, size):

@@ -5,6 +5,7 @@ import platform
 import time
 from collections import Counter
 
+from bench import plots
 from bench.bars import bars
 from bench.treatments import version_of
 
@@ -104,8 +105,15 @@ def notes(run):
     return ["", "## Notes", ""] + lines if lines else []
 
 
+DRIVERS = ("nginx", "curl", "wrk")
+
+
+def plots_page(run):
+    return plots.page(run, TITLE, header(run, TITLE, ABOUT, DRIVERS))
+
+
 def page(run):
-    lines = header(run, TITLE, ABOUT, ("nginx", "curl", "wrk")) + ["", "## Figures", ""] + figures(run.results)
+    lines = header(run, TITLE, ABOUT, DRIVERS) + ["", "## Figures", ""] + figures(run.results)
     lines += ["", "## Bars", ""] + (bar_table(bars(run.results, run.soak)) or ["No way into ekiden was measured."])
     lines += ["", "## Ratios of medians"] + all_ratios(run.results)
     return "\n".join(lines + notes(run)) + "\n"

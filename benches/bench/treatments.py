@@ -50,10 +50,10 @@ def slug(name):
     return re.sub(r"[\s,-]+", "-", name.strip().lower())
 
 
-def haproxy_binary():
-    """Returns the haproxy that `scripts/setup bench` has built, or that of the system."""
-    built = os.path.join(REPOSITORY, "target", "tools", "bin", "haproxy")
-    return os.environ.get("HAPROXY") or (built if os.path.exists(built) else "haproxy")
+def built_or_installed(name):
+    """Returns the program that its variable in the environment names, that `scripts/setup bench` has built, or that of the system."""
+    built = os.path.join(REPOSITORY, "target", "tools", "bin", name)
+    return os.environ.get(name.upper()) or (built if os.path.exists(built) else name)
 
 
 def ekiden_binary():
@@ -67,9 +67,9 @@ PROGRAMS = {
     "ekiden": (ekiden_binary, ["--version"]),
     "ekiden-before": (lambda: os.environ.get("EKIDEN_BEFORE", ""), ["--version"]),
     "splice_loop": (lambda: BUILT.get("splice_loop", "splice_loop"), None),
-    "haproxy": (haproxy_binary, ["-v"]),
+    "haproxy": (lambda: built_or_installed("haproxy"), ["-v"]),
     "nginx": (lambda: "nginx", ["-v"]),
-    "realm": (lambda: os.environ.get("REALM") or "realm", ["--version"]),
+    "realm": (lambda: built_or_installed("realm"), ["--version"]),
     "socat": (lambda: "socat", ["-V"]),
     "danted": (lambda: "danted", ["-v"]),
     "microsocks": (lambda: "microsocks", None),
@@ -137,6 +137,7 @@ TREATMENTS = (
     Treatment("haproxy", PEER, speak.TCP, "haproxy", configured(configs.haproxy, *HAPROXY_RUN)),
     Treatment("haproxy-1m", PEER, speak.TCP, "haproxy", configured(configs.haproxy_1m, *HAPROXY_RUN)),
     Treatment("haproxy-tuned", PEER, speak.TCP, "haproxy", configured(configs.haproxy_tuned, *HAPROXY_RUN)),
+    Treatment("haproxy-http", PEER, speak.ABSOLUTE, "haproxy", configured(configs.haproxy_http, *HAPROXY_RUN)),
     Treatment("nginx stream", PEER, speak.TCP, "nginx", configured(configs.nginx_stream, *NGINX_RUN)),
     Treatment("realm", PEER, speak.TCP, "realm", realm),
     Treatment("socat", PEER, speak.TCP, "socat", socat),
