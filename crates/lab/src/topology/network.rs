@@ -26,6 +26,8 @@ pub struct Network {
     /// The interfaces of each host that are ends of links.
     link_interfaces: BTreeMap<String, BTreeSet<String>>,
     emulated_links: Vec<EmulatedLink>,
+    /// Packets that the kernels dropped while the interfaces came up: IPv6 announces groups by itself (RFC 9777).
+    setup_drops: BTreeMap<String, u64>,
 }
 
 /// Number for the next interfaces in the wire room. Numbers are never reused, because the kernel removes old interfaces
@@ -46,6 +48,7 @@ impl Network {
             hosts: BTreeMap::new(),
             link_interfaces: BTreeMap::new(),
             emulated_links: Vec::new(),
+            setup_drops: BTreeMap::new(),
         };
         for (name, host) in &lab.hosts {
             let handle = HostHandle::new(name, plan.address_of(name), plan.ipv4_of(name))?;
@@ -65,6 +68,7 @@ impl Network {
         network.wait_for_carriers(&plan, lab.backend)?;
         network.write_hosts_file()?;
         network.verify_congestion_control(lab)?;
+        network.setup_drops = network.hidden_drops()?.into_iter().collect();
         Ok(network)
     }
 
@@ -91,7 +95,7 @@ impl Network {
         self.emulated_links.clone()
     }
 
-    /// Returns the packets dropped or found damaged by the hosts' kernels since the start, by host and counter. Any
+    /// Returns the packets dropped or found damaged by the hosts' kernels since the lab was built, by host and counter. Any
     /// such packet means that the measurement does not match the lab file. Devices created by programs are excluded: a
     /// tunnel may drop packets.
     ///
@@ -104,6 +108,8 @@ impl Network {
             let counted = counted.with_context(|| format!("host {name:?}: cannot read its counters"))?;
             drops.extend(counted.into_iter().map(|(what, count)| (format!("{name} {what}"), count)));
         }
+        drops.iter_mut().for_each(|(what, count)| *count -= self.setup_drops.get(what).copied().unwrap_or_default());
+        drops.retain(|(_, count)| *count > 0);
         Ok(drops)
     }
 
