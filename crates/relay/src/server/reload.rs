@@ -73,7 +73,12 @@ impl Relay {
     pub async fn begin(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
         // Started before the listeners: a client that sees "listening" may ask for the status.
         self.start_admin(config, None);
-        self.apply_with_discovery(config).await
+        let served = self.apply_with_discovery(config).await?;
+        // etcd may have answered before the configuration was applied; members that come later are news to `follow_fleet`.
+        if let Some(news) = served.fleet_change(&config.with_fleet(&[])) {
+            self.services.events.emit(&news);
+        }
+        Ok(served)
     }
 
     /// Starts the admin listener, on the inherited socket if the address matches.
