@@ -155,16 +155,17 @@ def kept(stand):
 
 
 def rate(stand):
-    """Measures new connections per second, each with one small request."""
+    """Measures new connections per second, each with one small request, and the CPU time of each."""
     url = f"http://{netns.RELAY_IP}:{stand.port}/{origin.SMALL}"
     seconds = stand.sizes.rate_seconds
-    said = output_of(stand.network, "client", ["wrk", "-H", "Connection: close", "-c", "64", "-t", "2",
-                                               "-d", f"{seconds}s", url], seconds + 20)
+    argv = ["wrk", "-H", "Connection: close", "-c", "64", "-t", "2", "-d", f"{seconds}s", url]
+    said, cpu = with_cpu(stand, lambda: output_of(stand.network, "client", argv, seconds + 20))
     found = re.search(r"Requests/sec:\s*([\d.]+)", said)
+    total = re.search(r"(\d+) requests in", said)
     errors = re.search(r"(Non-2xx.*|Socket errors.*)", said)
     if not found or float(found.group(1)) == 0:
         raise Trouble(f"wrk counted nothing: {' '.join(said.split())[-200:]}")
-    result = {"rate": float(found.group(1))}
+    result = {"rate": float(found.group(1)), "rate_cpu": cpu / int(total.group(1)) * 1e6}
     if errors:
         result["note"] = f"wrk: {errors.group(1).strip()}"
     return result

@@ -26,6 +26,7 @@ COLUMNS = (
     Column("kept", "on a kept connection, median, µs", "kept", False, 0),
     Column("kept_slow", "p99, µs", "kept", False, 0),
     Column("rate", "connections/s", "rate", True, 0),
+    Column("rate_cpu", "CPU µs/connection", "rate", False, 0),
     Column("idle", "idle session, KiB", "idle", False, 1),
     Column("each_cpu", "CPU s/GiB of each relay", "one", False, 3),
     Column("failed", "failed sessions", "sessions", False, 0),
