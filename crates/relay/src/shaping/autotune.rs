@@ -32,8 +32,8 @@ const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 /// Most sections that are looked at in a round; more than these have their turns in later ones. A look costs some 2 us.
 const MAX_TUNED_PER_ROUND: usize = 1000;
 
-/// A section whose profile leaves only the congestion control to the path is looked at after so many bytes: most sessions end
-/// before, and then a look costs more than it brings.
+/// A section whose profile leaves only the congestion control to the path is looked at after so many bytes, each time they have
+/// doubled, and in every round: most sessions end before, and then a look costs more than it brings.
 const CHOOSE_AFTER: u64 = 64 * 1024;
 
 /// The tuned sections with recent traffic.
@@ -200,8 +200,13 @@ impl Tuner {
 
     /// Schedules the section after `bytes` have moved into or out of it.
     pub fn on_bytes_moved(self: &Rc<Self>, bytes: u64) {
-        self.moved.set(self.moved.get() + bytes);
-        let has_choice = self.moved.get() >= CHOOSE_AFTER && self.long_path_control.borrow().is_some();
+        let before = self.moved.get();
+        self.moved.set(before + bytes);
+        let mut has_choice = self.moved.get() >= CHOOSE_AFTER && self.long_path_control.borrow().is_some();
+        // On a lossy path the first round of the scheduler is late: a download of a second would lose a tenth of it.
+        if has_choice && self.moved.get().ilog2() != before.max(1).ilog2() {
+            has_choice = !self.has_chosen();
+        }
         if (self.tunes_timers() || has_choice)
             && !self.is_queued.replace(true)
             && let Some(rounds) = self.scheduler.upgrade()
@@ -230,6 +235,16 @@ impl Tuner {
         for setting in section.update(sample).changes_from(before) {
             timers.set(&stream, &setting);
         }
+    }
+
+    /// Looks at the section now. Returns whether its congestion control is settled.
+    fn has_chosen(&self) -> bool {
+        if let (Some(stream), Some(rounds)) = (self.stream.upgrade(), self.scheduler.upgrade())
+            && let Ok(sample) = tuning_sample(stream.as_fd(), rounds.started_at.elapsed())
+        {
+            self.choose_control(&stream, &sample);
+        }
+        self.long_path_control.borrow().is_none()
     }
 
     /// Changes to the congestion control for long paths, once, if the section needs it.

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use crate::topology::file::traces;
 
 /// Name and text of every one.
-pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 28] = [
+pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 29] = [
     ("ctcp-oracles", include_str!("../../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../../experiments/fit2013-history.toml")),
@@ -15,6 +15,7 @@ pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 28] = [
     ("fit2013-pairs", include_str!("../../../experiments/fit2013-pairs.toml")),
     ("hasegawa-download", include_str!("../../../experiments/hasegawa-download.toml")),
     ("hasegawa-tables", include_str!("../../../experiments/hasegawa-tables.toml")),
+    ("lan-loss", include_str!("../../../experiments/lan-loss.toml")),
     ("limiting-factor", include_str!("../../../experiments/limiting-factor.toml")),
     ("lone-write", include_str!("../../../experiments/lone-write.toml")),
     ("longhaul-line", include_str!("../../../experiments/longhaul-line.toml")),
