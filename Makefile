@@ -5,7 +5,7 @@ TEST_THREADS ?= 4
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet bench-group \
+.PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-workers bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet bench-group \
 	bench-upgrade bench-http2 bench-observed bench-passwords bench-calls bench-tunnels bench-lab check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
 	try-static fuzz
 
@@ -67,7 +67,7 @@ test-clients: ## Test with slower real programs: Chromium, ssh, ...
 cli-page: ## Write docs/cli.md from the help of all commands
 	UPDATE_CLI_PAGE=1 $(CARGO) test --locked --test docs cli_page
 
-bench: ## Compare one relay hop with haproxy, nginx, socat, dante, microsocks and squid; as root
+bench: ## Compare one relay hop with haproxy, realm, nginx, socat, dante, microsocks and squid; as root
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/relay.py
@@ -79,6 +79,11 @@ bench-control: ## Compare one relay hop with haproxy on hosts whose congestion c
 		python3 benches/relay.py --default-control $$control --figures one,many,small,rate \
 			--only splice-loop,ekiden-tcp,haproxy-tuned,haproxy,realm --out benches/control-$$control.md || exit 1; \
 	done
+
+bench-workers: ## Compare one relay hop with 1, 2, 4 and 8 worker threads; as root, six minutes
+	@scripts/setup bench
+	$(CARGO) build --release --locked
+	python3 benches/workers.py
 
 bench-sections: ## Compare chains of sections with tcp forwarding, ssh -L and stunnel; as root, ten minutes
 	@scripts/setup bench
