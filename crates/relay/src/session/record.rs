@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 use super::DialContext;
 use super::carrier::CarrierConnection;
+use super::connect::ProxiedClient;
 use super::flow_telemetry::FlowTelemetry;
 use super::telemetry::{LimitState, PathFeedback, SectionSamples};
 use crate::accounting::SessionAccounts;
@@ -154,11 +155,15 @@ impl Session {
         let IncomingConnection { stream: client, address, origin, tls, carrier, user } = connection;
         let services = context.services();
         services.events.metrics.record_accepted(&context.listener.name);
-        let destination = match origin {
-            _ if context.listener.kind != ListenerKind::Tcp || !context.config.has_send_proxy() => None,
-            Origin::Proxied { destination } => Some(destination),
-            _ => client.local_addr().ok(),
-        };
+        let proxied = context.config.has_send_proxy().then(|| {
+            let destination = match origin {
+                _ if context.listener.kind != ListenerKind::Tcp => None,
+                Origin::Proxied { destination } => Some(destination),
+                _ => client.local_addr().ok(),
+            };
+            let cipher = tls.as_ref().or_else(|| carrier.as_ref().map(|carrier| &carrier.connection.cipher));
+            Box::new(ProxiedClient { destination, tls: cipher.map(|cipher| cipher.describe(user.clone())) })
+        });
         let (incoming_open, caught, pre_dialed) = match origin {
             Origin::Itself | Origin::Proxied { .. } => (None, None, None),
             Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
@@ -178,7 +183,7 @@ impl Session {
             dial_context: DialContext::new(
                 Rc::clone(&context),
                 address,
-                destination,
+                proxied,
                 incoming_open,
                 context.config.timeouts.connect,
             ),
