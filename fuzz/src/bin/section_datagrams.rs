@@ -1,0 +1,17 @@
+//! Records of associations: an address has exactly one encoding, and the rest is the payload.
+#![no_main]
+
+use ekiden_proto::wire::section::datagram::{read_destination, read_source, write_destination, write_source};
+
+libfuzzer_sys::fuzz_target!(|record: &[u8]| {
+    if let Ok((target, payload)) = read_destination(record) {
+        let mut written = Vec::new();
+        write_destination(&target, &mut written);
+        assert_eq!([&written, payload].concat(), record);
+    }
+    if let Ok((source, payload)) = read_source(record) {
+        let mut written = Vec::new();
+        write_source(source, &mut written);
+        assert_eq!([&written, payload].concat(), record);
+    }
+});
