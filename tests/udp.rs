@@ -13,6 +13,9 @@ use std::time::Duration;
 use harness::*;
 use serde_json::Value;
 
+/// The Python of Debian, which has the libraries of its packages.
+const PYTHON: &str = "/usr/bin/python3";
+
 /// A server that answers each datagram with `re:` and the datagram, until the end of the test process.
 fn echo_server(ip: &str) -> SocketAddr {
     let socket = UdpSocket::bind((ip, 0)).unwrap();
@@ -271,7 +274,7 @@ fn refusals_have_a_reply_and_a_reason() {
         (vec!["-L", "auto://0.0.0.0:0?allow_open=true"], "UDP ASSOCIATE, and the listener has udp = false"),
         (
             vec!["-L", "auto://127.0.0.1:0", "-F", "socks5://127.0.0.1:9"],
-            "UDP ASSOCIATE, and no route begins with the path direct",
+            "UDP ASSOCIATE, and no route begins with a path of relays or with the path direct",
         ),
     ] {
         let mut relay = Relay::run(&arguments, 1);
@@ -287,7 +290,7 @@ fn refusals_have_a_reply_and_a_reason() {
 /// PySocks, the library of python3-socks.
 #[test]
 fn pysocks_sends_and_receives_datagrams() {
-    if programs::missing(&["python3"]) {
+    if programs::missing(&[PYTHON]) {
         return;
     }
     let server = echo_server("127.0.0.1");
@@ -301,7 +304,7 @@ fn pysocks_sends_and_receives_datagrams() {
         relay.address().port(),
         port = server.port()
     );
-    let output = Command::new("python3").args(["-c", &program]).output().unwrap();
+    let output = Command::new(PYTHON).args(["-c", &program]).output().unwrap();
     if output.status.code() == Some(77) {
         eprintln!("skipped: python3-socks is not installed");
         return;

@@ -8,7 +8,6 @@ mod carrier;
 mod connect;
 mod flow_telemetry;
 mod record;
-mod remotes;
 mod telemetry;
 
 use std::rc::Rc;
@@ -36,18 +35,16 @@ pub use record::{IncomingConnection, Origin, Session};
 
 /// Serves one client to the end of its session.
 pub async fn run(session: Rc<Session>) {
-    let lane = session
-        .dial_context
-        .incoming_open
-        .as_ref()
-        .filter(|incoming_open| incoming_open.open.purpose == Purpose::Datagrams);
-    let end = if let Some(incoming_open) = lane {
-        Box::pin(tunnel::serve(&session, incoming_open)).await
-    } else {
-        match connect(&session).await {
+    let incoming_open = session.dial_context.incoming_open.as_ref();
+    let end = match incoming_open.map(|incoming_open| (&incoming_open.open.purpose, incoming_open)) {
+        Some((Purpose::Datagrams, incoming_open)) => Box::pin(tunnel::serve(&session, incoming_open)).await,
+        Some((Purpose::Association, incoming_open)) => {
+            Box::pin(association::serve_relay(&session, incoming_open)).await
+        }
+        _ => match connect(&session).await {
             Ok(connected) => relay_bytes(&session, connected).await,
             Err(end) => end,
-        }
+        },
     };
     session.set_end(end);
     ingress::section::wait_next_session(session, end);
