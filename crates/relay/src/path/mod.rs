@@ -78,13 +78,14 @@ pub fn datagram_path(config: &Config, pools: &Pools, host: &Host, port: u16) -> 
 /// The path of datagrams that no particular route applies to.
 #[must_use]
 pub fn default_datagram_path(config: &Config, pools: &Pools) -> Option<PathChoice> {
-    datagram_path_of(config.routes.last()?, pools)
+    datagram_path_of(config.routes.iter().find(|route| route.takes_all())?, pools)
 }
 
-/// Whether a route can carry datagrams.
+/// Whether a route can carry datagrams. No target takes a route behind one that takes all.
 #[must_use]
 pub fn has_datagram_route(config: &Config) -> bool {
-    config.routes.iter().any(carries_datagrams)
+    let last = config.routes.iter().position(Route::takes_all).unwrap_or(config.routes.len() - 1);
+    config.routes[..=last].iter().any(carries_datagrams)
 }
 
 fn datagram_path_of(route: &Route, pools: &Pools) -> Option<PathChoice> {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
 use ekiden_sys::transparent::set_mark;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::UdpSocket;
 
 use super::{BUFFER, MAX_HEADER, Session};
@@ -31,7 +31,8 @@ impl TargetSockets {
     /// Sends a datagram now, or not at all. Returns whether a socket has taken it.
     pub fn try_send(&self, payload: &[u8], address: SocketAddr) -> bool {
         let socket = if address.is_ipv4() { &self.v4 } else { &self.v6 };
-        socket.as_ref().is_some_and(|socket| socket.try_send_to(payload, address).is_ok())
+        // Not by tokio, which takes a new socket for a full one until it has polled it.
+        socket.as_ref().is_some_and(|socket| SockRef::from(socket).send_to(payload, &address.into()).is_ok())
     }
 
     /// Waits for datagrams of targets, and passes one turn of them to `each`.

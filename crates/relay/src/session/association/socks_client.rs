@@ -163,7 +163,7 @@ impl ClientSide for Rc<SocksClient> {
         if self.address.get().is_none() {
             return Err(Some(DropReason::Stranger));
         }
-        self.socket.try_send(datagram).map(drop).map_err(|_| Some(DropReason::NotTaken))
+        SockRef::from(&self.socket).send(datagram).map(drop).map_err(|_| Some(DropReason::NotTaken))
     }
 }
 
