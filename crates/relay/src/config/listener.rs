@@ -160,6 +160,7 @@ fn read_listener(
     let keep_client_address = reader.optional_or("keep_client_address", kind == Some(ListenerKind::Tproxy));
     let proxy_protocol = proxy_protocol::read_trusted(reader, kind, keep_client_address);
     let udp = read_udp(reader, kind, local, guarded, keep_client_address);
+    let socks_bind = read_socks_bind(reader, kind);
     let tls = tls::read(reader, kind, shared);
     let weight = reader.optional_or("weight", ShareWeight(1)).0;
     let profile = shared.profiles.read_profile(reader, "profile");
@@ -183,6 +184,7 @@ fn read_listener(
         users,
         access,
         udp,
+        socks_bind,
         connect,
         capture,
         tun,
@@ -248,6 +250,15 @@ fn read_udp(
         reader.error("udp", "false beside keep_client_address: datagrams have the relay's address as their source");
     }
     udp
+}
+
+/// Reads whether SOCKS5 clients may accept connections by BIND.
+fn read_socks_bind(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool {
+    let is_socks = matches!(kind, Some(ListenerKind::Auto | ListenerKind::Socks));
+    if reader.has("socks_bind") && kind.is_some() && !is_socks {
+        reader.error("socks_bind", "nothing: only auto and socks listeners have SOCKS5 clients");
+    }
+    reader.optional_or("socks_bind", false)
 }
 
 /// Reads whether the listener answers requests for its PAC script, which needs no password: the script shows the

@@ -4,6 +4,7 @@
 //! [`Session`], whose drop emits the closing event, so that every session has exactly one, also after a panic.
 
 mod association;
+mod bind;
 mod carrier;
 mod connect;
 mod flow_telemetry;
@@ -81,6 +82,7 @@ async fn connect(session: &Rc<Session>) -> Result<Box<Connected>, EndReason> {
             }
             // An association is over when it returns: no other bytes follow on its TCP connection.
             ClientRequest::Associate(announced) => return Err(Box::pin(association::serve(session, announced)).await),
+            ClientRequest::Bind(request) => return Box::pin(bind::accept(session, request)).await.map(Box::new),
             ClientRequest::Dialled(pre_dialed) => return use_pre_dialed(session, *pre_dialed).map(Box::new),
             ClientRequest::Http(http) => {
                 request = Box::pin(ingress::http::serve(session, &mut reader, http)).await?;
@@ -98,7 +100,7 @@ async fn refuse_request(session: &Session, request: &ClientRequest, error: &Dial
             refuse(session, &tunnel.responder, error).await
         }
         ClientRequest::Http(asked) => ingress::http::refuse_request(session, asked, error).await,
-        ClientRequest::Associate(_) => association::refuse(session, error).await,
+        ClientRequest::Associate(_) | ClientRequest::Bind(_) => association::refuse(session, error).await,
         // Transparent listeners and servers that speak another protocol now: there is no one to answer.
         ClientRequest::Dialled(_) | ClientRequest::Upgraded { .. } => session.record_dial_error(error),
     }

@@ -16,11 +16,6 @@ pub fn write_destination(target: &Target, out: &mut Vec<u8>) {
     address::write(&target.host, target.port, out);
 }
 
-/// Appends the source of a datagram.
-pub fn write_source(source: SocketAddr, out: &mut Vec<u8>) {
-    address::write(&Host::from(source.ip()), source.port(), out);
-}
-
 /// Splits a record into the destination and the payload.
 ///
 /// # Errors
@@ -53,6 +48,7 @@ fn split(record: &[u8]) -> Result<(WireAddress<'_>, &[u8]), WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::socks5::DatagramHeader;
 
     fn up(target: &str, payload: &[u8]) -> Vec<u8> {
         let mut record = Vec::new();
@@ -70,10 +66,14 @@ mod tests {
             }
         }
         for source in ["192.0.2.1:53", "[2001:db8::1]:0"] {
-            let (mut record, source) = (Vec::new(), source.parse().unwrap());
-            write_source(source, &mut record);
-            record.extend(b"answer");
-            assert_eq!(read_source(&record), Ok((source, b"answer".as_slice())));
+            let (mut datagram, source) = (Vec::new(), source.parse().unwrap());
+            DatagramHeader::write(source, &mut datagram);
+            datagram.extend(b"answer");
+            assert_eq!(
+                read_source(&datagram[3..]),
+                Ok((source, b"answer".as_slice())),
+                "that of SOCKS5 without its prefix"
+            );
         }
     }
 

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ekiden_proto::direction::Direction;
+use ekiden_proto::wire::socks5::DatagramHeader;
 
 use super::Session;
 use crate::events::metrics::tunnels::{DropReason, PacketCounters};
@@ -28,8 +29,8 @@ use outlet::Outlet;
 /// them, so that a record of the section protocol and a datagram of SOCKS5 are the same bytes.
 const SOCKS_PREFIX: [u8; 3] = [0; 3];
 
-/// The longest header of a datagram, in bytes: of a SOCKS5 datagram from an IPv6 address.
-const MAX_HEADER: usize = SOCKS_PREFIX.len() + 1 + 16 + 2;
+/// The longest header of a datagram from a target, in bytes.
+const MAX_HEADER: usize = DatagramHeader::MAX_WRITTEN;
 
 /// The largest payload of UDP over IPv4 and IPv6, in bytes.
 const MAX_DATAGRAM: usize = 65_535;

@@ -8,14 +8,15 @@ use ekiden_proto::addr::{Host, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::direction::Direction;
 use ekiden_proto::event::EndReason;
-use ekiden_proto::wire::section::datagram::{write_destination, write_source};
+use ekiden_proto::wire::section::datagram::write_destination;
+use ekiden_proto::wire::socks5::DatagramHeader;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::datagram_sockets::TargetSockets;
 use super::lanes::{LaneAnswer, Lanes};
 use super::remotes::{Destination, RelayedTarget, Remotes, Verdict};
-use super::{Association, MAX_HEADER, SOCKS_PREFIX};
+use super::{Association, MAX_HEADER};
 use crate::config::Resolve;
 use crate::config::access::Denied;
 use crate::events::metrics::tunnels::DropReason;
@@ -188,8 +189,7 @@ impl Outlet {
             return self.association.drop_datagram(DropReason::Stranger);
         }
         let mut header = Vec::with_capacity(MAX_HEADER);
-        header.extend(SOCKS_PREFIX);
-        write_source(from, &mut header);
+        DatagramHeader::write(from, &mut header);
         let start = MAX_HEADER - header.len();
         buffer[start..MAX_HEADER].copy_from_slice(&header);
         self.association.answer(&buffer[start..MAX_HEADER + length], length);
