@@ -6,7 +6,7 @@ CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-workers bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet bench-group \
-	bench-upgrade bench-http2 bench-observed bench-passwords bench-calls bench-tunnels bench-lab check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
+	bench-upgrade bench-http2 bench-observed bench-passwords bench-calls bench-udp bench-tunnels bench-lab check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
 	try-static fuzz
 
 help: ## Show this list
@@ -139,6 +139,11 @@ bench-calls: ## Count the system calls of one relay hop for each session and eac
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/calls.py
+
+bench-udp: ## Compare datagrams per second of SOCKS5 UDP ASSOCIATE with dante; as root, two minutes
+	@scripts/setup bench
+	$(CARGO) build --release --locked
+	python3 benches/udp.py
 
 bench-tunnels: ## Measure memory and answers of relays with 200,000 idle tunnels; a minute
 	@scripts/setup bench

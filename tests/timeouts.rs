@@ -41,6 +41,22 @@ fn a_client_that_says_nothing_or_too_little_is_not_waited_for() {
     join(drip);
 }
 
+/// A client of SOCKS5 BIND, whose peer does not connect.
+#[test]
+fn a_peer_is_waited_for_one_minute() {
+    const ACCEPT: Duration = Duration::from_secs(60);
+    let mut relay = Relay::listen(&["socks://127.0.0.1:0?socks_bind=true"]);
+    let mut client = relay.connect();
+    client.set_read_timeout(Some(ACCEPT + PATIENCE)).unwrap();
+    client.write_all(&[5, 1, 0, 5, 2, 0, 1, 127, 0, 0, 1, 0, 21]).unwrap();
+    assert_eq!(read_exactly(&mut client, 12)[..4], [5, 0, 5, 0]);
+    let asked = Instant::now();
+    assert_eq!(read_exactly(&mut client, 10)[..2], [5, 6], "TTL expired");
+    assert_took(asked.elapsed(), ACCEPT, PATIENCE);
+    drop(client);
+    assert_eq!(relay.closed()["end"], "timed_out");
+}
+
 #[test]
 fn silence_ends_a_session_after_its_time_and_no_earlier() {
     let folder = Folder::new();

@@ -41,6 +41,15 @@ impl<'a> WireAddress<'a> {
         }
     }
 
+    /// Whether these bytes are those that [`write`] makes of `host`, which was read from them.
+    pub(super) fn is_canonical(&self, host: &Host) -> bool {
+        match (&self.host, host) {
+            (RawHost::Ip(raw), Host::Ip(ip)) => raw == ip,
+            (RawHost::Name(raw), Host::Name(name)) => *raw == name.as_bytes(),
+            _ => false,
+        }
+    }
+
     /// The address as a target.
     pub(super) fn to_target(&self) -> Result<Target, WireError> {
         let host = match self.host {

@@ -159,7 +159,8 @@ fn read_listener(
     }
     let keep_client_address = reader.optional_or("keep_client_address", kind == Some(ListenerKind::Tproxy));
     let proxy_protocol = proxy_protocol::read_trusted(reader, kind, keep_client_address);
-    let udp = read_udp(reader, kind, local, keep_client_address);
+    let udp = read_udp(reader, kind, local, guarded, keep_client_address);
+    let socks_bind = read_socks_bind(reader, kind);
     let tls = tls::read(reader, kind, shared);
     let weight = reader.optional_or("weight", ShareWeight(1)).0;
     let profile = shared.profiles.read_profile(reader, "profile");
@@ -183,6 +184,7 @@ fn read_listener(
         users,
         access,
         udp,
+        socks_bind,
         connect,
         capture,
         tun,
@@ -230,16 +232,33 @@ fn read_limits(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> AccountL
     account::read_limits(reader)
 }
 
-/// Reads whether SOCKS5 clients may have UDP associations.
-fn read_udp(reader: &TableReader<'_>, kind: Option<ListenerKind>, local: bool, keep_client_address: bool) -> bool {
-    let is_socks = matches!(kind, Some(ListenerKind::Auto | ListenerKind::Socks));
-    let udp = reader.optional_or("udp", is_socks && local && !keep_client_address);
-    if reader.has("udp") && kind.is_some() && !is_socks {
-        reader.error("udp", "nothing: only auto and socks listeners have UDP associations");
+/// Reads whether SOCKS5 clients and other relays may have UDP associations.
+fn read_udp(
+    reader: &TableReader<'_>,
+    kind: Option<ListenerKind>,
+    local: bool,
+    has_peers: bool,
+    keep_client_address: bool,
+) -> bool {
+    let (is_socks, is_section) =
+        (matches!(kind, Some(ListenerKind::Auto | ListenerKind::Socks)), kind == Some(ListenerKind::Section));
+    let default = !keep_client_address && (local && (is_socks || is_section) || is_section && has_peers);
+    let udp = reader.optional_or("udp", default);
+    if reader.has("udp") && kind.is_some() && !is_socks && !is_section {
+        reader.error("udp", "nothing: only auto, socks and section listeners have UDP associations");
     } else if udp && keep_client_address {
         reader.error("udp", "false beside keep_client_address: datagrams have the relay's address as their source");
     }
     udp
+}
+
+/// Reads whether SOCKS5 clients may accept connections by BIND.
+fn read_socks_bind(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool {
+    let is_socks = matches!(kind, Some(ListenerKind::Auto | ListenerKind::Socks));
+    if reader.has("socks_bind") && kind.is_some() && !is_socks {
+        reader.error("socks_bind", "nothing: only auto and socks listeners have SOCKS5 clients");
+    }
+    reader.optional_or("socks_bind", false)
 }
 
 /// Reads whether the listener answers requests for its PAC script, which needs no password: the script shows the

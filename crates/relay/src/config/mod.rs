@@ -224,8 +224,10 @@ pub struct Listener {
     pub users: Option<Arc<Users>>,
     /// Which targets it forwards to.
     pub access: AccessRules,
-    /// Whether SOCKS5 clients may have UDP associations.
+    /// Whether SOCKS5 clients and other relays may have UDP associations.
     pub udp: bool,
+    /// Whether SOCKS5 clients may accept connections by BIND.
+    pub socks_bind: bool,
     /// When clients are told "connected".
     pub connect: ConnectMode,
     /// The intercepted traffic; only with [`ListenerKind::is_transparent`].

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::wire::section::OpenFailure;
 
+use super::link::ASSOCIATIONS_SINCE;
 use crate::accounting::AccountRefusal;
 
 /// A dial that failed.
@@ -49,6 +50,16 @@ impl DialError {
             "the last hop of the path is no relay, and packets need one: route these networks elsewhere".to_owned(),
         );
         Self { remark, ..Self::at_hop(Cause::Unreachable, hop) }
+    }
+
+    /// A relay whose version of the section protocol has no associations.
+    #[must_use]
+    pub fn no_associations(hop: impl ToString, version: u8) -> Self {
+        let remark = Some(format!(
+            "it speaks version {version} of the section protocol, and datagrams of SOCKS5 clients need version {ASSOCIATIONS_SINCE}: \
+             upgrade that relay"
+        ));
+        Self { remark, ..Self::at_hop(Cause::HopProtocol, hop) }
     }
 
     /// A relay of the fleet that is not there.

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::OutgoingSocket;
-use super::link::{SectionLink, SectionReuse};
+use super::link::{ASSOCIATIONS_SINCE, SectionLink, SectionReuse};
 use super::section::{self, OpenParams, OpenTarget, OutgoingContext, ReadyConnection, SentOpen};
 use super::{DialError, Dialled, Dialler, OpenedSession, into_owned_stream, proxy};
 use crate::config::{Hop, HopKind, Peering};
@@ -181,7 +181,10 @@ impl<'a> HopChain<'a> {
         }
         let ReachedMember { hop, ready: ReadyConnection { mut stream, server, link, waited, .. }, load } = member;
         let reusable = wanted.reusable && link.is_reusable();
-        let SectionLink { cipher, usage, .. } = link;
+        let SectionLink { cipher, usage, version } = link;
+        if purpose == Purpose::Association && version < ASSOCIATIONS_SINCE {
+            return Err(DialError::no_associations(&*hop, version));
+        }
         let section = FramedSection { cipher, encrypt: wanted.encrypt, reusable };
         let destination = OpenTarget { path: relays.keys(), purpose, encrypt: wanted.encrypt, reusable };
         let sent = section::open(&mut stream, &section.cipher, self.open_params, destination).await;
@@ -191,7 +194,7 @@ impl<'a> HopChain<'a> {
         let pool = can_redial.then(|| Arc::clone(self.dialler.pools));
         let (beyond, deadline, sent_at) = (relays.names(), self.deadline, Instant::now());
         let pools = Arc::clone(self.dialler.pools);
-        let reuse = reusable.then(|| SectionReuse { hop: Arc::clone(&hop), server, usage, pools });
+        let reuse = reusable.then(|| SectionReuse { hop: Arc::clone(&hop), server, version, usage, pools });
         let opening = SentOpen { trace, hop, beyond, deadline, pool, load, sent_at, answered: OnceCell::new() };
         Ok(Dialled { stream, server, opened: Some(OpenedSession { opening, section: Rc::new(section), reuse }) })
     }

@@ -25,6 +25,9 @@ const INITIAL_WINDOW: u64 = 10 * 1448;
 /// The first version with sections that carry one session after another.
 pub const REUSABLE_SINCE: u8 = 2;
 
+/// The first version with associations.
+pub const ASSOCIATIONS_SINCE: u8 = 3;
+
 /// A section without a session.
 #[derive(Debug)]
 pub struct SectionLink {
@@ -55,6 +58,8 @@ pub struct SectionReuse {
     pub hop: Arc<Hop>,
     /// The address of the relay.
     pub server: ServerAddr,
+    /// The version of the section protocol.
+    pub version: u8,
     /// The sessions before this one.
     pub usage: SectionUsage,
     /// Where the section goes after the session.
@@ -87,7 +92,7 @@ impl SectionReuse {
         let usage = self.usage.after_session(bytes, section.encrypt).filter(|_| !section.cipher.has_buffered());
         if let (Some(usage), Ok(stream)) = (usage, stream.into_std()) {
             section.cipher.expect_record(OpenAnswer::MAX_LENGTH);
-            let link = SectionLink { cipher: section.cipher, version: REUSABLE_SINCE, usage };
+            let link = SectionLink { cipher: section.cipher, version: self.version, usage };
             self.pools.put_back(&self.hop, IdleConnection { stream, server: self.server, link });
         }
     }

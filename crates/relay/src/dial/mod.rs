@@ -123,15 +123,20 @@ impl Dialler<'_> {
         HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, &Purpose::Stream(target.clone())).await
     }
 
-    /// Opens a lane by a way that ends at a relay.
+    /// Opens a lane or an association by a way that ends at a relay.
     ///
     /// # Errors
     /// The true cause, and the hop that failed; `Unreachable` when only this relay is on the way.
-    pub async fn open_lane(&self, way: &PathChoice, open_params: &OpenParams) -> Result<Dialled, DialError> {
+    pub async fn open_lane(
+        &self,
+        way: &PathChoice,
+        purpose: &Purpose,
+        open_params: &OpenParams,
+    ) -> Result<Dialled, DialError> {
         if way.path.is_direct() {
             return Err(Cause::Unreachable.into());
         }
-        let dialled = HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, &Purpose::Datagrams).await?;
+        let dialled = HopChain::new(self, open_params).extend(&way.path.hops, &way.beyond, purpose).await?;
         // A lane drops late packets, so the kernel must not queue many bytes. A socket without this option has no such
         // queue.
         let _ = set_notsent_lowat(dialled.stream.as_fd(), MAX_UNSENT_LANE);

@@ -47,6 +47,8 @@ pub enum ClientRequest {
     Tunnel(TunnelRequest),
     /// A UDP association, with the address from which the client says it will send.
     Associate(Option<SocketAddr>),
+    /// A connection to accept from a host.
+    Bind(BindRequest),
     /// An HTTP request to forward.
     Http(http::ProxyRequest),
     /// The server was dialled while the first packet of the client waited.
@@ -67,6 +69,14 @@ pub struct TunnelRequest {
     pub early: Vec<u8>,
     /// Answers the client in its protocol.
     pub responder: Responder,
+}
+
+/// A request to accept a connection (RFC 1928, 4).
+pub struct BindRequest {
+    /// The address of the expected peer. Its port is not that of the connection.
+    pub peer: SocketAddr,
+    /// Bytes that the client sent after its request.
+    pub early: Vec<u8>,
 }
 
 /// Reads the request of the client. `timeouts.handshake` bounds all reads together, so that a slow sender gains no time.

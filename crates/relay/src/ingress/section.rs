@@ -23,7 +23,7 @@ use super::Responder;
 use super::admission::{Client, SessionPermit, UnprovenPermit};
 use super::listener::{ListenerContext, canonical};
 use crate::config::{Peer, SectionListener};
-use crate::dial::link::REUSABLE_SINCE;
+use crate::dial::link::{ASSOCIATIONS_SINCE, REUSABLE_SINCE};
 use crate::dial::section::{PeerHandshakeError, read_hello};
 use crate::path::PathChoice;
 use crate::path::estimates::report_server;
@@ -42,6 +42,7 @@ pub struct IncomingOpen {
     section: RefCell<Option<Rc<FramedSection>>>,
     /// Sessions that the section has carried before.
     pub earlier_sessions: u32,
+    version: u8,
     at: Instant,
 }
 
@@ -89,7 +90,7 @@ pub fn wait_next_session(session: Rc<Session>, end: EndReason) {
     // Emits the closing event.
     drop(session);
     let context = context.thread.current_listener(&context).unwrap_or(context);
-    let Some(IncomingOpen { section, key, earlier_sessions, .. }) = Rc::into_inner(incoming) else { return };
+    let Some(IncomingOpen { section, key, earlier_sessions, version, .. }) = Rc::into_inner(incoming) else { return };
     let (Some(stream), Some(section)) = (Rc::into_inner(client), section.into_inner().and_then(Rc::into_inner)) else {
         return;
     };
@@ -97,15 +98,8 @@ pub fn wait_next_session(session: Rc<Session>, end: EndReason) {
     let Some(permit) = context.enter_pending(address) else { return };
     let FramedSection { cipher, encrypt, .. } = section;
     cipher.expect_record(Open::MAX_LENGTH);
-    let idle = IdleSection {
-        stream,
-        address,
-        cipher,
-        key,
-        version: REUSABLE_SINCE,
-        encrypt: Some(encrypt),
-        sessions: earlier_sessions + 1,
-    };
+    let idle =
+        IdleSection { stream, address, cipher, key, version, encrypt: Some(encrypt), sessions: earlier_sessions + 1 };
     tokio::task::spawn_local(wait_session(context, idle, permit));
 }
 
@@ -240,14 +234,15 @@ async fn wait_open(
 
 /// Begins the session, by the rules that are in force now: the relay may have been struck off the list meanwhile.
 async fn start_session(context: &Rc<ListenerContext>, section: IdleSection, open: Open) {
-    let IdleSection { stream, address, cipher, key, sessions: earlier_sessions, .. } = section;
+    let IdleSection { stream, address, cipher, key, version, sessions: earlier_sessions, .. } = section;
     let section = FramedSection { cipher, encrypt: open.encrypt, reusable: open.reusable };
     section.on_opened();
     let section = RefCell::new(Some(Rc::new(section)));
-    let mut incoming_open = IncomingOpen { open, peer: None, key, section, earlier_sessions, at: Instant::now() };
+    let mut incoming_open =
+        IncomingOpen { open, peer: None, key, section, earlier_sessions, version, at: Instant::now() };
     let client = match incoming_open.open.purpose {
-        Purpose::Stream(_) => incoming_open.open.client,
-        // Datagrams come from many hosts and reports from none, so the relay itself is the client.
+        Purpose::Stream(_) | Purpose::Association => incoming_open.open.client,
+        // Packets of a tunnel come from many hosts and reports from none, so the relay itself is the client.
         Purpose::Datagrams | Purpose::Report => address,
     };
     let Some(context) = context.thread.current_listener(context) else { return };
@@ -318,6 +313,9 @@ impl IdleSection {
     fn check_framing(&self, open: &Open) -> Result<(), &'static str> {
         if open.reusable && self.version < REUSABLE_SINCE {
             return Err("a reusable section in version 1");
+        }
+        if open.purpose == Purpose::Association && self.version < ASSOCIATIONS_SINCE {
+            return Err("an association in version 1 or 2");
         }
         let is_same = self.encrypt.is_none_or(|before| before == open.encrypt);
         if is_same { Ok(()) } else { Err("a session with another encryption than the one before") }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ekiden_proto::wire::section::{TicketIssuer, TraceId};
+use tokio::sync::Semaphore;
 
 use super::admission::Admission;
 use super::gate::PendingConnections;
@@ -20,6 +21,9 @@ use crate::shaping::fair_share::SharedInterfaces;
 use crate::shaping::resume::ResumeLedger;
 use crate::status::UpgradeAttempts;
 use crate::tunnel::{LaneRegistry, Tunnels};
+
+/// Most SOCKS5 clients that wait for a connection at a time. Each holds a port.
+const MAX_BINDS: usize = 64;
 
 /// The services, created once for the process.
 #[derive(Debug)]
@@ -61,6 +65,8 @@ pub struct Services {
     pub history: EstimateHistory,
     /// Chooses paths for routes with `path = "auto"`.
     pub path_selector: PathSelector,
+    /// The places of SOCKS5 clients that wait for a connection.
+    pub bind_places: Semaphore,
     /// Failed upgrades, reported to `ekiden upgrade`.
     pub upgrades: UpgradeAttempts,
 }
@@ -91,6 +97,7 @@ impl Services {
             lanes: LaneRegistry::default(),
             reports: ReportClients::default(),
             history: EstimateHistory::default(),
+            bind_places: Semaphore::new(MAX_BINDS),
             upgrades: UpgradeAttempts::default(),
             path_selector: PathSelector::new(Arc::clone(&estimates)),
             estimates,

@@ -7,7 +7,7 @@ use ekiden_proto::wire::socks5::{
 };
 
 use super::responder::send_and_close;
-use super::{ClientRequest, HandshakeReader, Responder, TunnelRequest};
+use super::{BindRequest, ClientRequest, HandshakeReader, Responder, TunnelRequest};
 use crate::config::users::AuthError;
 use crate::session::Session;
 
@@ -46,6 +46,10 @@ pub async fn accept_socks5(session: &Session, reader: &mut HandshakeReader<'_>) 
         Ok(Socks5Request::UdpAssociate(announced)) if session.context.listener.udp => {
             return Ok(ClientRequest::Associate(announced));
         }
+        Ok(Socks5Request::Bind(peer)) if session.context.listener.socks_bind => {
+            return Ok(ClientRequest::Bind(BindRequest { peer, early: reader.take_all() }));
+        }
+        Ok(Socks5Request::Bind(_)) => (Reply::CommandNotSupported, "BIND, and the listener has socks_bind = false"),
         Ok(Socks5Request::UdpAssociate(_)) => {
             (Reply::CommandNotSupported, "UDP ASSOCIATE, and the listener has udp = false")
         }

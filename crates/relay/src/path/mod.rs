@@ -69,21 +69,34 @@ pub fn paths_to(config: &Config, pools: &Pools, host: &Host, port: u16) -> Vec<P
     configured_paths(route(config, host, port), pools)
 }
 
-/// Whether the first path to `host` has no hop. A later one is a fallback for connections, while a relay is unreachable: datagrams
-/// would always take it, past the relay.
+/// The path of datagrams to `host`: the first one of the route that can carry them and is up. The selector takes no part.
 #[must_use]
-pub fn permits_direct(config: &Config, host: &Host, port: u16) -> bool {
-    is_direct(route(config, host, port))
+pub fn datagram_path(config: &Config, pools: &Pools, host: &Host, port: u16) -> Option<PathChoice> {
+    datagram_path_of(route(config, host, port), pools)
 }
 
-/// Whether the first path of any route has no hop.
+/// The path of datagrams that no particular route applies to.
 #[must_use]
-pub fn has_direct_route(config: &Config) -> bool {
-    config.routes.iter().any(is_direct)
+pub fn default_datagram_path(config: &Config, pools: &Pools) -> Option<PathChoice> {
+    datagram_path_of(config.routes.iter().find(|route| route.takes_all())?, pools)
 }
 
-fn is_direct(route: &Route) -> bool {
-    route.paths.first().is_some_and(|path| path.is_direct())
+/// Whether a route can carry datagrams. No target takes a route behind one that takes all.
+#[must_use]
+pub fn has_datagram_route(config: &Config) -> bool {
+    let last = config.routes.iter().position(Route::takes_all).unwrap_or(config.routes.len() - 1);
+    config.routes[..=last].iter().any(carries_datagrams)
+}
+
+fn datagram_path_of(route: &Route, pools: &Pools) -> Option<PathChoice> {
+    let ways = if carries_datagrams(route) { configured_paths(route, pools) } else { Vec::new() };
+    ways.into_iter().find(|way| way.path.carries_datagrams())
+}
+
+/// Whether the first path of a route carries datagrams. A later one is a fallback for connections, while a proxy is unreachable:
+/// datagrams would always take it, past the proxy.
+fn carries_datagrams(route: &Route) -> bool {
+    route.paths.first().is_some_and(|path| path.carries_datagrams())
 }
 
 fn route<'a>(config: &'a Config, host: &Host, port: u16) -> &'a Route {
@@ -162,6 +175,12 @@ impl Path {
     #[must_use]
     pub fn http_hop(&self) -> Option<&Arc<Hop>> {
         self.hops.last().filter(|hop| matches!(hop.kind, HopKind::Http(_)))
+    }
+
+    /// Whether all hops are relays: proxies carry no datagrams.
+    #[must_use]
+    pub fn carries_datagrams(&self) -> bool {
+        self.hops.iter().all(|hop| hop.is_section())
     }
 
     /// Whether there is nothing between this relay and the target.

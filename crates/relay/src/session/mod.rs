@@ -4,11 +4,11 @@
 //! [`Session`], whose drop emits the closing event, so that every session has exactly one, also after a panic.
 
 mod association;
+mod bind;
 mod carrier;
 mod connect;
 mod flow_telemetry;
 mod record;
-mod remotes;
 mod telemetry;
 
 use std::rc::Rc;
@@ -36,18 +36,16 @@ pub use record::{IncomingConnection, Origin, Session};
 
 /// Serves one client to the end of its session.
 pub async fn run(session: Rc<Session>) {
-    let lane = session
-        .dial_context
-        .incoming_open
-        .as_ref()
-        .filter(|incoming_open| incoming_open.open.purpose == Purpose::Datagrams);
-    let end = if let Some(incoming_open) = lane {
-        Box::pin(tunnel::serve(&session, incoming_open)).await
-    } else {
-        match connect(&session).await {
+    let incoming_open = session.dial_context.incoming_open.as_ref();
+    let end = match incoming_open.map(|incoming_open| (&incoming_open.open.purpose, incoming_open)) {
+        Some((Purpose::Datagrams, incoming_open)) => Box::pin(tunnel::serve(&session, incoming_open)).await,
+        Some((Purpose::Association, incoming_open)) => {
+            Box::pin(association::serve_relay(&session, incoming_open)).await
+        }
+        _ => match connect(&session).await {
             Ok(connected) => relay_bytes(&session, connected).await,
             Err(end) => end,
-        }
+        },
     };
     session.set_end(end);
     ingress::section::wait_next_session(session, end);
@@ -84,6 +82,7 @@ async fn connect(session: &Rc<Session>) -> Result<Box<Connected>, EndReason> {
             }
             // An association is over when it returns: no other bytes follow on its TCP connection.
             ClientRequest::Associate(announced) => return Err(Box::pin(association::serve(session, announced)).await),
+            ClientRequest::Bind(request) => return Box::pin(bind::accept(session, request)).await.map(Box::new),
             ClientRequest::Dialled(pre_dialed) => return use_pre_dialed(session, *pre_dialed).map(Box::new),
             ClientRequest::Http(http) => {
                 request = Box::pin(ingress::http::serve(session, &mut reader, http)).await?;
@@ -101,7 +100,7 @@ async fn refuse_request(session: &Session, request: &ClientRequest, error: &Dial
             refuse(session, &tunnel.responder, error).await
         }
         ClientRequest::Http(asked) => ingress::http::refuse_request(session, asked, error).await,
-        ClientRequest::Associate(_) => association::refuse(session, error).await,
+        ClientRequest::Associate(_) | ClientRequest::Bind(_) => association::refuse(session, error).await,
         // Transparent listeners and servers that speak another protocol now: there is no one to answer.
         ClientRequest::Dialled(_) | ClientRequest::Upgraded { .. } => session.record_dial_error(error),
     }

@@ -509,7 +509,7 @@ impl Session {
 }
 
 /// Completes when the client has closed or reset its section.
-async fn wait_client_gone(client: Endpoint<'_>) {
+pub(super) async fn wait_client_gone(client: Endpoint<'_>) {
     // An end of stream behind unread bytes is not visible, so only a reset shows that such a client has left.
     while client.peek_end().await.is_ok_and(|ended| !ended) {
         if timeout(CLIENT_POLL_INTERVAL, client.stream.ready(Interest::ERROR)).await.is_ok() {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use ekiden_proto::addr::{ClientAddr, Host};
 use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::ip::IpHeader;
+use ekiden_proto::wire::section::Purpose;
 use ekiden_proto::wire::section::open::MAX_HOPS;
 use tokio::net::TcpStream;
 
@@ -71,7 +72,7 @@ impl DeviceLanes {
     /// Takes a packet that the host sent into the device. Never waits.
     pub fn send(self: &Rc<Self>, packet: &[u8]) {
         match judge(packet, Some(self.rules())).and_then(|head| self.lane_to(&head)) {
-            Ok(lane) => lane.push(packet),
+            Ok(lane) => drop(lane.push(packet)),
             Err(why) => self.counters.record_dropped(why, 1),
         }
     }
@@ -171,8 +172,11 @@ impl LaneTask {
 
     /// Dials and carries; with an error, whether the connection had been ready before.
     async fn dial_and_run(&self, lane: &Arc<Lane>) -> Result<(), (LaneError, bool)> {
-        let dialled =
-            self.dialler().open_lane(&self.path_choice, &open_params()).await.map_err(|error| (error.into(), false))?;
+        let dialled = self
+            .dialler()
+            .open_lane(&self.path_choice, &Purpose::Datagrams, &open_params())
+            .await
+            .map_err(|error| (error.into(), false))?;
         let was_ready = dialled.can_redial();
         self.run_lane(lane, dialled).await.map_err(|broken| (broken, was_ready))
     }

@@ -10,6 +10,7 @@ use std::time::Instant;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::direction::Direction;
 use ekiden_proto::event::EndReason;
+use ekiden_proto::wire::section::Purpose;
 use ekiden_sys::queued::set_notsent_lowat;
 
 use super::filter::judge;
@@ -20,7 +21,7 @@ use crate::dial::{DialError, Dialled, MAX_UNSENT_LANE, OpenedSession};
 use crate::ingress::Responder;
 use crate::ingress::section::IncomingOpen;
 use crate::path::PathChoice;
-use crate::pump::{self, FramedSection, wait_idle};
+use crate::pump::{self, FlowStats, FramedSection, wait_idle};
 use crate::session::Session;
 
 /// The remedy for a relay that receives lanes without a tunnel.
@@ -39,6 +40,15 @@ pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> E
         Ok(Some(way)) => IncomingLane::new(session, incoming_open).forward(&way).await,
         Err(cause) => Err(LaneError::Refused(cause.into())),
     };
+    end_of_lane(session, incoming_open, served).await
+}
+
+/// The reason for the end of a lane or an association that another relay has dialled. A failure is still to be answered.
+pub async fn end_of_lane(
+    session: &Session,
+    incoming_open: &Rc<IncomingOpen>,
+    served: Result<(), LaneError>,
+) -> EndReason {
     match served {
         Ok(()) => EndReason::Finished,
         Err(LaneError::Refused(error)) => {
@@ -49,7 +59,8 @@ pub async fn serve(session: &Rc<Session>, incoming_open: &Rc<IncomingOpen>) -> E
     }
 }
 
-struct IncomingLane<'a> {
+/// A lane or an association that another relay has dialled.
+pub struct IncomingLane<'a> {
     session: &'a Session,
     incoming_open: &'a Rc<IncomingOpen>,
     /// The section from the previous relay.
@@ -57,7 +68,11 @@ struct IncomingLane<'a> {
 }
 
 impl<'a> IncomingLane<'a> {
-    fn new(session: &'a Session, incoming_open: &'a Rc<IncomingOpen>) -> Self {
+    /// The lane that this OPEN begins.
+    ///
+    /// # Panics
+    /// OPEN is for something else.
+    pub fn new(session: &'a Session, incoming_open: &'a Rc<IncomingOpen>) -> Self {
         // A lane drops late packets, so the kernel must not queue many bytes. A socket without this option has no such
         // queue.
         let _ = set_notsent_lowat(session.client.as_fd(), MAX_UNSENT_LANE);
@@ -72,19 +87,23 @@ impl<'a> IncomingLane<'a> {
     }
 
     /// The relay that has dialled the lane.
-    fn remote_dialler(&self) -> LaneRemote {
+    pub fn remote_dialler(&self) -> LaneRemote {
         LaneRemote::Dialler { name: self.incoming_open.peer_name().into(), key: self.incoming_open.previous_relay() }
     }
 
     /// Until nothing has moved for long, or the relay is about to end.
-    async fn wait_end(&self) {
+    pub async fn wait_end(&self) {
         tokio::select! {
             () = wait_idle(&self.session.stats, self.session.idle_timeouts().idle) => {}
             () = self.session.context.thread.drain_state.wait_begun() => {}
         }
     }
 
-    async fn accept(&self) -> Result<(), LaneError> {
+    /// Answers OPEN: the path stands.
+    ///
+    /// # Errors
+    /// The connection of the lane is broken.
+    pub async fn accept(&self) -> Result<(), LaneError> {
         let responder = Responder::Section(Rc::clone(self.incoming_open));
         let granted = responder.send_success(self.session.client_end(), None, &self.session.hop_times()).await;
         granted.map_err(|error| LaneError::Connection(error, Direction::Up))
@@ -95,7 +114,7 @@ impl<'a> IncomingLane<'a> {
         self.accept().await?;
         let lane = self.register_lane(self.remote_dialler(), Direction::Down);
         lane.mark_established();
-        let carrier = self.client_transport(&lane);
+        let carrier = self.client_transport(&lane, &self.session.stats);
         let services = self.session.context.services();
         let take = |packet: &[u8]| lane.deliver(packet, services, Some(self.session.dial_context.access()));
         carrier.run(carrier.receive(take), self.wait_end()).await
@@ -107,7 +126,7 @@ impl<'a> IncomingLane<'a> {
         let (session, asked) = (self.session, Instant::now());
         session.dial_context.on_attempt(way);
         let dialler = session.dial_context.dialler_for(&session.context, 1);
-        let dialled = dialler.open_lane(way, &session.dial_context.open_params()).await?;
+        let dialled = dialler.open_lane(way, &Purpose::Datagrams, &session.dial_context.open_params()).await?;
         session.dial_context.on_dialled(&dialled);
         let Dialled { stream, server, opened } = dialled;
         let OpenedSession { opening, section, .. } = opened.expect("invariant: a lane was opened at a relay");
@@ -123,13 +142,13 @@ impl<'a> IncomingLane<'a> {
         let down = self.register_lane(self.remote_dialler(), Direction::Down);
         up.mark_established();
         down.mark_established();
-        let near = self.client_transport(&down);
+        let near = self.client_transport(&down, &session.stats);
         let far = LaneTransport { lane: &up, stream: &stream, cipher: &section.cipher, stats: &session.stats };
         let tunnels = &session.context.services().tunnels;
         let passes = |packet: &[u8], rules, (from, to): (&Lane, &Lane)| match judge(packet, rules)
             .and_then(|head| tunnels.check_forward(&head, from.remote()))
         {
-            Ok(()) => to.push(packet),
+            Ok(()) => drop(to.push(packet)),
             Err(why) => from.record_dropped(why, 1),
         };
         let upward = |packet: &[u8]| passes(packet, Some(session.dial_context.access()), (&down, &up));
@@ -150,7 +169,8 @@ impl<'a> IncomingLane<'a> {
         }
     }
 
-    fn client_transport<'b>(&'b self, lane: &'b Lane) -> LaneTransport<'b> {
-        LaneTransport { lane, stream: &self.session.client, cipher: &self.section.cipher, stats: &self.session.stats }
+    /// The connection from the previous relay.
+    pub fn client_transport<'b>(&'b self, lane: &'b Lane, stats: &'b FlowStats) -> LaneTransport<'b> {
+        LaneTransport { lane, stream: &self.session.client, cipher: &self.section.cipher, stats }
     }
 }

@@ -93,8 +93,9 @@ impl Lane {
         self.send_direction.opposite()
     }
 
-    /// Queues a packet. Never waits: packets without room, and older ones that have waited too long, are dropped.
-    pub fn push(&self, packet: &[u8]) {
+    /// Queues a packet. Never waits: packets without room, and older ones that have waited too long, are dropped. Returns
+    /// whether the packet is queued.
+    pub fn push(&self, packet: &[u8]) -> bool {
         let now = Instant::now();
         let (late, taken) = {
             let mut queue = self.queue();
@@ -103,6 +104,7 @@ impl Lane {
         self.record_dropped(DropReason::Late, late);
         self.record_dropped(DropReason::Full, usize::from(!taken));
         self.wake.notify_one();
+        taken
     }
 
     /// Completes when there is something to send, or nothing will be any more.
@@ -154,6 +156,16 @@ impl Lane {
     /// Marks the lane as established: both sides have agreed.
     pub fn mark_established(&self) {
         self.established.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether both sides have agreed.
+    pub fn is_established(&self) -> bool {
+        self.established.load(Ordering::Relaxed)
+    }
+
+    /// Dropped packets so far.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.iter().map(|packets| packets.load(Ordering::Relaxed)).sum()
     }
 
     /// Ends the lane after its queued packets are sent.

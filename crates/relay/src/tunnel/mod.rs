@@ -20,11 +20,13 @@ use ekiden_proto::wire::ip::IpHeader;
 
 pub use device::Device;
 pub use device::read_device;
-pub use incoming::serve;
-pub use lane::LaneRegistry;
+pub use incoming::{IncomingLane, end_of_lane, serve};
+pub use lane::{Lane, LaneRegistry};
+pub use sources::LaneRemote;
+pub use transport::{LaneError, LaneTransport};
 
 use crate::events::metrics::tunnels::DropReason;
-use sources::{LaneRemote, SourceBindings};
+use sources::SourceBindings;
 
 use crate::config::Config;
 

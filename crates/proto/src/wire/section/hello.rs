@@ -30,7 +30,7 @@ pub struct Versions {
 
 impl Versions {
     /// The versions of this program.
-    pub const SUPPORTED: Self = Self { oldest: 1, newest: 2 };
+    pub const SUPPORTED: Self = Self { oldest: 1, newest: 3 };
 
     /// The newest that both speak.
     #[must_use]
@@ -172,7 +172,8 @@ mod tests {
             let bytes = hello.write();
             assert_eq!(feed(&bytes, Hello::parse), hello);
         }
-        let hello = Hello { versions: Versions::SUPPORTED, is_resumption: false, message: Ok(b"hi".to_vec()) };
+        let hello =
+            Hello { versions: Versions { oldest: 1, newest: 2 }, is_resumption: false, message: Ok(b"hi".to_vec()) };
         assert_eq!(hello.write(), b"\xe9\xa7\x85\r\n\x01\x02\x00\x00\x02hi");
     }
 

@@ -3,10 +3,12 @@
 //! A connection begins with a [`Hello`] each way, in which a Noise handshake authenticates both sides ([`noise`]). Then
 //! it waits, perhaps for minutes, until the dialling side sends an [`Open`]: the beginning of one session. The other
 //! side replies with an [`OpenAnswer`]. Both are records ([`record`]); the session's bytes follow: in the clear, in
-//! records, or in chunks ([`chunk`]) if the connection carries another session afterwards.
+//! records, or in chunks ([`chunk`]) if the connection carries another session afterwards. Datagrams are in records, each with an
+//! address ([`datagram`]).
 
 pub mod again;
 pub mod chunk;
+pub mod datagram;
 pub mod hello;
 pub mod noise;
 pub mod open;

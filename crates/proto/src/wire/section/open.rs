@@ -30,11 +30,15 @@ const ENCRYPT: u8 = 2;
 const DATAGRAMS: u8 = 4;
 const REPORT: u8 = 8;
 const REUSABLE: u8 = 16;
+const ASSOCIATION: u8 = 32;
+
+/// The purposes that have no target, of which an OPEN has at most one.
+const NO_STREAM: u8 = DATAGRAMS | REPORT | ASSOCIATION;
 
 /// The placeholder of a missing target.
 const NO_TARGET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-const UNKNOWN_ADDRESS: WireError = WireError::Invalid("unknown address type");
+pub(super) const UNKNOWN_ADDRESS: WireError = WireError::Invalid("unknown address type");
 
 /// Names one session on all relays it goes through.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,6 +72,8 @@ pub enum Purpose {
     Stream(Target),
     /// A lane: packets for the tunnel of the last relay, and packets from there, each of them a record.
     Datagrams,
+    /// Datagrams of one client, each of them a record with an address ([`super::datagram`]). Only from version 3 on.
+    Association,
     /// Reports about sections, between the two relays of the connection ([`super::report`]).
     Report,
 }
@@ -78,15 +84,16 @@ impl Purpose {
     pub const fn target(&self) -> Option<&Target> {
         match self {
             Self::Stream(target) => Some(target),
-            Self::Datagrams | Self::Report => None,
+            Self::Datagrams | Self::Association | Self::Report => None,
         }
     }
 
     fn read(cursor: &mut Cursor, flags: u8) -> Result<Self, WireError> {
         let address = WireAddress::read(cursor)?.ok_or(UNKNOWN_ADDRESS)?;
-        match (flags & (DATAGRAMS | REPORT), address.to_socket_addr()) {
+        match (flags & NO_STREAM, address.to_socket_addr()) {
             (0, _) => address.to_target().map(Self::Stream),
             (DATAGRAMS, Some(NO_TARGET)) => Ok(Self::Datagrams),
+            (ASSOCIATION, Some(NO_TARGET)) => Ok(Self::Association),
             (REPORT, Some(NO_TARGET)) => Ok(Self::Report),
             _ => Err(WireError::Invalid("datagrams or reports with a target")),
         }
@@ -96,6 +103,7 @@ impl Purpose {
         match self {
             Self::Stream(_) => 0,
             Self::Datagrams => DATAGRAMS,
+            Self::Association => ASSOCIATION,
             Self::Report => REPORT,
         }
     }
@@ -142,7 +150,7 @@ impl Open {
         out.extend(self.path.iter().flat_map(|key| key.0));
         match &self.purpose {
             Purpose::Stream(target) => address::write(&target.host, target.port, &mut out),
-            Purpose::Datagrams | Purpose::Report => {
+            Purpose::Datagrams | Purpose::Association | Purpose::Report => {
                 address::write(&Host::from(NO_TARGET.ip()), NO_TARGET.port(), &mut out)
             }
         }
@@ -165,10 +173,10 @@ impl Open {
 
     fn parse_fields(cursor: &mut Cursor) -> Result<Self, WireError> {
         let flags = cursor.byte()?;
-        if flags & (DATAGRAMS | REPORT) != 0 && flags & ENCRYPT == 0 {
+        if flags & NO_STREAM != 0 && flags & ENCRYPT == 0 {
             return Err(WireError::Invalid("datagrams or reports that are not in records"));
         }
-        if flags & (DATAGRAMS | REPORT) != 0 && flags & REUSABLE != 0 {
+        if flags & NO_STREAM != 0 && flags & REUSABLE != 0 {
             return Err(WireError::Invalid("datagrams or reports with a session behind them"));
         }
         let open = Self {
@@ -307,6 +315,10 @@ mod tests {
         Open { encrypt: true, purpose: Purpose::Datagrams, ..smallest() }
     }
 
+    fn association() -> Open {
+        Open { purpose: Purpose::Association, ..lane() }
+    }
+
     fn largest() -> Open {
         let name = ["a"; 127].join(".");
         Open {
@@ -341,6 +353,8 @@ mod tests {
             Open { reusable: true, encrypt: true, ..smallest() },
             lane(),
             Open { early: true, path: vec![PublicKey([1; 32])], ..lane() },
+            association(),
+            Open { path: vec![PublicKey([1; 32])], ..association() },
             Open { client: ClientAddr("[fe80::1]:0".parse().unwrap()), ..smallest() },
         ] {
             assert_eq!(Open::read(&open.write()), Ok(open));
@@ -364,11 +378,13 @@ mod tests {
         assert_eq!(open.write(), expected.concat());
         let expected = [b"\x06\0".as_slice(), &[9; 16], b"\x01\xc0\x00\x02\x07\x0f\xa0", b"\0", b"\x01\0\0\0\0\0\0"];
         assert_eq!(lane().write(), expected.concat());
+        let expected = [b"\x22\0".as_slice(), &[9; 16], b"\x01\xc0\x00\x02\x07\x0f\xa0", b"\0", b"\x01\0\0\0\0\0\0"];
+        assert_eq!(association().write(), expected.concat());
     }
 
     #[test]
     fn whatever_is_cut_short_or_goes_on_is_refused() {
-        for whole in [smallest().write(), largest().write(), lane().write()] {
+        for whole in [smallest().write(), largest().write(), lane().write(), association().write()] {
             for end in 0..whole.len() {
                 assert!(matches!(Open::read(&whole[..end]), Err(WireError::Invalid(_))), "{end} bytes");
             }
@@ -391,13 +407,17 @@ mod tests {
         let client = b"\x01\xc0\x00\x02\x07\x0f\xa0".as_slice();
         let no_path = b"\0".as_slice();
         for (what, bytes) in [
-            ("an unknown flag", [b"\x08\0", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
+            ("an unknown flag", [b"\x40\0", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
             ("a lane with a target", [b"\x06\0", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
             ("a lane with a port", [b"\x06\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\x01"].concat()),
             ("a lane to a host", [b"\x06\0", &head[2..], client, no_path, b"\x01\xc0\0\x02\x01\0\0"].concat()),
             ("a lane of the other family", [b"\x06\0", &head[2..], client, no_path, b"\x04", &[0; 18]].concat()),
             ("a lane that ends", [b"\x16\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
             ("a lane without records", [b"\x04\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
+            ("an association with a target", [b"\x22\0", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
+            ("an association in clear", [b"\x20\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
+            ("an association that ends", [b"\x32\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
+            ("a lane and an association", [b"\x26\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
             ("no lane, and no target", [&head, client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
             ("17 hops left", [b"\0\x11", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
             ("a client by name", [&head, b"\x03\x01a\x0f\xa0".as_slice(), no_path, b"\x03\x01a\0\x01"].concat()),

@@ -8,7 +8,7 @@ use crate::wire::WireError;
 use crate::wire::feeding::feed;
 
 const OURS: Versions = Versions::SUPPORTED;
-const FUTURE: Versions = Versions { oldest: 3, newest: 4 };
+const FUTURE: Versions = Versions { oldest: 4, newest: 5 };
 
 fn versions(oldest: u8, newest: u8) -> Versions {
     Versions { oldest, newest }
@@ -150,10 +150,11 @@ fn versions_are_negotiated_with_the_future() {
     for (one, other, common) in [
         (versions(1, 1), OURS, 1),
         (OURS, versions(1, 1), 1),
-        (OURS, OURS, 2),
-        (versions(1, 3), OURS, 2),
+        (OURS, OURS, 3),
+        (versions(1, 4), OURS, 3),
+        (versions(1, 2), OURS, 2),
         (versions(1, 4), versions(1, 3), 3),
-        (FUTURE, versions(1, 9), 4),
+        (FUTURE, versions(1, 9), 5),
     ] {
         let (mut up, mut down) = pair.shake(one, other).unwrap();
         assert_eq!((up.version, down.version), (common, common), "{one:?} {other:?}");
@@ -170,7 +171,7 @@ fn who_has_no_version_in_common_is_told_which_there_are() {
     let why = pair.read(&hello, FUTURE).err().unwrap();
     assert_eq!(why, Refusal::Version(FUTURE));
     let error = initiator.finish(&feed(&write_refusal(FUTURE, why), Hello::parse)).unwrap_err();
-    assert_eq!(error.to_string(), "refused: it speaks versions 3 to 4 of the section protocol");
+    assert_eq!(error.to_string(), "refused: it speaks versions 4 to 5 of the section protocol");
 }
 
 #[test]

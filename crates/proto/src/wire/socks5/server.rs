@@ -50,6 +50,8 @@ pub enum Socks5Request {
     Connect(Target),
     /// Relay datagrams, which the client will send from this address if it knows the address already.
     UdpAssociate(Option<SocketAddr>),
+    /// Accept one connection from the host with this address.
+    Bind(SocketAddr),
 }
 
 /// Why there is no request; two of these have a reply code of their own.
@@ -58,10 +60,10 @@ pub enum Socks5RequestError {
     /// Incomplete, or not a request.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// BIND, or a command that no RFC assigns.
+    /// A command that no RFC assigns.
     #[error("command not supported")]
     CommandNotSupported,
-    /// An address type that no RFC assigns.
+    /// An address type that no RFC assigns, or a name as the peer of BIND.
     #[error("address type not supported")]
     AddressTypeNotSupported,
 }
@@ -84,7 +86,10 @@ impl Socks5Request {
             Some(Command::UdpAssociate) => Self::UdpAssociate(
                 address.to_socket_addr().filter(|address| !address.ip().is_unspecified() && address.port() != 0),
             ),
-            Some(Command::Bind) | None => return Err(Socks5RequestError::CommandNotSupported),
+            Some(Command::Bind) => {
+                Self::Bind(address.to_socket_addr().ok_or(Socks5RequestError::AddressTypeNotSupported)?)
+            }
+            None => return Err(Socks5RequestError::CommandNotSupported),
         };
         Ok((request, cursor.position()))
     }

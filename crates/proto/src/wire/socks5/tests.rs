@@ -99,6 +99,16 @@ fn requests_round_trip() {
 }
 
 #[test]
+fn bind_has_the_address_of_the_expected_peer() {
+    for (bytes, peer) in [
+        (b"\x05\x02\x00\x01\xc0\x00\x02\x01\x00\x15".as_slice(), "192.0.2.1:21"),
+        (b"\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00", "0.0.0.0:0"),
+    ] {
+        assert_eq!(feed(bytes, request_or_wire), Socks5Request::Bind(peer.parse().unwrap()), "{bytes:?}");
+    }
+}
+
+#[test]
 fn bad_requests_get_the_reply_they_deserve() {
     use Socks5RequestError::{AddressTypeNotSupported, CommandNotSupported, Wire};
     for (bytes, error) in [
@@ -109,7 +119,7 @@ fn bad_requests_get_the_reply_they_deserve() {
         (b"\x05\x00\x00\x01\xc0\x00\x02\x01\x00", Wire(WireError::Incomplete)),
         (b"\x05\x00\x00\x01\xc0\x00\x02\x01\x00\x50", CommandNotSupported),
         (b"\x05\xf0\x00\x03\x01a\x00\x50", CommandNotSupported),
-        (b"\x05\x02\x00\x01\xc0\x00\x02\x01\x00\x50", CommandNotSupported),
+        (b"\x05\x02\x00\x03\x01a\x00\x50", AddressTypeNotSupported),
         (b"\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x00", Wire(WireError::Invalid("port 0"))),
         (b"\x05\x01\x00\x03\x00\x00\x50", Wire(WireError::Invalid("not a host name"))),
         (b"\x05\x01\x00\x03\x03a\0b\x00\x50", Wire(WireError::Invalid("not a host name"))),

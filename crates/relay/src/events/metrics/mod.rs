@@ -29,6 +29,7 @@ use ekiden_proto::event::{Event, SessionClosed};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
+use self::tunnels::DropReason;
 use crate::status::fleet::FleetView;
 use crate::status::{AccountView, InterfaceView};
 
@@ -46,7 +47,8 @@ pub struct Metrics {
     pub sections: SectionMetrics,
     paths: paths::PathMetrics,
     admission: listeners::AdmissionMetrics,
-    tunnels: tunnels::TunnelMetrics,
+    tunnels: tunnels::PacketMetrics,
+    associations: tunnels::PacketMetrics,
     /// Counters of the kernel rules.
     pub rules: RuleMetrics,
     relay: process::RelayMetrics,
@@ -82,7 +84,8 @@ impl Metrics {
             sections: SectionMetrics::default(),
             paths: paths::PathMetrics::default(),
             admission: listeners::AdmissionMetrics::default(),
-            tunnels: tunnels::TunnelMetrics::default(),
+            tunnels: tunnels::PacketMetrics::new(&DropReason::OF_TUNNELS),
+            associations: tunnels::PacketMetrics::new(&DropReason::OF_ASSOCIATIONS),
             rules: RuleMetrics::default(),
             relay: process::RelayMetrics::default(),
             pools: pools::PoolMetrics::new(declare::duration_histogram),
@@ -102,7 +105,8 @@ impl Metrics {
         self.sections.register(r);
         self.paths.register(r);
         self.admission.register(r);
-        self.tunnels.register(r);
+        self.tunnels.register_tunnels(r);
+        self.associations.register_associations(r);
         self.rules.register(r);
         self.pools.register(r);
         self.traces.register(r);

@@ -55,7 +55,12 @@ fn session(client: SocketAddr, target: &str) -> Event {
 /// Metrics of a relay to which everything has happened.
 fn eventful() -> Metrics {
     let metrics = Metrics::new();
-    drop((metrics.totals("door"), metrics.packet_counters("tunnel"), metrics.pools.for_relay("osaka")));
+    drop((
+        metrics.totals("door"),
+        metrics.packet_counters("tunnel"),
+        metrics.datagram_counters("door"),
+        metrics.pools.for_relay("osaka"),
+    ));
     metrics.record_accepted("door");
     drop(metrics.track_waiting_section("section"));
     metrics.record_section_evicted("section");

@@ -1,6 +1,5 @@
-//! Packets through tunnels that are not TCP.
+//! Packets through tunnels that are not TCP, and datagrams of UDP associations.
 
-use std::array;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,21 +16,41 @@ label_sets! {
     ByReason { listener: String, reason: &'static str }
 }
 
-/// The numbers of tunnels.
-#[derive(Debug, Default)]
-pub(super) struct TunnelMetrics {
+/// The numbers of tunnels, or of UDP associations.
+#[derive(Debug)]
+pub(super) struct PacketMetrics {
     counters: Mutex<HashMap<String, Arc<PacketCounters>>>,
     packets: Family<ByDirection, Counter>,
     bytes: Family<ByDirection, Counter>,
     dropped: Family<ByReason, Counter>,
+    /// The reasons for which packets can be dropped here.
+    reasons: &'static [DropReason],
 }
 
-impl TunnelMetrics {
-    pub(super) fn register(&self, r: &mut Registry) {
+impl PacketMetrics {
+    pub(super) fn new(reasons: &'static [DropReason]) -> Self {
+        let (packets, bytes, dropped) = Default::default();
+        Self { counters: Mutex::default(), packets, bytes, dropped, reasons }
+    }
+
+    pub(super) fn register_tunnels(&self, r: &mut Registry) {
         r.declare("tunnel_packets", "Packets through lanes by direction", self.packets.clone());
         r.declare("tunnel_packet_bytes", "Bytes of packets through lanes, IP headers included", self.bytes.clone());
         let dropped = "Tunnel packets dropped by reason";
         r.declare("tunnel_packets_dropped", dropped, self.dropped.clone());
+    }
+
+    pub(super) fn register_associations(&self, r: &mut Registry) {
+        r.declare("udp_datagrams", "Relayed datagrams of UDP associations by direction", self.packets.clone());
+        r.declare("udp_payload_bytes", "Payload of these datagrams", self.bytes.clone());
+        let dropped = "Datagrams of UDP associations dropped by reason";
+        r.declare("udp_datagrams_dropped", dropped, self.dropped.clone());
+    }
+
+    fn counters(&self, listener: &str) -> Arc<PacketCounters> {
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = counters.entry(listener.to_owned()).or_insert_with(|| Arc::new(self.new_counters(listener)));
+        Arc::clone(made)
     }
 
     fn new_counters(&self, listener: &str) -> PacketCounters {
@@ -40,8 +59,11 @@ impl TunnelMetrics {
             packets: self.packets.get_or_create_owned(&label(direction)),
             bytes: self.bytes.get_or_create_owned(&label(direction)),
         };
-        let dropped = |reason| self.dropped.get_or_create_owned(&ByReason { listener: listener.to_owned(), reason });
-        PacketCounters::new(counts, dropped)
+        let dropped = |reason: DropReason| {
+            let label = ByReason { listener: listener.to_owned(), reason: reason.as_str() };
+            if self.reasons.contains(&reason) { self.dropped.get_or_create_owned(&label) } else { Counter::default() }
+        };
+        PacketCounters { down: counts("down"), up: counts("up"), dropped: DropReason::ALL.map(dropped) }
     }
 }
 
@@ -49,10 +71,13 @@ impl Metrics {
     /// The packet counters of a listener, shared by its lanes.
     #[must_use]
     pub fn packet_counters(&self, listener: &str) -> Arc<PacketCounters> {
-        let mut crossings = self.tunnels.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        let made =
-            crossings.entry(listener.to_owned()).or_insert_with(|| Arc::new(self.tunnels.new_counters(listener)));
-        Arc::clone(made)
+        self.tunnels.counters(listener)
+    }
+
+    /// The datagram counters of a listener, shared by its UDP associations.
+    #[must_use]
+    pub fn datagram_counters(&self, listener: &str) -> Arc<PacketCounters> {
+        self.associations.counters(listener)
     }
 
     /// Counts a packet of a tunnel that goes nowhere.
@@ -78,13 +103,21 @@ pub enum DropReason {
     Spoofed,
     /// The relay that sent the packet may not send from its source address.
     WrongPeer,
-    /// This host is out of memory, or the interface is down.
+    /// This host is out of memory, or the interface is down; for a datagram: a socket has not taken it at once.
     NotTaken,
+    /// A fragment of a SOCKS5 datagram.
+    Fragment,
+    /// The name of the destination has no address, or is still looked up.
+    Unresolved,
+    /// The datagram is neither from the client nor from an address that the client has sent to.
+    Stranger,
+    /// The datagram is above the rate or the quota of the listener or of the user, or for too many destinations.
+    OverLimit,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 12] = [
         Self::Full,
         Self::Late,
         Self::NoLane,
@@ -93,6 +126,36 @@ impl DropReason {
         Self::Spoofed,
         Self::WrongPeer,
         Self::NotTaken,
+        Self::Fragment,
+        Self::Unresolved,
+        Self::Stranger,
+        Self::OverLimit,
+    ];
+
+    /// The reasons of tunnels.
+    pub const OF_TUNNELS: [Self; 8] = [
+        Self::Full,
+        Self::Late,
+        Self::NoLane,
+        Self::Denied,
+        Self::Malformed,
+        Self::Spoofed,
+        Self::WrongPeer,
+        Self::NotTaken,
+    ];
+
+    /// The reasons of UDP associations.
+    pub const OF_ASSOCIATIONS: [Self; 10] = [
+        Self::Full,
+        Self::Late,
+        Self::NoLane,
+        Self::Denied,
+        Self::Malformed,
+        Self::NotTaken,
+        Self::Fragment,
+        Self::Unresolved,
+        Self::Stranger,
+        Self::OverLimit,
     ];
 
     /// The value of the metric's label.
@@ -106,6 +169,10 @@ impl DropReason {
             Self::Spoofed => "spoofed",
             Self::WrongPeer => "wrong_peer",
             Self::NotTaken => "not_taken",
+            Self::Fragment => "fragment",
+            Self::Unresolved => "unresolved",
+            Self::Stranger => "stranger",
+            Self::OverLimit => "over_limit",
         }
     }
 }
@@ -131,10 +198,11 @@ pub struct DirectionCounters {
 }
 
 impl PacketCounters {
-    /// The counters that these functions find.
-    pub fn new(counts: impl Fn(&'static str) -> DirectionCounters, dropped: impl Fn(&'static str) -> Counter) -> Self {
-        let dropped = array::from_fn(|place| dropped(DropReason::ALL[place].as_str()));
-        Self { down: counts("down"), up: counts("up"), dropped }
+    /// Counters of their own for carried packets, and these for dropped ones: a datagram that passes several queues of an
+    /// association counts once.
+    #[must_use]
+    pub fn for_drops(&self) -> Self {
+        Self { dropped: self.dropped.clone(), ..Self::default() }
     }
 
     /// Counts a packet that crosses.

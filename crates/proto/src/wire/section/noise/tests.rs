@@ -3,9 +3,10 @@
 
 use super::super::record::{HEADER_LENGTH, TAG_LENGTH};
 use super::*;
-use crate::wire::section::{Open, OpenAnswer, Purpose, TraceId, chunk};
+use crate::wire::section::{Open, OpenAnswer, Purpose, TraceId, chunk, datagram};
 
-const OURS: Versions = Versions::SUPPORTED;
+/// The versions in the transcript.
+const OURS: Versions = Versions { oldest: 1, newest: 2 };
 
 fn key(byte: u8) -> PrivateKey {
     PrivateKey::from_file(&base64::Engine::encode(&base64::prelude::BASE64_STANDARD, [byte; 32])).unwrap()
@@ -119,6 +120,17 @@ fn the_lane_of_the_specification() {
     assert!(lane.encrypt && !lane.early);
     assert_eq!((lane.hops_left, lane.purpose), (3, Purpose::Datagrams));
     assert_eq!((lane.path, lane.client.to_string().as_str()), (vec![PublicKey([0xab; 32])], "0.0.0.0:0"));
+}
+
+#[test]
+fn the_association_of_the_specification() {
+    let open = Open::read(&documented("OPEN of an association, plaintext")).unwrap();
+    assert!(open.encrypt && !open.reusable);
+    assert_eq!((open.purpose, open.client.to_string().as_str()), (Purpose::Association, "192.0.2.7:4000"));
+    let up = documented("datagram up, plaintext");
+    assert_eq!(datagram::read_destination(&up), Ok(("dns.example:53".parse().unwrap(), b"query".as_slice())));
+    let down = documented("datagram down, plaintext");
+    assert_eq!(datagram::read_source(&down), Ok(("192.0.2.53:53".parse().unwrap(), b"answer".as_slice())));
 }
 
 /// The bytes in the specification under a line `NAME:`.

@@ -1,117 +1,13 @@
-//! SOCKS5 UDP ASSOCIATE (RFC 1928, 7): datagrams of a client to servers of the test, and back.
-#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+//! Datagrams that the relay sends to their targets itself.
 
-mod harness;
-#[path = "clients/programs.rs"]
-mod programs;
-
-use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::io::Read;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use harness::*;
-use serde_json::Value;
-
-/// A server that answers each datagram with `re:` and the datagram, until the end of the test process.
-fn echo_server(ip: &str) -> SocketAddr {
-    let socket = UdpSocket::bind((ip, 0)).unwrap();
-    let address = socket.local_addr().unwrap();
-    std::thread::spawn(move || {
-        let mut bytes = [0; 2048];
-        while let Ok((count, from)) = socket.recv_from(&mut bytes) {
-            let _ = socket.send_to(&[b"re:", &bytes[..count]].concat(), from);
-        }
-    });
-    address
-}
-
-/// A client with an association.
-struct Client {
-    tcp: TcpStream,
-    udp: UdpSocket,
-    relay: SocketAddr,
-}
-
-/// Sends a UDP ASSOCIATE request with an address. Returns the connection, the code of the reply, and the address in it.
-fn ask(relay: SocketAddr, address: &[u8]) -> (TcpStream, u8, Option<SocketAddr>) {
-    let mut tcp = connect(relay);
-    tcp.write_all(&[&[5, 1, 0, 5, 3, 0], address].concat()).unwrap();
-    assert_eq!(read_exactly(&mut tcp, 2), [5, 0]);
-    let head = read_exactly(&mut tcp, 4);
-    let ip: IpAddr = match head[3] {
-        1 => <[u8; 4]>::try_from(read_exactly(&mut tcp, 4)).unwrap().into(),
-        _ => <[u8; 16]>::try_from(read_exactly(&mut tcp, 16)).unwrap().into(),
-    };
-    let port = read_exactly(&mut tcp, 2);
-    (tcp, head[1], Some(SocketAddr::new(ip, u16::from_be_bytes([port[0], port[1]]))).filter(|_| head[1] == 0))
-}
-
-const ZEROS: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
-
-impl Client {
-    fn new(relay: SocketAddr) -> Self {
-        let (tcp, reply, bound) = ask(relay, &ZEROS);
-        assert_eq!(reply, 0);
-        let bound = bound.unwrap();
-        assert_eq!(bound.ip(), relay.ip(), "the address that the client connected to");
-        Self { tcp, udp: socket(relay.ip()), relay: bound }
-    }
-
-    fn send(&self, header: &[u8], payload: &[u8]) {
-        self.udp.send_to(&[header, payload].concat(), self.relay).unwrap();
-    }
-
-    /// Receives one datagram. Returns its header and its payload.
-    fn receive(&self, header: usize) -> (Vec<u8>, Vec<u8>) {
-        let mut bytes = vec![0; 2048];
-        let (count, from) = self.udp.recv_from(&mut bytes).unwrap();
-        assert_eq!(from, self.relay);
-        (bytes[..header].to_vec(), bytes[header..count].to_vec())
-    }
-
-    /// Sends `payload` to an echo server and expects the answer. The relay serves the datagrams of a client in order, so
-    /// earlier datagrams without an answer were dropped.
-    fn assert_echo(&self, server: SocketAddr, payload: &[u8]) {
-        let header = header(server);
-        self.send(&header, payload);
-        assert_eq!(self.receive(header.len()), (header, [b"re:", payload].concat()));
-    }
-}
-
-fn socket(ip: IpAddr) -> UdpSocket {
-    let udp = UdpSocket::bind((ip, 0)).unwrap();
-    udp.set_read_timeout(Some(PATIENCE)).unwrap();
-    udp
-}
-
-fn header(target: SocketAddr) -> Vec<u8> {
-    let (kind, ip) = match target.ip() {
-        IpAddr::V4(ip) => (1, ip.octets().to_vec()),
-        IpAddr::V6(ip) => (4, ip.octets().to_vec()),
-    };
-    [&[0, 0, 0, kind], &*ip, &target.port().to_be_bytes()].concat()
-}
-
-fn name_header(name: &str, port: u16) -> Vec<u8> {
-    [&[0, 0, 0, 3, u8::try_from(name.len()).unwrap()], name.as_bytes(), &port.to_be_bytes()].concat()
-}
-
-/// Bytes in the receive queue of the socket at `address` (proc_net_udp(5)).
-fn unread(address: SocketAddr) -> u64 {
-    let local = format!(":{:04X}", address.port());
-    let table = std::fs::read_to_string("/proc/net/udp").unwrap();
-    let mut rows = table.lines().map(|row| row.split_ascii_whitespace().collect::<Vec<_>>());
-    let row = rows.find(|row| row[1].ends_with(&local)).unwrap();
-    u64::from_str_radix(row[4].split_once(':').unwrap().1, 16).unwrap()
-}
-
-fn assert_closed(closed: &Value, end: &str, up: u64, down: u64, dropped: u64) {
-    assert_eq!((&closed["end"], &closed["path"]), (&end.into(), &"udp".into()), "{closed}");
-    assert_eq!((closed["bytes_up"].as_u64(), closed["bytes_down"].as_u64()), (Some(up), Some(down)), "{closed}");
-    let detail = (dropped > 0).then(|| format!("{dropped} datagrams dropped"));
-    assert_eq!(closed["detail"].as_str(), detail.as_deref(), "{closed}");
-}
+use crate::client::*;
+use crate::harness::*;
+use crate::programs;
 
 /// Both families at both sides of the relay, and several targets in one association.
 #[test]
@@ -271,7 +167,7 @@ fn refusals_have_a_reply_and_a_reason() {
         (vec!["-L", "auto://0.0.0.0:0?allow_open=true"], "UDP ASSOCIATE, and the listener has udp = false"),
         (
             vec!["-L", "auto://127.0.0.1:0", "-F", "socks5://127.0.0.1:9"],
-            "UDP ASSOCIATE, and no route begins with the path direct",
+            "UDP ASSOCIATE, and no route begins with a path of relays or with the path direct",
         ),
     ] {
         let mut relay = Relay::run(&arguments, 1);
@@ -287,7 +183,7 @@ fn refusals_have_a_reply_and_a_reason() {
 /// PySocks, the library of python3-socks.
 #[test]
 fn pysocks_sends_and_receives_datagrams() {
-    if programs::missing(&["python3"]) {
+    if programs::missing(&[PYTHON]) {
         return;
     }
     let server = echo_server("127.0.0.1");
@@ -301,7 +197,7 @@ fn pysocks_sends_and_receives_datagrams() {
         relay.address().port(),
         port = server.port()
     );
-    let output = Command::new("python3").args(["-c", &program]).output().unwrap();
+    let output = Command::new(PYTHON).args(["-c", &program]).output().unwrap();
     if output.status.code() == Some(77) {
         eprintln!("skipped: python3-socks is not installed");
         return;

@@ -1,0 +1,218 @@
+//! The lanes of an association to other relays: one for each path, opened on demand.
+//!
+//! Without a lane datagrams are dropped. A lane that has ended is opened again by a later datagram.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::direction::Direction;
+use ekiden_proto::wire::section::Purpose;
+use ekiden_proto::wire::section::datagram::read_source;
+use ekiden_proto::wire::section::record::MAX_PLAINTEXT;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use super::{Association, SOCKS_PREFIX};
+use crate::dial::{Dialled, OpenParams, OpenedSession};
+use crate::events::metrics::tunnels::DropReason;
+use crate::path::PathChoice;
+use crate::pump::FlowStats;
+use crate::tunnel::{Lane, LaneError, LaneRemote, LaneTransport};
+
+/// Most paths that one association uses at a time.
+const MAX_LANES: usize = 16;
+
+/// The shortest time between two attempts to open a lane.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// The answer of the relays to the OPEN of a lane.
+pub type LaneAnswer = oneshot::Receiver<Result<(), LaneError>>;
+
+/// The lanes of one association.
+pub struct Lanes {
+    association: Rc<Association>,
+    /// By the name of their path.
+    slots: RefCell<HashMap<Box<str>, LaneSlot>>,
+    /// Drops of lanes that have left their slot.
+    dropped: Cell<u64>,
+}
+
+/// A lane, open or ended.
+struct LaneSlot {
+    lane: Arc<Lane>,
+    task: AbortHandle,
+    begun: Instant,
+}
+
+impl Lanes {
+    /// No lane yet.
+    pub fn new(association: &Rc<Association>) -> Self {
+        Self { association: Rc::clone(association), slots: RefCell::default(), dropped: Cell::new(0) }
+    }
+
+    /// Opens the first lane, whose section the session shows as its own.
+    pub fn open_first(&self, way: &PathChoice) -> LaneAnswer {
+        let (sender, answer) = oneshot::channel();
+        let slot = self.open(way, Some(sender));
+        self.slots.borrow_mut().insert(way.path.name.clone(), slot);
+        answer
+    }
+
+    /// The lane of a path, which is opened if there is none; `None` for a while after it has ended.
+    pub fn lane(&self, way: &PathChoice) -> Option<Arc<Lane>> {
+        let mut slots = self.slots.borrow_mut();
+        if let Some(slot) = slots.get(&way.path.name) {
+            if !slot.lane.is_retired() {
+                return Some(Arc::clone(&slot.lane));
+            }
+            if slot.begun.elapsed() < RETRY_DELAY {
+                return None;
+            }
+            self.dropped.set(self.dropped.get() + slot.lane.dropped());
+        } else if slots.len() >= MAX_LANES {
+            return None;
+        }
+        let slot = self.open(way, None);
+        let lane = Arc::clone(&slot.lane);
+        slots.insert(way.path.name.clone(), slot);
+        Some(lane)
+    }
+
+    /// Datagrams that the queues of lanes have dropped.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.get() + self.slots.borrow().values().map(|slot| slot.lane.dropped()).sum::<u64>()
+    }
+
+    fn open(&self, way: &PathChoice, answer: Option<oneshot::Sender<Result<(), LaneError>>>) -> LaneSlot {
+        let counters = Arc::new(self.association.counters.for_drops());
+        let lane = Lane::new(&counters, LaneRemote::from_path(&way.path), Direction::Up);
+        let is_first = answer.is_some();
+        let task = LaneTask {
+            association: Rc::clone(&self.association),
+            way: way.clone(),
+            lane: Arc::clone(&lane),
+            is_first,
+            answer: Cell::new(answer),
+        };
+        let task = tokio::task::spawn_local(task.run()).abort_handle();
+        LaneSlot { lane, task, begun: Instant::now() }
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        for slot in self.slots.borrow().values() {
+            slot.lane.retire();
+            if !slot.lane.is_established() {
+                slot.task.abort();
+            }
+        }
+    }
+}
+
+/// Queues a record.
+///
+/// # Errors
+/// Why the datagram is dropped, unless the lane has counted it.
+pub fn push(lane: &Lane, record: &[u8]) -> Result<(), Option<DropReason>> {
+    if record.len() > MAX_PLAINTEXT {
+        return Err(Some(DropReason::Malformed));
+    }
+    if lane.push(record) { Ok(()) } else { Err(None) }
+}
+
+/// One lane, from dialling to its end.
+struct LaneTask {
+    association: Rc<Association>,
+    way: PathChoice,
+    lane: Arc<Lane>,
+    /// Whether the session shows the section of this lane.
+    is_first: bool,
+    answer: Cell<Option<oneshot::Sender<Result<(), LaneError>>>>,
+}
+
+impl LaneTask {
+    async fn run(self) {
+        let mut ended = self.dial_and_run().await;
+        // The relay has restarted since this ready connection was made, and nothing was announced yet.
+        if let Err((error, true)) = &ended
+            && error.is_break()
+        {
+            ended = self.dial_and_run().await;
+        }
+        self.lane.retire();
+        let Err((error, _)) = ended else { return };
+        let unheard = match self.answer.take() {
+            Some(answer) => answer.send(Err(error)).err(),
+            None => Some(Err(error)),
+        };
+        if let Some(Err(error)) = unheard {
+            let context = &self.association.session.context;
+            let (listener, path) = (&context.listener.name, &self.way.path.name);
+            context.warn(format!("{listener}: no datagrams of a UDP association by {path}: {error}"));
+        }
+    }
+
+    /// Dials and carries; with an error, whether the connection had been ready before.
+    async fn dial_and_run(&self) -> Result<(), (LaneError, bool)> {
+        let session = &self.association.session;
+        let context = session.dial_context.current_listener();
+        let dialler = session.dial_context.dialler_for(&context, 1);
+        if self.is_first {
+            session.dial_context.on_attempt(&self.way);
+        }
+        let dialled = dialler.open_lane(&self.way, &Purpose::Association, &self.open_params()).await;
+        let dialled = dialled.map_err(|error| (error.into(), false))?;
+        let was_ready = dialled.can_redial();
+        self.carry(dialled).await.map_err(|error| (error, was_ready))
+    }
+
+    /// The first lane continues the session of the previous relay. Others are sessions of their own on the next relays, which accept a
+    /// trace id once.
+    fn open_params(&self) -> OpenParams {
+        let params = self.association.session.dial_context.open_params();
+        OpenParams { encrypt: true, trace: params.trace.filter(|_| self.is_first), ..params }
+    }
+
+    async fn carry(&self, dialled: Dialled) -> Result<(), LaneError> {
+        let (session, asked) = (&self.association.session, Instant::now());
+        if self.is_first {
+            session.dial_context.on_dialled(&dialled);
+        }
+        let Dialled { stream, server, opened } = dialled;
+        let OpenedSession { opening, section, .. } = opened.expect("invariant: an association was opened at a relay");
+        let stream = Rc::new(stream);
+        if self.is_first {
+            session.on_connected(server, Rc::clone(&stream), asked);
+        }
+        // The session counts payloads, when they are queued.
+        let stats = FlowStats::new(Rc::new(()));
+        let transport = LaneTransport { lane: &self.lane, stream: &stream, cipher: &section.cipher, stats: &stats };
+        let receiving = async {
+            let times = opening.wait_answer(&stream, &section.cipher).await?;
+            if self.is_first {
+                session.on_relay_answer(times, asked);
+            }
+            self.lane.mark_established();
+            if let Some(answer) = self.answer.take() {
+                // The client may be gone.
+                let _ = answer.send(Ok(()));
+            }
+            transport.receive(|record| self.on_record(record)).await
+        };
+        transport.run(receiving, std::future::pending()).await
+    }
+
+    fn on_record(&self, record: &[u8]) {
+        match read_source(record) {
+            Ok((_, payload)) => {
+                let datagram = [&SOCKS_PREFIX, record].concat();
+                self.association.answer(&datagram, payload.len());
+            }
+            Err(_) => self.association.drop_datagram(DropReason::Malformed),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The targets of an association: whether its client may reach them, and which way.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::Target;
+
+use crate::events::metrics::tunnels::DropReason;
+use crate::path::PathChoice;
+
+/// The way of the datagrams to a target, or why they are dropped.
+pub type Verdict = Result<Destination, DropReason>;
+
+/// The way of the datagrams to a target.
+#[derive(Debug, Clone)]
+pub enum Destination {
+    /// From a socket of this relay to an address.
+    Direct(SocketAddr),
+    /// By other relays.
+    Relayed(Rc<RelayedTarget>),
+}
+
+/// A target behind other relays.
+#[derive(Debug)]
+pub struct RelayedTarget {
+    /// The path of the datagrams.
+    pub way: PathChoice,
+    /// The target in records: its name, or the address that this relay has found for the name.
+    pub target: Target,
+}
+
+/// Most targets at one time; datagrams to others are dropped.
+const MAX_TARGETS: usize = 1024;
+
+/// How long a verdict is valid: names, the addresses of this host and the state of relays change.
+const VERDICT_AGE: Duration = Duration::from_secs(10);
+
+/// How long a target may answer after its last verdict.
+const ANSWER_AGE: Duration = Duration::from_secs(5 * 60);
+
+/// The targets of an association, bounded in number.
+#[derive(Default)]
+pub struct Remotes {
+    verdicts: HashMap<Target, (Verdict, Instant)>,
+    /// The addresses that may send to the client: those the client has sent to. The port is free, because protocols such
+    /// as TFTP (RFC 1350) answer from another one.
+    addresses: HashMap<IpAddr, Instant>,
+}
+
+impl Remotes {
+    /// The verdict on `target`, while it is valid.
+    pub fn verdict(&self, target: &Target) -> Option<Verdict> {
+        self.verdicts.get(target).filter(|(_, at)| at.elapsed() < VERDICT_AGE).map(|(verdict, _)| verdict.clone())
+    }
+
+    /// Stores a verdict. Returns the verdict that is in force, which depends on whether there is a place.
+    pub fn insert(&mut self, target: Target, verdict: Verdict) -> Verdict {
+        if self.verdicts.len() >= MAX_TARGETS && !self.verdicts.contains_key(&target) {
+            self.verdicts.retain(|_, (_, at)| at.elapsed() < VERDICT_AGE);
+            if self.verdicts.len() >= MAX_TARGETS {
+                return Err(DropReason::OverLimit);
+            }
+        }
+        if let Ok(Destination::Direct(address)) = &verdict {
+            if self.addresses.len() >= MAX_TARGETS {
+                self.addresses.retain(|_, at| at.elapsed() < ANSWER_AGE);
+            }
+            if self.addresses.len() >= MAX_TARGETS && !self.addresses.contains_key(&address.ip()) {
+                return Err(DropReason::OverLimit);
+            }
+            self.addresses.insert(address.ip(), Instant::now());
+        }
+        self.verdicts.insert(target, (verdict.clone(), Instant::now()));
+        verdict
+    }
+
+    /// Whether the client has sent to `address`.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.addresses.get(&address).is_some_and(|at| at.elapsed() < ANSWER_AGE)
+    }
+}

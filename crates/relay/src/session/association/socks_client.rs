@@ -1,0 +1,186 @@
+//! An association of a SOCKS5 client (RFC 1928, 7). The association ends with its TCP connection.
+
+use std::cell::Cell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::EndReason;
+use ekiden_proto::wire::socks5::{self, DatagramHeader, Reply};
+use socket2::SockRef;
+use tokio::net::{TcpStream, UdpSocket};
+
+use super::datagram_sockets::{bind, each_datagram};
+use super::{Association, ClientSide, MAX_HEADER, Outlet};
+use crate::config::ConnectMode;
+use crate::dial::DialError;
+use crate::events::metrics::tunnels::DropReason;
+use crate::ingress::send_and_close;
+use crate::path;
+use crate::pump::wait_idle;
+use crate::session::{PathTaken, Session};
+use crate::tunnel::LaneError;
+
+/// The name of the path in the closing event, in metrics and in `ekiden status`, if datagrams leave directly.
+const DIRECT_PATH: &str = "udp";
+
+/// The reason of the closing event if no route permits the association.
+const NO_ROUTE: &str = "UDP ASSOCIATE, and no route begins with a path of relays or with the path direct";
+
+/// Serves an association to its end. `announced` is the address from which the client says it will send.
+pub async fn serve(session: &Rc<Session>, announced: Option<SocketAddr>) -> EndReason {
+    if !path::has_datagram_route(&session.context.config) {
+        send_and_close(session.client_end(), &socks5::reply(Reply::CommandNotSupported, None)).await;
+        return EndReason::BadHandshake(NO_ROUTE);
+    }
+    let opened = SocksClient::open(session, announced).and_then(|client| Ok((client.socket.local_addr()?, client)));
+    let Ok((bound, client)) = opened else { return refuse(session, &Cause::Exhausted.into()).await };
+    let client = Rc::new(client);
+    let association = Association::new(session, Box::new(Rc::clone(&client)));
+    let outlet = Outlet::new(&association, None);
+    set_direct_path(session);
+    if let Err(end) = open_default_lane(session, &outlet).await {
+        return end;
+    }
+    if session.client_end().write_all(&socks5::reply(Reply::Succeeded, Some(bound))).await.is_err() {
+        return EndReason::ResetByClient;
+    }
+    let end = tokio::select! {
+        end = wait_end(&session.client) => end,
+        () = wait_idle(&session.stats, session.context.config.timeouts.idle) => EndReason::Idle,
+        end = outlet.run() => end,
+        end = client.receive(&association, &outlet) => end,
+    };
+    report_dropped(session, outlet.dropped());
+    end
+}
+
+/// Opens the lane of the usual path. The client waits for the answer of the relays, unless the listener answers early.
+async fn open_default_lane(session: &Session, outlet: &Outlet) -> Result<(), EndReason> {
+    let answer = outlet.open_default_lane();
+    let Some(answer) = answer.filter(|_| session.context.listener.connect != ConnectMode::Early) else { return Ok(()) };
+    let opened = tokio::select! {
+        opened = answer => opened,
+        end = wait_end(&session.client) => return Err(end),
+    };
+    match opened {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(LaneError::Refused(error))) => Err(refuse(session, &error).await),
+        Ok(Err(LaneError::Connection(..))) | Err(_) => Err(refuse(session, &Cause::Reset.into()).await),
+    }
+}
+
+/// Refuses an association with the cause of `error`.
+pub async fn refuse(session: &Session, error: &DialError) -> EndReason {
+    send_and_close(session.client_end(), &socks5::reply(error.cause_for_client().into(), None)).await;
+    session.record_dial_error(error)
+}
+
+/// Names the path of an association whose datagrams leave directly, until a lane is opened.
+pub fn set_direct_path(session: &Session) {
+    session.dial_context.set_path(PathTaken { path: Some(DIRECT_PATH.into()), ..PathTaken::default() });
+}
+
+/// Puts the number of dropped datagrams into the closing event.
+pub fn report_dropped(session: &Session, dropped: u64) {
+    if dropped > 0 {
+        session.set_detail(Some(format!("{dropped} datagrams dropped")));
+    }
+}
+
+/// The client of an association.
+struct SocksClient {
+    session: Rc<Session>,
+    socket: UdpSocket,
+    /// The address of the client to which `socket` is connected, so that the kernel drops the datagrams of others.
+    address: Cell<Option<SocketAddr>>,
+}
+
+impl SocksClient {
+    fn open(session: &Rc<Session>, announced: Option<SocketAddr>) -> io::Result<Self> {
+        let mut local = session.client.local_addr()?;
+        local.set_port(0);
+        if local.ip().to_canonical().is_ipv4() {
+            local = SocketAddr::new(local.ip().to_canonical(), 0);
+        }
+        let this = Self { session: Rc::clone(session), socket: bind(local)?, address: Cell::new(None) };
+        // Behind address translation the client does not know the address that arrives here.
+        if let Some(announced) = announced.filter(|announced| announced.ip() == this.ip()) {
+            this.connect(announced);
+        }
+        Ok(this)
+    }
+
+    fn ip(&self) -> IpAddr {
+        self.session.dial_context.client.0.ip()
+    }
+
+    /// Sends to and receives from this address of the client only. Before, nothing is sent to the client.
+    fn connect(&self, address: SocketAddr) {
+        let connected = SockRef::from(&self.socket).connect(&address.into());
+        self.address.set(connected.is_ok().then_some(address));
+    }
+
+    /// Whether a datagram is the client's. Its address is known after its first datagram, if not before.
+    fn is_from_client(&self, from: SocketAddr) -> bool {
+        self.address.get().map_or_else(|| from.ip() == self.ip(), |address| from == address)
+    }
+
+    /// Passes on the datagrams of the client, until a quota is used up.
+    async fn receive(&self, association: &Association, outlet: &Outlet) -> EndReason {
+        while self.session.accounts().used_up().is_none() {
+            // An error is that of the next receive.
+            let _ = self.socket.readable().await;
+            each_datagram(&self.socket, |buffer, length, from| {
+                if let Err(reason) = self.on_datagram(outlet, &buffer[MAX_HEADER..][..length], from) {
+                    association.drop_datagram(reason);
+                }
+            });
+            tokio::task::yield_now().await;
+        }
+        EndReason::OverQuota
+    }
+
+    fn on_datagram(&self, outlet: &Outlet, datagram: &[u8], from: SocketAddr) -> Result<(), DropReason> {
+        if !self.is_from_client(from) {
+            return Err(DropReason::Stranger);
+        }
+        let (header, used) = DatagramHeader::parse(datagram).map_err(|_| DropReason::Malformed)?;
+        if header.fragment != 0 {
+            return Err(DropReason::Fragment);
+        }
+        if self.address.get().is_none() {
+            self.connect(from);
+        }
+        outlet.send(header.target, &datagram[used..]);
+        Ok(())
+    }
+}
+
+impl ClientSide for Rc<SocksClient> {
+    fn send(&self, datagram: &[u8]) -> Result<(), Option<DropReason>> {
+        if self.address.get().is_none() {
+            return Err(Some(DropReason::Stranger));
+        }
+        SockRef::from(&self.socket).send(datagram).map(drop).map_err(|_| Some(DropReason::NotTaken))
+    }
+}
+
+/// Waits until the client ends its TCP connection. The connection carries no further bytes; those that come are discarded.
+async fn wait_end(client: &TcpStream) -> EndReason {
+    let mut bytes = [0; 256];
+    loop {
+        let read = match client.readable().await {
+            Ok(()) => client.try_read(&mut bytes),
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(0) => return EndReason::Finished,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return EndReason::ResetByClient,
+            Err(_) => return EndReason::ClientLost,
+        }
+    }
+}

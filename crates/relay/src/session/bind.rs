@@ -1,0 +1,126 @@
+//! SOCKS5 BIND (RFC 1928, 4 and 6): accepts one connection for the client from the host that it expects, as for the active
+//! mode of FTP.
+//!
+//! The first reply has the address at which the relay listens, the second one the address of the peer.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::{Host, ServerAddr};
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::EndReason;
+use ekiden_proto::profile::Profile;
+use ekiden_proto::wire::socks5::{self, Reply};
+use ekiden_sys::sockopt::SocketRole;
+use ekiden_sys::transparent::set_mark;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::record::wait_client_gone;
+use super::{Connected, PathTaken, Session, association};
+use crate::dial::DialError;
+use crate::ingress::{BindRequest, send_and_close};
+use crate::path;
+
+/// The name of the path in the closing event, in metrics and in `ekiden status`.
+const PATH: &str = "bind";
+
+/// How long the relay waits for the peer.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Accepts the connection of the expected peer.
+pub(super) async fn accept(session: &Session, request: BindRequest) -> Result<Connected, EndReason> {
+    let BindRequest { peer, early } = request;
+    session.dial_context.set_path(PathTaken { path: Some(PATH.into()), ..PathTaken::default() });
+    let profile = check_peer(session, peer).await?;
+    // The place is free again as soon as the relay does not listen any more.
+    let Ok(place) = session.context.services().bind_places.try_acquire() else {
+        return Err(association::refuse(session, &Cause::Exhausted.into()).await);
+    };
+    let opened = listen(session, peer.ip(), &profile).and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let (bound, listener) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return Err(association::refuse(session, &cannot_listen(&error)).await),
+    };
+    reply(session, Reply::Succeeded, bound).await?;
+    let asked = Instant::now();
+    let accepted = tokio::select! {
+        accepted = timeout(ACCEPT_TIMEOUT, accept_from(&listener, peer.ip())) => accepted,
+        () = wait_client_gone(session.client_end()) => return Err(EndReason::ResetByClient),
+    };
+    drop((listener, place));
+    match accepted {
+        Ok(Ok((stream, from))) => {
+            let server = Rc::new(stream);
+            session.on_connected(ServerAddr(from), Rc::clone(&server), asked);
+            reply(session, Reply::Succeeded, from).await?;
+            Ok(Connected { server, section: None, reuse: None, awaits: None, early })
+        }
+        Ok(Err(error)) => Err(association::refuse(session, &cannot_listen(&error)).await),
+        Err(_) => Err(association::refuse(session, &Cause::TimedOut.into()).await),
+    }
+}
+
+/// Refuses peers that the rules forbid or that are not reached directly. Without an address every host could connect. Returns the
+/// TCP settings of the connection.
+async fn check_peer(session: &Session, peer: SocketAddr) -> Result<Arc<Profile>, EndReason> {
+    let (host, context) = (Host::from(peer.ip()), &session.context);
+    let is_permitted = session.dial_context.access().permits(&host, Some(peer.ip()), peer.port());
+    if peer.ip().is_unspecified() || !is_permitted {
+        let remark = peer.ip().is_unspecified().then(|| "BIND without the address of the expected peer".to_owned());
+        return Err(association::refuse(session, &DialError { remark, ..Cause::Denied.into() }).await);
+    }
+    let way = path::datagram_path(&context.config, &context.services().pools, &host, peer.port());
+    let Some(way) = way.filter(|way| way.path.is_direct()) else {
+        send_and_close(session.client_end(), &socks5::reply(Reply::CommandNotSupported, None)).await;
+        return Err(EndReason::BadHandshake("BIND, and the route to the peer does not begin with the path direct"));
+    };
+    Ok(way.profile)
+}
+
+async fn reply(session: &Session, reply: Reply, address: SocketAddr) -> Result<(), EndReason> {
+    let sent = session.client_end().write_all(&socks5::reply(reply, Some(address))).await;
+    sent.map_err(|_| EndReason::ResetByClient)
+}
+
+fn cannot_listen(error: &io::Error) -> DialError {
+    DialError { remark: Some(format!("cannot accept a connection: {error}")), ..Cause::Exhausted.into() }
+}
+
+/// Listens at the address of this host that the peer is reached from.
+fn listen(session: &Session, peer: IpAddr, profile: &Profile) -> io::Result<TcpListener> {
+    let mut local = local_address(peer)?;
+    local.set_port(0);
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(local), kind, Some(Protocol::TCP))?;
+    if let Some(marks) = session.context.config.needed_marks() {
+        set_mark(socket.as_fd(), marks.own())?;
+    }
+    session.context.config.congestion.apply(socket.as_fd(), profile, SocketRole::Listener);
+    socket.bind(&local.into())?;
+    socket.listen(1)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// The source address of packets to `peer`: connect(2) of a datagram socket sends nothing.
+fn local_address(peer: IpAddr) -> io::Result<SocketAddr> {
+    let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect((peer, 9))?;
+    socket.local_addr()
+}
+
+/// The connection of the peer. Connections of other hosts are closed.
+async fn accept_from(listener: &TcpListener, peer: IpAddr) -> io::Result<(TcpStream, SocketAddr)> {
+    loop {
+        let (stream, from) = listener.accept().await?;
+        if from.ip().to_canonical() == peer {
+            return Ok((stream, from));
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! SOCKS5 BIND (RFC 1928, 4 and 6): connections that a client accepts through the relay, as for the active mode of FTP.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[path = "harness/mod.rs"]
+mod harness;
+#[path = "clients/programs.rs"]
+mod programs;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "sections/streams.rs"]
+mod streams;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "ftp/vsftpd.rs"]
+mod vsftpd;
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::Command;
+
+use harness::*;
+use streams::*;
+use vsftpd::Vsftpd;
+
+/// The Python of Debian, which has the libraries of its packages.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Downloads and uploads a file by FTP in active mode: the control connection by CONNECT, each data connection by BIND.
+const ACTIVE_CLIENT: &str = "
+import ftplib, io, socket, socks, struct, sys
+relay, server = ('127.0.0.1', int(sys.argv[1])), ('127.0.0.1', int(sys.argv[2]))
+
+def reply(connection):
+    head = connection.recv(10, socket.MSG_WAITALL)
+    assert head[:2] == b'\\5\\0', head
+    return socket.inet_ntoa(head[4:8]), struct.unpack('>H', head[8:])[0]
+
+class Active(ftplib.FTP):
+    def makeport(self):
+        self.data = socket.create_connection(relay, 20)
+        self.data.sendall(b'\\5\\1\\0')
+        assert self.data.recv(2, socket.MSG_WAITALL) == b'\\5\\0'
+        self.data.sendall(b'\\5\\2\\0\\1' + socket.inet_aton(server[0]) + struct.pack('>H', server[1]))
+        self.sendport(*reply(self.data))
+        return self
+    def accept(self):
+        reply(self.data)
+        return self.data, None
+    def settimeout(self, _): pass
+    def __enter__(self): return self
+    def __exit__(self, *_): pass
+
+ftp = Active()
+ftp.timeout, ftp.af = 20, socket.AF_INET
+ftp.sock = socks.create_connection(server, 20, proxy_type=socks.SOCKS5, proxy_addr=relay[0], proxy_port=relay[1])
+ftp.file = ftp.sock.makefile('r', encoding='utf-8')
+ftp.welcome = ftp.getresp()
+ftp.login()
+ftp.set_pasv(False)
+got = io.BytesIO()
+ftp.retrbinary('RETR pub/file', got.write)
+ftp.storbinary('STOR incoming/copy', io.BytesIO(got.getvalue()))
+ftp.sock.close()
+";
+
+fn relay(options: &str) -> Relay {
+    Relay::listen(&[&format!("auto://127.0.0.1:0?{options}")])
+}
+
+/// Reads a reply. Returns its code and its address.
+fn reply(client: &mut TcpStream) -> (u8, SocketAddr) {
+    let head = read_exactly(client, 4);
+    let ip: IpAddr = match head[3] {
+        1 => <[u8; 4]>::try_from(read_exactly(client, 4)).unwrap().into(),
+        _ => <[u8; 16]>::try_from(read_exactly(client, 16)).unwrap().into(),
+    };
+    let port = read_exactly(client, 2);
+    (head[1], SocketAddr::new(ip, u16::from_be_bytes([port[0], port[1]])))
+}
+
+/// Requests a connection from `peer`. Returns the client's connection and the first reply.
+fn request(relay: &Relay, peer: &str) -> (TcpStream, u8, SocketAddr) {
+    let mut client = relay.connect();
+    let peer: SocketAddr = peer.parse().unwrap();
+    let address = match peer.ip() {
+        IpAddr::V4(ip) => [&[1][..], &ip.octets()].concat(),
+        IpAddr::V6(ip) => [&[4][..], &ip.octets()].concat(),
+    };
+    client.write_all(&[&[5, 1, 0, 5, 2, 0], &*address, &peer.port().to_be_bytes()].concat()).unwrap();
+    assert_eq!(read_exactly(&mut client, 2), [5, 0]);
+    let (code, bound) = reply(&mut client);
+    (client, code, bound)
+}
+
+/// Connects to `address` from `ip`.
+fn connect_from(ip: &str, address: SocketAddr) -> TcpStream {
+    let ip: IpAddr = ip.parse().unwrap();
+    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::new(ip, 0).into()).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn the_peer_connects_and_both_sides_talk_to_the_end() {
+    let mut relay = relay("socks_bind=true");
+    for ip in ["127.0.0.1", "::1"] {
+        let (mut client, code, bound) = request(&relay, &SocketAddr::new(ip.parse().unwrap(), 21).to_string());
+        assert_eq!((code, bound.ip()), (0, ip.parse().unwrap()));
+        let mut peer = connect_from(ip, bound);
+        assert_eq!(reply(&mut client), (0, peer.local_addr().unwrap()));
+        talk(&mut client, &mut peer);
+        exchange(client, peer, 100_000, 300_000);
+        let closed = relay.closed();
+        assert_eq!((&closed["end"], &closed["path"]), (&"finished".into(), &"bind".into()), "{closed}");
+    }
+}
+
+#[test]
+fn connections_of_other_hosts_are_closed() {
+    let relay = relay("socks_bind=true");
+    let (mut client, _, bound) = request(&relay, "127.0.0.1:21");
+    let mut stranger = connect_from("127.0.0.2", bound);
+    assert!(is_closed(&mut stranger) || is_reset(&mut stranger));
+    let mut peer = connect_from("127.0.0.1", bound);
+    assert_eq!(reply(&mut client), (0, peer.local_addr().unwrap()));
+    talk(&mut client, &mut peer);
+    assert!(TcpStream::connect(bound).is_err(), "the relay accepts one connection");
+}
+
+#[test]
+fn refusals_have_a_reply_and_a_reason() {
+    for (options, peer, code, end, detail) in [
+        ("udp=true", "127.0.0.1:21", 7, "bad_handshake", "BIND, and the listener has socks_bind = false"),
+        ("socks_bind=true", "0.0.0.0:0", 2, "denied", "BIND without the address of the expected peer"),
+        ("socks_bind=true&deny=127.0.0.0/8", "127.0.0.1:21", 2, "denied", ""),
+    ] {
+        let mut relay = relay(options);
+        let (mut client, found, _) = request(&relay, peer);
+        assert_eq!(found, code, "{options}");
+        assert!(is_closed(&mut client));
+        let closed = relay.closed();
+        assert_eq!((&closed["end"], closed["detail"].as_str().unwrap_or_default()), (&end.into(), detail), "{closed}");
+    }
+    let listener = "auto://127.0.0.1:0?socks_bind=true";
+    let mut relay = Relay::run(&["-L", listener, "-F", "socks5://127.0.0.1:9"], 1);
+    assert_eq!(request(&relay, "127.0.0.1:21").1, 7);
+    assert_eq!(relay.closed()["detail"], "BIND, and the route to the peer does not begin with the path direct");
+}
+
+/// Each waiting client holds a port, and there are 64 places.
+#[test]
+fn clients_that_wait_are_bounded_and_give_their_places_back() {
+    let mut relay = relay("socks_bind=true");
+    let mut waiting: Vec<_> = (0..64).map(|_| request(&relay, "127.0.0.1:21")).collect();
+    assert!(waiting.iter().all(|(_, code, _)| *code == 0));
+    assert_eq!(request(&relay, "127.0.0.1:21").1, 1, "general failure");
+    assert_eq!(relay.closed()["end"], "exhausted");
+    let (client, _, bound) = waiting.pop().unwrap();
+    drop(client);
+    assert_eq!(relay.closed()["end"], "reset_by_client");
+    assert!(TcpStream::connect(bound).is_err(), "the relay does not listen any more");
+    assert_eq!(request(&relay, "127.0.0.1:21").1, 0);
+}
+
+#[test]
+fn ftp_in_active_mode_downloads_and_uploads() {
+    if programs::missing(&[PYTHON]) {
+        return;
+    }
+    let Some(server) = Vsftpd::start() else { return };
+    let bytes = pattern(1_000_000);
+    server.write("pub/file", &bytes);
+    let mut relay = relay("socks_bind=true");
+    let ports = [relay.address().port().to_string(), server.address.port().to_string()];
+    let output = Command::new(PYTHON).args(["-c", ACTIVE_CLIENT]).args(ports).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(std::fs::read(server.path("incoming/copy")).unwrap() == bytes);
+    for direction in ["bytes_down", "bytes_up"] {
+        let closed = relay.next(|event| event["event"] == "closed" && event[direction] == bytes.len());
+        assert_eq!((&closed["end"], &closed["path"]), (&"finished".into(), &"bind".into()), "{closed}");
+    }
+}

@@ -1,0 +1,19 @@
+//! SOCKS5 UDP ASSOCIATE (RFC 1928, 7): datagrams of a client to servers of the test, and back, directly and through relays.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "../clients/programs.rs"]
+mod programs;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../sections/relays.rs"]
+mod relays;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../sections/streams.rs"]
+mod streams;
+
+mod client;
+mod direct;
+mod older;
+mod relayed;
+mod resolver;

@@ -1,0 +1,116 @@
+//! Relays of version 2 of the section protocol, which has no associations, and a relay that does not read.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ekiden_proto::key::PrivateKey;
+use ekiden_proto::wire::section::record::{HEADER_LENGTH, TAG_LENGTH};
+use ekiden_proto::wire::section::{
+    Hello, NoiseResponder, Open, OpenAnswer, Purpose, RecordKey, TransportKeys, Versions,
+};
+
+use crate::client::*;
+use crate::harness::*;
+use crate::relays::*;
+
+/// Answers the hello of a relay.
+fn shake(section: &mut TcpStream, site: &PrivateKey, versions: Versions) -> Option<TransportKeys> {
+    let mut bytes = vec![0; Hello::HEADER_LENGTH];
+    section.read_exact(&mut bytes).ok()?;
+    let length = usize::from(u16::from_be_bytes([bytes[8], bytes[9]]));
+    bytes.extend(read_exactly(section, length));
+    let (responder, _) = NoiseResponder::read(site, &Hello::parse(&bytes).unwrap().0, versions).ok()?;
+    let (keys, answer) = responder.accept(None);
+    section.write_all(&answer).unwrap();
+    Some(keys)
+}
+
+/// Reads the first record. Connections that are kept ready end without one.
+fn read_open(section: &mut TcpStream, key: &mut RecordKey) -> Option<Open> {
+    let mut record = vec![0; HEADER_LENGTH];
+    section.read_exact(&mut record).ok()?;
+    let length = usize::from(u16::from_be_bytes([record[0], record[1]]));
+    record.extend(read_exactly(section, length));
+    let plaintext = key.open(&mut record).unwrap();
+    Some(Open::read(&record[plaintext]).unwrap())
+}
+
+fn private_key(site: &Site) -> PrivateKey {
+    PrivateKey::from_file(&std::fs::read_to_string(&site.key.file).unwrap()).unwrap()
+}
+
+/// A relay of version 2, which must not be sent an OPEN that it would not understand.
+fn serve_older(site: &Site) -> std::net::SocketAddr {
+    let key = private_key(site);
+    serve(move |mut section| {
+        let Some(mut keys) = shake(&mut section, &key, Versions { oldest: 1, newest: 2 }) else { return };
+        assert_eq!(read_open(&mut section, &mut keys.open), None);
+    })
+}
+
+#[test]
+fn a_relay_of_version_2_is_a_refusal_with_a_reason() {
+    let (old, home) = (Site::new(), Site::new());
+    let table = old.table_at(serve_older(&old), "old", "");
+    let mut relay = home.home(&(table + &everything_by("way", &["old".to_owned()])), AUTO);
+    let (mut tcp, reply, _) = ask(relay.address(), &ZEROS);
+    assert_eq!(reply, 1, "general failure");
+    assert!(is_closed(&mut tcp));
+    let closed = relay.closed();
+    assert_eq!((&closed["end"], &closed["path"]), (&"hop_protocol".into(), &"way".into()), "{closed}");
+    assert!(closed["detail"].as_str().unwrap().contains("it speaks version 2 of the section protocol"), "{closed}");
+}
+
+#[test]
+fn a_relay_of_version_2_behind_another_relay_is_a_refusal_with_a_reason() {
+    let (old, middle, home) = (Site::new(), Site::new(), Site::new());
+    let address = serve_older(&old);
+    let table = old.table_at(address, "old", "");
+    let mut between = middle.relay(&table, "allow_open = true\n");
+    let way = everything_by("way", &["middle".to_owned(), "old".to_owned()]);
+    let mut relay = home.home(&(middle.table("middle", "") + &table + &way), AUTO);
+    let (_tcp, reply, _) = ask(relay.address(), &ZEROS);
+    assert_eq!(reply, 1, "general failure");
+    let closed = relay.closed();
+    let detail = closed["detail"].as_str().unwrap();
+    assert!(detail.contains("behind middle") && detail.contains("said by middle"), "{closed}");
+    let detail = between.closed()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("it speaks version 2 of the section protocol"), "{detail}");
+}
+
+/// Datagrams for a relay that does not read are dropped, and the memory for them is bounded.
+#[test]
+fn a_full_queue_drops() {
+    let (site, home) = (Site::new(), Site::new());
+    let key = private_key(&site);
+    let (done, wait) = channel::<()>();
+    let wait = Arc::new(Mutex::new(wait));
+    let address = serve(move |mut section| {
+        let Some(mut keys) = shake(&mut section, &key, Versions::SUPPORTED) else { return };
+        let Some(open) = read_open(&mut section, &mut keys.open) else { return };
+        assert_eq!(open.purpose, Purpose::Association);
+        let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![Duration::ZERO] }.write();
+        let mut record = [&[0; HEADER_LENGTH][..], &answer, &[0; TAG_LENGTH]].concat();
+        keys.send_key.seal(&mut record);
+        section.write_all(&record).unwrap();
+        let _ = wait.lock().unwrap().recv();
+    });
+    let table = site.table_at(address, "deaf", "");
+    let relay = home.home(&(table + &everything_by("way", &["deaf".to_owned()])), AUTO);
+    let client = Client::new(relay.address());
+    let target = header("192.0.2.1:9".parse().unwrap());
+    let counted = |reason| metric_sum(&relay, "ekiden_udp_datagrams_dropped_total", &format!("reason=\"{reason}\""));
+    eventually("a full queue", || {
+        (0..200).for_each(|_| client.send(&target, &pattern(1400)));
+        (counted("full") > 0).then_some(())
+    });
+    // Datagrams that have waited are dropped, too: they never leave behind newer ones.
+    eventually("late datagrams", || {
+        client.send(&target, b"later");
+        (counted("late") > 0).then_some(())
+    });
+    drop(done);
+}

@@ -1,0 +1,180 @@
+//! Datagrams through relays: what arrives, the rules and limits of each relay, and queues that drop.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use crate::client::*;
+use crate::harness::*;
+use crate::relays::*;
+
+/// Reads a counter of a scrape; 0 if there is none.
+fn dropped(relay: &Relay, reason: &str) -> usize {
+    metric_sum(relay, "ekiden_udp_datagrams_dropped_total", &format!("reason=\"{reason}\""))
+}
+
+/// The closing event of the association on a relay in a chain.
+fn association_closed(relay: &mut Relay, path: &str) -> Value {
+    relay.next(|event| event["event"] == "closed" && event["path"] == path)
+}
+
+#[test]
+fn datagrams_cross_chains_of_one_to_three_relays_and_back() {
+    let (v4, v6) = (echo_server("127.0.0.1"), echo_server("::1"));
+    for by in [By::Path, By::Forward] {
+        for relays in 1..=3 {
+            let mut chain = Layout { relays, by, ..Layout::default() }.start();
+            let client = Client::new(chain.home.address());
+            client.assert_echo(v4, b"one");
+            client.assert_echo(v6, b"");
+            client.assert_echo(v4, &pattern(1400));
+            client.send(&name_header("a.localhost", v4.port()), b"name");
+            assert_eq!(client.receive(10), (header(v4), b"re:name".to_vec()), "the last relay resolves the name");
+            let shown = &chain.home.sessions()[0];
+            assert_eq!((&shown["bytes_up"], &shown["up"]["congestion"].is_string()), (&1407.into(), &true), "{shown}");
+            drop(client);
+            let path = shown["path"].as_str().unwrap().to_owned();
+            let home = association_closed(&mut chain.home, &path);
+            assert_closed_by(&path, &home, "finished", 1407, 1419, 0);
+            for (at, relay) in chain.relays.iter_mut().enumerate() {
+                let closed = relay.closed();
+                assert_eq!((&closed["end"], &closed["trace"]), (&"finished".into(), &home["trace"]), "{at}: {closed}");
+                assert_eq!(
+                    (&closed["bytes_up"], &closed["bytes_down"]),
+                    (&1407.into(), &1419.into()),
+                    "{at}: {closed}"
+                );
+                let is_last = at + 1 == relays;
+                assert_eq!(closed["path"] == "udp", is_last, "{relays} relays by {by:?}: {closed}");
+            }
+        }
+    }
+}
+
+/// The relay of each position forbids one server.
+#[test]
+fn the_rules_of_every_relay_hold() {
+    let servers: Vec<SocketAddr> = (0..4).map(|_| echo_server("127.0.0.1")).collect();
+    let denies = |at: usize| format!("deny = [\"*:{}\"]\n", servers[at].port());
+    let sites: Vec<Site> = (0..3).map(|_| Site::new()).collect();
+    let far = sites[2].relay("", &format!("allow_open = true\n{}", denies(2)));
+    let middle = sites[1].relay(&sites[2].table("far", ""), &format!("allow_open = true\n{}", denies(1)));
+    let tables = sites[1].table("middle", "") + &sites[2].table("far", "");
+    let way = everything_by("way", &["middle".to_owned(), "far".to_owned()]);
+    let mut home = sites[0].home(&(tables + &way), &(AUTO.to_owned() + &denies(0)));
+    let client = Client::new(home.address());
+    for denied in &servers[..3] {
+        client.send(&header(*denied), b"no");
+    }
+    client.assert_echo(servers[3], b"yes");
+    for (name, relay) in [("home", &home), ("middle", &middle), ("far", &far)] {
+        assert_eq!(dropped(relay, "denied"), 1, "{name}");
+    }
+    drop(client);
+    assert_closed_by("way", &home.closed(), "finished", 7, 6, 1);
+}
+
+/// Only addresses that the client has sent to may answer at the last relay, too.
+#[test]
+fn strangers_do_not_reach_a_client_behind_relays() {
+    let chain = Chain::of(2);
+    let server = socket("127.0.0.1".parse().unwrap());
+    let client = Client::new(chain.home.address());
+    client.send(&header(server.local_addr().unwrap()), b"hello");
+    let (_, relayed_from) = server.recv_from(&mut [0; 16]).unwrap();
+    let at = SocketAddr::new("127.0.0.1".parse().unwrap(), relayed_from.port());
+    socket("127.0.0.2".parse().unwrap()).send_to(b"stranger", at).unwrap();
+    server.send_to(b"welcome", at).unwrap();
+    assert_eq!(client.receive(10), (header(server.local_addr().unwrap()), b"welcome".to_vec()));
+    assert_eq!((dropped(&chain.relays[1], "stranger"), dropped(&chain.home, "stranger")), (1, 0));
+}
+
+/// Routes decide about each target: one is direct, the other one behind a relay.
+#[test]
+fn one_association_takes_several_routes() {
+    let (near, far) = (echo_server("127.0.0.1"), echo_server("127.0.0.1"));
+    let (site, at_home) = (Site::new(), Site::new());
+    let mut relay = site.relay("", "allow_open = true\n");
+    let routes = format!(
+        "{}[[route]]\nto = [\"*:{}\"]\npath = [\"direct\"]\n{}",
+        site.table("far", ""),
+        near.port(),
+        everything_by("way", &["far".to_owned()])
+    );
+    let settings = routes.replacen("[[path]]", "[[path]]", 1);
+    let home = at_home.home(&settings, AUTO);
+    let client = Client::new(home.address());
+    client.assert_echo(near, b"near");
+    client.assert_echo(far, b"far");
+    drop(client);
+    let closed = relay.closed();
+    assert_eq!((&closed["bytes_up"], &closed["path"]), (&3.into(), &"udp".into()), "{closed}");
+}
+
+/// Limits of a relay in the chain are refusals with their cause.
+#[test]
+fn limits_and_switches_of_the_last_relay_refuse_with_a_reply() {
+    for (entrance, cause, says) in
+        [("udp = false\n", "denied", "said by relay-2"), ("sessions = 1\n", "session_limit", "said by relay-2")]
+    {
+        let mut chain = Layout { relays: 2, far_entrance: entrance.to_owned(), ..Layout::default() }.start();
+        let _first = (cause == "session_limit").then(|| Client::new(chain.home.address()));
+        let (mut tcp, reply, _) = ask(chain.home.address(), &ZEROS);
+        assert_eq!(reply, 2, "not allowed by the rules: {entrance}");
+        assert!(is_closed(&mut tcp));
+        let closed = association_closed(&mut chain.home, "way");
+        assert_eq!(closed["end"], cause, "{closed}");
+        assert!(closed["detail"].as_str().unwrap().contains(says), "{closed}");
+    }
+}
+
+/// The place of an association is free again when the client has left.
+#[test]
+fn an_association_gives_its_places_back() {
+    let server = echo_server("127.0.0.1");
+    let chain = Layout { far_entrance: "sessions = 1\n".to_owned(), ..Layout::default() }.start();
+    for _ in 0..3 {
+        let client = Client::new(chain.home.address());
+        client.assert_echo(server, b"mine");
+        drop(client);
+        eventually("the end of the association", || chain.relays[0].sessions().is_empty().then_some(()));
+    }
+}
+
+/// A datagram above the rate is dropped by the relay that has the rate.
+#[test]
+fn the_rate_of_the_last_relay_drops() {
+    let server = echo_server("127.0.0.1");
+    let chain = Layout { far_entrance: "rate = \"8kbit/s\"\n".to_owned(), ..Layout::default() }.start();
+    let client = Client::new(chain.home.address());
+    client.assert_echo(server, &pattern(1400));
+    client.send(&header(server), &pattern(1400));
+    eventually("a drop", || (dropped(&chain.relays[0], "over_limit") == 1).then_some(()));
+    assert_eq!(dropped(&chain.home, "over_limit"), 0);
+}
+
+/// The lane breaks with its relay. The association stays, and a later datagram opens another lane.
+#[test]
+fn an_association_survives_a_restart_of_the_relay() {
+    let server = echo_server("127.0.0.1");
+    let (site, at_home) = (Site::new(), Site::new());
+    let mut relay = site.relay("", "allow_open = true\n");
+    let mut home = at_home.home(&(site.table("far", "") + &everything_by("way", &["far".to_owned()])), AUTO);
+    let client = Client::new(home.address());
+    client.assert_echo(server, b"before");
+    relay.signal("KILL");
+    relay.exit_code();
+    home.next(|event| event["event"] == "warning" && event.to_string().contains("no datagrams of a UDP association"));
+    let _relay = site.relay("", "allow_open = true\n");
+    client.echoes_again(server);
+}
+
+/// The idle time of the last relay closes its sockets.
+#[test]
+fn an_idle_association_ends_on_the_last_relay() {
+    let mut chain = Layout { far: "[timeouts]\nidle = \"300ms\"\n".to_owned(), relays: 2, ..Layout::default() }.start();
+    let client = Client::new(chain.home.address());
+    let closed = chain.relays[1].closed();
+    assert_eq!((&closed["end"], &closed["path"]), (&"finished".into(), &"udp".into()), "{closed}");
+    client.echoes_again(echo_server("127.0.0.1"));
+}
