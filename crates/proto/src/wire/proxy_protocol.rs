@@ -279,7 +279,8 @@ fn tls_value(tls: &ProxiedTls) -> Vec<u8> {
     let mut value = [&[flags], verified.as_slice()].concat();
     push_tlv(&mut value, TLS_VERSION, tls.version.as_bytes());
     if let Some(name) = &tls.common_name {
-        push_tlv(&mut value, TLS_COMMON_NAME, &name.as_bytes()[..name.floor_char_boundary(MAX_COMMON_NAME)]);
+        let end = (0..=name.len().min(MAX_COMMON_NAME)).rev().find(|at| name.is_char_boundary(*at));
+        push_tlv(&mut value, TLS_COMMON_NAME, &name.as_bytes()[..end.unwrap_or_default()]);
     }
     push_tlv(&mut value, TLS_CIPHER, tls.cipher.as_bytes());
     value
