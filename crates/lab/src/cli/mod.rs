@@ -13,6 +13,7 @@ pub mod check;
 pub mod compare;
 pub mod completions;
 pub mod demo;
+pub mod figures;
 pub mod guest;
 pub mod kernel;
 pub mod list;
