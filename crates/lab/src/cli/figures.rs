@@ -50,8 +50,10 @@ impl FiguresCommand {
         if self.pages {
             return Ok(ExitCode::SUCCESS);
         }
-        let mut planned: Vec<&Experiment> =
-            experiments.iter().filter(|experiment| self.only.is_empty() || self.only.contains(&experiment.name)).collect();
+        let mut planned: Vec<&Experiment> = experiments
+            .iter()
+            .filter(|experiment| self.only.is_empty() || self.only.contains(&experiment.name))
+            .collect();
         planned.sort_by_key(|experiment| self.estimated_time(experiment));
         let mut is_complete = true;
         for experiment in planned {

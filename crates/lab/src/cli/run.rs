@@ -82,8 +82,7 @@ impl RunCommand {
                 known.join(", ")
             );
         }
-        let levels: LevelFilter =
-            self.at.into_iter().map(|(factor, level)| (factor, LevelNames::One(level))).collect();
+        let levels: LevelFilter = self.at.into_iter().map(|(factor, level)| (factor, LevelNames::One(level))).collect();
         let unknown = factor::unknown_levels(&experiment.factors, &levels);
         anyhow::ensure!(unknown.is_empty(), "--at: {}", unknown.join("; "));
         let request = ExperimentOptions {

@@ -147,3 +147,75 @@ fn runs_against(experiment: &Experiment, results: &Results) -> Vec<String> {
     }
     reasons
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::collect::results::CheckRow;
+    use crate::experiment::examples_for_tests::small_experiment;
+    use crate::experiment::judge::analyse;
+
+    /// All runs of six blocks in virtual time.
+    fn complete() -> (Experiment, Results) {
+        let experiment = small_experiment("").unwrap();
+        let run = |block: u32, cell: &CellKey| Run {
+            block,
+            levels: cell.levels.clone(),
+            treatment: cell.treatment.clone(),
+            metrics: [("mb_s".to_owned(), f64::from(block + 1))].into(),
+            ..Run::default()
+        };
+        let runs: Vec<Run> =
+            (0..MIN_BLOCKS).flat_map(|block| experiment.cells.iter().map(move |cell| run(block, &cell.key))).collect();
+        let clock = ("clock".to_owned(), "virtual: Linux 7.2".to_owned());
+        let manifest =
+            Manifest { size: "full".into(), blocks: MIN_BLOCKS, machine: vec![clock], ..Manifest::default() };
+        let results = analyse::build_results(&experiment, &manifest, &runs, &[]);
+        (experiment, results)
+    }
+
+    /// Why results that differ from complete ones by `change` are refused.
+    fn refusal(change: impl FnOnce(&mut Results)) -> String {
+        let (experiment, mut results) = complete();
+        change(&mut results);
+        PublishedFigures::summarise(&experiment, &results).unwrap_err().join("; ")
+    }
+
+    #[test]
+    fn complete_runs_are_published() {
+        let (experiment, results) = complete();
+        let figures = PublishedFigures::summarise(&experiment, &results).unwrap();
+        assert_eq!((figures.runs, figures.cells[0].summary.n), (results.runs.len(), MIN_BLOCKS));
+        assert!(figures.reasons_against(&experiment).is_empty() && figures.is_virtual());
+    }
+
+    #[test]
+    fn smaller_and_invalid_runs_are_refused() {
+        assert_eq!(refusal(|results| results.manifest.size = "quick".into()), "the quick size");
+        assert!(refusal(|results| results.manifest.blocks = 5).starts_with("5 blocks, fewer than 6"));
+        assert!(refusal(|results| results.manifest.machine.clear()).starts_with("real time"));
+        assert!(refusal(|results| drop(results.runs.pop())).contains(" runs are valid"));
+        let invalid = refusal(|results| results.runs[7].invalid = Some("it died".into()));
+        assert!(invalid.ends_with("it died") && invalid.contains("first invalid"), "{invalid}");
+        let check = CheckRow {
+            link: "wan".into(),
+            direction: String::new(),
+            property: "rate".into(),
+            wanted: String::new(),
+            measured: String::new(),
+            pass: false,
+        };
+        assert_eq!(refusal(|results| results.checks.push(check)), "link check failed: rate of wan");
+    }
+
+    #[test]
+    fn figures_of_another_version_of_the_experiment_are_refused() {
+        let (experiment, results) = complete();
+        let figures = PublishedFigures::summarise(&experiment, &results).unwrap();
+        let mut changed = experiment.clone();
+        changed.cells[0].spec.workload.transfers += 1;
+        assert_eq!(figures.reasons_against(&changed), ["the experiment has changed since its runs"]);
+        let fewer = PublishedFigures { runs: figures.runs - 1, ..figures };
+        assert_eq!(fewer.reasons_against(&experiment).len(), 1);
+    }
+}

@@ -102,8 +102,7 @@ pub fn run_experiment(
     let blocks = manifest.blocks;
     let mut store = ResultStore::open(&dir, manifest, request.fresh)?;
     let plan = plan::plan_runs(&cells, blocks, store.manifest.seed);
-    let plan: Vec<PlannedRun<'_>> =
-        plan.into_iter().filter(|planned| request.is_selected(&planned.cell.key)).collect();
+    let plan: Vec<PlannedRun<'_>> = plan.into_iter().filter(|planned| request.is_selected(&planned.cell.key)).collect();
     if let Some(virtual_time) = &request.virtual_time {
         // The check of the links detects a machine that is too slow. In virtual time no machine is.
         let machines = VirtualRuns::new(experiment, request, virtual_time, tools.ekiden.clone(), &dir)?;

@@ -1,5 +1,7 @@
 //! Pages of earlier runs, which are not of the full size with enough blocks: each says so in its first lines.
 
+use crate::experiment::spec::builtin::BUILT_IN_EXPERIMENTS;
+
 /// The circumstances that a page states in its tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierRun {
@@ -10,7 +12,7 @@ pub struct EarlierRun {
 }
 
 impl EarlierRun {
-    /// Reads the circumstances from the report of an experiment; `None` of any other page.
+    /// Reads the circumstances from the report of a built-in experiment; `None` of any other page.
     #[must_use]
     pub fn read(page: &str) -> Option<Self> {
         let value = |name: &str| {
@@ -18,7 +20,10 @@ impl EarlierRun {
             let line = section.lines().find_map(|line| line.strip_prefix(&format!("| {name} | ")))?;
             Some(line.trim_end_matches(" |").to_owned())
         };
-        let clock = value("clock").map_or("real", |clock| if clock.starts_with("virtual") { "virtual" } else { "real" });
+        let name = value("experiment")?;
+        BUILT_IN_EXPERIMENTS.iter().find(|(own, _)| *own == name)?;
+        let clock =
+            value("clock").map_or("real", |clock| if clock.starts_with("virtual") { "virtual" } else { "real" });
         let date = value("started")?.split('T').next()?.to_owned();
         Some(Self { size: value("size")?, blocks: value("blocks")?, clock: clock.to_owned(), date })
     }
@@ -50,8 +55,8 @@ pub fn with_notice(page: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const PAGE: &str = "# x\n\nA question?\n\n## Experiment\n\n| size | quick |\n| started | 2026-11-22T10:07:31Z |\n\
-                        | blocks | 2 |\n";
+    const PAGE: &str = "# x\n\nA question?\n\n## Experiment\n\n| experiment | demo |\n| size | quick |\n\
+                        | started | 2026-11-22T10:07:31Z |\n| blocks | 2 |\n";
 
     #[test]
     fn a_page_has_the_notice_once() {

@@ -8,7 +8,9 @@ use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{EarlierRun, Listing, render_figures_html, render_figures_page, render_index, render_published};
+use super::{
+    EarlierRun, Listing, render_figures_html, render_figures_page, render_index, render_published, with_notice,
+};
 use crate::experiment::judge::figures::PublishedFigures;
 use crate::experiment::spec::read::Experiment;
 
@@ -39,15 +41,17 @@ impl<'a> ResultPages<'a> {
         self.listings.iter().find(|listing| listing.experiment.name == name)?.figures.as_ref()
     }
 
-    /// All pages by their file names: equal figures give equal pages.
+    /// All pages by their file names: equal figures give equal pages. A report without stored figures is of a smaller
+    /// size, or of fewer blocks: its page says so.
     ///
     /// # Errors
     /// README.md cannot be read, or has no place for the table.
     pub fn render(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let all: Vec<&PublishedFigures> =
-            self.listings.iter().filter_map(|listing| listing.figures.as_ref()).collect();
-        let page = |figures: &&PublishedFigures| (format!("{}.md", figures.manifest.name), render_figures_page(figures));
+        let all: Vec<&PublishedFigures> = self.listings.iter().filter_map(|listing| listing.figures.as_ref()).collect();
+        let page =
+            |figures: &&PublishedFigures| (format!("{}.md", figures.manifest.name), render_figures_page(figures));
         let mut pages: BTreeMap<String, String> = all.iter().map(page).collect();
+        self.add_earlier_runs(&mut pages)?;
         pages.insert("figures.html".into(), render_figures_html(&all));
         pages.insert("published.md".into(), render_published(&self.listings));
         let path = self.dir.join("README.md");
@@ -56,6 +60,18 @@ impl<'a> ResultPages<'a> {
         let (head, tail) = parts.with_context(|| format!("{}: no place for the table", path.display()))?;
         pages.insert("README.md".into(), format!("{head}{BEGIN}\n{}\n{END}{tail}", render_index(&self.listings)));
         Ok(pages)
+    }
+
+    /// Adds the reports without stored figures, with the notice of an earlier run.
+    fn add_earlier_runs(&self, pages: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
+        for entry in fs::read_dir(&self.dir).with_context(|| self.dir.display().to_string())? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".md") && !pages.contains_key(&name) {
+                let text = fs::read_to_string(self.dir.join(&name)).with_context(|| name.clone())?;
+                pages.extend(with_notice(&text).map(|text| (name, text)));
+            }
+        }
+        Ok(())
     }
 
     /// Writes all pages.
