@@ -2,7 +2,7 @@
 
 use super::{EarlierRun, verdict_line};
 use crate::experiment::judge::figures::PublishedFigures;
-use crate::experiment::judge::published;
+use crate::experiment::judge::published::{self, PublishedRow};
 use crate::experiment::spec::read::Experiment;
 use crate::report::markdown::{escape, push_rows};
 use crate::report::number::format_significant;
@@ -69,13 +69,20 @@ pub fn render_published(listings: &[Listing]) -> String {
     for listing in listings.iter().filter(|listing| has_published(listing.experiment)) {
         let experiment = listing.experiment;
         let source = experiment.source.as_deref().unwrap_or_default();
-        text += &format!("\n## {}\n\n{} After {}.\n\n", experiment.name, escape(&experiment.title), escape(source));
-        match &listing.figures {
-            Some(figures) => push_rows(&mut text, &published_table(figures)),
-            None => {
-                text += &format!("Not measured in full yet (clock: {}): `{}`.\n", listing.clock(), listing.command());
+        text += &format!("\n## {}\n\n{}\n\n", experiment.name, escape(&experiment.title));
+        let rows = match &listing.figures {
+            Some(figures) => {
+                text += &format!("After {}; {}.\n\n", escape(source), state(figures));
+                figures.published.clone()
             }
-        }
+            None => {
+                let (clock, command) = (listing.clock(), listing.command());
+                text +=
+                    &format!("After {}. Not measured in full yet, clock: {clock}; `{command}`.\n\n", escape(source));
+                published::published_rows(experiment, &[])
+            }
+        };
+        push_rows(&mut text, &published_table(&rows));
     }
     text.truncate(text.trim_end().len());
     text + "\n"
@@ -85,10 +92,10 @@ fn has_published(experiment: &Experiment) -> bool {
     experiment.expectations.iter().any(published::is_published)
 }
 
-fn published_table(figures: &PublishedFigures) -> ReportTable {
+fn published_table(rows: &[PublishedRow]) -> ReportTable {
     let titles = ["Source", "Cell", "#Published", "#Today", "#ekiden", "#ekiden ÷ today", "Verdict", "Why"];
     let mut table = ReportTable::new(&titles);
-    for row in &figures.published {
+    for row in rows {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         table.push(vec![
             row.source.clone().into(),
