@@ -10,7 +10,7 @@ use ekiden_lab::experiment::judge::figures::{MIN_BLOCKS, PublishedFigures};
 use ekiden_lab::experiment::spec::builtin::BUILT_IN_EXPERIMENTS;
 use ekiden_lab::experiment::spec::file::ExperimentClock;
 use ekiden_lab::experiment::spec::read::Experiment;
-use ekiden_lab::report::figures::{ResultPages, store_figures};
+use ekiden_lab::report::figures::{ResultPages, remove_stale_figures, store_figures};
 
 use crate::cli;
 use crate::cli::report::load_results;
@@ -18,7 +18,7 @@ use crate::cli::run::EkidenPath;
 
 #[derive(Args)]
 pub struct FiguresCommand {
-    /// Only these experiments
+    /// Only these of the built-in experiments
     #[arg(long, value_name = "EXPERIMENT", value_delimiter = ',')]
     only: Vec<String>,
     /// Number of blocks, at least 6 [default: the number in the file]
@@ -45,7 +45,9 @@ impl FiguresCommand {
         if let Some(unknown) = self.only.iter().find(|name| !is_known(name)) {
             bail!("there is no experiment {unknown:?}; `ekiden-lab list` names all");
         }
-        // Figures of an earlier version of an experiment end the command before the first run.
+        for (name, reason) in remove_stale_figures(&self.docs, &experiments)? {
+            eprintln!("{name}: removed: {reason}");
+        }
         ResultPages::load(&self.docs, &experiments)?.write()?;
         if self.pages {
             return Ok(ExitCode::SUCCESS);

@@ -11,6 +11,8 @@ use ekiden_lab::experiment::collect::manifest::InstalledPrograms;
 use ekiden_lab::experiment::collect::results::{ExpectationVerdict, Results};
 use ekiden_lab::experiment::judge::analyse;
 use ekiden_lab::experiment::run::campaign::{self, ExperimentOptions};
+use ekiden_lab::experiment::spec::builtin;
+use ekiden_lab::experiment::spec::drawn;
 use ekiden_lab::experiment::spec::factor::{self, LevelFilter, LevelNames};
 use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::program::congestion::{self, LoadedControls};
@@ -44,6 +46,9 @@ pub struct RunCommand {
     /// Only at this level of a factor; repeat it for further factors
     #[arg(long, value_name = "FACTOR=LEVEL", value_parser = parse_level)]
     at: Vec<(String, String)>,
+    /// Draws the levels of drawn factors with this seed, instead of the seed in the file
+    #[arg(long, value_name = "SEED")]
+    drawn_seed: Option<u64>,
     /// Where results go [default: results/NAME-SIZE]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -73,7 +78,9 @@ pub struct EkidenPath {
 
 impl RunCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let experiment = cli::load_experiment(&self.experiment)?;
+        let (name, text) = builtin::find_experiment(&self.experiment)?;
+        let text = self.drawn_seed.map_or(Ok(text.clone()), |seed| drawn::with_seed(&text, seed))?;
+        let experiment = cli::parse_experiment(&name, &text)?;
         for treatment in &self.only {
             let known = &experiment.settings.treatments;
             anyhow::ensure!(

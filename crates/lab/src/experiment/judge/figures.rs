@@ -36,12 +36,12 @@ pub struct PublishedFigures {
     pub outcomes: Vec<ExpectationOutcome>,
     /// Published figures beside those of today's programs and of ekiden.
     pub published: Vec<PublishedRow>,
-    /// Warnings for readers.
+    /// Warnings that a reader of the figures has to know.
     pub warnings: Vec<String>,
 }
 
 impl PublishedFigures {
-    /// Summarises results.
+    /// Summarises results, if these may be published.
     ///
     /// # Errors
     /// All reasons why these results must not be published.

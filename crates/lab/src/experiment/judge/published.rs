@@ -21,7 +21,7 @@ pub struct PublishedRow {
     pub cell: String,
     /// The publication, with the number of the table or figure.
     pub source: String,
-    /// The published figure.
+    /// The published figure or claim as text.
     pub published: String,
     /// The figure of the published program, or of its successor, with its name.
     pub today: Option<String>,

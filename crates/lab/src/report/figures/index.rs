@@ -13,9 +13,9 @@ use crate::report::view::ReportView;
 /// An experiment, and its figures.
 #[derive(Debug)]
 pub struct Listing<'a> {
-    /// The experiment.
+    /// The experiment that the figures are of.
     pub experiment: &'a Experiment,
-    /// Its published figures.
+    /// Its published figures, if there are some.
     pub figures: Option<PublishedFigures>,
     /// The report of an earlier run, if there are no published figures.
     pub earlier: Option<EarlierRun>,

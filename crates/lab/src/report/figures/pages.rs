@@ -74,7 +74,7 @@ impl<'a> ResultPages<'a> {
         Ok(())
     }
 
-    /// Writes all pages.
+    /// Writes all pages into the directory.
     ///
     /// # Errors
     /// As of [`Self::render`], or a page cannot be written.
@@ -113,15 +113,40 @@ fn to_json_lines(figures: &impl Serialize) -> anyhow::Result<String> {
     Ok(format!("{{\n{}\n}}\n", fields.join(",\n")))
 }
 
+/// Removes figures that must not be published as those of their experiment, with their pages. Returns the names of the
+/// experiments, with the reasons.
+///
+/// # Errors
+/// The file system's.
+pub fn remove_stale_figures(dir: &Path, experiments: &[Experiment]) -> anyhow::Result<Vec<(String, String)>> {
+    let mut removed = Vec::new();
+    for experiment in experiments {
+        let Err(reason) = load_figures(dir, experiment) else { continue };
+        let path = dir.join(format!("{}.json", experiment.name));
+        for path in [path.with_extension("md"), path] {
+            fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        }
+        removed.push((experiment.name.clone(), format!("{reason:#}")));
+    }
+    Ok(removed)
+}
+
 fn load_listing<'a>(dir: &Path, experiment: &'a Experiment) -> anyhow::Result<Listing<'a>> {
+    let figures = load_figures(dir, experiment)?;
+    let page = dir.join(format!("{}.md", experiment.name));
+    let earlier = fs::read_to_string(page).ok().filter(|_| figures.is_none());
+    Ok(Listing { experiment, figures, earlier: earlier.and_then(|page| EarlierRun::read(&page)) })
+}
+
+/// The stored figures of an experiment, if there are some.
+fn load_figures(dir: &Path, experiment: &Experiment) -> anyhow::Result<Option<PublishedFigures>> {
     let path = dir.join(format!("{}.json", experiment.name));
-    let earlier = fs::read_to_string(path.with_extension("md")).ok().and_then(|page| EarlierRun::read(&page));
     if !path.exists() {
-        return Ok(Listing { experiment, figures: None, earlier });
+        return Ok(None);
     }
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let figures: PublishedFigures = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
     let reasons = figures.reasons_against(experiment);
     ensure!(reasons.is_empty(), "{}: must not be published: {}", path.display(), reasons.join("; "));
-    Ok(Listing { experiment, figures: Some(figures), earlier: None })
+    Ok(Some(figures))
 }
