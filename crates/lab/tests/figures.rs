@@ -9,6 +9,7 @@ mod fence;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use ekiden_lab::experiment::collect::results::{CellSummary, ExpectationVerdict};
 use ekiden_lab::experiment::judge::figures::PublishedFigures;
@@ -21,9 +22,12 @@ fn results_dir() -> PathBuf {
     fence::root().join("docs/results")
 }
 
-fn experiments() -> Vec<Experiment> {
-    let parse = |(name, text): (&str, &str)| Experiment::parse(name, text).unwrap();
-    BUILT_IN_EXPERIMENTS.map(parse).into()
+/// All experiments, which take seconds to read.
+static EXPERIMENTS: LazyLock<Vec<Experiment>> =
+    LazyLock::new(|| BUILT_IN_EXPERIMENTS.map(|(name, text)| Experiment::parse(name, text).unwrap()).into());
+
+fn result_pages() -> ResultPages<'static> {
+    ResultPages::load(&results_dir(), &EXPERIMENTS).unwrap()
 }
 
 fn files_with_extension(extension: &str) -> Vec<PathBuf> {
@@ -37,8 +41,7 @@ fn is_built_in(path: &Path) -> bool {
 
 #[test]
 fn every_page_is_made_of_the_stored_figures() {
-    let experiments = experiments();
-    let pages = ResultPages::load(&results_dir(), &experiments).unwrap().render().unwrap();
+    let pages = result_pages().render().unwrap();
     let differs =
         |(name, text): &(&String, &String)| fs::read_to_string(results_dir().join(name)).unwrap_or_default() != **text;
     let wrong: Vec<&String> = pages.iter().filter(differs).map(|(name, _)| name).collect();
@@ -49,9 +52,8 @@ fn every_page_is_made_of_the_stored_figures() {
 
 #[test]
 fn published_figures_that_are_missed_have_a_reason() {
-    let experiments = experiments();
-    let pages = ResultPages::load(&results_dir(), &experiments).unwrap();
-    let all = experiments.iter().filter_map(|experiment| pages.figures(&experiment.name));
+    let pages = result_pages();
+    let all = EXPERIMENTS.iter().filter_map(|experiment| pages.figures(&experiment.name));
     let rows = all.flat_map(|figures| figures.published.iter().map(|row| (&figures.manifest.name, row)));
     let missed = rows.filter(|(_, row)| row.verdict != ExpectationVerdict::Met && row.why.is_none());
     let missed: Vec<_> = missed.map(|(name, row)| format!("{name}: {}, {}", row.source, row.cell)).collect();
@@ -114,8 +116,7 @@ fn words(text: &str) -> String {
 
 #[test]
 fn quoted_figures_are_those_of_the_store() {
-    let experiments = experiments();
-    let pages = ResultPages::load(&results_dir(), &experiments).unwrap();
+    let pages = result_pages();
     let mut wrong = Vec::new();
     for quote in quotations() {
         let place = format!("{}, {:?}", quote.page, quote.text);

@@ -106,7 +106,11 @@ fn one_cell_can_be_run_again() {
     assert_eq!(scene.runs(), expected);
     let unknown = run_virtually(&scene, &["--at", "file=huge"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(stderr_text(&unknown).contains("there is no level \"huge\" of a factor \"file\""), "{}", stderr_text(&unknown));
+    assert!(
+        stderr_text(&unknown).contains("there is no level \"huge\" of a factor \"file\""),
+        "{}",
+        stderr_text(&unknown)
+    );
 }
 
 /// A capture is written by the machine into a directory of the host, which is the only thing that it changes there.
