@@ -6,7 +6,7 @@ CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-workers bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet bench-group \
-	bench-upgrade bench-http2 bench-observed bench-passwords bench-calls bench-udp bench-tunnels bench-lab check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
+	bench-upgrade bench-http2 bench-observed bench-passwords bench-calls bench-udp bench-tunnels bench-lab figures check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
 	try-static fuzz
 
 help: ## Show this list
@@ -163,6 +163,12 @@ check-lab: ## Measure all acceptance criteria of the emulator; four minutes
 	@scripts/setup lab
 	$(CARGO) build --release --locked --package ekiden-lab
 	$(TARGET)/release/ekiden-lab check acceptance --full
+
+figures: ## Run every experiment in full and write docs/results; resumes after an interrupt; days on two cores, as root
+	@scripts/setup lab
+	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
+	@if $(TARGET)/release/ekiden-lab kernel list | grep '^no virtual kernel' >/dev/null; then $(TARGET)/release/ekiden-lab kernel build; fi
+	$(TARGET)/release/ekiden-lab figures
 
 check-dashboard: ## Check all queries of the Grafana dashboard with promtool
 	@scripts/setup dashboard

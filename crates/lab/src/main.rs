@@ -31,6 +31,8 @@ enum Command {
     Kernel(cli::kernel::KernelCommand),
     /// Report again from a folder of results
     Report(cli::report::ReportCommand),
+    /// Run every experiment in full, and write the published figures
+    Figures(cli::figures::FiguresCommand),
     /// Compare two results of one experiment, cell by cell
     Compare(cli::compare::CompareCommand),
     /// Print a shell completion script; to try it: source <(ekiden-lab completions bash)
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::MachineJob(job) => job.execute(),
         Command::Guest(guest) => guest.execute(),
         Command::Report(report) => report.execute(),
+        Command::Figures(figures) => figures.execute(),
         Command::Compare(compare) => compare.execute(),
         Command::Completions(completions) => completions.execute(),
         Command::Man(man) => man.execute(),

@@ -13,6 +13,7 @@ pub mod check;
 pub mod compare;
 pub mod completions;
 pub mod demo;
+pub mod figures;
 pub mod guest;
 pub mod kernel;
 pub mod list;
@@ -33,7 +34,12 @@ pub const EXIT_MISSED: u8 = 1;
 /// Reads an experiment by name or file.
 pub fn load_experiment(name: &str) -> anyhow::Result<Experiment> {
     let (name, text) = builtin::find_experiment(name)?;
-    Experiment::parse(&name, &text).map_err(|mistakes| format_errors(&name, &prefix_line_numbers(&text, mistakes)))
+    parse_experiment(&name, &text)
+}
+
+/// Reads the text of an experiment file.
+pub fn parse_experiment(name: &str, text: &str) -> anyhow::Result<Experiment> {
+    Experiment::parse(name, text).map_err(|mistakes| format_errors(name, &prefix_line_numbers(text, mistakes)))
 }
 
 /// Reads a time span such as `5s`.

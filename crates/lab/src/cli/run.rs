@@ -11,6 +11,9 @@ use ekiden_lab::experiment::collect::manifest::InstalledPrograms;
 use ekiden_lab::experiment::collect::results::{ExpectationVerdict, Results};
 use ekiden_lab::experiment::judge::analyse;
 use ekiden_lab::experiment::run::campaign::{self, ExperimentOptions};
+use ekiden_lab::experiment::spec::builtin;
+use ekiden_lab::experiment::spec::drawn;
+use ekiden_lab::experiment::spec::factor::{self, LevelFilter, LevelNames};
 use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::program::congestion::{self, LoadedControls};
 use ekiden_lab::report;
@@ -40,6 +43,12 @@ pub struct RunCommand {
     /// Only these treatments
     #[arg(long, value_name = "TREATMENT", value_delimiter = ',')]
     only: Vec<String>,
+    /// Only at this level of a factor; repeat it for further factors
+    #[arg(long, value_name = "FACTOR=LEVEL", value_parser = parse_level)]
+    at: Vec<(String, String)>,
+    /// Draws the levels of drawn factors with this seed, instead of the seed in the file
+    #[arg(long, value_name = "SEED")]
+    drawn_seed: Option<u64>,
     /// Where results go [default: results/NAME-SIZE]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -69,7 +78,9 @@ pub struct EkidenPath {
 
 impl RunCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let experiment = cli::load_experiment(&self.experiment)?;
+        let (name, text) = builtin::find_experiment(&self.experiment)?;
+        let text = self.drawn_seed.map_or(Ok(text.clone()), |seed| drawn::with_seed(&text, seed))?;
+        let experiment = cli::parse_experiment(&name, &text)?;
         for treatment in &self.only {
             let known = &experiment.settings.treatments;
             anyhow::ensure!(
@@ -78,7 +89,11 @@ impl RunCommand {
                 known.join(", ")
             );
         }
+        let levels: LevelFilter = self.at.into_iter().map(|(factor, level)| (factor, LevelNames::One(level))).collect();
+        let unknown = factor::unknown_levels(&experiment.factors, &levels);
+        anyhow::ensure!(unknown.is_empty(), "--at: {}", unknown.join("; "));
         let request = ExperimentOptions {
+            levels,
             full: self.full,
             blocks: self.blocks,
             time: self.time,
@@ -100,6 +115,12 @@ impl RunCommand {
         println!("\nreport: {}", page.display());
         Ok(ExitCode::from(print_verdict(&results)))
     }
+}
+
+/// Reads a level such as `loss=1%`.
+fn parse_level(text: &str) -> Result<(String, String), String> {
+    let (factor, level) = text.split_once('=').ok_or("expected FACTOR=LEVEL")?;
+    Ok((factor.to_owned(), level.to_owned()))
 }
 
 /// Returns the virtual machines of an experiment, or none for real time.

@@ -57,7 +57,7 @@ pub fn render_markdown(results: &Results) -> String {
     text
 }
 
-fn push_section(text: &mut String, title: &str, table: &ReportTable) {
+pub(super) fn push_section(text: &mut String, title: &str, table: &ReportTable) {
     if table.rows.is_empty() {
         return;
     }
@@ -65,7 +65,7 @@ fn push_section(text: &mut String, title: &str, table: &ReportTable) {
     push_rows(text, table);
 }
 
-fn push_rows(text: &mut String, table: &ReportTable) {
+pub(super) fn push_rows(text: &mut String, table: &ReportTable) {
     let titles = table.columns.iter().map(|column| escape(&column.title));
     *text += &row_line(titles);
     *text += &row_line(table.columns.iter().map(|column| if column.numeric { "--:" } else { "---" }.to_owned()));
@@ -89,7 +89,7 @@ fn fence(text: &str) -> String {
 }
 
 /// Text that is neither markup nor the end of a cell.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

@@ -13,6 +13,7 @@ use super::experiment::collect::results::Results;
 mod agreement;
 mod chart;
 mod comparison;
+pub mod figures;
 mod floors;
 mod gains;
 mod markdown;

@@ -13,6 +13,12 @@ use crate::report::{floors, gains, paths, tables};
 #[must_use]
 pub fn render_html(results: &Results) -> String {
     let view = ReportView::new(results);
+    let title = format!("{}: {}", results.manifest.name, results.manifest.title);
+    draw_page(&title, |main| draw_sections(main, &view))
+}
+
+/// A whole HTML file with this title and content.
+pub(super) fn draw_page(title: &str, content: impl FnOnce(&mut Markup)) -> String {
     let mut page = Markup::default();
     page.constant("<!DOCTYPE html>\n");
     page.element("html", &[("lang", &"en")], |html| {
@@ -20,10 +26,10 @@ pub fn render_html(results: &Results) -> String {
             head.empty("meta", &[("charset", &"utf-8")]);
             head.empty("meta", &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")]);
             head.empty("meta", &[("name", &"color-scheme"), ("content", &"light dark")]);
-            head.leaf("title", &[], &format!("{}: {}", results.manifest.name, results.manifest.title));
+            head.leaf("title", &[], title);
             head.element("style", &[], |style| style.constant(include_str!("style.css")));
         });
-        html.element("body", &[], |body| body.element("main", &[], |main| draw_sections(main, &view)));
+        html.element("body", &[], |body| body.element("main", &[], content));
     });
     page.to_string()
 }
@@ -131,7 +137,7 @@ fn draw_warnings(main: &mut Markup, view: &ReportView) {
     });
 }
 
-fn draw_section(main: &mut Markup, heading: &str, table: &ReportTable, note: &str) {
+pub(super) fn draw_section(main: &mut Markup, heading: &str, table: &ReportTable, note: &str) {
     if table.rows.is_empty() {
         return;
     }
@@ -201,7 +207,7 @@ const fn cell_class(tone: CellKind) -> &'static str {
     }
 }
 
-fn draw_group(main: &mut Markup, figure: &ChartGroup) {
+pub(super) fn draw_group(main: &mut Markup, figure: &ChartGroup) {
     main.element("section", &[], |section| {
         section.leaf("h2", &[], &figure.heading);
         section.leaf("p", &[("class", &"note")], &figure.note);

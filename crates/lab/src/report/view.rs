@@ -168,6 +168,12 @@ impl<'a> ReportView<'a> {
         if self.results.outcomes.is_empty() {
             return format!("no expectations, {}", pluralized(self.results.runs.len(), "run"));
         }
+        self.outcome_line()
+    }
+
+    /// The number of met and missed expectations.
+    #[must_use]
+    pub fn outcome_line(&self) -> String {
         let unknown = match self.count_with_verdict(ExpectationVerdict::Unknown) {
             0 => String::new(),
             n => format!(", {n} unknown"),

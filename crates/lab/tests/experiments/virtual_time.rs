@@ -84,6 +84,35 @@ fn runs_are_the_same_bytes_beside_a_load_and_after_an_interruption() {
     assert!(std::fs::read(runs_file(&scene)).unwrap() == bytes, "other bytes beside a load");
 }
 
+/// Other cells, and their place in the order of runs, do not affect a run.
+#[test]
+fn one_cell_can_be_run_again() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    let levels = "[[factor]]\nname = \"file\"\nlevels = [\n\
+                  { name = \"small\", set = { \"workload.file\" = \"1MB\" } },\n\
+                  { name = \"large\", set = { \"workload.file\" = \"2MB\" } },\n]\n";
+    scene.write(&(with_losses(SMALL) + levels));
+    let all = run_virtually(&scene, &[]);
+    assert_eq!(all.status.code(), Some(0), "{}", stderr_text(&all));
+    let is_cell = |run: &serde_json::Value| run["treatment"] == "relay" && run["levels"]["file"] == "large";
+    let expected: Vec<_> = scene.runs().into_iter().filter(is_cell).collect();
+    let cell = ["--fresh", "--only", "relay", "--at", "file=large"];
+    let again = run_virtually(&scene, &cell);
+    assert_eq!(again.status.code(), Some(0), "{}", stderr_text(&again));
+    assert_eq!(expected.len(), 2);
+    assert_eq!(scene.runs(), expected);
+    let unknown = run_virtually(&scene, &["--at", "file=huge"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        stderr_text(&unknown).contains("there is no level \"huge\" of a factor \"file\""),
+        "{}",
+        stderr_text(&unknown)
+    );
+}
+
 /// A capture is written by the machine into a directory of the host, which is the only thing that it changes there.
 #[test]
 fn a_capture_changes_no_byte_of_the_results() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ekiden_sys::process::effective_uid;
 use sha2::{Digest, Sha256};
@@ -155,16 +156,7 @@ fn digest(
 ) -> anyhow::Result<String> {
     let mut digest = Sha256::new();
     digest.update(env!("CARGO_PKG_VERSION"));
-    for cell in cells {
-        // The text of earlier builds, so that their unfinished results can be continued.
-        let CellKey { levels, treatment } = &cell.key;
-        digest.update(format!("Place {{ levels: {levels:?}, treatment: {treatment:?} }}"));
-        digest.update(serde_json::to_vec(&cell.spec)?);
-        digest.update(format!(
-            "{:?}",
-            cell.spec.workload.time.map(|time| request.time.unwrap_or(time.for_size(request.full)))
-        ));
-    }
+    digest_cells(&mut digest, cells, request.full, request.time)?;
     let settings = &experiment.settings;
     digest.update(format!("{:?} {:?}", settings.timeout, settings.lateness_limit));
     let kernel = match &request.virtual_time {
@@ -172,7 +164,39 @@ fn digest(
         None => read_proc("/proc/sys/kernel/osrelease"),
     };
     digest.update(format!("{:?} {kernel:?}", tools.versions));
-    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(format_digest(digest))
+}
+
+/// A digest of the cells of the full size: of everything in the experiment file that a figure depends on.
+///
+/// # Panics
+/// A cell cannot be written as JSON, which no experiment file brings about.
+#[must_use]
+pub fn cells_digest(experiment: &Experiment) -> String {
+    let mut digest = Sha256::new();
+    let cells: Vec<&ExperimentCell> = experiment.selected_cells(true).collect();
+    digest_cells(&mut digest, &cells, true, None).expect("cells are JSON");
+    format_digest(digest)
+}
+
+fn digest_cells(
+    digest: &mut Sha256,
+    cells: &[&ExperimentCell],
+    full: bool,
+    time: Option<Duration>,
+) -> serde_json::Result<()> {
+    for cell in cells {
+        // The text of earlier builds, so that their unfinished results can be continued.
+        let CellKey { levels, treatment } = &cell.key;
+        digest.update(format!("Place {{ levels: {levels:?}, treatment: {treatment:?} }}"));
+        digest.update(serde_json::to_vec(&cell.spec)?);
+        digest.update(format!("{:?}", cell.spec.workload.time.map(|own| time.unwrap_or(own.for_size(full)))));
+    }
+    Ok(())
+}
+
+fn format_digest(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn machine_facts(virtual_time: Option<&VirtualTime>) -> Vec<(String, String)> {

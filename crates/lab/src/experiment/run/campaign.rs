@@ -17,7 +17,8 @@ use crate::experiment::collect::results::{CheckRow, Results, Run};
 use crate::experiment::collect::store::ResultStore;
 use crate::experiment::judge::analyse;
 use crate::experiment::run::{self, RunContext};
-use crate::experiment::spec::read::{Experiment, ExperimentCell};
+use crate::experiment::spec::factor::{self, LevelFilter};
+use crate::experiment::spec::read::{CellKey, Experiment, ExperimentCell};
 use crate::program;
 use crate::temp_dir::TempDir;
 use crate::topology::sandbox;
@@ -37,6 +38,8 @@ pub struct ExperimentOptions {
     pub time: Option<Duration>,
     /// Only these treatments. Empty: all.
     pub only: Vec<String>,
+    /// Only at these levels of factors. Empty: at all.
+    pub levels: LevelFilter,
     /// Where results go. Default: `results/NAME-SIZE`.
     pub out: Option<PathBuf>,
     /// Whether earlier results are removed.
@@ -68,6 +71,12 @@ impl ExperimentOptions {
             .unwrap_or_else(|| Path::new("results").join(format!("{}-{}", experiment.name, self.size_name())))
     }
 
+    /// Whether the runs of a cell are among those to be made.
+    fn is_selected(&self, place: &CellKey) -> bool {
+        let is_wanted = self.only.is_empty() || self.only.contains(&place.treatment);
+        is_wanted && factor::is_match(&place.levels, &self.levels)
+    }
+
     /// How many times each treatment runs at each combination of levels.
     #[must_use]
     pub fn block_count(&self, experiment: &Experiment) -> u32 {
@@ -93,9 +102,7 @@ pub fn run_experiment(
     let blocks = manifest.blocks;
     let mut store = ResultStore::open(&dir, manifest, request.fresh)?;
     let plan = plan::plan_runs(&cells, blocks, store.manifest.seed);
-    let wanted =
-        |planned: &&PlannedRun<'_>| request.only.is_empty() || request.only.contains(&planned.cell.key.treatment);
-    let plan: Vec<PlannedRun<'_>> = plan.into_iter().filter(|planned| wanted(&planned)).collect();
+    let plan: Vec<PlannedRun<'_>> = plan.into_iter().filter(|planned| request.is_selected(&planned.cell.key)).collect();
     if let Some(virtual_time) = &request.virtual_time {
         // The check of the links detects a machine that is too slow. In virtual time no machine is.
         let machines = VirtualRuns::new(experiment, request, virtual_time, tools.ekiden.clone(), &dir)?;

@@ -63,6 +63,22 @@ struct Quantity<'a> {
     unit: &'a str,
 }
 
+/// Returns an experiment file whose drawn factors have another seed, without its comments.
+///
+/// # Errors
+/// The text is no TOML, or no factor is drawn.
+pub fn with_seed(text: &str, seed: u64) -> anyhow::Result<String> {
+    let mut document: Table = text.parse()?;
+    let factors = document.get_mut("factor").and_then(Value::as_array_mut).into_iter().flatten();
+    let mut count = 0;
+    for drawn in factors.filter_map(|factor| factor.get_mut("drawn")?.as_table_mut()) {
+        drawn.insert("seed".into(), Value::Integer(seed.try_into()?));
+        count += 1;
+    }
+    anyhow::ensure!(count > 0, "no factor of the experiment is drawn");
+    Ok(toml::to_string(&document)?)
+}
+
 impl RandomLevels {
     /// Draws the levels of the factor called `factor`: `1`, `2`, ... A draw depends on the seed, the factor, the key and the
     /// number of the level only: another key, or more levels, changes no other value.
@@ -191,6 +207,21 @@ mod tests {
         let both: Vec<i64> = more.iter().map(|level| level.set["b"].as_integer().unwrap()).collect();
         assert!(both.contains(&1) && both.contains(&2));
         assert_eq!(more.iter().filter(|level| level.quick == QuickRule::Fixed(true)).count(), 3);
+    }
+
+    #[test]
+    fn another_seed_draws_other_levels_of_the_same_factor() {
+        let text = "[[factor]]\nname = \"x\"\n[factor.drawn]\nlevels = 2\nquick = 1\nseed = 3\n[factor.drawn.set]\n\
+                    \"link.a.delay\" = { from = \"1ms\", to = \"9ms\" }\n";
+        let drawn = |text: &str| {
+            let document: Table = text.parse().unwrap();
+            let drawn: RandomLevels = document["factor"][0]["drawn"].clone().try_into().unwrap();
+            drawn.draw("x").unwrap()
+        };
+        let other = drawn(&with_seed(text, 4).unwrap());
+        assert_eq!(drawn(&with_seed(text, 3).unwrap()), drawn(text));
+        assert_ne!(other, drawn(text));
+        assert!(with_seed("name = \"x\"", 4).is_err());
     }
 
     #[test]

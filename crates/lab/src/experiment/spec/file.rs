@@ -189,6 +189,9 @@ pub struct Expectation {
     pub published: Option<String>,
     /// The ratio that was published.
     pub published_ratio: Option<f64>,
+    /// A treatment shown beside this one in the table of published figures: ekiden beside a program of today, or a
+    /// program of today beside ekiden.
+    pub beside: Option<String>,
     /// Where. Default: the project's own bar.
     pub source: Option<String>,
     /// A remark for readers, as why the published figure cannot be reached here.

@@ -23,6 +23,7 @@ pub fn validate(experiment: &Experiment, mistakes: &mut Vec<String>) {
     for (number, expect) in experiment.expectations.iter().enumerate() {
         let mut wrong = |text: String| mistakes.push(format!("expect {}: {text}", number + 1));
         let others = expect.ratio_to.iter().chain(&expect.ratio_to_best_of).chain(&expect.minus).chain(&expect.ceiling);
+        let others = others.chain(&expect.beside);
         for treatment in others.chain([&expect.treatment]) {
             if !experiment.settings.treatments.contains(treatment) {
                 wrong(format!("there is no treatment {treatment:?}"));
@@ -80,29 +81,36 @@ fn floor_at(experiment: &Experiment, place: &CellKey, metric: &str) -> Option<Ar
 /// The outcome of every expectation about the runs of a size.
 #[must_use]
 pub fn outcomes(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<ExpectationOutcome> {
-    let judge = |expect: &Expectation| -> Vec<ExpectationOutcome> {
-        if expect.gain.is_some() {
-            let rows = gain::rows_of_expectation(experiment, full, runs, expect);
-            return rows.iter().map(|row| gain::gain_outcome(experiment, expect, row)).collect();
+    experiment.expectations.iter().flat_map(|expect| outcomes_of(experiment, full, runs, expect)).collect()
+}
+
+/// The outcomes of one expectation.
+pub(super) fn outcomes_of(
+    experiment: &Experiment,
+    full: bool,
+    runs: &[Run],
+    expect: &Expectation,
+) -> Vec<ExpectationOutcome> {
+    if expect.gain.is_some() {
+        let rows = gain::rows_of_expectation(experiment, full, runs, expect);
+        return rows.iter().map(|row| gain::gain_outcome(experiment, expect, row)).collect();
+    }
+    let places = matching_keys(experiment, full, expect);
+    if let Some(percentile) = expect.percentile {
+        return vec![accuracy::percentile_outcome(expect, percentile, &places, runs)];
+    }
+    let judge = ExpectationEvaluator { experiment, runs, expectation: expect };
+    match expect.maximum_over.as_ref().zip(expect.is.as_ref()) {
+        Some((factor, level)) => group_without_factor(&places, factor)
+            .iter()
+            .filter_map(|group| judge.evaluate_maximum(group, factor, level))
+            .collect(),
+        None => {
+            let known = places.iter().filter(|place| judge.has_base_cell(place, full));
+            let all: Vec<ExpectationOutcome> = known.map(|place| judge.evaluate_bound(place)).collect();
+            if expect.share.is_some() { share::share_outcome(experiment, expect, &all) } else { all }
         }
-        let places = matching_keys(experiment, full, expect);
-        if let Some(percentile) = expect.percentile {
-            return vec![accuracy::percentile_outcome(expect, percentile, &places, runs)];
-        }
-        let judge = ExpectationEvaluator { experiment, runs, expectation: expect };
-        match expect.maximum_over.as_ref().zip(expect.is.as_ref()) {
-            Some((factor, level)) => group_without_factor(&places, factor)
-                .iter()
-                .filter_map(|group| judge.evaluate_maximum(group, factor, level))
-                .collect(),
-            None => {
-                let known = places.iter().filter(|place| judge.has_base_cell(place, full));
-                let all: Vec<ExpectationOutcome> = known.map(|place| judge.evaluate_bound(place)).collect();
-                if expect.share.is_some() { share::share_outcome(experiment, expect, &all) } else { all }
-            }
-        }
-    };
-    experiment.expectations.iter().flat_map(judge).collect()
+    }
 }
 
 /// Where an expectation holds or not.

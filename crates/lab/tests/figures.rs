@@ -1,0 +1,162 @@
+//! Checks docs/results/: every page is made of the stored figures, these may be published, and figures that other pages
+//! quote are those of the store. `ekiden-lab figures --pages` writes the pages.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[allow(dead_code, reason = "the tests of ekiden use the rest")]
+#[path = "../../../tests/docs/fence.rs"]
+mod fence;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use ekiden_lab::experiment::collect::results::{CellSummary, ExpectationVerdict};
+use ekiden_lab::experiment::judge::figures::PublishedFigures;
+use ekiden_lab::experiment::spec::builtin::BUILT_IN_EXPERIMENTS;
+use ekiden_lab::experiment::spec::read::Experiment;
+use ekiden_lab::report::figures::ResultPages;
+use serde::Deserialize;
+
+fn results_dir() -> PathBuf {
+    fence::root().join("docs/results")
+}
+
+/// All experiments, which take seconds to read.
+static EXPERIMENTS: LazyLock<Vec<Experiment>> =
+    LazyLock::new(|| BUILT_IN_EXPERIMENTS.map(|(name, text)| Experiment::parse(name, text).unwrap()).into());
+
+fn result_pages() -> ResultPages<'static> {
+    ResultPages::load(&results_dir(), &EXPERIMENTS).unwrap()
+}
+
+fn files_with_extension(extension: &str) -> Vec<PathBuf> {
+    let files = fs::read_dir(results_dir()).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|own| own == extension)).collect()
+}
+
+fn is_built_in(path: &Path) -> bool {
+    BUILT_IN_EXPERIMENTS.iter().any(|(name, _)| path.file_stem().is_some_and(|stem| stem == *name))
+}
+
+#[test]
+fn every_page_is_made_of_the_stored_figures() {
+    let pages = result_pages().render().unwrap();
+    let differs =
+        |(name, text): &(&String, &String)| fs::read_to_string(results_dir().join(name)).unwrap_or_default() != **text;
+    let wrong: Vec<&String> = pages.iter().filter(differs).map(|(name, _)| name).collect();
+    assert!(wrong.is_empty(), "not as the stored figures: {wrong:?}; `ekiden-lab figures --pages` writes them");
+    let foreign: Vec<PathBuf> = files_with_extension("json").into_iter().filter(|path| !is_built_in(path)).collect();
+    assert!(foreign.is_empty(), "figures of no experiment: {foreign:?}");
+}
+
+#[test]
+fn published_figures_that_are_missed_have_a_reason() {
+    let pages = result_pages();
+    let all = EXPERIMENTS.iter().filter_map(|experiment| pages.figures(&experiment.name));
+    let rows = all.flat_map(|figures| figures.published.iter().map(|row| (&figures.manifest.name, row)));
+    let missed = rows.filter(|(_, row)| row.verdict != ExpectationVerdict::Met && row.why.is_none());
+    let missed: Vec<_> = missed.map(|(name, row)| format!("{name}: {}, {}", row.source, row.cell)).collect();
+    assert!(missed.is_empty(), "add a `remark` to these expectations: {missed:#?}");
+}
+
+/// Figures in the text of other pages: docs/results/quoted.toml.
+#[derive(Deserialize)]
+struct Quotations {
+    #[serde(default)]
+    quote: Vec<Quotation>,
+}
+
+#[derive(Deserialize)]
+struct Quotation {
+    page: String,
+    text: String,
+    experiment: String,
+    figures: Vec<QuotedFigure>,
+}
+
+/// A number of the text, and the cell that it comes from.
+#[derive(Deserialize)]
+struct QuotedFigure {
+    value: String,
+    treatment: String,
+    #[serde(default)]
+    at: BTreeMap<String, String>,
+    metric: Option<String>,
+    /// The number is the ratio to the first treatment.
+    #[serde(default)]
+    ratio: bool,
+}
+
+impl QuotedFigure {
+    /// The stored value with as many decimals as the quoted one.
+    fn stored(&self, figures: &PublishedFigures) -> Option<String> {
+        let metric = self.metric.as_ref().filter(|metric| **metric != figures.manifest.metric.key);
+        let cells = match metric {
+            Some(key) => &figures.also.iter().find(|also| also.metric.key == *key)?.cells,
+            None => &figures.cells,
+        };
+        let is_here = |cell: &&CellSummary| cell.treatment == self.treatment && cell.levels == self.at;
+        let cell = cells.iter().find(is_here)?;
+        let value = if self.ratio { cell.ratio?.median } else { cell.summary.median };
+        let decimals = self.value.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        Some(format!("{value:.decimals$}"))
+    }
+}
+
+fn quotations() -> Vec<Quotation> {
+    let text = fs::read_to_string(results_dir().join("quoted.toml")).unwrap();
+    toml::from_str::<Quotations>(&text).unwrap().quote
+}
+
+/// The words of a text, so that line breaks make no difference.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn quoted_figures_are_those_of_the_store() {
+    let pages = result_pages();
+    let mut wrong = Vec::new();
+    for quote in quotations() {
+        let place = format!("{}, {:?}", quote.page, quote.text);
+        let page = fs::read_to_string(fence::root().join(&quote.page)).unwrap();
+        if !words(&page).contains(&words(&quote.text)) {
+            wrong.push(format!("{place}: not in the page"));
+        }
+        let Some(stored) = pages.figures(&quote.experiment) else {
+            wrong.push(format!("{place}: {} has no published figures", quote.experiment));
+            continue;
+        };
+        for figure in &quote.figures {
+            let own = figure.stored(stored);
+            if own.as_ref() != Some(&figure.value) || !quote.text.contains(&figure.value) {
+                wrong.push(format!("{place}: {} {} is {own:?}", figure.treatment, figure.value));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A paragraph, list item or table row with a link to the results of an experiment quotes stored figures, or says that
+/// they are those of an earlier run.
+#[test]
+fn links_to_results_quote_figures_or_name_an_earlier_run() {
+    let quotations = quotations();
+    let mut wrong = Vec::new();
+    for page in fence::pages().iter().filter(|page| !page.name.starts_with("docs/results/")) {
+        for part in page.text.split("\n\n").flat_map(|part| part.split("\n- ")).flat_map(|part| part.split("\n|")) {
+            let part = words(part);
+            for (name, _) in BUILT_IN_EXPERIMENTS {
+                let is_linked = part.contains(&format!("results/{name}.md)"));
+                let is_quoted = quotations.iter().any(|quote| {
+                    quote.page == page.name && quote.experiment == name && part.contains(&words(&quote.text))
+                });
+                if is_linked && !is_quoted && !part.contains("earlier run") {
+                    wrong.push(format!("{}: {part}", page.name));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
