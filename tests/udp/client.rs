@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::process::Child;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -122,4 +123,14 @@ pub fn assert_closed_by(path: &str, closed: &Value, end: &str, up: u64, down: u6
     assert_eq!((closed["bytes_up"].as_u64(), closed["bytes_down"].as_u64()), (Some(up), Some(down)), "{closed}");
     let detail = (dropped > 0).then(|| format!("{dropped} datagrams dropped"));
     assert_eq!(closed["detail"].as_str(), detail.as_deref(), "{closed}");
+}
+
+/// A program that ends with the test.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

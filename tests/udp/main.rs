@@ -14,6 +14,7 @@ mod streams;
 
 mod client;
 mod direct;
+mod http3;
 mod older;
 mod relayed;
 mod resolver;

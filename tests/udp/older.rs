@@ -99,7 +99,7 @@ fn a_full_queue_drops() {
         let _ = wait.lock().unwrap().recv();
     });
     let table = site.table_at(address, "deaf", "");
-    let relay = home.home(&(table + &everything_by("way", &["deaf".to_owned()])), AUTO);
+    let mut relay = home.home(&(table + &everything_by("way", &["deaf".to_owned()])), AUTO);
     let client = Client::new(relay.address());
     let target = header("192.0.2.1:9".parse().unwrap());
     let counted = |reason| metric_sum(&relay, "ekiden_udp_datagrams_dropped_total", &format!("reason=\"{reason}\""));
@@ -112,5 +112,8 @@ fn a_full_queue_drops() {
         client.send(&target, b"later");
         (counted("late") > 0).then_some(())
     });
+    // The deaf relay does not keep the session of a client that has left.
+    drop(client);
+    assert_eq!(relay.closed()["path"], "way");
     drop(done);
 }

@@ -2,22 +2,12 @@
 
 use std::io::BufRead;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::client::*;
 use crate::harness::*;
 use crate::programs;
 use crate::relays::*;
-
-/// A program that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Forwards the datagrams of one UDP port to a server through SOCKS5, by PySocks, and prints the port.
 const FORWARDER: &str = "

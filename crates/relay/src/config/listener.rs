@@ -159,10 +159,9 @@ fn read_listener(
     }
     let keep_client_address = reader.optional_or("keep_client_address", kind == Some(ListenerKind::Tproxy));
     let proxy_protocol = proxy_protocol::read_trusted(reader, kind, keep_client_address);
-    let udp = read_udp(reader, kind, local, guarded, keep_client_address);
-    let socks_bind = read_socks_bind(reader, kind);
-    let tls = tls::read(reader, kind, shared);
-    let weight = reader.optional_or("weight", ShareWeight(1)).0;
+    let (udp, socks_bind) =
+        (read_udp(reader, kind, local, guarded, keep_client_address), read_socks_bind(reader, kind));
+    let (tls, weight) = (tls::read(reader, kind, shared), reader.optional_or("weight", ShareWeight(1)).0);
     let profile = shared.profiles.read_profile(reader, "profile");
     let profile = if kind == Some(ListenerKind::Section) { for_section(profile) } else { profile };
     if let (Some(target), Some(_)) = (&target, bind) {

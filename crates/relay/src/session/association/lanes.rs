@@ -44,6 +44,8 @@ pub struct Lanes {
 struct LaneSlot {
     lane: Arc<Lane>,
     task: AbortHandle,
+    /// Ends the lane when it is dropped.
+    _open: oneshot::Sender<()>,
     begun: Instant,
 }
 
@@ -90,6 +92,7 @@ impl Lanes {
         let counters = Arc::new(self.association.counters.for_drops());
         let lane = Lane::new(&counters, LaneRemote::from_path(&way.path), Direction::Up);
         let is_first = answer.is_some();
+        let (open, closed) = oneshot::channel();
         let task = LaneTask {
             association: Rc::clone(&self.association),
             way: way.clone(),
@@ -97,19 +100,14 @@ impl Lanes {
             is_first,
             answer: Cell::new(answer),
         };
-        let task = tokio::task::spawn_local(task.run()).abort_handle();
-        LaneSlot { lane, task, begun: Instant::now() }
+        let task = tokio::task::spawn_local(task.run(closed)).abort_handle();
+        LaneSlot { lane, task, _open: open, begun: Instant::now() }
     }
 }
 
 impl Drop for Lanes {
     fn drop(&mut self) {
-        for slot in self.slots.borrow().values() {
-            slot.lane.retire();
-            if !slot.lane.is_established() {
-                slot.task.abort();
-            }
-        }
+        self.slots.borrow().values().filter(|slot| !slot.lane.is_established()).for_each(|slot| slot.task.abort());
     }
 }
 
@@ -135,13 +133,14 @@ struct LaneTask {
 }
 
 impl LaneTask {
-    async fn run(self) {
-        let mut ended = self.dial_and_run().await;
+    /// Runs until `closed` completes, or the next relay ends the lane.
+    async fn run(self, mut closed: oneshot::Receiver<()>) {
+        let mut ended = self.dial_and_run(&mut closed).await;
         // The relay has restarted since this ready connection was made, and nothing was announced yet.
         if let Err((error, true)) = &ended
             && error.is_break()
         {
-            ended = self.dial_and_run().await;
+            ended = self.dial_and_run(&mut closed).await;
         }
         self.lane.retire();
         let Err((error, _)) = ended else { return };
@@ -157,7 +156,7 @@ impl LaneTask {
     }
 
     /// Dials and carries; with an error, whether the connection had been ready before.
-    async fn dial_and_run(&self) -> Result<(), (LaneError, bool)> {
+    async fn dial_and_run(&self, closed: &mut oneshot::Receiver<()>) -> Result<(), (LaneError, bool)> {
         let session = &self.association.session;
         let context = session.dial_context.current_listener();
         let dialler = session.dial_context.dialler_for(&context, 1);
@@ -167,7 +166,7 @@ impl LaneTask {
         let dialled = dialler.open_lane(&self.way, &Purpose::Association, &self.open_params()).await;
         let dialled = dialled.map_err(|error| (error.into(), false))?;
         let was_ready = dialled.can_redial();
-        self.carry(dialled).await.map_err(|error| (error, was_ready))
+        self.carry(dialled, closed).await.map_err(|error| (error, was_ready))
     }
 
     /// The first lane continues the session of the previous relay. Others are sessions of their own on the next relays, which accept a
@@ -177,7 +176,7 @@ impl LaneTask {
         OpenParams { encrypt: true, trace: params.trace.filter(|_| self.is_first), ..params }
     }
 
-    async fn carry(&self, dialled: Dialled) -> Result<(), LaneError> {
+    async fn carry(&self, dialled: Dialled, closed: &mut oneshot::Receiver<()>) -> Result<(), LaneError> {
         let (session, asked) = (&self.association.session, Instant::now());
         if self.is_first {
             session.dial_context.on_dialled(&dialled);
@@ -203,7 +202,7 @@ impl LaneTask {
             }
             transport.receive(|record| self.on_record(record)).await
         };
-        transport.run(receiving, std::future::pending()).await
+        transport.run(receiving, async { drop(closed.await) }).await
     }
 
     fn on_record(&self, record: &[u8]) {

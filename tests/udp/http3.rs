@@ -1,0 +1,55 @@
+//! HTTP/3 of aioquic through two relays.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::client::Running;
+use crate::harness::*;
+use crate::programs;
+use crate::relays::*;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/udp/http3.py");
+
+#[test]
+fn http3_downloads_through_two_relays() {
+    if programs::missing(&["python3", "openssl"]) {
+        return;
+    }
+    // Debian 12 has no package of aioquic.
+    let has_aioquic = Command::new("python3").args(["-c", "import aioquic"]).stderr(Stdio::null()).status().unwrap();
+    if !has_aioquic.success() {
+        return programs::skipped("aioquic is missing: python3 -m pip install aioquic");
+    }
+    let folder = Folder::new();
+    let [key, certificate] = ["key", "certificate"].map(|name| folder.0.join(name));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-subj",
+            "/CN=localhost",
+        ])
+        .args(["-days", "2", "-keyout"])
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let mut server = Command::new("python3");
+    server.args([SCRIPT, "server"]).arg(&certificate).arg(&key).stdout(Stdio::piped());
+    let mut server = Running(server.spawn().unwrap());
+    let mut port = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let mut chain = Chain::of(2);
+    let relay = chain.home.address().port().to_string();
+    let client = Command::new("python3").args([SCRIPT, "client", &relay, port.trim()]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&client.stdout), "whole\n", "{}", String::from_utf8_lossy(&client.stderr));
+    let closed = chain.relays[1].closed();
+    assert_eq!((&closed["end"], &closed["path"]), (&"finished".into(), &"udp".into()), "{closed}");
+}
