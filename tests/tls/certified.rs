@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::certificate::Certificate;
 use crate::curl::{Fetched, curl};
-use crate::harness::{Folder, Relay, accept, join, read_exactly, server};
+use crate::harness::{Folder, Relay};
 use crate::origin;
 use crate::programs::{missing, program, succeeds};
 
@@ -101,62 +101,6 @@ fn a_password_may_take_the_place_of_a_certificate() {
         fetch(&certificate, &relay, &origin, &arguments).ended(0, status);
         assert_eq!(relay.closed()["user"].as_str(), user);
     }
-}
-
-/// The TLVs of a PROXY header of version 2 with addresses of IPv4, or of the value of another TLV.
-fn tlvs(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
-    let mut found = Vec::new();
-    while let [kind, high, low, rest @ ..] = bytes {
-        let (value, behind) = rest.split_at(usize::from(u16::from_be_bytes([*high, *low])));
-        found.push((*kind, value.to_vec()));
-        bytes = behind;
-    }
-    found
-}
-
-/// The header that a server behind the relay receives (PP2_TYPE_SSL, haproxy's proxy-protocol.txt).
-#[test]
-fn a_server_is_told_the_tls_session_of_the_client() {
-    let Some(certificate) = Certificate::new() else { return };
-    if missing(&["curl"]) {
-        return;
-    }
-    let (authority, (listener, target)) = (Authority::new(), server());
-    let text = format!(
-        "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\ntls_certificate = {:?}\ntls_key = {:?}\ntls_clients = {:?}\n\
-         [[route]]\nto = [\"127.0.0.1\"]\npath = [\"direct\"]\nsend_proxy = \"v2\"\n",
-        certificate.file(),
-        certificate.key(),
-        authority.file("authority")
-    );
-    let file = authority.0.write("ekiden.toml", text);
-    let relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
-    let arguments = authority.sign("client", &["-subj", "/CN=alice"]).to_vec();
-    let (address, target) = (relay.address(), target.to_string());
-    let client = std::thread::spawn({
-        let file = certificate.file().display().to_string();
-        move || {
-            let (proxy, url) = (format!("-xhttps://{address}"), format!("http://{target}/"));
-            let more = arguments.iter().map(String::as_str);
-            curl(
-                &[proxy.as_str(), "--proxy-cacert", &file, "--proxytunnel", &url]
-                    .into_iter()
-                    .chain(more)
-                    .collect::<Vec<_>>(),
-            )
-        }
-    });
-    let mut stream = accept(&listener);
-    let fixed = read_exactly(&mut stream, 16);
-    assert_eq!(fixed[12..14], [0x21, 0x11], "PROXY, TCP over IPv4");
-    let block = read_exactly(&mut stream, usize::from(u16::from_be_bytes([fixed[14], fixed[15]])));
-    let tls = tlvs(&block[12..]).into_iter().find(|(kind, _)| *kind == 0x20).expect("PP2_TYPE_SSL").1;
-    assert_eq!(tls[..5], [3, 0, 0, 0, 0], "TLS, with a verified certificate");
-    let parts = tlvs(&tls[5..]);
-    assert_eq!(parts[..2], [(0x21, b"TLSv1.3".to_vec()), (0x22, b"alice".to_vec())]);
-    assert!(parts[2].0 == 0x23 && parts[2].1.starts_with(b"TLS_"), "{parts:?}");
-    drop(stream);
-    assert_ne!(join(client).code, 0, "the server has closed the connection");
 }
 
 /// The certificate opens a listener of any address, which otherwise needs users.

@@ -45,19 +45,6 @@ const CRC32C: u8 = 0x03;
 /// The type of the TLV with an identifier of the connection.
 const UNIQUE_ID: u8 = 0x05;
 
-/// The type of the TLV with the TLS session of the client, and the types of the TLVs in it.
-const TLS: u8 = 0x20;
-const TLS_VERSION: u8 = 0x21;
-const TLS_COMMON_NAME: u8 = 0x22;
-const TLS_CIPHER: u8 = 0x23;
-
-/// Flags of that TLV: the client has used TLS, and has sent a certificate in this connection.
-const CLIENT_TLS: u8 = 0x01;
-const CLIENT_CERTIFICATE: u8 = 0x02;
-
-/// Longest name of a certificate that is written, in bytes.
-const MAX_COMMON_NAME: usize = 1024;
-
 /// The addresses of the connection that a header reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxiedConnection {
@@ -65,26 +52,6 @@ pub struct ProxiedConnection {
     pub source: SocketAddr,
     /// The address that the client connected to.
     pub destination: SocketAddr,
-}
-
-/// The TLS session between the client and the one that writes the header.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProxiedTls {
-    /// The version, as OpenSSL names it: `TLSv1.3`.
-    pub version: String,
-    /// The name of the cipher suite.
-    pub cipher: String,
-    /// The name in the certificate of the client, which was verified; `None` without a certificate.
-    pub common_name: Option<Box<str>>,
-}
-
-/// What version 2 may report beside the addresses.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Extensions<'a> {
-    /// An identifier of the connection, of which at most 128 bytes are permitted.
-    pub unique_id: Option<&'a str>,
-    /// The TLS session of the client.
-    pub tls: Option<&'a ProxiedTls>,
 }
 
 /// The format of a header.
@@ -114,12 +81,12 @@ pub fn parse(bytes: &[u8]) -> Parsed<Option<ProxiedConnection>> {
 }
 
 /// Writes a header. Addresses of two families are UNKNOWN in version 1, and IPv6 with an IPv4-mapped address in version 2.
-/// Only version 2 contains `extensions`.
+/// Only version 2 contains `unique_id`, of which at most 128 bytes are permitted.
 #[must_use]
-pub fn write(version: ProxyVersion, connection: &ProxiedConnection, extensions: Extensions<'_>) -> Vec<u8> {
+pub fn write(version: ProxyVersion, connection: &ProxiedConnection, unique_id: Option<&str>) -> Vec<u8> {
     match version {
         ProxyVersion::V1 => write_v1(connection),
-        ProxyVersion::V2 => write_v2(connection, extensions),
+        ProxyVersion::V2 => write_v2(connection, unique_id),
     }
 }
 
@@ -243,7 +210,7 @@ fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
     !bytes.fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(byte), step))
 }
 
-fn write_v2(connection: &ProxiedConnection, extensions: Extensions<'_>) -> Vec<u8> {
+fn write_v2(connection: &ProxiedConnection, unique_id: Option<&str>) -> Vec<u8> {
     let ProxiedConnection { source, destination } = connection;
     let mut block = Vec::new();
     let family =
@@ -255,35 +222,12 @@ fn write_v2(connection: &ProxiedConnection, extensions: Extensions<'_>) -> Vec<u
             TCP6
         };
     block.extend([source.port(), destination.port()].map(u16::to_be_bytes).as_flattened());
-    if let Some(unique_id) = extensions.unique_id {
-        push_tlv(&mut block, UNIQUE_ID, unique_id.as_bytes());
-    }
-    if let Some(tls) = extensions.tls {
-        push_tlv(&mut block, TLS, &tls_value(tls));
+    if let Some(unique_id) = unique_id {
+        block.push(UNIQUE_ID);
+        block.extend(length_bytes(unique_id.as_bytes()));
+        block.extend(unique_id.bytes());
     }
     [V2_SIGNATURE.as_slice(), &[PROXY, family], &length_bytes(&block), &block].concat()
-}
-
-fn push_tlv(block: &mut Vec<u8>, kind: u8, value: &[u8]) {
-    block.push(kind);
-    block.extend(length_bytes(value));
-    block.extend(value);
-}
-
-/// The value of PP2_TYPE_SSL: flags, the result of the verification, and TLVs.
-fn tls_value(tls: &ProxiedTls) -> Vec<u8> {
-    let has_certificate = tls.common_name.is_some();
-    let flags = if has_certificate { CLIENT_TLS | CLIENT_CERTIFICATE } else { CLIENT_TLS };
-    // 0: "the client presented a certificate and it was successfully verified".
-    let verified = u32::from(!has_certificate).to_be_bytes();
-    let mut value = [&[flags], verified.as_slice()].concat();
-    push_tlv(&mut value, TLS_VERSION, tls.version.as_bytes());
-    if let Some(name) = &tls.common_name {
-        let end = (0..=name.len().min(MAX_COMMON_NAME)).rev().find(|at| name.is_char_boundary(*at));
-        push_tlv(&mut value, TLS_COMMON_NAME, &name.as_bytes()[..end.unwrap_or_default()]);
-    }
-    push_tlv(&mut value, TLS_CIPHER, tls.cipher.as_bytes());
-    value
 }
 
 /// IPv4 addresses become IPv4-mapped.
@@ -436,50 +380,26 @@ mod tests {
         assert_eq!(parse(&header), Err(WireError::Invalid("wrong checksum of PROXY header")));
     }
 
-    /// Section 2.2.5 of the specification.
-    #[test]
-    fn the_tls_session_of_a_client_is_written() {
-        let four = connection("192.0.2.1:56324", "198.51.100.2:443");
-        let tls = |common_name: Option<&str>| ProxiedTls {
-            version: "TLSv1.3".to_owned(),
-            cipher: "AES".to_owned(),
-            common_name: common_name.map(Into::into),
-        };
-        for (tls, value) in [
-            (tls(None), b"\x01\0\0\0\x01\x21\0\x07TLSv1.3\x23\0\x03AES".as_slice()),
-            (tls(Some("ann")), b"\x03\0\0\0\0\x21\0\x07TLSv1.3\x22\0\x03ann\x23\0\x03AES"),
-        ] {
-            let header = write(ProxyVersion::V2, &four, Extensions { unique_id: None, tls: Some(&tls) });
-            let tlv = [&[0x20], length_bytes(value).as_slice(), value].concat();
-            assert_eq!(header[28..], tlv, "behind the addresses of IPv4");
-            assert_eq!(feed(&header, parse), Some(four));
-        }
-        let long = tls(Some(&"é".repeat(40_000)));
-        let header = write(ProxyVersion::V2, &four, Extensions { unique_id: None, tls: Some(&long) });
-        assert_eq!(feed(&header, parse), Some(four));
-    }
-
     #[test]
     fn headers_are_written() {
         let four = connection("192.0.2.1:56324", "198.51.100.2:443");
         let mapped = connection("[::ffff:192.0.2.1]:56324", "198.51.100.2:443");
         let six = connection("[2001:db8::1]:1", "[2001:db8::2]:2");
         let mixed = connection("192.0.2.1:1", "[2001:db8::2]:2");
-        let with_id = Extensions { unique_id: Some("id"), tls: None };
         for (connection, line) in [
             (four, "PROXY TCP4 192.0.2.1 198.51.100.2 56324 443\r\n"),
             (mapped, "PROXY TCP4 192.0.2.1 198.51.100.2 56324 443\r\n"),
             (six, "PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n"),
             (mixed, "PROXY UNKNOWN\r\n"),
         ] {
-            assert_eq!(String::from_utf8(write(ProxyVersion::V1, &connection, with_id)).unwrap(), line);
+            assert_eq!(String::from_utf8(write(ProxyVersion::V1, &connection, Some("id"))).unwrap(), line);
         }
         let expected = v2([0x21, 0x11], &[192, 0, 2, 1, 198, 51, 100, 2, 0xdc, 0x04, 0x01, 0xbb, 5, 0, 2, b'i', b'd']);
-        assert_eq!(write(ProxyVersion::V2, &four, with_id), expected);
+        assert_eq!(write(ProxyVersion::V2, &four, Some("id")), expected);
         for (connection, read) in [(four, four), (mapped, four), (six, six)] {
-            assert_eq!(feed(&write(ProxyVersion::V2, &connection, Extensions::default()), parse), Some(read));
+            assert_eq!(feed(&write(ProxyVersion::V2, &connection, None), parse), Some(read));
         }
-        let read = feed(&write(ProxyVersion::V2, &mixed, with_id), parse);
+        let read = feed(&write(ProxyVersion::V2, &mixed, Some("id")), parse);
         assert_eq!(read, Some(connection("[::ffff:192.0.2.1]:1", "[2001:db8::2]:2")));
     }
 }

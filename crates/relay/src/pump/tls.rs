@@ -8,7 +8,6 @@ use std::fmt;
 use std::io::{self, Cursor, Read, Write};
 use std::sync::Arc;
 
-use ekiden_proto::wire::proxy_protocol::ProxiedTls;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::{self, ServerConfig, ServerConnection};
 
@@ -178,13 +177,6 @@ impl TlsCipher {
     pub fn cipher_suite(&self) -> &'static str {
         let suite = self.connection.borrow().negotiated_cipher_suite();
         suite.and_then(|suite| suite.suite().as_str()).unwrap_or("unknown")
-    }
-
-    /// The session for a PROXY header. `common_name` is the name in the certificate of the client.
-    pub fn describe(&self, common_name: Option<Box<str>>) -> ProxiedTls {
-        // rustls has a prefix of its own for the suites of TLS 1.3, which RFC 8446 calls TLS_AES_128_GCM_SHA256 and the like.
-        let cipher = self.cipher_suite().replacen("TLS13_", "TLS_", 1);
-        ProxiedTls { version: format!("TLSv{}", self.version()), cipher, common_name }
     }
 
     fn take_output(&self) -> Vec<u8> {

@@ -13,7 +13,6 @@ use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::path::estimate::SectionSample;
 use ekiden_proto::profile::Profile;
-use ekiden_proto::wire::proxy_protocol::ProxiedTls;
 use ekiden_proto::wire::section::TraceId;
 use ekiden_proto::wire::section::open::MAX_HOPS;
 use ekiden_proto::wire::server_name::ServerName;
@@ -41,8 +40,8 @@ pub struct DialContext {
     pub client: ClientAddr,
     /// The OPEN of the previous relay, if a relay is the client.
     pub incoming_open: Option<Rc<IncomingOpen>>,
-    /// What a PROXY header tells of the client, where a route sends one.
-    proxied: Option<Box<ProxiedClient>>,
+    /// The address that the client connected to, if a target is fixed there; `None` if the client names its target.
+    destination: Option<SocketAddr>,
     /// The time for all paths together.
     patience: Duration,
     /// The trace id, which all relays on the path share; `None` if the session passes this relay a second time.
@@ -52,15 +51,6 @@ pub struct DialContext {
     server_name: OnceCell<Box<ServerName>>,
     /// Whether the bytes of a section are read and written by code that knows no framing, such as that of HTTP.
     needs_raw_sections: Cell<bool>,
-}
-
-/// What a PROXY header tells of a client beside its address.
-#[derive(Debug, Clone)]
-pub struct ProxiedClient {
-    /// The address that the client connected to, if a target is fixed there; `None` if the client names its target.
-    pub destination: Option<SocketAddr>,
-    /// The TLS session of the client.
-    pub tls: Option<ProxiedTls>,
 }
 
 /// The path of the last attempt.
@@ -87,7 +77,7 @@ impl DialContext {
     pub fn new(
         context: Rc<ListenerContext>,
         client: ClientAddr,
-        proxied: Option<Box<ProxiedClient>>,
+        destination: Option<SocketAddr>,
         incoming_open: Option<Rc<IncomingOpen>>,
         patience: Duration,
     ) -> Self {
@@ -102,7 +92,7 @@ impl DialContext {
             in_force,
             client,
             incoming_open,
-            proxied,
+            destination,
             patience,
             arrived_as,
             taken: RefCell::default(),
@@ -117,7 +107,7 @@ impl DialContext {
             context: Rc::clone(&self.context),
             in_force: RefCell::new(self.current_listener()),
             client: self.client,
-            proxied: self.proxied.clone(),
+            destination: self.destination,
             incoming_open: self.incoming_open.clone(),
             patience: self.patience,
             arrived_as: None,
@@ -318,8 +308,7 @@ impl DialContext {
             congestion: &context.config.congestion,
             pools: &context.services().pools,
             rules: self.access_at(context),
-            destination: self.proxied.as_ref().and_then(|proxied| proxied.destination),
-            tls: self.proxied.as_ref().and_then(|proxied| proxied.tls.as_ref()),
+            destination: self.destination,
             server_name: self.server_name(),
             patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
         }

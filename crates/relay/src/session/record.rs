@@ -20,7 +20,6 @@ use tokio::time::timeout;
 
 use super::DialContext;
 use super::carrier::CarrierConnection;
-use super::connect::ProxiedClient;
 use super::flow_telemetry::FlowTelemetry;
 use super::telemetry::{LimitState, PathFeedback, SectionSamples};
 use crate::accounting::SessionAccounts;
@@ -145,21 +144,6 @@ impl SessionState {
     }
 }
 
-/// What a PROXY header tells of the client, where a route sends one.
-fn proxied_client(context: &ListenerContext, connection: &IncomingConnection) -> Option<Box<ProxiedClient>> {
-    if !context.config.has_send_proxy() {
-        return None;
-    }
-    let destination = match connection.origin {
-        _ if context.listener.kind != ListenerKind::Tcp => None,
-        Origin::Proxied { destination } => Some(destination),
-        _ => connection.stream.local_addr().ok(),
-    };
-    let carrier = connection.carrier.as_ref().map(|carrier| &carrier.connection.cipher);
-    let tls = connection.tls.as_ref().or(carrier).map(|cipher| cipher.describe(connection.user.clone()));
-    Some(Box::new(ProxiedClient { destination, tls }))
-}
-
 impl Session {
     /// Begins a session for an accepted connection. The thread lists the session until it is dropped.
     pub fn open(
@@ -167,10 +151,14 @@ impl Session {
         connection: IncomingConnection,
         permit: Option<SessionPermit>,
     ) -> Rc<Self> {
-        let proxied = proxied_client(&context, &connection);
         let IncomingConnection { stream: client, address, origin, tls, carrier, user } = connection;
         let services = context.services();
         services.events.metrics.record_accepted(&context.listener.name);
+        let destination = match origin {
+            _ if context.listener.kind != ListenerKind::Tcp || !context.config.has_send_proxy() => None,
+            Origin::Proxied { destination } => Some(destination),
+            _ => client.local_addr().ok(),
+        };
         let (incoming_open, caught, pre_dialed) = match origin {
             Origin::Itself | Origin::Proxied { .. } => (None, None, None),
             Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
@@ -190,7 +178,7 @@ impl Session {
             dial_context: DialContext::new(
                 Rc::clone(&context),
                 address,
-                proxied,
+                destination,
                 incoming_open,
                 context.config.timeouts.connect,
             ),
