@@ -12,10 +12,10 @@ use crate::programs::{missing, program, succeeds};
 pub const HTPASSWD: &str = "ann:$2b$04$TzMLYZsOZh8n6/7xdlLVsOOXAkX40DCnKPoedRwiDcXixictI8hj.\n";
 
 /// An authority that signs certificates of clients.
-struct Authority(Folder);
+pub struct Authority(Folder);
 
 impl Authority {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let authority = Self(Folder::new());
         authority.openssl("authority", &["-subj", "/CN=authority"]);
         authority
@@ -28,12 +28,12 @@ impl Authority {
         succeeds(openssl.arg("-out").arg(self.file(name)).current_dir(&self.0.0).args(more));
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.0.0.join(format!("{name}.pem"))
     }
 
     /// Signs a certificate with these arguments for openssl, and returns the arguments of curl for the certificate.
-    fn sign(&self, name: &str, more: &[&str]) -> [String; 4] {
+    pub fn sign(&self, name: &str, more: &[&str]) -> [String; 4] {
         let signing = ["-CA", "authority.pem", "-CAkey", "authority.key"];
         let usage = ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", "extendedKeyUsage=clientAuth"];
         self.openssl(name, &[&signing[..], &usage, more].concat());

@@ -9,6 +9,7 @@ mod handshakes;
 mod http2;
 mod http2_limits;
 mod pac;
+mod reported;
 mod streams;
 
 #[path = "../clients/curl.rs"]
@@ -20,3 +21,5 @@ mod harness;
 mod origin;
 #[path = "../clients/programs.rs"]
 mod programs;
+#[path = "../clients/servers.rs"]
+mod servers;

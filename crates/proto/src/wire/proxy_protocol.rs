@@ -45,6 +45,18 @@ const CRC32C: u8 = 0x03;
 /// The type of the TLV with an identifier of the connection.
 const UNIQUE_ID: u8 = 0x05;
 
+/// The type of the TLV about TLS, and of the values in that (proxy-protocol.txt, 2.2.6).
+const SSL: u8 = 0x20;
+const SSL_VERSION: u8 = 0x21;
+const SSL_COMMON_NAME: u8 = 0x22;
+const SSL_CIPHER: u8 = 0x23;
+
+/// The client's connection is in TLS.
+const CLIENT_SSL: u8 = 0x01;
+
+/// The client has shown a certificate on this connection, and at least once in the TLS session.
+const CLIENT_CERTIFICATE: u8 = 0x02 | 0x04;
+
 /// The addresses of the connection that a header reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxiedConnection {
@@ -52,6 +64,28 @@ pub struct ProxiedConnection {
     pub source: SocketAddr,
     /// The address that the client connected to.
     pub destination: SocketAddr,
+}
+
+/// What version 2 reports beside the addresses.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extensions<'a> {
+    /// An identifier of the connection, of at most 128 bytes.
+    pub unique_id: Option<&'a str>,
+    /// TLS of the client's connection.
+    pub tls: Option<&'a ClientTls>,
+}
+
+/// TLS of the client's connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientTls {
+    /// The version in the words of OpenSSL, such as `TLSv1.3`.
+    pub version: &'static str,
+    /// The cipher suite in the words of OpenSSL, such as `ECDHE-RSA-AES128-GCM-SHA256`.
+    pub cipher: &'static str,
+    /// Whether the client has a certificate, which has been verified.
+    pub has_certificate: bool,
+    /// The common name in the certificate, of at most 255 bytes.
+    pub common_name: Option<Box<str>>,
 }
 
 /// The format of a header.
@@ -81,12 +115,12 @@ pub fn parse(bytes: &[u8]) -> Parsed<Option<ProxiedConnection>> {
 }
 
 /// Writes a header. Addresses of two families are UNKNOWN in version 1, and IPv6 with an IPv4-mapped address in version 2.
-/// Only version 2 contains `unique_id`, of which at most 128 bytes are permitted.
+/// Only version 2 contains the extensions.
 #[must_use]
-pub fn write(version: ProxyVersion, connection: &ProxiedConnection, unique_id: Option<&str>) -> Vec<u8> {
+pub fn write(version: ProxyVersion, connection: &ProxiedConnection, extensions: Extensions<'_>) -> Vec<u8> {
     match version {
         ProxyVersion::V1 => write_v1(connection),
-        ProxyVersion::V2 => write_v2(connection, unique_id),
+        ProxyVersion::V2 => write_v2(connection, extensions),
     }
 }
 
@@ -210,7 +244,7 @@ fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
     !bytes.fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(byte), step))
 }
 
-fn write_v2(connection: &ProxiedConnection, unique_id: Option<&str>) -> Vec<u8> {
+fn write_v2(connection: &ProxiedConnection, extensions: Extensions<'_>) -> Vec<u8> {
     let ProxiedConnection { source, destination } = connection;
     let mut block = Vec::new();
     let family =
@@ -222,12 +256,28 @@ fn write_v2(connection: &ProxiedConnection, unique_id: Option<&str>) -> Vec<u8> 
             TCP6
         };
     block.extend([source.port(), destination.port()].map(u16::to_be_bytes).as_flattened());
-    if let Some(unique_id) = unique_id {
-        block.push(UNIQUE_ID);
-        block.extend(length_bytes(unique_id.as_bytes()));
-        block.extend(unique_id.bytes());
+    if let Some(unique_id) = extensions.unique_id {
+        block.extend(tlv(UNIQUE_ID, unique_id.as_bytes()));
+    }
+    if let Some(tls) = extensions.tls {
+        block.extend(tls_tlv(tls));
     }
     [V2_SIGNATURE.as_slice(), &[PROXY, family], &length_bytes(&block), &block].concat()
+}
+
+/// The values are in the order of haproxy.
+fn tls_tlv(tls: &ClientTls) -> Vec<u8> {
+    let client = if tls.has_certificate { CLIENT_SSL | CLIENT_CERTIFICATE } else { CLIENT_SSL };
+    // "Zero if the client presented a certificate and it was successfully verified, and non-zero otherwise."
+    let verify = u32::from(!tls.has_certificate).to_be_bytes();
+    let name = tls.common_name.as_ref().map(|name| tlv(SSL_COMMON_NAME, name.as_bytes())).unwrap_or_default();
+    let version = tlv(SSL_VERSION, tls.version.as_bytes());
+    let cipher = tlv(SSL_CIPHER, tls.cipher.as_bytes());
+    tlv(SSL, &[&[client], verify.as_slice(), &version, &name, &cipher].concat())
+}
+
+fn tlv(kind: u8, value: &[u8]) -> Vec<u8> {
+    [&[kind], length_bytes(value).as_slice(), value].concat()
 }
 
 /// IPv4 addresses become IPv4-mapped.
@@ -248,6 +298,8 @@ mod tests {
     use crate::wire::feeding::feed;
 
     const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
+    const ID: Extensions<'static> = Extensions { unique_id: Some("id"), tls: None };
 
     /// The addresses of a connection, as text.
     fn texts(parsed: Option<ProxiedConnection>) -> Option<(String, String)> {
@@ -392,14 +444,33 @@ mod tests {
             (six, "PROXY TCP6 2001:db8::1 2001:db8::2 1 2\r\n"),
             (mixed, "PROXY UNKNOWN\r\n"),
         ] {
-            assert_eq!(String::from_utf8(write(ProxyVersion::V1, &connection, Some("id"))).unwrap(), line);
+            assert_eq!(String::from_utf8(write(ProxyVersion::V1, &connection, ID)).unwrap(), line);
         }
         let expected = v2([0x21, 0x11], &[192, 0, 2, 1, 198, 51, 100, 2, 0xdc, 0x04, 0x01, 0xbb, 5, 0, 2, b'i', b'd']);
-        assert_eq!(write(ProxyVersion::V2, &four, Some("id")), expected);
+        assert_eq!(write(ProxyVersion::V2, &four, ID), expected);
         for (connection, read) in [(four, four), (mapped, four), (six, six)] {
-            assert_eq!(feed(&write(ProxyVersion::V2, &connection, None), parse), Some(read));
+            assert_eq!(feed(&write(ProxyVersion::V2, &connection, Extensions::default()), parse), Some(read));
         }
-        let read = feed(&write(ProxyVersion::V2, &mixed, Some("id")), parse);
+        let read = feed(&write(ProxyVersion::V2, &mixed, ID), parse);
         assert_eq!(read, Some(connection("[::ffff:192.0.2.1]:1", "[2001:db8::2]:2")));
+    }
+
+    #[test]
+    fn tls_is_written() {
+        let four = connection("192.0.2.1:56324", "198.51.100.2:443");
+        let certified =
+            ClientTls { version: "TLSv1.3", cipher: "SUITE", has_certificate: true, common_name: Some("ann".into()) };
+        let nameless = ClientTls { common_name: None, ..certified.clone() };
+        let anonymous = ClientTls { has_certificate: false, ..nameless.clone() };
+        let (version, cipher) = (b"\x21\0\x07TLSv1.3".as_slice(), b"\x23\0\x05SUITE".as_slice());
+        for (tls, start, name) in [
+            (certified, b"\x20\0\x1d\x07\0\0\0\0", b"\x22\0\x03ann".as_slice()),
+            (nameless, b"\x20\0\x17\x07\0\0\0\0", b""),
+            (anonymous, b"\x20\0\x17\x01\0\0\0\x01", b""),
+        ] {
+            let header = write(ProxyVersion::V2, &four, Extensions { unique_id: None, tls: Some(&tls) });
+            assert_eq!(header[28..], [start.as_slice(), version, name, cipher].concat(), "{tls:?}");
+            assert_eq!(feed(&header, parse), Some(four));
+        }
     }
 }

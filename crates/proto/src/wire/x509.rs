@@ -34,9 +34,14 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 /// without such a name, and for bytes that are no certificate.
 #[must_use]
 pub fn subject_name(certificate: &[u8]) -> Option<&str> {
-    let (_validity, mut behind) = validity(certificate)?;
-    let subject = Reader(behind.expect(SEQUENCE)?);
-    common_name(subject).or_else(|| alternative_name(behind))
+    let (subject, behind) = subject(certificate)?;
+    attribute_common_name(subject).or_else(|| alternative_name(behind))
+}
+
+/// The common name of the subject. `None` for a certificate without one, and for bytes that are no certificate.
+#[must_use]
+pub fn common_name(certificate: &[u8]) -> Option<&str> {
+    attribute_common_name(subject(certificate)?.0)
 }
 
 /// The last second in which a certificate is valid, in seconds since 1970 (UTC). `None` for bytes that are no certificate, and for
@@ -93,7 +98,13 @@ fn validity(certificate: &[u8]) -> Option<(Reader<'_>, Reader<'_>)> {
     Some((validity, body))
 }
 
-fn common_name(mut subject: Reader<'_>) -> Option<&str> {
+/// The subject of a certificate, and the rest of its body behind that.
+fn subject(certificate: &[u8]) -> Option<(Reader<'_>, Reader<'_>)> {
+    let (_validity, mut behind) = validity(certificate)?;
+    Some((Reader(behind.expect(SEQUENCE)?), behind))
+}
+
+fn attribute_common_name(mut subject: Reader<'_>) -> Option<&str> {
     while let Some((tag, set)) = subject.next() {
         let mut set = Reader(if tag == SET { set } else { return None });
         while let Some((SEQUENCE, attribute)) = set.next() {
@@ -235,7 +246,9 @@ mod tests {
             (&[(COMMON_NAME, UTF8_STRING, b"a\nb")], &[], None),
             (&[(COMMON_NAME, UTF8_STRING, b"")], &[(DNS_NAME, b"laptop")], Some("laptop")),
         ] {
-            assert_eq!(subject_name(&certificate(subject, names)), expected);
+            let certificate = certificate(subject, names);
+            assert_eq!(subject_name(&certificate), expected);
+            assert_eq!(common_name(&certificate), expected.filter(|name| *name == "alice"));
         }
     }
 

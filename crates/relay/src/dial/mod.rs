@@ -24,7 +24,7 @@ use std::time::Duration;
 use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::profile::Profile;
-use ekiden_proto::wire::proxy_protocol::{self, ProxiedConnection, ProxyVersion};
+use ekiden_proto::wire::proxy_protocol::{self, ClientTls, Extensions, ProxiedConnection, ProxyVersion};
 use ekiden_proto::wire::section::Purpose;
 use ekiden_proto::wire::server_name::ServerName;
 use ekiden_sys::queued::set_notsent_lowat;
@@ -93,6 +93,8 @@ pub struct Dialler<'a> {
     pub rules: AccessPolicy<'a>,
     /// The address that the client connected to, if that is not the target: for a PROXY header.
     pub destination: Option<SocketAddr>,
+    /// TLS of the client's connection: for a PROXY header.
+    pub tls: Option<&'a ClientTls>,
     /// The name of the server in the first bytes of an intercepted client.
     pub server_name: Option<&'a ServerName>,
     /// How long the whole path may take to stand.
@@ -172,7 +174,8 @@ impl Dialler<'_> {
         let destination = self.destination.unwrap_or(dialled.server.0);
         let connection = ProxiedConnection { source: open_params.client.0, destination };
         let unique_id = open_params.trace.map(|trace| trace.to_string());
-        let header = proxy_protocol::write(version, &connection, unique_id.as_deref());
+        let extensions = Extensions { unique_id: unique_id.as_deref(), tls: self.tls };
+        let header = proxy_protocol::write(version, &connection, extensions);
         let written = timeout_at(self.deadline(), dialled.stream.write_all(&header)).await;
         written.map_err(|_| Cause::TimedOut)?.map_err(|error| cause_of(&error).into())
     }

@@ -91,6 +91,7 @@ impl<'a> ProbeContext<'a> {
             pools: &self.pools,
             rules: AccessPolicy { listener: &self.access, peer: None },
             destination: None,
+            tls: None,
             server_name: None,
             patience: self.config.timeouts.connect,
         }
@@ -241,6 +242,7 @@ pub async fn min_connect_time(
         pools,
         rules,
         destination: None,
+        tls: None,
         server_name: None,
         patience,
     };

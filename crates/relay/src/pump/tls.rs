@@ -8,6 +8,8 @@ use std::fmt;
 use std::io::{self, Cursor, Read, Write};
 use std::sync::Arc;
 
+use ekiden_proto::wire::proxy_protocol::ClientTls;
+use ekiden_proto::wire::x509::common_name;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::{self, ServerConfig, ServerConnection};
 
@@ -177,6 +179,35 @@ impl TlsCipher {
     pub fn cipher_suite(&self) -> &'static str {
         let suite = self.connection.borrow().negotiated_cipher_suite();
         suite.and_then(|suite| suite.suite().as_str()).unwrap_or("unknown")
+    }
+
+    /// The handshake as a PROXY header reports it to targets.
+    pub fn client_tls(&self) -> ClientTls {
+        let certificate = self.client_certificate();
+        ClientTls {
+            version: if self.version() == "1.2" { "TLSv1.2" } else { "TLSv1.3" },
+            cipher: self.openssl_cipher_suite(),
+            has_certificate: certificate.is_some(),
+            common_name: certificate.as_deref().and_then(common_name).map(Box::from),
+        }
+    }
+
+    /// The cipher suite in the words of OpenSSL (openssl-ciphers(1)), which the PROXY protocol uses.
+    fn openssl_cipher_suite(&self) -> &'static str {
+        use rustls::CipherSuite as Suite;
+        match self.connection.borrow().negotiated_cipher_suite().map(|suite| suite.suite()) {
+            Some(Suite::TLS13_AES_128_GCM_SHA256) => "TLS_AES_128_GCM_SHA256",
+            Some(Suite::TLS13_AES_256_GCM_SHA384) => "TLS_AES_256_GCM_SHA384",
+            Some(Suite::TLS13_CHACHA20_POLY1305_SHA256) => "TLS_CHACHA20_POLY1305_SHA256",
+            Some(Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256) => "ECDHE-ECDSA-AES128-GCM-SHA256",
+            Some(Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384) => "ECDHE-ECDSA-AES256-GCM-SHA384",
+            Some(Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256) => "ECDHE-ECDSA-CHACHA20-POLY1305",
+            Some(Suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256) => "ECDHE-RSA-AES128-GCM-SHA256",
+            Some(Suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384) => "ECDHE-RSA-AES256-GCM-SHA384",
+            Some(Suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256) => "ECDHE-RSA-CHACHA20-POLY1305",
+            // ring has no other suite.
+            _ => "unknown",
+        }
     }
 
     fn take_output(&self) -> Vec<u8> {

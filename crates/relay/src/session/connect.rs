@@ -13,6 +13,7 @@ use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::path::estimate::SectionSample;
 use ekiden_proto::profile::Profile;
+use ekiden_proto::wire::proxy_protocol::ClientTls;
 use ekiden_proto::wire::section::TraceId;
 use ekiden_proto::wire::section::open::MAX_HOPS;
 use ekiden_proto::wire::server_name::ServerName;
@@ -42,6 +43,8 @@ pub struct DialContext {
     pub incoming_open: Option<Rc<IncomingOpen>>,
     /// The address that the client connected to, if a target is fixed there; `None` if the client names its target.
     destination: Option<SocketAddr>,
+    /// TLS of the client's connection, if PROXY headers may report it.
+    tls: Option<Rc<ClientTls>>,
     /// The time for all paths together.
     patience: Duration,
     /// The trace id, which all relays on the path share; `None` if the session passes this relay a second time.
@@ -93,12 +96,18 @@ impl DialContext {
             client,
             incoming_open,
             destination,
+            tls: None,
             patience,
             arrived_as,
             taken: RefCell::default(),
             server_name: OnceCell::new(),
             needs_raw_sections: Cell::new(false),
         }
+    }
+
+    /// Reports TLS of the client's connection in PROXY headers.
+    pub fn set_tls(&mut self, tls: ClientTls) {
+        self.tls = Some(Rc::new(tls));
     }
 
     /// A copy for one attempt that runs in parallel with others.
@@ -108,6 +117,7 @@ impl DialContext {
             in_force: RefCell::new(self.current_listener()),
             client: self.client,
             destination: self.destination,
+            tls: self.tls.clone(),
             incoming_open: self.incoming_open.clone(),
             patience: self.patience,
             arrived_as: None,
@@ -309,6 +319,7 @@ impl DialContext {
             pools: &context.services().pools,
             rules: self.access_at(context),
             destination: self.destination,
+            tls: self.tls.as_deref(),
             server_name: self.server_name(),
             patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
         }

@@ -164,6 +164,13 @@ impl Session {
             Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
             Origin::Caught { ends, pre_dialed } => (None, ends.map(Box::new), pre_dialed),
         };
+        let cipher = carrier.as_ref().map(|carrier| &carrier.connection.cipher).or(tls.as_ref());
+        let reported_tls = cipher.filter(|_| context.config.has_send_proxy()).map(TlsCipher::client_tls);
+        let patience = context.config.timeouts.connect;
+        let mut dial_context = DialContext::new(Rc::clone(&context), address, destination, incoming_open, patience);
+        if let Some(tls) = reported_tls {
+            dial_context.set_tls(tls);
+        }
         let client = Rc::new(client);
         let telemetry = client_telemetry(&context, &client, carrier.as_deref());
         let stats = FlowStats::new(Rc::<FlowTelemetry>::clone(&telemetry));
@@ -175,13 +182,7 @@ impl Session {
             tls: tls.map(Box::new),
             carrier,
             certified: user.is_some(),
-            dial_context: DialContext::new(
-                Rc::clone(&context),
-                address,
-                destination,
-                incoming_open,
-                context.config.timeouts.connect,
-            ),
+            dial_context,
             caught,
             pre_dialed: RefCell::new(pre_dialed),
             opened: Instant::now(),

@@ -216,6 +216,7 @@ impl LaneTask {
             pools: &context.services().pools,
             rules: AccessPolicy { listener: &context.listener.access, peer: None },
             destination: None,
+            tls: None,
             server_name: None,
             patience: context.config.timeouts.connect,
         }
