@@ -21,7 +21,7 @@ pub struct TargetSockets {
 }
 
 impl TargetSockets {
-    /// Opens the sockets.
+    /// Opens one socket for each family.
     pub fn open(session: &Session) -> Self {
         let [v4, v6] =
             [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()].map(|any| open_family(session, any));

@@ -35,13 +35,13 @@ pub type LaneAnswer = oneshot::Receiver<Result<(), LaneError>>;
 pub struct Lanes {
     association: Rc<Association>,
     /// By the name of their path.
-    slots: RefCell<HashMap<Box<str>, LaneSlot>>,
+    slots: RefCell<HashMap<Box<str>, AssociationLane>>,
     /// Drops of lanes that have left their slot.
     dropped: Cell<u64>,
 }
 
 /// A lane, open or ended.
-struct LaneSlot {
+struct AssociationLane {
     lane: Arc<Lane>,
     task: AbortHandle,
     /// Ends the lane when it is dropped.
@@ -50,7 +50,7 @@ struct LaneSlot {
 }
 
 impl Lanes {
-    /// No lane yet.
+    /// The lanes of an association that has opened none.
     pub fn new(association: &Rc<Association>) -> Self {
         Self { association: Rc::clone(association), slots: RefCell::default(), dropped: Cell::new(0) }
     }
@@ -88,12 +88,12 @@ impl Lanes {
         self.dropped.get() + self.slots.borrow().values().map(|slot| slot.lane.dropped()).sum::<u64>()
     }
 
-    fn open(&self, way: &PathChoice, answer: Option<oneshot::Sender<Result<(), LaneError>>>) -> LaneSlot {
+    fn open(&self, way: &PathChoice, answer: Option<oneshot::Sender<Result<(), LaneError>>>) -> AssociationLane {
         let counters = Arc::new(self.association.counters.for_drops());
         let lane = Lane::new(&counters, LaneRemote::from_path(&way.path), Direction::Up);
         let is_first = answer.is_some();
         let (open, closed) = oneshot::channel();
-        let task = LaneTask {
+        let task = AssociationTask {
             association: Rc::clone(&self.association),
             way: way.clone(),
             lane: Arc::clone(&lane),
@@ -101,7 +101,7 @@ impl Lanes {
             answer: Cell::new(answer),
         };
         let task = tokio::task::spawn_local(task.run(closed)).abort_handle();
-        LaneSlot { lane, task, _open: open, begun: Instant::now() }
+        AssociationLane { lane, task, _open: open, begun: Instant::now() }
     }
 }
 
@@ -111,7 +111,7 @@ impl Drop for Lanes {
     }
 }
 
-/// Queues a record.
+/// Queues a record for the next relay.
 ///
 /// # Errors
 /// Why the datagram is dropped, unless the lane has counted it.
@@ -123,7 +123,7 @@ pub fn push(lane: &Lane, record: &[u8]) -> Result<(), Option<DropReason>> {
 }
 
 /// One lane, from dialling to its end.
-struct LaneTask {
+struct AssociationTask {
     association: Rc<Association>,
     way: PathChoice,
     lane: Arc<Lane>,
@@ -132,7 +132,7 @@ struct LaneTask {
     answer: Cell<Option<oneshot::Sender<Result<(), LaneError>>>>,
 }
 
-impl LaneTask {
+impl AssociationTask {
     /// Runs until `closed` completes, or the next relay ends the lane.
     async fn run(self, mut closed: oneshot::Receiver<()>) {
         let mut ended = self.dial_and_run(&mut closed).await;

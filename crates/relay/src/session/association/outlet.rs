@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use super::datagram_sockets::TargetSockets;
 use super::lanes::{LaneAnswer, Lanes};
-use super::remotes::{Destination, RelayedTarget, Remotes, Verdict};
+use super::remotes::{Destination, RelayedTarget, Remotes, TargetVerdict};
 use super::{Association, MAX_HEADER};
 use crate::config::Resolve;
 use crate::config::access::Denied;
@@ -32,14 +32,14 @@ pub struct Outlet {
     requested: Option<PathChoice>,
     sockets: TargetSockets,
     remotes: RefCell<Remotes>,
-    lookups: RefCell<JoinSet<(Target, Verdict, Vec<u8>)>>,
+    lookups: RefCell<JoinSet<(Target, TargetVerdict, Vec<u8>)>>,
     lookup_begun: Notify,
     lanes: Lanes,
 }
 
 /// The decision about a target, as far as it needs no lookup.
 enum Decision {
-    Verdict(Verdict),
+    Known(TargetVerdict),
     /// The name is to be looked up here, for this path.
     LookUp(PathChoice),
 }
@@ -91,14 +91,14 @@ impl Outlet {
         let verdict = match known {
             Some(verdict) => verdict,
             None => match self.decide(&target) {
-                Decision::Verdict(verdict) => self.remotes.borrow_mut().insert(target, verdict),
+                Decision::Known(verdict) => self.remotes.borrow_mut().insert(target, verdict),
                 Decision::LookUp(way) => return self.start_lookup(target, way, payload),
             },
         };
         self.send_by(verdict, payload);
     }
 
-    fn send_by(&self, verdict: Verdict, payload: &[u8]) {
+    fn send_by(&self, verdict: TargetVerdict, payload: &[u8]) {
         let association = &self.association;
         let destination = match verdict {
             Ok(destination) => destination,
@@ -136,17 +136,17 @@ impl Outlet {
         let incoming = session.dial_context.incoming_open.as_ref();
         let way = self.requested.clone().or_else(by_route);
         let Some(way) = way.filter(|way| incoming.is_none_or(|incoming| incoming.permits(way))) else {
-            return Decision::Verdict(Err(DropReason::Denied));
+            return Decision::Known(Err(DropReason::Denied));
         };
         let is_direct = way.path.is_direct();
         let is_permitted = |ip| session.dial_context.access().permits(&target.host, ip, target.port);
         match &target.host {
             Host::Ip(ip) if is_permitted(Some(*ip)) => {
-                Decision::Verdict(Ok(destination(way, Target { host: target.host.clone(), port: target.port })))
+                Decision::Known(Ok(destination(way, Target { host: target.host.clone(), port: target.port })))
             }
             Host::Name(_) if is_direct || way.resolve == Resolve::Here => Decision::LookUp(way),
-            Host::Name(_) if is_permitted(None) => Decision::Verdict(Ok(destination(way, target.clone()))),
-            Host::Ip(_) | Host::Name(_) => Decision::Verdict(Err(DropReason::Denied)),
+            Host::Name(_) if is_permitted(None) => Decision::Known(Ok(destination(way, target.clone()))),
+            Host::Ip(_) | Host::Name(_) => Decision::Known(Err(DropReason::Denied)),
         }
     }
 
@@ -166,7 +166,7 @@ impl Outlet {
     }
 
     /// The next answer of a lookup.
-    async fn next_lookup(&self) -> (Target, Verdict, Vec<u8>) {
+    async fn next_lookup(&self) -> (Target, TargetVerdict, Vec<u8>) {
         loop {
             let next = std::future::poll_fn(|cx| self.lookups.borrow_mut().poll_join_next(cx)).await;
             match next {
@@ -178,7 +178,7 @@ impl Outlet {
         }
     }
 
-    fn on_lookup(&self, target: Target, verdict: Verdict, payload: &[u8]) {
+    fn on_lookup(&self, target: Target, verdict: TargetVerdict, payload: &[u8]) {
         let verdict = self.remotes.borrow_mut().insert(target, verdict);
         self.send_by(verdict, payload);
     }
@@ -205,7 +205,7 @@ fn destination(way: PathChoice, target: Target) -> Destination {
 }
 
 /// Looks up the name of `target`. An IPv4 address is preferred: a datagram has no second attempt by the other family.
-async fn resolve(association: &Association, target: &Target, way: PathChoice) -> Verdict {
+async fn resolve(association: &Association, target: &Target, way: PathChoice) -> TargetVerdict {
     let (session, Host::Name(name)) = (&association.session, &target.host) else { return Err(DropReason::Unresolved) };
     let rules = session.dial_context.access();
     // A name on the deny list is not looked up. Other rules apply to the addresses of the name.

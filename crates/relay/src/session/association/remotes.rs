@@ -11,14 +11,14 @@ use crate::events::metrics::tunnels::DropReason;
 use crate::path::PathChoice;
 
 /// The way of the datagrams to a target, or why they are dropped.
-pub type Verdict = Result<Destination, DropReason>;
+pub type TargetVerdict = Result<Destination, DropReason>;
 
 /// The way of the datagrams to a target.
 #[derive(Debug, Clone)]
 pub enum Destination {
     /// From a socket of this relay to an address.
     Direct(SocketAddr),
-    /// By other relays.
+    /// In records to the next relay.
     Relayed(Rc<RelayedTarget>),
 }
 
@@ -43,7 +43,7 @@ const ANSWER_AGE: Duration = Duration::from_secs(5 * 60);
 /// The targets of an association, bounded in number.
 #[derive(Default)]
 pub struct Remotes {
-    verdicts: HashMap<Target, (Verdict, Instant)>,
+    verdicts: HashMap<Target, (TargetVerdict, Instant)>,
     /// The addresses that may send to the client: those the client has sent to. The port is free, because protocols such
     /// as TFTP (RFC 1350) answer from another one.
     addresses: HashMap<IpAddr, Instant>,
@@ -51,12 +51,12 @@ pub struct Remotes {
 
 impl Remotes {
     /// The verdict on `target`, while it is valid.
-    pub fn verdict(&self, target: &Target) -> Option<Verdict> {
+    pub fn verdict(&self, target: &Target) -> Option<TargetVerdict> {
         self.verdicts.get(target).filter(|(_, at)| at.elapsed() < VERDICT_AGE).map(|(verdict, _)| verdict.clone())
     }
 
     /// Stores a verdict. Returns the verdict that is in force, which depends on whether there is a place.
-    pub fn insert(&mut self, target: Target, verdict: Verdict) -> Verdict {
+    pub fn insert(&mut self, target: Target, verdict: TargetVerdict) -> TargetVerdict {
         if self.verdicts.len() >= MAX_TARGETS && !self.verdicts.contains_key(&target) {
             self.verdicts.retain(|_, (_, at)| at.elapsed() < VERDICT_AGE);
             if self.verdicts.len() >= MAX_TARGETS {
