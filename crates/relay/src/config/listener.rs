@@ -138,10 +138,7 @@ fn read_listener(
     let local = bind.is_some_and(|bind| bind.ip().to_canonical().is_loopback());
     // A value that is wrong is one mistake already.
     let allow_open = reader.optional("allow_open").unwrap_or(reader.has("allow_open"));
-    let guarded = match kind {
-        Some(ListenerKind::Section) => reader.has("peers") || section.as_ref().is_some_and(|section| section.fleet),
-        _ => reader.has("users") || reader.has("tls_clients"),
-    };
+    let guarded = is_guarded(reader, kind, section.as_ref());
     // A client that connects to a transparent listener directly is refused; the listener carries only traffic that is
     // routed through this host anyway.
     if bind.is_some() && !local && !allow_open && !guarded && !transparent {
@@ -196,6 +193,14 @@ fn read_listener(
         limits: read_limits(reader, kind),
         profile,
     })
+}
+
+/// Whether clients must prove who they are.
+fn is_guarded(reader: &TableReader<'_>, kind: Option<ListenerKind>, section: Option<&SectionListener>) -> bool {
+    match kind {
+        Some(ListenerKind::Section) => reader.has("peers") || section.is_some_and(|section| section.fleet),
+        _ => reader.has("users") || reader.has("tls_clients"),
+    }
 }
 
 /// Reads the permitted targets.
