@@ -101,8 +101,7 @@ fn one_association_takes_several_routes() {
         near.port(),
         everything_by("way", &["far".to_owned()])
     );
-    let settings = routes.replacen("[[path]]", "[[path]]", 1);
-    let home = at_home.home(&settings, AUTO);
+    let home = at_home.home(&routes, AUTO);
     let client = Client::new(home.address());
     client.assert_echo(near, b"near");
     client.assert_echo(far, b"far");
