@@ -5,6 +5,7 @@ mod harness;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -66,7 +67,8 @@ fn start(log: &str, arguments: &[&str]) -> (Relay, SocketAddr, Folder) {
     command.args(["run", "-c"]).arg(file).args(arguments).args(["--admin", &format!("unix:{}", socket.display())]);
     // The log may be empty, so the address comes from the admin listener.
     let relay = Relay::begin(&mut command, 0, socket.clone());
-    eventually("the admin listener", || socket.exists().then_some(()));
+    // The file is there from bind(2) on, and connections are accepted from listen(2) on.
+    eventually("the admin listener", || UnixStream::connect(&socket).ok());
     let address = eventually("the address of the listener", || {
         let events: Value = serde_json::from_str(&relay.ask("/api/events")).unwrap();
         let lines = events.as_array().unwrap().iter().filter_map(|event| event["line"].as_str());

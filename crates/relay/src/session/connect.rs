@@ -42,7 +42,7 @@ pub struct DialContext {
     /// The OPEN of the previous relay, if a relay is the client.
     pub incoming_open: Option<Rc<IncomingOpen>>,
     /// The address that the client connected to, if a target is fixed there; `None` if the client names its target.
-    destination: Option<SocketAddr>,
+    destination: Option<Box<SocketAddr>>,
     /// TLS of the client's connection, if PROXY headers may report it.
     tls: Option<Rc<ClientTls>>,
     /// The time for all paths together.
@@ -95,7 +95,7 @@ impl DialContext {
             in_force,
             client,
             incoming_open,
-            destination,
+            destination: destination.map(Box::new),
             tls: None,
             patience,
             arrived_as,
@@ -116,7 +116,7 @@ impl DialContext {
             context: Rc::clone(&self.context),
             in_force: RefCell::new(self.current_listener()),
             client: self.client,
-            destination: self.destination,
+            destination: self.destination.clone(),
             tls: self.tls.clone(),
             incoming_open: self.incoming_open.clone(),
             patience: self.patience,
@@ -318,7 +318,7 @@ impl DialContext {
             congestion: &context.config.congestion,
             pools: &context.services().pools,
             rules: self.access_at(context),
-            destination: self.destination,
+            destination: self.destination.as_deref().copied(),
             tls: self.tls.as_deref(),
             server_name: self.server_name(),
             patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
