@@ -9,7 +9,6 @@ Needs root, because dante does. EKIDEN in the environment names another binary.
 import argparse
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -17,24 +16,14 @@ import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
+from bench import command, configs
+from bench.treatments import ekiden_binary
+
 PROGRAMS = ("ekiden", "dante")
 WAYS = {"there": "to the target", "back": "to the target and back"}
 SIZES = (64, 1200)  # bytes of payload
 WINDOW = 64  # datagrams on their way
 BAR = 0.8
-DANTE = """
-logoutput: stderr
-internal: 127.0.0.1 port = {port}
-external: lo
-socksmethod: none
-clientmethod: none
-user.privileged: root
-user.unprivileged: root
-client pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 }}
-socks pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 }}
-"""
 
 
 def free_port():
@@ -54,9 +43,8 @@ def wait_listening(port, process):
 
 def commands(folder, ports):
     with open(f"{folder}/danted.conf", "w") as f:
-        f.write(DANTE.format(port=ports["dante"]))
-    ekiden = os.environ.get("EKIDEN", f"{ROOT}/target/release/ekiden")
-    return {"ekiden": [ekiden, "run", "-L", f"socks://127.0.0.1:{ports['ekiden']}", "--admin", f"unix:{folder}/admin"],
+        f.write(configs.DANTE.format(address="127.0.0.1", port=ports["dante"], interface="lo"))
+    return {"ekiden": [ekiden_binary(), "run", "-L", f"socks://127.0.0.1:{ports['ekiden']}", "--admin", f"unix:{folder}/admin"],
             "dante": ["danted", "-f", f"{folder}/danted.conf"]}
 
 
@@ -101,14 +89,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=2, help="length of each measurement")
-    parser.add_argument("--out", default=os.path.join(HERE, "udp.md"), help="where the page is written")
+    parser.add_argument("--out", default=os.path.join(command.HERE, "udp.md"), help="where the page is written")
     options = parser.parse_args()
-    missing = [name for name in ("danted", "cc") if shutil.which(name) is None]
-    if missing:
-        sys.exit(f"bench: missing: {' '.join(missing)}. Run scripts/setup bench")
+    if options.rounds < 2:
+        parser.error("--rounds must be at least 2: quartiles need two values")
+    command.demand_root_and_programs(("danted", "cc"))
     with tempfile.TemporaryDirectory(prefix="ekiden-udp-") as folder:
-        load, ports = f"{folder}/udp_load", {name: free_port() for name in PROGRAMS}
-        subprocess.run(["cc", "-O2", "-o", load, f"{HERE}/udp_load.c"], check=True)
+        load, ports = command.build("udp_load", folder), {name: free_port() for name in PROGRAMS}
         started = {}
         try:
             for name, argv in commands(folder, ports).items():
@@ -119,9 +106,7 @@ def main():
             for process in started.values():
                 process.terminate()
                 process.wait(timeout=20)
-    with open(options.out, "w") as f:
-        f.write(written)
-    print(written, end="")
+    command.write(options.out, written)
 
 
 if __name__ == "__main__":

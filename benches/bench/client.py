@@ -36,32 +36,30 @@ def ready(relay, seconds, **_):
 
 
 def small(way, relay, target, path, size, count, seconds, **_):
+    return repeated(lambda: timed_request(way, relay, target, path, size), count, seconds)
+
+
+def kept(way, relay, target, path, size, count, seconds, **_):
+    request = speak.request(way, target, path, keep=True)
+    with speak.open_session(way, relay, target, timeout=5) as session:
+        def exchange():
+            start = time.perf_counter()
+            session.sendall(request)
+            speak.read_answer(session, size)
+            return time.perf_counter() - start
+        return repeated(exchange, count, seconds)
+
+
+def repeated(timed, count, seconds):
+    """Returns median and p99 of `count` calls of `timed`, which returns its time."""
     deadline = time.monotonic() + seconds
     times = []
     for _ in range(count + count // 10):
         if time.monotonic() > deadline:
             return {"trouble": f"only {len(times)} of {count} requests in {seconds} s"}
-        times.append(timed_request(way, relay, target, path, size))
-    measured = times[count // 10:]  # without the first requests, which are the warm-up
-    return summary(measured) | {"requests": len(times)}
-
-
-def summary(times):
-    return {"median": statistics.median(times), "p99": sorted(times)[len(times) * 99 // 100]}
-
-
-def kept(way, relay, target, path, size, count, seconds, **_):
-    deadline = time.monotonic() + seconds
-    request, times = speak.request(way, target, path, keep=True), []
-    with speak.open_session(way, relay, target, timeout=5) as session:
-        for _ in range(count + count // 10):
-            if time.monotonic() > deadline:
-                return {"trouble": f"only {len(times)} of {count} requests in {seconds} s"}
-            start = time.perf_counter()
-            session.sendall(request)
-            speak.read_answer(session, size)
-            times.append(time.perf_counter() - start)
-    return summary(times[count // 10:])
+        times.append(timed())
+    measured = sorted(times[count // 10:])  # without the first requests, which are the warm-up
+    return {"median": statistics.median(measured), "p99": measured[len(measured) * 99 // 100], "requests": len(times)}
 
 
 def timed_request(way, relay, target, path, size):

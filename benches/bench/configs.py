@@ -39,7 +39,7 @@ stream {{
 
 DANTE = """
 logoutput: stderr
-internal: 0.0.0.0 port = {port}
+internal: {address} port = {port}
 external: {interface}
 socksmethod: none
 clientmethod: none
@@ -100,7 +100,7 @@ def nginx_stream(place):
 
 
 def dante(place):
-    return fill(DANTE, place)
+    return fill(DANTE, place, address="0.0.0.0")
 
 
 def squid(place):

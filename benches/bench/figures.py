@@ -142,16 +142,19 @@ def many(stand):
     return {"many_rate": total * 8 / seconds / 1e9, "many_cpu": cpu / (total / GIB)}
 
 
+def small_requests(stand, do):
+    answer = stand.ask(do, path=origin.SMALL, size=origin.SMALL_BYTES, count=stand.sizes.requests, seconds=20)
+    return {do: answer["median"] * 1e6, f"{do}_slow": answer["p99"] * 1e6}
+
+
 def small(stand):
     """Measures a small request on a new connection, including the connect."""
-    answer = stand.ask("small", path=origin.SMALL, size=origin.SMALL_BYTES, count=stand.sizes.requests, seconds=20)
-    return {"small": answer["median"] * 1e6, "small_slow": answer["p99"] * 1e6}
+    return small_requests(stand, "small")
 
 
 def kept(stand):
     """Measures a small request on a connection that has carried others."""
-    answer = stand.ask("kept", path=origin.SMALL, size=origin.SMALL_BYTES, count=stand.sizes.requests, seconds=20)
-    return {"kept": answer["median"] * 1e6, "kept_slow": answer["p99"] * 1e6}
+    return small_requests(stand, "kept")
 
 
 def rate(stand):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 
+SCRIPTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # each *.py there is a benchmark
 PREFIX = "ekiden-bench-"
 CLIENT_NET, SERVER_NET, BETWEEN_NET, FAR_NET = "10.203.1", "10.203.2", "10.203.3", "10.203.4"
 RELAY_IP = CLIENT_NET + ".1"  # the relay's address for clients
@@ -64,7 +65,7 @@ def is_running(pid):
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
             words = f.read()
-        return any(script in words for script in (b"relay.py", b"sections.py", b"transparent.py", b"tunnels.py", b"calls.py"))
+        return any(name.endswith(".py") and name.encode() in words for name in os.listdir(SCRIPTS))
     except OSError:
         return False
 
