@@ -3,7 +3,7 @@
 use std::process::Output;
 
 use crate::fence::{Kind, pages};
-use crate::harness::{Folder, Key, ekiden};
+use crate::harness::{Folder, Key, ekiden, self_signed};
 
 /// A users file; its password is never used.
 const USERS: &str = "alice:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n";
@@ -23,20 +23,7 @@ impl Desk {
         for name in ["key", "etcd"] {
             folder.write_with_mode(name, std::fs::read(&key.file).unwrap(), 0o600);
         }
-        let mut openssl = std::process::Command::new("openssl");
-        openssl.args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-subj",
-            "/CN=relay",
-        ]);
-        let made = openssl.current_dir(&folder.0).args(["-keyout", "tls.key", "-out", "certificate.pem"]).output();
-        assert!(made.expect("openssl runs").status.success());
+        self_signed(&folder.0.join("tls.key"), &folder.0.join("certificate.pem"), "relay");
         std::fs::copy(folder.0.join("certificate.pem"), folder.0.join("clients.pem")).unwrap();
         let mut desk = Self { folder, fleet: String::new() };
         let keys = desk.says(&["fleet", "keygen"]);

@@ -18,6 +18,15 @@ pub use manager::Manager;
 pub use relay::{Relay, relayed};
 pub use sockets::*;
 
+/// Makes a key and a certificate that signs itself, by openssl.
+pub fn self_signed(key: &Path, certificate: &Path, common_name: &str) {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]);
+    openssl.args(["-subj", &format!("/CN={common_name}"), "-keyout"]).arg(key).arg("-out").arg(certificate);
+    let made = openssl.output().expect("openssl runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
 /// A folder that is removed with the value.
 pub struct Folder(pub PathBuf);
 

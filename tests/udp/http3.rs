@@ -22,25 +22,7 @@ fn http3_downloads_through_two_relays() {
     }
     let folder = Folder::new();
     let [key, certificate] = ["key", "certificate"].map(|name| folder.0.join(name));
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-subj",
-            "/CN=localhost",
-        ])
-        .args(["-days", "2", "-keyout"])
-        .arg(&key)
-        .arg("-out")
-        .arg(&certificate)
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    self_signed(&key, &certificate, "localhost");
     let mut server = Command::new("python3");
     server.args([SCRIPT, "server"]).arg(&certificate).arg(&key).stdout(Stdio::piped());
     let mut server = Running(server.spawn().unwrap());

@@ -156,9 +156,9 @@ fn read_listener(
     }
     let keep_client_address = reader.optional_or("keep_client_address", kind == Some(ListenerKind::Tproxy));
     let proxy_protocol = proxy_protocol::read_trusted(reader, kind, keep_client_address);
-    let (udp, socks_bind) =
-        (read_udp(reader, kind, local, guarded, keep_client_address), read_socks_bind(reader, kind));
-    let (tls, weight) = (tls::read(reader, kind, shared), reader.optional_or("weight", ShareWeight(1)).0);
+    let udp = read_udp(reader, kind, local, guarded, keep_client_address);
+    let socks_bind = read_socks_bind(reader, kind);
+    let tls = tls::read(reader, kind, shared);
     let profile = shared.profiles.read_profile(reader, "profile");
     let profile = if kind == Some(ListenerKind::Section) { for_section(profile) } else { profile };
     if let (Some(target), Some(_)) = (&target, bind) {
@@ -189,10 +189,15 @@ fn read_listener(
         pac: read_pac(reader, kind),
         tls,
         section,
-        weight,
+        weight: reader.optional_or("weight", ShareWeight(1)).0,
         limits: read_limits(reader, kind),
         profile,
     })
+}
+
+/// Whether clients may use SOCKS.
+fn is_socks(kind: Option<ListenerKind>) -> bool {
+    matches!(kind, Some(ListenerKind::Auto | ListenerKind::Socks))
 }
 
 /// Whether clients must prove who they are.
@@ -244,8 +249,7 @@ fn read_udp(
     has_peers: bool,
     keep_client_address: bool,
 ) -> bool {
-    let (is_socks, is_section) =
-        (matches!(kind, Some(ListenerKind::Auto | ListenerKind::Socks)), kind == Some(ListenerKind::Section));
+    let (is_socks, is_section) = (is_socks(kind), kind == Some(ListenerKind::Section));
     let default = !keep_client_address && (local && (is_socks || is_section) || is_section && has_peers);
     let udp = reader.optional_or("udp", default);
     if reader.has("udp") && kind.is_some() && !is_socks && !is_section {
@@ -258,8 +262,7 @@ fn read_udp(
 
 /// Reads whether SOCKS5 clients may accept connections by BIND.
 fn read_socks_bind(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> bool {
-    let is_socks = matches!(kind, Some(ListenerKind::Auto | ListenerKind::Socks));
-    if reader.has("socks_bind") && kind.is_some() && !is_socks {
+    if reader.has("socks_bind") && kind.is_some() && !is_socks(kind) {
         reader.error("socks_bind", "nothing: only auto and socks listeners have SOCKS5 clients");
     }
     reader.optional_or("socks_bind", false)

@@ -4,7 +4,7 @@
 //! The first reply has the address at which the relay listens, the second one the address of the peer.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -94,7 +94,8 @@ fn cannot_listen(error: &io::Error) -> DialError {
 
 /// Listens at the address of this host that the peer is reached from.
 fn listen(session: &Session, peer: IpAddr, profile: &Profile) -> io::Result<TcpListener> {
-    let mut local = local_address(peer)?;
+    // Any port: 9 is that of discard.
+    let mut local = association::source_address(SocketAddr::new(peer, 9))?;
     local.set_port(0);
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(local), kind, Some(Protocol::TCP))?;
@@ -105,14 +106,6 @@ fn listen(session: &Session, peer: IpAddr, profile: &Profile) -> io::Result<TcpL
     socket.bind(&local.into())?;
     socket.listen(1)?;
     TcpListener::from_std(socket.into())
-}
-
-/// The source address of packets to `peer`: connect(2) of a datagram socket sends nothing.
-fn local_address(peer: IpAddr) -> io::Result<SocketAddr> {
-    let any = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let socket = UdpSocket::bind(any)?;
-    socket.connect((peer, 9))?;
-    socket.local_addr()
 }
 
 /// The connection of the peer. Connections of other hosts are closed.

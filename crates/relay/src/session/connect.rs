@@ -81,6 +81,7 @@ impl DialContext {
         context: Rc<ListenerContext>,
         client: ClientAddr,
         destination: Option<SocketAddr>,
+        tls: Option<ClientTls>,
         incoming_open: Option<Rc<IncomingOpen>>,
         patience: Duration,
     ) -> Self {
@@ -96,18 +97,13 @@ impl DialContext {
             client,
             incoming_open,
             destination: destination.map(Box::new),
-            tls: None,
+            tls: tls.map(Rc::new),
             patience,
             arrived_as,
             taken: RefCell::default(),
             server_name: OnceCell::new(),
             needs_raw_sections: Cell::new(false),
         }
-    }
-
-    /// Reports TLS of the client's connection in PROXY headers.
-    pub fn set_tls(&mut self, tls: ClientTls) {
-        self.tls = Some(Rc::new(tls));
     }
 
     /// A copy for one attempt that runs in parallel with others.

@@ -164,13 +164,11 @@ impl Session {
             Origin::ByRelay(incoming_open) => (Some(incoming_open), None, None),
             Origin::Caught { ends, pre_dialed } => (None, ends.map(Box::new), pre_dialed),
         };
-        let cipher = carrier.as_ref().map(|carrier| &carrier.connection.cipher).or(tls.as_ref());
+        let cipher = cipher_of(carrier.as_deref(), tls.as_ref());
         let reported_tls = cipher.filter(|_| context.config.has_send_proxy()).map(TlsCipher::client_tls);
         let patience = context.config.timeouts.connect;
-        let mut dial_context = DialContext::new(Rc::clone(&context), address, destination, incoming_open, patience);
-        if let Some(tls) = reported_tls {
-            dial_context.set_tls(tls);
-        }
+        let dial_context =
+            DialContext::new(Rc::clone(&context), address, destination, reported_tls, incoming_open, patience);
         let client = Rc::new(client);
         let telemetry = client_telemetry(&context, &client, carrier.as_deref());
         let stats = FlowStats::new(Rc::<FlowTelemetry>::clone(&telemetry));
@@ -365,7 +363,7 @@ impl Session {
 
     /// The cipher of this connection.
     fn client_cipher(&self) -> Option<&TlsCipher> {
-        self.carrier.as_ref().map(|carrier| &carrier.connection.cipher).or(self.tls.as_deref())
+        cipher_of(self.carrier.as_deref(), self.tls.as_deref())
     }
 
     /// The version of HTTP toward the client, if that is a version with streams.
@@ -502,6 +500,11 @@ impl Session {
             self.accounts().set_user(self.context.services().accounts.user(user));
         }
     }
+}
+
+/// The cipher of a client's connection: that of the connection under its streams, or its own.
+fn cipher_of<'a>(carrier: Option<&'a CarrierConnection>, tls: Option<&'a TlsCipher>) -> Option<&'a TlsCipher> {
+    carrier.map(|carrier| &carrier.connection.cipher).or(tls)
 }
 
 /// Completes when the client has closed or reset its section.

@@ -201,12 +201,13 @@ impl Tuner {
     /// Schedules the section after `bytes` have moved into or out of it.
     pub fn on_bytes_moved(self: &Rc<Self>, bytes: u64) {
         let before = self.moved.get();
-        self.moved.set(before + bytes);
-        let mut has_choice = self.moved.get() >= CHOOSE_AFTER && self.long_path_control.borrow().is_some();
+        let moved = before + bytes;
+        self.moved.set(moved);
         // On a lossy path the first round of the scheduler is late: a download of a second would lose a tenth of it.
-        if has_choice && self.moved.get().ilog2() != before.max(1).ilog2() {
-            has_choice = !self.has_chosen();
+        if moved >= CHOOSE_AFTER && moved.ilog2() != before.max(1).ilog2() {
+            self.choose_control_now();
         }
+        let has_choice = moved >= CHOOSE_AFTER && self.long_path_control.borrow().is_some();
         if (self.tunes_timers() || has_choice)
             && !self.is_queued.replace(true)
             && let Some(rounds) = self.scheduler.upgrade()
@@ -237,14 +238,14 @@ impl Tuner {
         }
     }
 
-    /// Looks at the section now. Returns whether its congestion control is settled.
-    fn has_chosen(&self) -> bool {
-        if let (Some(stream), Some(rounds)) = (self.stream.upgrade(), self.scheduler.upgrade())
+    /// Samples the section for the choice of its congestion control, if that is open.
+    fn choose_control_now(&self) {
+        if self.long_path_control.borrow().is_some()
+            && let (Some(stream), Some(rounds)) = (self.stream.upgrade(), self.scheduler.upgrade())
             && let Ok(sample) = tuning_sample(stream.as_fd(), rounds.started_at.elapsed())
         {
             self.choose_control(&stream, &sample);
         }
-        self.long_path_control.borrow().is_none()
     }
 
     /// Changes to the congestion control for long paths, once, if the section needs it.

@@ -244,7 +244,7 @@ impl Gate {
 async fn dial_held(gate: Rc<Gate>, four_tuple: FourTuple, id: u32, permit: SessionPermit) {
     let asked = Instant::now();
     let patience = gate.context.config.timeouts.hold;
-    let dial_context = DialContext::new(Rc::clone(&gate.context), four_tuple.client, None, None, patience);
+    let dial_context = DialContext::new(Rc::clone(&gate.context), four_tuple.client, None, None, None, patience);
     let reached = timeout(patience, connect_end_to_end(&dial_context, &Target::from(four_tuple.server.0))).await;
     let reached = reached.unwrap_or(Err(Cause::TimedOut.into()));
     match reached.and_then(|reached| pre_dialed(reached, &dial_context, asked)) {

@@ -69,6 +69,17 @@ pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
+/// The source address of packets to `target`: connect(2) of a datagram socket sends nothing.
+///
+/// # Errors
+/// There is no route.
+pub fn source_address(target: SocketAddr) -> io::Result<SocketAddr> {
+    let any: IpAddr = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = std::net::UdpSocket::bind((any, 0))?;
+    socket.connect(target)?;
+    socket.local_addr()
+}
+
 /// Passes on the datagrams that have arrived, with the buffer, their length behind the room for a header, and their source.
 pub fn each_datagram(socket: &UdpSocket, mut each: impl FnMut(&mut [u8], usize, SocketAddr)) {
     BUFFER.with_borrow_mut(|buffer| {

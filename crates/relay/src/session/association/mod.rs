@@ -20,6 +20,7 @@ use ekiden_proto::wire::socks5::DatagramHeader;
 use super::Session;
 use crate::events::metrics::tunnels::{DropReason, PacketCounters};
 
+pub use datagram_sockets::source_address;
 pub use relay_client::serve_relay;
 pub use socks_client::{refuse, serve};
 

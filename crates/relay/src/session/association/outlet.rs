@@ -1,7 +1,7 @@
 //! The side of an association on which its targets are: decides about each datagram and sends it.
 
 use std::cell::RefCell;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use ekiden_proto::addr::{Host, Target};
@@ -13,7 +13,7 @@ use ekiden_proto::wire::socks5::DatagramHeader;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::datagram_sockets::TargetSockets;
+use super::datagram_sockets::{TargetSockets, source_address};
 use super::lanes::{LaneAnswer, Lanes};
 use super::remotes::{Destination, RelayedTarget, Remotes, TargetVerdict};
 use super::{Association, MAX_HEADER};
@@ -216,7 +216,7 @@ async fn resolve(association: &Association, target: &Target, way: PathChoice) ->
     let is_direct = way.path.is_direct();
     let judge = |ip: IpAddr| {
         let is_permitted = rules.permits(&target.host, Some(ip), target.port);
-        let is_usable = is_permitted && (!is_direct || has_route(SocketAddr::new(ip, target.port)));
+        let is_usable = is_permitted && (!is_direct || source_address(SocketAddr::new(ip, target.port)).is_ok());
         is_usable.then_some(()).ok_or(Cause::Denied)
     };
     match lookup.first_address(&judge).await {
@@ -224,10 +224,4 @@ async fn resolve(association: &Association, target: &Target, way: PathChoice) ->
         Err(Cause::Denied) => Err(DropReason::Denied),
         Err(_) => Err(DropReason::Unresolved),
     }
-}
-
-/// Whether this host has a route to `address`: connect(2) of a datagram socket sends nothing.
-fn has_route(address: SocketAddr) -> bool {
-    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    UdpSocket::bind(any).and_then(|socket| socket.connect(address)).is_ok()
 }
