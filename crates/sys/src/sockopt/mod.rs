@@ -16,7 +16,7 @@ use libc::c_int;
 use socket2::{SockAddr, SockRef};
 
 use crate::option::{get, set, set_bytes};
-use crate::queued::{is_receive_buffer_locked, unlock_receive_buffer};
+use crate::queued::{is_receive_buffer_locked, set_window_clamp, unlock_receive_buffer, window_clamp};
 use request::{Request, Unit};
 
 // Newer than the headers of Debian 12; from linux/tcp.h of Linux 6.15.
@@ -226,8 +226,13 @@ fn initial_rwnd(socket: BorrowedFd<'_>, size: Bytes, role: SocketRole) -> io::Re
     if role == SocketRole::Listener || is_receive_buffer_locked(socket)? {
         return Ok(Request::Done);
     }
+    let clamp = window_clamp(socket)?;
     let request = buffer(socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, size)?;
     unlock_receive_buffer(socket)?;
+    // Newer kernels (7.2 does, 6.18 does not) also clamp the window to the buffer, and derive the window scale from the clamp.
+    if window_clamp(socket)? != clamp {
+        set_window_clamp(socket, clamp)?;
+    }
     Ok(request)
 }
 
@@ -308,6 +313,14 @@ mod tests {
         ] {
             assert_eq!(outcome(key, value), "applied", "{key} = {value}");
         }
+    }
+
+    #[test]
+    fn the_first_window_does_not_bound_later_ones() {
+        let socket = socket();
+        let before = window_clamp(socket.as_fd()).unwrap();
+        apply_setting(socket.as_fd(), &Setting::InitialRwnd(Bytes(1 << 20)), SocketRole::Dialer);
+        assert_eq!(window_clamp(socket.as_fd()).unwrap(), before);
     }
 
     #[test]
