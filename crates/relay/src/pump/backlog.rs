@@ -60,9 +60,9 @@ struct ExcessBuffer {
 }
 
 impl BacklogLimiter {
-    /// A flow without backlog.
-    pub fn new() -> Self {
-        Self { since: Instant::now(), blocked: Duration::ZERO, moved: 0, bounds: None }
+    /// A flow without backlog that has moved `moved` bytes.
+    pub fn new(moved: u64) -> Self {
+        Self { since: Instant::now(), blocked: Duration::ZERO, moved, bounds: None }
     }
 
     /// The receiver has room again after `blocked` without; `moved` is the total of the flow so far.
@@ -217,7 +217,7 @@ mod tests {
                 return None;
             }
             unlock_receive_buffer(from.as_fd()).unwrap();
-            Some(Self { sender, from, to: connected().await.unwrap(), backlog: BacklogLimiter::new() })
+            Some(Self { sender, from, to: connected().await.unwrap(), backlog: BacklogLimiter::new(0) })
         }
 
         /// The receiver has room again, after it had none since the last call.

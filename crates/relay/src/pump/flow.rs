@@ -87,7 +87,8 @@ pub struct Flow<'a> {
     said_end: bool,
     done: bool,
     stall: Option<StallGuard<'a>>,
-    backlog: BacklogLimiter,
+    /// Bounds the backlog of a slow receiver; `None` before the receiver has had no room.
+    backlog: Option<Box<BacklogLimiter>>,
     /// How much may be read, and when, under the limits of the session.
     turn: FlowTurn<'a>,
     /// Gathers small reads; `None` unless the receiving section is tuned.
@@ -119,7 +120,7 @@ impl<'a> Flow<'a> {
             said_end: false,
             done: false,
             stall: None,
-            backlog: BacklogLimiter::new(),
+            backlog: None,
             turn: FlowTurn::new(),
             shape: stats.is_tuned(direction).then(|| Box::new(ReadShaper::new(from.stream))),
             stats,
@@ -221,6 +222,7 @@ impl<'a> Flow<'a> {
         while !matches!(self.pending, PendingBytes::Nothing) {
             if self.to.stream.poll_write_ready(cx)?.is_pending() {
                 self.stall.get_or_insert_with(|| self.stats.start_stall(self.direction));
+                self.backlog.get_or_insert_with(|| Box::new(BacklogLimiter::new(self.moved)));
                 return Poll::Pending;
             }
             match self.drain() {
@@ -230,7 +232,9 @@ impl<'a> Flow<'a> {
         }
         if let Some(stall) = self.stall.take() {
             let blocked = stall.end();
-            self.backlog.on_unblocked(self.from.stream, self.to.stream, blocked, self.moved);
+            if let Some(backlog) = &mut self.backlog {
+                backlog.on_unblocked(self.from.stream, self.to.stream, blocked, self.moved);
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -448,7 +452,7 @@ impl<'a> Flow<'a> {
     }
 
     fn limited_size(&self, room: usize) -> usize {
-        let room = self.backlog.read_limit(room).min(self.turn.most());
+        let room = self.backlog.as_ref().map_or(room, |backlog| backlog.read_limit(room)).min(self.turn.most());
         let room = self.chunks.as_ref().map_or(room, |chunks| room.min(chunks.left()));
         match self.limit {
             FlowLimit::End => room,
@@ -471,7 +475,9 @@ impl<'a> Flow<'a> {
         self.turn.check_payload(read).map_err(FlowError::Reading)?;
         self.ended = read == 0;
         self.moved += read as u64;
-        self.backlog.on_read(self.from.stream, read);
+        if let Some(backlog) = &mut self.backlog {
+            backlog.on_read(self.from.stream, read);
+        }
         let answers = self.stats.bytes(self.direction.opposite());
         if let Some(shape) = &mut self.shape {
             shape.on_read(read, answers);
