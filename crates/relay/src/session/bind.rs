@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::record::wait_client_gone;
-use super::{Connected, PathTaken, Session, association};
+use super::{Connected, NamedPath, PathTaken, Session, association};
 use crate::dial::DialError;
 use crate::ingress::{BindRequest, send_and_close};
 use crate::path;
@@ -36,7 +36,7 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Accepts the connection of the expected peer.
 pub(super) async fn accept(session: &Session, request: BindRequest) -> Result<Connected, EndReason> {
     let BindRequest { peer, early } = request;
-    session.dial_context.set_path(PathTaken { path: Some(PATH.into()), ..PathTaken::default() });
+    session.dial_context.set_path(PathTaken { path: Some(NamedPath::NotDialled(PATH)), ..PathTaken::default() });
     let profile = check_peer(session, peer).await?;
     // The place is free again as soon as the relay does not listen any more.
     let Ok(place) = session.context.services().bind_places.try_acquire() else {

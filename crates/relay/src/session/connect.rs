@@ -21,7 +21,7 @@ use ekiden_sys::tcp_info::tcp_info;
 use tokio::task::JoinSet;
 
 use crate::config::access::AccessPolicy;
-use crate::config::{ConnectMode, ListenerKind};
+use crate::config::{ConnectMode, ListenerKind, Path};
 use crate::dial::{DialError, Dialled, Dialler, OpenParams};
 use crate::ingress::listener::ListenerContext;
 use crate::ingress::section::IncomingOpen;
@@ -59,10 +59,8 @@ pub struct DialContext {
 /// The path of the last attempt.
 #[derive(Debug, Clone, Default)]
 pub struct PathTaken {
-    /// Name of the path.
-    pub path: Option<Box<str>>,
-    /// The first hop of the path.
-    pub via: Option<FirstHop>,
+    /// The path; `None` before the first attempt.
+    pub path: Option<NamedPath>,
     /// The TCP profile of the dialled section.
     pub profile: Option<Arc<Profile>>,
     /// The trace id sent to relays.
@@ -73,6 +71,38 @@ pub struct PathTaken {
     pub expected: Option<Arc<Prediction>>,
     /// The paths that failed before, and why.
     pub left: Vec<String>,
+}
+
+impl PathTaken {
+    /// Name of the path.
+    pub fn path_name(&self) -> Option<Box<str>> {
+        self.path.as_ref().map(|path| path.name().into())
+    }
+}
+
+/// A path with its name.
+#[derive(Debug, Clone)]
+pub enum NamedPath {
+    /// A path that a route or the previous relay has named.
+    Configured(Arc<Path>),
+    /// A session without a connection that the relay dials.
+    NotDialled(&'static str),
+}
+
+impl NamedPath {
+    fn name(&self) -> &str {
+        match self {
+            Self::Configured(path) => &path.name,
+            Self::NotDialled(name) => name,
+        }
+    }
+
+    fn first_hop(&self) -> Option<FirstHop> {
+        match self {
+            Self::Configured(path) => Some(FirstHop::from_path(path)),
+            Self::NotDialled(_) => None,
+        }
+    }
 }
 
 impl DialContext {
@@ -155,8 +185,7 @@ impl DialContext {
     /// Records an attempt by `way`.
     pub fn on_attempt(&self, way: &PathChoice) {
         let mut taken = self.taken.borrow_mut();
-        taken.path = Some(way.path.name.clone());
-        taken.via = Some(FirstHop::from_path(&way.path));
+        taken.path = Some(NamedPath::Configured(Arc::clone(&way.path)));
         taken.profile = Some(Arc::clone(way.path.hops.first().map_or(&way.profile, |hop| &hop.profile)));
         taken.expected = way.expected.clone();
         taken.load = None;
@@ -208,12 +237,12 @@ impl DialContext {
 
     /// Name of the last path.
     pub fn path_name(&self) -> Option<Box<str>> {
-        self.taken.borrow().path.clone()
+        self.taken.borrow().path_name()
     }
 
     /// First hop of the last path.
     pub fn first_hop(&self) -> Option<FirstHop> {
-        self.taken.borrow().via
+        self.taken.borrow().path.as_ref().and_then(NamedPath::first_hop)
     }
 
     /// The TCP profile of the dialled section.
@@ -524,7 +553,7 @@ pub async fn race(
 async fn drain_losers(mut running: JoinSet<RaceResult>) {
     while let Some(ran) = running.join_next().await {
         let Ok(RaceResult { dial_context, result: Ok(reached), .. }) = ran else { continue };
-        if dial_context.path_taken().via != Some(FirstHop::Direct) {
+        if dial_context.first_hop() != Some(FirstHop::Direct) {
             continue;
         }
         let Ok(info) = tcp_info(reached.dialled.stream.as_fd()) else { continue };

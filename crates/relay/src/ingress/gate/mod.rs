@@ -205,7 +205,7 @@ impl Gate {
         while let Some((since, four_tuple)) = self.next_older_than(patience) {
             if let Some((permit, pre_dialed)) = self.context.services().pending_connections.expire(&four_tuple, since) {
                 let (server, path) =
-                    pre_dialed.as_ref().map_or((None, None), |a| (Some(a.server), a.taken.path.clone()));
+                    pre_dialed.as_ref().map_or((None, None), |a| (Some(a.server), a.taken.path_name()));
                 pre_dialed.into_iter().for_each(|pre_dialed| pre_dialed.abandon());
                 self.emit_closed(
                     permit,

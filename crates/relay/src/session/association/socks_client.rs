@@ -19,7 +19,7 @@ use crate::events::metrics::tunnels::DropReason;
 use crate::ingress::send_and_close;
 use crate::path;
 use crate::pump::wait_idle;
-use crate::session::{PathTaken, Session};
+use crate::session::{NamedPath, PathTaken, Session};
 use crate::tunnel::LaneError;
 
 /// The name of the path in the closing event, in metrics and in `ekiden status`, if datagrams leave directly.
@@ -79,7 +79,7 @@ pub async fn refuse(session: &Session, error: &DialError) -> EndReason {
 
 /// Names the path of an association whose datagrams leave directly, until a lane is opened.
 pub fn set_direct_path(session: &Session) {
-    session.dial_context.set_path(PathTaken { path: Some(DIRECT_PATH.into()), ..PathTaken::default() });
+    session.dial_context.set_path(PathTaken { path: Some(NamedPath::NotDialled(DIRECT_PATH)), ..PathTaken::default() });
 }
 
 /// Puts the number of dropped datagrams into the closing event.
