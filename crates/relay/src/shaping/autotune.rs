@@ -115,8 +115,10 @@ pub struct Tuner {
     scheduler: Weak<TuneScheduler>,
     /// The settings that follow the path; `None` where the profile has no tuning.
     timers: Option<Box<TimerTuning>>,
-    /// The congestion control to change to when the path turns out to be long; `None` after that.
-    long_path_control: RefCell<Option<Arc<str>>>,
+    /// The congestion control to change to when the path turns out to be long.
+    long_path_control: Option<Arc<str>>,
+    /// Whether the section may still change to it.
+    has_choice: Cell<bool>,
     /// Bytes that have moved through the section.
     moved: Cell<u64>,
     /// Whether the section is scheduled for the next round.
@@ -187,7 +189,8 @@ impl Tuner {
             stream: Rc::downgrade(stream),
             scheduler: Rc::downgrade(rounds),
             timers: profile.is_tuned().then(|| Box::new(TimerTuning::new(profile, idle))),
-            long_path_control: RefCell::new(long_path_control),
+            has_choice: Cell::new(long_path_control.is_some()),
+            long_path_control,
             moved: Cell::new(0),
             is_queued: Cell::new(false),
         })
@@ -207,7 +210,7 @@ impl Tuner {
         if moved >= CHOOSE_AFTER && moved.ilog2() != before.max(1).ilog2() {
             self.choose_control_now();
         }
-        let has_choice = moved >= CHOOSE_AFTER && self.long_path_control.borrow().is_some();
+        let has_choice = moved >= CHOOSE_AFTER && self.has_choice.get();
         if (self.tunes_timers() || has_choice)
             && !self.is_queued.replace(true)
             && let Some(rounds) = self.scheduler.upgrade()
@@ -240,7 +243,7 @@ impl Tuner {
 
     /// Samples the section for the choice of its congestion control, if that is open.
     fn choose_control_now(&self) {
-        if self.long_path_control.borrow().is_some()
+        if self.has_choice.get()
             && let (Some(stream), Some(rounds)) = (self.stream.upgrade(), self.scheduler.upgrade())
             && let Ok(sample) = tuning_sample(stream.as_fd(), rounds.started_at.elapsed())
         {
@@ -250,11 +253,11 @@ impl Tuner {
 
     /// Changes to the congestion control for long paths, once, if the section needs it.
     fn choose_control(&self, stream: &TcpStream, sample: &TuningSample) {
-        if self.long_path_control.borrow().is_none() || !needs_system_control(sample) {
+        if !self.has_choice.get() || !needs_system_control(sample) {
             return;
         }
-        let control = self.long_path_control.take();
-        let refused = control.and_then(|name| congestion::set(stream, &name).err());
+        self.has_choice.set(false);
+        let refused = self.long_path_control.as_ref().and_then(|name| congestion::set(stream, name).err());
         if let (Some(error), Some(timers)) = (refused, &self.timers) {
             timers.refused.borrow_mut().push(("congestion", error.to_string()));
         }
