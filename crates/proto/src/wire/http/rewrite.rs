@@ -143,7 +143,9 @@ pub fn expects_continue(headers: &Headers) -> bool {
 #[must_use]
 pub fn write_request(method: &str, target: &str, headers: &Headers) -> Vec<u8> {
     let token = (1..=MAX_METHOD).contains(&method.len()) && method.bytes().all(is_token_byte);
-    let mut out = Vec::with_capacity(512);
+    // No larger than needed: a proxy keeps the head until the answer comes.
+    let mut out =
+        Vec::with_capacity(method.len() + target.len() + " HTTP/1.1\r\n".len() + 1 + headers.written_length());
     out.extend(if token { method } else { "INVALID" }.as_bytes());
     out.push(b' ');
     for byte in target.bytes() {

@@ -53,7 +53,7 @@ pub async fn exchange(
     let answer = {
         let mut heading = pin!(async {
             if let Some((answer, asked)) = relays {
-                session.on_relay_answer(answer.await.map_err(ExchangeError::Told)?, asked);
+                session.on_relay_answer(answer.await?, asked);
             }
             final_head(&mut answers, outgoing, &down).await
         });
@@ -187,7 +187,7 @@ async fn final_head(
 /// Blames the server, or the `http` hop if the request went to one.
 fn blame(outgoing: &OutgoingRequest, hops: Cause, servers: Cause) -> ExchangeError {
     match &outgoing.hop {
-        Some(hop) => ExchangeError::Told(DialError::at_hop(hops, hop)),
+        Some(hop) => DialError::at_hop(hops, hop).into(),
         None => servers.into(),
     }
 }

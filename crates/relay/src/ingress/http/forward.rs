@@ -45,14 +45,20 @@ pub enum ExchangeError {
     /// The section of the server, or of this `http` hop, ended before the first byte of an answer.
     NoAnswer(Option<Box<str>>),
     /// The client is to be told this.
-    Told(DialError),
+    Told(Box<DialError>),
     /// The session is over.
     Ended(EndReason),
 }
 
 impl From<Cause> for ExchangeError {
     fn from(cause: Cause) -> Self {
-        Self::Told(cause.into())
+        DialError::from(cause).into()
+    }
+}
+
+impl From<DialError> for ExchangeError {
+    fn from(error: DialError) -> Self {
+        Self::Told(Box::new(error))
     }
 }
 
@@ -137,7 +143,7 @@ async fn try_paths(
         // Kept as long as there is another way.
         let this = if at + 1 < ways.len() { head.clone() } else { head.take() };
         let Some(this) = this else { break };
-        let outgoing = rewriting::rewrite_request(session, way, *this);
+        let outgoing = rewriting::rewrite_request(session, way, this);
         let attempt = Attempt { target, way, ways: ways.len() };
         result = try_idle_then_fresh(session, reader, attempt, &outgoing, log).await;
         match &result {
@@ -158,10 +164,11 @@ async fn race(
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
     let asked = Instant::now();
-    let reached = Box::pin(connect_by_paths(&session.dial_context, target, ways)).await.map_err(ExchangeError::Told)?;
-    let (way, outgoing) = (&reached.way, rewriting::rewrite_request(session, &reached.way, *head));
-    let upstream = upstream::from_dialled(session, way, reached.dialled, asked).await.map_err(ExchangeError::Told)?;
-    send_on(session, reader, Attempt { target, way, ways: 1 }, &outgoing, upstream, log).await
+    let reached = Box::pin(connect_by_paths(&session.dial_context, target, ways)).await?;
+    let (way, outgoing) = (&reached.way, rewriting::rewrite_request(session, &reached.way, head));
+    let mut upstream = upstream::from_dialled(session, way, reached.dialled, asked).await?;
+    let delivered = watched_exchange(session, reader, &outgoing, &mut upstream, log).await?;
+    Ok(after_exchange(session, Attempt { target, way, ways: 1 }, upstream, delivered))
 }
 
 /// Where a request goes, and which of how many ways is tried.
@@ -190,50 +197,59 @@ async fn try_idle_then_fresh(
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
     let Attempt { target, way, ways } = attempt;
-    let mut idle = outgoing.repeatable.then(|| upstream::take_idle(session, way, target)).flatten();
+    let mut upstream = match outgoing.repeatable.then(|| upstream::take_idle(session, way, target)).flatten() {
+        Some(idle) => idle,
+        None => Box::pin(upstream::dial(session, way, ways, target)).await?,
+    };
     loop {
-        let is_reused = idle.is_some();
-        let upstream = match idle.take() {
-            Some(upstream) => upstream,
-            None => Box::pin(upstream::dial(session, way, ways, target)).await.map_err(ExchangeError::Told)?,
-        };
-        match send_on(session, reader, attempt, outgoing, upstream, log).await {
+        let is_reused = upstream.exchanges > 0;
+        match watched_exchange(session, reader, outgoing, &mut upstream, log).await {
             Err(ExchangeError::NoAnswer(_)) if is_reused => {
                 session.context.services().events.metrics.record_upstream_reuse("stale");
             }
-            decided => return decided,
+            delivered => return delivered.map(|delivered| after_exchange(session, attempt, upstream, delivered)),
+        }
+        upstream = Box::pin(upstream::dial(session, way, ways, target)).await?;
+    }
+}
+
+/// Exchanges the messages, unless the client leaves or nothing moves for the idle timeout.
+async fn watched_exchange(
+    session: &Session,
+    reader: &mut HandshakeReader<'_>,
+    outgoing: &OutgoingRequest,
+    upstream: &mut Upstream,
+    log: &mut RequestLog<'_>,
+) -> Result<DeliveredResponse, ExchangeError> {
+    log.reused = upstream.exchanges > 0;
+    let idle = session.context.config.timeouts.idle;
+    tokio::select! {
+        biased;
+        finished = exchange(session, reader, outgoing, upstream, log) => finished,
+        // A client with a complete request is not read, so its end needs a watch.
+        end = wait_client_gone(session) => Err(end.into()),
+        // Before the response has begun a status can report the timeout; afterwards the connection is aborted.
+        () = pump::wait_idle(&session.stats, idle) => {
+            Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() })
         }
     }
 }
 
-async fn send_on(
+/// Keeps the server's connection for other requests if it can carry them, and returns the state of the client's.
+fn after_exchange(
     session: &Session,
-    reader: &mut HandshakeReader<'_>,
     attempt: Attempt<'_>,
-    outgoing: &OutgoingRequest,
-    mut upstream: Upstream,
-    log: &mut RequestLog<'_>,
-) -> Result<ClientConnection, ExchangeError> {
-    log.reused = upstream.exchanges > 0;
-    let idle = session.context.config.timeouts.idle;
-    let finished = tokio::select! {
-        biased;
-        finished = exchange(session, reader, outgoing, &mut upstream, log) => finished?,
-        // A client with a complete request is not read, so its end needs a watch.
-        end = wait_client_gone(session) => return Err(end.into()),
-        // Before the response has begun a status can report the timeout; afterwards the connection is aborted.
-        () = pump::wait_idle(&session.stats, idle) => {
-            return Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() });
-        }
-    };
-    match finished {
-        DeliveredResponse { upgraded: true, .. } => Ok(ClientConnection::Upgraded(upstream.stream)),
+    upstream: Upstream,
+    delivered: DeliveredResponse,
+) -> ClientConnection {
+    match delivered {
+        DeliveredResponse { upgraded: true, .. } => ClientConnection::Upgraded(upstream.stream),
         DeliveredResponse { server_stays, client_stays, .. } => {
             session.release_upstream();
             if server_stays {
                 upstream::release(session, attempt.way, attempt.target, upstream);
             }
-            Ok(if client_stays { ClientConnection::Next } else { ClientConnection::Close })
+            if client_stays { ClientConnection::Next } else { ClientConnection::Close }
         }
     }
 }

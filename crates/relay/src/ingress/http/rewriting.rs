@@ -54,9 +54,9 @@ pub struct OutgoingResponse {
 }
 
 /// Rewrites a request in absolute form for the next hop or the server.
-pub fn rewrite_request(session: &Session, way: &PathChoice, head: RequestHead) -> OutgoingRequest {
+pub fn rewrite_request(session: &Session, way: &PathChoice, head: Box<RequestHead>) -> OutgoingRequest {
     let stays = is_persistent(session, &head);
-    let RequestHead { method, target: form, version, mut headers, body } = head;
+    let RequestHead { method, target: form, version, mut headers, body } = *head;
     let RequestTarget::Absolute { scheme, userinfo, authority_text, path_and_query, .. } = form else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };

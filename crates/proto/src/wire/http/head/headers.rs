@@ -97,6 +97,11 @@ impl Headers {
         self.0.insert(at, (name, value));
     }
 
+    /// The length of what [`Self::write`] writes, in bytes.
+    pub(crate) fn written_length(&self) -> usize {
+        self.iter().map(|(name, value)| name.len() + value.len() + ": \r\n".len()).sum::<usize>() + "\r\n".len()
+    }
+
     /// Appends the fields and the empty line behind them.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         for (name, value) in self.iter() {
