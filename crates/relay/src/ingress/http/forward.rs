@@ -136,7 +136,7 @@ async fn try_paths(
     if path::racing_count(&ways) > 1 && ways.iter().all(|way| way.path.http_hop().is_none()) {
         return Box::pin(race(session, reader, target, ways, head, log)).await;
     }
-    let mut result = Err(Cause::HopFailed.into());
+    let mut failure = None;
     let mut head = Some(head);
     for (at, way) in ways.iter().enumerate() {
         session.dial_context.on_attempt(way);
@@ -145,13 +145,15 @@ async fn try_paths(
         let Some(this) = this else { break };
         let outgoing = rewriting::rewrite_request(session, way, this);
         let attempt = Attempt { target, way, ways: ways.len() };
-        result = try_idle_then_fresh(session, reader, attempt, &outgoing, log).await;
-        match &result {
-            Err(ExchangeError::Told(error)) if error.first_hop_down => session.dial_context.on_failure(way, error),
-            _ => break,
+        match try_idle_then_fresh(session, reader, attempt, &outgoing, log).await {
+            Err(ExchangeError::Told(error)) if error.first_hop_down => {
+                session.dial_context.on_failure(way, &error);
+                failure = Some(error);
+            }
+            decided => return decided,
         }
     }
-    result
+    Err(failure.map_or_else(|| Cause::HopFailed.into(), ExchangeError::Told))
 }
 
 /// Races several paths, because too few measurements exist to choose one.
