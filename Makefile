@@ -6,7 +6,7 @@ CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-workers bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet bench-group \
-	bench-upgrade bench-http2 bench-observed bench-passwords bench-calls bench-udp bench-tunnels bench-lab figures check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
+	bench-upgrade bench-http2 bench-observed bench-passwords bench-calls bench-udp bench-tls bench-tunnels bench-lab figures check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
 	try-static fuzz
 
 help: ## Show this list
@@ -144,6 +144,11 @@ bench-udp: ## Compare datagrams per second of SOCKS5 UDP ASSOCIATE with dante; a
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/udp.py
+
+bench-tls: ## Compare one download through an HTTPS proxy with squid and Caddy; as root, four minutes
+	@scripts/setup bench
+	$(CARGO) build --release --locked
+	python3 benches/tls.py
 
 bench-tunnels: ## Measure memory and answers of relays with 200,000 idle tunnels; a minute
 	@scripts/setup bench

@@ -116,6 +116,34 @@ allow_open = true
 allow_private = true
 """
 
+EKIDEN_HTTPS = """
+version = 1
+[[listener]]
+bind = "0.0.0.0:{port}"
+kind = "http"
+tls_certificate = "{certificate}"
+tls_key = "{key}"
+allow_open = true
+allow_private = true
+"""
+
+CADDY = """
+{{
+    admin off
+    auto_https off
+    persist_config off
+    order forward_proxy before respond
+}}
+:{port} {{
+    tls {certificate} {key}
+    forward_proxy {{
+        acl {{
+            allow all
+        }}
+    }}
+}}
+"""
+
 EKIDEN_SECTION = """
 [[listener]]
 bind = "{loopback}:{port}"

@@ -94,8 +94,9 @@ class Stand:
                                target=[netns.SERVER_IP, target_port], **details)
 
 
-def curl(stand, path, extra, write_out):
-    how, base = speak.curl_arguments(stand.treatment.way, stand.address, (netns.SERVER_IP, origin.PORT))
+def curl(stand, path, extra, write_out, scheme="http"):
+    """Returns the words that curl writes out. `scheme` is that of the proxy."""
+    how, base = speak.curl_arguments(stand.treatment.way, stand.address, (netns.SERVER_IP, origin.PORT), scheme)
     argv = ["curl", "--noproxy", "", "--silent", "--show-error", "--fail", "--output", "/dev/null",
             "--connect-timeout", "5", "--max-time", str(stand.sizes.curl_seconds), "--write-out", write_out,
             *extra, *how, f"{base}/{path}"]

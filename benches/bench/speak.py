@@ -84,8 +84,8 @@ def read_answer(session, size):
         raise ConnectionError(f"{body} bytes of body, not {size}")
 
 
-def curl_arguments(way, relay, target):
-    """Returns the options of curl for this protocol, and the URL."""
+def curl_arguments(way, relay, target, scheme="http"):
+    """Returns the options of curl for this protocol, and the URL. `scheme` is that of an HTTP proxy."""
     proxy = f"{relay[0]}:{relay[1]}"
     direct = f"http://{target[0]}:{target[1]}"
     if way == TCP:
@@ -93,5 +93,5 @@ def curl_arguments(way, relay, target):
     if way == SOCKS:
         return ["--socks5-hostname", proxy], direct
     if way == CONNECT:
-        return ["--proxytunnel", "--proxy", f"http://{proxy}"], direct
-    return ["--proxy", f"http://{proxy}"], direct
+        return ["--proxytunnel", "--proxy", f"{scheme}://{proxy}"], direct
+    return ["--proxy", f"{scheme}://{proxy}"], direct

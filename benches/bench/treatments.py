@@ -74,6 +74,8 @@ PROGRAMS = {
     "danted": (lambda: "danted", ["-v"]),
     "microsocks": (lambda: "microsocks", None),
     "squid": (lambda: "squid", ["-v"]),
+    "squid-openssl": (lambda: built_or_installed("squid-openssl"), ["-v"]),
+    "caddy": (lambda: built_or_installed("caddy"), ["version"]),
     "sshd": (lambda: "sshd", ["-V"]),
     "ssh": (lambda: "ssh", ["-V"]),
     "stunnel": (lambda: "stunnel", ["-version"]),
@@ -118,11 +120,13 @@ def microsocks(binary, place):
     return [binary, "-i", "0.0.0.0", "-p", str(place.port)]
 
 
-def squid(binary, place):
+def squid(text):
     """Returns squid with a private /dev/shm (in the mount namespace created by `ip netns exec`): it leaves segments
     there under names that all instances of squid on the machine share."""
-    inner = configured(configs.squid, "-N", "-f", "FILE")(binary, place)
-    return ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh", *inner]
+    def command(binary, place):
+        inner = configured(text, "-N", "-f", "FILE")(binary, place)
+        return ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh", *inner]
+    return command
 
 
 HAPROXY_RUN = ("-db", "-f", "FILE")
@@ -143,8 +147,8 @@ TREATMENTS = (
     Treatment("socat", PEER, speak.TCP, "socat", socat),
     Treatment("dante", PEER, speak.SOCKS, "danted", configured(configs.dante, "-f", "FILE")),
     Treatment("microsocks", PEER, speak.SOCKS, "microsocks", microsocks),
-    Treatment("squid", PEER, speak.ABSOLUTE, "squid", squid),
-    Treatment("squid-connect", PEER, speak.CONNECT, "squid", squid),
+    Treatment("squid", PEER, speak.ABSOLUTE, "squid", squid(configs.squid)),
+    Treatment("squid-connect", PEER, speak.CONNECT, "squid", squid(configs.squid)),
 )
 
 # These listeners in an earlier build, so that one run measures a change.
