@@ -16,7 +16,7 @@ from bench.treatments import EKIDEN, PEER
 
 NEEDED = ("ip", "nginx", "curl", "sysctl", "openssl")
 FIGURE = figures.Figure("one", https_proxies.one)
-NORMAL = replace(figures.NORMAL, rounds=10, repeats=1)
+NORMAL = replace(figures.NORMAL, rounds=7, repeats=1)
 QUICK = replace(figures.QUICK, repeats=1)
 RATE_LEAST, CPU_MOST = 1.3, 0.6
 TITLE = "One download through an HTTPS proxy, measured"
