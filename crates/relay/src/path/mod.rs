@@ -114,11 +114,11 @@ fn configured_paths(route: &Route, pools: &Pools) -> Vec<PathChoice> {
 }
 
 fn down_last(ways: Vec<PathChoice>, pools: &Pools) -> Vec<PathChoice> {
-    let is_up = |way: &PathChoice| way.path.hops.first().is_none_or(|hop| !pools.is_down(hop));
     // A single path needs no order; partitioning would move it into a larger allocation.
     if ways.len() == 1 {
         return ways;
     }
+    let is_up = |way: &PathChoice| way.path.hops.first().is_none_or(|hop| !pools.is_down(hop));
     let (mut up, down): (Vec<_>, Vec<_>) = ways.into_iter().partition(is_up);
     up.extend(down);
     up
