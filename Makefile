@@ -7,7 +7,7 @@ CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 .DEFAULT_GOAL := help
 .PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-workers bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet bench-group \
 	bench-upgrade bench-http2 bench-observed bench-passwords bench-calls bench-udp bench-tls bench-tunnels bench-lab figures check-lab check-dashboard deb try-deb try-readme dist try-dist musl \
-	try-static fuzz
+	try-static try-kernels fuzz
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -206,6 +206,10 @@ musl: ## Build a static binary in target/static/ARCH; cross-compile with ARCH=aa
 
 try-static: musl ## Test the static binary as in packaging/Containerfile; as root
 	packaging/try-static
+
+try-kernels: ## Test on Debian's kernels 6.1 and 6.12 in a machine emulator; as root, hours without KVM
+	@scripts/setup kernels
+	scripts/try-kernels
 
 fuzz: ## Fuzz every parser for ten minutes
 	@scripts/setup build
