@@ -4,7 +4,7 @@ use std::fs::read_to_string;
 use std::path::Path;
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Composite;
+use libbpf_rs::btf::types::{Composite, Func};
 
 /// Where a kernel shows its types.
 pub const BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -31,6 +31,12 @@ impl KernelTypes {
     #[must_use]
     pub fn has_type(&self, structure: &str) -> bool {
         self.types.type_by_name::<Composite<'_>>(structure).is_some()
+    }
+
+    /// Whether there is a function of that name.
+    #[must_use]
+    pub fn has_function(&self, function: &str) -> bool {
+        self.types.type_by_name::<Func<'_>>(function).is_some()
     }
 
     /// Whether that structure has that member.

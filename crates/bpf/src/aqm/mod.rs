@@ -64,10 +64,8 @@ pub enum Error {
         module: &'static str,
     },
     /// `--backlog` reads the kernel's own structures.
-    #[error(
-        "--backlog needs a kernel with /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF), Linux 6.2 or later: leave it out"
-    )]
-    NoBtf,
+    #[error("--backlog needs Linux 6.2 or later with /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF): leave it out")]
+    NoKernelContext,
     /// `--backlog` where nothing ever waits.
     #[error(
         "--backlog: {interface} has the queueing discipline {kind}, which does not report its backlog: replace it with one that \
@@ -80,7 +78,7 @@ pub enum Error {
         kind: String,
     },
     /// The verifier, or a kernel that is too old.
-    #[error("the kernel (Linux 5.8 or later is needed) does not take the program: {source}\n{log}")]
+    #[error("the kernel (Linux 5.12 or later is needed) does not take the program: {source}\n{log}")]
     LoadRejected {
         /// The error of the system.
         source: io::Error,

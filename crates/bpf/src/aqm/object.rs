@@ -1,17 +1,18 @@
 //! The program, opened, set and loaded.
 
-use std::path::Path;
-
 use libbpf_rs::{ErrorKind, Object, ObjectBuilder};
 
 use super::maps::{NAMES, SETTINGS, SHARES, SLOTS, WAYS};
 use super::settings::{AqmMode, AqmSettings};
 use super::{Error, ProgramParams, encode};
 use crate::chatter;
-use crate::kernel::BTF;
+use crate::kernel::KernelTypes;
 
 static AQM_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm.bpf.o"));
 static BACKLOG_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_backlog.bpf.o"));
+
+/// The kernel's function by which the program reads the structures of the kernel, since Linux 6.2.
+const KERNEL_CONTEXT: &str = "bpf_cast_to_kern_ctx";
 
 /// Most lines of the verifier's log in an error.
 const LAST_LINES: usize = 8;
@@ -21,8 +22,9 @@ const LAST_LINES: usize = 8;
 /// # Errors
 /// Mistakes in the settings, and the kernel's refusal.
 pub fn load(settings: &AqmSettings, line: ProgramParams) -> Result<Object, Error> {
-    if settings.backlog && !Path::new(BTF).exists() {
-        return Err(Error::NoBtf);
+    // Without the function, the kernel's refusal names neither the option nor the version of Linux.
+    if settings.backlog && !KernelTypes::running().is_some_and(|types| types.has_function(KERNEL_CONTEXT)) {
+        return Err(Error::NoKernelContext);
     }
     load_from(if settings.backlog { BACKLOG_OBJECT } else { AQM_OBJECT }, settings, line)
 }
