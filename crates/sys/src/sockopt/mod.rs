@@ -319,7 +319,8 @@ mod tests {
     fn the_first_window_does_not_bound_later_ones() {
         let socket = socket();
         let before = window_clamp(socket.as_fd()).unwrap();
-        apply_setting(socket.as_fd(), &Setting::InitialRwnd(Bytes(1 << 20)), SocketRole::Dialer);
+        let outcome = apply_setting(socket.as_fd(), &Setting::InitialRwnd(Bytes(1 << 20)), SocketRole::Dialer);
+        assert_eq!(outcome.to_string(), "applied");
         assert_eq!(window_clamp(socket.as_fd()).unwrap(), before);
     }
 
