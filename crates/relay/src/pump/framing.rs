@@ -207,24 +207,24 @@ impl<'a> Framing<'a> {
 /// The header of a chunk that is spliced, as far as it was not sent; empty for a section without chunks.
 pub struct ChunkHeader {
     bytes: [u8; chunk::HEADER_LENGTH],
-    sent: usize,
+    sent: u8,
 }
 
 impl ChunkHeader {
     /// The header to send; `None` for a section without chunks.
     pub fn new(header: Option<[u8; chunk::HEADER_LENGTH]>) -> Self {
-        let sent = if header.is_some() { 0 } else { chunk::HEADER_LENGTH };
+        let sent = if header.is_some() { 0 } else { chunk::HEADER_LENGTH as u8 };
         Self { bytes: header.unwrap_or_default(), sent }
     }
 
     /// The bytes that were not sent.
     pub fn rest(&self) -> &[u8] {
-        &self.bytes[self.sent..]
+        &self.bytes[usize::from(self.sent)..]
     }
 
     /// Records that `bytes` bytes were sent.
     pub const fn on_sent(&mut self, bytes: usize) {
-        self.sent += bytes;
+        self.sent += bytes as u8;
     }
 }
 
