@@ -33,6 +33,7 @@ use crate::ingress::section::IncomingOpen;
 use crate::path::estimates::{FirstHop, PeerId, SectionSampler};
 use crate::pump::tls::TlsCipher;
 use crate::pump::{self, Endpoint, FlowStats, FramedSection, Framing, IdleTimeouts};
+use crate::shaping::autotune::SectionTuning;
 use crate::status::{SectionView, SessionView, TlsView};
 
 /// A session and everything that its closing event reports.
@@ -219,8 +220,9 @@ impl Session {
     /// Records the section to the server and starts to sample it.
     pub fn on_connected(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
         self.telemetry.set_paced_by(Direction::Up, self.context.thread.shaper.register(&stream, self.weight()));
-        let tuner = self.dial_context.profile().and_then(|profile| self.context.tuner(&stream, &profile));
-        self.telemetry.set_tuner(Direction::Up, tuner);
+        let profile = self.dial_context.profile();
+        let tuning = profile.map(|profile| self.context.section_tuning(&stream, &profile)).unwrap_or_default();
+        self.telemetry.set_tuning(Direction::Up, tuning);
         let mut state = self.state.borrow_mut();
         state.asked.get_or_insert(asked);
         state.connect = Some(asked.elapsed());
@@ -380,7 +382,7 @@ impl Session {
     pub fn release_upstream(&self) {
         self.sample_limits_at_end();
         self.telemetry.set_paced_by(Direction::Up, None);
-        self.telemetry.set_tuner(Direction::Up, None);
+        self.telemetry.set_tuning(Direction::Up, SectionTuning::None);
         let mut state = self.state.borrow_mut();
         if let Some(mut watch) = state.watches[1].take() {
             watch.sample(&self.stats, &self.context.services().estimates);
@@ -458,17 +460,17 @@ impl Session {
 
 /// Telemetry of a session whose only section is that of the client.
 fn client_telemetry(
-    context: &ListenerContext,
+    context: &Rc<ListenerContext>,
     client: &Rc<TcpStream>,
     carrier: Option<&CarrierConnection>,
 ) -> Rc<FlowTelemetry> {
-    let (paced, tuner) = match carrier {
-        Some(carrier) => (carrier.paced.clone(), carrier.tuner.clone()),
-        None => context.shape_client_section(client),
+    let (paced, tuning) = match carrier {
+        Some(carrier) => (carrier.paced.clone(), carrier.tuner.clone().into()),
+        None => (context.pace_client_section(client), context.section_tuning(client, &context.listener.profile)),
     };
-    let telemetry = FlowTelemetry::new(context.totals(), context.account());
+    let telemetry = FlowTelemetry::new(Rc::clone(context));
     telemetry.set_paced_by(Direction::Down, paced);
-    telemetry.set_tuner(Direction::Down, tuner);
+    telemetry.set_tuning(Direction::Down, tuning);
     telemetry
 }
 
