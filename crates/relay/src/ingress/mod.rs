@@ -19,16 +19,19 @@ mod socks;
 pub mod thread;
 pub mod transparent;
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::{self, Parsed, WireError, socks4, socks5};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::config::ListenerKind;
 use super::pump::Endpoint;
@@ -127,6 +130,8 @@ pub struct HandshakeReader<'a> {
     from: Endpoint<'a>,
     bytes: Vec<u8>,
     deadline: Option<Instant>,
+    /// The timer of the deadline; `None` before a read has had to wait.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// Why a request could not be read.
@@ -156,18 +161,23 @@ impl<'a> HandshakeReader<'a> {
     /// A reader of the client's section.
     #[must_use]
     pub fn new(session: &'a Session) -> Self {
-        Self { from: session.client_end(), bytes: Vec::new(), deadline: None }
+        Self::new_at(session.client_end())
     }
 
     /// A reader of any stream.
     #[must_use]
     pub fn from_stream(stream: &'a TcpStream) -> Self {
-        Self { from: Endpoint::plain(stream), bytes: Vec::new(), deadline: None }
+        Self::new_at(Endpoint::plain(stream))
+    }
+
+    fn new_at(from: Endpoint<'a>) -> Self {
+        Self { from, bytes: Vec::new(), deadline: None, timer: None }
     }
 
     /// Bounds all following reads together by `span`; `None` removes the deadline.
     pub fn set_deadline(&mut self, span: Option<Duration>) {
         self.deadline = span.map(|span| Instant::now() + span);
+        self.timer = None;
     }
 
     /// Waits for the first byte and leaves it in place.
@@ -209,7 +219,7 @@ impl<'a> HandshakeReader<'a> {
 
     async fn read_more(&mut self) -> Result<(), ReadError> {
         loop {
-            self.wait_readable().await?;
+            poll_fn(|cx| self.poll_readable(cx)).await?;
             match self.from.try_read(&mut self.bytes, STEP) {
                 Ok(0) => return Err(ReadError::Gone(io::ErrorKind::UnexpectedEof)),
                 Ok(_) => return Ok(()),
@@ -219,13 +229,14 @@ impl<'a> HandshakeReader<'a> {
         }
     }
 
-    async fn wait_readable(&self) -> Result<(), ReadError> {
-        let readable = self.from.readable();
-        let readable = match self.deadline {
-            Some(deadline) => timeout_at(deadline, readable).await.map_err(|_| ReadError::Late)?,
-            None => readable.await,
-        };
-        readable.map_err(|error| ReadError::Gone(error.kind()))
+    /// Ready when a read makes progress, or at the deadline.
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadError>> {
+        if let Poll::Ready(readable) = self.from.poll_readable(cx) {
+            return Poll::Ready(readable.map_err(|error| ReadError::Gone(error.kind())));
+        }
+        let Some(deadline) = self.deadline else { return Poll::Pending };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        timer.as_mut().poll(cx).map(|()| Err(ReadError::Late))
     }
 
     /// Takes up to `most` buffered bytes.

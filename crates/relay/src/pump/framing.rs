@@ -1,10 +1,13 @@
 //! How the bytes of a session are framed on a connection, and where a framed stream ends.
 
+use std::future::poll_fn;
 use std::io::{self, Read};
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
 use ekiden_proto::wire::section::chunk::{self, ChunkReader};
 use socket2::SockRef;
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
 use super::cipher::RecordCipher;
@@ -86,12 +89,13 @@ impl<'a> Endpoint<'a> {
             && !self.framing.tls().is_some_and(TlsCipher::has_data)
     }
 
-    /// Waits until a read makes progress.
+    /// Ready when a read makes progress. Only one task reads from a connection, so no future of tokio is needed that several tasks
+    /// could await: such futures are larger.
     ///
     /// # Errors
     /// The runtime ends.
-    pub async fn readable(self) -> io::Result<()> {
-        if self.is_read_from_socket() { self.stream.readable().await } else { Ok(()) }
+    pub fn poll_readable(self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_read_from_socket() { self.stream.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
     }
 
     /// Appends up to `most` bytes to `bytes`, for code that knows no framing of relays; 0 is the end of the stream.
@@ -114,16 +118,23 @@ impl<'a> Endpoint<'a> {
     ///
     /// # Errors
     /// As read(2).
-    pub async fn peek_end(self) -> io::Result<bool> {
-        let Some(tls) = self.framing.tls() else { return Ok(self.stream.peek(&mut [0]).await? == 0) };
+    pub fn peek_end(self) -> impl Future<Output = io::Result<bool>> {
+        poll_fn(move |cx| self.poll_peek_end(cx))
+    }
+
+    fn poll_peek_end(self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let Some(tls) = self.framing.tls() else {
+            let mut byte = [0];
+            return self.stream.poll_peek(cx, &mut ReadBuf::new(&mut byte)).map_ok(|count| count == 0);
+        };
         while !tls.is_decided() {
-            self.readable().await?;
+            ready!(self.poll_readable(cx))?;
             match tls.read_records(self.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => other?,
             }
         }
-        Ok(tls.is_at_end())
+        Poll::Ready(Ok(tls.is_at_end()))
     }
 
     /// Writes all of `bytes`, for code that knows no framing of relays.
