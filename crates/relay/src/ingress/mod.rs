@@ -174,6 +174,11 @@ impl<'a> HandshakeReader<'a> {
         Self { from, bytes: Vec::new(), deadline: None, timer: None }
     }
 
+    /// The stream that is read.
+    pub fn source(&self) -> Endpoint<'a> {
+        self.from
+    }
+
     /// Bounds all following reads together by `span`; `None` removes the deadline.
     pub fn set_deadline(&mut self, span: Option<Duration>) {
         self.deadline = span.map(|span| Instant::now() + span);

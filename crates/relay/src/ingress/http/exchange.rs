@@ -8,6 +8,7 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::direction::Direction;
 use ekiden_proto::event::{EndReason, Event, RequestCompleted};
 use ekiden_proto::wire::http::{BodyFraming, RequestHead, ResponseHead, Version, rewrite};
+use tokio::net::TcpStream;
 
 use super::body::{BodyCoding, BodyFlow};
 use super::forward::ExchangeError;
@@ -41,21 +42,20 @@ pub async fn exchange(
     log: &mut RequestLog<'_>,
 ) -> Result<DeliveredResponse, ExchangeError> {
     let (server, relays) = (&*upstream.stream, upstream.answer.take());
-    let up = lane(session, session.client_end(), Endpoint::plain(server), Direction::Up);
-    let down = lane(session, Endpoint::plain(server), session.client_end(), Direction::Down);
     let mut answers = HandshakeReader::from_stream(server);
     let mut sent = None;
     // Both bodies are boxed: while a slow answer is awaited, neither needs memory.
     let mut sending = Some(Box::pin(async {
+        let up = lane(session, session.client_end(), Endpoint::plain(server), Direction::Up);
         up.write(&outgoing.head).await?;
         up.relay(reader, outgoing.body, BodyCoding::Chunks).await
     }));
     let answer = {
         let mut heading = pin!(async {
-            if let Some((answer, asked)) = relays {
-                session.on_relay_answer(answer.await?, asked);
+            if let Some(relays) = relays {
+                session.on_relay_answer(relays.answer.await?, relays.asked);
             }
-            final_head(&mut answers, outgoing, &down).await
+            final_head(session, &mut answers, outgoing).await
         });
         loop {
             // Whether the request has been sent counts when the answer is there.
@@ -77,7 +77,7 @@ pub async fn exchange(
     }
     let answer = rewriting::rewrite_response(outgoing, answer, sent == Some(SendOutcome::Whole));
     let delivered = {
-        let mut delivering = Box::pin(deliver(session, &down, &mut answers, &answer));
+        let mut delivering = Box::pin(deliver(session, server, &mut answers, &answer));
         loop {
             tokio::select! {
                 biased;
@@ -112,10 +112,11 @@ async fn finish<F: Future>(future: &mut Option<Pin<Box<F>>>) -> F::Output {
 /// Sends the client a response: the head, and the body as the server sends it.
 async fn deliver(
     session: &Session,
-    down: &BodyFlow<'_>,
+    server: &TcpStream,
     answers: &mut HandshakeReader<'_>,
     answer: &rewriting::OutgoingResponse,
 ) -> Result<(), FlowError> {
+    let down = lane(session, Endpoint::plain(server), session.client_end(), Direction::Down);
     if answer.framing == BodyFraming::UntilClose {
         // Set before the head, because the head alone looks like a whole answer: when this relay is killed, only a reset
         // tells the client that the answer is incomplete.
@@ -153,9 +154,9 @@ fn check_sent(result: Result<(), FlowError>) -> Result<SendOutcome, ExchangeErro
 
 /// The head that answers the request; interim ones (RFC 9110, 15.2) are passed on to clients that know them.
 async fn final_head(
+    session: &Session,
     reader: &mut HandshakeReader<'_>,
     outgoing: &OutgoingRequest,
-    down: &BodyFlow<'_>,
 ) -> Result<ResponseHead, ExchangeError> {
     let mut nothing_yet = true;
     loop {
@@ -178,10 +179,15 @@ async fn final_head(
             return Ok(head);
         }
         if outgoing.version == Version::Http11 {
-            let interim = rewriting::rewrite_interim(head);
-            down.write(&interim).await.map_err(|broken| pump::end_reason(&broken, Direction::Down))?;
+            Box::pin(deliver_interim(session, reader.source(), head)).await?;
         }
     }
+}
+
+async fn deliver_interim(session: &Session, server: Endpoint<'_>, head: ResponseHead) -> Result<(), EndReason> {
+    let down = lane(session, server, session.client_end(), Direction::Down);
+    let interim = rewriting::rewrite_interim(head);
+    down.write(&interim).await.map_err(|broken| pump::end_reason(&broken, Direction::Down))
 }
 
 /// Blames the server, or the `http` hop if the request went to one.

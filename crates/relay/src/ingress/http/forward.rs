@@ -256,18 +256,22 @@ fn after_exchange(
     }
 }
 
-/// Completes when the client is gone: after a reset, or after an end of stream and the half-close timeout without
-/// progress. A half-closed client may have left or may wait for the response; both look alike.
+/// Completes when the client is gone. Its rare futures are boxed: this one is part of every exchange.
 async fn wait_client_gone(session: &Session) -> EndReason {
     loop {
         match session.client_end().peek_end().await {
-            Ok(true) => break,
+            Ok(true) => return Box::pin(wait_half_closed_client(session)).await,
             // Unread bytes belong to the body or to the next request; the end is behind them.
-            Ok(false) => sleep(CLIENT_POLL_INTERVAL).await,
+            Ok(false) => Box::pin(sleep(CLIENT_POLL_INTERVAL)).await,
             // The kernel reports a reset once, so this error counts as one.
             Err(_) => return EndReason::ResetByClient,
         }
     }
+}
+
+/// Completes after a reset of a client that has closed its half, or after the half-close timeout without progress. Such a client may
+/// have left or may wait for the response; both look alike.
+async fn wait_half_closed_client(session: &Session) -> EndReason {
     tokio::select! {
         _ = session.client.ready(Interest::ERROR) => EndReason::ResetByClient,
         () = pump::wait_idle(&session.stats, session.context.config.timeouts.half_close_idle) => EndReason::HalfCloseIdle,
