@@ -1,6 +1,8 @@
 //! One request and its response on one connection, and the log line of the request.
 
+use std::borrow::Cow;
 use std::io;
+use std::mem::take;
 use std::pin::{Pin, pin};
 use std::time::Instant;
 
@@ -37,17 +39,21 @@ pub struct DeliveredResponse {
 pub async fn exchange(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    outgoing: &OutgoingRequest,
+    outgoing: &mut OutgoingRequest,
     upstream: &mut Upstream,
     log: &mut RequestLog<'_>,
 ) -> Result<DeliveredResponse, ExchangeError> {
+    // Only a connection that has carried exchanges may be dead, after which the request is sent again.
+    let head = if upstream.exchanges == 0 { take(&mut outgoing.head).into() } else { Cow::from(&outgoing.head) };
+    let outgoing = &*outgoing;
     let (server, relays) = (&*upstream.stream, upstream.answer.take());
     let mut answers = HandshakeReader::from_stream(server);
     let mut sent = None;
     // Both bodies are boxed: while a slow answer is awaited, neither needs memory.
     let mut sending = Some(Box::pin(async {
         let up = lane(session, session.client_end(), Endpoint::plain(server), Direction::Up);
-        up.write(&outgoing.head).await?;
+        up.write(&head).await?;
+        drop(head);
         up.relay(reader, outgoing.body, BodyCoding::Chunks).await
     }));
     let answer = {
@@ -55,7 +61,7 @@ pub async fn exchange(
             if let Some(relays) = relays {
                 session.on_relay_answer(relays.answer.await?, relays.asked);
             }
-            final_head(session, &mut answers, outgoing).await
+            final_head(session, &mut answers, outgoing, &log.method).await
         });
         loop {
             // Whether the request has been sent counts when the answer is there.
@@ -157,10 +163,11 @@ async fn final_head(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
     outgoing: &OutgoingRequest,
+    method: &str,
 ) -> Result<ResponseHead, ExchangeError> {
     let mut nothing_yet = true;
     loop {
-        let parse = |bytes: &[u8]| ResponseHead::parse(bytes, outgoing.head_limit, &outgoing.method);
+        let parse = |bytes: &[u8]| ResponseHead::parse(bytes, outgoing.head_limit, method);
         let head = match reader.next(parse).await {
             Ok(head) => head,
             Err(ReadError::Gone(_)) if nothing_yet && reader.is_empty() => {
@@ -230,8 +237,8 @@ impl Drop for RequestLog<'_> {
         let stats = &self.session.stats;
         let request = RequestCompleted {
             session: self.session.id,
-            method: std::mem::take(&mut self.method),
-            url: std::mem::take(&mut self.url),
+            method: take(&mut self.method),
+            url: take(&mut self.url),
             status: self.status,
             reused: self.reused,
             bytes_up: stats.bytes(Direction::Up) - self.bytes_before.0,
