@@ -301,12 +301,15 @@ impl IdleTimer {
 }
 
 /// Completes when nothing has moved for `idle`.
-pub async fn wait_idle(stats: &FlowStats, idle: Duration) {
-    loop {
-        let before = stats.moved();
-        sleep(idle).await;
-        if stats.moved() == before {
-            return;
+pub fn wait_idle(stats: &FlowStats, idle: Duration) -> impl Future<Output = ()> {
+    // Not an async function, which would hold its arguments twice.
+    let mut before = stats.moved();
+    async move {
+        loop {
+            sleep(idle).await;
+            if stats.moved() == std::mem::replace(&mut before, stats.moved()) {
+                return;
+            }
         }
     }
 }

@@ -212,23 +212,25 @@ async fn try_idle_then_fresh(
 }
 
 /// Exchanges the messages, unless the client leaves or nothing moves for the idle timeout.
-async fn watched_exchange(
+fn watched_exchange(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
     outgoing: &mut OutgoingRequest,
     upstream: &mut Upstream,
     log: &mut RequestLog<'_>,
-) -> Result<DeliveredResponse, ExchangeError> {
+) -> impl Future<Output = Result<DeliveredResponse, ExchangeError>> {
+    // Not an async function, which would hold its arguments twice.
     log.reused = upstream.exchanges > 0;
-    let idle = session.context.config.timeouts.idle;
-    tokio::select! {
-        biased;
-        finished = exchange(session, reader, outgoing, upstream, log) => finished,
-        // A client with a complete request is not read, so its end needs a watch.
-        end = wait_client_gone(session) => Err(end.into()),
-        // Before the response has begun a status can report the timeout; afterwards the connection is aborted.
-        () = pump::wait_idle(&session.stats, idle) => {
-            Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() })
+    async move {
+        tokio::select! {
+            biased;
+            finished = exchange(session, reader, outgoing, upstream, log) => finished,
+            // A client with a complete request is not read, so its end needs a watch.
+            end = wait_client_gone(session) => Err(end.into()),
+            // Before the response has begun a status can report the timeout; afterwards the connection is aborted.
+            () = pump::wait_idle(&session.stats, session.context.config.timeouts.idle) => {
+                Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() })
+            }
         }
     }
 }
