@@ -182,12 +182,14 @@ async fn relay_bytes(session: &Session, connected: Box<Connected>) -> EndReason 
         Some(section) => Endpoint { stream: &session.client, framing: section.framing() },
         None => session.client_end(),
     };
-    let responder = awaits.as_ref().map_or(Responder::Silent, |awaited| awaited.1.clone());
-    let opening = awaits.map(|awaited| -> PendingAnswer<'_, DialError> {
+    let opening = awaits.map(|awaited| -> PendingAnswer<'_, Box<(Responder, DialError)>> {
         let (opened, responder, asked) = *awaited;
         let server = &server;
         Box::pin(async move {
-            let times = opened.opening.wait_answer(server, &opened.section.cipher).await?;
+            let times = match opened.opening.wait_answer(server, &opened.section.cipher).await {
+                Ok(times) => times,
+                Err(error) => return Err(Box::new((responder, error))),
+            };
             session.on_relay_answer(times, asked);
             // If the client is gone, the pump finds out on its next read.
             let _ = responder.send_success(session.client_end(), None, &session.hop_times()).await;
@@ -202,9 +204,9 @@ async fn relay_bytes(session: &Session, connected: Box<Connected>) -> EndReason 
         pipes: session.context.pipes(),
         patience: session.idle_timeouts(),
     };
-    let end = match pump::run(params, opening).await.map_err(Box::new) {
+    let end = match pump::run(params, opening).await {
         Ok(end) => end,
-        Err(error) => return Box::pin(refuse(session, &responder, &error)).await,
+        Err(failure) => return Box::pin(refuse(session, &failure.0, &failure.1)).await,
     };
     if end == EndReason::Finished
         && let (Some(section), Some(reuse)) = (section, reuse)
