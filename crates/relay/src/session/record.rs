@@ -125,7 +125,7 @@ pub(super) struct SessionState {
     /// When the first request was complete.
     asked: Option<Instant>,
     connect: Option<Duration>,
-    hops: Vec<Duration>,
+    hops: Box<[Duration]>,
     up: Option<Box<SectionInfo>>,
     /// The counters of the sections at the start of the session, if they have carried sessions before: of the client's and of the
     /// server's.
@@ -135,7 +135,7 @@ pub(super) struct SessionState {
     /// Samplers of the client's section, if the client is a relay, and of the server's section.
     watches: [Option<Box<SectionSampler>>; 2],
     end: Option<EndReason>,
-    detail: Option<String>,
+    detail: Option<Box<str>>,
 }
 
 impl SessionState {
@@ -337,14 +337,14 @@ impl Session {
 
     /// The setup time of each relay, the nearest first.
     pub fn hop_times(&self) -> Vec<Duration> {
-        self.state.borrow().hops.clone()
+        self.state.borrow().hops.to_vec()
     }
 
     /// Records the answer of the relays with the setup time of each.
     pub fn on_relay_answer(&self, times: Vec<Duration>, asked: Instant) {
         let mut state = self.state.borrow_mut();
         state.connect = Some(asked.elapsed());
-        state.hops = times;
+        state.hops = times.into();
     }
 
     /// The users whose passwords are asked for; `None` where none is needed.
@@ -398,7 +398,7 @@ impl Session {
 
     /// Sets the detail of the closing event.
     pub fn set_detail(&self, detail: Option<String>) {
-        self.state.borrow_mut().detail = detail;
+        self.state.borrow_mut().detail = detail.map(Into::into);
     }
 
     /// Sets the reason for the end.
@@ -556,7 +556,7 @@ impl Session {
             path: self.path_name(),
             chosen: self.final_choice().map(Box::new),
             end,
-            detail: state.detail.or_else(|| self.end_detail(end)),
+            detail: state.detail.map(Into::into).or_else(|| self.end_detail(end)),
             duration,
             handshake: state.asked.map(|asked| asked.saturating_duration_since(self.opened)),
             first_byte: self
@@ -565,7 +565,7 @@ impl Session {
                 .zip(state.asked)
                 .map(|(first, asked)| first.saturating_duration_since(asked)),
             connect: state.connect,
-            hops: state.hops,
+            hops: state.hops.into(),
             bytes_up: self.stats.bytes(Direction::Up),
             bytes_down: self.stats.bytes(Direction::Down),
             bytes_spliced: self.stats.spliced_bytes(),
