@@ -74,8 +74,8 @@ impl Connected {
 /// An outstanding answer of a relay, the responder for the client, and when OPEN was sent.
 type AwaitedAnswer = (OpenedSession, Responder, Instant);
 
-/// Futures of the handshake, HTTP, associations and dialling are boxed: they are larger than the pump, and most sessions spend
-/// most of their time in the pump.
+/// Futures of the handshake, of exchanges of HTTP, of associations and of dialling are boxed: they are larger than the pump, and most
+/// sessions spend most of their time in the pump.
 async fn connect(session: &Rc<Session>) -> Result<Box<Connected>, EndReason> {
     let mut reader = ingress::HandshakeReader::new(session);
     let mut request = Box::pin(ingress::accept(session, &mut reader)).await?;
@@ -93,7 +93,7 @@ async fn connect(session: &Rc<Session>) -> Result<Box<Connected>, EndReason> {
             ClientRequest::Bind(request) => return Box::pin(bind::accept(session, request)).await.map(Box::new),
             ClientRequest::Dialled(pre_dialed) => return use_pre_dialed(session, *pre_dialed).map(Box::new),
             ClientRequest::Http(http) => {
-                request = Box::pin(ingress::http::serve(session, &mut reader, http)).await?;
+                request = ingress::http::serve(session, &mut reader, http).await?;
             }
         }
     };

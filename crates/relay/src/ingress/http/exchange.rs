@@ -167,7 +167,7 @@ async fn final_head(
 ) -> Result<ResponseHead, ExchangeError> {
     let mut nothing_yet = true;
     loop {
-        let parse = |bytes: &[u8]| ResponseHead::parse(bytes, outgoing.head_limit, method);
+        let parse = |bytes: &[u8]| ResponseHead::parse(bytes, session.context.config.limits.head, method);
         let head = match reader.next(parse).await {
             Ok(head) => head,
             Err(ReadError::Gone(_)) if nothing_yet && reader.is_empty() => {

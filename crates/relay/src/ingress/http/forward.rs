@@ -79,7 +79,7 @@ pub async fn run(
 ) -> Result<ClientConnection, EndReason> {
     if !rewriting::decrement_max_forwards(&mut head) {
         let (status, reason) = if head.method == "OPTIONS" { (200, "OK") } else { (405, "Method Not Allowed") };
-        send_error(session.client_end(), status, reason).await;
+        Box::pin(send_error(session.client_end(), status, reason)).await;
         return Err(EndReason::Finished);
     }
     let RequestTarget::Absolute { scheme, target, .. } = &head.target else {
@@ -89,7 +89,7 @@ pub async fn run(
     match scheme {
         Scheme::Ftp => Box::pin(ftp::run(session, reader, *head)).await,
         Scheme::Https => {
-            send_error(session.client_end(), 501, "Use CONNECT for https").await;
+            Box::pin(send_error(session.client_end(), 501, "Use CONNECT for https")).await;
             Err(EndReason::BadHandshake("https without CONNECT"))
         }
         Scheme::Http => forward(session, reader, head).await,
@@ -139,7 +139,7 @@ async fn try_paths(
         let this = if at + 1 < ways.len() { head.clone() } else { head.take() };
         let Some(this) = this else { break };
         let mut outgoing = rewriting::rewrite_request(session, way, this);
-        match try_idle_then_fresh(session, reader, way, ways.len(), &mut outgoing, log).await {
+        match Box::pin(try_idle_then_fresh(session, reader, way, ways.len(), &mut outgoing, log)).await {
             Err(ExchangeError::Told(error)) if error.first_hop_down => {
                 session.dial_context.on_failure(way, &error);
                 failure = Some(error);

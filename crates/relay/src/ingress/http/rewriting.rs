@@ -27,8 +27,6 @@ pub struct OutgoingRequest {
     pub upgrade: Option<String>,
     /// Whether the request may be sent again when a connection turns out to be dead.
     pub repeatable: bool,
-    /// Longest head of an answer, in bytes.
-    pub head_limit: usize,
     /// The `http` hop that is asked, where that is not the server itself.
     pub hop: Option<Box<str>>,
     stays: bool,
@@ -84,7 +82,6 @@ pub fn rewrite_request(session: &Session, way: &PathChoice, head: Box<RequestHea
         body,
         version,
         upgrade,
-        head_limit: session.context.config.limits.head,
         stays,
         vouches,
     }
