@@ -159,34 +159,37 @@ fn check_sent(result: Result<(), FlowError>) -> Result<SendOutcome, ExchangeErro
 }
 
 /// The head that answers the request; interim ones (RFC 9110, 15.2) are passed on to clients that know them.
-async fn final_head(
+fn final_head(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
     outgoing: &OutgoingRequest,
     method: &str,
-) -> Result<ResponseHead, ExchangeError> {
+) -> impl Future<Output = Result<ResponseHead, ExchangeError>> {
+    // Not an async function, which would hold its arguments twice.
     let mut nothing_yet = true;
-    loop {
-        let parse = |bytes: &[u8]| ResponseHead::parse(bytes, session.context.config.limits.head, method);
-        let head = match reader.next(parse).await {
-            Ok(head) => head,
-            Err(ReadError::Gone(_)) if nothing_yet && reader.is_empty() => {
-                return Err(ExchangeError::NoAnswer(outgoing.hop.clone()));
+    async move {
+        loop {
+            let parse = |bytes: &[u8]| ResponseHead::parse(bytes, session.context.config.limits.head, method);
+            let head = match reader.next(parse).await {
+                Ok(head) => head,
+                Err(ReadError::Gone(_)) if nothing_yet && reader.is_empty() => {
+                    return Err(ExchangeError::NoAnswer(outgoing.hop.clone()));
+                }
+                Err(ReadError::Gone(_) | ReadError::Late) => return Err(blame(outgoing, Cause::Reset, Cause::Reset)),
+                Err(ReadError::Wire(_)) => return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer)),
+            };
+            nothing_yet = false;
+            let switches = head.status == 101;
+            let may_switch = |asked: &String| rewrite::can_switch(asked, &head.headers);
+            if switches && !outgoing.upgrade.as_ref().is_some_and(may_switch) {
+                return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
             }
-            Err(ReadError::Gone(_) | ReadError::Late) => return Err(blame(outgoing, Cause::Reset, Cause::Reset)),
-            Err(ReadError::Wire(_)) => return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer)),
-        };
-        nothing_yet = false;
-        let switches = head.status == 101;
-        let may_switch = |asked: &String| rewrite::can_switch(asked, &head.headers);
-        if switches && !outgoing.upgrade.as_ref().is_some_and(may_switch) {
-            return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
-        }
-        if switches || head.status >= 200 {
-            return Ok(head);
-        }
-        if outgoing.version == Version::Http11 {
-            Box::pin(deliver_interim(session, reader.source(), head)).await?;
+            if switches || head.status >= 200 {
+                return Ok(head);
+            }
+            if outgoing.version == Version::Http11 {
+                Box::pin(deliver_interim(session, reader.source(), head)).await?;
+            }
         }
     }
 }

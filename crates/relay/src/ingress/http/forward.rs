@@ -183,31 +183,34 @@ pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<
 }
 
 /// Uses an idle connection if the request is repeatable, and then a fresh one. `way` is one of `ways` paths.
-async fn try_idle_then_fresh(
+#[expect(clippy::manual_async_fn, reason = "an async function holds its arguments twice")]
+fn try_idle_then_fresh(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
     way: &PathChoice,
     ways: usize,
     outgoing: &mut OutgoingRequest,
     log: &mut RequestLog<'_>,
-) -> Result<ClientConnection, ExchangeError> {
-    let take_idle = || upstream::take_idle(session, way, &outgoing.target);
-    let mut upstream = if let Some(idle) = outgoing.repeatable.then(take_idle).flatten() {
-        idle
-    } else {
-        Box::pin(upstream::dial(session, way, ways, &outgoing.target)).await?
-    };
-    loop {
-        let is_reused = upstream.exchanges > 0;
-        match watched_exchange(session, reader, outgoing, &mut upstream, log).await {
-            Err(ExchangeError::NoAnswer(_)) if is_reused => {
-                session.context.services().events.metrics.record_upstream_reuse("stale");
+) -> impl Future<Output = Result<ClientConnection, ExchangeError>> {
+    async move {
+        let take_idle = || upstream::take_idle(session, way, &outgoing.target);
+        let mut upstream = if let Some(idle) = outgoing.repeatable.then(take_idle).flatten() {
+            idle
+        } else {
+            Box::pin(upstream::dial(session, way, ways, &outgoing.target)).await?
+        };
+        loop {
+            let is_reused = upstream.exchanges > 0;
+            match watched_exchange(session, reader, outgoing, &mut upstream, log).await {
+                Err(ExchangeError::NoAnswer(_)) if is_reused => {
+                    session.context.services().events.metrics.record_upstream_reuse("stale");
+                }
+                delivered => {
+                    return delivered.map(|delivered| after_exchange(session, way, outgoing, upstream, delivered));
+                }
             }
-            delivered => {
-                return delivered.map(|delivered| after_exchange(session, way, outgoing, upstream, delivered));
-            }
+            upstream = Box::pin(upstream::dial(session, way, ways, &outgoing.target)).await?;
         }
-        upstream = Box::pin(upstream::dial(session, way, ways, &outgoing.target)).await?;
     }
 }
 
