@@ -11,7 +11,7 @@ use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
 use super::cipher::RecordCipher;
-use super::flow::read_once;
+use super::flow::{read_once, with};
 use super::tls::TlsCipher;
 
 /// The framing of a session's bytes on one connection (docs/section-protocol.md).
@@ -98,20 +98,22 @@ impl<'a> Endpoint<'a> {
         if self.is_read_from_socket() { self.stream.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
     }
 
-    /// Appends up to `most` bytes to `bytes`, for code that knows no framing of relays; 0 is the end of the stream.
+    /// Appends up to `most` bytes to `bytes`, for code that knows no framing of relays; 0 is the end of the stream. `most` is at most
+    /// the size of a plain read.
     ///
     /// # Errors
     /// As read(2), also `WouldBlock`.
     pub fn try_read(self, bytes: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        let Some(tls) = self.framing.tls() else {
-            bytes.reserve(most);
-            return self.stream.try_read_buf(bytes);
-        };
-        let before = bytes.len();
-        bytes.resize(before + most, 0);
-        let read = tls.read(self.stream, &mut bytes[before..]);
-        bytes.truncate(before + read.as_ref().map_or(0, |read| *read));
-        read
+        // Through the buffer of the thread, because most handshakes are far shorter than `most`.
+        with(|scratch| {
+            let scratch = &mut scratch[..most];
+            let read = match self.framing.tls() {
+                None => self.stream.try_read(scratch)?,
+                Some(tls) => tls.read(self.stream, scratch)?,
+            };
+            bytes.extend_from_slice(&scratch[..read]);
+            Ok(read)
+        })
     }
 
     /// Waits until bytes or the end of the stream are the next to be read, and leaves them in place. Returns whether it is the end.
