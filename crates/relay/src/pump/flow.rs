@@ -70,6 +70,13 @@ enum FlowLimit {
     Bytes(u64),
 }
 
+/// A receiver that has had no room.
+struct SlowReceiver<'a> {
+    /// `None` while there is room.
+    stall: Option<StallGuard<'a>>,
+    backlog: BacklogLimiter,
+}
+
 /// One direction of a session.
 pub struct Flow<'a> {
     from: Endpoint<'a>,
@@ -86,9 +93,8 @@ pub struct Flow<'a> {
     /// Whether the end of the framed stream has been made.
     said_end: bool,
     done: bool,
-    stall: Option<StallGuard<'a>>,
-    /// Bounds the backlog of a slow receiver; `None` before the receiver has had no room.
-    backlog: Option<Box<BacklogLimiter>>,
+    /// `None` before the receiver has had no room.
+    slow_receiver: Option<Box<SlowReceiver<'a>>>,
     /// How much may be read, and when, under the limits of the session.
     turn: FlowTurn<'a>,
     /// Gathers small reads; `None` unless the receiving section is tuned.
@@ -119,8 +125,7 @@ impl<'a> Flow<'a> {
             ended: false,
             said_end: false,
             done: false,
-            stall: None,
-            backlog: None,
+            slow_receiver: None,
             turn: FlowTurn::new(),
             shape: stats.is_tuned(direction).then(|| Box::new(ReadShaper::new(from.stream))),
             stats,
@@ -221,8 +226,7 @@ impl<'a> Flow<'a> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !matches!(self.pending, PendingBytes::Nothing) {
             if self.to.stream.poll_write_ready(cx)?.is_pending() {
-                self.stall.get_or_insert_with(|| self.stats.start_stall(self.direction));
-                self.backlog.get_or_insert_with(|| Box::new(BacklogLimiter::new(self.moved)));
+                self.on_no_room();
                 return Poll::Pending;
             }
             match self.drain() {
@@ -230,13 +234,18 @@ impl<'a> Flow<'a> {
                 other => other?,
             }
         }
-        if let Some(stall) = self.stall.take() {
-            let blocked = stall.end();
-            if let Some(backlog) = &mut self.backlog {
-                backlog.on_unblocked(self.from.stream, self.to.stream, blocked, self.moved);
-            }
+        if let Some(receiver) = &mut self.slow_receiver
+            && let Some(stall) = receiver.stall.take()
+        {
+            receiver.backlog.on_unblocked(self.from.stream, self.to.stream, stall.end(), self.moved);
         }
         Poll::Ready(Ok(()))
+    }
+
+    fn on_no_room(&mut self) {
+        let new = || Box::new(SlowReceiver { stall: None, backlog: BacklogLimiter::new(self.moved) });
+        let receiver = self.slow_receiver.get_or_insert_with(new);
+        receiver.stall.get_or_insert_with(|| self.stats.start_stall(self.direction));
     }
 
     fn drain(&mut self) -> io::Result<()> {
@@ -452,7 +461,8 @@ impl<'a> Flow<'a> {
     }
 
     fn limited_size(&self, room: usize) -> usize {
-        let room = self.backlog.as_ref().map_or(room, |backlog| backlog.read_limit(room)).min(self.turn.most());
+        let room = self.slow_receiver.as_ref().map_or(room, |receiver| receiver.backlog.read_limit(room));
+        let room = room.min(self.turn.most());
         let room = self.chunks.as_ref().map_or(room, |chunks| room.min(chunks.left()));
         match self.limit {
             FlowLimit::End => room,
@@ -475,8 +485,8 @@ impl<'a> Flow<'a> {
         self.turn.check_payload(read).map_err(FlowError::Reading)?;
         self.ended = read == 0;
         self.moved += read as u64;
-        if let Some(backlog) = &mut self.backlog {
-            backlog.on_read(self.from.stream, read);
+        if let Some(receiver) = &mut self.slow_receiver {
+            receiver.backlog.on_read(self.from.stream, read);
         }
         let answers = self.stats.bytes(self.direction.opposite());
         if let Some(shape) = &mut self.shape {

@@ -1,14 +1,17 @@
 //! How the bytes of a session are framed on a connection, and where a framed stream ends.
 
+use std::future::poll_fn;
 use std::io::{self, Read};
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
 use ekiden_proto::wire::section::chunk::{self, ChunkReader};
 use socket2::SockRef;
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
 use super::cipher::RecordCipher;
-use super::flow::read_once;
+use super::flow::{read_once, with};
 use super::tls::TlsCipher;
 
 /// The framing of a session's bytes on one connection (docs/section-protocol.md).
@@ -86,44 +89,54 @@ impl<'a> Endpoint<'a> {
             && !self.framing.tls().is_some_and(TlsCipher::has_data)
     }
 
-    /// Waits until a read makes progress.
+    /// Ready when a read makes progress. Only one task reads from a connection, so no future of tokio is needed that several tasks
+    /// could await: such futures are larger.
     ///
     /// # Errors
     /// The runtime ends.
-    pub async fn readable(self) -> io::Result<()> {
-        if self.is_read_from_socket() { self.stream.readable().await } else { Ok(()) }
+    pub fn poll_readable(self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_read_from_socket() { self.stream.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
     }
 
-    /// Appends up to `most` bytes to `bytes`, for code that knows no framing of relays; 0 is the end of the stream.
+    /// Appends up to `most` bytes to `bytes`, for code that knows no framing of relays; 0 is the end of the stream. `most` is at most
+    /// the size of a plain read.
     ///
     /// # Errors
     /// As read(2), also `WouldBlock`.
     pub fn try_read(self, bytes: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        let Some(tls) = self.framing.tls() else {
-            bytes.reserve(most);
-            return self.stream.try_read_buf(bytes);
-        };
-        let before = bytes.len();
-        bytes.resize(before + most, 0);
-        let read = tls.read(self.stream, &mut bytes[before..]);
-        bytes.truncate(before + read.as_ref().map_or(0, |read| *read));
-        read
+        // Through the buffer of the thread, because most handshakes are far shorter than `most`.
+        with(|scratch| {
+            let scratch = &mut scratch[..most];
+            let read = match self.framing.tls() {
+                None => self.stream.try_read(scratch)?,
+                Some(tls) => tls.read(self.stream, scratch)?,
+            };
+            bytes.extend_from_slice(&scratch[..read]);
+            Ok(read)
+        })
     }
 
     /// Waits until bytes or the end of the stream are the next to be read, and leaves them in place. Returns whether it is the end.
     ///
     /// # Errors
     /// As read(2).
-    pub async fn peek_end(self) -> io::Result<bool> {
-        let Some(tls) = self.framing.tls() else { return Ok(self.stream.peek(&mut [0]).await? == 0) };
+    pub fn peek_end(self) -> impl Future<Output = io::Result<bool>> {
+        poll_fn(move |cx| self.poll_peek_end(cx))
+    }
+
+    fn poll_peek_end(self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let Some(tls) = self.framing.tls() else {
+            let mut byte = [0];
+            return self.stream.poll_peek(cx, &mut ReadBuf::new(&mut byte)).map_ok(|count| count == 0);
+        };
         while !tls.is_decided() {
-            self.readable().await?;
+            ready!(self.poll_readable(cx))?;
             match tls.read_records(self.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => other?,
             }
         }
-        Ok(tls.is_at_end())
+        Poll::Ready(Ok(tls.is_at_end()))
     }
 
     /// Writes all of `bytes`, for code that knows no framing of relays.
@@ -207,24 +220,24 @@ impl<'a> Framing<'a> {
 /// The header of a chunk that is spliced, as far as it was not sent; empty for a section without chunks.
 pub struct ChunkHeader {
     bytes: [u8; chunk::HEADER_LENGTH],
-    sent: usize,
+    sent: u8,
 }
 
 impl ChunkHeader {
     /// The header to send; `None` for a section without chunks.
     pub fn new(header: Option<[u8; chunk::HEADER_LENGTH]>) -> Self {
-        let sent = if header.is_some() { 0 } else { chunk::HEADER_LENGTH };
+        let sent = if header.is_some() { 0 } else { chunk::HEADER_LENGTH as u8 };
         Self { bytes: header.unwrap_or_default(), sent }
     }
 
     /// The bytes that were not sent.
     pub fn rest(&self) -> &[u8] {
-        &self.bytes[self.sent..]
+        &self.bytes[usize::from(self.sent)..]
     }
 
     /// Records that `bytes` bytes were sent.
     pub const fn on_sent(&mut self, bytes: usize) {
-        self.sent += bytes;
+        self.sent += bytes as u8;
     }
 }
 
