@@ -170,6 +170,16 @@ async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> 
 async fn relay_bytes(session: &Session, mut connected: Box<Connected>) -> EndReason {
     let (awaits, early) = (connected.awaits.take(), std::mem::take(&mut connected.early));
     let (server, up) = (&connected.server, connected.section.as_deref());
+    let server_framing = up.map_or(Framing::Raw, FramedSection::framing);
+    // Bytes that this process encrypts for the server's section are copied anyway.
+    if !server_framing.is_encrypted()
+        && let Err(error) = session.try_kernel_tls()
+    {
+        session.set_detail(Some(format!("kernel TLS: {error}")));
+        pump::abort(&session.client);
+        pump::abort(server);
+        return EndReason::ClientLost;
+    }
     let section = session.client_section();
     let client = match &section {
         Some(section) => Endpoint { stream: &session.client, framing: section.framing() },
@@ -188,7 +198,7 @@ async fn relay_bytes(session: &Session, mut connected: Box<Connected>) -> EndRea
     });
     let params = PumpParams {
         client,
-        server: Endpoint { stream: server, framing: up.map_or(Framing::Raw, FramedSection::framing) },
+        server: Endpoint { stream: server, framing: server_framing },
         early,
         stats: &session.stats,
         pipes: session.context.pipes(),
