@@ -11,7 +11,8 @@ use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
 use super::cipher::RecordCipher;
-use super::flow::{read_once, with};
+use super::flow::{has_unread, read_once, with};
+use super::kernel_tls::KernelTls;
 use super::tls::TlsCipher;
 
 /// The framing of a session's bytes on one connection (docs/section-protocol.md).
@@ -27,6 +28,8 @@ pub enum Framing<'a> {
     Chunks(&'a RecordCipher),
     /// TLS, toward a client.
     Tls(&'a TlsCipher),
+    /// TLS, toward a client, whose records the kernel makes: the bytes of the session, until an alert.
+    KernelTls(&'a KernelTls),
 }
 
 /// A section, and how the bytes of its session are framed.
@@ -87,6 +90,17 @@ impl<'a> Endpoint<'a> {
     pub fn is_read_from_socket(self) -> bool {
         !self.framing.records().is_some_and(RecordCipher::has_record)
             && !self.framing.tls().is_some_and(TlsCipher::has_data)
+    }
+
+    /// Whether splice(2) into an empty pipe, whose result is `filled`, has stopped where recvmsg(2) goes on: at urgent data, and in
+    /// kernel TLS at a record without bytes of the session.
+    pub fn is_splice_stopped(self, filled: &io::Result<usize>) -> bool {
+        if let Framing::KernelTls(tls) = self.framing {
+            return tls.is_splice_stopped(filled);
+        }
+        // The pipe is empty, so EAGAIN is about the socket alone.
+        let nothing = filled.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |read| *read == 0);
+        nothing && has_unread(self.stream)
     }
 
     /// Ready when a read makes progress. Only one task reads from a connection, so no future of tokio is needed that several tasks
@@ -156,7 +170,7 @@ impl<'a> Framing<'a> {
     pub const fn records(self) -> Option<&'a RecordCipher> {
         match self {
             Self::Records(cipher) | Self::ReusableRecords(cipher) => Some(cipher),
-            Self::Raw | Self::Chunks(_) | Self::Tls(_) => None,
+            Self::Raw | Self::Chunks(_) | Self::Tls(_) | Self::KernelTls(_) => None,
         }
     }
 
@@ -164,16 +178,21 @@ impl<'a> Framing<'a> {
     pub const fn chunks(self) -> Option<&'a RecordCipher> {
         match self {
             Self::Chunks(cipher) => Some(cipher),
-            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) | Self::Tls(_) => None,
+            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) | Self::Tls(_) | Self::KernelTls(_) => None,
         }
     }
 
-    /// The cipher, if all bytes are in TLS.
+    /// The cipher, if this process makes the records of TLS.
     pub const fn tls(self) -> Option<&'a TlsCipher> {
         match self {
             Self::Tls(cipher) => Some(cipher),
-            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) | Self::Chunks(_) => None,
+            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) | Self::Chunks(_) | Self::KernelTls(_) => None,
         }
+    }
+
+    /// Whether all bytes are in TLS.
+    pub const fn is_tls(self) -> bool {
+        matches!(self, Self::Tls(_) | Self::KernelTls(_))
     }
 
     /// Whether the bytes of the session go through a buffer of this process.
@@ -186,15 +205,20 @@ impl<'a> Framing<'a> {
         matches!(self, Self::Raw)
     }
 
+    /// Whether the socket takes the bytes of the session as they are.
+    pub const fn is_written_raw(self) -> bool {
+        matches!(self, Self::Raw | Self::KernelTls(_))
+    }
+
     /// Whether the connection stays open after the session: its end is no FIN.
     pub const fn is_reusable(self) -> bool {
         matches!(self, Self::ReusableRecords(_) | Self::Chunks(_))
     }
 
-    /// The bytes that end a stream of `bytes` payload bytes, before FIN.
+    /// The bytes that end a stream of `bytes` payload bytes, before FIN. The end of kernel TLS is [`KernelTls::send_end`].
     pub fn end_of_stream(self, bytes: u64) -> Option<Vec<u8>> {
         match self {
-            Self::Raw => None,
+            Self::Raw | Self::KernelTls(_) => None,
             Self::Records(cipher) | Self::ReusableRecords(cipher) => Some(cipher.end_record()),
             Self::Chunks(cipher) => {
                 Some([&chunk::header(0)[..], &cipher.seal_all(&chunk::end_plaintext(bytes))].concat())
@@ -203,13 +227,21 @@ impl<'a> Framing<'a> {
         }
     }
 
+    /// Counts `bytes` bytes that one call has written to the socket.
+    ///
+    /// # Errors
+    /// As [`KernelTls::on_sent`].
+    pub fn on_sent(self, bytes: usize) -> io::Result<()> {
+        if let Self::KernelTls(tls) = self { tls.on_sent(bytes) } else { Ok(()) }
+    }
+
     /// Frames `payload`, which is not empty.
     ///
     /// # Errors
     /// As [`TlsCipher::seal`].
     pub fn frame(self, payload: Vec<u8>) -> io::Result<Vec<u8>> {
         Ok(match self {
-            Self::Raw => payload,
+            Self::Raw | Self::KernelTls(_) => payload,
             Self::Records(cipher) | Self::ReusableRecords(cipher) => cipher.seal_all(&payload),
             Self::Chunks(_) => [&chunk::header(payload.len())[..], &payload].concat(),
             Self::Tls(cipher) => cipher.seal(&payload)?,

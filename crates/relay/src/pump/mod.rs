@@ -14,6 +14,7 @@ mod backlog;
 mod cipher;
 mod flow;
 mod framing;
+mod kernel_tls;
 mod loopback;
 mod observer;
 pub mod pause;

@@ -177,6 +177,16 @@ async fn refuse(session: &Session, responder: &Responder, error: &DialError) -> 
 /// Pumps both directions. An outstanding answer of a relay is passed to the client when it arrives.
 async fn relay_bytes(session: &Session, connected: Box<Connected>) -> EndReason {
     let Connected { server, section, reuse, awaits, early } = connected.unbox();
+    let server_framing = section.as_deref().map_or(Framing::Raw, FramedSection::framing);
+    // Bytes that this process encrypts for the server's section are copied anyway.
+    if !server_framing.is_encrypted()
+        && let Err(error) = session.try_kernel_tls()
+    {
+        session.set_detail(Some(format!("kernel TLS: {error}")));
+        pump::abort(&session.client);
+        pump::abort(&server);
+        return EndReason::ClientLost;
+    }
     let client_section = session.client_section();
     let client = match &client_section {
         Some(section) => Endpoint { stream: &session.client, framing: section.framing() },
@@ -198,7 +208,7 @@ async fn relay_bytes(session: &Session, connected: Box<Connected>) -> EndReason 
     });
     let params = PumpParams {
         client,
-        server: Endpoint { stream: &server, framing: section.as_deref().map_or(Framing::Raw, FramedSection::framing) },
+        server: Endpoint { stream: &server, framing: server_framing },
         early,
         stats: &session.stats,
         pipes: session.context.pipes(),

@@ -1,6 +1,7 @@
 //! The record of a session, from accept to its closing event.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -354,8 +355,16 @@ impl Session {
 
     /// The client's end of the session, for code that knows no framing of relays.
     pub fn client_end(&self) -> Endpoint<'_> {
-        let framing = self.tls.as_deref().map_or(Framing::Raw, Framing::Tls);
+        let framing = self.tls.as_deref().map_or(Framing::Raw, TlsCipher::framing);
         Endpoint { stream: &self.client, framing }
+    }
+
+    /// Moves TLS of the client into the kernel, where that is possible. From then on only the pump reads from the client.
+    ///
+    /// # Errors
+    /// As [`TlsCipher::try_enter_kernel`].
+    pub fn try_kernel_tls(&self) -> io::Result<()> {
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.try_enter_kernel(&self.client))
     }
 
     /// The TCP connection to the client, which carries other sessions as well with HTTP/2.
@@ -527,11 +536,10 @@ impl Session {
         self.tls_detail(end).or_else(used_up).or_else(|| end.detail().map(str::to_owned))
     }
 
-    /// The cause of a reset that is none of TCP.
+    /// The cause of an end that is none of TCP.
     fn tls_detail(&self, end: EndReason) -> Option<String> {
-        let is_truncated = self.tls.as_ref().is_some_and(|tls| tls.is_truncated());
-        (end == EndReason::ResetByClient && is_truncated)
-            .then(|| "the client closed TLS without close_notify".to_owned())
+        let tls = self.tls.as_ref().filter(|_| matches!(end, EndReason::ResetByClient | EndReason::ClientLost))?;
+        tls.fault().map(str::to_owned)
     }
 
     fn closed_event(&self) -> SessionClosed {
@@ -586,8 +594,8 @@ impl Drop for Session {
             pump::abort(&self.client);
         }
         if let (EndReason::Finished | EndReason::Idle, Some(tls)) = (closed.end, &self.tls) {
-            // Nothing is left to be sent, unless the end has been sent before. A full socket loses the alert, and gets FIN.
-            let _ = self.client.try_write(&tls.end());
+            // A full socket loses the alert, and gets FIN.
+            tls.try_send_end(&self.client);
         }
         if let Some(ends) = &self.caught {
             self.context.services().pending_connections.remove(ends);
