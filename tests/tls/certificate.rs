@@ -5,16 +5,25 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{
-    self, ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+    self, ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedCipherSuite, SupportedProtocolVersion,
 };
 
-use crate::harness::{Ending, Folder, connect};
+use ekiden_sys::ktls::{self, Cipher, Version};
+
+use crate::harness::{Ending, Folder, connect, is_virtual};
 use crate::programs::{missing, program, succeeds};
+
+/// Whether the kernel makes the records of tunnels.
+pub fn has_kernel_tls() -> bool {
+    let available = ktls::check_available(Version::Tls13, Cipher::Aes128Gcm);
+    assert!(available.is_ok() || !is_virtual(), "the virtual kernel has kernel TLS: {available:?}");
+    available.is_ok()
+}
 
 /// A certificate for `localhost` and 127.0.0.1 that signs itself, and its key.
 pub struct Certificate {
@@ -78,6 +87,11 @@ impl Certificate {
         self.try_client(connect(relay), &[&TLS12], &[]).unwrap()
     }
 
+    /// Like `client`, with this cipher suite.
+    pub fn client_of_suite(&self, relay: SocketAddr, suite: SupportedCipherSuite) -> Client {
+        self.try_client_of_suites(connect(relay), vec![suite], &[suite.version()], &[]).unwrap()
+    }
+
     /// A connection on `stream` after the handshake, or the error of the handshake.
     pub fn try_client(
         &self,
@@ -85,9 +99,20 @@ impl Certificate {
         versions: &[&'static SupportedProtocolVersion],
         alpn: &[&str],
     ) -> std::io::Result<Client> {
+        self.try_client_of_suites(stream, ring::default_provider().cipher_suites, versions, alpn)
+    }
+
+    fn try_client_of_suites(
+        &self,
+        stream: TcpStream,
+        cipher_suites: Vec<SupportedCipherSuite>,
+        versions: &[&'static SupportedProtocolVersion],
+        alpn: &[&str],
+    ) -> std::io::Result<Client> {
         let mut roots = RootCertStore::empty();
         roots.add(rustls::pki_types::CertificateDer::from_pem_file(self.file()).unwrap()).unwrap();
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let provider = CryptoProvider { cipher_suites, ..ring::default_provider() };
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider));
         let builder = builder.with_protocol_versions(versions).unwrap();
         let mut config = builder.with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();

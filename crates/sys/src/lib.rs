@@ -7,6 +7,7 @@ pub mod clock;
 pub mod congestion;
 pub mod ethtool;
 pub mod init;
+pub mod ktls;
 pub mod link;
 #[cfg(test)]
 mod namespace;

@@ -52,3 +52,14 @@ impl<'a> Poll<'a> {
         self.entries[index].revents != 0
     }
 }
+
+/// Whether a descriptor can be written to, or has an error, now (poll(2), `POLLOUT`).
+///
+/// # Errors
+/// The kernel's.
+pub fn is_writable(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut entry = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    // SAFETY: the entry is one, and lives until after the call.
+    let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
+    if ready < 0 { Err(io::Error::last_os_error()) } else { Ok(entry.revents != 0) }
+}

@@ -156,6 +156,12 @@ impl CongestionControls {
         self.costly_default.as_ref().filter(|_| profile.has_auto_congestion()).cloned()
     }
 
+    /// The system's own congestion control, if sections of short paths have another one.
+    #[must_use]
+    pub fn costly_default(&self) -> Option<Arc<str>> {
+        self.costly_default.clone()
+    }
+
     /// Has a socket begin as on a short path, if the profile says so.
     fn set_auto_congestion(&self, socket: BorrowedFd<'_>, profile: &Profile) -> io::Result<()> {
         if self.costly_default.is_some() && profile.has_auto_congestion() {

@@ -196,6 +196,8 @@ impl TlsFiles {
             other => error(KEY, format!("a key and a certificate that TLS can use ({other})")),
         })?;
         config.alpn_protocols.clone_from(&self.alpn);
+        // For kernel TLS.
+        config.enable_secret_extraction = true;
         if self.clients.is_some() {
             // A resumed session would not check the certificate of the client again.
             config.session_storage = Arc::new(NoServerSessionStorage {});

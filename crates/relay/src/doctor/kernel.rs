@@ -15,7 +15,7 @@ use super::{Finding, Verdict};
 const KERNEL_FEATURES: [((u32, u32), &str); 6] = [
     ((5, 6), "Multipath TCP, and congestion controls in BPF (5.6)"),
     ((5, 12), "`ekiden aqm` (5.12)"),
-    ((6, 0), "the congestion control cubicresume (6.0)"),
+    ((6, 0), "the congestion control cubicresume, and kernel TLS (6.0)"),
     ((6, 2), "`ekiden aqm attach --backlog` (6.2)"),
     ((6, 4), "congestion controls that go when the relay is killed (6.4)"),
     ((6, 15), "rto_min, rto_max and delack_max for single sections (6.15)"),

@@ -13,10 +13,12 @@ mod windows;
 mod workload;
 
 use std::fmt;
+use std::io;
 use std::os::fd::AsFd;
 use std::time::SystemTime;
 
 use ekiden_proto::profile::{BUILT_IN, Outcome, Profile};
+use ekiden_sys::ktls::{self, Cipher, Version};
 use ekiden_sys::sockopt::{self, SocketRole};
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};
@@ -36,6 +38,7 @@ pub fn examine(purpose: &Workload) -> Vec<Finding> {
         findings.extend(transparent::tunnel_checks(&reading));
     }
     findings.extend(certificates(purpose));
+    findings.extend(kernel_tls(purpose));
     findings.extend(profiles(purpose).iter().map(check_profile));
     findings
 }
@@ -69,6 +72,18 @@ fn certificates(purpose: &Workload) -> Vec<Finding> {
         finding.with_hint_if(expiry.is_soon(now), "from then on clients refuse the listener: renew it", "")
     };
     expiries.map(check).collect()
+}
+
+/// Whether the kernel makes the records of TLS listeners.
+fn kernel_tls(purpose: &Workload) -> Option<Finding> {
+    let (check, subject) = ("kernel_tls", "kernel TLS");
+    purpose.config.as_ref()?.listeners.iter().find(|listener| listener.tls.is_some())?;
+    let Err(error) = ktls::check_available(Version::Tls13, Cipher::Aes128Gcm) else {
+        return Some(Finding::new(check, subject, "available"));
+    };
+    let finding = Finding::new(check, subject, format!("not available: {error}"));
+    let fix = if error.kind() == io::ErrorKind::NotFound { "modprobe tls" } else { "" };
+    Some(finding.with_hint("the bytes of TLS listeners are copied instead of spliced", fix))
 }
 
 /// Applies a profile to a socket that is never connected.

@@ -166,7 +166,10 @@ fn each_lack_has_its_effect_in_figures_and_its_fix() {
 #[test]
 fn each_feature_of_a_newer_kernel_is_named() {
     for (release, effect) in [
-        ("5.15.0-30-amd64", "lacks the congestion control cubicresume (6.0); `ekiden aqm attach --backlog` (6.2); "),
+        (
+            "5.15.0-30-amd64",
+            "lacks the congestion control cubicresume, and kernel TLS (6.0); `ekiden aqm attach --backlog` (6.2); ",
+        ),
         ("6.1.0-18-amd64", "lacks `ekiden aqm attach --backlog` (6.2); "),
         ("6.12.117+deb12-cloud-amd64", "lacks rto_min, rto_max and delack_max for single sections (6.15)"),
     ] {

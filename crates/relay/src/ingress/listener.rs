@@ -24,7 +24,7 @@ use crate::dial::Resolver;
 use crate::events::metrics::listeners::ListenerTotals;
 use crate::pump::{PipePool, abort};
 use crate::session::{self, IncomingConnection, Origin, Session};
-use crate::shaping::autotune::Tuner;
+use crate::shaping::autotune::{SectionTuning, Tuner};
 use crate::shaping::fair_share::PacedSocket;
 
 /// How long accepting pauses when accept(2) has failed.
@@ -85,8 +85,8 @@ impl ListenerContext {
     }
 
     /// The listener's byte counters.
-    pub fn totals(&self) -> Arc<ListenerTotals> {
-        Arc::clone(&self.totals)
+    pub fn totals(&self) -> &ListenerTotals {
+        &self.totals
     }
 
     /// The account of the listener.
@@ -104,10 +104,14 @@ impl ListenerContext {
         self.thread.tuning.tuner(section, profile, &self.config.congestion, self.config.timeouts.idle)
     }
 
-    /// The share of an interface and the tuner of a client's section.
-    pub fn shape_client_section(&self, client: &Rc<TcpStream>) -> (Option<Rc<PacedSocket>>, Option<Rc<Tuner>>) {
-        let paced = self.thread.shaper.register(client, self.listener.weight);
-        (paced, self.tuner(client, &self.listener.profile))
+    /// The tuning of a section of a session.
+    pub fn section_tuning(&self, section: &Rc<TcpStream>, profile: &Profile) -> SectionTuning {
+        self.thread.tuning.section_tuning(section, profile, &self.config.congestion, self.config.timeouts.idle)
+    }
+
+    /// The share of an interface for a client's section.
+    pub fn pace_client_section(&self, client: &Rc<TcpStream>) -> Option<Rc<PacedSocket>> {
+        self.thread.shaper.register(client, self.listener.weight)
     }
 
     /// Emits a warning to the operator.

@@ -19,16 +19,19 @@ mod socks;
 pub mod thread;
 pub mod transparent;
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::{self, Parsed, WireError, socks4, socks5};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Sleep, sleep};
 
 use super::config::ListenerKind;
 use super::pump::Endpoint;
@@ -126,7 +129,7 @@ const STEP: usize = 4096;
 pub struct HandshakeReader<'a> {
     from: Endpoint<'a>,
     bytes: Vec<u8>,
-    deadline: Option<Instant>,
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 /// Why a request could not be read.
@@ -156,18 +159,27 @@ impl<'a> HandshakeReader<'a> {
     /// A reader of the client's section.
     #[must_use]
     pub fn new(session: &'a Session) -> Self {
-        Self { from: session.client_end(), bytes: Vec::new(), deadline: None }
+        Self::new_at(session.client_end())
     }
 
     /// A reader of any stream.
     #[must_use]
     pub fn from_stream(stream: &'a TcpStream) -> Self {
-        Self { from: Endpoint::plain(stream), bytes: Vec::new(), deadline: None }
+        Self::new_at(Endpoint::plain(stream))
+    }
+
+    fn new_at(from: Endpoint<'a>) -> Self {
+        Self { from, bytes: Vec::new(), deadline: None }
+    }
+
+    /// The stream that is read.
+    pub fn source(&self) -> Endpoint<'a> {
+        self.from
     }
 
     /// Bounds all following reads together by `span`; `None` removes the deadline.
     pub fn set_deadline(&mut self, span: Option<Duration>) {
-        self.deadline = span.map(|span| Instant::now() + span);
+        self.deadline = span.map(|span| Box::pin(sleep(span)));
     }
 
     /// Waits for the first byte and leaves it in place.
@@ -176,7 +188,7 @@ impl<'a> HandshakeReader<'a> {
     /// [`ReadError::Gone`] or [`ReadError::Late`].
     pub async fn first_byte(&mut self) -> Result<u8, ReadError> {
         while self.bytes.is_empty() {
-            self.read_more().await?;
+            poll_fn(|cx| self.poll_more(cx)).await?;
         }
         Ok(self.bytes[0])
     }
@@ -185,21 +197,23 @@ impl<'a> HandshakeReader<'a> {
     ///
     /// # Errors
     /// [`ReadError`]; bytes that are not a valid message stay in the buffer.
-    pub async fn next<T>(&mut self, parse: impl Fn(&[u8]) -> Parsed<T>) -> Result<T, ReadError> {
-        loop {
-            match parse(&self.bytes) {
-                Ok((value, used)) => {
-                    self.bytes.drain(..used);
-                    if self.bytes.is_empty() {
-                        // The next message may take minutes; an idle session holds no buffer.
-                        self.bytes = Vec::new();
+    pub fn next<T>(&mut self, parse: impl Fn(&[u8]) -> Parsed<T>) -> impl Future<Output = Result<T, ReadError>> {
+        poll_fn(move |cx| {
+            loop {
+                match parse(&self.bytes) {
+                    Ok((value, used)) => {
+                        self.bytes.drain(..used);
+                        if self.bytes.is_empty() {
+                            // The next message may take minutes; an idle session holds no buffer.
+                            self.bytes = Vec::new();
+                        }
+                        return Poll::Ready(Ok(value));
                     }
-                    return Ok(value);
+                    Err(WireError::Incomplete) => ready!(self.poll_more(cx))?,
+                    Err(error) => return Poll::Ready(Err(ReadError::Wire(error))),
                 }
-                Err(WireError::Incomplete) => self.read_more().await?,
-                Err(error) => return Err(ReadError::Wire(error)),
             }
-        }
+        })
     }
 
     /// Whether `parse` needs no further bytes.
@@ -207,25 +221,26 @@ impl<'a> HandshakeReader<'a> {
         !matches!(parse(&self.bytes), Err(WireError::Incomplete))
     }
 
-    async fn read_more(&mut self) -> Result<(), ReadError> {
+    /// Ready when bytes have been read.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadError>> {
         loop {
-            self.wait_readable().await?;
+            ready!(self.poll_readable(cx))?;
             match self.from.try_read(&mut self.bytes, STEP) {
-                Ok(0) => return Err(ReadError::Gone(io::ErrorKind::UnexpectedEof)),
-                Ok(_) => return Ok(()),
+                Ok(0) => return Poll::Ready(Err(ReadError::Gone(io::ErrorKind::UnexpectedEof))),
+                Ok(_) => return Poll::Ready(Ok(())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(ReadError::Gone(error.kind())),
+                Err(error) => return Poll::Ready(Err(ReadError::Gone(error.kind()))),
             }
         }
     }
 
-    async fn wait_readable(&self) -> Result<(), ReadError> {
-        let readable = self.from.readable();
-        let readable = match self.deadline {
-            Some(deadline) => timeout_at(deadline, readable).await.map_err(|_| ReadError::Late)?,
-            None => readable.await,
-        };
-        readable.map_err(|error| ReadError::Gone(error.kind()))
+    /// Ready when a read makes progress, or at the deadline.
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadError>> {
+        if let Poll::Ready(readable) = self.from.poll_readable(cx) {
+            return Poll::Ready(readable.map_err(|error| ReadError::Gone(error.kind())));
+        }
+        let Some(deadline) = &mut self.deadline else { return Poll::Pending };
+        deadline.as_mut().poll(cx).map(|()| Err(ReadError::Late))
     }
 
     /// Takes up to `most` buffered bytes.

@@ -20,8 +20,8 @@ use super::stats::FlowStats;
 
 /// The turn of one flow.
 pub struct FlowTurn<'a> {
-    /// The bytes that may be read now; `None` if a quota is used up.
-    most: Option<usize>,
+    /// The bytes that may be read now; 0 if a quota is used up.
+    most: usize,
     /// Completes when the turn begins, or with the error of the socket.
     wait: Option<TurnWait<'a>>,
 }
@@ -32,7 +32,7 @@ type TurnWait<'a> = Pin<Box<dyn Future<Output = (Duration, io::Result<()>)> + 'a
 impl<'a> FlowTurn<'a> {
     /// A flow without a turn.
     pub fn new() -> Self {
-        Self { most: None, wait: None }
+        Self { most: 0, wait: None }
     }
 
     /// Ready when the flow may read from `from`. Without quota it may read the end of the stream, which needs none: payload then
@@ -47,7 +47,7 @@ impl<'a> FlowTurn<'a> {
         stats: &FlowStats,
         direction: Direction,
     ) -> Poll<io::Result<()>> {
-        self.most = ready!(self.poll(cx, Some(from), stats, direction))?;
+        self.most = ready!(self.poll(cx, Some(from), stats, direction))?.unwrap_or(0);
         Poll::Ready(Ok(()))
     }
 
@@ -56,7 +56,7 @@ impl<'a> FlowTurn<'a> {
     /// # Errors
     /// `QuotaExceeded`.
     pub fn check_payload(&self, bytes: usize) -> io::Result<()> {
-        if bytes > 0 && self.most.is_none() { Err(io::ErrorKind::QuotaExceeded.into()) } else { Ok(()) }
+        if bytes > 0 && self.most == 0 { Err(io::ErrorKind::QuotaExceeded.into()) } else { Ok(()) }
     }
 
     /// Ready when the flow may write bytes that were read without a turn. `from` is the side that more bytes are to come from.
@@ -104,7 +104,7 @@ impl<'a> FlowTurn<'a> {
 
     /// The most bytes of the next read, never 0: only a read shows whether the stream has ended.
     pub fn most(&self) -> usize {
-        self.most.unwrap_or(1)
+        self.most.max(1)
     }
 }
 

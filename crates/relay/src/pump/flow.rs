@@ -27,6 +27,7 @@ use super::allowance::FlowTurn;
 use super::backlog::BacklogLimiter;
 use super::cipher::{OpenedRecord, RecordCipher};
 use super::framing::{ChunkHeader, Endpoint, Framing, invalid, read_chunk_boundary};
+use super::kernel_tls::KernelTls;
 use super::pipes::{PipePool, PooledPipe};
 use super::read_shaper::ReadShaper;
 use super::stats::{FlowStats, StallGuard};
@@ -59,6 +60,8 @@ enum PendingBytes<'a> {
         pipe: PooledPipe<'a>,
         header: ChunkHeader,
     },
+    /// The alert that ends the stream.
+    KernelTlsEnd(&'a KernelTls),
 }
 
 /// How far a flow goes.
@@ -68,6 +71,13 @@ enum FlowLimit {
     End,
     /// For so many bytes more; the sockets stay open.
     Bytes(u64),
+}
+
+/// A receiver that has had no room.
+struct SlowReceiver<'a> {
+    /// `None` while there is room.
+    stall: Option<StallGuard<'a>>,
+    backlog: BacklogLimiter,
 }
 
 /// One direction of a session.
@@ -86,9 +96,8 @@ pub struct Flow<'a> {
     /// Whether the end of the framed stream has been made.
     said_end: bool,
     done: bool,
-    stall: Option<StallGuard<'a>>,
-    /// Bounds the backlog of a slow receiver; `None` before the receiver has had no room.
-    backlog: Option<Box<BacklogLimiter>>,
+    /// `None` before the receiver has had no room.
+    slow_receiver: Option<Box<SlowReceiver<'a>>>,
     /// How much may be read, and when, under the limits of the session.
     turn: FlowTurn<'a>,
     /// Gathers small reads; `None` unless the receiving section is tuned.
@@ -119,8 +128,7 @@ impl<'a> Flow<'a> {
             ended: false,
             said_end: false,
             done: false,
-            stall: None,
-            backlog: None,
+            slow_receiver: None,
             turn: FlowTurn::new(),
             shape: stats.is_tuned(direction).then(|| Box::new(ReadShaper::new(from.stream))),
             stats,
@@ -169,9 +177,9 @@ impl<'a> Flow<'a> {
             if self.limit == FlowLimit::Bytes(0) || self.ended {
                 if self.limit == FlowLimit::End
                     && !std::mem::replace(&mut self.said_end, true)
-                    && let Some(buffer) = self.to.framing.end_of_stream(self.early + self.moved)
+                    && let Some(end) = self.end_of_stream()
                 {
-                    self.pending = PendingBytes::Bytes { buffer, written: 0 };
+                    self.pending = end;
                     continue;
                 }
                 self.done = true;
@@ -193,9 +201,19 @@ impl<'a> Flow<'a> {
         self.direction
     }
 
-    /// Passes the end of the stream on. On a reusable section the framing has done so.
+    /// The end of the framed stream, if the framing has one.
+    fn end_of_stream(&self) -> Option<PendingBytes<'a>> {
+        if let Framing::KernelTls(tls) = self.to.framing {
+            return Some(PendingBytes::KernelTlsEnd(tls));
+        }
+        let buffer = self.to.framing.end_of_stream(self.early + self.moved)?;
+        Some(PendingBytes::Bytes { buffer, written: 0 })
+    }
+
+    /// Passes the end of the stream on. On a reusable section the framing has done so, and in kernel TLS the alert: FIN could
+    /// overtake records that the kernel encrypts later (asynchronous ciphers).
     pub fn forward_end(&self) {
-        if self.to.framing.is_reusable() {
+        if self.to.framing.is_reusable() || matches!(self.to.framing, Framing::KernelTls(_)) {
             return;
         }
         // If the other side has gone meanwhile, its own direction reports it.
@@ -221,8 +239,7 @@ impl<'a> Flow<'a> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !matches!(self.pending, PendingBytes::Nothing) {
             if self.to.stream.poll_write_ready(cx)?.is_pending() {
-                self.stall.get_or_insert_with(|| self.stats.start_stall(self.direction));
-                self.backlog.get_or_insert_with(|| Box::new(BacklogLimiter::new(self.moved)));
+                self.on_no_room();
                 return Poll::Pending;
             }
             match self.drain() {
@@ -230,13 +247,18 @@ impl<'a> Flow<'a> {
                 other => other?,
             }
         }
-        if let Some(stall) = self.stall.take() {
-            let blocked = stall.end();
-            if let Some(backlog) = &mut self.backlog {
-                backlog.on_unblocked(self.from.stream, self.to.stream, blocked, self.moved);
-            }
+        if let Some(receiver) = &mut self.slow_receiver
+            && let Some(stall) = receiver.stall.take()
+        {
+            receiver.backlog.on_unblocked(self.from.stream, self.to.stream, stall.end(), self.moved);
         }
         Poll::Ready(Ok(()))
+    }
+
+    fn on_no_room(&mut self) {
+        let new = || Box::new(SlowReceiver { stall: None, backlog: BacklogLimiter::new(self.moved) });
+        let receiver = self.slow_receiver.get_or_insert_with(new);
+        receiver.stall.get_or_insert_with(|| self.stats.start_stall(self.direction));
     }
 
     fn drain(&mut self) -> io::Result<()> {
@@ -248,7 +270,7 @@ impl<'a> Flow<'a> {
                 let fresh = to.try_write(&buffer[*written..])?;
                 *written += fresh;
                 let all = *written == buffer.len();
-                self.on_written(fresh);
+                self.on_written(fresh)?;
                 all
             }
             PendingBytes::Piped { pipe, header } => {
@@ -257,7 +279,13 @@ impl<'a> Flow<'a> {
                 }
                 let fresh = to.try_io(Interest::WRITABLE, || pipe.drain(to.as_fd()))?;
                 self.stats.record_spliced(self.direction, fresh);
-                pipe.is_empty()
+                let all = pipe.is_empty();
+                self.to.framing.on_sent(fresh)?;
+                all
+            }
+            PendingBytes::KernelTlsEnd(tls) => {
+                tls.send_end()?;
+                true
             }
         };
         if empty {
@@ -272,7 +300,7 @@ impl<'a> Flow<'a> {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FlowError>> {
         loop {
             if self.from.is_read_from_socket() {
-                ready!(self.from.stream.poll_read_ready(cx)).map_err(FlowError::Reading)?;
+                ready!(self.poll_readable(cx)).map_err(FlowError::Reading)?;
                 ready!(self.poll_shape(cx));
             }
             ready!(self.turn.poll_read(cx, self.from.stream, self.stats, self.direction))
@@ -281,6 +309,15 @@ impl<'a> Flow<'a> {
                 Err(FlowError::Reading(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return Poll::Ready(other),
             }
+        }
+    }
+
+    /// Ready when the socket has bytes, or has ended.
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let readable = self.from.stream.poll_read_ready(cx);
+        match self.from.framing {
+            Framing::KernelTls(tls) if readable.is_pending() => tls.poll_record_error(cx).map(Err),
+            _ => readable,
         }
     }
 
@@ -315,18 +352,14 @@ impl<'a> Flow<'a> {
 
     fn fill_pipe(&mut self, mut pipe: PooledPipe<'a>) -> Result<(), FlowError> {
         let most = self.limited_size(pipe.capacity());
-        let from = self.from.stream;
-        let mut at_urgent_data = false;
-        let read = from.try_io(Interest::READABLE, || {
-            let filled = pipe.fill(from.as_fd(), most);
-            // The pipe is empty here, so EAGAIN is about the socket alone.
-            let nothing =
-                filled.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |read| *read == 0);
-            at_urgent_data = nothing && has_unread(from);
-            if at_urgent_data { Ok(0) } else { filled }
+        let from = self.from;
+        let mut is_stopped = false;
+        let read = from.stream.try_io(Interest::READABLE, || {
+            let filled = pipe.fill(from.stream.as_fd(), most);
+            is_stopped = from.is_splice_stopped(&filled);
+            if is_stopped { Ok(0) } else { filled }
         });
-        if at_urgent_data {
-            // splice(2) does not go on from there, and recv(2) does.
+        if is_stopped {
             return self.copy_once();
         }
         let read = read.map_err(FlowError::Reading)?;
@@ -347,9 +380,10 @@ impl<'a> Flow<'a> {
             let ahead = chunk.map_or(0, |chunks| chunks.missing_header());
             let buffer = &mut scratch[HEAD..][..most + ahead];
             let from = self.from.stream;
-            let read = match self.from.framing.tls() {
-                Some(cipher) => cipher.read(from, buffer),
-                None => read_once(from, most + ahead, || (&*SockRef::from(from)).read(buffer)),
+            let read = match self.from.framing {
+                Framing::Tls(cipher) => cipher.read(from, buffer),
+                Framing::KernelTls(tls) => tls.read(buffer),
+                _ => read_once(from, most + ahead, || (&*SockRef::from(from)).read(buffer)),
             };
             let read = read.map_err(FlowError::Reading)?;
             let (read, behind) = (read.min(most), read.saturating_sub(most));
@@ -364,7 +398,7 @@ impl<'a> Flow<'a> {
             }
             let sealed;
             let fresh = match self.to.framing {
-                Framing::Raw => &scratch[HEAD..][..read],
+                Framing::Raw | Framing::KernelTls(_) => &scratch[HEAD..][..read],
                 Framing::Records(cipher) | Framing::ReusableRecords(cipher) => {
                     let record = &mut scratch[HEAD - HEADER_LENGTH..HEAD + read + TAG_LENGTH];
                     cipher.seal(record);
@@ -385,7 +419,7 @@ impl<'a> Flow<'a> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                 Err(error) => return Err(FlowError::Writing(error)),
             };
-            self.on_written(written);
+            self.on_written(written).map_err(FlowError::Writing)?;
             if written < fresh.len() {
                 self.pending = PendingBytes::Bytes { buffer: fresh[written..].to_vec(), written: 0 };
             }
@@ -398,7 +432,7 @@ impl<'a> Flow<'a> {
     fn read_size(&mut self) -> usize {
         let framing = self.to.framing;
         match (framing.records(), &mut self.shape) {
-            (None, _) if framing.tls().is_some() => tuning::max_record_size(self.moved, MAX_PLAIN),
+            (None, _) if framing.is_tls() => tuning::max_record_size(self.moved, MAX_PLAIN),
             (None, _) => MAX_PLAIN,
             (Some(_), None) => tuning::max_record_size(self.moved, MAX_PLAINTEXT),
             (Some(_), Some(shape)) => {
@@ -422,7 +456,7 @@ impl<'a> Flow<'a> {
         }
         self.count_framed(plain.len());
         let (buffer, written) = match self.to.framing {
-            Framing::Raw => {
+            Framing::Raw | Framing::KernelTls(_) => {
                 record.truncate(plain.end);
                 (record, plain.start)
             }
@@ -439,20 +473,22 @@ impl<'a> Flow<'a> {
 
     /// Counts payload that is copied into a framing. Writes of framed bytes are not counted: they have other lengths.
     fn count_framed(&self, read: usize) {
-        if !self.to.framing.is_raw() {
+        if !self.to.framing.is_written_raw() {
             self.stats.record_copied(self.direction, read);
         }
     }
 
     /// Counts bytes written from a buffer.
-    fn on_written(&self, bytes: usize) {
-        if self.to.framing.is_raw() {
+    fn on_written(&self, bytes: usize) -> io::Result<()> {
+        if self.to.framing.is_written_raw() {
             self.stats.record_copied(self.direction, bytes);
         }
+        self.to.framing.on_sent(bytes)
     }
 
     fn limited_size(&self, room: usize) -> usize {
-        let room = self.backlog.as_ref().map_or(room, |backlog| backlog.read_limit(room)).min(self.turn.most());
+        let room = self.slow_receiver.as_ref().map_or(room, |receiver| receiver.backlog.read_limit(room));
+        let room = room.min(self.turn.most());
         let room = self.chunks.as_ref().map_or(room, |chunks| room.min(chunks.left()));
         match self.limit {
             FlowLimit::End => room,
@@ -475,8 +511,8 @@ impl<'a> Flow<'a> {
         self.turn.check_payload(read).map_err(FlowError::Reading)?;
         self.ended = read == 0;
         self.moved += read as u64;
-        if let Some(backlog) = &mut self.backlog {
-            backlog.on_read(self.from.stream, read);
+        if let Some(receiver) = &mut self.slow_receiver {
+            receiver.backlog.on_read(self.from.stream, read);
         }
         let answers = self.stats.bytes(self.direction.opposite());
         if let Some(shape) = &mut self.shape {

@@ -1,14 +1,18 @@
 //! How the bytes of a session are framed on a connection, and where a framed stream ends.
 
+use std::future::poll_fn;
 use std::io::{self, Read};
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
 use ekiden_proto::wire::section::chunk::{self, ChunkReader};
 use socket2::SockRef;
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
 use super::cipher::RecordCipher;
-use super::flow::read_once;
+use super::flow::{has_unread, read_once, with};
+use super::kernel_tls::KernelTls;
 use super::tls::TlsCipher;
 
 /// The framing of a session's bytes on one connection (docs/section-protocol.md).
@@ -24,6 +28,8 @@ pub enum Framing<'a> {
     Chunks(&'a RecordCipher),
     /// TLS, toward a client.
     Tls(&'a TlsCipher),
+    /// TLS, toward a client, whose records the kernel makes: the bytes of the session, until an alert.
+    KernelTls(&'a KernelTls),
 }
 
 /// A section, and how the bytes of its session are framed.
@@ -86,44 +92,65 @@ impl<'a> Endpoint<'a> {
             && !self.framing.tls().is_some_and(TlsCipher::has_data)
     }
 
-    /// Waits until a read makes progress.
+    /// Whether splice(2) into an empty pipe, whose result is `filled`, has stopped where recvmsg(2) goes on: at urgent data, and in
+    /// kernel TLS at a record without bytes of the session.
+    pub fn is_splice_stopped(self, filled: &io::Result<usize>) -> bool {
+        if let Framing::KernelTls(tls) = self.framing {
+            return tls.is_splice_stopped(filled);
+        }
+        // The pipe is empty, so EAGAIN is about the socket alone.
+        let nothing = filled.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |read| *read == 0);
+        nothing && has_unread(self.stream)
+    }
+
+    /// Ready when a read makes progress. Only one task reads from a connection, so no future of tokio is needed that several tasks
+    /// could await: such futures are larger.
     ///
     /// # Errors
     /// The runtime ends.
-    pub async fn readable(self) -> io::Result<()> {
-        if self.is_read_from_socket() { self.stream.readable().await } else { Ok(()) }
+    pub fn poll_readable(self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_read_from_socket() { self.stream.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
     }
 
-    /// Appends up to `most` bytes to `bytes`, for code that knows no framing of relays; 0 is the end of the stream.
+    /// Appends up to `most` bytes to `bytes`, for code that knows no framing of relays; 0 is the end of the stream. `most` is at most
+    /// the size of a plain read.
     ///
     /// # Errors
     /// As read(2), also `WouldBlock`.
     pub fn try_read(self, bytes: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        let Some(tls) = self.framing.tls() else {
-            bytes.reserve(most);
-            return self.stream.try_read_buf(bytes);
-        };
-        let before = bytes.len();
-        bytes.resize(before + most, 0);
-        let read = tls.read(self.stream, &mut bytes[before..]);
-        bytes.truncate(before + read.as_ref().map_or(0, |read| *read));
-        read
+        // Through the buffer of the thread, because most handshakes are far shorter than `most`.
+        with(|scratch| {
+            let scratch = &mut scratch[..most];
+            let read = match self.framing.tls() {
+                None => self.stream.try_read(scratch)?,
+                Some(tls) => tls.read(self.stream, scratch)?,
+            };
+            bytes.extend_from_slice(&scratch[..read]);
+            Ok(read)
+        })
     }
 
     /// Waits until bytes or the end of the stream are the next to be read, and leaves them in place. Returns whether it is the end.
     ///
     /// # Errors
     /// As read(2).
-    pub async fn peek_end(self) -> io::Result<bool> {
-        let Some(tls) = self.framing.tls() else { return Ok(self.stream.peek(&mut [0]).await? == 0) };
+    pub fn peek_end(self) -> impl Future<Output = io::Result<bool>> {
+        poll_fn(move |cx| self.poll_peek_end(cx))
+    }
+
+    fn poll_peek_end(self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let Some(tls) = self.framing.tls() else {
+            let mut byte = [0];
+            return self.stream.poll_peek(cx, &mut ReadBuf::new(&mut byte)).map_ok(|count| count == 0);
+        };
         while !tls.is_decided() {
-            self.readable().await?;
+            ready!(self.poll_readable(cx))?;
             match tls.read_records(self.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => other?,
             }
         }
-        Ok(tls.is_at_end())
+        Poll::Ready(Ok(tls.is_at_end()))
     }
 
     /// Writes all of `bytes`, for code that knows no framing of relays.
@@ -143,7 +170,7 @@ impl<'a> Framing<'a> {
     pub const fn records(self) -> Option<&'a RecordCipher> {
         match self {
             Self::Records(cipher) | Self::ReusableRecords(cipher) => Some(cipher),
-            Self::Raw | Self::Chunks(_) | Self::Tls(_) => None,
+            Self::Raw | Self::Chunks(_) | Self::Tls(_) | Self::KernelTls(_) => None,
         }
     }
 
@@ -151,16 +178,21 @@ impl<'a> Framing<'a> {
     pub const fn chunks(self) -> Option<&'a RecordCipher> {
         match self {
             Self::Chunks(cipher) => Some(cipher),
-            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) | Self::Tls(_) => None,
+            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) | Self::Tls(_) | Self::KernelTls(_) => None,
         }
     }
 
-    /// The cipher, if all bytes are in TLS.
+    /// The cipher, if this process makes the records of TLS.
     pub const fn tls(self) -> Option<&'a TlsCipher> {
         match self {
             Self::Tls(cipher) => Some(cipher),
-            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) | Self::Chunks(_) => None,
+            Self::Raw | Self::Records(_) | Self::ReusableRecords(_) | Self::Chunks(_) | Self::KernelTls(_) => None,
         }
+    }
+
+    /// Whether all bytes are in TLS.
+    pub const fn is_tls(self) -> bool {
+        matches!(self, Self::Tls(_) | Self::KernelTls(_))
     }
 
     /// Whether the bytes of the session go through a buffer of this process.
@@ -173,15 +205,20 @@ impl<'a> Framing<'a> {
         matches!(self, Self::Raw)
     }
 
+    /// Whether the socket takes the bytes of the session as they are.
+    pub const fn is_written_raw(self) -> bool {
+        matches!(self, Self::Raw | Self::KernelTls(_))
+    }
+
     /// Whether the connection stays open after the session: its end is no FIN.
     pub const fn is_reusable(self) -> bool {
         matches!(self, Self::ReusableRecords(_) | Self::Chunks(_))
     }
 
-    /// The bytes that end a stream of `bytes` payload bytes, before FIN.
+    /// The bytes that end a stream of `bytes` payload bytes, before FIN. The end of kernel TLS is [`KernelTls::send_end`].
     pub fn end_of_stream(self, bytes: u64) -> Option<Vec<u8>> {
         match self {
-            Self::Raw => None,
+            Self::Raw | Self::KernelTls(_) => None,
             Self::Records(cipher) | Self::ReusableRecords(cipher) => Some(cipher.end_record()),
             Self::Chunks(cipher) => {
                 Some([&chunk::header(0)[..], &cipher.seal_all(&chunk::end_plaintext(bytes))].concat())
@@ -190,13 +227,21 @@ impl<'a> Framing<'a> {
         }
     }
 
+    /// Counts `bytes` bytes that one call has written to the socket.
+    ///
+    /// # Errors
+    /// As [`KernelTls::on_sent`].
+    pub fn on_sent(self, bytes: usize) -> io::Result<()> {
+        if let Self::KernelTls(tls) = self { tls.on_sent(bytes) } else { Ok(()) }
+    }
+
     /// Frames `payload`, which is not empty.
     ///
     /// # Errors
     /// As [`TlsCipher::seal`].
     pub fn frame(self, payload: Vec<u8>) -> io::Result<Vec<u8>> {
         Ok(match self {
-            Self::Raw => payload,
+            Self::Raw | Self::KernelTls(_) => payload,
             Self::Records(cipher) | Self::ReusableRecords(cipher) => cipher.seal_all(&payload),
             Self::Chunks(_) => [&chunk::header(payload.len())[..], &payload].concat(),
             Self::Tls(cipher) => cipher.seal(&payload)?,
@@ -207,24 +252,24 @@ impl<'a> Framing<'a> {
 /// The header of a chunk that is spliced, as far as it was not sent; empty for a section without chunks.
 pub struct ChunkHeader {
     bytes: [u8; chunk::HEADER_LENGTH],
-    sent: usize,
+    sent: u8,
 }
 
 impl ChunkHeader {
     /// The header to send; `None` for a section without chunks.
     pub fn new(header: Option<[u8; chunk::HEADER_LENGTH]>) -> Self {
-        let sent = if header.is_some() { 0 } else { chunk::HEADER_LENGTH };
+        let sent = if header.is_some() { 0 } else { chunk::HEADER_LENGTH as u8 };
         Self { bytes: header.unwrap_or_default(), sent }
     }
 
     /// The bytes that were not sent.
     pub fn rest(&self) -> &[u8] {
-        &self.bytes[self.sent..]
+        &self.bytes[usize::from(self.sent)..]
     }
 
     /// Records that `bytes` bytes were sent.
     pub const fn on_sent(&mut self, bytes: usize) {
-        self.sent += bytes;
+        self.sent += bytes as u8;
     }
 }
 

@@ -14,6 +14,7 @@ mod backlog;
 mod cipher;
 mod flow;
 mod framing;
+mod kernel_tls;
 mod loopback;
 mod observer;
 pub mod pause;
@@ -101,7 +102,11 @@ pub fn run<'a, E>(
     // complete.
     abort(client.stream);
     abort(server.stream);
-    let mut silence = IdleTimer { patience, last_move: Instant::now(), half_closed: false };
+    let mut silence = IdleTimer {
+        timeout: patience.idle,
+        half_closed_timeout: Some(patience.half_closed),
+        last_move: Instant::now(),
+    };
     async move {
         let mut timer = pin!(sleep_until(silence.deadline()));
         let end = std::future::poll_fn(|cx| {
@@ -142,7 +147,7 @@ struct Pump<'a, E> {
     down: Flow<'a>,
     opening: Option<PendingAnswer<'a, E>>,
     /// Why nothing more goes up while the answer to OPEN is awaited, which may say more.
-    stuck: Option<EndReason>,
+    stuck: Option<Box<EndReason>>,
     /// A side that has closed its direction is no longer read, so resets from it need a watch of their own.
     watch: Option<ResetWatch<'a>>,
 }
@@ -175,7 +180,7 @@ impl<'a, E> Pump<'a, E> {
             return Poll::Pending;
         }
         let Poll::Ready(Err(broken)) = self.up.poll(cx) else { return Poll::Pending };
-        self.stuck = Some(end_reason(&broken, Direction::Up));
+        self.stuck = Some(Box::new(end_reason(&broken, Direction::Up)));
         if matches!(broken, FlowError::Writing(_)) {
             return Poll::Pending;
         }
@@ -185,8 +190,8 @@ impl<'a, E> Pump<'a, E> {
     }
 
     fn poll_flows(&mut self, cx: &mut Context<'_>) -> Poll<EndReason> {
-        if let Some(end) = self.stuck {
-            return Poll::Ready(end);
+        if let Some(end) = &self.stuck {
+            return Poll::Ready(**end);
         }
         let up = self.up.poll(cx);
         if let Poll::Ready(Err(broken)) = &up {
@@ -261,14 +266,15 @@ pub fn end_reason(broken: &FlowError, direction: Direction) -> EndReason {
 /// Detects sessions without progress. The timer is armed once; on expiry it is compared with the last progress and
 /// armed again.
 struct IdleTimer {
-    patience: IdleTimeouts,
+    timeout: Duration,
+    /// The timeout after one side has closed its direction; `None` once it applies.
+    half_closed_timeout: Option<Duration>,
     last_move: Instant,
-    half_closed: bool,
 }
 
 impl IdleTimer {
     fn deadline(&self) -> Instant {
-        self.last_move + if self.half_closed { self.patience.half_closed } else { self.patience.idle }
+        self.last_move + self.timeout
     }
 
     fn poll(
@@ -281,9 +287,8 @@ impl IdleTimer {
         if moved {
             self.last_move = Instant::now();
         }
-        if half_closed && !self.half_closed {
-            self.half_closed = true;
-            self.last_move = Instant::now();
+        if half_closed && let Some(timeout) = self.half_closed_timeout.take() {
+            (self.timeout, self.last_move) = (timeout, Instant::now());
             timer.as_mut().reset(self.deadline());
         }
         while timer.as_mut().poll(cx).is_ready() {
@@ -297,12 +302,15 @@ impl IdleTimer {
 }
 
 /// Completes when nothing has moved for `idle`.
-pub async fn wait_idle(stats: &FlowStats, idle: Duration) {
-    loop {
-        let before = stats.moved();
-        sleep(idle).await;
-        if stats.moved() == before {
-            return;
+pub fn wait_idle(stats: &FlowStats, idle: Duration) -> impl Future<Output = ()> {
+    // Not an async function, which would hold its arguments twice.
+    let mut before = stats.moved();
+    async move {
+        loop {
+            sleep(idle).await;
+            if stats.moved() == std::mem::replace(&mut before, stats.moved()) {
+                return;
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Exact counters of a session. They report every change to an observer.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -24,16 +24,23 @@ struct DirectionStats {
     bytes: Cell<u64>,
     spliced: Cell<u64>,
     moves: Cell<u64>,
+    waiting: Cell<Duration>,
+    squares: Cell<f64>,
+    /// Bytes queued in this host at the last sample.
+    queued: Cell<i64>,
+    /// Made when bytes are held for the first time; in most sessions they never are.
+    held: OnceCell<Box<HeldTimes>>,
+}
+
+/// Times in which a direction had bytes and did not read or send them.
+#[derive(Debug, Default)]
+struct HeldTimes {
     blocked: Cell<Duration>,
     /// Since when there is no room, as long as there is none.
     blocked_since: Cell<Option<Instant>>,
     /// Total blocked time at the last move.
     blocked_before: Cell<Duration>,
-    waiting: Cell<Duration>,
     throttled: Cell<Duration>,
-    squares: Cell<f64>,
-    /// Bytes queued in this host at the last sample.
-    queued: Cell<i64>,
 }
 
 impl FlowStats {
@@ -93,7 +100,7 @@ impl FlowStats {
 
     /// Records that bytes wait for room, until the guard is dropped.
     pub fn start_stall(&self, direction: Direction) -> StallGuard<'_> {
-        self.direction(direction).blocked_since.set(Some(Instant::now()));
+        self.direction(direction).held().blocked_since.set(Some(Instant::now()));
         StallGuard { stats: self, direction }
     }
 
@@ -126,20 +133,20 @@ impl FlowStats {
 
     /// Records that bytes have waited for their turn under a rate.
     pub fn record_throttled(&self, direction: Direction, span: Duration) {
-        let throttled = &self.direction(direction).throttled;
+        let throttled = &self.direction(direction).held().throttled;
         throttled.set(throttled.get() + span);
     }
 
     /// Time in which one direction had bytes and did not read or send them, for another reason than its sender.
     #[must_use]
     pub fn held_for(&self, direction: Direction) -> Duration {
-        self.blocked_for(direction) + self.direction(direction).throttled.get()
+        self.blocked_for(direction) + self.direction(direction).throttled_for()
     }
 
     /// Whether one direction has bytes but no room to send them.
     #[must_use]
     pub fn is_blocked(&self, direction: Direction) -> bool {
-        self.direction(direction).blocked_since.get().is_some()
+        self.direction(direction).held.get().is_some_and(|held| held.blocked_since.get().is_some())
     }
 
     /// The counters of one direction, for the limit tracker.
@@ -152,7 +159,7 @@ impl FlowStats {
             blocked: self.blocked_for(direction),
             waiting: one_way.waiting.get(),
             wait_squares: one_way.squares.get(),
-            throttled: one_way.throttled.get(),
+            throttled: one_way.throttled_for(),
         }
     }
 
@@ -206,16 +213,41 @@ impl DirectionStats {
         self.moves.set(self.moves.get() + 1);
     }
 
+    fn held(&self) -> &HeldTimes {
+        self.held.get_or_init(Box::default)
+    }
+
     fn blocked_for(&self) -> Duration {
-        self.blocked.get() + self.blocked_since.get().map_or(Duration::ZERO, |since| since.elapsed())
+        self.held.get().map_or(Duration::ZERO, |held| held.blocked_for())
+    }
+
+    fn throttled_for(&self) -> Duration {
+        self.held.get().map_or(Duration::ZERO, |held| held.throttled.get())
     }
 
     /// Records a wait for bytes. Time without room is not a wait; some bytes may move before there is enough room.
     fn on_wait(&self, pause: Duration) {
-        let blocked = self.blocked_for();
-        let wait = pause.saturating_sub(blocked.saturating_sub(self.blocked_before.replace(blocked)));
+        let blocked = self.held.get().map_or(Duration::ZERO, |held| held.take_blocked());
+        let wait = pause.saturating_sub(blocked);
         self.waiting.set(self.waiting.get() + wait);
         self.squares.set(self.squares.get() + wait.as_secs_f64().powi(2));
+    }
+}
+
+impl HeldTimes {
+    fn blocked_for(&self) -> Duration {
+        self.blocked.get() + self.current_stall()
+    }
+
+    /// How long there has been no room; zero while there is room.
+    fn current_stall(&self) -> Duration {
+        self.blocked_since.get().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// The blocked time since the last call.
+    fn take_blocked(&self) -> Duration {
+        let blocked = self.blocked_for();
+        blocked.saturating_sub(self.blocked_before.replace(blocked))
     }
 }
 
@@ -229,15 +261,16 @@ pub struct StallGuard<'a> {
 impl StallGuard<'_> {
     /// There is room again; how long there was none.
     pub fn end(self) -> Duration {
-        self.stats.direction(self.direction).blocked_since.get().map_or(Duration::ZERO, |since| since.elapsed())
+        self.stats.direction(self.direction).held().current_stall()
     }
 }
 
 impl Drop for StallGuard<'_> {
     fn drop(&mut self) {
-        let one_way = self.stats.direction(self.direction);
-        let span = one_way.blocked_since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        one_way.blocked.set(one_way.blocked.get() + span);
+        let held = self.stats.direction(self.direction).held();
+        let span = held.current_stall();
+        held.blocked_since.set(None);
+        held.blocked.set(held.blocked.get() + span);
         self.stats.observer.on_stall_end(self.direction, span);
     }
 }
@@ -252,7 +285,7 @@ mod tests {
         let past = |millis| Instant::now() - Duration::from_millis(millis);
         stats.response_timer.last_moved_at(Direction::Down, past(500));
         let stall = stats.start_stall(Direction::Down);
-        stats.down.blocked_since.set(Some(past(300)));
+        stats.down.held().blocked_since.set(Some(past(300)));
         assert!(
             stats.is_blocked(Direction::Down) && stats.counters(Direction::Down).blocked >= Duration::from_millis(300)
         );

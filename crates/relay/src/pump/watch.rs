@@ -58,7 +58,7 @@ pub fn half_close<'a>(ended: &Flow<'a>, end: StreamEnd, by_client: bool) -> Rese
     Box::pin(async move {
         let mut is_over = end != StreamEnd::Orderly;
         // Bytes behind the alert that ends a TLS stream are ignored (RFC 8446, 6.1).
-        if !from.framing.is_raw() && from.framing.tls().is_none() {
+        if !from.framing.is_raw() && !from.framing.is_tls() {
             if wait_byte_behind_end(from).await {
                 return EndReason::Altered(direction);
             }

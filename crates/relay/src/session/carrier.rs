@@ -23,7 +23,8 @@ pub struct CarrierConnection {
 impl CarrierConnection {
     /// A connection of a client of `context` that has carried no session.
     pub fn new(context: &ListenerContext, connection: Rc<TlsConnection>) -> Self {
-        let (paced, tuner) = context.shape_client_section(&connection.stream);
+        let paced = context.pace_client_section(&connection.stream);
+        let tuner = context.tuner(&connection.stream, &context.listener.profile);
         Self { connection, paced, tuner, sessions: Cell::new(0) }
     }
 

@@ -379,7 +379,7 @@ pub struct ConnectedPath {
 pub async fn dial(dial_context: &DialContext, target: &Target) -> Result<ConnectedPath, DialError> {
     let ways = dial_context.paths(target)?;
     if path::racing_count(&ways) > 1 {
-        return race(dial_context, target, ways).await;
+        return Box::pin(race(dial_context, target, ways)).await;
     }
     try_in_order(dial_context, target, &ways, async |way, share| {
         let context = dial_context.current_listener();
@@ -410,7 +410,7 @@ pub async fn connect_by_paths(
     ways: Vec<PathChoice>,
 ) -> Result<ConnectedPath, DialError> {
     if path::racing_count(&ways) > 1 {
-        return race(dial_context, target, ways).await;
+        return Box::pin(race(dial_context, target, ways)).await;
     }
     connect_in_order(dial_context, target, &ways).await
 }

@@ -1,22 +1,21 @@
 //! Connects the pump to the listener's totals, to the accounts of the session, to fair shares and to tuning.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_proto::direction::Direction;
 
-use crate::accounting::{Account, SessionAccounts};
-use crate::events::metrics::listeners::ListenerTotals;
+use crate::accounting::SessionAccounts;
+use crate::ingress::listener::ListenerContext;
 use crate::pump::{Allowance, FlowObserver, TransferMethod};
-use crate::shaping::autotune::Tuner;
+use crate::shaping::autotune::{SectionTuning, Tuner};
 use crate::shaping::fair_share::PacedSocket;
 
 /// Counts the bytes of a session for its listener, and reports them to the pacing and the tuning of its two sections.
-#[derive(Debug)]
 pub struct FlowTelemetry {
-    totals: Arc<ListenerTotals>,
+    context: Rc<ListenerContext>,
     /// The accounts that the bytes count on.
     pub accounts: SessionAccounts,
     down: SendingSection,
@@ -27,15 +26,15 @@ pub struct FlowTelemetry {
 #[derive(Debug, Default)]
 struct SendingSection {
     paced: RefCell<Option<Rc<PacedSocket>>>,
-    tuner: RefCell<Option<Rc<Tuner>>>,
+    tuning: RefCell<SectionTuning>,
 }
 
 impl FlowTelemetry {
-    /// Telemetry of a session whose sections are neither paced nor tuned.
+    /// Telemetry of a session of `context` whose sections are neither paced nor tuned.
     #[must_use]
-    pub fn new(totals: Arc<ListenerTotals>, account: Arc<Account>) -> Rc<Self> {
-        let accounts = SessionAccounts::new(account);
-        Rc::new(Self { totals, accounts, down: SendingSection::default(), up: SendingSection::default() })
+    pub fn new(context: Rc<ListenerContext>) -> Rc<Self> {
+        let accounts = SessionAccounts::new(context.account());
+        Rc::new(Self { context, accounts, down: SendingSection::default(), up: SendingSection::default() })
     }
 
     fn section(&self, direction: Direction) -> &SendingSection {
@@ -52,15 +51,15 @@ impl FlowTelemetry {
         }
     }
 
-    /// Sets the tuner of the section that sends the bytes of `direction`; `None` where its profile asks for none.
-    pub fn set_tuner(&self, direction: Direction, tuner: Option<Rc<Tuner>>) {
-        self.section(direction).tuner.replace(tuner);
+    /// Sets the tuning of the section that sends the bytes of `direction`.
+    pub fn set_tuning(&self, direction: Direction, tuning: SectionTuning) {
+        self.section(direction).tuning.replace(tuning);
     }
 
     /// The tuner of the section that sends the bytes of `direction`.
     #[must_use]
     pub fn tuner(&self, direction: Direction) -> Option<Rc<Tuner>> {
-        self.section(direction).tuner.borrow().clone()
+        self.section(direction).tuning.borrow().tuner().cloned()
     }
 
     /// Sets the weight of both sections in the shares of their interfaces.
@@ -68,6 +67,12 @@ impl FlowTelemetry {
         for section in [&self.down, &self.up] {
             section.paced.borrow().iter().for_each(|socket| socket.set_weight(weight));
         }
+    }
+}
+
+impl fmt::Debug for FlowTelemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlowTelemetry").field("down", &self.down).field("up", &self.up).finish_non_exhaustive()
     }
 }
 
@@ -79,27 +84,29 @@ impl FlowObserver for FlowTelemetry {
         }
         // Bytes of either direction go through both sections: sent by one, acknowledged by the other.
         for section in [&self.down, &self.up] {
-            section.tuner.borrow().iter().for_each(|tuner| tuner.on_bytes_moved(bytes));
+            let mut tuning = section.tuning.borrow_mut();
+            tuning.on_bytes_moved(bytes, &self.context.thread.tuning, &self.context.config.congestion);
         }
+        let totals = self.context.totals();
         let total = match (direction, transfer) {
-            (Direction::Down, TransferMethod::Copied) => &self.totals.down_copied,
-            (Direction::Down, TransferMethod::Spliced) => &self.totals.down_spliced,
-            (Direction::Up, TransferMethod::Copied) => &self.totals.up_copied,
-            (Direction::Up, TransferMethod::Spliced) => &self.totals.up_spliced,
+            (Direction::Down, TransferMethod::Copied) => &totals.down_copied,
+            (Direction::Down, TransferMethod::Spliced) => &totals.down_spliced,
+            (Direction::Up, TransferMethod::Copied) => &totals.up_copied,
+            (Direction::Up, TransferMethod::Spliced) => &totals.up_spliced,
         };
         total.inc_by(bytes);
     }
 
     fn on_stall_end(&self, direction: Direction, span: Duration) {
-        self.totals.stalled_seconds(direction).inc_by(span.as_secs_f64());
+        self.context.totals().stalled_seconds(direction).inc_by(span.as_secs_f64());
     }
 
     fn on_queue_change(&self, direction: Direction, change: i64) {
-        self.totals.queued_bytes(direction).inc_by(change);
+        self.context.totals().queued_bytes(direction).inc_by(change);
     }
 
     fn on_record_size(&self, direction: Direction, bytes: usize) {
-        self.section(direction).tuner.borrow().iter().for_each(|tuner| tuner.set_max_record(bytes));
+        self.section(direction).tuning.borrow().tuner().iter().for_each(|tuner| tuner.set_max_record(bytes));
     }
 
     fn reserve(&self, direction: Direction) -> Allowance {
@@ -107,6 +114,6 @@ impl FlowObserver for FlowTelemetry {
     }
 
     fn is_tuned(&self, direction: Direction) -> bool {
-        self.section(direction).tuner.borrow().as_ref().is_some_and(|tuner| tuner.tunes_timers())
+        self.section(direction).tuning.borrow().tuner().is_some_and(|tuner| tuner.tunes_timers())
     }
 }

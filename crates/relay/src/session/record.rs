@@ -1,6 +1,7 @@
 //! The record of a session, from accept to its closing event.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -33,6 +34,7 @@ use crate::ingress::section::IncomingOpen;
 use crate::path::estimates::{FirstHop, PeerId, SectionSampler};
 use crate::pump::tls::TlsCipher;
 use crate::pump::{self, Endpoint, FlowStats, FramedSection, Framing, IdleTimeouts};
+use crate::shaping::autotune::SectionTuning;
 use crate::status::{SectionView, SessionView, TlsView};
 
 /// A session and everything that its closing event reports.
@@ -124,7 +126,7 @@ pub(super) struct SessionState {
     /// When the first request was complete.
     asked: Option<Instant>,
     connect: Option<Duration>,
-    hops: Vec<Duration>,
+    hops: Box<[Duration]>,
     up: Option<Box<SectionInfo>>,
     /// The counters of the sections at the start of the session, if they have carried sessions before: of the client's and of the
     /// server's.
@@ -134,7 +136,7 @@ pub(super) struct SessionState {
     /// Samplers of the client's section, if the client is a relay, and of the server's section.
     watches: [Option<Box<SectionSampler>>; 2],
     end: Option<EndReason>,
-    detail: Option<String>,
+    detail: Option<Box<str>>,
 }
 
 impl SessionState {
@@ -219,8 +221,9 @@ impl Session {
     /// Records the section to the server and starts to sample it.
     pub fn on_connected(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
         self.telemetry.set_paced_by(Direction::Up, self.context.thread.shaper.register(&stream, self.weight()));
-        let tuner = self.dial_context.profile().and_then(|profile| self.context.tuner(&stream, &profile));
-        self.telemetry.set_tuner(Direction::Up, tuner);
+        let profile = self.dial_context.profile();
+        let tuning = profile.map(|profile| self.context.section_tuning(&stream, &profile)).unwrap_or_default();
+        self.telemetry.set_tuning(Direction::Up, tuning);
         let mut state = self.state.borrow_mut();
         state.asked.get_or_insert(asked);
         state.connect = Some(asked.elapsed());
@@ -335,14 +338,14 @@ impl Session {
 
     /// The setup time of each relay, the nearest first.
     pub fn hop_times(&self) -> Vec<Duration> {
-        self.state.borrow().hops.clone()
+        self.state.borrow().hops.to_vec()
     }
 
     /// Records the answer of the relays with the setup time of each.
     pub fn on_relay_answer(&self, times: Vec<Duration>, asked: Instant) {
         let mut state = self.state.borrow_mut();
         state.connect = Some(asked.elapsed());
-        state.hops = times;
+        state.hops = times.into();
     }
 
     /// The users whose passwords are asked for; `None` where none is needed.
@@ -352,8 +355,16 @@ impl Session {
 
     /// The client's end of the session, for code that knows no framing of relays.
     pub fn client_end(&self) -> Endpoint<'_> {
-        let framing = self.tls.as_deref().map_or(Framing::Raw, Framing::Tls);
+        let framing = self.tls.as_deref().map_or(Framing::Raw, TlsCipher::framing);
         Endpoint { stream: &self.client, framing }
+    }
+
+    /// Moves TLS of the client into the kernel, where that is possible. From then on only the pump reads from the client.
+    ///
+    /// # Errors
+    /// As [`TlsCipher::try_enter_kernel`].
+    pub fn try_kernel_tls(&self) -> io::Result<()> {
+        self.tls.as_ref().map_or(Ok(()), |tls| tls.try_enter_kernel(&self.client))
     }
 
     /// The TCP connection to the client, which carries other sessions as well with HTTP/2.
@@ -380,7 +391,7 @@ impl Session {
     pub fn release_upstream(&self) {
         self.sample_limits_at_end();
         self.telemetry.set_paced_by(Direction::Up, None);
-        self.telemetry.set_tuner(Direction::Up, None);
+        self.telemetry.set_tuning(Direction::Up, SectionTuning::None);
         let mut state = self.state.borrow_mut();
         if let Some(mut watch) = state.watches[1].take() {
             watch.sample(&self.stats, &self.context.services().estimates);
@@ -396,7 +407,7 @@ impl Session {
 
     /// Sets the detail of the closing event.
     pub fn set_detail(&self, detail: Option<String>) {
-        self.state.borrow_mut().detail = detail;
+        self.state.borrow_mut().detail = detail.map(Into::into);
     }
 
     /// Sets the reason for the end.
@@ -458,17 +469,17 @@ impl Session {
 
 /// Telemetry of a session whose only section is that of the client.
 fn client_telemetry(
-    context: &ListenerContext,
+    context: &Rc<ListenerContext>,
     client: &Rc<TcpStream>,
     carrier: Option<&CarrierConnection>,
 ) -> Rc<FlowTelemetry> {
-    let (paced, tuner) = match carrier {
-        Some(carrier) => (carrier.paced.clone(), carrier.tuner.clone()),
-        None => context.shape_client_section(client),
+    let (paced, tuning) = match carrier {
+        Some(carrier) => (carrier.paced.clone(), carrier.tuner.clone().into()),
+        None => (context.pace_client_section(client), context.section_tuning(client, &context.listener.profile)),
     };
-    let telemetry = FlowTelemetry::new(context.totals(), context.account());
+    let telemetry = FlowTelemetry::new(Rc::clone(context));
     telemetry.set_paced_by(Direction::Down, paced);
-    telemetry.set_tuner(Direction::Down, tuner);
+    telemetry.set_tuning(Direction::Down, tuning);
     telemetry
 }
 
@@ -488,7 +499,8 @@ impl Session {
                 timeout(self.context.config.timeouts.handshake / 2, wait_client_gone(self.client_end())).await;
             departed.map_or(AuthError::Overloaded, |()| AuthError::ClientGone)
         };
-        users.verify(self.dial_context.client.0.ip(), user, password, give_up).await?;
+        // Boxed, so that handshakes without a password have no room for it.
+        Box::pin(users.verify(self.dial_context.client.0.ip(), user, password, give_up)).await?;
         self.on_authenticated();
         Ok(())
     }
@@ -524,11 +536,10 @@ impl Session {
         self.tls_detail(end).or_else(used_up).or_else(|| end.detail().map(str::to_owned))
     }
 
-    /// The cause of a reset that is none of TCP.
+    /// The cause of an end that is none of TCP.
     fn tls_detail(&self, end: EndReason) -> Option<String> {
-        let is_truncated = self.tls.as_ref().is_some_and(|tls| tls.is_truncated());
-        (end == EndReason::ResetByClient && is_truncated)
-            .then(|| "the client closed TLS without close_notify".to_owned())
+        let tls = self.tls.as_ref().filter(|_| matches!(end, EndReason::ResetByClient | EndReason::ClientLost))?;
+        tls.fault().map(str::to_owned)
     }
 
     fn closed_event(&self) -> SessionClosed {
@@ -554,7 +565,7 @@ impl Session {
             path: self.path_name(),
             chosen: self.final_choice().map(Box::new),
             end,
-            detail: state.detail.or_else(|| self.end_detail(end)),
+            detail: state.detail.map(Into::into).or_else(|| self.end_detail(end)),
             duration,
             handshake: state.asked.map(|asked| asked.saturating_duration_since(self.opened)),
             first_byte: self
@@ -563,7 +574,7 @@ impl Session {
                 .zip(state.asked)
                 .map(|(first, asked)| first.saturating_duration_since(asked)),
             connect: state.connect,
-            hops: state.hops,
+            hops: state.hops.into(),
             bytes_up: self.stats.bytes(Direction::Up),
             bytes_down: self.stats.bytes(Direction::Down),
             bytes_spliced: self.stats.spliced_bytes(),
@@ -583,8 +594,8 @@ impl Drop for Session {
             pump::abort(&self.client);
         }
         if let (EndReason::Finished | EndReason::Idle, Some(tls)) = (closed.end, &self.tls) {
-            // Nothing is left to be sent, unless the end has been sent before. A full socket loses the alert, and gets FIN.
-            let _ = self.client.try_write(&tls.end());
+            // A full socket loses the alert, and gets FIN.
+            tls.try_send_end(&self.client);
         }
         if let Some(ends) = &self.caught {
             self.context.services().pending_connections.remove(ends);

@@ -239,14 +239,52 @@ pub struct SectionSamples {
     moved: u64,
     at: Instant,
     /// The counters of the client's and the server's section at the last sample.
-    before: Option<Box<[SectionInfo; 2]>>,
+    before: Option<Box<[SampledCounters; 2]>>,
+}
+
+/// The counters of a section with which the next sample is compared. Idle sessions keep them, so they are no [`SectionInfo`], which
+/// is more than three times as large.
+#[derive(Debug, Clone, Copy, Default)]
+struct SampledCounters {
+    retransmitted: u32,
+    segments_out: u32,
+    /// Times in microseconds, as the kernel counts them.
+    busy: u64,
+    rwnd_limited: u64,
+    sndbuf_limited: u64,
+}
+
+impl From<SectionInfo> for SampledCounters {
+    fn from(info: SectionInfo) -> Self {
+        let micros = |time: Duration| time.as_micros() as u64;
+        Self {
+            retransmitted: info.retransmitted,
+            segments_out: info.segments_out,
+            busy: micros(info.busy),
+            rwnd_limited: micros(info.rwnd_limited),
+            sndbuf_limited: micros(info.sndbuf_limited),
+        }
+    }
+}
+
+impl From<SampledCounters> for SectionInfo {
+    fn from(counters: SampledCounters) -> Self {
+        Self {
+            retransmitted: counters.retransmitted,
+            segments_out: counters.segments_out,
+            busy: Duration::from_micros(counters.busy),
+            rwnd_limited: Duration::from_micros(counters.rwnd_limited),
+            sndbuf_limited: Duration::from_micros(counters.sndbuf_limited),
+            ..Self::default()
+        }
+    }
 }
 
 impl SectionSamples {
     /// The next sample of a section has the changes since `start`, or since the section was connected.
     pub fn restart(&mut self, side: Direction, start: Option<SectionInfo>) {
         if start.is_some() || self.before.is_some() {
-            self.before.get_or_insert_default()[side as usize] = start.unwrap_or_default();
+            self.before.get_or_insert_default()[side as usize] = start.unwrap_or_default().into();
         }
     }
 
@@ -282,21 +320,21 @@ impl Session {
     }
 
     /// The changes in the counters of one section.
-    fn section_sample(&self, section: &'static str, stream: &TcpStream, before: &mut SectionInfo, span: Duration) {
+    fn section_sample(&self, section: &'static str, stream: &TcpStream, before: &mut SampledCounters, span: Duration) {
         // Fails only when the socket is already dead.
         let Ok(now) = tcp_info(stream.as_fd()) else { return };
         if now.segments_out < before.segments_out {
             // Another connection, of the next request.
-            *before = SectionInfo::default();
+            *before = SampledCounters::default();
         }
         self.context.services().events.metrics.sections.record_sample(
             section,
             SampleMoment::Running,
-            before,
+            &(*before).into(),
             &now,
             span,
         );
-        *before = now;
+        *before = now.into();
     }
 }
 
@@ -304,4 +342,24 @@ impl Session {
 fn waiting_bytes(from: &TcpStream, to: &TcpStream) -> usize {
     // A dead socket has nothing that could still go anywhere.
     unread(from.as_fd()).unwrap_or(0) + unsent(to.as_fd()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sampled_counters_are_those_of_the_kernel() {
+        let micros = Duration::from_micros;
+        let counters = SectionInfo {
+            retransmitted: 1,
+            segments_out: 2,
+            busy: micros(3_000_000_001),
+            rwnd_limited: micros(4),
+            sndbuf_limited: micros(5),
+            ..SectionInfo::default()
+        };
+        let info = SectionInfo { cwnd: 10, rtt: micros(20), ..counters };
+        assert_eq!(SectionInfo::from(SampledCounters::from(info)), counters);
+    }
 }

@@ -66,8 +66,23 @@ impl TuneScheduler {
         idle: Duration,
     ) -> Option<Rc<Tuner>> {
         let long_path_control = controls.long_path_control(profile);
-        let is_needed = profile.is_tuned() || long_path_control.is_some();
-        is_needed.then(|| Tuner::new(stream, self, profile, long_path_control, idle))
+        let timers = profile.is_tuned().then(|| Box::new(TimerTuning::new(profile, idle)));
+        let is_needed = timers.is_some() || long_path_control.is_some();
+        is_needed.then(|| Tuner::new(stream, self, timers, long_path_control, 0))
+    }
+
+    /// The tuning of a section of a session, with the parameters of [`Self::tuner`].
+    pub fn section_tuning(
+        self: &Rc<Self>,
+        stream: &Rc<TcpStream>,
+        profile: &Profile,
+        controls: &CongestionControls,
+        idle: Duration,
+    ) -> SectionTuning {
+        if !profile.is_tuned() && controls.long_path_control(profile).is_some() {
+            return SectionTuning::Later { stream: Rc::downgrade(stream), moved: 0 };
+        }
+        self.tuner(stream, profile, controls, idle).into()
     }
 
     /// Looks at a section in the next round.
@@ -104,6 +119,55 @@ impl TuneScheduler {
     /// A way to ask for routes.
     pub fn routes(&self) -> Option<&Routes> {
         self.routes.get_or_init(|| Routes::open().ok()).as_ref()
+    }
+}
+
+/// The tuning of a section of a session.
+#[derive(Debug, Default)]
+pub enum SectionTuning {
+    /// The profile leaves nothing to the path.
+    #[default]
+    None,
+    /// Only the congestion control is open, and too few bytes have moved to choose it: most sections never have a tuner.
+    Later {
+        /// Gone when the section is.
+        stream: Weak<TcpStream>,
+        /// Bytes that have moved through the section.
+        moved: u32,
+    },
+    /// The tuner of the section.
+    Tuner(Rc<Tuner>),
+}
+
+impl From<Option<Rc<Tuner>>> for SectionTuning {
+    fn from(tuner: Option<Rc<Tuner>>) -> Self {
+        tuner.map_or(Self::None, Self::Tuner)
+    }
+}
+
+impl SectionTuning {
+    /// Tunes the section after `bytes` have moved into or out of it; the parameters are those of the section.
+    pub fn on_bytes_moved(&mut self, bytes: u64, scheduler: &Rc<TuneScheduler>, controls: &CongestionControls) {
+        if let Self::Later { stream, moved } = self {
+            let before = u64::from(*moved);
+            if before + bytes < CHOOSE_AFTER {
+                *moved = (before + bytes) as u32;
+                return;
+            }
+            let Some(stream) = stream.upgrade() else { return };
+            *self = Self::Tuner(Tuner::new(&stream, scheduler, None, controls.costly_default(), before));
+        }
+        if let Self::Tuner(tuner) = self {
+            tuner.on_bytes_moved(bytes);
+        }
+    }
+
+    /// The tuner, if the section has one.
+    pub const fn tuner(&self) -> Option<&Rc<Tuner>> {
+        match self {
+            Self::Tuner(tuner) => Some(tuner),
+            Self::None | Self::Later { .. } => None,
+        }
     }
 }
 
@@ -177,21 +241,21 @@ impl ProfileOverrides {
 }
 
 impl Tuner {
-    /// A tuner for a section that has just begun.
+    /// A tuner for a section that has moved `moved` bytes.
     fn new(
         stream: &Rc<TcpStream>,
         rounds: &Rc<TuneScheduler>,
-        profile: &Profile,
+        timers: Option<Box<TimerTuning>>,
         long_path_control: Option<Arc<str>>,
-        idle: Duration,
+        moved: u64,
     ) -> Rc<Self> {
         Rc::new(Self {
             stream: Rc::downgrade(stream),
             scheduler: Rc::downgrade(rounds),
-            timers: profile.is_tuned().then(|| Box::new(TimerTuning::new(profile, idle))),
+            timers,
             has_choice: Cell::new(long_path_control.is_some()),
             long_path_control,
-            moved: Cell::new(0),
+            moved: Cell::new(moved),
             is_queued: Cell::new(false),
         })
     }
@@ -464,6 +528,21 @@ mod tests {
         assert!(rounds.tuner(&stream, &lan, &CongestionControls::default(), IDLE).is_none(), "a cheap control");
         let pinned = Profile::built_in("longhaul").unwrap();
         assert!(rounds.tuner(&stream, &pinned, &controls, IDLE).is_none(), "the profile names its control");
+    }
+
+    #[tokio::test]
+    async fn a_plain_section_has_a_tuner_once_it_chooses() {
+        let (stream, _far) = connection(Protocol::TCP).await.unwrap();
+        let controls = CongestionControls::with_costly_default("cubic");
+        let rounds = TuneScheduler::new();
+        let lan = Profile::built_in("lan").unwrap();
+        let mut tuning = rounds.section_tuning(&stream, &lan, &controls, IDLE);
+        tuning.on_bytes_moved(CHOOSE_AFTER - 1, &rounds, &controls);
+        assert!(tuning.tuner().is_none(), "most sessions end before");
+        tuning.on_bytes_moved(1, &rounds, &controls);
+        assert_eq!(tuning.tuner().map(|tuner| tuner.moved.get()), Some(CHOOSE_AFTER));
+        assert_eq!(rounds.queue.borrow().len(), 1);
+        assert!(rounds.section_tuning(&stream, &profile(&[]), &controls, IDLE).tuner().is_some(), "it has timers");
     }
 
     #[tokio::test]

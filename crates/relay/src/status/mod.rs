@@ -73,7 +73,7 @@ pub struct TlsView {
     pub version: &'static str,
     /// The cipher suite.
     pub cipher: &'static str,
-    /// How the bytes cross the relay: `copied`, because this process encrypts them.
+    /// How the bytes cross the relay: `spliced` if the kernel encrypts them, `copied` if this process does.
     pub transfer: &'static str,
 }
 
@@ -81,7 +81,8 @@ impl TlsView {
     /// The view of a connection.
     #[must_use]
     pub fn new(tls: &TlsCipher) -> Self {
-        Self { version: tls.version(), cipher: tls.cipher_suite(), transfer: "copied" }
+        let transfer = if tls.is_in_kernel() { "spliced" } else { "copied" };
+        Self { version: tls.version(), cipher: tls.cipher_suite(), transfer }
     }
 }
 

@@ -29,7 +29,7 @@ use crate::ingress::listener::ListenerContext;
 use crate::path::{self, PathChoice};
 use crate::pump::{FlowStats, wait_idle};
 use crate::session::FlowTelemetry;
-use crate::shaping::autotune::Tuner;
+use crate::shaping::autotune::SectionTuning;
 
 /// The delay after the first failure; it doubles with each further failure.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
@@ -185,10 +185,10 @@ impl LaneTask {
         let Dialled { stream, opened, .. } = dialled;
         let OpenedSession { opening, section, .. } = opened.expect("invariant: a lane was opened at a relay");
         let (stream, context) = (Rc::new(stream), &self.context);
-        let telemetry = FlowTelemetry::new(context.totals(), context.account());
+        let telemetry = FlowTelemetry::new(Rc::clone(context));
         telemetry.accounts.ignore_rates();
         telemetry.set_paced_by(Direction::Up, context.thread.shaper.register(&stream, context.listener.weight));
-        telemetry.set_tuner(Direction::Up, self.tuner(&stream));
+        telemetry.set_tuning(Direction::Up, self.tuning(&stream));
         let stats = FlowStats::new(telemetry);
         let carrier = LaneTransport { lane, stream: &stream, cipher: &section.cipher, stats: &stats };
         let receiving = async {
@@ -200,10 +200,10 @@ impl LaneTask {
         carrier.run(receiving, wait_idle(&stats, context.config.timeouts.idle)).await
     }
 
-    /// The tuner of the section to the first hop.
-    fn tuner(&self, stream: &Rc<TcpStream>) -> Option<Rc<Tuner>> {
+    /// The tuning of the section to the first hop.
+    fn tuning(&self, stream: &Rc<TcpStream>) -> SectionTuning {
         let hop = self.path_choice.path.hops.first().expect("invariant: a lane goes by relays");
-        self.context.tuner(stream, &hop.profile)
+        self.context.section_tuning(stream, &hop.profile)
     }
 
     fn dialler(&self) -> Dialler<'_> {

@@ -1,6 +1,8 @@
 //! One request and its response on one connection, and the log line of the request.
 
+use std::borrow::Cow;
 use std::io;
+use std::mem::take;
 use std::pin::{Pin, pin};
 use std::time::Instant;
 
@@ -8,6 +10,7 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::direction::Direction;
 use ekiden_proto::event::{EndReason, Event, RequestCompleted};
 use ekiden_proto::wire::http::{BodyFraming, RequestHead, ResponseHead, Version, rewrite};
+use tokio::net::TcpStream;
 
 use super::body::{BodyCoding, BodyFlow};
 use super::forward::ExchangeError;
@@ -36,26 +39,29 @@ pub struct DeliveredResponse {
 pub async fn exchange(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    outgoing: &OutgoingRequest,
+    outgoing: &mut OutgoingRequest,
     upstream: &mut Upstream,
     log: &mut RequestLog<'_>,
 ) -> Result<DeliveredResponse, ExchangeError> {
+    // Only a connection that has carried exchanges may be dead, after which the request is sent again.
+    let head = if upstream.exchanges == 0 { take(&mut outgoing.head).into() } else { Cow::from(&outgoing.head) };
+    let outgoing = &*outgoing;
     let (server, relays) = (&*upstream.stream, upstream.answer.take());
-    let up = lane(session, session.client_end(), Endpoint::plain(server), Direction::Up);
-    let down = lane(session, Endpoint::plain(server), session.client_end(), Direction::Down);
     let mut answers = HandshakeReader::from_stream(server);
     let mut sent = None;
     // Both bodies are boxed: while a slow answer is awaited, neither needs memory.
     let mut sending = Some(Box::pin(async {
-        up.write(&outgoing.head).await?;
+        let up = lane(session, session.client_end(), Endpoint::plain(server), Direction::Up);
+        up.write(&head).await?;
+        drop(head);
         up.relay(reader, outgoing.body, BodyCoding::Chunks).await
     }));
     let answer = {
         let mut heading = pin!(async {
-            if let Some((answer, asked)) = relays {
-                session.on_relay_answer(answer.await?, asked);
+            if let Some(relays) = relays {
+                session.on_relay_answer(relays.answer.await?, relays.asked);
             }
-            final_head(&mut answers, outgoing, &down).await
+            final_head(session, &mut answers, outgoing, &log.method).await
         });
         loop {
             // Whether the request has been sent counts when the answer is there.
@@ -77,7 +83,7 @@ pub async fn exchange(
     }
     let answer = rewriting::rewrite_response(outgoing, answer, sent == Some(SendOutcome::Whole));
     let delivered = {
-        let mut delivering = Box::pin(deliver(session, &down, &mut answers, &answer));
+        let mut delivering = Box::pin(deliver(session, server, &mut answers, &answer));
         loop {
             tokio::select! {
                 biased;
@@ -112,10 +118,11 @@ async fn finish<F: Future>(future: &mut Option<Pin<Box<F>>>) -> F::Output {
 /// Sends the client a response: the head, and the body as the server sends it.
 async fn deliver(
     session: &Session,
-    down: &BodyFlow<'_>,
+    server: &TcpStream,
     answers: &mut HandshakeReader<'_>,
     answer: &rewriting::OutgoingResponse,
 ) -> Result<(), FlowError> {
+    let down = lane(session, Endpoint::plain(server), session.client_end(), Direction::Down);
     if answer.framing == BodyFraming::UntilClose {
         // Set before the head, because the head alone looks like a whole answer: when this relay is killed, only a reset
         // tells the client that the answer is incomplete.
@@ -152,36 +159,45 @@ fn check_sent(result: Result<(), FlowError>) -> Result<SendOutcome, ExchangeErro
 }
 
 /// The head that answers the request; interim ones (RFC 9110, 15.2) are passed on to clients that know them.
-async fn final_head(
+fn final_head(
+    session: &Session,
     reader: &mut HandshakeReader<'_>,
     outgoing: &OutgoingRequest,
-    down: &BodyFlow<'_>,
-) -> Result<ResponseHead, ExchangeError> {
+    method: &str,
+) -> impl Future<Output = Result<ResponseHead, ExchangeError>> {
+    // Not an async function, which would hold its arguments twice.
     let mut nothing_yet = true;
-    loop {
-        let parse = |bytes: &[u8]| ResponseHead::parse(bytes, outgoing.head_limit, &outgoing.method);
-        let head = match reader.next(parse).await {
-            Ok(head) => head,
-            Err(ReadError::Gone(_)) if nothing_yet && reader.is_empty() => {
-                return Err(ExchangeError::NoAnswer(outgoing.hop.clone()));
+    async move {
+        loop {
+            let parse = |bytes: &[u8]| ResponseHead::parse(bytes, session.context.config.limits.head, method);
+            let head = match reader.next(parse).await {
+                Ok(head) => head,
+                Err(ReadError::Gone(_)) if nothing_yet && reader.is_empty() => {
+                    return Err(ExchangeError::NoAnswer(outgoing.hop.clone()));
+                }
+                Err(ReadError::Gone(_) | ReadError::Late) => return Err(blame(outgoing, Cause::Reset, Cause::Reset)),
+                Err(ReadError::Wire(_)) => return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer)),
+            };
+            nothing_yet = false;
+            let switches = head.status == 101;
+            let may_switch = |asked: &String| rewrite::can_switch(asked, &head.headers);
+            if switches && !outgoing.upgrade.as_ref().is_some_and(may_switch) {
+                return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
             }
-            Err(ReadError::Gone(_) | ReadError::Late) => return Err(blame(outgoing, Cause::Reset, Cause::Reset)),
-            Err(ReadError::Wire(_)) => return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer)),
-        };
-        nothing_yet = false;
-        let switches = head.status == 101;
-        let may_switch = |asked: &String| rewrite::can_switch(asked, &head.headers);
-        if switches && !outgoing.upgrade.as_ref().is_some_and(may_switch) {
-            return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
-        }
-        if switches || head.status >= 200 {
-            return Ok(head);
-        }
-        if outgoing.version == Version::Http11 {
-            let interim = rewriting::rewrite_interim(head);
-            down.write(&interim).await.map_err(|broken| pump::end_reason(&broken, Direction::Down))?;
+            if switches || head.status >= 200 {
+                return Ok(head);
+            }
+            if outgoing.version == Version::Http11 {
+                Box::pin(deliver_interim(session, reader.source(), head)).await?;
+            }
         }
     }
+}
+
+async fn deliver_interim(session: &Session, server: Endpoint<'_>, head: ResponseHead) -> Result<(), EndReason> {
+    let down = lane(session, server, session.client_end(), Direction::Down);
+    let interim = rewriting::rewrite_interim(head);
+    down.write(&interim).await.map_err(|broken| pump::end_reason(&broken, Direction::Down))
 }
 
 /// Blames the server, or the `http` hop if the request went to one.
@@ -224,8 +240,8 @@ impl Drop for RequestLog<'_> {
         let stats = &self.session.stats;
         let request = RequestCompleted {
             session: self.session.id,
-            method: std::mem::take(&mut self.method),
-            url: std::mem::take(&mut self.url),
+            method: take(&mut self.method),
+            url: take(&mut self.url),
             status: self.status,
             reused: self.reused,
             bytes_up: stats.bytes(Direction::Up) - self.bytes_before.0,

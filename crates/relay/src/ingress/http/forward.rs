@@ -79,7 +79,7 @@ pub async fn run(
 ) -> Result<ClientConnection, EndReason> {
     if !rewriting::decrement_max_forwards(&mut head) {
         let (status, reason) = if head.method == "OPTIONS" { (200, "OK") } else { (405, "Method Not Allowed") };
-        send_error(session.client_end(), status, reason).await;
+        Box::pin(send_error(session.client_end(), status, reason)).await;
         return Err(EndReason::Finished);
     }
     let RequestTarget::Absolute { scheme, target, .. } = &head.target else {
@@ -89,7 +89,7 @@ pub async fn run(
     match scheme {
         Scheme::Ftp => Box::pin(ftp::run(session, reader, *head)).await,
         Scheme::Https => {
-            send_error(session.client_end(), 501, "Use CONNECT for https").await;
+            Box::pin(send_error(session.client_end(), 501, "Use CONNECT for https")).await;
             Err(EndReason::BadHandshake("https without CONNECT"))
         }
         Scheme::Http => forward(session, reader, head).await,
@@ -105,12 +105,8 @@ pub async fn forward(
     reader: &mut HandshakeReader<'_>,
     head: Box<RequestHead>,
 ) -> Result<ClientConnection, EndReason> {
-    let RequestTarget::Absolute { target, .. } = &head.target else {
-        unreachable!("invariant: only requests in absolute form are forwarded")
-    };
-    let target = target.clone();
     let mut log = RequestLog::new(session, &head);
-    match try_paths(session, reader, &target, head, &mut log).await {
+    match try_paths(session, reader, head, &mut log).await {
         Ok(after) => Ok(after),
         Err(ExchangeError::Ended(end)) => {
             pump::abort(&session.client);
@@ -128,13 +124,12 @@ pub async fn forward(
 async fn try_paths(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    target: &Target,
     head: Box<RequestHead>,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
-    let ways = session.dial_context.paths(target)?;
+    let ways = session.dial_context.paths(target_of(&head))?;
     if path::racing_count(&ways) > 1 && ways.iter().all(|way| way.path.http_hop().is_none()) {
-        return Box::pin(race(session, reader, target, ways, head, log)).await;
+        return Box::pin(race(session, reader, ways, head, log)).await;
     }
     let mut failure = None;
     let mut head = Some(head);
@@ -143,9 +138,8 @@ async fn try_paths(
         // Kept as long as there is another way.
         let this = if at + 1 < ways.len() { head.clone() } else { head.take() };
         let Some(this) = this else { break };
-        let outgoing = rewriting::rewrite_request(session, way, this);
-        let attempt = Attempt { target, way, ways: ways.len() };
-        match try_idle_then_fresh(session, reader, attempt, &outgoing, log).await {
+        let mut outgoing = rewriting::rewrite_request(session, way, this);
+        match Box::pin(try_idle_then_fresh(session, reader, way, ways.len(), &mut outgoing, log)).await {
             Err(ExchangeError::Told(error)) if error.first_hop_down => {
                 session.dial_context.on_failure(way, &error);
                 failure = Some(error);
@@ -160,25 +154,23 @@ async fn try_paths(
 async fn race(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    target: &Target,
     ways: Vec<PathChoice>,
     head: Box<RequestHead>,
     log: &mut RequestLog<'_>,
 ) -> Result<ClientConnection, ExchangeError> {
     let asked = Instant::now();
-    let reached = Box::pin(connect_by_paths(&session.dial_context, target, ways)).await?;
-    let (way, outgoing) = (&reached.way, rewriting::rewrite_request(session, &reached.way, head));
+    let reached = Box::pin(connect_by_paths(&session.dial_context, target_of(&head), ways)).await?;
+    let (way, mut outgoing) = (&reached.way, rewriting::rewrite_request(session, &reached.way, head));
     let mut upstream = upstream::from_dialled(session, way, reached.dialled, asked).await?;
-    let delivered = watched_exchange(session, reader, &outgoing, &mut upstream, log).await?;
-    Ok(after_exchange(session, Attempt { target, way, ways: 1 }, upstream, delivered))
+    let delivered = watched_exchange(session, reader, &mut outgoing, &mut upstream, log).await?;
+    Ok(after_exchange(session, way, &outgoing, upstream, delivered))
 }
 
-/// Where a request goes, and which of how many ways is tried.
-#[derive(Clone, Copy)]
-struct Attempt<'a> {
-    target: &'a Target,
-    way: &'a PathChoice,
-    ways: usize,
+fn target_of(head: &RequestHead) -> &Target {
+    let RequestTarget::Absolute { target, .. } = &head.target else {
+        unreachable!("invariant: only requests in absolute form are forwarded")
+    };
+    target
 }
 
 /// Tells the client why, and hangs up.
@@ -190,49 +182,58 @@ pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<
     session.record_dial_error(error)
 }
 
-/// Uses an idle connection if the request is repeatable, and then a fresh one.
-async fn try_idle_then_fresh(
+/// Uses an idle connection if the request is repeatable, and then a fresh one. `way` is one of `ways` paths.
+#[expect(clippy::manual_async_fn, reason = "an async function holds its arguments twice")]
+fn try_idle_then_fresh(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    attempt: Attempt<'_>,
-    outgoing: &OutgoingRequest,
+    way: &PathChoice,
+    ways: usize,
+    outgoing: &mut OutgoingRequest,
     log: &mut RequestLog<'_>,
-) -> Result<ClientConnection, ExchangeError> {
-    let Attempt { target, way, ways } = attempt;
-    let mut upstream = match outgoing.repeatable.then(|| upstream::take_idle(session, way, target)).flatten() {
-        Some(idle) => idle,
-        None => Box::pin(upstream::dial(session, way, ways, target)).await?,
-    };
-    loop {
-        let is_reused = upstream.exchanges > 0;
-        match watched_exchange(session, reader, outgoing, &mut upstream, log).await {
-            Err(ExchangeError::NoAnswer(_)) if is_reused => {
-                session.context.services().events.metrics.record_upstream_reuse("stale");
+) -> impl Future<Output = Result<ClientConnection, ExchangeError>> {
+    async move {
+        let take_idle = || upstream::take_idle(session, way, &outgoing.target);
+        let mut upstream = if let Some(idle) = outgoing.repeatable.then(take_idle).flatten() {
+            idle
+        } else {
+            Box::pin(upstream::dial(session, way, ways, &outgoing.target)).await?
+        };
+        loop {
+            let is_reused = upstream.exchanges > 0;
+            match watched_exchange(session, reader, outgoing, &mut upstream, log).await {
+                Err(ExchangeError::NoAnswer(_)) if is_reused => {
+                    session.context.services().events.metrics.record_upstream_reuse("stale");
+                }
+                delivered => {
+                    return delivered.map(|delivered| after_exchange(session, way, outgoing, upstream, delivered));
+                }
             }
-            delivered => return delivered.map(|delivered| after_exchange(session, attempt, upstream, delivered)),
+            upstream = Box::pin(upstream::dial(session, way, ways, &outgoing.target)).await?;
         }
-        upstream = Box::pin(upstream::dial(session, way, ways, target)).await?;
     }
 }
 
 /// Exchanges the messages, unless the client leaves or nothing moves for the idle timeout.
-async fn watched_exchange(
+fn watched_exchange(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
-    outgoing: &OutgoingRequest,
+    outgoing: &mut OutgoingRequest,
     upstream: &mut Upstream,
     log: &mut RequestLog<'_>,
-) -> Result<DeliveredResponse, ExchangeError> {
+) -> impl Future<Output = Result<DeliveredResponse, ExchangeError>> {
+    // Not an async function, which would hold its arguments twice.
     log.reused = upstream.exchanges > 0;
-    let idle = session.context.config.timeouts.idle;
-    tokio::select! {
-        biased;
-        finished = exchange(session, reader, outgoing, upstream, log) => finished,
-        // A client with a complete request is not read, so its end needs a watch.
-        end = wait_client_gone(session) => Err(end.into()),
-        // Before the response has begun a status can report the timeout; afterwards the connection is aborted.
-        () = pump::wait_idle(&session.stats, idle) => {
-            Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() })
+    async move {
+        tokio::select! {
+            biased;
+            finished = exchange(session, reader, outgoing, upstream, log) => finished,
+            // A client with a complete request is not read, so its end needs a watch.
+            end = wait_client_gone(session) => Err(end.into()),
+            // Before the response has begun a status can report the timeout; afterwards the connection is aborted.
+            () = pump::wait_idle(&session.stats, session.context.config.timeouts.idle) => {
+                Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() })
+            }
         }
     }
 }
@@ -240,7 +241,8 @@ async fn watched_exchange(
 /// Keeps the server's connection for other requests if it can carry them, and returns the state of the client's.
 fn after_exchange(
     session: &Session,
-    attempt: Attempt<'_>,
+    way: &PathChoice,
+    outgoing: &OutgoingRequest,
     upstream: Upstream,
     delivered: DeliveredResponse,
 ) -> ClientConnection {
@@ -249,25 +251,29 @@ fn after_exchange(
         DeliveredResponse { server_stays, client_stays, .. } => {
             session.release_upstream();
             if server_stays {
-                upstream::release(session, attempt.way, attempt.target, upstream);
+                upstream::release(session, way, &outgoing.target, upstream);
             }
             if client_stays { ClientConnection::Next } else { ClientConnection::Close }
         }
     }
 }
 
-/// Completes when the client is gone: after a reset, or after an end of stream and the half-close timeout without
-/// progress. A half-closed client may have left or may wait for the response; both look alike.
+/// Completes when the client is gone. Its rare futures are boxed: this one is part of every exchange.
 async fn wait_client_gone(session: &Session) -> EndReason {
     loop {
         match session.client_end().peek_end().await {
-            Ok(true) => break,
+            Ok(true) => return Box::pin(wait_half_closed_client(session)).await,
             // Unread bytes belong to the body or to the next request; the end is behind them.
-            Ok(false) => sleep(CLIENT_POLL_INTERVAL).await,
+            Ok(false) => Box::pin(sleep(CLIENT_POLL_INTERVAL)).await,
             // The kernel reports a reset once, so this error counts as one.
             Err(_) => return EndReason::ResetByClient,
         }
     }
+}
+
+/// Completes after a reset of a client that has closed its half, or after the half-close timeout without progress. Such a client may
+/// have left or may wait for the response; both look alike.
+async fn wait_half_closed_client(session: &Session) -> EndReason {
     tokio::select! {
         _ = session.client.ready(Interest::ERROR) => EndReason::ResetByClient,
         () = pump::wait_idle(&session.stats, session.context.config.timeouts.half_close_idle) => EndReason::HalfCloseIdle,

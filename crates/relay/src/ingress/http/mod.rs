@@ -96,23 +96,27 @@ async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), EndRe
     verdict.map_err(EndReason::from)
 }
 
-/// Forwards a request, and returns the next one.
+/// Forwards a request, and returns the next one. Only the larger parts of the future are boxed: the rest has the room that the pump has
+/// in other sessions.
 ///
 /// # Errors
 /// The end of the session.
-pub async fn serve(
+pub fn serve(
     session: &Session,
     reader: &mut HandshakeReader<'_>,
     asked: ProxyRequest,
-) -> Result<ClientRequest, EndReason> {
+) -> impl Future<Output = Result<ClientRequest, EndReason>> {
+    // Not an async function, which would hold its arguments twice.
     session.dial_context.require_raw_sections();
-    match forward::run(session, reader, asked.head).await? {
-        ClientConnection::Upgraded(server) => Ok(ClientRequest::Upgraded { server, early: reader.take_all() }),
-        ClientConnection::Close => {
-            super::lingering_close(session.client_end()).await;
-            Err(EndReason::Finished)
+    async move {
+        match forward::run(session, reader, asked.head).await? {
+            ClientConnection::Upgraded(server) => Ok(ClientRequest::Upgraded { server, early: reader.take_all() }),
+            ClientConnection::Close => {
+                Box::pin(super::lingering_close(session.client_end())).await;
+                Err(EndReason::Finished)
+            }
+            ClientConnection::Next => Box::pin(next_request(session, reader)).await,
         }
-        ClientConnection::Next => next_request(session, reader).await,
     }
 }
 
@@ -132,7 +136,7 @@ async fn next_request(session: &Session, reader: &mut HandshakeReader<'_>) -> Re
     }
     // Each request of a client uses the configuration in force, however old the connection of the client is.
     if !session.dial_context.refresh_listener() {
-        send_error(session.client_end(), 503, "Service Unavailable").await;
+        Box::pin(send_error(session.client_end(), 503, "Service Unavailable")).await;
         return Err(EndReason::Finished);
     }
     reader.set_deadline(Some(timeouts.handshake));

@@ -1,5 +1,6 @@
 //! From the head that came in to the head that goes out, in both directions.
 
+use ekiden_proto::addr::Target;
 use ekiden_proto::wire::http::{
     BodyFraming, Headers, RequestHead, RequestTarget, ResponseHead, Scheme, Version, rewrite,
 };
@@ -14,9 +15,9 @@ const SAFE_METHODS: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 
 /// A request as sent to the server.
 pub struct OutgoingRequest {
-    /// The method of the request.
-    pub method: String,
-    /// The head, ready to be written.
+    /// The target of the request.
+    pub target: Target,
+    /// The head, ready to be written; empty once it is written to a connection after which there is no other attempt.
     pub head: Vec<u8>,
     /// The body of the request.
     pub body: BodyFraming,
@@ -26,8 +27,6 @@ pub struct OutgoingRequest {
     pub upgrade: Option<String>,
     /// Whether the request may be sent again when a connection turns out to be dead.
     pub repeatable: bool,
-    /// Longest head of an answer, in bytes.
-    pub head_limit: usize,
     /// The `http` hop that is asked, where that is not the server itself.
     pub hop: Option<Box<str>>,
     stays: bool,
@@ -57,7 +56,7 @@ pub struct OutgoingResponse {
 pub fn rewrite_request(session: &Session, way: &PathChoice, head: Box<RequestHead>) -> OutgoingRequest {
     let stays = is_persistent(session, &head);
     let RequestHead { method, target: form, version, mut headers, body } = *head;
-    let RequestTarget::Absolute { scheme, userinfo, authority_text, path_and_query, .. } = form else {
+    let RequestTarget::Absolute { scheme, userinfo, target, authority_text, path_and_query } = form else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
     let vouches = authenticates_connection(&headers, "Authorization");
@@ -74,16 +73,15 @@ pub fn rewrite_request(session: &Session, way: &PathChoice, head: Box<RequestHea
     let user = userinfo.map(|userinfo| format!("{userinfo}@")).unwrap_or_default();
     let origin = format!("{scheme}://{user}{authority_text}");
     let hop = way.path.http_hop();
-    let target = upstream::request_target(hop.map(AsRef::as_ref), &origin, &path_and_query, &mut headers);
+    let line_target = upstream::request_target(hop.map(AsRef::as_ref), &origin, &path_and_query, &mut headers);
     OutgoingRequest {
-        head: rewrite::write_request(&method, &target, &headers),
+        target,
+        head: rewrite::write_request(&method, &line_target, &headers),
         repeatable: SAFE_METHODS.contains(&method.as_str()) && body == BodyFraming::Empty && upgrade.is_none(),
         hop: hop.map(|hop| hop.name.clone()),
-        method,
         body,
         version,
         upgrade,
-        head_limit: session.context.config.limits.head,
         stays,
         vouches,
     }

@@ -28,8 +28,16 @@ pub struct Upstream {
     pub server: ServerAddr,
     /// How many exchanges the connection has carried.
     pub exchanges: u32,
-    /// The outstanding answer of a relay, and when OPEN was sent.
-    pub answer: Option<(AnswerFuture, Instant)>,
+    /// The outstanding answer of a relay.
+    pub answer: Option<Box<RelayAnswer>>,
+}
+
+/// An outstanding answer of a relay.
+pub struct RelayAnswer {
+    /// The answer to OPEN, or why the path does not stand.
+    pub answer: AnswerFuture,
+    /// When OPEN was sent.
+    pub asked: Instant,
 }
 
 /// The target of the request line: the path for a server; for an `http` hop the absolute form, starting at `origin`
@@ -89,7 +97,7 @@ pub async fn from_dialled(
     let PlainSection { stream, section, server, answer } = into_plain(dialled).await?;
     session.on_connected(server, Rc::clone(&section), asked);
     session.start_section(Direction::Up, &section, earlier);
-    let answer = answer.map(|answer| (blame_http_hop(way, answer), asked));
+    let answer = answer.map(|answer| Box::new(RelayAnswer { answer: blame_http_hop(way, answer), asked }));
     let section = (!Rc::ptr_eq(&section, &stream)).then_some(section);
     Ok(Upstream { stream, section, server, exchanges: 0, answer })
 }

@@ -1,0 +1,293 @@
+//! TLS whose records the kernel makes and opens, so that splice(2) moves the bytes of a session.
+//!
+//! rustls makes the handshake, and the kernel takes over between two records. The ends and the errors are those of [`super::tls`].
+//! The kernel answers no handshake message, so new keys of the peer end the session.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::{Future, pending};
+use std::io;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+
+use ekiden_sys::ktls::{self, Cipher, NONCE_LENGTH, Received, TrafficKeys, Version};
+use ekiden_sys::poll::is_writable;
+use ekiden_sys::tcp_info::is_closed;
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::{
+    CipherSuite, ConnectionTrafficSecrets, ExtractedSecrets, ProtocolVersion, SupportedCipherSuite,
+};
+
+use super::tls::TRUNCATED;
+
+/// Most bytes of a record (RFC 8446, 5.1).
+const MAX_RECORD: u64 = 1 << 14;
+
+/// Least send buffer, in bytes. The kernel begins a segment of up to 64 KiB wherever room is left (`tcp_sendmsg_locked`), so a third of
+/// this size takes the rest of a record, and an alert.
+const MIN_SEND_BUFFER: usize = 32 * 1024;
+
+/// Most records in a row that carry nothing. rustls has the same limit.
+const MAX_EMPTY_RECORDS: u32 = 32;
+
+/// The alert that ends a direction: its level and its description (RFC 8446, 6.1).
+const CLOSE_NOTIFY: [u8; 2] = [1, 0];
+
+/// The description of an alert that precedes `close_notify` (RFC 8446, 6.1).
+const USER_CANCELED: u8 = 90;
+
+/// The detail of the log line for a client that sends a handshake message.
+const NEW_KEYS: &str = "the client asked for new TLS keys, which kernel TLS cannot change";
+
+/// The detail of the log line for a client that has received the most records of a key.
+const USED_UP: &str = "the TLS keys are used up, and kernel TLS cannot change them";
+
+/// The records of one connection, in the kernel.
+pub struct KernelTls {
+    stream: Rc<TcpStream>,
+    /// Completes when a record is invalid.
+    record_error: RefCell<Pin<Box<dyn Future<Output = io::Error>>>>,
+    /// How many more records these keys may protect.
+    records_left: Cell<u64>,
+    /// Whether this direction has ended.
+    has_ended: Cell<bool>,
+    /// Whether splice(2) has refused to go on.
+    is_refused: Cell<bool>,
+    /// The cause of an end that is none of TCP.
+    fault: Cell<Option<&'static str>>,
+}
+
+impl KernelTls {
+    /// Whether the kernel can take over a connection with this suite.
+    pub fn is_possible(stream: &TcpStream, suite: SupportedCipherSuite) -> bool {
+        let (version, cipher) = (version_of(suite), cipher_of(suite.suite()));
+        SockRef::from(stream).send_buffer_size().is_ok_and(|size| size >= MIN_SEND_BUFFER)
+            && ktls::attach(stream.as_fd()).is_ok()
+            && cipher.is_some_and(|cipher| is_available(version, cipher))
+    }
+
+    /// Gives the keys to the kernel.
+    ///
+    /// # Errors
+    /// The kernel's. The connection is of no use any more.
+    pub fn start(stream: Rc<TcpStream>, suite: SupportedCipherSuite, secrets: &ExtractedSecrets) -> io::Result<Self> {
+        let mut send = traffic_keys(suite, &secrets.tx)?;
+        if send.version == Version::Tls12 && send.cipher != Cipher::ChaCha20Poly1305 {
+            // The kernel counts the explicit nonce up from this value, and rustls has combined the same value with the numbers of
+            // its records. In the other half of all values the kernel repeats no nonce of rustls.
+            send.iv[NONCE_LENGTH - 8] ^= 0x80;
+        }
+        ktls::set_send_keys(stream.as_fd(), &send)?;
+        ktls::set_receive_keys(stream.as_fd(), &traffic_keys(suite, &secrets.rx)?)?;
+        let records_left = confidentiality_limit(suite).saturating_sub(send.sequence);
+        Ok(Self::new(stream, records_left))
+    }
+
+    fn new(stream: Rc<TcpStream>, records_left: u64) -> Self {
+        Self {
+            record_error: RefCell::new(Box::pin(wait_record_error(Rc::clone(&stream)))),
+            stream,
+            records_left: Cell::new(records_left),
+            has_ended: Cell::default(),
+            is_refused: Cell::default(),
+            fault: Cell::default(),
+        }
+    }
+
+    /// The cause of an end that is none of TCP.
+    pub fn fault(&self) -> Option<&'static str> {
+        self.fault.get()
+    }
+
+    /// Whether splice(2), whose result is `filled`, has stopped where [`Self::read`] goes on: at a record that is empty or of another
+    /// type, and at an error of a record.
+    pub fn is_splice_stopped(&self, filled: &io::Result<usize>) -> bool {
+        self.is_refused.set(filled.as_ref().is_err_and(ktls::is_record_error));
+        self.is_refused.get() || matches!(filled, Ok(0))
+    }
+
+    /// Reads bytes of the stream; 0 is the end of the peer's direction.
+    ///
+    /// # Errors
+    /// As read(2), also `WouldBlock`; `ConnectionReset` for a stream that was cut; `InvalidData` for a stream that was changed;
+    /// `Unsupported` for new keys.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        for _ in 0..=MAX_EMPTY_RECORDS {
+            match self.receive(buffer)? {
+                Received::Data(0) => {}
+                Received::Data(read) => return Ok(read),
+                Received::Control { kind: ktls::ALERT, length } => {
+                    match read_description(&self.stream, &buffer[..length])? {
+                        description if description == CLOSE_NOTIFY[1] => return Ok(0),
+                        USER_CANCELED => {}
+                        _ => break,
+                    }
+                }
+                Received::Control { .. } => return Err(self.fail(NEW_KEYS, io::ErrorKind::Unsupported)),
+                Received::End => return Err(self.fail(TRUNCATED, io::ErrorKind::ConnectionReset)),
+            }
+        }
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    /// Ready when a record is invalid.
+    pub fn poll_record_error(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        self.record_error.borrow_mut().as_mut().poll(cx)
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        let stream = &self.stream;
+        let is_refused = self.is_refused.take();
+        let received = stream.try_io(Interest::READABLE, || ktls::receive(stream.as_fd(), buffer));
+        received.map_err(|error| {
+            // splice(2) refuses a record of another type, which is read now, or has consumed the error of a record, of which epoll
+            // then reports nothing.
+            let is_lost = is_refused && error.kind() == io::ErrorKind::WouldBlock;
+            if is_lost || ktls::is_record_error(&error) { io::ErrorKind::InvalidData.into() } else { error }
+        })
+    }
+
+    /// Counts the records of `bytes` bytes that one call has written.
+    ///
+    /// # Errors
+    /// The keys are used up.
+    pub fn on_sent(&self, bytes: usize) -> io::Result<()> {
+        let left = self.records_left.get().checked_sub(bytes as u64 / MAX_RECORD + 1);
+        self.records_left.set(left.ok_or_else(|| self.fail(USED_UP, io::ErrorKind::ConnectionAborted))?);
+        Ok(())
+    }
+
+    /// Sends the alert that ends this direction, unless it has been sent.
+    ///
+    /// # Errors
+    /// As write(2), also `WouldBlock`.
+    pub fn send_end(&self) -> io::Result<()> {
+        let stream = &self.stream;
+        if self.has_ended.get() {
+            return Ok(());
+        }
+        stream.try_io(Interest::WRITABLE, || {
+            // The kernel accepts more bytes than the send buffer has room for, and close(2) discards the rest of their record.
+            // With this much room the alert takes the rest along.
+            if !is_writable(stream.as_fd())? {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            ktls::send_alert(stream.as_fd(), CLOSE_NOTIFY)
+        })?;
+        self.has_ended.set(true);
+        Ok(())
+    }
+
+    fn fail(&self, fault: &'static str, kind: io::ErrorKind) -> io::Error {
+        self.fault.set(Some(fault));
+        kind.into()
+    }
+}
+
+impl fmt::Debug for KernelTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KernelTls")
+    }
+}
+
+/// Completes when the kernel has refused the header of a record. epoll then reports an error, and nothing to read.
+async fn wait_record_error(stream: Rc<TcpStream>) -> io::Error {
+    let _ = stream.ready(Interest::ERROR).await;
+    if is_closed(stream.as_fd()) {
+        // A reset, which the next read returns.
+        pending::<()>().await;
+    }
+    io::ErrorKind::InvalidData.into()
+}
+
+/// The description in an alert, of which `begun` has been read.
+fn read_description(stream: &TcpStream, begun: &[u8]) -> io::Result<u8> {
+    match begun {
+        // A flow without quota reads one byte.
+        [_] => {
+            let mut description = [0];
+            ktls::receive(stream.as_fd(), &mut description).map(|_| description[0])
+        }
+        [_, description] => Ok(*description),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Whether the kernel has the cipher, which does not change: asked once.
+fn is_available(version: Version, cipher: Cipher) -> bool {
+    static ANSWERS: [OnceLock<bool>; 6] = [const { OnceLock::new() }; 6];
+    let place = usize::from(version == Version::Tls13) * 3
+        + match cipher {
+            Cipher::Aes128Gcm => 0,
+            Cipher::Aes256Gcm => 1,
+            Cipher::ChaCha20Poly1305 => 2,
+        };
+    *ANSWERS[place].get_or_init(|| ktls::check_available(version, cipher).is_ok())
+}
+
+fn version_of(suite: SupportedCipherSuite) -> Version {
+    if suite.version().version == ProtocolVersion::TLSv1_2 { Version::Tls12 } else { Version::Tls13 }
+}
+
+/// The cipher of a suite; `None` for a suite that ring does not have.
+fn cipher_of(suite: CipherSuite) -> Option<Cipher> {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256
+        | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+        | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => Some(Cipher::Aes128Gcm),
+        CipherSuite::TLS13_AES_256_GCM_SHA384
+        | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+        | CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => Some(Cipher::Aes256Gcm),
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+        | CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+        | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => Some(Cipher::ChaCha20Poly1305),
+        _ => None,
+    }
+}
+
+/// Most records that a key of the suite may protect.
+fn confidentiality_limit(suite: SupportedCipherSuite) -> u64 {
+    match suite {
+        SupportedCipherSuite::Tls12(suite) => suite.common.confidentiality_limit,
+        SupportedCipherSuite::Tls13(suite) => suite.common.confidentiality_limit,
+    }
+}
+
+/// The keys of one direction, as the kernel takes them.
+fn traffic_keys(
+    suite: SupportedCipherSuite,
+    direction: &(u64, ConnectionTrafficSecrets),
+) -> io::Result<TrafficKeys<'_>> {
+    let (sequence, secrets) = direction;
+    let (cipher, key, iv) = match secrets {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Cipher::Aes128Gcm, key, iv),
+        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Cipher::Aes256Gcm, key, iv),
+        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (Cipher::ChaCha20Poly1305, key, iv),
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    let iv = iv.as_ref().try_into().expect("invariant: nonces have 12 bytes");
+    Ok(TrafficKeys { version: version_of(suite), cipher, key: key.as_ref(), iv, sequence: *sequence })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pump::sockets;
+
+    #[tokio::test]
+    async fn keys_protect_no_more_records_than_the_cipher_allows() {
+        let (near, _far) = sockets().await;
+        let tls = KernelTls::new(Rc::new(near), 3);
+        // Two records, and one.
+        tls.on_sent(20_000).unwrap();
+        tls.on_sent(1).unwrap();
+        assert_eq!(tls.fault(), None);
+        assert_eq!(tls.on_sent(1).unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        assert_eq!(tls.fault(), Some(USED_UP));
+    }
+}
