@@ -22,6 +22,15 @@ impl TempDir {
         Ok(Self(folder))
     }
 
+    /// Creates a directory for one test: the tests of one process run side by side.
+    #[cfg(test)]
+    pub fn for_test() -> Self {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let name = format!("ekiden-lab-test-{}-{number}", std::process::id());
+        Self::create(&std::env::temp_dir(), &name).expect("a directory among the temporary files")
+    }
+
     /// The path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -168,8 +168,7 @@ mod tests {
 
     #[test]
     fn what_was_loaded_is_unloaded_in_the_end_and_not_before() {
-        let folder =
-            TempDir::create(&std::env::temp_dir(), &format!("ekiden-lab-test-{}-cc", std::process::id())).unwrap();
+        let folder = TempDir::for_test();
         let (script, said) = (folder.path().join("ekiden"), folder.path().join("said"));
         // A shell writes the script: a child of another test could inherit our descriptor, and the kernel does not
         // execute a file that is open for writing (execve(2), ETXTBSY).

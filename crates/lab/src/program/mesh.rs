@@ -182,8 +182,7 @@ mod tests {
 
     #[test]
     fn all_know_and_admit_each_other_and_the_chooser_has_the_route() {
-        let name = format!("ekiden-lab-mesh-{}", std::process::id());
-        let folder = crate::temp_dir::TempDir::create(&std::env::temp_dir(), &name).unwrap();
+        let folder = crate::temp_dir::TempDir::for_test();
         let mesh = mesh(folder.path());
         let server = SocketAddr::new(IpAddr::from([10, 100, 9, 1]), 80);
         let of = |place, path: &str| read(&mesh.configuration(place, &treatment(path), server));

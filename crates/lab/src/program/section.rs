@@ -233,8 +233,7 @@ mod tests {
 
     #[test]
     fn nobody_else_reads_a_key_and_everybody_admits_the_relay_before() {
-        let name = format!("ekiden-lab-section-{}", std::process::id());
-        let folder = crate::temp_dir::TempDir::create(&std::env::temp_dir(), &name).unwrap();
+        let folder = crate::temp_dir::TempDir::for_test();
         let mut made = 0..;
         let keys = || {
             let number = made.next().unwrap_or(0);

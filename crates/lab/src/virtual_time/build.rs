@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn an_edit_applies_as_often_as_it_says_or_fails() {
-        let tree = TempDir::create(&std::env::temp_dir(), &format!("ekiden-edit-{}", std::process::id())).unwrap();
+        let tree = TempDir::for_test();
         let path = tree.path().join("file.c");
         let edit = |find: &str, times| Edit { file: "file.c".into(), find: find.into(), replace: "c".into(), times };
         fs::write(&path, "a b a").unwrap();
@@ -298,7 +298,7 @@ mod tests {
     /// The added files come from the tree, before anything is compiled in it.
     #[test]
     fn the_recipe_has_all_that_is_added_to_the_source() {
-        let work = TempDir::create(&std::env::temp_dir(), &format!("ekiden-recipe-{}", std::process::id())).unwrap();
+        let work = TempDir::for_test();
         let (tree, recipe) = (work.path().join("tree"), work.path().join("new/recipe"));
         fs::create_dir_all(tree.join(ADDED_DIRECTORY)).unwrap();
         fs::write(tree.join(ADDED_DIRECTORY).join("clock.c"), "clock").unwrap();

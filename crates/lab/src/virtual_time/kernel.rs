@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_highest_release_wins_and_then_the_first_directory() {
-        let base = TempDir::create(&std::env::temp_dir(), &format!("ekiden-kernels-{}", std::process::id())).unwrap();
+        let base = TempDir::for_test();
         let add = |directory: &str, release: &str, emulator: &str| {
             let directory = base.path().join(directory);
             fs::create_dir_all(&directory).unwrap();

@@ -261,8 +261,8 @@ mod tests {
     "#;
 
     /// The directory of a build, with the fake apt-get in it.
-    fn work_directory(name: &str) -> TempDir {
-        let work = TempDir::create(&std::env::temp_dir(), &format!("ekiden-{name}-{}", std::process::id())).unwrap();
+    fn work_directory() -> TempDir {
+        let work = TempDir::for_test();
         let apt_get = work.path().join("apt-get");
         fs::write(&apt_get, FAKE_APT_GET).unwrap();
         fs::set_permissions(&apt_get, fs::Permissions::from_mode(0o755)).unwrap();
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_version_of_a_newer_release_comes_from_its_backports() {
-        let work = work_directory("backports");
+        let work = work_directory();
         let archive = finder(&work).find("7.2", &mut |_| {}).unwrap();
         assert_eq!(file_name(&archive), "linux-source-7.2_7.2.12-1_all.deb");
         let sources = fs::read_to_string(work.path().join(PRIVATE_SOURCES)).unwrap();
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_version_of_this_release_needs_no_private_state() {
-        let work = work_directory("release");
+        let work = work_directory();
         let archive = finder(&work).find("6.12", &mut |_| {}).unwrap();
         assert_eq!(file_name(&archive), "linux-source-6.12_6.12.117-1_all.deb");
         assert!(!work.path().join("apt").exists());
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn an_unknown_version_names_the_places() {
-        let work = work_directory("unknown");
+        let work = work_directory();
         let error = finder(&work).find("9.9", &mut |_| {}).unwrap_err().to_string();
         let installed = work.path().join("src/linux-source-9.9.tar.xz");
         let expected = format!(
@@ -322,13 +322,13 @@ mod tests {
 
     #[test]
     fn the_newest_version_is_taken_or_the_reason_is_said() {
-        let work = work_directory("newest");
+        let work = work_directory();
         let mut lines = Vec::new();
         let archive = finder(&work).find_newest(&mut |line| lines.push(line.to_owned())).unwrap();
         assert_eq!(file_name(&archive), "linux-source-7.2_7.2.12-1_all.deb");
         assert_eq!(lines.pop().unwrap(), "Linux 7.2: the newest version that the changes are tested with");
 
-        let work = work_directory("older");
+        let work = work_directory();
         let apt_get = fs::read_to_string(work.path().join("apt-get")).unwrap();
         fs::write(work.path().join("apt-get"), apt_get.replace("trixie-backports ", "no-backports ")).unwrap();
         let archive = finder(&work).find_newest(&mut |line| lines.push(line.to_owned())).unwrap();
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_package_names_its_source_package() {
-        let work = TempDir::create(&std::env::temp_dir(), &format!("ekiden-using-{}", std::process::id())).unwrap();
+        let work = TempDir::for_test();
         let (tree, package) = (work.path().join("tree"), work.path().join("linux-source-6.12_1.deb"));
         fs::create_dir_all(tree.join("DEBIAN")).unwrap();
         let control = "Package: linux-source-6.12\nVersion: 6.12.117-1\nSource: linux-6.12\nArchitecture: all\n\

@@ -173,8 +173,7 @@ mod tests {
 
     #[test]
     fn a_log_that_says_nothing_of_a_session_is_told() {
-        let name = format!("ekiden-lab-choices-{}", std::process::id());
-        let folder = crate::temp_dir::TempDir::create(&std::env::temp_dir(), &name).unwrap();
+        let folder = crate::temp_dir::TempDir::for_test();
         let log = folder.path().join("log");
         std::fs::write(&log, "{\"event\":\"closed\",\"client\":\"10.0.0.1:5000\",\"path\":\"a\"}\n").unwrap();
         let mut all = sessions("..");

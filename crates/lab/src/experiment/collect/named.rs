@@ -92,8 +92,7 @@ mod tests {
 
     #[test]
     fn a_log_of_trials_only_says_nothing_of_the_transfer() {
-        let name = format!("ekiden-lab-named-{}", std::process::id());
-        let folder = crate::temp_dir::TempDir::create(&std::env::temp_dir(), &name).unwrap();
+        let folder = crate::temp_dir::TempDir::for_test();
         let log = folder.path().join("log");
         std::fs::write(&log, LOG).unwrap();
         assert_eq!(read_largest_session(&log).unwrap().limited.as_deref(), Some("up:loss"));

@@ -158,17 +158,13 @@ mod tests {
     use super::*;
     use crate::temp_dir::TempDir;
 
-    fn temp_store_dir(name: &str) -> TempDir {
-        TempDir::create(&std::env::temp_dir(), &format!("ekiden-lab-test-{}-{name}", std::process::id())).unwrap()
-    }
-
     fn manifest(digest: &str) -> Manifest {
         Manifest { name: "x".into(), digest: digest.into(), blocks: 3, ..Manifest::default() }
     }
 
     #[test]
     fn runs_are_there_again_and_half_a_line_is_none() {
-        let scene = temp_store_dir("resume");
+        let scene = TempDir::for_test();
         let mut store = ResultStore::open(scene.path(), manifest("a"), false).unwrap();
         for block in 0..2 {
             store.append_run(Run { block, ..Run::default() }).unwrap();
@@ -184,7 +180,7 @@ mod tests {
 
     #[test]
     fn results_of_something_else_are_kept_unless_told() {
-        let scene = temp_store_dir("other");
+        let scene = TempDir::for_test();
         ResultStore::open(scene.path(), manifest("a"), false).unwrap().append_run(Run::default()).unwrap();
         let error = ResultStore::open(scene.path(), manifest("b"), false).unwrap_err().to_string();
         assert!(error.contains("--fresh removes them"), "{error}");
@@ -194,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_folder_without_a_manifest_holds_no_results() {
-        let scene = temp_store_dir("none");
+        let scene = TempDir::for_test();
         assert!(load(scene.path()).unwrap_err().to_string().ends_with("holds no results"));
     }
 }

@@ -234,7 +234,8 @@ fn no_line_is_longer_than_the_terminal() {
 
 #[test]
 fn all_three_files_are_written() {
-    let dir = std::env::temp_dir().join(format!("ekiden-lab-report-{}", std::process::id())).join("new");
+    let folder = crate::temp_dir::TempDir::for_test();
+    let dir = folder.path().join("new");
     let results = fixture::full();
     let page = write(&results, &dir).unwrap();
     let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
@@ -243,7 +244,6 @@ fn all_three_files_are_written() {
     assert_eq!(read("report.md"), render_markdown(&results));
     let back: Results = serde_json::from_str(&read("report.json")).unwrap();
     assert_eq!((back.manifest, back.runs.len()), (results.manifest.clone(), results.runs.len()));
-    std::fs::remove_dir_all(dir.parent().unwrap()).unwrap();
 }
 
 /// Logs of two links in the runs of two treatments at one combination of levels.

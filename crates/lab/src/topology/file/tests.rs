@@ -243,10 +243,10 @@ fn how_a_host_recovers_is_its_own_matter() {
 /// Errors have the path of their key only; the file adds the line.
 #[test]
 fn mistakes_of_a_file_have_their_lines() {
-    let path = std::env::temp_dir().join(format!("ekiden-lab-lines-{}.toml", std::process::id()));
+    let folder = crate::temp_dir::TempDir::for_test();
+    let path = folder.path().join("lab.toml");
     fs::write(&path, "lab = 1\nname = 5\n[host.a]\noffload = 3\n[host.b]\n").unwrap();
     let told = load_lab(&path).unwrap_err().to_string();
-    fs::remove_file(&path).unwrap();
     let expected = format!(
         "errors in {}:\nline 2: name = 5: expected the name of the lab\n\
          line 4: host.a.offload = 3: expected \"gso\" or \"off\"",

@@ -66,8 +66,7 @@ mod tests {
     use crate::temp_dir::TempDir;
 
     fn inlined(text: &str) -> Result<String, String> {
-        let folder =
-            TempDir::create(&std::env::temp_dir(), &format!("ekiden-lab-traces-{}", std::process::id())).unwrap();
+        let folder = TempDir::for_test();
         fs::write(folder.path().join("a.trace"), "0\n3\n").unwrap();
         fs::write(folder.path().join("bad.trace"), "0\nx\n").unwrap();
         let shown = format!("{}/", folder.path().display());
