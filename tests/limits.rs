@@ -132,6 +132,9 @@ fn without_descriptors_the_admin_listener_answers() {
     let folder = Folder::new();
     let file = config(&folder, "sessions = 1000", parrot());
     let mut relay = Relay::start(&mut limited("-n 64", &["-c", &file]), 1);
+    // Sessions that have no server yet may fail; this one has.
+    let mut served = relay.connect();
+    echoes(&mut served);
     let clients: Vec<TcpStream> = (0..64).map(|_| relay.connect()).collect();
     relay.next(|event| event["event"] == "accept_paused");
     // The test takes the descriptors that sessions have left: no descriptor below the limit is free.
@@ -148,7 +151,7 @@ fn without_descriptors_the_admin_listener_answers() {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", relay.id())).unwrap();
     let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(files.split_whitespace().nth(3), Some("3"), "{limits}");
-    drop(clients);
+    drop((served, clients));
 }
 
 /// The admin listener's reserve of descriptors lies above the limit of the sessions.
