@@ -12,6 +12,9 @@ use crate::scene::*;
 /// Bytes of a session, enough for an estimate of the rate.
 const MUCH: u64 = 1 << 20;
 
+/// Bytes of a response of which only the time counts.
+const SMALL: usize = 30_000;
+
 #[test]
 fn clients_of_every_kind_have_their_path_chosen() {
     let Some(mut scene) = Scene::new("[[route]]\npath = \"auto\"\ndefault = \"b\"\n") else { return };
@@ -53,6 +56,45 @@ fn clients_of_every_kind_have_their_path_chosen() {
     drop(client);
     let closed = scene.home.relay.next(|event| event["event"] == "closed" && event["listener"] == "tcp");
     assert!(closed["chosen"]["reason"].is_string() && closed["path"] != "direct", "{closed}");
+}
+
+/// An origin on the host `server` that answers each request on each connection with `bytes` bytes. Returns its address.
+fn origin(scene: &Scene, bytes: usize) -> SocketAddr {
+    let (listener, port) = scene.row["server"].listen();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut first = [0; 1];
+                while stream.read_exact(&mut first).is_ok() {
+                    read_head(&mut stream);
+                    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n").unwrap();
+                    stream.write_all(&vec![b'x'; bytes]).unwrap();
+                }
+            });
+        }
+    });
+    SocketAddr::new(scene.target().ip(), port)
+}
+
+/// A client may use one connection for many servers. The outcome of a small response is recorded before the path to the next
+/// server is used: of paths that come out slower than predicted, the relay retreats.
+#[test]
+fn each_server_of_a_connection_tells_of_its_path() {
+    let Some(scene) = Scene::new("[[route]]\npath = \"auto\"\n") else { return };
+    for (host, mbit) in [("server", 2), ("a", 4), ("b", 8), ("c", 2)] {
+        scene.slow(host, mbit);
+    }
+    let origins = [origin(&scene, SMALL), origin(&scene, SMALL)];
+    let mut client = scene.row["home"].connect(HOME.parse().unwrap());
+    let mut reasons = (0..60).map(|at| {
+        let origin = origins[at % 2];
+        write!(client, "GET http://{origin}/ HTTP/1.1\r\nHost: {origin}\r\n\r\n").unwrap();
+        assert!(read_head(&mut client).starts_with("HTTP/1.1 200 OK"));
+        read_exactly(&mut client, SMALL);
+        let sessions: Value = serde_json::from_str(&scene.home.relay.ask("/api/sessions")).unwrap();
+        sessions["sessions"][0]["chosen"]["reason"].as_str().unwrap().to_owned()
+    });
+    assert!(reasons.any(|reason| reason == "retreats"), "no outcome has been compared with its prediction");
 }
 
 /// A listener at home for clients on the host `c`, whose own relay is stopped in this test.

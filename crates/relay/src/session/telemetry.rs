@@ -195,15 +195,14 @@ fn read_stats(stats: &FlowStats) -> TransferStats {
 impl Session {
     /// Starts feedback for the chosen path, and finishes that of the path before.
     pub(super) fn on_path_ready(&self, connect: Duration) {
-        let next = self
+        if let Some(before) = self.feedback.take() {
+            before.finish(&self.stats, &self.context.services().path_selector);
+        }
+        self.stats.on_path_ready();
+        *self.feedback.borrow_mut() = self
             .dial_context
             .prediction()
             .map(|(expected, left)| Box::new(PathFeedback::new(expected, left, connect, &self.stats)));
-        let before = self.feedback.replace(next);
-        self.stats.on_path_ready();
-        if let Some(before) = before {
-            before.finish(&self.stats, &self.context.services().path_selector);
-        }
     }
 
     /// Reports progress to the selector.
