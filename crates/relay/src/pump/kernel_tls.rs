@@ -28,6 +28,9 @@ use super::tls::TRUNCATED;
 /// Most bytes of a record (RFC 8446, 5.1).
 const MAX_RECORD: u64 = 1 << 14;
 
+/// What a record costs beside its bytes: the blocks of its tag and of its end, in bytes.
+const RECORD_COST: u64 = 32;
+
 /// Least send buffer, in bytes. The kernel begins a segment of up to 64 KiB wherever room is left (`tcp_sendmsg_locked`), so a third of
 /// this size takes the rest of a record, and an alert.
 const MIN_SEND_BUFFER: usize = 32 * 1024;
@@ -44,7 +47,7 @@ const USER_CANCELED: u8 = 90;
 /// The detail of the log line for a client that sends a handshake message.
 const NEW_KEYS: &str = "the client asked for new TLS keys, which kernel TLS cannot change";
 
-/// The detail of the log line for a client that has received the most records of a key.
+/// The detail of the log line for a client that has received the most bytes of a key.
 const USED_UP: &str = "the TLS keys are used up, and kernel TLS cannot change them";
 
 /// The records of one connection, in the kernel.
@@ -52,8 +55,8 @@ pub struct KernelTls {
     stream: Rc<TcpStream>,
     /// Completes when a record is invalid.
     record_error: RefCell<Pin<Box<dyn Future<Output = io::Error>>>>,
-    /// How many more records these keys may protect.
-    records_left: Cell<u64>,
+    /// How many more bytes these keys may protect.
+    bytes_left: Cell<u64>,
     /// Whether this direction has ended.
     has_ended: Cell<bool>,
     /// Whether splice(2) has refused to go on.
@@ -84,15 +87,16 @@ impl KernelTls {
         }
         ktls::set_send_keys(stream.as_fd(), &send)?;
         ktls::set_receive_keys(stream.as_fd(), &traffic_keys(suite, &secrets.rx)?)?;
+        // RFC 8446, 5.5 counts full records, because the limit of AES-GCM is one of encrypted blocks: smaller records cost less.
         let records_left = confidentiality_limit(suite).saturating_sub(send.sequence);
-        Ok(Self::new(stream, records_left))
+        Ok(Self::new(stream, records_left.saturating_mul(MAX_RECORD)))
     }
 
-    fn new(stream: Rc<TcpStream>, records_left: u64) -> Self {
+    fn new(stream: Rc<TcpStream>, bytes_left: u64) -> Self {
         Self {
             record_error: RefCell::new(Box::pin(wait_record_error(Rc::clone(&stream)))),
             stream,
-            records_left: Cell::new(records_left),
+            bytes_left: Cell::new(bytes_left),
             has_ended: Cell::default(),
             is_refused: Cell::default(),
             fault: Cell::default(),
@@ -123,8 +127,8 @@ impl KernelTls {
                 Received::Data(read) => return Ok(read),
                 Received::Control { kind: ktls::ALERT, length } => {
                     match read_description(&self.stream, &buffer[..length])? {
-                        description if description == CLOSE_NOTIFY[1] => return Ok(0),
-                        USER_CANCELED => {}
+                        Some(description) if description == CLOSE_NOTIFY[1] => return Ok(0),
+                        Some(USER_CANCELED) => {}
                         _ => break,
                     }
                 }
@@ -152,13 +156,14 @@ impl KernelTls {
         })
     }
 
-    /// Counts the records of `bytes` bytes that one call has written.
+    /// Counts `bytes` bytes that one call has written, and their records.
     ///
     /// # Errors
     /// The keys are used up.
     pub fn on_sent(&self, bytes: usize) -> io::Result<()> {
-        let left = self.records_left.get().checked_sub(bytes as u64 / MAX_RECORD + 1);
-        self.records_left.set(left.ok_or_else(|| self.fail(USED_UP, io::ErrorKind::ConnectionAborted))?);
+        let bytes = bytes as u64;
+        let left = self.bytes_left.get().checked_sub(bytes + (bytes / MAX_RECORD + 1) * RECORD_COST);
+        self.bytes_left.set(left.ok_or_else(|| self.fail(USED_UP, io::ErrorKind::ConnectionAborted))?);
         Ok(())
     }
 
@@ -205,17 +210,18 @@ async fn wait_record_error(stream: Rc<TcpStream>) -> io::Error {
     io::ErrorKind::InvalidData.into()
 }
 
-/// The description in an alert, of which `begun` has been read.
-fn read_description(stream: &TcpStream, begun: &[u8]) -> io::Result<u8> {
-    match begun {
+/// The description in an alert, of which `begun` has been read; `None` if that is no alert.
+fn read_description(stream: &TcpStream, begun: &[u8]) -> io::Result<Option<u8>> {
+    let mut rest = [0; 2];
+    Ok(match begun {
         // A flow without quota reads one byte.
-        [_] => {
-            let mut description = [0];
-            ktls::receive(stream.as_fd(), &mut description).map(|_| description[0])
-        }
-        [_, description] => Ok(*description),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
+        [_] => match ktls::receive(stream.as_fd(), &mut rest)? {
+            Received::Control { kind: ktls::ALERT, length: 1 } => Some(rest[0]),
+            _ => None,
+        },
+        [_, description] => Some(*description),
+        _ => None,
+    })
 }
 
 /// Whether the kernel has the cipher, which does not change: asked once.
@@ -280,9 +286,9 @@ mod tests {
     use crate::pump::sockets;
 
     #[tokio::test]
-    async fn keys_protect_no_more_records_than_the_cipher_allows() {
+    async fn keys_protect_no_more_bytes_than_the_cipher_allows() {
         let (near, _far) = sockets().await;
-        let tls = KernelTls::new(Rc::new(near), 3);
+        let tls = KernelTls::new(Rc::new(near), 20_000 + 1 + 3 * RECORD_COST);
         // Two records, and one.
         tls.on_sent(20_000).unwrap();
         tls.on_sent(1).unwrap();
