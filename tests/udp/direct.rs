@@ -149,6 +149,8 @@ fn an_association_ends_with_its_connection_and_after_the_idle_time() {
     let text = "version = 1\n[timeouts]\nidle = \"300ms\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n";
     let file = folder.write("ekiden.toml", text);
     let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    // Every thread of the relay has started when it answers.
+    assert!(relay.sessions().is_empty());
     let before = relay.descriptors();
     let mut client = Client::new(relay.address());
     assert_eq!(client.tcp.read(&mut [0]).unwrap(), 0, "the relay closes the connection");
