@@ -55,9 +55,8 @@ impl Scene {
     fn new() -> Self {
         let text: String = (0..4000).map(|number| format!("line {number}\n")).collect();
         let nginx = Nginx::with_tls().serves("file", text.as_bytes());
-        let (certificate, folder) = (nginx.certificate(), Folder::new());
-        let key = certificate.replace("certificate.pem", "key.pem");
-        let tls = format!("auto://127.0.0.1:0?tls_certificate={certificate}&tls_key={key}");
+        let folder = Folder::new();
+        let tls = format!("auto://127.0.0.1:0?{}", nginx.tls_keys());
         let relay = Relay::listen(&["auto://127.0.0.1:0", &tls]);
         let sshd = Sshd::start();
         let scene = Self { rsync: Self::rsync(&nginx, &folder), relay, text, nginx, sshd, folder };
