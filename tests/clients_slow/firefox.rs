@@ -16,6 +16,8 @@ use crate::harness::{Folder, HTPASSWD, Relay, eventually_within};
 /// Debian's name of the program.
 const FIREFOX: &str = "firefox-esr";
 
+const PAGE: &str = include_str!("../../docs/clients.md");
+
 /// Longest wait for a page: Firefox runs many processes, perhaps on one busy core.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -111,18 +113,13 @@ fn isolated(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// The settings by which Firefox uses this relay.
-fn proxy_settings(proxy: &str, relay: &Relay) -> String {
+/// The settings of docs/clients.md for this way, with the address of the relay.
+fn proxy_settings(way: &str, relay: &Relay) -> String {
+    let section = PAGE.split("\n## Firefox\n").nth(1).expect("a section");
+    let block = section.split("```").nth(1).expect("a block");
+    let settings = block.split("# ").find_map(|part| part.strip_prefix(&format!("{way}\n"))).expect("settings");
     let port = relay.address().port();
-    let values = match proxy {
-        "http" => format!("type=1 http='127.0.0.1' http_port={port} ssl='127.0.0.1' ssl_port={port}"),
-        "socks4" => format!("type=1 socks='127.0.0.1' socks_port={port} socks_version=4 socks_remote_dns=true"),
-        "socks5" => format!("type=1 socks='127.0.0.1' socks_port={port} socks_version=5 socks5_remote_dns=true"),
-        "https" => format!("type=2 autoconfig_url='https://localhost:{port}/proxy.pac'"),
-        other => panic!("no settings for {other}"),
-    };
-    let settings = values.split(' ').filter_map(|setting| setting.split_once('='));
-    settings.map(|(key, value)| format!("user_pref('network.proxy.{key}', {value});\n")).collect()
+    settings.replace("1080", &port.to_string()).replace("relay.example:443", &format!("localhost:{port}"))
 }
 
 /// A profile that trusts the certificate of the site.
@@ -136,11 +133,17 @@ fn make_profile(site: &Site, settings: &str) -> Folder {
     profile
 }
 
-/// Loads the page by a proxy of this kind, which requires the saved password of `user`.
-fn browse(proxy: &str, secure: bool, user: Option<&str>) {
+/// Loads the page by the relay in this way of docs/clients.md; with `user`, the relay requires the saved password.
+fn browse(way: &str, secure: bool, user: Option<&str>) {
     if left_out(&[FIREFOX, "certutil", "ip", "nginx", "openssl", "python3", "unshare"]) {
         return;
     }
+    let (proxy, host) = match way {
+        "SOCKS4" => ("socks4", "127.0.0.1"),
+        "SOCKS5" => ("socks5", "127.0.0.1"),
+        "HTTPS proxy" => ("https", "localhost"),
+        _ => ("http", "127.0.0.1"),
+    };
     isolated(|| {
         let (site, folder) = (Site::start(), Folder::new());
         let users = folder.write_with_mode("users", HTPASSWD, 0o600);
@@ -148,9 +151,8 @@ fn browse(proxy: &str, secure: bool, user: Option<&str>) {
         let tls = (proxy == "https").then(|| site.nginx.tls_keys());
         let keys: Vec<_> = users.into_iter().chain(tls).collect();
         let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?{}", keys.join("&"))]);
-        let profile = make_profile(&site, &format!("{SETTINGS}{}", proxy_settings(proxy, &relay)));
+        let profile = make_profile(&site, &format!("{SETTINGS}{}", proxy_settings(way, &relay)));
         if let Some(user) = user {
-            let host = if proxy == "https" { "localhost" } else { "127.0.0.1" };
             let origin = format!("moz-proxy://{host}:{}", relay.address().port());
             let mut python = program("python3", &profile);
             succeeds(python.args(["-c", SAVE_LOGIN]).arg(&profile.0).args([&origin, user, "correct horse"]));
@@ -166,46 +168,46 @@ fn browse(proxy: &str, secure: bool, user: Option<&str>) {
 
 #[test]
 fn firefox_by_http() {
-    browse("http", false, None);
+    browse("HTTP", false, None);
 }
 
 #[test]
 fn firefox_by_https_over_connect() {
-    browse("http", true, None);
+    browse("CONNECT", true, None);
 }
 
 #[test]
 fn firefox_by_socks5() {
-    browse("socks5", false, None);
+    browse("SOCKS5", false, None);
 }
 
 #[test]
 fn firefox_by_https_over_socks5() {
-    browse("socks5", true, None);
+    browse("SOCKS5", true, None);
 }
 
 #[test]
 fn firefox_by_socks4() {
-    browse("socks4", false, None);
+    browse("SOCKS4", false, None);
 }
 
 /// Firefox uses an HTTPS proxy only if a PAC script says so; it gets the script of the relay.
 #[test]
 fn firefox_by_an_https_proxy() {
-    browse("https", false, None);
+    browse("HTTPS proxy", false, None);
 }
 
 #[test]
 fn firefox_by_https_over_an_https_proxy() {
-    browse("https", true, None);
+    browse("HTTPS proxy", true, None);
 }
 
 #[test]
 fn firefox_by_http_with_a_saved_password() {
-    browse("http", false, Some("ann"));
+    browse("HTTP", false, Some("ann"));
 }
 
 #[test]
 fn firefox_by_an_https_proxy_with_a_saved_password() {
-    browse("https", true, Some("ann"));
+    browse("HTTPS proxy", true, Some("ann"));
 }
