@@ -60,7 +60,7 @@ soak: ## Carry a million sessions one after another over sections, some of them 
 	@scripts/setup test
 	$(CARGO) test --release --locked --test sections -- --ignored
 
-test-clients: ## Test with slower real programs: Chromium, ssh, ...
+test-clients: ## Test with slower real programs: Chromium, Firefox, ssh, ...
 	@scripts/setup clients
 	EKIDEN_TEST_CLIENTS=1 $(CARGO) test --locked --test clients_slow
 

@@ -10,6 +10,8 @@ mod chromium;
 mod curl;
 #[path = "clients_slow/dashboard.rs"]
 mod dashboard;
+#[path = "clients_slow/firefox.rs"]
+mod firefox;
 #[path = "clients_slow/many.rs"]
 mod many;
 #[path = "clients/programs.rs"]
@@ -18,6 +20,8 @@ mod programs;
 mod servers;
 #[path = "clients_slow/shell.rs"]
 mod shell;
+#[path = "clients_slow/site.rs"]
+mod site;
 
 use std::io::Write;
 

@@ -4,8 +4,8 @@ use super::curl::{by, closed, curl};
 use super::hops::relay_by;
 use super::programs::{find, missing, skipped};
 use super::servers::{AUTHENTICATION_OF_SQUID, Dante, Nginx, Squid};
-use super::users::{HTPASSWD, relay_with_users};
-use crate::harness::{Folder, nobody, pattern};
+use super::users::relay_with_users;
+use crate::harness::{Folder, HTPASSWD, nobody, pattern};
 
 #[test]
 fn passwords_towards_squid() {

@@ -37,6 +37,8 @@ impl Nginx {
         openssl.current_dir(&nginx.folder.0).args(["req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
         openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
         openssl.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
+        // Firefox refuses the certificate of an authority as that of a server.
+        openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
         succeeds(openssl.args(["-keyout", "key.pem", "-out", "certificate.pem"]));
         nginx.secure = Some(nobody());
         nginx.restart();
@@ -111,6 +113,12 @@ impl Nginx {
 
     pub fn certificate(&self) -> String {
         self.folder.0.join("certificate.pem").display().to_string()
+    }
+
+    /// The keys of a listener URL with the certificate and the key of this server.
+    pub fn tls_keys(&self) -> String {
+        let folder = self.folder.0.display();
+        format!("tls_certificate={folder}/certificate.pem&tls_key={folder}/key.pem")
     }
 
     /// Waits for `count` lines of the access log: number of the request on its connection, method, path, status, Via.

@@ -13,8 +13,8 @@ use crate::harness::{Folder, Relay, nobody};
 /// The columns of the table.
 const WAYS: [&str; 5] = ["SOCKS4", "SOCKS5", "HTTP", "CONNECT", "HTTPS proxy"];
 
-/// The client that is tested elsewhere (clients_slow/browser.rs), because its commands are not those of a shell.
-const BROWSER: &str = "Chromium";
+/// The clients that `clients_slow/` tests, because their settings are not commands of a shell.
+const BROWSERS: [&str; 2] = ["Chromium", "Firefox"];
 
 /// The commands of each client, by their ways.
 fn commands(page: &str) -> BTreeMap<&str, Vec<(&str, &str)>> {
@@ -22,8 +22,7 @@ fn commands(page: &str) -> BTreeMap<&str, Vec<(&str, &str)>> {
     let parsed = sections.map(|section| {
         let (name, text) = section.split_once('\n').unwrap();
         let block = text.split("```").nth(1).unwrap_or_default();
-        let lines: Vec<_> = block.lines().skip(1).collect();
-        let commands = lines.chunks_exact(2).map(|pair| (pair[0].strip_prefix("# ").unwrap(), pair[1])).collect();
+        let commands = block.split("\n# ").skip(1).map(|part| part.split_once('\n').unwrap()).collect();
         (name, commands)
     });
     parsed.collect()
@@ -55,9 +54,8 @@ impl Scene {
     fn new() -> Self {
         let text: String = (0..4000).map(|number| format!("line {number}\n")).collect();
         let nginx = Nginx::with_tls().serves("file", text.as_bytes());
-        let (certificate, folder) = (nginx.certificate(), Folder::new());
-        let key = certificate.replace("certificate.pem", "key.pem");
-        let tls = format!("auto://127.0.0.1:0?tls_certificate={certificate}&tls_key={key}");
+        let folder = Folder::new();
+        let tls = format!("auto://127.0.0.1:0?{}", nginx.tls_keys());
         let relay = Relay::listen(&["auto://127.0.0.1:0", &tls]);
         let sshd = Sshd::start();
         let scene = Self { rsync: Self::rsync(&nginx, &folder), relay, text, nginx, sshd, folder };
@@ -168,16 +166,16 @@ fn every_command_of_the_page_downloads_by_the_relay() {
     assert!(table.len() >= 12 && table.keys().eq(commands.keys()), "{table:?} {:?}", commands.keys());
     for (name, ways) in &table {
         let described: Vec<_> = commands[name].iter().map(|(way, _)| *way).collect();
-        assert!(*name == BROWSER || described == *ways, "{name}: {described:?} {ways:?}");
+        assert!(*name == "Chromium" || described == *ways, "{name}: {described:?} {ways:?}");
     }
     if missing(&["nginx", "openssl", "sshd", "ssh-keygen", "rsync"]) {
         return;
     }
     let mut scene = Scene::new();
-    for (name, commands) in commands {
+    for (name, commands) in commands.into_iter().filter(|(name, _)| !BROWSERS.contains(name)) {
         let program = name.split(' ').next().unwrap();
         let program = if program == "apt" || program == "Python" { "sh" } else { program };
-        if name != BROWSER && super::programs::find(program).is_none() {
+        if super::programs::find(program).is_none() {
             skipped(&format!("{program} is missing, scripts/setup installs it"));
             continue;
         }

@@ -3,10 +3,7 @@
 use super::curl::{by, closed, curl, says};
 use super::programs::missing;
 use super::servers::Nginx;
-use crate::harness::{Folder, Relay, pattern};
-
-/// `correct horse` for ann, by `htpasswd -nbB -C 4 ann 'correct horse'`: created once, with the lowest cost.
-pub const HTPASSWD: &str = "ann:$2b$04$TzMLYZsOZh8n6/7xdlLVsOOXAkX40DCnKPoedRwiDcXixictI8hj.\n";
+use crate::harness::{Folder, HTPASSWD, Relay, pattern};
 
 /// A relay whose listener requires a user of the file above.
 pub fn relay_with_users(folder: &Folder) -> Relay {

@@ -18,6 +18,9 @@ pub use manager::Manager;
 pub use relay::{Relay, relayed};
 pub use sockets::*;
 
+/// `correct horse` for ann, by `htpasswd -nbB -C 4 ann 'correct horse'`: created once, with the lowest cost.
+pub const HTPASSWD: &str = "ann:$2b$04$TzMLYZsOZh8n6/7xdlLVsOOXAkX40DCnKPoedRwiDcXixictI8hj.\n";
+
 /// Makes a key and a certificate that signs itself, by openssl.
 pub fn self_signed(key: &Path, certificate: &Path, common_name: &str) {
     let mut openssl = Command::new("openssl");

@@ -4,12 +4,9 @@ use std::path::PathBuf;
 
 use crate::certificate::Certificate;
 use crate::curl::{Fetched, curl};
-use crate::harness::{Folder, Relay};
+use crate::harness::{Folder, HTPASSWD, Relay};
 use crate::origin;
 use crate::programs::{missing, program, succeeds};
-
-/// `correct horse` for ann, by `htpasswd -nbB -C 4 ann 'correct horse'`.
-pub const HTPASSWD: &str = "ann:$2b$04$TzMLYZsOZh8n6/7xdlLVsOOXAkX40DCnKPoedRwiDcXixictI8hj.\n";
 
 /// An authority that signs certificates of clients.
 pub struct Authority(Folder);

@@ -1,9 +1,8 @@
 //! curl, Python and openssl as clients of an HTTPS proxy.
 
 use crate::certificate::Certificate;
-use crate::certified::HTPASSWD;
 use crate::curl::{curl, says};
-use crate::harness::{Folder, Relay, accept, join, server};
+use crate::harness::{Folder, HTPASSWD, Relay, accept, join, server};
 use crate::origin;
 use crate::programs::{missing, program, said, succeeds};
 

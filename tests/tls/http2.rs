@@ -5,9 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::certificate::Certificate;
-use crate::certified::HTPASSWD;
 use crate::curl::curl;
-use crate::harness::{Folder, Relay, nobody};
+use crate::harness::{Folder, HTPASSWD, Relay, nobody};
 use crate::origin;
 use crate::programs::{client, missing, program, said, skipped, succeeds};
 

@@ -1,4 +1,4 @@
-"""An HTTP/3 server, or a client that sends one GET through a UDP association of a SOCKS5 relay. Needs aioquic.
+"""An HTTP/3 server, or a client that sends one GET through a UDP association of a SOCKS5 relay. Needs aioquic (requirements.txt).
 
     http3.py server CERTIFICATE KEY      prints its port
     http3.py client RELAY-PORT PORT      prints the body

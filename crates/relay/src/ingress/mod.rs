@@ -216,9 +216,9 @@ impl<'a> HandshakeReader<'a> {
         })
     }
 
-    /// Whether `parse` needs no further bytes.
-    pub fn can_parse<T>(&self, parse: impl Fn(&[u8]) -> Parsed<T>) -> bool {
-        !matches!(parse(&self.bytes), Err(WireError::Incomplete))
+    /// Whether the buffer begins with a message.
+    pub fn has_message<T>(&self, parse: impl Fn(&[u8]) -> Parsed<T>) -> bool {
+        parse(&self.bytes).is_ok()
     }
 
     /// Ready when bytes have been read.

@@ -299,7 +299,15 @@ pub fn read_chunk_boundary(reader: &mut ChunkReader, from: &TcpStream, cipher: &
 /// # Errors
 /// As write(2).
 pub async fn write_all(stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
-    let mut rest = bytes;
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    // The reactor does not know yet that a connection is writable which this thread has just registered, for example one of a pool.
+    let written = match SockRef::from(stream).send(bytes) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+        written => written?,
+    };
+    let mut rest = &bytes[written..];
     while !rest.is_empty() {
         stream.writable().await?;
         match stream.try_write(rest) {

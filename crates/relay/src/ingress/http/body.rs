@@ -44,27 +44,32 @@ impl BodyFlow<'_> {
         Ok(())
     }
 
-    /// Carries a whole body, whose beginning may be in `inbox`. Where only the end of the connection ends the body at the
-    /// receiver, the caller calls [`pump::abort`](crate::pump::abort) before, and [`pump::cancel_abort`](crate::pump::cancel_abort)
-    /// once it knows that the body is whole.
+    /// Sends `head`, and carries a whole body, whose beginning may be in `reader`: what has arrived of it leaves with the head. Where only
+    /// the end of the connection ends the body at the receiver, the caller calls [`pump::abort`](crate::pump::abort) before, and
+    /// [`pump::cancel_abort`](crate::pump::cancel_abort) once it knows that the body is whole.
     ///
     /// # Errors
     /// [`FlowError`] by the side; a body that ends too early is [`FlowError::Reading`].
     pub async fn relay(
         &self,
+        mut head: Vec<u8>,
         reader: &mut HandshakeReader<'_>,
         body: BodyFraming,
         coding: BodyCoding,
     ) -> Result<(), FlowError> {
         match body {
-            BodyFraming::Empty => Ok(()),
+            BodyFraming::Empty => self.write(&head).await,
             BodyFraming::Length(length) => {
                 let early = reader.take(length);
                 let rest = length - early.len() as u64;
-                self.relay_exactly(early, rest).await
+                head.extend_from_slice(&early);
+                self.relay_exactly(head, rest).await
             }
-            BodyFraming::Chunked => self.relay_chunks(reader, coding).await,
-            BodyFraming::UntilClose => self.flow(reader.take_all(), u64::MAX).await.map(drop),
+            BodyFraming::Chunked => self.relay_chunks(head, reader, coding).await,
+            BodyFraming::UntilClose => {
+                head.append(&mut reader.take_all());
+                self.flow(head, u64::MAX).await.map(drop)
+            }
         }
     }
 
@@ -81,8 +86,14 @@ impl BodyFlow<'_> {
         Ok(())
     }
 
-    async fn relay_chunks(&self, reader: &mut HandshakeReader<'_>, coding: BodyCoding) -> Result<(), FlowError> {
+    async fn relay_chunks(
+        &self,
+        head: Vec<u8>,
+        reader: &mut HandshakeReader<'_>,
+        coding: BodyCoding,
+    ) -> Result<(), FlowError> {
         let mut chunks = ChunkForwarder::new(coding);
+        chunks.output = head;
         while !chunks.is_complete() {
             let piece = self.next_framing(reader, &mut chunks).await?;
             let size = chunks.on_framing(&piece);
@@ -99,13 +110,13 @@ impl BodyFlow<'_> {
         self.write(&chunks.output).await
     }
 
-    /// Reads the next framing of a chunk, and sends buffered output before it waits for the sender.
+    /// Reads the next framing of a chunk, and sends buffered output before it waits for the sender or fails.
     async fn next_framing(
         &self,
         reader: &mut HandshakeReader<'_>,
         chunks: &mut ChunkForwarder,
     ) -> Result<ChunkFraming, FlowError> {
-        if !reader.can_parse(|bytes| chunks.parse(bytes)) && !chunks.output.is_empty() {
+        if !reader.has_message(|bytes| chunks.parse(bytes)) && !chunks.output.is_empty() {
             self.write(&chunks.output).await?;
             chunks.output.clear();
         }

@@ -52,9 +52,7 @@ pub async fn exchange(
     // Both bodies are boxed: while a slow answer is awaited, neither needs memory.
     let mut sending = Some(Box::pin(async {
         let up = lane(session, session.client_end(), Endpoint::plain(server), Direction::Up);
-        up.write(&head).await?;
-        drop(head);
-        up.relay(reader, outgoing.body, BodyCoding::Chunks).await
+        up.relay(head.into_owned(), reader, outgoing.body, BodyCoding::Chunks).await
     }));
     let answer = {
         let mut heading = pin!(async {
@@ -81,9 +79,9 @@ pub async fn exchange(
     if answer.status == 101 && sent != Some(SendOutcome::Whole) {
         return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
     }
-    let answer = rewriting::rewrite_response(outgoing, answer, sent == Some(SendOutcome::Whole));
+    let mut answer = rewriting::rewrite_response(outgoing, answer, sent == Some(SendOutcome::Whole));
     let delivered = {
-        let mut delivering = Box::pin(deliver(session, server, &mut answers, &answer));
+        let mut delivering = Box::pin(deliver(session, server, &mut answers, &mut answer));
         loop {
             tokio::select! {
                 biased;
@@ -120,7 +118,7 @@ async fn deliver(
     session: &Session,
     server: &TcpStream,
     answers: &mut HandshakeReader<'_>,
-    answer: &rewriting::OutgoingResponse,
+    answer: &mut rewriting::OutgoingResponse,
 ) -> Result<(), FlowError> {
     let down = lane(session, Endpoint::plain(server), session.client_end(), Direction::Down);
     if answer.framing == BodyFraming::UntilClose {
@@ -128,12 +126,12 @@ async fn deliver(
         // tells the client that the answer is incomplete.
         pump::abort(&session.client);
     }
-    down.write(&answer.head).await?;
+    let mut head = take(&mut answer.head);
     if answer.upgraded {
         // Bytes of the new protocol that the server sent after its head.
-        return down.write(&answers.take_all()).await;
+        head.append(&mut answers.take_all());
     }
-    down.relay(answers, answer.body, answer.coding).await
+    down.relay(head, answers, answer.body, answer.coding).await
 }
 
 fn lane<'a>(session: &'a Session, from: Endpoint<'a>, to: Endpoint<'a>, direction: Direction) -> BodyFlow<'a> {

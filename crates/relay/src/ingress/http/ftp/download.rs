@@ -104,7 +104,8 @@ async fn carry(
             let data = socket(&transfer);
             let after = asked.begin(response(asked, facts, body)).await?;
             let down = asked.lane(Endpoint::plain(data), asked.session.client_end(), Direction::Down);
-            let carried = down.relay(&mut HandshakeReader::from_stream(data), body, BodyCoding::Plain).await;
+            let carried =
+                down.relay(Vec::new(), &mut HandshakeReader::from_stream(data), body, BodyCoding::Plain).await;
             carried.map_err(|broken| FtpFailure::Ended(pump::end_reason(&broken, Direction::Down)))?;
             Ok(after)
         })

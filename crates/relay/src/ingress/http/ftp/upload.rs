@@ -45,7 +45,7 @@ pub async fn store(
         .with_idle_timeout(async {
             send_continue(asked).await?;
             let up = asked.lane(asked.session.client_end(), Endpoint::plain(data), Direction::Up);
-            Ok(up.relay(reader, asked.body, BodyCoding::Plain).await)
+            Ok(up.relay(Vec::new(), reader, asked.body, BodyCoding::Plain).await)
         })
         .await?;
     match sent {

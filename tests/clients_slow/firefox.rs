@@ -1,0 +1,213 @@
+//! A headless Firefox loads a page with sub-resources, in a network namespace in which nothing outside can be reached. Firefox has
+//! no option that prints the page, so the test waits for the result that the page sends, and then ends Firefox.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use ekiden_sys::netns;
+
+use super::left_out;
+use super::programs::{program, skipped, succeeds};
+use super::site::{Site, Visit};
+use crate::harness::{Folder, HTPASSWD, Relay, eventually_within};
+
+/// Debian's name of the program.
+const FIREFOX: &str = "firefox-esr";
+
+const PAGE: &str = include_str!("../../docs/clients.md");
+
+/// Longest wait for a page: Firefox runs many processes, perhaps on one busy core.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The first process of the pid namespace of Firefox. It ends with its standard input, even if the test was killed, and then the
+/// kernel ends all other processes in there.
+const FIRST: &str = r#""$@" </dev/null & read -r end"#;
+
+/// Settings of the profile without those of the proxy: the relay gets the URLs of localhost, and Firefox makes none of its own
+/// requests, which would fail here.
+const SETTINGS: &str = r#"
+user_pref("network.proxy.allow_hijacking_localhost", true);
+user_pref("signon.autologin.proxy", true);
+user_pref("app.normandy.enabled", false);
+user_pref("browser.region.network.url", "");
+user_pref("browser.safebrowsing.malware.enabled", false);
+user_pref("browser.safebrowsing.phishing.enabled", false);
+user_pref("browser.shell.checkDefaultBrowser", false);
+user_pref("browser.startup.homepage_override.mstone", "ignore");
+user_pref("browser.topsites.contile.enabled", false);
+user_pref("datareporting.policy.dataSubmissionEnabled", false);
+user_pref("dom.push.connection.enabled", false);
+user_pref("extensions.update.enabled", false);
+user_pref("media.gmp-manager.updateEnabled", false);
+user_pref("network.captive-portal-service.enabled", false);
+user_pref("network.connectivity-service.enabled", false);
+user_pref("services.settings.server", "data:,");
+user_pref("toolkit.telemetry.server", "");
+"#;
+
+/// Saves a login as Firefox does after its dialog: encrypted by the key in the NSS database of the profile.
+const SAVE_LOGIN: &str = r#"
+import base64, ctypes, json, sys
+profile, origin, user, password = sys.argv[1:]
+nss = ctypes.CDLL("libnss3.so")
+class Item(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_uint), ("data", ctypes.c_void_p), ("len", ctypes.c_uint)]
+def encrypt(text):
+    data = text.encode()
+    source = Item(0, ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p), len(data))
+    key, result = Item(0, None, 0), Item(0, None, 0)
+    assert nss.PK11SDR_Encrypt(ctypes.byref(key), ctypes.byref(source), ctypes.byref(result), None) == 0
+    return base64.b64encode(ctypes.string_at(result.data, result.len)).decode()
+assert nss.NSS_InitReadWrite(f"sql:{profile}".encode()) == 0
+login = {"id": 1, "hostname": origin, "httpRealm": "ekiden", "formSubmitURL": None, "usernameField": "", "passwordField": "",
+         "encryptedUsername": encrypt(user), "encryptedPassword": encrypt(password), "encType": 1,
+         "guid": "{00000000-0000-0000-0000-000000000001}", "timeCreated": 1, "timeLastUsed": 1, "timePasswordChanged": 1,
+         "timesUsed": 1}
+nss.NSS_Shutdown()
+with open(f"{profile}/logins.json", "w") as file:
+    json.dump({"nextId": 2, "logins": [login], "version": 3}, file)
+"#;
+
+/// A running Firefox, whose processes have all ended after the drop.
+struct Firefox {
+    child: Child,
+    profile: Folder,
+}
+
+impl Firefox {
+    fn start(profile: Folder, url: &str) -> Self {
+        let said = File::create(profile.0.join("said")).expect("a file for what it says");
+        let mut firefox = program("unshare", &profile);
+        firefox.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", FIRST, "sh", FIREFOX]);
+        firefox.args(["--headless", "--no-remote", "--profile"]).arg(&profile.0).arg(url);
+        // Without this variable Firefox ignores `services.settings.server`.
+        firefox.env("MOZ_REMOTE_SETTINGS_DEVTOOLS", "1").env("MOZ_CRASHREPORTER_DISABLE", "1");
+        firefox.stdin(Stdio::piped()).stdout(said.try_clone().expect("a descriptor")).stderr(said);
+        Self { child: firefox.spawn().expect("unshare runs"), profile }
+    }
+}
+
+impl Drop for Firefox {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("Firefox said: {}", std::fs::read_to_string(self.profile.0.join("said")).unwrap_or_default());
+        }
+    }
+}
+
+/// Runs a test in a network namespace of its own that has loopback only.
+fn isolated(test: impl FnOnce() + Send) {
+    let namespace = match netns::new_network_namespace() {
+        Ok(namespace) => namespace,
+        Err(error) => return skipped(&format!("no network namespaces: {error}; this test needs root")),
+    };
+    let entered = || {
+        netns::enter_network_namespace(namespace.as_fd()).expect("the namespace is open");
+        succeeds(Command::new("ip").args(["link", "set", "lo", "up"]));
+        test();
+    };
+    std::thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// The settings of docs/clients.md for this way, with the address of the relay.
+fn proxy_settings(way: &str, relay: &Relay) -> String {
+    let section = PAGE.split("\n## Firefox\n").nth(1).expect("a section");
+    let block = section.split("```").nth(1).expect("a block");
+    let settings = block.split("# ").find_map(|part| part.strip_prefix(&format!("{way}\n"))).expect("settings");
+    let port = relay.address().port();
+    settings.replace("1080", &port.to_string()).replace("relay.example:443", &format!("localhost:{port}"))
+}
+
+/// A profile that trusts the certificate of the site.
+fn make_profile(site: &Site, settings: &str) -> Folder {
+    let profile = Folder::new();
+    profile.write("user.js", settings);
+    let database = format!("sql:{}", profile.0.display());
+    succeeds(program("certutil", &profile).args(["-N", "--empty-password", "-d", &database]));
+    let mut trust = program("certutil", &profile);
+    succeeds(trust.args(["-A", "-d", &database, "-n", "test", "-t", "C,,", "-i", &site.nginx.certificate()]));
+    profile
+}
+
+/// Loads the page by the relay in this way of docs/clients.md; with `user`, the relay requires the saved password.
+fn browse(way: &str, secure: bool, user: Option<&str>) {
+    if left_out(&[FIREFOX, "certutil", "ip", "nginx", "openssl", "python3", "unshare"]) {
+        return;
+    }
+    let (proxy, host) = match way {
+        "SOCKS4" => ("socks4", "127.0.0.1"),
+        "SOCKS5" => ("socks5", "127.0.0.1"),
+        "HTTPS proxy" => ("https", "localhost"),
+        _ => ("http", "127.0.0.1"),
+    };
+    isolated(|| {
+        let (site, folder) = (Site::start(), Folder::new());
+        let users = folder.write_with_mode("users", HTPASSWD, 0o600);
+        let users = user.map(|_| format!("users={}&pac=true", users.display()));
+        let tls = (proxy == "https").then(|| site.nginx.tls_keys());
+        let keys: Vec<_> = users.into_iter().chain(tls).collect();
+        let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?{}", keys.join("&"))]);
+        let profile = make_profile(&site, &format!("{SETTINGS}{}", proxy_settings(way, &relay)));
+        if let Some(user) = user {
+            let origin = format!("moz-proxy://{host}:{}", relay.address().port());
+            let mut python = program("python3", &profile);
+            succeeds(python.args(["-c", SAVE_LOGIN]).arg(&profile.0).args([&origin, user, "correct horse"]));
+        }
+        let firefox = Firefox::start(profile, &site.url(secure));
+        let result = eventually_within(PATIENCE, "the result of the page", || site.result());
+        drop(firefox);
+        assert_eq!(result, site.expected());
+        // With SOCKS4, too, Firefox leaves the name to the relay (SOCKS4a).
+        site.check_sessions(&mut relay, &Visit { proxy, secure, host: "localhost", user });
+    });
+}
+
+#[test]
+fn firefox_by_http() {
+    browse("HTTP", false, None);
+}
+
+#[test]
+fn firefox_by_https_over_connect() {
+    browse("CONNECT", true, None);
+}
+
+#[test]
+fn firefox_by_socks5() {
+    browse("SOCKS5", false, None);
+}
+
+#[test]
+fn firefox_by_https_over_socks5() {
+    browse("SOCKS5", true, None);
+}
+
+#[test]
+fn firefox_by_socks4() {
+    browse("SOCKS4", false, None);
+}
+
+/// Firefox uses an HTTPS proxy only if a PAC script says so; it gets the script of the relay.
+#[test]
+fn firefox_by_an_https_proxy() {
+    browse("HTTPS proxy", false, None);
+}
+
+#[test]
+fn firefox_by_https_over_an_https_proxy() {
+    browse("HTTPS proxy", true, None);
+}
+
+#[test]
+fn firefox_by_http_with_a_saved_password() {
+    browse("HTTP", false, Some("ann"));
+}
+
+#[test]
+fn firefox_by_an_https_proxy_with_a_saved_password() {
+    browse("HTTPS proxy", true, Some("ann"));
+}
