@@ -160,7 +160,14 @@ fn clients_that_wait_are_bounded_and_give_their_places_back() {
     drop(client);
     assert_eq!(relay.closed()["end"], "reset_by_client");
     assert!(TcpStream::connect(bound).is_err(), "the relay does not listen any more");
+    let next = request(&relay, "127.0.0.1:21");
+    assert_eq!(next.1, 0);
+    // A session that has its peer waits no more.
+    let (mut client, _, bound) = waiting.pop().unwrap();
+    let peer = connect_from("127.0.0.1", bound);
+    assert_eq!(reply(&mut client), (0, peer.local_addr().unwrap()));
     assert_eq!(request(&relay, "127.0.0.1:21").1, 0);
+    drop(next);
 }
 
 #[test]

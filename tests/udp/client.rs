@@ -105,15 +105,6 @@ pub fn name_header(name: &str, port: u16) -> Vec<u8> {
     [&[0, 0, 0, 3, u8::try_from(name.len()).unwrap()], name.as_bytes(), &port.to_be_bytes()].concat()
 }
 
-/// Bytes in the receive queue of the socket at `address` (proc_net_udp(5)).
-pub fn unread(address: SocketAddr) -> u64 {
-    let local = format!(":{:04X}", address.port());
-    let table = std::fs::read_to_string("/proc/net/udp").unwrap();
-    let mut rows = table.lines().map(|row| row.split_ascii_whitespace().collect::<Vec<_>>());
-    let row = rows.find(|row| row[1].ends_with(&local)).unwrap();
-    u64::from_str_radix(row[4].split_once(':').unwrap().1, 16).unwrap()
-}
-
 pub fn assert_closed(closed: &Value, end: &str, up: u64, down: u64, dropped: u64) {
     assert_closed_by("udp", closed, end, up, down, dropped);
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::client::*;
 use crate::harness::*;
 use crate::programs;
+use crate::relays::metric_sum;
 
 /// Both families at both sides of the relay, and several targets in one association.
 #[test]
@@ -69,9 +70,12 @@ fn access_rules_apply_to_datagrams() {
     let mut open = Relay::listen(&["auto://127.0.0.1:0?allow_private=false"]);
     let client = Client::new(open.address());
     client.send(&header(allowed), b"no");
-    eventually("the relay to read the datagram", || (unread(client.relay) == 0).then_some(()));
+    // The address of a name is judged like any other.
+    client.send(&name_header("localhost", allowed.port()), b"no");
+    let denied = || metric_sum(&open, "ekiden_udp_datagrams_dropped_total", "reason=\"denied\"");
+    eventually("both datagrams to be dropped", || (denied() == 2).then_some(()));
     drop(client);
-    assert_closed(&open.closed(), "finished", 0, 0, 1);
+    assert_closed(&open.closed(), "finished", 0, 0, 2);
 }
 
 /// Connections take `direct` while the relay before it is unreachable. Datagrams would always take it.
