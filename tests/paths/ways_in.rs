@@ -24,24 +24,11 @@ fn clients_of_every_kind_have_their_path_chosen() {
     write!(tunnel, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
     assert!(read_head(&mut tunnel).starts_with("HTTP/1.1 200"));
     take(&mut tunnel, 5000);
-    let (listener, port) = scene.row["server"].listen();
-    let page = std::thread::spawn(move || {
-        // The connection that loses the race carries no request.
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            let mut first = [0; 1];
-            if stream.read_exact(&mut first).is_ok() {
-                read_head(&mut stream);
-                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
-                return;
-            }
-        }
-    });
+    let origin = origin(&scene, b"ok".to_vec());
     let mut client = scene.row["home"].connect(HOME.parse().unwrap());
-    write!(client, "GET http://{SERVER}:{port}/ HTTP/1.1\r\nHost: {SERVER}\r\nConnection: close\r\n\r\n").unwrap();
+    write!(client, "GET http://{origin}/ HTTP/1.1\r\nHost: {origin}\r\nConnection: close\r\n\r\n").unwrap();
     assert!(read_head(&mut client).starts_with("HTTP/1.1 200 OK"));
     assert_eq!(read_exactly(&mut client, 2), b"ok");
-    join(page);
     drop((client, tunnel));
     for _ in 0..2 {
         let closed = scene.home.relay.next(|event| event["event"] == "closed" && event["target"].is_string());
@@ -58,17 +45,19 @@ fn clients_of_every_kind_have_their_path_chosen() {
     assert!(closed["chosen"]["reason"].is_string() && closed["path"] != "direct", "{closed}");
 }
 
-/// An origin on the host `server` that answers each request on each connection with `bytes` bytes. Returns its address.
-fn origin(scene: &Scene, bytes: usize) -> SocketAddr {
+/// An origin on the host `server` that answers each request with `body`. Returns its address.
+fn origin(scene: &Scene, body: Vec<u8>) -> SocketAddr {
     let (listener, port) = scene.row["server"].listen();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
+            let body = body.clone();
             std::thread::spawn(move || {
                 let mut first = [0; 1];
+                // The connection that loses a race carries no request.
                 while stream.read_exact(&mut first).is_ok() {
                     read_head(&mut stream);
-                    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n").unwrap();
-                    stream.write_all(&vec![b'x'; bytes]).unwrap();
+                    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).unwrap();
+                    stream.write_all(&body).unwrap();
                 }
             });
         }
@@ -84,7 +73,7 @@ fn each_server_of_a_connection_tells_of_its_path() {
     for (host, mbit) in [("server", 2), ("a", 4), ("b", 8), ("c", 2)] {
         scene.slow(host, mbit);
     }
-    let origins = [origin(&scene, SMALL), origin(&scene, SMALL)];
+    let origins = [(); 2].map(|()| origin(&scene, vec![b'x'; SMALL]));
     let mut client = scene.row["home"].connect(HOME.parse().unwrap());
     let mut reasons = (0..60).map(|at| {
         let origin = origins[at % 2];
