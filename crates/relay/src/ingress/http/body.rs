@@ -44,8 +44,8 @@ impl BodyFlow<'_> {
         Ok(())
     }
 
-    /// Sends `head`, and carries a whole body, whose beginning may be in `reader`: what has arrived of it leaves with the head. Where only
-    /// the end of the connection ends the body at the receiver, the caller calls [`pump::abort`](crate::pump::abort) before, and
+    /// Sends `head` and a whole body. The beginning of the body may be in `reader`, and leaves with the head. Where only the end of the
+    /// connection ends the body at the receiver, the caller calls [`pump::abort`](crate::pump::abort) before, and
     /// [`pump::cancel_abort`](crate::pump::cancel_abort) once it knows that the body is whole.
     ///
     /// # Errors
