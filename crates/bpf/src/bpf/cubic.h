@@ -14,7 +14,8 @@ void cubictcp_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
 __u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym;
 void cubictcp_state(struct sock *sk, __u8 new_state) __ksym;
 void cubictcp_acked(struct sock *sk, const struct ack_sample *sample) __ksym;
-/* Linux 7.1 has the second one in the place of the first. */
+/* Linux 7.1 has the second one in the place of the first. Each is called by the operations of its kernels only, and the others are
+ * not loaded. Linux 6.1 refuses a program that asks whether a kfunc exists. */
 void cubictcp_cwnd_event(struct sock *sk, enum tcp_ca_event event) __ksym __weak;
 void cubictcp_cwnd_event_tx_start(struct sock *sk) __ksym __weak;
 

@@ -123,8 +123,7 @@ static __always_inline void start_transmission(struct sock *sk)
 SEC("struct_ops")
 void BPF_PROG(cubicresume_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
-	if (bpf_ksym_exists(cubictcp_cwnd_event))
-		cubictcp_cwnd_event(sk, event);
+	cubictcp_cwnd_event(sk, event);
 	if (IS_EVENT(event, CA_EVENT_TX_START))
 		start_transmission(sk);
 }
@@ -132,8 +131,7 @@ void BPF_PROG(cubicresume_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 SEC("struct_ops")
 void BPF_PROG(cubicresume_cwnd_event_tx_start, struct sock *sk)
 {
-	if (bpf_ksym_exists(cubictcp_cwnd_event_tx_start))
-		cubictcp_cwnd_event_tx_start(sk);
+	cubictcp_cwnd_event_tx_start(sk);
 	start_transmission(sk);
 }
 
