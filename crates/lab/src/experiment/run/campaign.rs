@@ -8,6 +8,7 @@ use ekiden_sys::signal;
 
 use super::jobs::WorkerPool;
 use super::plan::{self, PlannedRun};
+use super::program_files::ProgramFiles;
 use super::progress::Progress;
 use super::virtual_runs::{RunObserver, VirtualRuns};
 use crate::capture::CaptureOptions;
@@ -98,6 +99,8 @@ pub fn run_experiment(
     signal::catch_interrupts()?;
     let cells: Vec<&ExperimentCell> = experiment.selected_cells(request.full).collect();
     let dir = request.result_dir(experiment);
+    let own = std::env::current_exe().context("cannot find the executable of this process")?;
+    let programs = ProgramFiles::record(tools.ekiden.clone().into_iter().chain([own]))?;
     let manifest = manifest::build_manifest(experiment, tools, request)?;
     let blocks = manifest.blocks;
     let mut store = ResultStore::open(&dir, manifest, request.fresh)?;
@@ -106,7 +109,7 @@ pub fn run_experiment(
     if let Some(virtual_time) = &request.virtual_time {
         // The check of the links detects a machine that is too slow. In virtual time no machine is.
         let machines = VirtualRuns::new(experiment, request, virtual_time, tools.ekiden.clone(), &dir)?;
-        run_missing_in_machines(experiment, &plan, &machines, request, &mut store)?;
+        run_missing_in_machines(experiment, &plan, &machines, request, &programs, &mut store)?;
     } else {
         program::mount_private_shm()?;
         let folder = TempDir::create(sandbox::run_directory()?, "experiment")?;
@@ -115,7 +118,7 @@ pub fn run_experiment(
             store.save_checks(check_links(&plan)?)?;
         }
         let jobs = request.jobs.unwrap_or(experiment.settings.jobs);
-        run_missing(experiment, &plan, &context, &mut store, jobs)?;
+        run_missing(experiment, &plan, &context, &programs, &mut store, jobs)?;
     }
     Ok(analyse::build_results(experiment, &store.manifest, &store.runs, &store.checks))
 }
@@ -134,6 +137,7 @@ fn check_links(plan: &[PlannedRun<'_>]) -> anyhow::Result<Vec<CheckRow>> {
 struct RunRecorder<'a> {
     experiment: &'a Experiment,
     plan: &'a [PlannedRun<'a>],
+    programs: &'a ProgramFiles,
     store: &'a mut ResultStore,
     progress: Progress,
     max_attempts: usize,
@@ -144,6 +148,7 @@ struct RunRecorder<'a> {
 impl RunRecorder<'_> {
     /// Writes a run down. Returns whether it is to be made again.
     fn record_run(&mut self, run: Run) -> anyhow::Result<bool> {
+        self.programs.ensure_unchanged().inspect_err(|_| self.progress.finish())?;
         if signal::is_interrupted() {
             self.progress.finish();
             anyhow::bail!(
@@ -176,6 +181,7 @@ fn run_missing(
     experiment: &Experiment,
     plan: &[PlannedRun<'_>],
     means: &RunContext,
+    programs: &ProgramFiles,
     store: &mut ResultStore,
     jobs: u32,
 ) -> anyhow::Result<()> {
@@ -184,7 +190,7 @@ fn run_missing(
     let progress = Progress::new(experiment, means.full, plan.len(), plan.len() - missing.len());
     let workers = if jobs > 1 && missing.len() > 1 { Some(WorkerPool::start(jobs, plan, means)?) } else { None };
     let (max_attempts, virtual_time) = (MAX_ATTEMPTS, Duration::ZERO);
-    let mut course = RunRecorder { experiment, plan, store, progress, max_attempts, virtual_time };
+    let mut course = RunRecorder { experiment, plan, programs, store, progress, max_attempts, virtual_time };
     if let Some(workers) = workers {
         workers.run(missing.into(), |run| course.record_run(run))?;
     } else {
@@ -208,6 +214,7 @@ fn run_missing_in_machines(
     plan: &[PlannedRun<'_>],
     machines: &VirtualRuns,
     request: &ExperimentOptions,
+    programs: &ProgramFiles,
     store: &mut ResultStore,
 ) -> anyhow::Result<()> {
     // A repeated run is the same run, so an invalid one is not repeated.
@@ -215,7 +222,7 @@ fn run_missing_in_machines(
     let missing: Vec<&PlannedRun<'_>> = plan.iter().filter(is_missing).collect();
     let progress = Progress::new(experiment, request.full, plan.len(), plan.len() - missing.len());
     let virtual_time = Duration::ZERO;
-    let mut recorder = RunRecorder { experiment, plan, store, progress, max_attempts: 1, virtual_time };
+    let mut recorder = RunRecorder { experiment, plan, programs, store, progress, max_attempts: 1, virtual_time };
     let started = Instant::now();
     machines.run_all(&missing, request.jobs, &mut recorder)?;
     recorder.progress.finish();

@@ -8,6 +8,7 @@ pub mod demo;
 pub mod flows;
 pub mod jobs;
 pub mod plan;
+pub mod program_files;
 pub mod progress;
 pub mod schedule;
 pub mod share;
