@@ -1,5 +1,6 @@
 //! The probable size and direction of a session: from earlier sessions with its host, else from its port.
 
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
@@ -7,15 +8,20 @@ use crate::addr::Host;
 use crate::direction::Direction;
 
 use super::bounded::BoundedMap;
+use super::experience::SizeClass;
 
 /// Entries at most, one per pair of host and port.
 const MAX_HOSTS: usize = 1 << 16;
 
-/// Time after which the weight of a session has halved.
-const HALF_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// Sessions that count, per pair of host and port.
+const MAX_SESSIONS: usize = 12;
 
-/// Largest weight of one host and port, in sessions.
-const MAX_WEIGHT: f64 = 16.0;
+/// The weight of a session relative to the next newer one: after three large downloads from a host of small ones, the
+/// next session is expected to be large.
+const SESSION_DECAY: f64 = 0.85;
+
+/// Time after the last session in which the weight of all has halved.
+const HALF_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// The weight of the usual size of a port, in sessions.
 const PORT_WEIGHT: f64 = 0.5;
@@ -61,15 +67,13 @@ impl TransferSize {
 /// Sizes of sessions by host and port. Hosts are kept as hashes: the memory of a relay does not reveal where users go.
 #[derive(Debug, Clone)]
 pub struct TransferHistory {
-    hosts: BoundedMap<u64, TransferStats>,
+    hosts: BoundedMap<u64, RecentSessions>,
 }
 
-/// Mean logarithms of the sizes, and their weight.
-#[derive(Debug, Clone, Copy, Default)]
-struct TransferStats {
-    down: f64,
-    up: f64,
-    weight: f64,
+/// Sizes and main directions of the last sessions with one host and port, the newest first.
+#[derive(Debug, Clone, Default)]
+struct RecentSessions {
+    sessions: VecDeque<(SizeClass, Direction)>,
     updated_at: Duration,
 }
 
@@ -80,43 +84,44 @@ impl Default for TransferHistory {
 }
 
 impl TransferHistory {
-    /// The probable size of a session to `host` and `port`.
+    /// The probable size of a session to `host` and `port`: the median of the last sessions, and the direction of most. A
+    /// median follows a lasting change within a few sessions, and ignores a single exception.
     pub fn predict(&mut self, host: &Host, port: u16, now: Duration) -> TransferSize {
         let usual = TransferSize::default_for_port(port);
-        let Some(carried) = self.hosts.get(&host_key(host, port)) else { return usual };
-        let weight = carried.weight_at(now);
-        let log = carried.down.max(carried.up);
-        let mean = (weight * log + PORT_WEIGHT * log2_bytes(usual.bytes)) / (weight + PORT_WEIGHT);
-        let direction = if carried.up > carried.down { Direction::Up } else { Direction::Down };
-        TransferSize { bytes: mean.exp2().round() as u64, direction }
+        let Some(recent) = self.hosts.get(&host_key(host, port)) else { return usual };
+        let mut weighted = recent.weighted(now);
+        weighted.push((SizeClass::for_bytes(usual.bytes), usual.direction, PORT_WEIGHT));
+        weighted.sort_by_key(|(size, ..)| *size);
+        let half = weighted.iter().map(|(.., weight)| weight).sum::<f64>() / 2.0;
+        let upward: f64 = weighted.iter().filter(|it| it.1 == Direction::Up).map(|(.., weight)| weight).sum();
+        let mut below = 0.0;
+        let median = weighted.iter().find(|(.., weight)| {
+            below += weight;
+            below >= half
+        });
+        TransferSize {
+            bytes: median.map_or(usual.bytes, |(size, ..)| size.bytes()),
+            direction: if upward > half { Direction::Up } else { Direction::Down },
+        }
     }
 
     /// Records the total bytes of a session to `host` and `port`.
     pub fn record(&mut self, host: &Host, port: u16, down: u64, up: u64, now: Duration) {
-        self.hosts.get_or_insert_with(host_key(host, port), TransferStats::default).record(
-            log2_bytes(down),
-            log2_bytes(up),
-            now,
-        );
+        let direction = if up > down { Direction::Up } else { Direction::Down };
+        let recent = self.hosts.get_or_insert_with(host_key(host, port), RecentSessions::default);
+        recent.sessions.truncate(MAX_SESSIONS - 1);
+        recent.sessions.push_front((SizeClass::for_bytes(down.max(up)), direction));
+        recent.updated_at = recent.updated_at.max(now);
     }
 }
 
-impl TransferStats {
-    fn weight_at(&self, now: Duration) -> f64 {
-        self.weight * (-now.saturating_sub(self.updated_at).as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2()
+impl RecentSessions {
+    /// The sessions with their weights at `now`.
+    fn weighted(&self, now: Duration) -> Vec<(SizeClass, Direction, f64)> {
+        let age = now.saturating_sub(self.updated_at).as_secs_f64() / HALF_LIFE.as_secs_f64();
+        let weights = std::iter::successors(Some((-age).exp2()), |weight| Some(weight * SESSION_DECAY));
+        self.sessions.iter().zip(weights).map(|((size, direction), weight)| (*size, *direction, weight)).collect()
     }
-
-    fn record(&mut self, down: f64, up: f64, now: Duration) {
-        self.weight = (self.weight_at(now) + 1.0).min(MAX_WEIGHT);
-        self.updated_at = self.updated_at.max(now);
-        self.down += (down - self.down) / self.weight;
-        self.up += (up - self.up) / self.weight;
-    }
-}
-
-/// Sizes are averaged as logarithms, so one large session among small ones does not dominate the mean.
-fn log2_bytes(bytes: u64) -> f64 {
-    (bytes.max(1) as f64).log2()
 }
 
 fn host_key(host: &Host, port: u16) -> u64 {
@@ -168,6 +173,20 @@ mod tests {
         }
         let likely = sizes.predict(&host("api.example"), 443, DAY);
         assert!(likely.bytes < 1 << 18, "{likely:?}");
+    }
+
+    /// A host of small answers from which files are fetched now.
+    #[test]
+    fn three_large_sessions_after_small_ones_are_a_change() {
+        let mut sizes = TransferHistory::default();
+        let mut after = |bytes| {
+            sizes.record(&host("files.example"), 443, bytes, 500, DAY);
+            sizes.predict(&host("files.example"), 443, DAY).bytes
+        };
+        let small = [2000, 2000, 2000, 2000].map(&mut after);
+        assert_eq!(small[3], 2048);
+        let large = [8 << 20, 8 << 20, 8 << 20].map(&mut after);
+        assert!(large[0] < 8 << 20 && large[2] == 8 << 20, "{large:?}");
     }
 
     #[test]
