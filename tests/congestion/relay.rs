@@ -87,7 +87,7 @@ fn on_short_paths_no_section_paces() {
 
 #[test]
 fn it_is_loaded_when_a_profile_names_it_and_goes_with_the_relay() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(turn) = RegistrationLock::acquire_linked() else { return };
     let room = Room::after("umount /sys/fs/bpf 2>/dev/null; true");
     let mut scene = Scene::new(&room, "", &format!("congestion = {:?}", turn.name));
     let event = scene.event();
@@ -109,7 +109,7 @@ fn it_is_loaded_when_a_profile_names_it_and_goes_with_the_relay() {
 /// The first process has loaded the control. The new process keeps it with CAP_SYS_ADMIN, and loads it again without.
 #[test]
 fn after_an_upgrade_it_is_still_there() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(turn) = RegistrationLock::acquire_linked() else { return };
     for may_keep in [true, false] {
         let room = Room::after("umount /sys/fs/bpf 2>/dev/null; true");
         let through = if may_keep { "" } else { "setpriv --bounding-set -sys_admin --inh-caps -sys_admin --" };

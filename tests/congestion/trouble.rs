@@ -30,7 +30,7 @@ fn without_capabilities_it_names_those_that_are_missing() {
 
 #[test]
 fn without_a_bpf_file_system_it_says_how_to_mount_it() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(turn) = RegistrationLock::acquire_linked() else { return };
     let room = Room::after("umount /sys/fs/bpf 2>/dev/null; true");
     let mount = "mount -t bpf bpf /sys/fs/bpf";
     room.ekiden(&format!("cc load {}", turn.name)).because(&[mount]);
@@ -54,7 +54,7 @@ fn names_that_are_not_ours_stay_as_they_are() {
 
 #[test]
 fn a_name_that_a_process_has_is_left_to_it() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(turn) = RegistrationLock::acquire_linked() else { return };
     let (room, name) = (Room::new(), turn.name);
     let folder = Folder::new();
     let profile = format!("version = 1\n[admin]\nbind = \"off\"\n[profile.p]\ncongestion = {name:?}\n");

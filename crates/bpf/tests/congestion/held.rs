@@ -9,7 +9,7 @@ use crate::turn::{RegistrationLock, wait_absent, wait_for};
 
 #[test]
 fn it_is_there_while_it_is_held_and_connections_outlive_it() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(turn) = RegistrationLock::acquire_linked() else { return };
     for way in [RegistrationMethod::Link, RegistrationMethod::Map] {
         let held = acquire(turn.name, Some(way)).unwrap();
         assert_eq!(held.loaded_by, LoadedBy::NotLoaded, "nobody had it before");
@@ -40,7 +40,7 @@ fn the_way_without_links_stays_behind_and_is_found_by_its_name() {
 
 #[test]
 fn who_holds_what_another_has_loaded_keeps_it() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(turn) = RegistrationLock::acquire_linked() else { return };
     let first = acquire(turn.name, Some(RegistrationMethod::Link)).unwrap();
     let second = acquire(turn.name, None).unwrap();
     // By this very process; and for a moment by a child of it that has not become another program yet.
@@ -59,7 +59,7 @@ fn who_holds_what_another_has_loaded_keeps_it() {
 /// As relays do that start together.
 #[test]
 fn of_two_who_load_it_at_once_both_have_it() {
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(turn) = RegistrationLock::acquire_linked() else { return };
     for _ in 0..5 {
         let both: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> =

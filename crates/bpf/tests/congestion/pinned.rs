@@ -37,7 +37,7 @@ fn an_update_exchanges_what_new_connections_get() {
     if run_with_bpf_mount("pinned::an_update_exchanges_what_new_connections_get") {
         return;
     }
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(turn) = RegistrationLock::acquire_linked() else { return };
     let algorithm = find(turn.name).unwrap();
     assert_eq!(pin(algorithm, None).unwrap(), PinOutcome::Loaded);
     let (link, first) = numbers(turn.name);
@@ -109,7 +109,7 @@ fn what_a_process_uses_stays_until_it_ends() {
     if run_with_bpf_mount("pinned::what_a_process_uses_stays_until_it_ends") {
         return;
     }
-    let Some(turn) = RegistrationLock::acquire() else { return };
+    let Some(turn) = RegistrationLock::acquire_linked() else { return };
     pin(find(turn.name).unwrap(), None).unwrap();
     let held = acquire(turn.name, None).unwrap();
     assert_eq!(held.loaded_by, LoadedBy::Pinned);

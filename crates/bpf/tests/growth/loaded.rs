@@ -7,12 +7,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use ekiden_bpf::congestion::RegistrationMethod;
+use ekiden_bpf::kernel::KernelTypes;
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object, ObjectBuilder};
 use socket2::SockRef;
 
 use crate::network::Network;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A registration by a link (linux/bpf.h), which kernels before Linux 6.4 do not know.
+const BPF_F_LINK: u32 = 1 << 13;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -28,6 +33,8 @@ impl LoadedControl {
     pub fn new(name: &str, bytes: &[u8]) -> Self {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let own = format!("{name:.4}_{}_{count}", std::process::id() % 100_000);
+        let is_older = |kernel: &KernelTypes| RegistrationMethod::best_for(kernel) == RegistrationMethod::Map;
+        let is_older = KernelTypes::running().as_ref().is_some_and(is_older);
         let mut open = ObjectBuilder::default().open_memory(bytes).expect("clang has made it");
         for mut map in open.maps_mut() {
             let plain = map.name() == name;
@@ -35,6 +42,8 @@ impl LoadedControl {
                 map.set_autocreate(false).expect("it is not loaded yet");
             } else if plain {
                 rename(map.initial_value_mut().expect("a struct"), name, &own);
+                let flags = if is_older { map.map_flags() & !BPF_F_LINK } else { map.map_flags() };
+                map.set_map_flags(flags).expect("it is not loaded yet");
             }
         }
         let mut object = open.load().expect("the kernel takes it: run the test as root");

@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ekiden_bpf::congestion::{CATALOGUE, LoadedBy, list, lookup, unload};
+use ekiden_bpf::congestion::{CATALOGUE, LoadedBy, RegistrationMethod, list, lookup, unload};
+use ekiden_bpf::kernel::KernelTypes;
 
 /// Longest wait for other tests: links without owners are released in the background.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -28,6 +29,16 @@ impl RegistrationLock {
     /// Like `acquire`, with this very name.
     pub fn acquire_named(name: &str) -> Option<Self> {
         Self::acquire_matching(|one| one == name)
+    }
+
+    /// Like `acquire`; `None` with a printed reason also where registrations have no links.
+    pub fn acquire_linked() -> Option<Self> {
+        let is_older = |kernel: &KernelTypes| RegistrationMethod::best_for(kernel) == RegistrationMethod::Map;
+        if KernelTypes::running().as_ref().is_some_and(is_older) {
+            eprintln!("skipped: before Linux 6.4 registrations have no links, and outlive their process");
+            return None;
+        }
+        Self::acquire()
     }
 
     fn acquire_matching(fits: impl Fn(&str) -> bool) -> Option<Self> {
@@ -88,5 +99,5 @@ fn missing_requirement() -> Option<String> {
     if !capabilities.is_empty() {
         return Some(format!("no {capabilities:?}"));
     }
-    ekiden_bpf::kernel::KernelTypes::running().is_none().then(|| "the kernel has no BTF".to_owned())
+    KernelTypes::running().is_none().then(|| "the kernel has no BTF".to_owned())
 }
