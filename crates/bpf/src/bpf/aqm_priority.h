@@ -8,6 +8,7 @@
 /* history.rs; what the verifier does not know, that indices are in bounds, it is told by masks that change nothing. */
 
 #define LONGEST 1024
+#define FIRSTS (2 * LONGEST) /* a power of two that is more than LONGEST, for the mask */
 #define HISTORY_WAYS 8
 #define HISTORY_SETS 256
 #define HISTORY_SLOTS (HISTORY_SETS * HISTORY_WAYS)
@@ -21,7 +22,7 @@ struct history_slot {
 
 struct history {
 	__u16 ring[LONGEST];
-	__u16 first[LONGEST + 1];
+	__u16 first[FIRSTS];
 	struct history_slot slots[HISTORY_SLOTS];
 	__u32 at;
 	__u32 most;
@@ -34,7 +35,7 @@ static __always_inline struct history_slot *history_slot(struct history *history
 
 static __always_inline __u16 *history_first(struct history *history, __u32 count)
 {
-	return &history->first[count > LONGEST ? LONGEST : count];
+	return &history->first[count & (FIRSTS - 1)];
 }
 
 static __always_inline void history_unlink(struct history *history, __u16 slot)
