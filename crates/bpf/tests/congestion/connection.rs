@@ -72,5 +72,7 @@ pub fn run_with_bpf_mount(test: &str) -> bool {
     let output = room.env(INSIDE, "1").stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    // The reason of a skipped test belongs to the output of this one.
+    said.lines().filter(|line| line.starts_with("skipped: ")).for_each(|line| eprintln!("{line}"));
     true
 }
