@@ -24,8 +24,9 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 /// A congestion control in the kernel, until it is dropped.
 pub struct LoadedControl {
     pub name: String,
-    pub object: Object,
+    // Before the object: without a link of its own, it deletes an entry of the object's map.
     _link: Link,
+    pub object: Object,
 }
 
 impl LoadedControl {
@@ -49,7 +50,7 @@ impl LoadedControl {
         let mut object = open.load().expect("the kernel takes it: run the test as root");
         let mut map = object.maps_mut().find(|map| map.name() == name).expect("the map is called as the algorithm");
         let link = map.attach_struct_ops().expect("it is registered");
-        Self { name: own, object, _link: link }
+        Self { name: own, _link: link, object }
     }
 
     /// The telemetry of the connection: the words of `struct section`. `None` before the first one.
