@@ -34,8 +34,7 @@ impl LoadedControl {
     pub fn new(name: &str, bytes: &[u8]) -> Self {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let own = format!("{name:.4}_{}_{count}", std::process::id() % 100_000);
-        let is_older = |kernel: &KernelTypes| RegistrationMethod::best_for(kernel) == RegistrationMethod::Map;
-        let is_older = KernelTypes::running().as_ref().is_some_and(is_older);
+        let way = RegistrationMethod::best_for(&KernelTypes::running().expect("the kernel's types"));
         let mut open = ObjectBuilder::default().open_memory(bytes).expect("clang has made it");
         for mut map in open.maps_mut() {
             let plain = map.name() == name;
@@ -43,8 +42,9 @@ impl LoadedControl {
                 map.set_autocreate(false).expect("it is not loaded yet");
             } else if plain {
                 rename(map.initial_value_mut().expect("a struct"), name, &own);
-                let flags = if is_older { map.map_flags() & !BPF_F_LINK } else { map.map_flags() };
-                map.set_map_flags(flags).expect("it is not loaded yet");
+                if way == RegistrationMethod::Map {
+                    map.set_map_flags(map.map_flags() & !BPF_F_LINK).expect("it is not loaded yet");
+                }
             }
         }
         let mut object = open.load().expect("the kernel takes it: run the test as root");

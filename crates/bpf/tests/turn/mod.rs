@@ -33,12 +33,12 @@ impl RegistrationLock {
 
     /// Like `acquire`; `None` with a printed reason also where registrations have no links.
     pub fn acquire_linked() -> Option<Self> {
-        let is_older = |kernel: &KernelTypes| RegistrationMethod::best_for(kernel) == RegistrationMethod::Map;
-        if KernelTypes::running().as_ref().is_some_and(is_older) {
+        let turn = Self::acquire()?;
+        if RegistrationMethod::best_for(&KernelTypes::running()?) == RegistrationMethod::Map {
             eprintln!("skipped: before Linux 6.4 registrations have no links, and outlive their process");
             return None;
         }
-        Self::acquire()
+        Some(turn)
     }
 
     fn acquire_matching(fits: impl Fn(&str) -> bool) -> Option<Self> {

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
@@ -38,7 +38,7 @@ impl ProgramFiles {
     }
 }
 
-fn file_identity(path: &PathBuf) -> anyhow::Result<FileIdentity> {
+fn file_identity(path: &Path) -> anyhow::Result<FileIdentity> {
     let file = fs::metadata(path).with_context(|| path.display().to_string())?;
     Ok((file.dev(), file.ino(), file.size(), file.mtime(), file.mtime_nsec()))
 }
