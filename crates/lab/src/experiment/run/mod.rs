@@ -194,7 +194,7 @@ fn measure_run(spec: &RunSpec, lab: &Lab, running: &RunningLab, means: &RunConte
     // Drop order: programs end before their files are removed.
     let folder = TempDir::create(&means.folder, "run")?;
     if spec.workload.protocol == Protocol::Share {
-        return measure_shared(spec, running, folder.path(), means);
+        return measure_shared(spec, lab, running, folder.path(), means);
     }
     let network = running.network();
     let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));
@@ -284,6 +284,7 @@ fn run_metrics(spec: &RunSpec, made: &TransferResults, log: &[DirectionLog]) -> 
 /// The same where several groups share a bottleneck.
 fn measure_shared(
     spec: &RunSpec,
+    lab: &Lab,
     running: &RunningLab,
     folder: &Path,
     means: &RunContext,
@@ -297,6 +298,8 @@ fn measure_shared(
         network,
         time,
         warm_up,
+        stagger: workload.stagger.map_or(Duration::ZERO, |stagger| stagger.0),
+        seed: lab.seed,
         timeout: means.timeout,
         folder,
     };

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use ekiden_emulator::dice::SeededRng;
 
 use super::transfer::ClientProcess;
 use super::{short, stream};
@@ -31,6 +32,10 @@ pub struct SharedBottleneckRequest<'a> {
     pub time: Duration,
     /// How much of that, at its start, does not count.
     pub warm_up: Duration,
+    /// Each group starts after a delay below this.
+    pub stagger: Duration,
+    /// What the delays follow from.
+    pub seed: u64,
     /// How much longer they may take in all.
     pub timeout: Duration,
     /// Where programs' output goes.
@@ -45,6 +50,8 @@ pub(in crate::experiment) struct GroupEndpoints<'a> {
     pub(in crate::experiment) to: &'a HostHandle,
     /// Where its receiver listens.
     pub(in crate::experiment) server: SocketAddr,
+    /// How long after the start of the measurement it begins.
+    pub(in crate::experiment) start_delay: Duration,
 }
 
 /// The groups, ready to begin: all receivers run.
@@ -65,7 +72,9 @@ pub fn prepare(request: SharedBottleneckRequest<'_>) -> anyhow::Result<PreparedG
     let mut services = Vec::new();
     for (group, port) in request.groups.iter().zip(iperf3::PORT..) {
         let (from, to) = (find(&group.from)?, find(&group.to)?);
-        all.push(GroupEndpoints { group, from, to, server: SocketAddr::new(to.address(), port) });
+        let server = SocketAddr::new(to.address(), port);
+        let start_delay = start_delay(request.stagger, request.seed, &group.name);
+        all.push(GroupEndpoints { group, from, to, server, start_delay });
         if group.short.is_none() {
             let (name, arguments) = (format!("iperf3-{}", group.name), iperf3::server_arguments(port));
             let launch = LaunchSpec { name, executable: iperf3::PROGRAM.find()?, arguments, port: Some(port) };
@@ -76,7 +85,7 @@ pub fn prepare(request: SharedBottleneckRequest<'_>) -> anyhow::Result<PreparedG
 }
 
 impl PreparedGroups<'_> {
-    /// Lets all groups begin together, and waits until they have ended.
+    /// Lets each group begin after its delay, and waits until all have ended.
     ///
     /// # Errors
     /// A group failed, took too long, or had another congestion control than it asked for; or an interrupt.
@@ -87,9 +96,7 @@ impl PreparedGroups<'_> {
                 .map(|ends| scope.spawn(|| short::run_short_flows(*ends, time, warm_up)))
                 .collect();
             let long = self.endpoints.iter().filter(|ends| ends.group.short.is_none());
-            let clients =
-                long.clone().map(|ends| self.start_client(ends)).collect::<anyhow::Result<Vec<ClientProcess>>>();
-            let sent = clients.and_then(|mut clients| {
+            let sent = self.start_clients(long.clone().collect()).and_then(|mut clients| {
                 clients
                     .iter_mut()
                     .try_for_each(|client| stream::wait_for_exit(client, "iperf3", time + timeout).map(drop))
@@ -101,6 +108,16 @@ impl PreparedGroups<'_> {
             let long = long.map(|ends| self.read_result(ends.group)).collect::<anyhow::Result<Vec<_>>>()?;
             sort_by_group(self.request.groups, long.into_iter().chain(short?).collect())
         })
+    }
+
+    fn start_clients(&self, mut groups: Vec<&GroupEndpoints<'_>>) -> anyhow::Result<Vec<ClientProcess>> {
+        let started = Instant::now();
+        groups.sort_by_key(|ends| ends.start_delay);
+        let start = |ends: &GroupEndpoints<'_>| {
+            std::thread::sleep(ends.start_delay.saturating_sub(started.elapsed()));
+            self.start_client(ends)
+        };
+        groups.into_iter().map(start).collect()
     }
 
     fn start_client(&self, ends: &GroupEndpoints<'_>) -> anyhow::Result<ClientProcess> {
@@ -141,8 +158,30 @@ impl PreparedGroups<'_> {
     }
 }
 
+/// Without randomness in the queue, the start of the groups is all that distinguishes the blocks.
+fn start_delay(stagger: Duration, seed: u64, group: &str) -> Duration {
+    stagger.mul_f64(SeededRng::new(seed).derive("start").derive(group).uniform(0))
+}
+
 /// In the order of the file.
 fn sort_by_group(groups: &[FlowGroup], mut runs: Vec<GroupRun>) -> anyhow::Result<Vec<GroupRun>> {
     runs.sort_by_key(|run| groups.iter().position(|group| group.name == run.name));
     Ok(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_delays_depend_on_the_seed_and_the_group() {
+        let stagger = Duration::from_millis(100);
+        let delays = [(1, "cubic"), (1, "ctcp"), (2, "cubic"), (2, "ctcp")]
+            .map(|(seed, group)| start_delay(stagger, seed, group));
+        for (place, delay) in delays.iter().enumerate() {
+            assert!(*delay < stagger && !delays[..place].contains(delay), "{delays:?}");
+        }
+        assert_eq!(delays[0], start_delay(stagger, 1, "cubic"));
+        assert_eq!(start_delay(Duration::ZERO, 1, "cubic"), Duration::ZERO);
+    }
 }

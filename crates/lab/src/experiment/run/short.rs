@@ -44,6 +44,7 @@ pub(in crate::experiment) fn run_short_flows(
     let short = ends.group.short.context("a group of short flows")?;
     let listener = ends.to.enter(|| TcpListener::bind(ends.server))?.with_context(|| format!("group {name}"))?;
     let over = AtomicBool::new(false);
+    std::thread::sleep(ends.start_delay);
     let flows = std::thread::scope(|scope| {
         let receiver = scope.spawn(|| accept_flows(&listener, &over));
         let senders: Vec<_> = (0..ends.group.connections)

@@ -286,6 +286,9 @@ pub struct Workload {
     /// How much of the time, at its start, does not count where several share, or of flows. Default: none of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<Span>,
+    /// Each group that shares starts after a delay below this, which the seed of the block gives. Default: all at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stagger: Option<Span>,
 }
 
 impl Workload {
