@@ -230,7 +230,7 @@ fn measure_run(spec: &RunSpec, lab: &Lab, running: &RunningLab, means: &RunConte
     }
     services.extend(schedule::start_background(spec, network, folder)?);
     run_priming(&task, means.timeout)?;
-    wait_for_start(&task, running.started_at())?;
+    wait_for_start(&task, running.started_at(), lab.seed)?;
 
     let log = PacketLogRecorder::start(running, lab, &workload.packet_log)?;
     let (before, hosts_before, dialled_before) = (CpuSample::now(), cpu::cpu_time_by_host(network)?, dialled()?);
@@ -298,7 +298,7 @@ fn measure_shared(
         network,
         time,
         warm_up,
-        stagger: workload.stagger.map_or(Duration::ZERO, |stagger| stagger.0),
+        stagger: workload.longest_start_delay(),
         seed: lab.seed,
         timeout: means.timeout,
         folder,
@@ -401,12 +401,13 @@ fn run_priming(task: &TransferTask<'_>, timeout: Duration) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Waits until the lab is so old that transfers begin.
-fn wait_for_start(task: &TransferTask<'_>, started: Instant) -> anyhow::Result<()> {
-    let Some(begins) = task.workload.begins.map(|begins| begins.0) else { return Ok(()) };
+/// Waits until transfers begin: when the lab has the age for it, and a random delay later.
+fn wait_for_start(task: &TransferTask<'_>, started: Instant, seed: u64) -> anyhow::Result<()> {
     let age = started.elapsed();
+    let begins = task.workload.begins.map_or(age, |begins| begins.0);
     anyhow::ensure!(age <= begins, "all was ready after {age:?} only: workload.begins = {begins:?} is too early");
-    arrivals::sleep_until(started + begins)
+    let delay = plan::start_delay(task.workload.longest_start_delay(), seed, "transfers");
+    arrivals::sleep_until(started + begins + delay)
 }
 
 /// Makes all transfers, with the events of the file beside them.

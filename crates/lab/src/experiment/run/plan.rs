@@ -3,6 +3,8 @@
 //! In each block every cell runs once, in an order of its own, so that changes of the machine over time affect all
 //! treatments alike, and each is compared with a base run close in time.
 
+use std::time::Duration;
+
 use crate::experiment::spec::read::ExperimentCell;
 use ekiden_emulator::dice::SeededRng;
 
@@ -29,6 +31,13 @@ pub fn plan_runs<'a>(cells: &[&'a ExperimentCell], blocks: u32, seed: u64) -> Ve
         .zip((0..blocks).flat_map(in_block))
         .map(|(order, (block, cell))| PlannedRun { block, order, cell, seed: seeds.bits(block.into()) })
         .collect()
+}
+
+/// How long after all is ready `name` starts: a time below `stagger`, of the seed of the run. Where nothing else is random,
+/// this is all that distinguishes the blocks.
+#[must_use]
+pub fn start_delay(stagger: Duration, seed: u64, name: &str) -> Duration {
+    stagger.mul_f64(SeededRng::new(seed).derive("start").derive(name).uniform(0))
 }
 
 /// Fisher and Yates, as Durstenfeld has it (1964).
@@ -91,5 +100,17 @@ mod blocks_tests {
         assert_ne!(plan[0].seed, plan[cells.len()].seed);
         assert!(plan.iter().zip(0..).all(|(planned, order)| planned.order == order));
         assert_eq!(plan, plan_runs(&cells, 3, experiment.seed));
+    }
+
+    #[test]
+    fn start_delays_depend_on_the_seed_and_the_name() {
+        let stagger = Duration::from_millis(100);
+        let delays =
+            [(1, "cubic"), (1, "ctcp"), (2, "cubic"), (2, "ctcp")].map(|(seed, name)| start_delay(stagger, seed, name));
+        for (place, delay) in delays.iter().enumerate() {
+            assert!(*delay < stagger && !delays[..place].contains(delay), "{delays:?}");
+        }
+        assert_eq!(delays[0], start_delay(stagger, 1, "cubic"));
+        assert_eq!(start_delay(Duration::ZERO, 1, "cubic"), Duration::ZERO);
     }
 }

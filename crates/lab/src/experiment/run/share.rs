@@ -8,10 +8,9 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ekiden_emulator::dice::SeededRng;
 
 use super::transfer::ClientProcess;
-use super::{short, stream};
+use super::{plan, short, stream};
 use crate::experiment::collect::results::GroupRun;
 use crate::experiment::spec::group::FlowGroup;
 use crate::program::iperf3::{self, GroupStats};
@@ -73,7 +72,7 @@ pub fn prepare(request: SharedBottleneckRequest<'_>) -> anyhow::Result<PreparedG
     for (group, port) in request.groups.iter().zip(iperf3::PORT..) {
         let (from, to) = (find(&group.from)?, find(&group.to)?);
         let server = SocketAddr::new(to.address(), port);
-        let start_delay = start_delay(request.stagger, request.seed, &group.name);
+        let start_delay = plan::start_delay(request.stagger, request.seed, &group.name);
         all.push(GroupEndpoints { group, from, to, server, start_delay });
         if group.short.is_none() {
             let (name, arguments) = (format!("iperf3-{}", group.name), iperf3::server_arguments(port));
@@ -158,30 +157,8 @@ impl PreparedGroups<'_> {
     }
 }
 
-/// Without randomness in the queue, the start of the groups is all that distinguishes the blocks.
-fn start_delay(stagger: Duration, seed: u64, group: &str) -> Duration {
-    stagger.mul_f64(SeededRng::new(seed).derive("start").derive(group).uniform(0))
-}
-
 /// In the order of the file.
 fn sort_by_group(groups: &[FlowGroup], mut runs: Vec<GroupRun>) -> anyhow::Result<Vec<GroupRun>> {
     runs.sort_by_key(|run| groups.iter().position(|group| group.name == run.name));
     Ok(runs)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn start_delays_depend_on_the_seed_and_the_group() {
-        let stagger = Duration::from_millis(100);
-        let delays = [(1, "cubic"), (1, "ctcp"), (2, "cubic"), (2, "ctcp")]
-            .map(|(seed, group)| start_delay(stagger, seed, group));
-        for (place, delay) in delays.iter().enumerate() {
-            assert!(*delay < stagger && !delays[..place].contains(delay), "{delays:?}");
-        }
-        assert_eq!(delays[0], start_delay(stagger, 1, "cubic"));
-        assert_eq!(start_delay(Duration::ZERO, 1, "cubic"), Duration::ZERO);
-    }
 }

@@ -286,12 +286,19 @@ pub struct Workload {
     /// How much of the time, at its start, does not count where several share, or of flows. Default: none of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<Span>,
-    /// Each group that shares starts after a delay below this, which the seed of the block gives. Default: all at once.
+    /// The transfers, or each group that shares, start after a delay below this, which the seed of the block gives.
+    /// Default: at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stagger: Option<Span>,
 }
 
 impl Workload {
+    /// The longest delay before the transfers, or a group that shares.
+    #[must_use]
+    pub fn longest_start_delay(&self) -> Duration {
+        self.stagger.map_or(Duration::ZERO, |stagger| stagger.0)
+    }
+
     /// The server program, by default that of the protocol.
     #[must_use]
     pub fn server_program(&self) -> ServerProgram {

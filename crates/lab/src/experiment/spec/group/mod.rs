@@ -58,9 +58,6 @@ pub fn validate(workload: &Workload, mistakes: &mut Vec<String>) {
     if !shares && (workload.ratio.is_some() || (workload.warm_up.is_some() && !has_flows)) {
         wrong("ratio, warm_up: with protocol = \"share\" only, warm_up also with \"flows\"".into());
     }
-    if workload.stagger.is_some() && !shares {
-        wrong("stagger: with protocol = \"share\" only".into());
-    }
     if workload.connections.is_some_and(|connections| !(1..=MAX_CONNECTIONS).contains(&connections)) {
         wrong(format!("connections: 1 to {MAX_CONNECTIONS}"));
     }
@@ -95,9 +92,6 @@ pub fn validate(workload: &Workload, mistakes: &mut Vec<String>) {
     let warm_up = workload.warm_up.map_or(Duration::ZERO, |span| span.0);
     if warm_up.subsec_nanos() > 0 || warm_up >= time.quick.0.min(time.full.0) {
         wrong("warm_up: whole seconds, and less than the time".into());
-    }
-    if workload.stagger.is_some_and(|stagger| stagger.0 >= time.quick.0.min(time.full.0)) {
-        wrong("stagger: less than the time".into());
     }
 }
 

@@ -92,7 +92,6 @@ fn groups_that_make_no_sense_are_told() {
         ("1KiB", "0B", "group \"short\": short: bytes and every are more than nothing"),
         ("warm_up = \"1s\"", "warm_up = \"2s\"", "warm_up: whole seconds, and less than the time"),
         ("warm_up = \"1s\"", "warm_up = \"500ms\"", "warm_up: whole seconds, and less than the time"),
-        ("warm_up = \"1s\"", "stagger = \"2s\"", "stagger: less than the time"),
         ("time = { quick = \"2s\", full = \"9s\" }", "", "a stream has time"),
         ("[\"reno\", \"cubic\"]", "[\"reno\", \"reno\"]", "ratio: of \"reno\" to \"reno\" it is always 1"),
         ("protocol = \"share\"", "protocol = \"stream\"", "[[workload.group]]: at least one with protocol = \"share\""),
