@@ -14,7 +14,13 @@ use crate::path::ranking::{self, ChoiceKey, RatedPath, to_duration};
 pub(super) const MAX_RANKING: usize = 4;
 
 /// Share by which a path without confidence may be faster than predicted.
-const MAX_OPTIMISM: f64 = 0.5;
+const MAX_OPTIMISM: f64 = 0.35;
+
+/// With this experience, in sessions, a path has been tried: only its prediction counts, not how good the map may be.
+const TRIED: f64 = 0.5;
+
+/// The experience, in sessions, of a path that sessions have shown to be better or worse than another.
+const EXPERIENCED: f64 = 1.0;
 
 /// A path with its current prediction.
 #[derive(Debug, Clone, Copy)]
@@ -23,13 +29,19 @@ pub(super) struct WeighedPath {
     /// Predicted duration in seconds.
     pub predicted: f64,
     pub confidence: f64,
-    pub is_experienced: bool,
+    /// The number of sessions behind the prediction; older ones, and those of other sizes, count less.
+    pub experience: f64,
     /// It was out of use, and no session has succeeded since.
     pub is_half_open: bool,
 }
+
 impl WeighedPath {
-    pub(super) const fn available(&self) -> AvailablePath {
-        AvailablePath { hops: self.rated.hops, predicted: self.predicted, is_experienced: self.is_experienced }
+    pub(super) fn is_experienced(&self) -> bool {
+        self.experience >= EXPERIENCED
+    }
+
+    pub(super) fn available(&self) -> AvailablePath {
+        AvailablePath { hops: self.rated.hops, predicted: self.predicted, is_experienced: self.is_experienced() }
     }
 
     pub(super) fn to_ranked(self) -> RankedCandidate {
@@ -41,10 +53,15 @@ impl WeighedPath {
         }
     }
 
-    /// The predicted time if the path were as much better as its uncertainty admits.
+    /// The predicted time if the path were as much better as its uncertainty admits. Of a path that has been tried, that is
+    /// the uncertainty of its sessions: they vary, however well its sections have been measured.
     pub(super) fn optimistic(&self) -> f64 {
-        let hoped = self.predicted * (1.0 - MAX_OPTIMISM * (1.0 - self.confidence));
-        if self.is_experienced { hoped } else { hoped.min(self.rated.optimistic) }
+        let hoped = |confidence: f64| self.predicted * (1.0 - MAX_OPTIMISM * (1.0 - confidence));
+        if self.experience >= TRIED {
+            hoped(self.experience / (self.experience + 1.0))
+        } else {
+            hoped(self.confidence).min(self.rated.optimistic)
+        }
     }
 }
 

@@ -12,6 +12,10 @@ pub(super) const SESSIONS_PER_EXPLORE: u32 = 20;
 /// Explorations that may be saved up: at the beginning all promising paths are to be tried soon.
 pub(super) const BURST: u32 = 10;
 
+/// Sessions between two explorations if the second is of a path with one session of experience; the number grows with
+/// the square of the experience. A path that looks nearly as good as the best would otherwise be tried again and again.
+const SESSIONS_PER_RETRY: f64 = 2.0;
+
 /// Explorations that all prefixes together may save up.
 const GLOBAL_BURST: u32 = 64;
 
@@ -21,15 +25,15 @@ pub(super) struct ExploreBudget {
     /// In units of sessions; an exploration costs [`SESSIONS_PER_EXPLORE`].
     tokens: u32,
     capacity: u32,
-    /// The previous session has explored, or there was none.
-    just_spent: bool,
+    /// Sessions since the last that explored, or since the first.
+    sessions_since: u32,
 }
 
 impl Default for ExploreBudget {
     /// The budget of one prefix and size, whose first session takes the best path.
     fn default() -> Self {
         let most = BURST * SESSIONS_PER_EXPLORE;
-        Self { tokens: most, capacity: most, just_spent: true }
+        Self { tokens: most, capacity: most, sessions_since: 0 }
     }
 }
 
@@ -37,22 +41,29 @@ impl ExploreBudget {
     /// The budget of all prefixes together.
     pub const fn global() -> Self {
         let capacity = GLOBAL_BURST * SESSIONS_PER_EXPLORE;
-        Self { tokens: capacity, capacity, just_spent: false }
+        Self { tokens: capacity, capacity, sessions_since: 0 }
     }
 
     /// Adds a token for a session. Returns whether it may explore: never two in a row to one prefix.
     pub fn on_session(&mut self) -> bool {
         self.tokens = (self.tokens + 1).min(self.capacity);
-        !std::mem::take(&mut self.just_spent) && self.can_explore()
+        self.sessions_since = self.sessions_since.saturating_add(1);
+        self.sessions_since > 1 && self.can_explore()
     }
 
     pub const fn can_explore(&self) -> bool {
         self.tokens >= SESSIONS_PER_EXPLORE
     }
 
+    /// Whether a path with the experience of this many sessions may be tried again.
+    fn may_retry(&self, experience: f64) -> bool {
+        let spacing = SESSIONS_PER_RETRY * experience * experience;
+        f64::from(self.sessions_since) >= spacing.min(f64::from(SESSIONS_PER_EXPLORE))
+    }
+
     pub const fn spend(&mut self) {
         self.tokens = self.tokens.saturating_sub(SESSIONS_PER_EXPLORE);
-        self.just_spent = true;
+        self.sessions_since = 0;
     }
 }
 
@@ -60,17 +71,44 @@ impl ExploreBudget {
 /// next exploration. Pauses between trials grow.
 pub(super) fn find_recovered(out: &[WeighedPath], predicted: f64) -> Option<WeighedPath> {
     out.iter()
-        .filter(|way| way.is_half_open && way.is_experienced)
+        .filter(|way| way.is_half_open && way.is_experienced())
         .find(|way| way.predicted * RECOVERED_FACTOR < predicted)
         .copied()
 }
 
-/// A path that could be faster than `chosen`: first one after a pause that is faster by the map, else the path with the
-/// best optimistic estimate.
-pub(super) fn find_promising(open: &[WeighedPath], out: &[WeighedPath], chosen: &WeighedPath) -> Option<WeighedPath> {
-    if let Some(way) = out.iter().filter(|way| way.is_half_open).find(|way| way.rated.predicted < chosen.predicted) {
+/// A path that could be faster than `chosen`: first one after a pause that is faster by the map or by its sessions, else
+/// the path with the best optimistic estimate.
+pub(super) fn find_promising(
+    open: &[WeighedPath],
+    out: &[WeighedPath],
+    chosen: &WeighedPath,
+    budget: &ExploreBudget,
+) -> Option<WeighedPath> {
+    let is_faster = |way: &&WeighedPath| way.predicted.min(way.rated.predicted) < chosen.predicted;
+    if let Some(way) = out.iter().filter(|way| way.is_half_open).find(is_faster) {
         return Some(*way);
     }
-    let could_win = |way: &&WeighedPath| way.rated.hops != chosen.rated.hops && way.optimistic() < chosen.predicted;
+    let could_win = |way: &&WeighedPath| {
+        way.rated.hops != chosen.rated.hops && way.optimistic() < chosen.predicted && budget.may_retry(way.experience)
+    };
     open.iter().filter(could_win).min_by(|one, other| one.optimistic().total_cmp(&other.optimistic())).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn explorations_of_a_known_path_are_further_apart_the_better_it_is_known() {
+        let mut budget = ExploreBudget::default();
+        let first_retry = |experience: f64| {
+            budget.spend();
+            (1..100).find(|_| {
+                let may_explore = budget.on_session();
+                may_explore && budget.may_retry(experience)
+            })
+        };
+        let spacings: Vec<_> = [0.0, 1.0, 1.9, 2.9, 8.0].map(first_retry).into_iter().flatten().collect();
+        assert_eq!(spacings, [2, 2, 8, 17, 20]);
+    }
 }

@@ -152,6 +152,7 @@ impl PathChooser {
         self.budget.on_session();
         let Some(answer) = self.rankings.get(&question) else { return self.direct_only(&question, &open) };
         let may_explore = answer.budget.on_session();
+        let budget = answer.budget;
         if open.is_empty() {
             self.breakers.get_or_insert_with((prefix, Hops::DIRECT), CircuitBreaker::default).begin_trial(now);
             return self.direct_only(&question, &out);
@@ -161,10 +162,11 @@ impl PathChooser {
         let (at, verdict) = answer.standing.decide(&options, now);
         let former = before.filter(|before| *before != open[at].rated.hops);
         let may_explore = may_explore && self.budget.can_explore();
-        let explores = || may_explore.then(|| find_promising(&open, &out, &open[at])).flatten();
+        let explores = || may_explore.then(|| find_promising(&open, &out, &open[at], &budget)).flatten();
         // A session that changes the path reports the change, so it does not explore.
         let explored = if former.is_none() { find_recovered(&out, open[at].predicted).or_else(explores) } else { None };
-        if let (StandingDecision::Degraded, Some(former)) = (verdict, former) {
+        // Direct stays available: nothing may be slower than direct for long.
+        if let (StandingDecision::Degraded, Some(former)) = (verdict, former.filter(|former| !former.is_direct())) {
             self.trip_breaker(prefix, former, self.is_overrated(&question, former, now), now);
         }
         if let Some(way) = explored {
@@ -255,7 +257,7 @@ impl PathChooser {
                 rated: *rated,
                 predicted: rated.predicted * doubt.exp(),
                 confidence,
-                is_experienced: false,
+                experience: 0.0,
                 is_half_open: false,
             };
         };
@@ -272,7 +274,7 @@ impl PathChooser {
             rated: *rated,
             predicted: from_log(to_log(rated.predicted) + slower),
             confidence: (rated.confidence * (-doubt).exp()).max(sessions / (sessions + 1.0)),
-            is_experienced: sessions >= 1.0,
+            experience: sessions,
             is_half_open: false,
         }
     }

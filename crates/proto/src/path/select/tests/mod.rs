@@ -241,6 +241,66 @@ fn what_disappoints_is_left_after_three_sessions_at_most() {
     assert!(matches!(choice.reason, ChoiceReason::Retreats(_)), "{choice:?}");
 }
 
+/// A map in which direct is the best path.
+fn near_target() -> Arc<NetworkMap> {
+    Draft::new().last(THIS_RELAY, 20.0, 0.0).to(0, 1, 18.0, 0.0).last(1, 21.0, 0.0).map()
+}
+
+#[test]
+fn direct_stays_available_when_another_path_replaces_it() {
+    let mut chooser = chooser(near_target());
+    let expected = predicted(&choose(&mut chooser, 1.0), &[]);
+    for session in 0..2 {
+        let slow = outcome(BULK_SIZE, expected * 6.0);
+        chooser.record_outcome(target(), &Candidate::direct(), &slow, seconds(2.0 + f64::from(session) / 10.0));
+    }
+    let choice = choose(&mut chooser, 2.5);
+    assert!(!first(&choice).is_direct() && matches!(choice.reason, ChoiceReason::Retreats(_)), "{choice:?}");
+    let ranked = chooser.ranked_candidates(target(), TransferSize::down(BULK_SIZE), seconds(2.6));
+    assert!(ranked.iter().any(|(way, is_out)| way.candidate.is_direct() && !is_out), "{ranked:?}");
+}
+
+/// Two sessions by direct, of which one had bad luck, must not be all that is ever known.
+#[test]
+fn a_path_that_sessions_show_to_be_nearly_as_good_is_measured_again() {
+    let mut chooser = chooser(near_target());
+    for (at, took) in [(1.0, 0.8), (1.1, 1.1)] {
+        chooser.record_outcome(target(), &Candidate::direct(), &outcome(BULK_SIZE, took), seconds(at));
+    }
+    let mut explored = Vec::new();
+    for session in 0..100_u32 {
+        let at = 2.0 + f64::from(session) / 2.0;
+        let choice = choose(&mut chooser, at);
+        if first(&choice).is_direct() && matches!(choice.reason, ChoiceReason::Explores(_)) {
+            explored.push(session);
+        }
+        let took = if first(&choice).is_direct() { 0.95 } else { 0.88 };
+        chooser.record_outcome(target(), first(&choice), &outcome(BULK_SIZE, took), seconds(at + 0.1));
+    }
+    assert!((1..=6).contains(&explored.len()), "{explored:?}");
+}
+
+#[test]
+fn after_a_pause_a_path_is_tried_that_is_better_by_its_sessions_if_not_by_the_map() {
+    let map = masuya().map();
+    let rated = |relays: &[u32]| {
+        let hops = Hops::from_candidate(&by(relays)).unwrap();
+        ranking::rate_path(&map, &RelayCosts::default(), hops, target(), TransferSize::down(BULK_SIZE)).unwrap()
+    };
+    let weighed = |relays: &[u32], predicted: f64, is_half_open: bool| {
+        let rated = rated(relays);
+        WeighedPath { rated, predicted, confidence: rated.confidence, experience: 2.0, is_half_open }
+    };
+    let by_map = rated(&[]).predicted;
+    let chosen = weighed(&[1], by_map * 0.9, false);
+    let tried = |predicted: f64| {
+        let out = weighed(&[], predicted, true);
+        find_promising(&[chosen], &[out], &chosen, &ExploreBudget::default()).map(|way| way.rated.hops)
+    };
+    assert_eq!(tried(by_map * 0.8), Some(Hops::DIRECT));
+    assert_eq!(tried(by_map), None);
+}
+
 #[test]
 fn a_slow_target_is_no_reason_to_leave() {
     let mut chooser = chooser(masuya().map());
