@@ -17,8 +17,9 @@ const ENTRY_POINTS: [&str; 7] = [
     "ekiden_emulation_advance",
 ];
 
-/// The packages that the library is made of.
-const PACKAGES: [&str; 4] = ["emulator", "kernel-emulator", "proto", "sys"];
+/// The sources of what a virtual kernel has of ours: the emulator, changes to Linux, and congestion controls.
+const SOURCES: [&str; 6] =
+    ["../emulator/src", "../kernel-emulator/src", "../proto/src", "../sys/src", "kernel", "../bpf/src/bpf"];
 
 fn main() {
     let version = version();
@@ -39,7 +40,7 @@ fn env_var(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo did not set {name}"))
 }
 
-/// Returns a digest of the source of the library: kernel and laboratory must have the same emulator.
+/// Returns a digest of [`SOURCES`]: a laboratory uses the kernels that have the same ones.
 fn version() -> String {
     let mut digest = Sha256::new();
     let mut add = |path: &Path| {
@@ -47,9 +48,9 @@ fn version() -> String {
         digest.update(std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     };
     add(Path::new("../../Cargo.lock"));
-    for package in PACKAGES {
+    for directory in SOURCES {
         let mut files = Vec::new();
-        list_files(&Path::new("..").join(package).join("src"), &mut files);
+        list_files(Path::new(directory), &mut files);
         files.sort();
         files.iter().for_each(|file| add(file));
     }

@@ -61,11 +61,11 @@ impl KernelCommand {
 
 fn print_kernels() -> anyhow::Result<()> {
     let kernels = kernel::list()?;
-    if !kernels.iter().any(VirtualKernel::has_own_emulator) {
+    if !kernels.iter().any(VirtualKernel::is_of_this_version) {
         println!("{BUILD_HINT}");
     }
     for kernel in kernels {
-        let note = if kernel.has_own_emulator() { "" } else { "   (unused: the emulator of another version)" };
+        let note = if kernel.is_of_this_version() { "" } else { "   (unused: of another version)" };
         println!("{:<20} {}{note}", kernel.info.release, kernel.path.display());
         println!("{:<20} from {}", "", kernel.info.source);
         println!("{:<20} congestion controls: {}", "", kernel.info.congestion_controls.join(" "));

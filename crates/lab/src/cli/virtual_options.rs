@@ -115,8 +115,8 @@ impl VirtualOptions {
         let Some(path) = &self.kernel else { return VirtualKernel::find() };
         let kernel = VirtualKernel::open(path)?;
         ensure!(
-            kernel.has_own_emulator(),
-            "{}: this kernel has the emulator of another version; `ekiden-lab kernel build` builds one with this version",
+            kernel.is_of_this_version(),
+            "{}: a kernel of another version of ekiden-lab; `ekiden-lab kernel build` builds one of this version",
             path.display()
         );
         Ok(Some(kernel))

@@ -30,7 +30,7 @@ mod port;
 pub use captured::StoppedCapture;
 pub use clock::hold_cpu_dma_latency;
 
-/// The version of the emulator. A virtual kernel must have the same one.
+/// The version of the emulator, and of all else that a virtual kernel has of ours. It must have the same one.
 pub const VERSION: &str = env!("EKIDEN_EMULATOR_VERSION");
 
 /// Maximum number of chunks of a capture that wait for the writer.

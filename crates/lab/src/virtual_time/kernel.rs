@@ -75,22 +75,23 @@ impl VirtualKernel {
         Ok(fs::write(directory.join(DESCRIPTION), serde_json::to_string_pretty(&info)? + "\n")?)
     }
 
-    /// Returns whether the kernel has the emulator of this program.
+    /// Returns whether the kernel has the emulator and the congestion controls of this program.
     #[must_use]
-    pub fn has_own_emulator(&self) -> bool {
+    pub fn is_of_this_version(&self) -> bool {
         self.info.emulator == emulator::VERSION
     }
 
-    /// Returns the kernel with the highest release among those with the emulator of this program, if there is one.
+    /// Returns the kernel with the highest release among those of the version of this program, if there is one.
     ///
     /// # Errors
     /// The file system's.
     pub fn find() -> anyhow::Result<Option<Self>> {
-        Ok(list()?.into_iter().next().filter(Self::has_own_emulator))
+        Ok(list()?.into_iter().next().filter(Self::is_of_this_version))
     }
 }
 
-/// Returns all kernels: those with the emulator of this program first, then the highest release. Of one release, those in the user's cache are first.
+/// Returns all kernels: those of the version of this program first, then the highest release. Of one release, those in the
+/// user's cache are first.
 ///
 /// # Errors
 /// The file system's.
@@ -99,8 +100,8 @@ pub fn list() -> anyhow::Result<Vec<VirtualKernel>> {
     list_in(&cache_directory().into_iter().chain([PathBuf::from(SYSTEM_DIRECTORY)]).collect::<Vec<_>>())
 }
 
-/// Returns the kernels below `directories`: those with the emulator of this program first, then the highest release. Of
-/// one release, those of the first directory are first.
+/// Returns the kernels below `directories`: those of the version of this program first, then the highest release. Of one
+/// release, those of the first directory are first.
 fn list_in(directories: &[PathBuf]) -> anyhow::Result<Vec<VirtualKernel>> {
     let mut kernels = Vec::new();
     for directory in directories {
@@ -114,7 +115,7 @@ fn list_in(directories: &[PathBuf]) -> anyhow::Result<Vec<VirtualKernel>> {
         }
     }
     kernels.sort_by(|one, other| {
-        let own = other.has_own_emulator().cmp(&one.has_own_emulator());
+        let own = other.is_of_this_version().cmp(&one.is_of_this_version());
         own.then_with(|| compare_releases(&other.info.release, &one.info.release))
     });
     Ok(kernels)
