@@ -31,7 +31,7 @@ use super::collect::cpu::{self, CpuSample};
 use super::collect::links::LinkRateMeter;
 use super::collect::packets::{self, DirectionLog, PacketLogRecorder};
 use super::collect::results::{GroupRun, Run, SessionRun};
-use super::collect::{choices, fairness, manifest, metric, named, visits};
+use super::collect::{choices, manifest, metric, named, visits};
 use super::judge::predict;
 use super::spec::read::{Experiment, RunSpec};
 use crate::capture::{CaptureOptions, CaptureSummary};
@@ -179,7 +179,10 @@ fn run_lab(planned: &PlannedRun<'_>, means: &RunContext) -> (anyhow::Result<RunM
         Ok(running) => running,
         Err(error) => return (Err(error), clock.elapsed()),
     };
-    let measured = measure_run(spec, &lab, &running, means);
+    let measured = TempDir::create(&means.folder, "run").and_then(|folder| {
+        let measured = measure_run(spec, &lab, &running, folder.path(), means);
+        capture.map_or(Ok(()), |options| copy_logs(folder.path(), &options.directory)).and(measured)
+    });
     let stopped = running.stop();
     let took = clock.elapsed();
     let captured = stopped.and_then(|capture| capture.map(StoppedCapture::finish).transpose());
@@ -190,11 +193,27 @@ fn run_lab(planned: &PlannedRun<'_>, means: &RunContext) -> (anyhow::Result<RunM
     (measured, took)
 }
 
-fn measure_run(spec: &RunSpec, lab: &Lab, running: &RunningLab, means: &RunContext) -> anyhow::Result<RunMeasurements> {
-    // Drop order: programs end before their files are removed.
-    let folder = TempDir::create(&means.folder, "run")?;
+/// Copies the output of the programs of a run.
+fn copy_logs(folder: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if let Some(name) = path.file_name().filter(|_| path.extension().is_some_and(|kind| kind == "log")) {
+            std::fs::copy(&path, to.join(name)).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+fn measure_run(
+    spec: &RunSpec,
+    lab: &Lab,
+    running: &RunningLab,
+    folder: &Path,
+    means: &RunContext,
+) -> anyhow::Result<RunMeasurements> {
     if spec.workload.protocol == Protocol::Share {
-        return measure_shared(spec, lab, running, folder.path(), means);
+        return share::measure(spec, lab, running, folder, means);
     }
     let network = running.network();
     let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));
@@ -208,19 +227,19 @@ fn measure_run(spec: &RunSpec, lab: &Lab, running: &RunningLab, means: &RunConte
     let (mut services, mut receiver) = (Vec::new(), None);
     match workload.protocol {
         Protocol::Flows => receiver = Some(FlowReceiver::start(host, Protocol::Flows.port())?),
-        _ => services.push(workload.server_program().start(host, serving, folder.path())?),
+        _ => services.push(workload.server_program().start(host, serving, folder)?),
     }
     let around = RelayContext {
         network,
         lab,
         client: client.address(),
         server: SocketAddr::new(host.address(), workload.protocol.port()),
-        folder: folder.path(),
+        folder,
         ekiden: means.ekiden.as_deref(),
     };
     let (relays, via) = chain::start_relays(&spec.treatment, around)?;
     services.extend(relays);
-    let (files, receiver, folder) = (&files, receiver.as_ref(), folder.path());
+    let (files, receiver) = (&files, receiver.as_ref());
     let server = host.address();
     let task = TransferTask { workload, time, client, server, client_route: via, files, receiver, folder };
     let dialled = || transparent::read_active_opens(&spec.treatment, network);
@@ -279,54 +298,6 @@ fn run_metrics(spec: &RunSpec, made: &TransferResults, log: &[DirectionLog]) -> 
         metrics.extend(figures.into_iter().map(|(key, value)| (key.to_owned(), value)));
     }
     metrics
-}
-
-/// The same where several groups share a bottleneck.
-fn measure_shared(
-    spec: &RunSpec,
-    lab: &Lab,
-    running: &RunningLab,
-    folder: &Path,
-    means: &RunContext,
-) -> anyhow::Result<RunMeasurements> {
-    let (workload, network) = (&spec.workload, running.network());
-    let time = workload.time.map(|time| means.time.unwrap_or(time.for_size(means.full))).unwrap_or_default();
-    let warm_up = workload.warm_up.map_or(Duration::ZERO, |warm_up| warm_up.0);
-    anyhow::ensure!(warm_up < time, "all of {time:?} would be the warm-up of {warm_up:?}: a longer --time");
-    let request = share::SharedBottleneckRequest {
-        groups: &workload.group,
-        network,
-        time,
-        warm_up,
-        stagger: workload.longest_start_delay(),
-        seed: lab.seed,
-        timeout: means.timeout,
-        folder,
-    };
-    let mut ready = share::prepare(request)?;
-    let (before, busy_before) = (running.reports()?, CpuSample::now());
-    let groups = ready.run();
-    let cpu_busy = CpuSample::now().zip(busy_before).map_or(0.0, |(now, before)| now.busy_since(before));
-    if let Some(failure) = first_failure(&mut ready.services) {
-        anyhow::bail!(failure);
-    }
-    network.ensure_no_hidden_drops()?;
-    let (groups, links) = (groups?, running.reports()?);
-    let waits = fairness::bottleneck_delays(&before, &links);
-    let mut metrics = fairness::group_metrics(&groups, workload.ratio.as_ref(), &waits);
-    metrics.extend(
-        fairness::mean_window(&spec.lab, workload, &groups).map(|window| ("window_packets".to_owned(), window)),
-    );
-    Ok(RunMeasurements {
-        metrics,
-        timeline: Vec::new(),
-        groups,
-        sessions: Vec::new(),
-        links,
-        packet_log: Vec::new(),
-        cpu_busy,
-        warnings: Vec::new(),
-    })
 }
 
 /// Repeats a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is

@@ -10,35 +10,90 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::transfer::ClientProcess;
-use super::{plan, short, stream};
+use super::{RunContext, RunMeasurements, first_failure, plan, short, stream};
+use crate::experiment::collect::cpu::CpuSample;
+use crate::experiment::collect::fairness;
 use crate::experiment::collect::results::GroupRun;
 use crate::experiment::spec::group::FlowGroup;
+use crate::experiment::spec::read::RunSpec;
 use crate::program::iperf3::{self, GroupStats};
 use crate::program::service::{LaunchSpec, Service};
 use crate::topology::network::{HostHandle, Network};
+use crate::topology::{Lab, RunningLab};
 
 /// Bits in a byte, in millions.
 const BYTES_TO_MBIT: f64 = 8e-6;
 
+/// Makes the measurements of a run in which several groups share a bottleneck.
+///
+/// # Errors
+/// A program is missing or failed, or a group had another congestion control than it asked for; or an interrupt.
+pub(super) fn measure(
+    spec: &RunSpec,
+    lab: &Lab,
+    running: &RunningLab,
+    folder: &Path,
+    means: &RunContext,
+) -> anyhow::Result<RunMeasurements> {
+    let (workload, network) = (&spec.workload, running.network());
+    let time = workload.time.map(|time| means.time.unwrap_or(time.for_size(means.full))).unwrap_or_default();
+    let warm_up = workload.warm_up.map_or(Duration::ZERO, |warm_up| warm_up.0);
+    anyhow::ensure!(warm_up < time, "all of {time:?} would be the warm-up of {warm_up:?}: a longer --time");
+    let request = SharedBottleneckRequest {
+        groups: &workload.group,
+        network,
+        time,
+        warm_up,
+        stagger: workload.longest_start_delay(),
+        seed: lab.seed,
+        timeout: means.timeout,
+        folder,
+    };
+    let mut ready = prepare(request)?;
+    let (before, busy_before) = (running.reports()?, CpuSample::now());
+    let groups = ready.run();
+    let cpu_busy = CpuSample::now().zip(busy_before).map_or(0.0, |(now, before)| now.busy_since(before));
+    if let Some(failure) = first_failure(&mut ready.services) {
+        anyhow::bail!(failure);
+    }
+    network.ensure_no_hidden_drops()?;
+    let (groups, links) = (groups?, running.reports()?);
+    let waits = fairness::bottleneck_delays(&before, &links);
+    let mut metrics = fairness::group_metrics(&groups, workload.ratio.as_ref(), &waits);
+    metrics.extend(
+        fairness::mean_window(&spec.lab, workload, &groups).map(|window| ("window_packets".to_owned(), window)),
+    );
+    Ok(RunMeasurements {
+        metrics,
+        timeline: Vec::new(),
+        groups,
+        sessions: Vec::new(),
+        links,
+        packet_log: Vec::new(),
+        cpu_busy,
+        warnings: Vec::new(),
+    })
+}
+
 /// The groups, their duration, and the measured part of it.
 #[derive(Clone, Copy)]
-pub struct SharedBottleneckRequest<'a> {
+struct SharedBottleneckRequest<'a> {
     /// The groups of connections that share the bottleneck.
-    pub groups: &'a [FlowGroup],
+    groups: &'a [FlowGroup],
     /// The hosts and links of the lab.
-    pub network: &'a Network,
+    network: &'a Network,
     /// How long they send.
-    pub time: Duration,
+    time: Duration,
     /// How much of that, at its start, does not count.
-    pub warm_up: Duration,
+    warm_up: Duration,
     /// Each group starts after a delay below this.
-    pub stagger: Duration,
+    stagger: Duration,
     /// What the delays follow from.
-    pub seed: u64,
+    seed: u64,
     /// How much longer they may take in all.
-    pub timeout: Duration,
+    timeout: Duration,
     /// Where programs' output goes.
-    pub folder: &'a Path,
+    folder: &'a Path,
 }
 
 /// A group with its ends.
@@ -54,18 +109,18 @@ pub(in crate::experiment) struct GroupEndpoints<'a> {
 }
 
 /// The groups, ready to begin: all receivers run.
-pub struct PreparedGroups<'a> {
+struct PreparedGroups<'a> {
     request: SharedBottleneckRequest<'a>,
     endpoints: Vec<GroupEndpoints<'a>>,
     /// The receivers of the long groups.
-    pub services: Vec<Service>,
+    services: Vec<Service>,
 }
 
 /// Starts the receivers of all groups.
 ///
 /// # Errors
 /// iperf3 is not installed, or does not start.
-pub fn prepare(request: SharedBottleneckRequest<'_>) -> anyhow::Result<PreparedGroups<'_>> {
+fn prepare(request: SharedBottleneckRequest<'_>) -> anyhow::Result<PreparedGroups<'_>> {
     let find = |name: &str| request.network.host(name).with_context(|| format!("there is no host {name}"));
     let mut all = Vec::new();
     let mut services = Vec::new();
@@ -88,7 +143,7 @@ impl PreparedGroups<'_> {
     ///
     /// # Errors
     /// A group failed, took too long, or had another congestion control than it asked for; or an interrupt.
-    pub fn run(&self) -> anyhow::Result<Vec<GroupRun>> {
+    fn run(&self) -> anyhow::Result<Vec<GroupRun>> {
         let SharedBottleneckRequest { time, warm_up, timeout, .. } = self.request;
         std::thread::scope(|scope| {
             let short: Vec<_> = (self.endpoints.iter().filter(|ends| ends.group.short.is_some()))
