@@ -14,7 +14,7 @@ use crate::path::ranking::{self, ChoiceKey, RatedPath, to_duration};
 pub(super) const MAX_RANKING: usize = 4;
 
 /// Share by which a path without confidence may be faster than predicted.
-const MAX_OPTIMISM: f64 = 0.35;
+const MAX_OPTIMISM: f64 = 0.5;
 
 /// With this experience, in sessions, a path has been tried: only its prediction counts, not how good the map may be.
 const TRIED: f64 = 0.5;
