@@ -175,19 +175,21 @@ fn run_lab(planned: &PlannedRun<'_>, means: &RunContext) -> (anyhow::Result<RunM
         snaplen: options.snaplen,
     });
     let recording = LabRecording { packet_log: &spec.workload.packet_log, capture: capture.as_ref() };
-    let running = match RunningLab::start_with_recording(&lab, recording) {
-        Ok(running) => running,
+    let started = TempDir::create(&means.folder, "run")
+        .and_then(|folder| Ok((folder, RunningLab::start_with_recording(&lab, recording)?)));
+    let (folder, running) = match started {
+        Ok(started) => started,
         Err(error) => return (Err(error), clock.elapsed()),
     };
-    let measured = TempDir::create(&means.folder, "run").and_then(|folder| {
-        let measured = measure_run(spec, &lab, &running, folder.path(), means);
-        capture.map_or(Ok(()), |options| copy_logs(folder.path(), &options.directory)).and(measured)
-    });
+    let measured = measure_run(spec, &lab, &running, folder.path(), means);
     let stopped = running.stop();
     let took = clock.elapsed();
     let captured = stopped.and_then(|capture| capture.map(StoppedCapture::finish).transpose());
+    // Last, so that a capture changes no figure of a run.
+    let copied = capture.map_or(Ok(()), |options| copy_logs(folder.path(), &options.directory));
     let measured = measured.and_then(|mut measured| {
         measured.warnings.extend(captured?.and_then(CaptureSummary::warning));
+        copied?;
         Ok(measured)
     });
     (measured, took)
