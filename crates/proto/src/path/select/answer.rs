@@ -22,6 +22,11 @@ const TRIED: f64 = 0.5;
 /// The experience, in sessions, of a path that sessions have shown to be better or worse than another.
 const EXPERIENCED: f64 = 1.0;
 
+/// The confidence in a prediction with this experience, in sessions.
+pub(super) fn confidence_of(experience: f64) -> f64 {
+    experience / (experience + 1.0)
+}
+
 /// A path with its current prediction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WeighedPath {
@@ -58,7 +63,7 @@ impl WeighedPath {
     pub(super) fn optimistic(&self) -> f64 {
         let hoped = |confidence: f64| self.predicted * (1.0 - MAX_OPTIMISM * (1.0 - confidence));
         if self.experience >= TRIED {
-            hoped(self.experience / (self.experience + 1.0))
+            hoped(confidence_of(self.experience))
         } else {
             hoped(self.confidence).min(self.rated.optimistic)
         }

@@ -152,7 +152,6 @@ impl PathChooser {
         self.budget.on_session();
         let Some(answer) = self.rankings.get(&question) else { return self.direct_only(&question, &open) };
         let may_explore = answer.budget.on_session();
-        let budget = answer.budget;
         if open.is_empty() {
             self.breakers.get_or_insert_with((prefix, Hops::DIRECT), CircuitBreaker::default).begin_trial(now);
             return self.direct_only(&question, &out);
@@ -162,7 +161,7 @@ impl PathChooser {
         let (at, verdict) = answer.standing.decide(&options, now);
         let former = before.filter(|before| *before != open[at].rated.hops);
         let may_explore = may_explore && self.budget.can_explore();
-        let explores = || may_explore.then(|| find_promising(&open, &out, &open[at], &budget)).flatten();
+        let explores = || may_explore.then(|| find_promising(&open, &out, &open[at], &answer.budget)).flatten();
         // A session that changes the path reports the change, so it does not explore.
         let explored = if former.is_none() { find_recovered(&out, open[at].predicted).or_else(explores) } else { None };
         // Direct stays available: nothing may be slower than direct for long.
@@ -273,7 +272,7 @@ impl PathChooser {
         WeighedPath {
             rated: *rated,
             predicted: from_log(to_log(rated.predicted) + slower),
-            confidence: (rated.confidence * (-doubt).exp()).max(sessions / (sessions + 1.0)),
+            confidence: (rated.confidence * (-doubt).exp()).max(answer::confidence_of(sessions)),
             experience: sessions,
             is_half_open: false,
         }
