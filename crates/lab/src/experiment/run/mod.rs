@@ -215,7 +215,7 @@ fn measure_run(
     means: &RunContext,
 ) -> anyhow::Result<RunMeasurements> {
     if spec.workload.protocol == Protocol::Share {
-        return share::measure(spec, lab, running, folder, means);
+        return share::measure(spec, lab.seed, running, folder, means);
     }
     let network = running.network();
     let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));

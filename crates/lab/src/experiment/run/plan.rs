@@ -77,6 +77,18 @@ mod tests {
         }
         assert!(counts.iter().flatten().all(|count| (900..1100).contains(count)), "{counts:?}");
     }
+
+    #[test]
+    fn start_delays_depend_on_the_seed_and_the_name() {
+        let stagger = Duration::from_millis(100);
+        let delays =
+            [(1, "cubic"), (1, "ctcp"), (2, "cubic"), (2, "ctcp")].map(|(seed, name)| start_delay(stagger, seed, name));
+        for (place, delay) in delays.iter().enumerate() {
+            assert!(*delay < stagger && !delays[..place].contains(delay), "{delays:?}");
+        }
+        assert_eq!(delays[0], start_delay(stagger, 1, "cubic"));
+        assert_eq!(start_delay(Duration::ZERO, 1, "cubic"), Duration::ZERO);
+    }
 }
 
 #[cfg(test)]
@@ -100,17 +112,5 @@ mod blocks_tests {
         assert_ne!(plan[0].seed, plan[cells.len()].seed);
         assert!(plan.iter().zip(0..).all(|(planned, order)| planned.order == order));
         assert_eq!(plan, plan_runs(&cells, 3, experiment.seed));
-    }
-
-    #[test]
-    fn start_delays_depend_on_the_seed_and_the_name() {
-        let stagger = Duration::from_millis(100);
-        let delays =
-            [(1, "cubic"), (1, "ctcp"), (2, "cubic"), (2, "ctcp")].map(|(seed, name)| start_delay(stagger, seed, name));
-        for (place, delay) in delays.iter().enumerate() {
-            assert!(*delay < stagger && !delays[..place].contains(delay), "{delays:?}");
-        }
-        assert_eq!(delays[0], start_delay(stagger, 1, "cubic"));
-        assert_eq!(start_delay(Duration::ZERO, 1, "cubic"), Duration::ZERO);
     }
 }

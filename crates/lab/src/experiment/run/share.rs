@@ -18,8 +18,8 @@ use crate::experiment::spec::group::FlowGroup;
 use crate::experiment::spec::read::RunSpec;
 use crate::program::iperf3::{self, GroupStats};
 use crate::program::service::{LaunchSpec, Service};
+use crate::topology::RunningLab;
 use crate::topology::network::{HostHandle, Network};
-use crate::topology::{Lab, RunningLab};
 
 /// Bits in a byte, in millions.
 const BYTES_TO_MBIT: f64 = 8e-6;
@@ -30,7 +30,7 @@ const BYTES_TO_MBIT: f64 = 8e-6;
 /// A program is missing or failed, or a group had another congestion control than it asked for; or an interrupt.
 pub(super) fn measure(
     spec: &RunSpec,
-    lab: &Lab,
+    seed: u64,
     running: &RunningLab,
     folder: &Path,
     means: &RunContext,
@@ -45,7 +45,7 @@ pub(super) fn measure(
         time,
         warm_up,
         stagger: workload.longest_start_delay(),
-        seed: lab.seed,
+        seed,
         timeout: means.timeout,
         folder,
     };
@@ -168,6 +168,7 @@ impl PreparedGroups<'_> {
         let started = Instant::now();
         groups.sort_by_key(|ends| ends.start_delay);
         let start = |ends: &GroupEndpoints<'_>| {
+            // Not in steps, as `sleep_until` does: those would end some microseconds later, and change published figures.
             std::thread::sleep(ends.start_delay.saturating_sub(started.elapsed()));
             self.start_client(ends)
         };
