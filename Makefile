@@ -177,7 +177,7 @@ figures: ## Run every experiment in full and write docs/results; resumes after a
 
 check-paths: ## Check how often the path chooser finds the best path of simulated networks; a minute
 	@scripts/setup build
-	$(CARGO) test --release --locked --package ekiden-proto --lib -- --ignored
+	$(CARGO) test --release --locked --package ekiden-proto --lib -- --ignored --nocapture
 
 check-dashboard: ## Check all queries of the Grafana dashboard with promtool
 	@scripts/setup dashboard
