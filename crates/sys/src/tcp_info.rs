@@ -117,6 +117,14 @@ pub fn advertised_window(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(read(socket)?.field(232).map(u32::from_ne_bytes))
 }
 
+/// The largest segment that the peer may send, in bytes of payload (`tcpi_advmss`).
+///
+/// # Errors
+/// The kernel's: not a TCP socket.
+pub fn advertised_mss(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(read(socket)?.u32(84))
+}
+
 /// Whether the connection is over for the kernel (`TCP_CLOSE`, tcp_states.h). After an end of stream that means a reset
 /// whose error another call has consumed (a connection that ended well is in `TCP_CLOSE_WAIT`), unless this side had
 /// closed its own direction before.

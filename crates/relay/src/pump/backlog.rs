@@ -12,7 +12,7 @@ use ekiden_sys::queued::{
     is_receive_buffer_locked, lock_receive_buffer, notsent_lowat, receive_buffer, receive_memory, set_notsent_lowat,
     set_window_clamp, unlock_receive_buffer, window_clamp,
 };
-use ekiden_sys::tcp_info::{advertised_window, tcp_info};
+use ekiden_sys::tcp_info::{advertised_mss, advertised_window, tcp_info};
 use tokio::net::TcpStream;
 
 /// How often a flow is judged, at most.
@@ -147,9 +147,11 @@ impl ExcessBuffer {
     }
 
     /// The kernel opens the window again when a sixteenth of the buffer is free (`__tcp_select_window()`,
-    /// net/ipv4/tcp_output.c). With less than that for each opening, the sender adds less than the receiver takes.
+    /// net/ipv4/tcp_output.c). With less than that for each opening, the sender adds less than the receiver takes. With
+    /// less than a segment, which is 64 KiB on loopback, the sender would wait for its persist timer (RFC 9293 section
+    /// 3.8.6.2.1), also later: the kernel opens the window no further before data has come.
     fn clamp_window(self, from: BorrowedFd<'_>) -> std::io::Result<()> {
-        set_window_clamp(from, self.clamp.min(self.least / 16))
+        set_window_clamp(from, self.clamp.min(advertised_mss(from)?.max(self.least / 16)))
     }
 
     /// Shrinks the buffer after `read` bytes were read, as far as that drops no data, and returns the remaining excess.
@@ -190,6 +192,7 @@ fn size_after_read(size: u32, read: usize) -> u32 {
 mod tests {
     use std::io::ErrorKind;
 
+    use ekiden_sys::tcp_info::tcp_counters;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -281,12 +284,32 @@ mod tests {
         assert_eq!(flow.size(), size, "a fast flow is not limited");
     }
 
+    /// Less than a segment, and the sender would wait for its persist timer.
+    #[tokio::test]
+    async fn after_a_stall_the_window_opens_by_a_segment_or_more() {
+        let Some(mut flow) = SlowFlow::new(EXCESSIVE).await else { return };
+        if !flow.fill_window().await {
+            println!("skipped: this kernel does not report the window that it offers");
+            return;
+        }
+        flow.unblock(MIN_JUDGE_INTERVAL);
+        let mut buffer = vec![0; 65_536];
+        while let Ok(read) = flow.from.try_read(&mut buffer) {
+            flow.backlog.on_read(&flow.from, read);
+        }
+        assert_eq!(flow.size(), MIN_AHEAD);
+        let window = tcp_counters(flow.from.as_fd()).unwrap().own_window;
+        let segment = advertised_mss(flow.from.as_fd()).unwrap();
+        assert!(window >= segment, "a window of {window} bytes for a segment of {segment}");
+    }
+
     #[tokio::test]
     async fn the_window_is_clamped_while_a_receive_buffer_is_excessive() {
         let Some(mut flow) = SlowFlow::new(EXCESSIVE).await else { return };
         set_window_clamp(flow.from.as_fd(), EXCESSIVE).unwrap();
         flow.unblock(MIN_JUDGE_INTERVAL);
-        assert_eq!((flow.clamp(), flow.size()), (MIN_AHEAD / 16, EXCESSIVE));
+        let segment = advertised_mss(flow.from.as_fd()).unwrap();
+        assert_eq!((flow.clamp(), flow.size()), (segment.max(MIN_AHEAD / 16), EXCESSIVE));
         flow.unblock(Duration::ZERO);
         assert_eq!(flow.clamp(), EXCESSIVE);
     }
