@@ -1,7 +1,7 @@
 //! The subcommand `ekiden-lab figures`.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -11,10 +11,14 @@ use ekiden_lab::experiment::spec::builtin::BUILT_IN_EXPERIMENTS;
 use ekiden_lab::experiment::spec::file::ExperimentClock;
 use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::report::figures::{ResultPages, remove_stale_figures, store_figures};
+use ekiden_sys::{init, signal};
 
 use crate::cli;
 use crate::cli::report::load_results;
 use crate::cli::run::EkidenPath;
+
+/// How often the end of a run and an interrupt are looked for.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
 pub struct FiguresCommand {
@@ -57,6 +61,7 @@ impl FiguresCommand {
             .filter(|experiment| self.only.is_empty() || self.only.contains(&experiment.name))
             .collect();
         planned.sort_by_key(|experiment| self.estimated_time(experiment));
+        signal::catch_interrupts()?;
         let mut is_complete = true;
         for experiment in planned {
             eprintln!("{}: {}", experiment.name, experiment.title);
@@ -65,6 +70,9 @@ impl FiguresCommand {
                 eprintln!("{}: not published: {}", experiment.name, reasons.join("; "));
             }
             ResultPages::load(&self.docs, &experiments)?.write()?;
+            if let Some(code) = signal::interrupt_exit_code() {
+                return Ok(ExitCode::from(code));
+            }
         }
         Ok(ExitCode::from(if is_complete { 0 } else { cli::EXIT_ERROR }))
     }
@@ -81,7 +89,7 @@ impl FiguresCommand {
     /// Makes the missing runs, and stores the figures. The inner error has the reasons why they must not be published.
     fn publish(&self, experiment: &Experiment) -> anyhow::Result<Result<(), Vec<String>>> {
         let dir = self.runs.join(&experiment.name);
-        let status = self.run_command(experiment, &dir)?.status().context("cannot start ekiden-lab run")?;
+        let status = run_to_end(&mut self.run_command(experiment, &dir)?).context("cannot run ekiden-lab run")?;
         let is_complete = status.code().is_some_and(|code| [0, cli::EXIT_MISSED].map(i32::from).contains(&code));
         let results = load_results(&dir);
         if !is_complete && results.is_err() {
@@ -104,6 +112,23 @@ impl FiguresCommand {
         if let Some(ekiden) = &self.ekiden.path {
             command.arg("--ekiden").arg(ekiden);
         }
+        init::kill_with_parent(&mut command);
         Ok(command)
+    }
+}
+
+/// Runs `command` to its end. An interrupt of this process ends it, after it has stored its results.
+fn run_to_end(command: &mut Command) -> anyhow::Result<ExitStatus> {
+    let mut child = command.spawn()?;
+    let mut is_told = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if signal::is_interrupted() && !is_told {
+            signal::send_term(i32::try_from(child.id())?)?;
+            is_told = true;
+        }
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

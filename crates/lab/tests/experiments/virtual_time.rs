@@ -323,6 +323,36 @@ fn an_interrupt_ends_machines_and_says_how_to_go_on() {
     assert_eq!(scene.all_runs().len(), 0);
 }
 
+/// SIGTERM reaches the command alone, and not the one that makes the runs.
+#[test]
+fn figures_that_are_terminated_leave_no_run_behind() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    std::fs::create_dir(scene.0.join("docs")).unwrap();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/README.md");
+    std::fs::copy(page, scene.0.join("docs/README.md")).unwrap();
+    let mut command = scene.lab_command();
+    command.args(["figures", "--only", "ctcp-oracles", "--docs", "docs", "--runs", "runs"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let outer = child.id();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let machines = loop {
+        let seen = descendants(outer);
+        if seen.len() > 3 || Instant::now() > deadline {
+            break seen;
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+    };
+    Command::new("kill").args(["-TERM", &outer.to_string()]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "{}", stderr_text(&output));
+    assert!(stderr_text(&output).contains("the same command goes on"), "{}", stderr_text(&output));
+    assert!(machines.len() > 3, "no machine runs: {machines:?}");
+    wait_for_end(&machines);
+}
+
 /// Reads until `text` has come.
 fn read_until(from: &mut impl Read, text: &str) -> String {
     let (mut said, mut buffer) = (String::new(), [0; 4096]);
