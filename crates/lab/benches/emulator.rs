@@ -116,6 +116,7 @@ fn lab(treatment: BenchVariant) -> Lab {
         seed: 1,
         mode: EmulationMode::Fast,
         family: Family::Ipv4,
+        modules: [].into(),
         backend: match treatment {
             BenchVariant::Tun | BenchVariant::TunWithoutOffload => Backend::Tun,
             BenchVariant::Packet | BenchVariant::Bare => Backend::Packet,

@@ -53,6 +53,10 @@
 #include "ctcp.h"
 #include "mend.h"
 
+#ifndef CTCP_NAME
+#define CTCP_NAME "ctcp"
+#endif
+
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 struct connection {
@@ -233,7 +237,7 @@ void BPF_PROG(ctcp_cwnd_event_tx_start, struct sock *sk)
 
 SEC(".struct_ops.link")
 struct tcp_congestion_ops ctcp = {
-	.name = "ctcp",
+	.name = CTCP_NAME,
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.init = (void *)kept_init,
 	.ssthresh = (void *)kept_ssthresh,
@@ -246,7 +250,7 @@ struct tcp_congestion_ops ctcp = {
 
 SEC(".struct_ops.link")
 struct tcp_congestion_ops ctcp_7_1 = {
-	.name = "ctcp",
+	.name = CTCP_NAME,
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.init = (void *)kept_init,
 	.ssthresh = (void *)kept_ssthresh,

@@ -100,7 +100,7 @@ static __always_inline bool ctcp_end_slow_start(struct ctcp *c)
 	__u32 half = c->cwnd / 2;
 	__u32 rtt_us = c->group_us;
 
-	if (c->group < GROUP)
+	if (CTCP_AS_DRAFT || c->group < GROUP)
 		return false;
 	c->group = 0;
 	c->group_us = NONE;

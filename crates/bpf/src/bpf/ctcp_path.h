@@ -24,6 +24,14 @@
 
 #define NONE 0xffffffff
 
+/*
+ * 1: slow start ends at a loss only, and the base RTT is the smallest of the connection, as in the draft. The laboratory
+ * has such a control beside ours, for comparisons (crates/lab/kernel/congestion/ctcp_draft.bpf.c).
+ */
+#ifndef CTCP_AS_DRAFT
+#define CTCP_AS_DRAFT 0
+#endif
+
 struct ctcp {
 	__u32 cwnd;        /* the loss window */
 	__u32 dwnd;        /* the delay window */
@@ -101,7 +109,7 @@ static __always_inline void ctcp_sample(struct ctcp *c, __u32 rtt_us)
  */
 static __always_inline void ctcp_age_base(struct ctcp *c, const struct ctcp_round *round)
 {
-	if (c->queued >= c->gamma || round->now_ms - c->base_since_ms <= BASE_PERIOD_MS)
+	if (CTCP_AS_DRAFT || c->queued >= c->gamma || round->now_ms - c->base_since_ms <= BASE_PERIOD_MS)
 		return;
 	c->base_before_us = c->base_us;
 	c->base_us = round->rtt_us;
@@ -131,6 +139,8 @@ static __always_inline void ctcp_doubt_base(struct ctcp *c, const struct ctcp_ro
 {
 	__u32 window = ctcp_window(c);
 
+	if (CTCP_AS_DRAFT)
+		return;
 	if (!c->stuck_rounds) {
 		c->stuck_since_ms = round->now_ms;
 		c->stuck_window = window;

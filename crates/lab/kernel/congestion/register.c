@@ -3,7 +3,8 @@
 #include <linux/init.h>
 #include "kernel.h"
 
-extern struct tcp_congestion_ops bic, ctcp, ctcp_7_1, highspeed, hybla, scalable, vegas, westwood, westwood_7_1;
+extern struct tcp_congestion_ops bic, ctcp, ctcp_7_1, ctcp_draft, ctcp_draft_7_1, highspeed, hybla, scalable, vegas,
+	westwood, westwood_7_1;
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(7, 1, 0)
 #define THAT_FITS(control) &control
@@ -14,7 +15,7 @@ extern struct tcp_congestion_ops bic, ctcp, ctcp_7_1, highspeed, hybla, scalable
 static int __init congestion_init(void)
 {
 	struct tcp_congestion_ops *const controls[] = {
-		&bic, THAT_FITS(ctcp), &highspeed, &hybla, &scalable, &vegas, THAT_FITS(westwood),
+		&bic, THAT_FITS(ctcp), THAT_FITS(ctcp_draft), &highspeed, &hybla, &scalable, &vegas, THAT_FITS(westwood),
 	};
 	int error = 0;
 

@@ -18,11 +18,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::{fs, io};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use ekiden_proto::units::Bytes;
 use ekiden_sys::netns;
 
-use super::{Family, Host};
+use super::{Family, Host, kernel_settings};
 
 /// A host of a running lab.
 pub struct HostHandle {
@@ -94,24 +94,11 @@ impl HostHandle {
         let mut settings = settings;
         self.enter(|| {
             settings.try_for_each(|(key, value)| {
-                set_sysctl(key, value).with_context(|| format!("host {:?}: sysctl {key} = {value:?}", self.name))
+                kernel_settings::set_sysctl(key, value)
+                    .with_context(|| format!("host {:?}: sysctl {key} = {value:?}", self.name))
             })
         })?
     }
-}
-
-fn set_sysctl(key: &str, value: &str) -> anyhow::Result<()> {
-    let file = format!("/proc/sys/{}", key.replace('.', "/"));
-    fs::write(&file, value).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => anyhow::anyhow!("this kernel has no such sysctl in a network namespace"),
-        io::ErrorKind::PermissionDenied => anyhow::anyhow!("refused: a network namespace cannot change it"),
-        _ => anyhow::Error::new(error).context("refused"),
-    })?;
-    let now = fs::read_to_string(&file).context("cannot read the value back")?;
-    if !now.split_whitespace().eq(value.split_whitespace()) {
-        bail!("the kernel set {:?} instead", now.trim());
-    }
-    Ok(())
 }
 
 /// Maximum window without scaling (RFC 9293 section 3.1), in bytes.

@@ -5,6 +5,7 @@ pub mod counters;
 pub mod file;
 pub mod host;
 pub mod ip;
+mod kernel_settings;
 mod netem;
 pub mod network;
 pub mod plan;
@@ -26,6 +27,9 @@ use ekiden_emulator::links::{EmulationMode, Link, LinkEvent};
 use ekiden_emulator::records::{PacketRecord, Recording};
 use network::Network;
 
+/// Values of parameters of kernel modules, by module and parameter, as in `/sys/module`.
+pub type ModuleParameters = BTreeMap<String, BTreeMap<String, String>>;
+
 /// A lab: all hosts and links of a lab file, with defaults filled in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Lab {
@@ -40,6 +44,9 @@ pub struct Lab {
     /// Address family of the traffic.
     #[serde(skip_serializing_if = "Family::is_ipv4")]
     pub family: Family,
+    /// Parameters of kernel modules. They apply to the whole machine, so only in virtual time.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub modules: ModuleParameters,
     /// Hosts by name. Each is a network namespace.
     pub hosts: BTreeMap<String, Host>,
     /// Links between hosts, by name.

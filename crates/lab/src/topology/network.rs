@@ -14,7 +14,7 @@ use super::counters::RecoveryCounters;
 use super::host;
 use crate::emulator::{EmulatedLink, Port};
 use crate::topology::plan::{MAX_LINKS, NetworkPlan, PlannedLink};
-use crate::topology::{Backend, Family, Host, Lab, Offload, counters, ip, netem, sandbox};
+use crate::topology::{Backend, Family, Host, Lab, Offload, counters, ip, kernel_settings, netem, sandbox};
 
 pub use crate::topology::host::HostHandle;
 
@@ -42,6 +42,7 @@ impl Network {
     /// The system refused a step. The error names the remedy.
     pub fn build(lab: &Lab) -> anyhow::Result<Self> {
         ensure!(lab.links.len() <= MAX_LINKS, "a lab has at most {MAX_LINKS} links");
+        kernel_settings::set_module_parameters(&lab.modules)?;
         let plan = NetworkPlan::new(lab);
         let mut network = Self {
             name: lab.name.clone(),

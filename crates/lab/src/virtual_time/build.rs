@@ -31,7 +31,7 @@ macro_rules! files {
 /// another `kernel.h`.
 const ADDED_FILES: [&[(&str, &str)]; 3] = [
     files!("kernel/ekiden": "Makefile" "charge.c" "clock.c" "clock.h" "ekiden.h" "emulator.c" "emulator.h" "host.c" "host_user.c"),
-    files!("kernel/congestion": "kernel.h" "register.c"),
+    files!("kernel/congestion": "ctcp_draft.bpf.c" "kernel.h" "register.c"),
     files!("../bpf/src/bpf":
         "bic.bpf.c" "bic.h" "cc.h" "ctcp.bpf.c" "ctcp.h" "ctcp_path.h" "growth.h" "highspeed.bpf.c" "highspeed.h" "hybla.bpf.c" "hybla.h" "kept.h" "mend.h" "scalable.bpf.c" "scalable.h" "tell.h" "vegas.bpf.c" "vegas.h" "westwood.bpf.c" "westwood.h"),
 ];

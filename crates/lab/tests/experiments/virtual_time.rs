@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::scene::{ExperimentFixture, SMALL, stderr_text};
+use crate::scene::{ExperimentFixture, SMALL, is_skipped, stderr_text};
 
 const WIRE: &str = "lab = 1\nname = \"wire\"\n[host.client]\n[host.server]\n\
                     [link.wire]\nends = [\"client\", \"server\"]\ndelay = \"25ms\"\n";
@@ -164,6 +164,76 @@ fn results_of_the_other_clock_are_kept_apart() {
     scene.write(&SMALL.replace("blocks =", "clock = \"real\"\nblocks ="));
     let refused = run_virtually(&scene, &[]);
     assert!(stderr_text(&refused).contains("depends on the time that processes take"), "{}", stderr_text(&refused));
+}
+
+/// The end of slow start before a queue of 300 packets, by four congestion controls.
+const SLOW_START: &str = r#"
+lab = 1
+name = "small"
+title = "How slow start ends"
+[host.a]
+[host.b]
+[module.tcp_cubic]
+hystart = true
+[link.line]
+ends = ["a", "b"]
+rate = "20Mbit/s"
+delay = "20ms"
+queue = { kind = "tail-drop", limit = "300pkt" }
+[workload]
+protocol = "share"
+time = { quick = "2s", full = "2s" }
+[[workload.group]]
+name = "one"
+from = "a"
+to = "b"
+congestion = "cubic"
+[treatment.plain]
+program = "direct"
+[experiment]
+treatments = ["plain"]
+metric = "mbit_s"
+blocks = { quick = 1, full = 1 }
+clock = "virtual"
+[[factor]]
+name = "control"
+levels = [
+    { name = "hystart" },
+    { name = "cubic", set = { "module.tcp_cubic.hystart" = 0 } },
+    { name = "ctcp", set = { "workload.group" = [{ name = "one", from = "a", to = "b", congestion = "ctcp" }] } },
+    { name = "draft", set = { "workload.group" = [{ name = "one", from = "a", to = "b", congestion = "ctcp-draft" }] } },
+]
+"#;
+
+/// The queue is full, or the control has noticed that it grows.
+#[test]
+fn slow_start_ends_as_parameters_of_the_kernel_and_the_control_of_the_draft_say() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    scene.write(SLOW_START);
+    let output = run_virtually(&scene, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
+    let retransmits = |control: &str| {
+        let runs = scene.runs();
+        let run = runs.iter().find(|run| run["levels"]["control"] == control).unwrap();
+        run["metrics"]["retransmits"].as_f64().unwrap()
+    };
+    for (early, late) in [("hystart", "cubic"), ("ctcp", "draft")] {
+        assert_eq!(retransmits(early), 0.0, "{early}");
+        assert!(retransmits(late) > 10.0, "{late}: {}", retransmits(late));
+    }
+
+    scene.write(&SLOW_START.replace("hystart = true", "hystarts = true"));
+    let unknown = stderr_text(&run_virtually(&scene, &["--fresh"]));
+    assert!(unknown.contains("module \"tcp_cubic\": hystarts = \"1\": this kernel has no such parameter"), "{unknown}");
+    let everywhere = SLOW_START.replace("ctcp-draft", "reno").replace("ctcp", "reno");
+    scene.write(&everywhere.replace("clock = \"virtual\"\n", ""));
+    let real = scene.run(&["--no-check", "--fresh"]);
+    if !is_skipped(&real) {
+        assert!(stderr_text(&real).contains("such a lab runs only in virtual time"), "{}", stderr_text(&real));
+    }
 }
 
 /// The round trip of a line of 25 ms in each direction, which is exact to a microsecond, and its variation.

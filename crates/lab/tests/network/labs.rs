@@ -24,7 +24,17 @@ pub fn lab(links: &[(&str, Link)]) -> Lab {
     let hosts = links.values().flat_map(|link| link.ends.clone()).map(|name| (name, Host::default())).collect();
     let (mode, backend) = (EmulationMode::Auto, Backend::Packet);
     let family = Family::Ipv4;
-    Lab { name: "test".to_owned(), seed: 1, mode, backend, family, hosts, links, events: Vec::new() }
+    Lab {
+        name: "test".to_owned(),
+        seed: 1,
+        mode,
+        backend,
+        family,
+        modules: [].into(),
+        hosts,
+        links,
+        events: Vec::new(),
+    }
 }
 
 /// Changes one host of a lab.

@@ -18,6 +18,7 @@ fn names(forward: &str, reverse: &str, congestion: &str) -> String {
         mode: EmulationMode::Exact,
         backend: Backend::Packet,
         family: Family::Ipv4,
+        modules: [].into(),
         hosts: BTreeMap::from([("a".into(), host.clone()), ("b".into(), host)]),
         links: BTreeMap::new(),
         events: Vec::new(),

@@ -226,9 +226,12 @@ fn machine_facts(virtual_time: Option<&VirtualTime>) -> Vec<(String, String)> {
     .into()
 }
 
-/// The settings of the hosts in the first cell, and those they inherit from the machine.
+/// The settings of the hosts and modules in the first cell, and those that hosts inherit from the machine.
 fn host_settings(cells: &[&ExperimentCell]) -> Vec<(String, String)> {
     let mut all = Vec::new();
+    for (module, parameters) in cells.first().iter().flat_map(|cell| &cell.spec.lab.modules) {
+        all.extend(parameters.iter().map(|(name, value)| (format!("{module}.{name}"), value.clone())));
+    }
     for (name, host) in cells.first().iter().flat_map(|cell| &cell.spec.lab.hosts) {
         let congestion = host.congestion.clone().unwrap_or_else(|| "the kernel's default".into());
         let own: String = host.sysctl.iter().map(|(key, value)| format!(", {key} = {value}")).collect();

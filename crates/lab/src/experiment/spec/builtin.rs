@@ -7,12 +7,13 @@ use anyhow::Context as _;
 use crate::topology::file::traces;
 
 /// Name and text of every one.
-pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 29] = [
+pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 30] = [
     ("ctcp-oracles", include_str!("../../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../../experiments/fit2013-history.toml")),
     ("fit2013-many", include_str!("../../../experiments/fit2013-many.toml")),
     ("fit2013-pairs", include_str!("../../../experiments/fit2013-pairs.toml")),
+    ("fit2013-stacks", include_str!("../../../experiments/fit2013-stacks.toml")),
     ("hasegawa-download", include_str!("../../../experiments/hasegawa-download.toml")),
     ("hasegawa-tables", include_str!("../../../experiments/hasegawa-tables.toml")),
     ("lan-loss", include_str!("../../../experiments/lan-loss.toml")),

@@ -74,7 +74,7 @@ fn validate(at: &str, host: &Host, errors: &mut LabFileErrors) {
 }
 
 /// Returns whether `text` is one argument of `ip` and one component of a path.
-fn is_path_component(text: &str) -> bool {
+pub fn is_path_component(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
@@ -99,7 +99,7 @@ fn flatten_into(prefix: &str, settings: &Table, plain: &mut Table) {
 }
 
 /// Converts a number or a boolean to the kernel's format.
-fn sysctl_value(value: Value) -> Value {
+pub fn sysctl_value(value: Value) -> Value {
     match value {
         Value::Integer(number) => Value::String(number.to_string()),
         Value::Boolean(truth) => Value::String(u8::from(truth).to_string()),

@@ -19,16 +19,16 @@ use std::path::Path;
 use anyhow::Context as _;
 use toml::{Table, Value};
 
-use super::{Backend, Family, Host, Lab, plan};
+use super::{Backend, Family, Host, Lab, ModuleParameters, plan};
 use ekiden_emulator::conditions::Conditions;
 use ekiden_emulator::links::{EmulationMode, Link, LinkEvent};
-use hosts::is_valid_name;
+use hosts::{is_path_component, is_valid_name, sysctl_value};
 
 pub use errors::{LabFileError, LabFileErrors};
 
 /// Top-level keys of a lab. The file of an experiment has further keys, which its reader removes first.
-pub const LAB_KEYS: [&str; 10] =
-    ["lab", "name", "seed", "mode", "backend", "family", "default", "host", "link", "event"];
+pub const LAB_KEYS: [&str; 11] =
+    ["lab", "name", "seed", "mode", "backend", "family", "module", "default", "host", "link", "event"];
 
 /// Version of the file format.
 const FORMAT_VERSION: i64 = 1;
@@ -76,6 +76,7 @@ pub fn parse_lab(mut table: Table) -> Result<Lab, LabFileErrors> {
         read_or_default(&mut table, "mode", r#""exact", "fast", "coarse" or "auto""#, &mut errors);
     let backend: Option<Backend> = read_or_default(&mut table, "backend", r#""packet", "tun" or "netem""#, &mut errors);
     let family: Option<Family> = read_or_default(&mut table, "family", r#""ipv4" or "ipv6""#, &mut errors);
+    let modules = read_module_parameters(table.remove("module"), &mut errors);
     let [host_default, link_default] = read_defaults(table.remove("default"), &mut errors);
     let hosts = hosts::read_hosts(table.remove("host"), &host_default, &mut errors);
     let mut links = links::read_links(table.remove("link"), &link_default, &hosts, &mut errors);
@@ -83,7 +84,7 @@ pub fn parse_lab(mut table: Table) -> Result<Lab, LabFileErrors> {
     let (Some(name), Some(seed), Some(mode), Some(backend), Some(family)) = (name, seed, mode, backend, family) else {
         return Err(errors);
     };
-    let mut lab = Lab { name, seed, mode, backend, family, hosts, links: links.links, events };
+    let mut lab = Lab { name, seed, mode, backend, family, modules, hosts, links: links.links, events };
     links::resolve_senders(&mut lab, &mut errors);
     if errors.error_count() == 0 {
         check_reachability(&lab, &mut errors);
@@ -140,6 +141,23 @@ fn read_defaults(value: Option<Value>, errors: &mut LabFileErrors) -> [Table; 2]
     KEYS.map(|key| defaults.remove(key).unwrap_or_default())
 }
 
+/// Reads the tables `[module.NAME]` of parameters and values.
+fn read_module_parameters(value: Option<Value>, errors: &mut LabFileErrors) -> ModuleParameters {
+    let mut modules = ModuleParameters::new();
+    for (module, table) in errors.read_tables("module", value) {
+        for (parameter, value) in table {
+            let is_name = is_path_component(&module) && is_path_component(&parameter);
+            match sysctl_value(value) {
+                Value::String(value) if is_name => {
+                    modules.entry(module.clone()).or_default().insert(parameter, value);
+                }
+                other => errors.push(format!("module.{module}.{parameter}"), &other, "expected one like hystart = 0"),
+            }
+        }
+    }
+    modules
+}
+
 /// Verifies that every host reaches every other. Routes are symmetric in reachability.
 fn check_reachability(lab: &Lab, errors: &mut LabFileErrors) {
     for from in lab.hosts.keys() {
@@ -192,6 +210,8 @@ impl Lab {
         for (key, value) in [("mode", Value::try_from(self.mode)), ("backend", Value::try_from(self.backend)), family] {
             table.extend(value.ok().map(|value| (key.to_owned(), value)));
         }
+        let modules = Value::try_from(&self.modules).ok().filter(|_| !self.modules.is_empty());
+        table.extend(modules.map(|modules| ("module".to_owned(), modules)));
         let hosts = self.hosts.iter().map(|(name, host)| (name.clone(), Value::Table(host_table(host))));
         table.insert("host".to_owned(), Value::Table(hosts.collect()));
         let links = self.links.iter().map(|(name, link)| (name.clone(), Value::Table(link_table(link))));

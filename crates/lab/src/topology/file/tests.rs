@@ -21,6 +21,8 @@ const FULL: &str = r#"
     name = "full"
     seed = 42
     mode = "exact"
+    [module.tcp_cubic]
+    hystart = false
     [default.host]
     congestion = "cubic"
     sysctl = { net.ipv4.tcp_rmem = "4096 1 2" }
@@ -59,6 +61,7 @@ fn what_is_inherited_and_overridden() {
     let lab = lab(FULL).unwrap();
     let server = &lab.hosts["server"];
     assert_eq!(server.congestion.as_deref(), Some("cubic"));
+    assert_eq!(lab.modules["tcp_cubic"]["hystart"], "0");
     let sysctls: Vec<_> = server.sysctl.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     assert_eq!(sysctls, [("net.ipv4.tcp_rmem", "4096 1 2"), ("net.ipv4.tcp_sack", "0")]);
     assert!(lab.links["access"].is_bare());
@@ -109,6 +112,11 @@ fn every_mistake_is_told_at_once() {
         seed = -1
         mode = "quick"
         colour = "red"
+        [module]
+        tcp_bbr = 1
+        [module.tcp_cubic]
+        "../hystart" = 1
+        beta = [717]
         [host.a]
         forwards = true
         offload = "yes"
@@ -123,11 +131,14 @@ fn every_mistake_is_told_at_once() {
         rate = "fast"
     "#;
     let expected = r#"
-colour: is not a key; expected one of lab, name, seed, mode, backend, family, default, host, link, event
+colour: is not a key; expected one of lab, name, seed, mode, backend, family, module, default, host, link, event
 lab = 2: expected 1, the version of the format
 name: is missing; expected the name of the lab
 seed = -1: expected a whole number, not negative
 mode = "quick": expected "exact", "fast", "coarse" or "auto"
+module.tcp_bbr = 1: expected a table
+module.tcp_cubic.../hystart = "1": expected one like hystart = 0
+module.tcp_cubic.beta = [717]: expected one like hystart = 0
 host.a.forwards: is not a key; expected one of forward, congestion, window, rto_min, recovery, sysctl, offload
 host.a.offload = "yes": expected "gso" or "off"
 host.b_c: expected a name of letters, digits and '-', not localhost
