@@ -13,30 +13,13 @@ mod fence;
 use std::process::Command;
 
 use ekiden_lab::experiment::spec::read::Experiment;
+use ekiden_lab::topology::file::LAB_KEYS;
 use fence::{Kind, pages, root};
 use toml::Table;
 
-/// Keys at the top level of files, or of a part of a file.
-const KEYS: &[&str] = &[
-    "lab",
-    "name",
-    "title",
-    "seed",
-    "mode",
-    "backend",
-    "family",
-    "default",
-    "host",
-    "link",
-    "event",
-    "workload",
-    "background",
-    "treatment",
-    "experiment",
-    "factor",
-    "expect",
-    "source",
-];
+/// Keys of an experiment at the top level of files, or of a part of a file, besides those of a lab.
+const EXPERIMENT_KEYS: [&str; 8] =
+    ["title", "workload", "background", "treatment", "experiment", "factor", "expect", "source"];
 
 /// Checks a file; true if it is a whole file, the mistake if it is invalid.
 fn check_file(text: &str) -> Result<bool, String> {
@@ -44,7 +27,7 @@ fn check_file(text: &str) -> Result<bool, String> {
     if table.contains_key("experiment") {
         return Experiment::parse("page", text).map(|_| true).map_err(|mistakes| mistakes.join("\n"));
     }
-    match table.keys().find(|key| !KEYS.contains(&key.as_str())) {
+    match table.keys().find(|key| ![&LAB_KEYS[..], &EXPERIMENT_KEYS].concat().contains(&key.as_str())) {
         Some(unknown) => Err(format!("no file has {unknown} at its top")),
         None => Ok(false),
     }
