@@ -57,6 +57,8 @@ struct ExcessBuffer {
     least: u32,
     /// The former clamp of the window, in bytes.
     clamp: u32,
+    /// The clamp while the buffer shrinks.
+    shrinking_clamp: u32,
 }
 
 impl BacklogLimiter {
@@ -140,18 +142,16 @@ impl BacklogLimiter {
 
 impl ExcessBuffer {
     /// Begins to shrink the buffer of `from` to `least` bytes.
-    fn begin(from: BorrowedFd<'_>, least: u32) -> std::io::Result<Self> {
-        let excess = Self { least, clamp: window_clamp(from)? };
-        excess.clamp_window(from)?;
-        Ok(excess)
-    }
-
+    ///
     /// The kernel opens the window again when a sixteenth of the buffer is free (`__tcp_select_window()`,
     /// net/ipv4/tcp_output.c). With less than that for each opening, the sender adds less than the receiver takes. With
     /// less than a segment, which is 64 KiB on loopback, the sender would wait for its persist timer (RFC 9293 section
     /// 3.8.6.2.1), also later: the kernel opens the window no further before data has come.
-    fn clamp_window(self, from: BorrowedFd<'_>) -> std::io::Result<()> {
-        set_window_clamp(from, self.clamp.min(advertised_mss(from)?.max(self.least / 16)))
+    fn begin(from: BorrowedFd<'_>, least: u32) -> std::io::Result<Self> {
+        let clamp = window_clamp(from)?;
+        let shrinking_clamp = clamp.min(advertised_mss(from)?.max(least / 16));
+        set_window_clamp(from, shrinking_clamp)?;
+        Ok(Self { least, clamp, shrinking_clamp })
     }
 
     /// Shrinks the buffer after `read` bytes were read, as far as that drops no data, and returns the remaining excess.
@@ -171,7 +171,7 @@ impl ExcessBuffer {
         }
         // The kernel replaces the clamp when the overhead of packets changes (`tcp_measure_rcv_mss()`,
         // net/ipv4/tcp_input.c).
-        self.clamp_window(from)?;
+        set_window_clamp(from, self.shrinking_clamp)?;
         Ok(Some(self))
     }
 
