@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use ekiden_lab::experiment::judge::figures::{MIN_BLOCKS, PublishedFigures};
+use ekiden_lab::experiment::run::jobs::forward_interrupts;
 use ekiden_lab::experiment::spec::builtin::BUILT_IN_EXPERIMENTS;
 use ekiden_lab::experiment::spec::file::ExperimentClock;
 use ekiden_lab::experiment::spec::read::Experiment;
@@ -16,9 +17,6 @@ use ekiden_sys::{init, signal};
 use crate::cli;
 use crate::cli::report::load_results;
 use crate::cli::run::EkidenPath;
-
-/// How often the end of a run and an interrupt are looked for.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
 pub struct FiguresCommand {
@@ -120,15 +118,11 @@ impl FiguresCommand {
 /// Runs `command` to its end. An interrupt of this process ends it, after it has stored its results.
 fn run_to_end(command: &mut Command) -> anyhow::Result<ExitStatus> {
     let mut child = command.spawn()?;
-    let mut is_told = false;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        if signal::is_interrupted() && !is_told {
-            signal::send_term(i32::try_from(child.id())?)?;
-            is_told = true;
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
+    let process = i32::try_from(child.id())?;
+    let mut status = None;
+    forward_interrupts(&[process], || {
+        status = child.try_wait().transpose();
+        status.is_some()
+    });
+    Ok(status.context("it has not ended")??)
 }

@@ -88,8 +88,8 @@ impl WorkerPool {
     }
 }
 
-/// Waits until all is `over`. An interrupt of the laboratory is passed to the workers, whose runs are obsolete.
-fn forward_interrupts(processes: &[i32], over: impl Fn() -> bool) {
+/// Waits until all is `over`. An interrupt of this process is passed to its children `processes`.
+pub fn forward_interrupts(processes: &[i32], mut over: impl FnMut() -> bool) {
     let mut told = false;
     while !over() {
         if signal::is_interrupted() && !told {
