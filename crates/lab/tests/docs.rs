@@ -12,14 +12,11 @@ mod fence;
 
 use std::process::Command;
 
+use ekiden_lab::experiment::spec::file::TOP_LEVEL_KEYS;
 use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::topology::file::LAB_KEYS;
 use fence::{Kind, pages, root};
 use toml::Table;
-
-/// Keys of an experiment at the top level of files, or of a part of a file, besides those of a lab.
-const EXPERIMENT_KEYS: [&str; 8] =
-    ["title", "workload", "background", "treatment", "experiment", "factor", "expect", "source"];
 
 /// Checks a file; true if it is a whole file, the mistake if it is invalid.
 fn check_file(text: &str) -> Result<bool, String> {
@@ -27,7 +24,8 @@ fn check_file(text: &str) -> Result<bool, String> {
     if table.contains_key("experiment") {
         return Experiment::parse("page", text).map(|_| true).map_err(|mistakes| mistakes.join("\n"));
     }
-    match table.keys().find(|key| ![&LAB_KEYS[..], &EXPERIMENT_KEYS].concat().contains(&key.as_str())) {
+    let is_known = |key: &&String| LAB_KEYS.contains(&key.as_str()) || TOP_LEVEL_KEYS.contains(&key.as_str());
+    match table.keys().find(|key| !is_known(key)) {
         Some(unknown) => Err(format!("no file has {unknown} at its top")),
         None => Ok(false),
     }

@@ -12,6 +12,10 @@ use crate::experiment::judge::gain::PublishedGrid;
 use crate::program::agent::Agent;
 use crate::program::server::{Protocol, ServerProgram};
 
+/// The keys at the top of an experiment file that are not the lab's.
+pub const TOP_LEVEL_KEYS: [&str; 8] =
+    ["title", "source", "workload", "background", "treatment", "experiment", "factor", "expect"];
+
 /// How long something takes in each size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 
 use super::RunSpec;
 use crate::experiment::spec::factor::{self, Factor, QuickRule};
-use crate::experiment::spec::file::{ExperimentSettings, PrimeSettings, Workload};
+use crate::experiment::spec::file::{ExperimentSettings, PrimeSettings, TOP_LEVEL_KEYS, Workload};
 use crate::experiment::spec::group;
 use crate::experiment::spec::treatment::{RelayProgram, Treatment};
 use crate::program::agent::Agent;
@@ -16,10 +16,6 @@ use crate::program::ekiden::ListenerKind;
 use crate::program::server::{Protocol, ServerProgram};
 use crate::program::{chain, sink};
 use crate::topology::{self, Backend, Family};
-
-/// The keys at the top of an experiment file that are not the lab's.
-const TOP_LEVEL_KEYS: [&str; 8] =
-    ["title", "source", "workload", "background", "treatment", "experiment", "factor", "expect"];
 
 /// A block is in memory, and one write(2).
 const MAX_BLOCK_BYTES: u64 = 16 << 20;
