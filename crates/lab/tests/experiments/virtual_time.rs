@@ -363,6 +363,26 @@ fn a_user_without_privileges_is_root_inside_and_changes_nothing_outside() {
     assert_eq!(std::fs::read("/etc/hostname").ok(), before);
 }
 
+/// Sends `signal` to a command as soon as it has more than `others` descendants, which is when a machine runs, and
+/// waits for its end and theirs.
+fn stop_while_machines_run(command: Child, signal: &str, others: usize) -> Output {
+    let outer = command.id();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // One reading decides and is kept: a kernel that boots has children that end at once.
+    let machines = loop {
+        let seen = descendants(outer);
+        if seen.len() > others || Instant::now() > deadline {
+            break seen;
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+    };
+    Command::new("kill").args([signal, &outer.to_string()]).status().unwrap();
+    let output = command.wait_with_output().unwrap();
+    assert!(machines.len() > others, "no machine runs: {machines:?}");
+    wait_for_end(&machines);
+    output
+}
+
 #[test]
 fn an_interrupt_ends_machines_and_says_how_to_go_on() {
     let scene = ExperimentFixture::new();
@@ -372,24 +392,10 @@ fn an_interrupt_ends_machines_and_says_how_to_go_on() {
     scene.write(&with_losses(SMALL).replace("1MB", "200MB"));
     let mut command = scene.lab_command();
     command.args(["run", "small.toml", "--virtual", "--no-check"]).process_group(0).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    let outer = child.id();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    // One reading decides and is kept: a kernel that boots has children that end at once.
-    let machines = loop {
-        let seen = descendants(outer);
-        if seen.len() > 2 || Instant::now() > deadline {
-            break seen;
-        }
-        std::thread::park_timeout(Duration::from_millis(5));
-    };
-    Command::new("kill").args(["-INT", &outer.to_string()]).status().unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = stop_while_machines_run(command.spawn().unwrap(), "-INT", 2);
     assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
     let said = stderr_text(&output);
     assert!(said.contains("interrupted after 0 of 4 runs; the same command goes on"), "{said}");
-    assert!(machines.len() > 2, "no machine runs: {machines:?}");
-    wait_for_end(&machines);
     assert_eq!(scene.all_runs().len(), 0);
 }
 
@@ -406,21 +412,10 @@ fn figures_that_are_terminated_leave_no_run_behind() {
     let mut command = scene.lab_command();
     command.args(["figures", "--only", "ctcp-oracles", "--docs", "docs", "--runs", "runs"]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let outer = child.id();
-    let deadline = Instant::now() + Duration::from_secs(30);
-    let machines = loop {
-        let seen = descendants(outer);
-        if seen.len() > 3 || Instant::now() > deadline {
-            break seen;
-        }
-        std::thread::park_timeout(Duration::from_millis(5));
-    };
-    Command::new("kill").args(["-TERM", &outer.to_string()]).status().unwrap();
-    let output = child.wait_with_output().unwrap();
+    // One more: the command that makes the runs.
+    let output = stop_while_machines_run(child, "-TERM", 3);
     assert_eq!(output.status.code(), Some(143), "{}", stderr_text(&output));
     assert!(stderr_text(&output).contains("the same command goes on"), "{}", stderr_text(&output));
-    assert!(machines.len() > 3, "no machine runs: {machines:?}");
-    wait_for_end(&machines);
 }
 
 /// Reads until `text` has come.
