@@ -33,7 +33,7 @@ class Sizes:
 
 
 NORMAL = Sizes(rounds=6, large=2 * figures.GIB, repeats=4, repeat_seconds=2, parallel=16 << 20, setup_seconds=2,
-               background_rounds=3, probe_seconds=4, passes=3)
+               background_rounds=3, probe_seconds=4, passes=6)
 QUICK = Sizes(rounds=2, large=figures.GIB // 2, repeats=3, repeat_seconds=1, parallel=8 << 20, setup_seconds=2,
               background_rounds=1, probe_seconds=2, passes=2)
 
