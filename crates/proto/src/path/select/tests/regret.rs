@@ -2,6 +2,7 @@
 //! time.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::*;
 use crate::aqm;
@@ -213,19 +214,33 @@ fn the_best_of_a_network_that_chance_draws_is_found() {
     }
 }
 
-/// The bar of the experiment `path-regret`, in simulation: within 5 % of the best in 95 % of all cases, and never below
-/// 0.95 times the speed of direct.
-#[test]
-#[ignore = "a minute: make check-paths"]
-fn the_choice_is_nearly_the_best_in_hundreds_of_networks() {
+/// Checks the bar of the experiment `path-regret` in simulation: within 5 % of the best in 95 % of all cases, and never below
+/// 0.95 times the speed of direct. `known_worse` cases are below that today: more of them are a regression.
+fn assert_bar(networks: &str, seeds: Range<u64>, known_worse: usize) {
     let sizes = [100_000, 1 << 20, 8 << 20, 64 << 20];
-    let all: Vec<_> = sizes
-        .into_iter()
-        .flat_map(|bytes| (1000..1600).map(move |seed| (bytes, seed, regret(seed, bytes, 60))))
-        .collect();
+    let cases = |bytes| seeds.clone().map(move |seed| (bytes, seed, regret(seed, bytes, 60)));
+    let all: Vec<_> = sizes.into_iter().flat_map(cases).collect();
     let missed = all.iter().filter(|(.., (regret, _))| *regret > 1.05).count();
     let worse: Vec<_> = all.iter().filter(|(.., (_, over_direct))| *over_direct > 1.0 / 0.95).collect();
-    println!("{missed} of {} more than 5 % above the best, {} worse than direct", all.len(), worse.len());
-    assert!(missed * 20 <= all.len(), "{missed} of {}", all.len());
-    assert!(worse.is_empty(), "{worse:?}");
+    println!(
+        "{networks}: {missed} of {} more than 5 % above the best (bar: 5 %), {} below 0.95 x direct (bar: none)",
+        all.len(),
+        worse.len()
+    );
+    assert!(missed * 20 <= all.len(), "{networks}: {missed} of {}", all.len());
+    assert!(worse.len() <= known_worse, "{networks}: {worse:?}");
+}
+
+/// Variants of the chooser are compared on these networks.
+#[test]
+#[ignore = "a minute: make check-paths"]
+fn the_choice_is_nearly_the_best_in_networks_for_work() {
+    assert_bar("for work", 1000..1600, 0);
+}
+
+/// No variant of the chooser was selected on these networks.
+#[test]
+#[ignore = "a minute: make check-paths"]
+fn the_choice_is_nearly_the_best_in_networks_for_the_verdict() {
+    assert_bar("for the verdict", 20_000..20_600, 3);
 }
