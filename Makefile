@@ -6,7 +6,7 @@ CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run build test kernel lint soak test-clients cli-page bench bench-control bench-workers bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet bench-group \
-	bench-upgrade bench-http2 bench-observed bench-passwords bench-calls bench-udp bench-tls bench-tunnels bench-lab figures check-lab check-paths check-dashboard deb try-deb try-readme dist try-dist musl \
+	bench-upgrade bench-http2 bench-observed bench-passwords bench-calls bench-udp bench-tls bench-tunnels bench-lab figures check-figures check-lab check-paths check-dashboard deb try-deb try-readme dist try-dist musl \
 	try-static try-kernels fuzz
 
 help: ## Show this list
@@ -173,7 +173,10 @@ figures: ## Run every experiment in full and write docs/results; resumes after a
 	@scripts/setup lab
 	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
 	@if $(TARGET)/release/ekiden-lab kernel list | grep '^no virtual kernel' >/dev/null; then $(TARGET)/release/ekiden-lab kernel build; fi
-	$(TARGET)/release/ekiden-lab figures
+	$(TARGET)/release/ekiden-lab figures $(FIGURES_OPTIONS)
+
+check-figures: ## Make all published figures again and compare them with the stored ones; hours, as root
+	@$(MAKE) figures FIGURES_OPTIONS=--check
 
 check-paths: ## Check how often the path chooser finds the best path of simulated networks; a minute
 	@scripts/setup build

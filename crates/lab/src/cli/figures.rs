@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -11,7 +10,7 @@ use ekiden_lab::experiment::run::jobs::forward_interrupts;
 use ekiden_lab::experiment::spec::builtin::BUILT_IN_EXPERIMENTS;
 use ekiden_lab::experiment::spec::file::ExperimentClock;
 use ekiden_lab::experiment::spec::read::Experiment;
-use ekiden_lab::report::figures::{ResultPages, remove_stale_figures, store_figures};
+use ekiden_lab::report::figures::{ResultPages, compare_figures, load_figures, remove_stale_figures, store_figures};
 use ekiden_sys::{init, signal};
 
 use crate::cli;
@@ -27,11 +26,14 @@ pub struct FiguresCommand {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(MIN_BLOCKS)..))]
     blocks: Option<u32>,
     /// Makes no runs: writes the pages from the stored figures
-    #[arg(long)]
+    #[arg(long, conflicts_with = "check")]
     pages: bool,
-    /// Where the runs go
-    #[arg(long, value_name = "DIR", default_value = "results/figures")]
-    runs: PathBuf,
+    /// Makes the runs of all stored figures again, and compares: writes nothing into --docs
+    #[arg(long, conflicts_with = "blocks")]
+    check: bool,
+    /// Where the runs go [default: results/figures; with --check: results/check]
+    #[arg(long, value_name = "DIR")]
+    runs: Option<PathBuf>,
     /// Where the figures and pages go
     #[arg(long, value_name = "DIR", default_value = "docs/results")]
     docs: PathBuf,
@@ -47,27 +49,29 @@ impl FiguresCommand {
         if let Some(unknown) = self.only.iter().find(|name| !is_known(name)) {
             bail!("there is no experiment {unknown:?}; `ekiden-lab list` names all");
         }
-        for (name, reason) in remove_stale_figures(&self.docs, &experiments)? {
+        signal::catch_interrupts()?;
+        if self.check { self.check_stored(&experiments) } else { self.write_pages(&experiments) }
+    }
+
+    fn write_pages(&self, experiments: &[Experiment]) -> anyhow::Result<ExitCode> {
+        for (name, reason) in remove_stale_figures(&self.docs, experiments)? {
             eprintln!("{name}: removed: {reason}");
         }
-        ResultPages::load(&self.docs, &experiments)?.write()?;
+        ResultPages::load(&self.docs, experiments)?.write()?;
         if self.pages {
             return Ok(ExitCode::SUCCESS);
         }
-        let mut planned: Vec<&Experiment> = experiments
-            .iter()
-            .filter(|experiment| self.only.is_empty() || self.only.contains(&experiment.name))
-            .collect();
-        planned.sort_by_key(|experiment| self.estimated_time(experiment));
-        signal::catch_interrupts()?;
+        let planned = self.planned(experiments.iter().map(|experiment| (experiment, self.block_count(experiment))));
         let mut is_complete = true;
-        for experiment in planned {
-            eprintln!("{}: {}", experiment.name, experiment.title);
-            if let Err(reasons) = self.publish(experiment)? {
-                is_complete = false;
-                eprintln!("{}: not published: {}", experiment.name, reasons.join("; "));
+        for (experiment, blocks) in planned {
+            match self.make_figures(experiment, blocks)? {
+                Ok(figures) => store_figures(&self.docs, &figures)?,
+                Err(reasons) => {
+                    is_complete = false;
+                    eprintln!("{}: not published: {}", experiment.name, reasons.join("; "));
+                }
             }
-            ResultPages::load(&self.docs, &experiments)?.write()?;
+            ResultPages::load(&self.docs, experiments)?.write()?;
             if let Some(code) = signal::interrupt_exit_code() {
                 return Ok(ExitCode::from(code));
             }
@@ -75,38 +79,92 @@ impl FiguresCommand {
         Ok(ExitCode::from(if is_complete { 0 } else { cli::EXIT_ERROR }))
     }
 
+    /// Makes the runs of stored figures again, and prints how both sets of figures compare.
+    fn check_stored(&self, experiments: &[Experiment]) -> anyhow::Result<ExitCode> {
+        let mut stored = Vec::new();
+        for experiment in experiments {
+            match load_figures(&self.docs, experiment)? {
+                Some(figures) => stored.push((experiment, figures.manifest.blocks)),
+                None if self.only.contains(&experiment.name) => {
+                    bail!("{}: no figures in {}", experiment.name, self.docs.display());
+                }
+                None => {}
+            }
+        }
+        let mut status = 0;
+        for (experiment, blocks) in self.planned(stored.into_iter()) {
+            match self.make_figures(experiment, blocks)? {
+                Ok(figures) if self.are_reproduced(experiment, &figures)? => {}
+                Ok(_) => status = status.max(cli::EXIT_MISSED),
+                Err(reasons) => {
+                    status = cli::EXIT_ERROR;
+                    eprintln!("{}: not compared: {}", experiment.name, reasons.join("; "));
+                }
+            }
+            if let Some(code) = signal::interrupt_exit_code() {
+                return Ok(ExitCode::from(code));
+            }
+        }
+        Ok(ExitCode::from(status))
+    }
+
+    /// Stores figures that were made again, and prints how they compare with the stored ones.
+    fn are_reproduced(&self, experiment: &Experiment, again: &PublishedFigures) -> anyhow::Result<bool> {
+        store_figures(&self.runs(), again)?;
+        // Both are read, because a number may change its last digit when it is written as text and read.
+        let read = |dir: &Path| load_figures(dir, experiment)?.with_context(|| dir.display().to_string());
+        let (text, are_reproduced) = compare_figures(&read(&self.docs)?, &read(&self.runs())?);
+        print!("{text}");
+        Ok(are_reproduced)
+    }
+
+    /// The chosen ones of experiments with their numbers of blocks, the shortest first.
+    fn planned<'a>(&self, all: impl Iterator<Item = (&'a Experiment, u32)>) -> Vec<(&'a Experiment, u32)> {
+        let is_chosen = |experiment: &Experiment| self.only.is_empty() || self.only.contains(&experiment.name);
+        let mut planned: Vec<_> = all.filter(|(experiment, _)| is_chosen(experiment)).collect();
+        planned.sort_by_key(|(experiment, blocks)| {
+            let runs = u32::try_from(experiment.cells.len()).unwrap_or(u32::MAX).saturating_mul(*blocks);
+            experiment.estimated_run_time(true).saturating_mul(runs)
+        });
+        planned
+    }
+
     fn block_count(&self, experiment: &Experiment) -> u32 {
         self.blocks.unwrap_or(experiment.settings.blocks.full)
     }
 
-    fn estimated_time(&self, experiment: &Experiment) -> Duration {
-        let runs = u32::try_from(experiment.cells.len()).unwrap_or(u32::MAX);
-        experiment.estimated_run_time(true).saturating_mul(runs.saturating_mul(self.block_count(experiment)))
+    fn runs(&self) -> PathBuf {
+        let default = if self.check { "results/check" } else { "results/figures" };
+        self.runs.clone().unwrap_or_else(|| default.into())
     }
 
-    /// Makes the missing runs, and stores the figures. The inner error has the reasons why they must not be published.
-    fn publish(&self, experiment: &Experiment) -> anyhow::Result<Result<(), Vec<String>>> {
-        let dir = self.runs.join(&experiment.name);
-        let status = run_to_end(&mut self.run_command(experiment, &dir)?).context("cannot run ekiden-lab run")?;
+    /// Makes the missing runs, and summarises all. The inner error has the reasons why they must not be published.
+    fn make_figures(
+        &self,
+        experiment: &Experiment,
+        blocks: u32,
+    ) -> anyhow::Result<Result<PublishedFigures, Vec<String>>> {
+        eprintln!("{}: {}", experiment.name, experiment.title);
+        let dir = self.runs().join(&experiment.name);
+        let mut command = self.run_command(experiment, blocks, &dir)?;
+        let status = run_to_end(&mut command).context("cannot run ekiden-lab run")?;
         let is_complete = status.code().is_some_and(|code| [0, cli::EXIT_MISSED].map(i32::from).contains(&code));
-        let results = load_results(&dir);
-        if !is_complete && results.is_err() {
-            return Ok(Err(vec![format!("ekiden-lab run: {status}")]));
-        }
-        match PublishedFigures::summarise(experiment, &results?) {
-            Ok(figures) if is_complete => store_figures(&self.docs, &figures).map(Ok),
-            Ok(_) => Ok(Err(vec![format!("ekiden-lab run: {status}")])),
-            Err(reasons) => Ok(Err(reasons)),
-        }
+        let incomplete = || vec![format!("ekiden-lab run: {status}")];
+        let results = match load_results(&dir) {
+            Err(_) if !is_complete => return Ok(Err(incomplete())),
+            results => results?,
+        };
+        let figures = PublishedFigures::summarise(experiment, &results);
+        Ok(figures.and_then(|figures| if is_complete { Ok(figures) } else { Err(incomplete()) }))
     }
 
     /// `ekiden-lab run`, in a process of its own: in real time, runs are made in a sandbox that is never left.
-    fn run_command(&self, experiment: &Experiment, dir: &Path) -> anyhow::Result<Command> {
+    fn run_command(&self, experiment: &Experiment, blocks: u32, dir: &Path) -> anyhow::Result<Command> {
         let own = std::env::current_exe().context("cannot find the executable of this process")?;
         let is_real = experiment.settings.clock == ExperimentClock::Real;
         let mut command = Command::new(own);
         command.args(["run", &experiment.name, "--full", if is_real { "--real" } else { "--virtual" }]);
-        command.args(["--blocks", &self.block_count(experiment).to_string()]).arg("--out").arg(dir);
+        command.args(["--blocks", &blocks.to_string()]).arg("--out").arg(dir);
         if let Some(ekiden) = &self.ekiden.path {
             command.arg("--ekiden").arg(ekiden);
         }

@@ -1,35 +1,86 @@
-//! Whether two runs of one experiment say the same.
+//! Whether two runs of one experiment have the same figures.
 
 use std::fmt::Write;
 
-use crate::experiment::collect::results::{CellSummary, Results, Summary};
+use crate::experiment::collect::results::{CellSummary, Summary};
 use crate::report::number::{format_interval, format_significant};
 use crate::stats;
 
-/// A line for each cell that both have, and how many agree; and whether all do. Two medians agree when their intervals
-/// overlap.
-#[must_use]
-pub fn compare_results(ours: &Results, theirs: &Results) -> (String, bool) {
-    let same = |a: &CellSummary, b: &CellSummary| a.treatment == b.treatment && a.levels == b.levels;
-    let other = |cell: &CellSummary| theirs.cells.iter().find(|other| same(cell, other));
-    let pairs = ours.cells.iter().filter_map(|cell| other(cell).map(|other| (cell, other)));
-    let (mut text, mut all, mut agreeing) = (String::new(), 0, 0);
-    for (cell, other) in pairs.filter(|(cell, other)| cell.summary.n > 0 && other.summary.n > 0) {
-        let agree = stats::intervals_overlap(&cell.summary, &other.summary);
-        all += 1;
-        agreeing += u32::from(agree);
-        let levels: Vec<&str> = cell.levels.values().map(String::as_str).collect();
-        let place = format!("{} {}", cell.treatment, levels.join(" "));
-        let verdict = if agree { "agree " } else { "DIFFER" };
-        let _ = writeln!(
-            text,
-            "{verdict}  {place:<32} {:<28} {}",
-            format_summary(&cell.summary),
-            format_summary(&other.summary)
-        );
+/// The cells that two results of one experiment have in common.
+#[derive(Debug)]
+pub struct Agreement<'a> {
+    pairs: Vec<(&'a CellSummary, &'a CellSummary)>,
+}
+
+/// How the figures of a cell differ in two results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CellAgreement {
+    /// Medians, intervals and ratios are equal to the last digit.
+    Same,
+    /// The intervals of the two medians overlap.
+    Agree,
+    /// The intervals do not overlap.
+    Differ,
+}
+
+impl CellAgreement {
+    /// From the same figures to different ones.
+    pub const ALL: [Self; 3] = [Self::Same, Self::Agree, Self::Differ];
+
+    fn of(ours: &CellSummary, theirs: &CellSummary) -> Self {
+        if (ours.summary, ours.ratio) == (theirs.summary, theirs.ratio) {
+            Self::Same
+        } else if stats::intervals_overlap(&ours.summary, &theirs.summary) {
+            Self::Agree
+        } else {
+            Self::Differ
+        }
     }
-    let _ = writeln!(text, "\n{agreeing} of {all} cells agree within their intervals");
-    (text, all > 0 && agreeing == all)
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Agree => "agree",
+            Self::Differ => "DIFFER",
+        }
+    }
+}
+
+impl<'a> Agreement<'a> {
+    /// Pairs the cells in which both have a valid run.
+    #[must_use]
+    pub fn new(ours: &'a [CellSummary], theirs: &'a [CellSummary]) -> Self {
+        let is_pair = |a: &CellSummary, b: &CellSummary| {
+            (&a.treatment, &a.levels) == (&b.treatment, &b.levels) && a.summary.n > 0 && b.summary.n > 0
+        };
+        let other = |cell: &CellSummary| theirs.iter().find(|other| is_pair(cell, other));
+        Self { pairs: ours.iter().filter_map(|cell| Some((cell, other(cell)?))).collect() }
+    }
+
+    /// The number of cells that differ in this way.
+    #[must_use]
+    pub fn count(&self, agreement: CellAgreement) -> usize {
+        self.pairs.iter().filter(|(ours, theirs)| CellAgreement::of(ours, theirs) == agreement).count()
+    }
+
+    /// A line for each cell whose agreement is one of `shown`: both medians and intervals, and the relative difference of the
+    /// medians.
+    #[must_use]
+    pub fn lines(&self, shown: &[CellAgreement]) -> String {
+        let mut text = String::new();
+        for (ours, theirs) in &self.pairs {
+            let agreement = CellAgreement::of(ours, theirs);
+            if shown.contains(&agreement) {
+                let levels: Vec<&str> = ours.levels.values().map(String::as_str).collect();
+                let place = format!("{} {}", ours.treatment, levels.join(" "));
+                let difference = theirs.summary.median / ours.summary.median - 1.0;
+                let (ours, theirs) = (format_summary(&ours.summary), format_summary(&theirs.summary));
+                let word = agreement.word();
+                let _ = writeln!(text, "{word:<6}  {place:<32} {ours:<28} {theirs:<28} {difference:+.1e}");
+            }
+        }
+        text
+    }
 }
 
 fn format_summary(summary: &Summary) -> String {
@@ -38,9 +89,10 @@ fn format_summary(summary: &Summary) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::CellAgreement::{Agree, Differ};
     use super::*;
 
-    fn results(values: &[(&str, f64, f64)]) -> Results {
+    fn cells(values: &[(&str, f64, f64)]) -> Vec<CellSummary> {
         let cell = |(treatment, low, high): &(&str, f64, f64)| CellSummary {
             levels: std::collections::BTreeMap::new(),
             treatment: (*treatment).to_owned(),
@@ -48,21 +100,33 @@ mod tests {
             ratio: None,
             invalid: 0,
         };
-        Results { cells: values.iter().map(cell).collect(), ..Results::default() }
+        values.iter().map(cell).collect()
     }
 
     #[test]
     fn cells_agree_when_their_intervals_overlap() {
-        let ours = results(&[("direct", 10.0, 10.4), ("squid", 20.0, 21.0), ("only-here", 1.0, 2.0)]);
-        let (text, agree) = compare_results(&ours, &results(&[("direct", 10.3, 10.6), ("squid", 21.5, 22.0)]));
-        assert!(!agree);
+        let ours =
+            cells(&[("direct", 10.0, 10.4), ("squid", 20.0, 21.0), ("dante", 5.0, 6.0), ("only-here", 1.0, 2.0)]);
+        let theirs = cells(&[("direct", 10.3, 10.6), ("squid", 21.5, 22.0), ("dante", 5.0, 6.0)]);
+        let agreement = Agreement::new(&ours, &theirs);
+        assert_eq!(CellAgreement::ALL.map(|one| agreement.count(one)), [1; 3]);
+        let text = agreement.lines(&[Agree, Differ]);
         assert!(text.contains("agree   direct") && text.contains("DIFFER  squid"), "{text}");
-        assert!(text.ends_with("1 of 2 cells agree within their intervals\n"), "{text}");
-        assert!(compare_results(&ours, &ours).1);
+        assert!(!text.contains("dante"), "{text}");
     }
 
     #[test]
-    fn nothing_in_common_is_no_agreement() {
-        assert!(!compare_results(&results(&[("a", 1.0, 2.0)]), &results(&[("b", 1.0, 2.0)])).1);
+    fn a_ratio_that_differs_is_not_the_same() {
+        let ours = cells(&[("squid", 20.0, 21.0)]);
+        let mut theirs = ours.clone();
+        theirs[0].ratio = Some(stats::summarise(&[2.0]));
+        assert_eq!(Agreement::new(&ours, &theirs).count(Agree), 1);
+    }
+
+    #[test]
+    fn treatments_of_one_result_are_left_out() {
+        let (ours, theirs) = (cells(&[("a", 1.0, 2.0)]), cells(&[("b", 1.0, 2.0)]));
+        let agreement = Agreement::new(&ours, &theirs);
+        assert_eq!(CellAgreement::ALL.map(|one| agreement.count(one)), [0; 3]);
     }
 }

@@ -29,7 +29,7 @@ mod terminal;
 mod tests;
 mod view;
 
-pub use agreement::compare_results;
+pub use agreement::{Agreement, CellAgreement};
 pub use comparison::render_comparison;
 pub use markdown::render_markdown;
 pub use page::render_html;

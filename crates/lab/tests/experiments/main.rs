@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 mod blocks;
+mod figures;
 mod paths;
 mod scene;
 mod shared;

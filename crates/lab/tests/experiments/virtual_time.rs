@@ -365,7 +365,7 @@ fn a_user_without_privileges_is_root_inside_and_changes_nothing_outside() {
 
 /// Sends `signal` to a command as soon as it has more than `others` descendants, which is when a machine runs, and
 /// waits for its end and theirs.
-fn stop_while_machines_run(command: Child, signal: &str, others: usize) -> Output {
+pub fn stop_while_machines_run(command: Child, signal: &str, others: usize) -> Output {
     let outer = command.id();
     let deadline = Instant::now() + Duration::from_secs(30);
     // One reading decides and is kept: a kernel that boots has children that end at once.
@@ -397,25 +397,6 @@ fn an_interrupt_ends_machines_and_says_how_to_go_on() {
     let said = stderr_text(&output);
     assert!(said.contains("interrupted after 0 of 4 runs; the same command goes on"), "{said}");
     assert_eq!(scene.all_runs().len(), 0);
-}
-
-/// SIGTERM reaches the command alone, and not the one that makes the runs.
-#[test]
-fn figures_that_are_terminated_leave_no_run_behind() {
-    let scene = ExperimentFixture::new();
-    if has_no_kernel(&scene) {
-        return;
-    }
-    std::fs::create_dir(scene.0.join("docs")).unwrap();
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/README.md");
-    std::fs::copy(page, scene.0.join("docs/README.md")).unwrap();
-    let mut command = scene.lab_command();
-    command.args(["figures", "--only", "ctcp-oracles", "--docs", "docs", "--runs", "runs"]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    // One more: the command that makes the runs.
-    let output = stop_while_machines_run(child, "-TERM", 3);
-    assert_eq!(output.status.code(), Some(143), "{}", stderr_text(&output));
-    assert!(stderr_text(&output).contains("the same command goes on"), "{}", stderr_text(&output));
 }
 
 /// Reads until `text` has come.

@@ -187,7 +187,8 @@ fn collect_warnings(a: &Results, b: &Results, cells: &MetricComparison) -> Vec<S
 }
 
 /// Names of the circumstances that differ, with both values.
-fn different_circumstances(a: &Manifest, b: &Manifest) -> Vec<String> {
+#[must_use]
+pub fn different_circumstances(a: &Manifest, b: &Manifest) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut compare = |what: &str, ours: &str, theirs: &str| {
         if ours != theirs {

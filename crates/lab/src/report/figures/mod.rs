@@ -1,5 +1,6 @@
 //! The pages of `docs/results/`, from the figures that are stored beside them: equal figures give equal pages.
 
+mod check;
 mod earlier;
 mod index;
 mod pages;
@@ -11,9 +12,10 @@ use crate::report::page::{draw_group, draw_page, draw_section};
 use crate::report::view::{Levels, ReportView};
 use crate::report::{floors, gains, plots, tables};
 
+pub use check::compare_figures;
 pub use earlier::{EarlierRun, with_notice};
 pub use index::{Listing, render_index, render_published};
-pub use pages::{ResultPages, remove_stale_figures, store_figures};
+pub use pages::{ResultPages, load_figures, remove_stale_figures, store_figures};
 
 /// The page of one experiment, without charts.
 #[must_use]

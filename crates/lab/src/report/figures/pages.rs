@@ -139,7 +139,10 @@ fn load_listing<'a>(dir: &Path, experiment: &'a Experiment) -> anyhow::Result<Li
 }
 
 /// The stored figures of an experiment, if there are some.
-fn load_figures(dir: &Path, experiment: &Experiment) -> anyhow::Result<Option<PublishedFigures>> {
+///
+/// # Errors
+/// Figures that must not be published, with the reasons; or the file system's.
+pub fn load_figures(dir: &Path, experiment: &Experiment) -> anyhow::Result<Option<PublishedFigures>> {
     let path = dir.join(format!("{}.json", experiment.name));
     if !path.exists() {
         return Ok(None);

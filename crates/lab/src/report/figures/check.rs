@@ -1,0 +1,103 @@
+//! Whether an experiment has the same figures again.
+
+use std::fmt::Write;
+
+use crate::experiment::collect::results::{CellSummary, Metric};
+use crate::experiment::judge::compare::different_circumstances;
+use crate::experiment::judge::figures::PublishedFigures;
+use crate::report::number::pluralized;
+use crate::report::{Agreement, CellAgreement};
+
+/// Compares two sets of figures of one experiment. Returns the counts of the cells that are the same, agree and differ, with
+/// a line for each cell that is not the same; and whether all figures are reproduced. Figures in virtual time have to be the
+/// same, those in real time have to agree.
+#[must_use]
+pub fn compare_figures(stored: &PublishedFigures, again: &PublishedFigures) -> (String, bool) {
+    let (mut lines, mut counts) = (String::new(), [0; 3]);
+    for (metric, cells) in by_metric(stored) {
+        let Some((_, cells_again)) = by_metric(again).find(|(other, _)| *other == metric) else { continue };
+        let agreement = Agreement::new(cells, cells_again);
+        let shown = agreement.lines(&[CellAgreement::Agree, CellAgreement::Differ]);
+        if !shown.is_empty() {
+            let _ = write!(lines, "{}, stored and made again:\n{shown}", metric.key);
+        }
+        counts.iter_mut().zip(CellAgreement::ALL).for_each(|(count, one)| *count += agreement.count(one));
+    }
+    let [same, agree, differ] = counts;
+    let all = pluralized(same + agree + differ, "figure");
+    let mut text = format!("{}: {all}: {same} same, {agree} agree, {differ} differ\n", stored.manifest.name);
+    if !lines.is_empty() {
+        text += &lines;
+        let different = different_circumstances(&stored.manifest, &again.manifest);
+        different.iter().for_each(|line| text += &format!("{line}; A is stored, B made again\n"));
+    }
+    let is_reproduced = same + agree > 0 && differ == 0 && (agree == 0 || !stored.is_virtual());
+    (text, is_reproduced)
+}
+
+/// The cells of each metric.
+fn by_metric(figures: &PublishedFigures) -> impl Iterator<Item = (&Metric, &[CellSummary])> {
+    let main = (&figures.manifest.metric, figures.cells.as_slice());
+    [main].into_iter().chain(figures.also.iter().map(|also| (&also.metric, also.cells.as_slice())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::collect::results::Manifest;
+    use crate::stats;
+
+    /// Figures of one cell.
+    fn figures(clock: &str, values: [f64; 6]) -> PublishedFigures {
+        let cell = CellSummary {
+            levels: std::collections::BTreeMap::new(),
+            treatment: "relay".to_owned(),
+            summary: stats::summarise(&values),
+            ratio: None,
+            invalid: 0,
+        };
+        let metric = Metric { key: "mb_s".to_owned(), unit: "MB/s".to_owned(), higher_is_better: true };
+        let machine = vec![("clock".to_owned(), clock.to_owned())];
+        PublishedFigures {
+            manifest: Manifest { name: "x".to_owned(), metric, machine, ..Manifest::default() },
+            cells_digest: String::new(),
+            runs: 6,
+            cells: vec![cell],
+            also: Vec::new(),
+            floors: Vec::new(),
+            gains: Vec::new(),
+            outcomes: Vec::new(),
+            published: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    const STORED: [f64; 6] = [10.0, 10.1, 10.2, 10.3, 10.4, 10.5];
+    /// The intervals overlap, the medians are not equal.
+    const NEAR: [f64; 6] = [10.3, 10.4, 10.5, 10.6, 10.7, 10.8];
+
+    #[test]
+    fn figures_in_virtual_time_have_to_be_the_same() {
+        let stored = figures("virtual: a", STORED);
+        assert_eq!(compare_figures(&stored, &stored), ("x: 1 figure: 1 same, 0 agree, 0 differ\n".to_owned(), true));
+        let (text, is_reproduced) = compare_figures(&stored, &figures("virtual: b", NEAR));
+        assert!(!is_reproduced && text.contains("0 same, 1 agree, 0 differ"), "{text}");
+        assert!(text.contains("relay") && text.contains("+2.9e-2"), "{text}");
+        assert!(text.contains("clock differs: virtual: a in A, virtual: b in B"), "{text}");
+    }
+
+    #[test]
+    fn figures_in_real_time_have_to_agree() {
+        let stored = figures("real", STORED);
+        assert!(compare_figures(&stored, &figures("real", NEAR)).1);
+        assert!(!compare_figures(&stored, &figures("real", STORED.map(|value| value + 1.0))).1);
+    }
+
+    #[test]
+    fn figures_of_other_cells_reproduce_nothing() {
+        let stored = figures("real", STORED);
+        let mut other = stored.clone();
+        other.cells[0].treatment = "direct".to_owned();
+        assert!(!compare_figures(&stored, &other).1);
+    }
+}

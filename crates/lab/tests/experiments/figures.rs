@@ -1,0 +1,77 @@
+//! `ekiden-lab figures`: figures that are made, compared and interrupted.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::scene::{ExperimentFixture, ekiden, stderr_text};
+use crate::virtual_time::{has_no_kernel, stop_while_machines_run};
+
+/// A directory without figures.
+fn make_docs(scene: &ExperimentFixture) -> PathBuf {
+    let docs = scene.0.join("docs");
+    fs::create_dir(&docs).unwrap();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/README.md");
+    fs::copy(page, docs.join("README.md")).unwrap();
+    docs
+}
+
+fn figures_command(scene: &ExperimentFixture, experiment: &str) -> Command {
+    let mut command = scene.lab_command();
+    command.args(["figures", "--only", experiment, "--docs", "docs", "--runs", "runs"]);
+    command
+}
+
+/// The check finds the runs that made the stored figures and makes none.
+#[test]
+fn figures_made_again_are_compared_with_the_stored_ones() {
+    let scene = ExperimentFixture::new();
+    if ekiden().is_none() {
+        return eprintln!("skipped: ekiden is not built");
+    }
+    if has_no_kernel(&scene) {
+        return;
+    }
+    let docs = make_docs(&scene);
+    let none = figures_command(&scene, "demo").arg("--check").output().unwrap();
+    assert_eq!(none.status.code(), Some(2));
+    assert!(stderr_text(&none).contains("demo: no figures in docs"), "{}", stderr_text(&none));
+
+    let made = figures_command(&scene, "demo").output().unwrap();
+    assert!(made.status.success(), "{}", stderr_text(&made));
+    let check = || figures_command(&scene, "demo").arg("--check").output().unwrap();
+    let same = check();
+    assert_eq!(
+        String::from_utf8_lossy(&same.stdout).lines().last(),
+        Some("demo: 3 figures: 3 same, 0 agree, 0 differ")
+    );
+    assert!(same.status.success());
+
+    let path = docs.join("demo.json");
+    let stored = fs::read_to_string(&path).unwrap();
+    let mut figures: serde_json::Value = serde_json::from_str(&stored).unwrap();
+    for name in ["low", "median", "high"] {
+        figures["cells"][0]["summary"][name] = 1.0.into();
+    }
+    fs::write(&path, figures.to_string()).unwrap();
+    let changed = check();
+    let text = String::from_utf8_lossy(&changed.stdout).into_owned();
+    assert!(text.contains("3 figures: 2 same, 0 agree, 1 differ") && text.contains("DIFFER  direct"), "{text}");
+    assert_eq!(changed.status.code(), Some(1));
+    assert_eq!(fs::read_to_string(&path).unwrap(), figures.to_string(), "a check changes nothing");
+}
+
+/// SIGTERM reaches the command alone, and not the one that makes the runs.
+#[test]
+fn figures_that_are_terminated_leave_no_run_behind() {
+    let scene = ExperimentFixture::new();
+    if has_no_kernel(&scene) {
+        return;
+    }
+    make_docs(&scene);
+    let child = figures_command(&scene, "ctcp-oracles").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // One more: the command that makes the runs.
+    let output = stop_while_machines_run(child, "-TERM", 3);
+    assert_eq!(output.status.code(), Some(143), "{}", stderr_text(&output));
+    assert!(stderr_text(&output).contains("the same command goes on"), "{}", stderr_text(&output));
+}
