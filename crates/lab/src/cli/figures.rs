@@ -50,10 +50,11 @@ impl FiguresCommand {
             bail!("there is no experiment {unknown:?}; `ekiden-lab list` names all");
         }
         signal::catch_interrupts()?;
-        if self.check { self.check_stored(&experiments) } else { self.write_pages(&experiments) }
+        if self.check { self.check_stored(&experiments) } else { self.publish(&experiments) }
     }
 
-    fn write_pages(&self, experiments: &[Experiment]) -> anyhow::Result<ExitCode> {
+    /// Makes the missing figures, and writes all pages.
+    fn publish(&self, experiments: &[Experiment]) -> anyhow::Result<ExitCode> {
         for (name, reason) in remove_stale_figures(&self.docs, experiments)? {
             eprintln!("{name}: removed: {reason}");
         }

@@ -43,7 +43,7 @@ fn figures_made_again_are_compared_with_the_stored_ones() {
     let same = check();
     assert_eq!(
         String::from_utf8_lossy(&same.stdout).lines().last(),
-        Some("demo: 3 figures: 3 same, 0 agree, 0 differ")
+        Some("demo: 3 figures: 3 same, 0 agree, 0 differ, 0 missing")
     );
     assert!(same.status.success());
 
@@ -56,7 +56,10 @@ fn figures_made_again_are_compared_with_the_stored_ones() {
     fs::write(&path, figures.to_string()).unwrap();
     let changed = check();
     let text = String::from_utf8_lossy(&changed.stdout).into_owned();
-    assert!(text.contains("3 figures: 2 same, 0 agree, 1 differ") && text.contains("DIFFER  direct"), "{text}");
+    assert!(
+        text.contains("3 figures: 2 same, 0 agree, 1 differ, 0 missing") && text.contains("DIFFER  direct"),
+        "{text}"
+    );
     assert_eq!(changed.status.code(), Some(1));
     assert_eq!(fs::read_to_string(&path).unwrap(), figures.to_string(), "a check changes nothing");
 }

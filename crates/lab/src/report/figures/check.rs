@@ -8,31 +8,35 @@ use crate::experiment::judge::figures::PublishedFigures;
 use crate::report::number::pluralized;
 use crate::report::{Agreement, CellAgreement};
 
-/// Compares two sets of figures of one experiment. Returns the counts of the cells that are the same, agree and differ, with
-/// a line for each cell that is not the same; and whether all figures are reproduced. Figures in virtual time have to be the
-/// same, those in real time have to agree.
+/// Compares two sets of figures of one experiment. Returns the counts of the stored figures that are the same again, agree,
+/// differ and are missing, with a line for each one that agrees or differs; and whether all figures are reproduced. Figures
+/// in virtual time have to be the same, those in real time have to agree.
 #[must_use]
 pub fn compare_figures(stored: &PublishedFigures, again: &PublishedFigures) -> (String, bool) {
-    let (mut lines, mut counts) = (String::new(), [0; 3]);
+    let (mut lines, mut counts, mut all) = (String::new(), [0; 3], 0);
     for (metric, cells) in by_metric(stored) {
-        let Some((_, cells_again)) = by_metric(again).find(|(other, _)| *other == metric) else { continue };
+        let cells_again = by_metric(again).find(|(other, _)| *other == metric).map_or(&[][..], |(_, cells)| cells);
         let agreement = Agreement::new(cells, cells_again);
         let shown = agreement.lines(&[CellAgreement::Agree, CellAgreement::Differ]);
         if !shown.is_empty() {
             let _ = write!(lines, "{}, stored and made again:\n{shown}", metric.key);
         }
         counts.iter_mut().zip(CellAgreement::ALL).for_each(|(count, one)| *count += agreement.count(one));
+        all += cells.iter().filter(|cell| cell.summary.n > 0).count();
     }
-    let [same, agree, differ] = counts;
-    let all = pluralized(same + agree + differ, "figure");
-    let mut text = format!("{}: {all}: {same} same, {agree} agree, {differ} differ\n", stored.manifest.name);
+    let ([same, agree, differ], found) = (counts, counts.iter().sum::<usize>());
+    let number = pluralized(all, "figure");
+    let missing = all - found;
+    let name = &stored.manifest.name;
+    let mut text = format!("{name}: {number}: {same} same, {agree} agree, {differ} differ, {missing} missing\n");
     if !lines.is_empty() {
         text += &lines;
+        text += "circumstances, A stored and B made again:\n";
         let different = different_circumstances(&stored.manifest, &again.manifest);
-        different.iter().for_each(|line| text += &format!("{line}; A is stored, B made again\n"));
+        different.iter().for_each(|line| text += &format!("{line}\n"));
     }
-    let is_reproduced = same + agree > 0 && differ == 0 && (agree == 0 || !stored.is_virtual());
-    (text, is_reproduced)
+    let are_reproduced = same + if stored.is_virtual() { 0 } else { agree } == all;
+    (text, are_reproduced)
 }
 
 /// The cells of each metric.
@@ -79,9 +83,12 @@ mod tests {
     #[test]
     fn figures_in_virtual_time_have_to_be_the_same() {
         let stored = figures("virtual: a", STORED);
-        assert_eq!(compare_figures(&stored, &stored), ("x: 1 figure: 1 same, 0 agree, 0 differ\n".to_owned(), true));
-        let (text, is_reproduced) = compare_figures(&stored, &figures("virtual: b", NEAR));
-        assert!(!is_reproduced && text.contains("0 same, 1 agree, 0 differ"), "{text}");
+        assert_eq!(
+            compare_figures(&stored, &stored),
+            ("x: 1 figure: 1 same, 0 agree, 0 differ, 0 missing\n".to_owned(), true)
+        );
+        let (text, are_reproduced) = compare_figures(&stored, &figures("virtual: b", NEAR));
+        assert!(!are_reproduced && text.contains("0 same, 1 agree, 0 differ"), "{text}");
         assert!(text.contains("relay") && text.contains("+2.9e-2"), "{text}");
         assert!(text.contains("clock differs: virtual: a in A, virtual: b in B"), "{text}");
     }
@@ -94,10 +101,11 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_other_cells_reproduce_nothing() {
+    fn missing_figures_are_not_reproduced() {
         let stored = figures("real", STORED);
         let mut other = stored.clone();
         other.cells[0].treatment = "direct".to_owned();
-        assert!(!compare_figures(&stored, &other).1);
+        let (text, are_reproduced) = compare_figures(&stored, &other);
+        assert!(!are_reproduced && text.ends_with("0 differ, 1 missing\n"), "{text}");
     }
 }
