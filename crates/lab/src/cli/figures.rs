@@ -49,7 +49,6 @@ impl FiguresCommand {
         if let Some(unknown) = self.only.iter().find(|name| !is_known(name)) {
             bail!("there is no experiment {unknown:?}; `ekiden-lab list` names all");
         }
-        signal::catch_interrupts()?;
         if self.check { self.check_stored(&experiments) } else { self.publish(&experiments) }
     }
 
@@ -63,6 +62,7 @@ impl FiguresCommand {
             return Ok(ExitCode::SUCCESS);
         }
         let planned = self.planned(experiments.iter().map(|experiment| (experiment, self.block_count(experiment))));
+        signal::catch_interrupts()?;
         let mut is_complete = true;
         for (experiment, blocks) in planned {
             match self.make_figures(experiment, blocks)? {
@@ -92,6 +92,7 @@ impl FiguresCommand {
                 None => {}
             }
         }
+        signal::catch_interrupts()?;
         let mut status = 0;
         for (experiment, blocks) in self.planned(stored.into_iter()) {
             match self.make_figures(experiment, blocks)? {
