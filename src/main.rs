@@ -26,6 +26,7 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
+use ekiden_sys::signal;
 
 #[cfg(not(feature = "bpf"))]
 use {lacking as aqm, lacking as cc};
@@ -87,7 +88,18 @@ fn with_run_suggestion(mut error: clap::Error) -> clap::Error {
 
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| with_run_suggestion(error).exit());
-    let result = match cli.command {
+    execute(cli.command).unwrap_or_else(|error| {
+        eprintln!("ekiden: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn execute(command: Command) -> anyhow::Result<ExitCode> {
+    // The daemon and `probe` write to sockets, and handle the error of one that the peer has closed.
+    if !matches!(command, Command::Run(_) | Command::Probe(_)) {
+        signal::end_on_broken_pipe()?;
+    }
+    match command {
         Command::Run(run) => run.execute(),
         Command::Check(check) => check.execute(),
         Command::Keygen(keygen) => keygen.execute(),
@@ -103,9 +115,5 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => doctor.execute(),
         Command::Completions(completions) => completions.execute(),
         Command::Man(man) => man.execute(),
-    };
-    result.unwrap_or_else(|error| {
-        eprintln!("ekiden: {error:#}");
-        ExitCode::FAILURE
-    })
+    }
 }

@@ -12,6 +12,7 @@ use ekiden_proto::units::{Bytes, Span};
 use ekiden_relay::config::Config;
 use ekiden_relay::config::read::{self, ConfigErrors, Flags};
 use ekiden_relay::probe::{self, ProbeBudget, ProbeReport, ProbeTarget, VISIT_BYTES, table, view};
+use ekiden_sys::signal;
 
 /// Connect to a target and download from it, direct and through each relay. This creates real traffic
 #[derive(Args)]
@@ -70,6 +71,7 @@ impl Probe {
         let done = probe::run_until_interrupted(probe::run(&config, &report, effort, &show_progress))?;
         show_progress("");
         let report = report.into_inner();
+        signal::end_on_broken_pipe()?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&view::probe_view(&report, !done))?);
         } else {

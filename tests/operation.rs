@@ -5,8 +5,12 @@ mod harness;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::os::unix::process::ExitStatusExt as _;
 
 use harness::*;
+
+/// As in signal(7).
+const SIGPIPE: i32 = 13;
 
 fn greeter(word: &'static str) -> SocketAddr {
     serve(move |mut stream| {
@@ -23,6 +27,17 @@ fn config(listeners: &[(&str, SocketAddr)]) -> String {
         );
     }
     text
+}
+
+#[test]
+fn a_closed_standard_output_ends_a_command_without_a_message() {
+    for arguments in [&["doctor"][..], &["keygen"], &["completions", "bash"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = ekiden().args(arguments).stdout(writer).output().unwrap();
+        assert_eq!(output.status.signal(), Some(SIGPIPE), "{arguments:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+    }
 }
 
 #[test]

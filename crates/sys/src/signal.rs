@@ -42,6 +42,20 @@ pub fn interrupt_exit_code() -> Option<u8> {
     (signal != 0).then(|| u8::try_from(128 + signal).unwrap_or(u8::MAX))
 }
 
+/// Restores the default action of SIGPIPE, which the runtime of Rust ignores: from now on a write to a pipe without a
+/// reader ends this process without a message, as users expect of a command such as `ekiden status | head`. For commands
+/// that have nothing left to do but print.
+///
+/// # Errors
+/// The kernel's, from signal(2).
+pub fn end_on_broken_pipe() -> io::Result<()> {
+    // SAFETY: SIG_DFL is a valid action of SIGPIPE, and runs no code of this process.
+    if unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Kills every process of a process group.
 ///
 /// # Errors

@@ -8,6 +8,7 @@ use clap::Args;
 use ekiden_lab::check::{self, CheckSize};
 use ekiden_lab::topology::file;
 use ekiden_lab::topology::sandbox::{self, SandboxEntry};
+use ekiden_sys::signal;
 
 use crate::cli;
 use crate::cli::virtual_options::ClockOptions;
@@ -40,6 +41,7 @@ impl CheckCommand {
         }
         let size = if self.full { CheckSize::Full } else { CheckSize::Quick };
         let rows = check::run(&lab, size, &mut |row| eprintln!("{} {}: {}", row.link, row.property, row.measured))?;
+        signal::end_on_broken_pipe()?;
         print!("{}", check::format_table(&rows));
         Ok(ExitCode::from(if rows.iter().all(|row| row.pass) { 0 } else { cli::EXIT_MISSED }))
     }

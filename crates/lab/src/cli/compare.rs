@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ekiden_lab::experiment::judge::compare::{self, ComparisonVerdict};
 use ekiden_lab::report;
+use ekiden_sys::signal;
 
 use crate::cli;
 use crate::cli::report::load_results;
@@ -27,6 +28,7 @@ impl CompareCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let (a, b) = (load_results(&self.base)?, load_results(&self.other)?);
         let comparison = compare::compare(&a, &b)?;
+        signal::end_on_broken_pipe()?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&comparison)?);
         } else {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ekiden_lab::experiment::run::campaign::ExperimentOptions;
 use ekiden_lab::experiment::run::demo;
+use ekiden_sys::signal;
 
 use crate::cli;
 use crate::cli::capture_arguments::CaptureArguments;
@@ -41,6 +42,7 @@ impl DemoCommand {
         match results? {
             Err(ended) => Ok(ended),
             Ok(results) => {
+                signal::end_on_broken_pipe()?;
                 print!("{}", demo::summary_text(&results));
                 let failed = results.cells.iter().any(|cell| cell.summary.n == 0);
                 Ok(ExitCode::from(if failed { cli::EXIT_ERROR } else { 0 }))

@@ -8,6 +8,7 @@ use ekiden_lab::virtual_time::build;
 use ekiden_lab::virtual_time::kernel::{self, VirtualKernel};
 use ekiden_lab::virtual_time::machine::{DEFAULT_SEED, MachineCommand};
 use ekiden_lab::virtual_time::source::KernelSource;
+use ekiden_sys::signal;
 
 use crate::cli::virtual_options::{BUILD_HINT, VirtualOptions};
 
@@ -61,6 +62,7 @@ impl KernelCommand {
 
 fn print_kernels() -> anyhow::Result<()> {
     let kernels = kernel::list()?;
+    signal::end_on_broken_pipe()?;
     if !kernels.iter().any(VirtualKernel::is_of_this_version) {
         println!("{BUILD_HINT}");
     }

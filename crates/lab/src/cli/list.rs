@@ -6,12 +6,14 @@ use clap::Args;
 use ekiden_lab::experiment::run::progress::format_duration;
 use ekiden_lab::experiment::spec::builtin;
 use ekiden_lab::experiment::spec::read::Experiment;
+use ekiden_sys::signal;
 
 #[derive(Args)]
 pub struct ListCommand {}
 
 impl ListCommand {
     pub fn execute(&self) -> anyhow::Result<ExitCode> {
+        signal::end_on_broken_pipe()?;
         println!("{:<22}{:>9}{:>10}   {:<9}question", "experiment", "quick", "full", "clock");
         for (name, _) in builtin::BUILT_IN_EXPERIMENTS {
             let experiment = super::load_experiment(name)?;

@@ -1,5 +1,6 @@
 //! Subcommands, and the code that they share.
 
+use std::path::Path;
 use std::time::Duration;
 
 use ekiden_lab::experiment::collect::results::Results;
@@ -7,6 +8,7 @@ use ekiden_lab::experiment::spec::builtin;
 use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::topology::file::lines::prefix_line_numbers;
 use ekiden_proto::units::Span;
+use ekiden_sys::signal;
 
 pub mod capture_arguments;
 pub mod check;
@@ -57,9 +59,11 @@ pub fn format_errors(name: &str, mistakes: &[String]) -> anyhow::Error {
     anyhow::anyhow!("{name}: {} mistake{}{lines}", mistakes.len(), if mistakes.len() == 1 { "" } else { "s" })
 }
 
-/// Prints the report to standard output, as wide as the terminal.
-pub fn print_report(results: &Results) {
-    print!("{}", ekiden_lab::report::render_terminal(results, terminal_width()));
+/// Prints the report to standard output, as wide as the terminal, and the path of its page.
+pub fn print_report(results: &Results, page: &Path) -> anyhow::Result<()> {
+    signal::end_on_broken_pipe()?;
+    println!("{}\nreport: {}", ekiden_lab::report::render_terminal(results, terminal_width()), page.display());
+    Ok(())
 }
 
 /// Returns the width of the terminal in characters, or 120 if unknown.

@@ -9,6 +9,7 @@ use ekiden_lab::experiment::collect::store;
 use ekiden_lab::experiment::judge::analyse;
 use ekiden_lab::experiment::spec::read::Experiment;
 use ekiden_lab::report::{self, Agreement, CellAgreement};
+use ekiden_sys::signal;
 
 use crate::cli;
 
@@ -28,14 +29,14 @@ impl ReportCommand {
         if let Some(other) = &self.against {
             let other = load_results(other)?;
             let agreement = Agreement::new(&results.cells, &other.cells);
+            signal::end_on_broken_pipe()?;
             let [same, agree, differ] = CellAgreement::ALL.map(|one| agreement.count(one));
             print!("{}", agreement.lines(&CellAgreement::ALL));
             println!("\n{} of {} cells agree within their intervals", same + agree, same + agree + differ);
             return Ok(ExitCode::from(if same + agree > 0 && differ == 0 { 0 } else { cli::EXIT_MISSED }));
         }
         let page = report::write(&results, &self.dir)?;
-        cli::print_report(&results);
-        println!("\nreport: {}", page.display());
+        cli::print_report(&results, &page)?;
         Ok(ExitCode::from(cli::run::print_verdict(&results)))
     }
 }

@@ -111,8 +111,7 @@ impl RunCommand {
             Err(ended) => return Ok(ended),
         };
         let page = report::write(&results, &request.result_dir(&experiment))?;
-        cli::print_report(&results);
-        println!("\nreport: {}", page.display());
+        cli::print_report(&results, &page)?;
         Ok(ExitCode::from(print_verdict(&results)))
     }
 }

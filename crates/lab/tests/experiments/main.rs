@@ -2,7 +2,7 @@
 //! continuation.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -217,6 +217,15 @@ fn every_experiment_is_listed_with_how_long_it_takes() {
     let output = ExperimentFixture::new().lab_command().arg("list").output().unwrap();
     let list = String::from_utf8(output.stdout).unwrap();
     assert!(list.lines().any(|line| line.starts_with("masuya2014-sections") && line.contains(" h ")), "{list}");
+}
+
+#[test]
+fn a_closed_standard_output_ends_a_command_without_a_message() {
+    let scene = ExperimentFixture::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = scene.lab_command().arg("list").stdout(writer).output().unwrap();
+    assert_eq!((output.status.signal(), stderr_text(&output).as_str()), (Some(libc::SIGPIPE), ""));
 }
 
 #[test]
