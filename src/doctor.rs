@@ -7,6 +7,7 @@ use clap::Args;
 use ekiden_proto::units::{Rate, Span};
 use ekiden_relay::config::read::{self, ConfigErrors, Flags};
 use ekiden_relay::doctor::{Finding, Verdict, Workload, examine};
+use ekiden_sys::signal;
 
 #[cfg(not(feature = "bpf"))]
 use crate::lacking as bpf;
@@ -50,6 +51,7 @@ impl Doctor {
         };
         let mut findings = examine(&purpose);
         findings.extend(bpf::findings());
+        signal::end_on_broken_pipe()?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&to_json(&purpose, &findings))?);
         } else {

@@ -95,8 +95,8 @@ fn main() -> ExitCode {
 }
 
 fn execute(command: Command) -> anyhow::Result<ExitCode> {
-    // The daemon and `probe` write to sockets, and handle the error of one that the peer has closed.
-    if !matches!(command, Command::Run(_) | Command::Probe(_)) {
+    // These write to sockets or to other programs, and handle the error of a peer that has gone.
+    if !matches!(command, Command::Run(_) | Command::Probe(_) | Command::Rules(_) | Command::Doctor(_)) {
         signal::end_on_broken_pipe()?;
     }
     match command {

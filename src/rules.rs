@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use ekiden_relay::config::Config;
 use ekiden_relay::config::read::{self, Flags};
 use ekiden_relay::rules::{self, Applied, Owner, Queue, Ruleset};
+use ekiden_sys::signal;
 
 /// Manage nftables and routing rules for transparent listeners. The daemon applies and removes the rules itself, unless
 /// `[transparent] rules = "manual"`
@@ -52,7 +53,9 @@ impl Rules {
         match self.action {
             RulesAction::Print(source) => source.with_config(|config| {
                 if let Some(rules) = required_rules(config) {
-                    print!("{}", rules.script(&Queue::probe()));
+                    let script = rules.script(&Queue::probe());
+                    signal::end_on_broken_pipe()?;
+                    print!("{script}");
                 }
                 Ok(())
             }),

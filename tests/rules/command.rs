@@ -183,19 +183,24 @@ fn mistakes_in_the_configuration_are_told_and_nothing_is_changed() {
 const OLD: &str = "tproxy://[::]:7001?interfaces=lan0";
 const NEW: &str = "tproxy://[::]:7003?interfaces=lan0";
 
-/// Applies rules with `script` in the place of `program`, which it finds as `$real`.
+/// Applies the rules of [`NEW`] with `script` in the place of `program`, which it finds as `$real`.
 fn apply_with(host: &Host, program: &str, script: &str) -> Said {
+    apply_listener_with(host, program, script, NEW)
+}
+
+fn apply_listener_with(host: &Host, program: &str, script: &str, listener: &str) -> Said {
     let folder = Folder::new();
     let text = format!("#!/bin/sh\nreal=$(PATH=/usr/sbin:/sbin:/usr/bin:/bin command -v {program})\n{script}\n");
     folder.program(program, &text);
     let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap());
     let mut command = host.start(ekiden());
-    said(&mut command.env("PATH", path).args(["rules", "apply", "-L", NEW]).output().expect("ekiden runs"))
+    said(&mut command.env("PATH", path).args(["rules", "apply", "-L", listener]).output().expect("ekiden runs"))
 }
 
 const IP_FAILS: &str = "case \"$*\" in *-6*-batch*) echo 'RTNETLINK answers: No buffer space' >&2; exit 2;; esac\n\
     exec $real \"$@\"";
 const NFT_FAILS: &str = "if [ \"$1\" = -f ]; then echo 'Error: no luck today' >&2; exit 1; fi\nexec $real \"$@\"";
+const NFT_ENDS: &str = "if [ \"$1\" = -c ]; then echo 'Error: no luck today' >&2; exit 1; fi\nexec $real \"$@\"";
 
 #[test]
 fn what_was_done_before_a_failure_is_undone() {
@@ -208,6 +213,16 @@ fn what_was_done_before_a_failure_is_undone() {
         assert_eq!((failed.code, failed.err.as_str()), (Some(1), says));
         assert_eq!(ours(&host), Vec::<String>::new(), "{program}");
     }
+}
+
+/// More than a pipe holds: the write to its standard input fails.
+#[test]
+fn a_program_that_ends_before_it_has_read_all_rules_says_why() {
+    let Some(host) = Host::new() else { return };
+    let networks: Vec<String> = (0..6000).map(|n| format!("10.{}.{}.0/24", n / 128, n % 128 * 2)).collect();
+    let listener = format!("tun://ekiden9?net={}&answer_only=true", networks.join(","));
+    let failed = apply_listener_with(&host, "nft", NFT_ENDS, &listener);
+    assert_eq!((failed.code, failed.err.as_str()), (Some(1), "ekiden: nft: Error: no luck today\n"));
 }
 
 #[test]

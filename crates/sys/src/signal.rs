@@ -43,8 +43,8 @@ pub fn interrupt_exit_code() -> Option<u8> {
 }
 
 /// Restores the default action of SIGPIPE, which the runtime of Rust ignores: from now on a write to a pipe without a
-/// reader ends this process without a message, as users expect of a command such as `ekiden status | head`. For commands
-/// that have nothing left to do but print.
+/// reader ends this process without a message, as users expect of a command such as `ekiden status | head`. Not for a process
+/// that still writes to other programs, or to sockets without `MSG_NOSIGNAL`.
 ///
 /// # Errors
 /// The kernel's, from signal(2).

@@ -116,6 +116,7 @@ impl FiguresCommand {
         // Both are read, because a number may change its last digit when it is written as text and read.
         let read = |dir: &Path| load_figures(dir, experiment)?.with_context(|| dir.display().to_string());
         let (text, are_reproduced) = compare_figures(&read(&self.docs)?, &read(&self.runs())?);
+        signal::end_on_broken_pipe()?;
         print!("{text}");
         Ok(are_reproduced)
     }
