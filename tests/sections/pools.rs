@@ -86,8 +86,12 @@ fn relays_that_have_met_greet_each_other_the_short_way() {
     let mut counted = Counted::new("");
     let target = parrot();
     let greeted_again = |counted: &Counted| {
+        // The sessions go on, so that each needs another connection.
+        let mut sessions = Vec::new();
         eventually("a short handshake", || {
-            echoes(&mut socks5(counted.home.address(), target).unwrap());
+            let mut session = socks5(counted.home.address(), target).unwrap();
+            echoes(&mut session);
+            sessions.push(session);
             (counted.kinds.lock().unwrap().last() == Some(&4)).then_some(())
         });
     };
@@ -124,9 +128,10 @@ fn a_ticket_of_a_key_that_was_changed_is_stale() {
     let (home, target) = (home.home(&settings, AUTO), parrot());
     // The answer to the first hello with a ticket since connection number `from`.
     let answer_since = |from: usize| {
+        let mut sessions = Vec::new();
         eventually("a hello with a ticket", || {
-            // A session takes a ready connection, so that another one is made.
-            let _ = socks5(home.address(), target);
+            // A session that goes on keeps its connection, so that another one is made.
+            sessions.extend(socks5(home.address(), target));
             let hellos = hellos.lock().unwrap();
             let mut since = hellos.iter().skip(from).filter(|[up, _]| *up == Some(4));
             since.find_map(|[_, down]| *down)
