@@ -62,6 +62,7 @@ impl Rules {
             RulesAction::Apply(source) => source.with_config(|config| {
                 let Some(rules) = required_rules(config) else { return Ok(()) };
                 let Applied { queue } = rules.apply(Owner::Operator)?;
+                signal::end_on_broken_pipe()?;
                 println!(
                     "rules of instance {} are in the kernel{}",
                     config.transparent.instance,
@@ -114,6 +115,7 @@ fn describe_queue(queue: &Queue) -> String {
 
 fn remove_rules(instance: u8) -> anyhow::Result<()> {
     let removed = rules::remove(instance)?;
+    signal::end_on_broken_pipe()?;
     println!("{} of instance {instance}", if removed { "removed: the rules" } else { "nothing was there" });
     Ok(())
 }

@@ -9,9 +9,6 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use harness::*;
 
-/// As in signal(7).
-const SIGPIPE: i32 = 13;
-
 fn greeter(word: &'static str) -> SocketAddr {
     serve(move |mut stream| {
         let _ = stream.write_all(word.as_bytes());

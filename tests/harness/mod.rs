@@ -18,6 +18,9 @@ pub use manager::Manager;
 pub use relay::{Relay, relayed};
 pub use sockets::*;
 
+/// As in signal(7).
+pub const SIGPIPE: i32 = 13;
+
 /// `correct horse` for ann, by `htpasswd -nbB -C 4 ann 'correct horse'`: created once, with the lowest cost.
 pub const HTPASSWD: &str = "ann:$2b$04$TzMLYZsOZh8n6/7xdlLVsOOXAkX40DCnKPoedRwiDcXixictI8hj.\n";
 
