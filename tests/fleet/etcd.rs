@@ -5,6 +5,9 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::harness::*;
 
 /// An etcd server, killed when the value is dropped.
@@ -124,10 +127,16 @@ impl Etcd {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// All keys in etcd.
-    pub fn keys(&self) -> Vec<String> {
-        let text = self.ask(&["get", "", "--prefix", "--keys-only"]);
-        text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    /// All keys in etcd, and their values.
+    pub fn entries(&self) -> Vec<(String, String)> {
+        let answer: serde_json::Value =
+            serde_json::from_str(&self.ask(&["get", "", "--prefix", "--write-out", "json"])).unwrap();
+        let text = |field: &serde_json::Value| {
+            let bytes = STANDARD.decode(field.as_str().unwrap_or_default()).expect("base64");
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let entries = answer["kvs"].as_array().into_iter().flatten();
+        entries.map(|entry| (text(&entry["key"]), text(&entry["value"]))).collect()
     }
 
     /// The leases that have not expired.

@@ -41,7 +41,7 @@ fn a_relay_that_drains_keeps_what_it_has_and_gets_nothing_new() {
     assert_eq!(closed(&mut at_home)["path"], "by-osaka");
     assert_eq!(at_osaka.exit_code(), Some(0));
     hears(&mut at_home, "left", "osaka");
-    assert!(etcd.keys().iter().all(|key| !etcd.value(key).unwrap_or_default().contains("name: osaka")));
+    assert!(etcd.entries().iter().all(|(_, value)| !value.contains("name: osaka")));
     // osaka joins a second time.
     let at_osaka = osaka.start(&etcd, "");
     hears(&mut at_home, "joined", "osaka");
@@ -69,7 +69,7 @@ fn a_relay_that_is_nobody_there_only_reads_and_a_stranger_does_not_come_in() {
     hears(&mut reader, "joined", "osaka");
     assert!(socks5(reader.address(), echo()).is_err());
     assert_eq!(at_osaka.closed()["end"], "unauthenticated");
-    assert_eq!(etcd.keys().len(), 1);
+    assert_eq!(etcd.entries().len(), 1);
 }
 
 #[test]

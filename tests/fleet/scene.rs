@@ -113,9 +113,8 @@ impl Site {
     pub fn place(&self, etcd: &Etcd) -> String {
         eventually("an entry", || {
             let line = format!("\nname: {}\n", self.name);
-            etcd.keys().into_iter().find(|key| {
-                key.starts_with(Fleet::SHARED) && etcd.value(key).is_some_and(|value| value.contains(&line))
-            })
+            let is_own = |(key, value): &(String, String)| key.starts_with(Fleet::SHARED) && value.contains(&line);
+            etcd.entries().into_iter().find(is_own).map(|(key, _)| key)
         })
     }
 }

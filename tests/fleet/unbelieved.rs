@@ -92,8 +92,8 @@ fn two_fleets_on_one_etcd_do_not_see_each_other() {
     for relay in &relays {
         eventually("osaka", || member(relay, "osaka"));
     }
-    let keys = etcd.keys();
-    assert!(keys.len() == 2 && keys.iter().all(|key| key.starts_with("/ekiden/")), "{keys:?}");
+    let entries = etcd.entries();
+    assert!(entries.len() == 2 && entries.iter().all(|(key, _)| key.starts_with("/ekiden/")), "{entries:?}");
     for relay in &mut relays {
         assert_eq!(members(relay).len(), 1);
         relay.signal("TERM");
