@@ -23,12 +23,12 @@ mod shell;
 #[path = "clients_slow/site.rs"]
 mod site;
 
-use std::io::Write;
+use harness::skipped;
 
 /// Whether the tests are skipped: without `make test-clients`, or where a program is missing.
 fn left_out(programs: &[&str]) -> bool {
     if std::env::var_os("EKIDEN_TEST_CLIENTS").is_none_or(|value| value != "1") {
-        let _ = writeln!(std::io::stderr(), "skipped: run make test-clients");
+        skipped("run make test-clients");
         return true;
     }
     programs::missing(programs)

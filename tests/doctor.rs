@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ekiden_sys::netns;
 use serde_json::Value;
 
-use harness::{Folder, ekiden};
+use harness::{Folder, ekiden, skipped};
 
 /// A network namespace that ends with the test.
 struct Host(Arc<OwnedFd>);
@@ -21,7 +21,7 @@ impl Host {
     /// Without the permission the test is skipped with a message.
     fn new() -> Option<Self> {
         netns::new_network_namespace()
-            .map_err(|error| eprintln!("skipped: no network namespaces: {error}"))
+            .map_err(|error| skipped(format_args!("no network namespaces: {error}")))
             .ok()
             .map(Into::into)
     }

@@ -30,8 +30,9 @@ use certificate::{Certificate, Client, has_kernel_tls};
 use curl::curl;
 use harness::{
     Ending, Relay, accept, connect, ekiden, eventually, hear_out, join, pattern, read_all, read_exactly, server,
+    skipped,
 };
-use programs::{client, missing, program, skipped, succeeds};
+use programs::{client, missing, program, succeeds};
 
 /// A relay with a TLS listener; `None` without kernel TLS, with a message.
 fn scene() -> Option<(Certificate, Relay)> {

@@ -4,7 +4,7 @@
 
 mod harness;
 
-use harness::{Folder, Relay, ekiden};
+use harness::{Folder, Relay, ekiden, skipped};
 
 const REMEDY: [&str; 2] = ["--no-default-features", "cargo build --release"];
 
@@ -30,7 +30,7 @@ fn a_profile_that_names_one_of_ours_has_the_nearest_and_says_so() {
     let answer: serde_json::Value = serde_json::from_str(&relay.ask("/api/sessions")).unwrap();
     let hybla = &answer["congestion"][0];
     if hybla["in_use"] == "hybla" {
-        eprintln!("skipped: somebody else has loaded hybla");
+        skipped("somebody else has loaded hybla");
         return;
     }
     assert!(REMEDY.iter().all(|part| hybla["why"].as_str().unwrap().contains(part)), "{hybla}");

@@ -181,7 +181,7 @@ sys.stdin.read()
 #[test]
 fn without_pipes_bytes_are_copied() {
     if ekiden_sys::process::effective_uid() != 0 {
-        eprintln!("skipped: only root can become a user whose pipe quota is used up");
+        skipped("only root can become a user whose pipe quota is used up");
         return;
     }
     // An unused user ID, so that the quota counts only the pipes of this test.

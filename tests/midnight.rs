@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use harness::*;
-use programs::{missing, skipped};
+use programs::missing;
 use scene::*;
 
 /// A quota of a day and one of a month.

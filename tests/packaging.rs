@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{Folder, ekiden};
+use harness::{Folder, ekiden, skipped};
 
 const EXAMPLE: &str = include_str!("../ekiden.example.toml");
 
@@ -82,7 +82,7 @@ fn the_page_of_the_configuration_says_all_that_the_example_says() {
 #[test]
 fn groff_has_nothing_to_say_of_the_pages() {
     if Command::new("groff").arg("--version").output().is_err() {
-        eprintln!("skipped: groff is not installed (Debian: groff-base)");
+        skipped("groff is not installed (Debian: groff-base)");
         return;
     }
     let folder = Folder::new();
@@ -226,7 +226,7 @@ fn the_package_of_the_kernel_has_its_recipe_and_no_outdated_kernel() {
     use std::os::unix::fs::PermissionsExt;
     let architecture = Command::new("dpkg").arg("--print-architecture").output();
     if !architecture.is_ok_and(|output| output.stdout == b"amd64\n") {
-        eprintln!("skipped: this is no Debian for amd64");
+        skipped("this is no Debian for amd64");
         return;
     }
     let folder = Folder::new();

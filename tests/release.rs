@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::{Folder, Key, Relay, ekiden};
+use harness::{Folder, Key, Relay, ekiden, skipped};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -24,7 +24,7 @@ fn has(programs: &[&str]) -> bool {
     let is_missing = |program: &&&str| Command::new(program).arg("--version").output().is_err();
     let missing: Vec<_> = programs.iter().filter(is_missing).collect();
     if !missing.is_empty() {
-        eprintln!("skipped: these programs are missing: {missing:?}");
+        skipped(format_args!("these programs are missing: {missing:?}"));
     }
     missing.is_empty()
 }
@@ -139,7 +139,7 @@ fn clone(folder: &Folder, signer: &str) -> PathBuf {
 #[test]
 fn what_is_signed_is_verified_as_the_page_says() {
     if Command::new("ssh-keygen").arg("-?").output().is_err() {
-        eprintln!("skipped: ssh-keygen is not installed (Debian: openssh-client)");
+        skipped("ssh-keygen is not installed (Debian: openssh-client)");
         return;
     }
     let folder = Folder::new();
@@ -186,7 +186,7 @@ fn what_is_signed_is_verified_as_the_page_says() {
 fn files() -> Option<BTreeMap<String, String>> {
     let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
     let Some(output) = output.ok().filter(|output| output.status.success()) else {
-        eprintln!("skipped: this is no clone, or git is not installed");
+        skipped("this is no clone, or git is not installed");
         return None;
     };
     let read = |name: &str| String::from_utf8(std::fs::read(root().join(name)).ok()?).ok();
@@ -228,7 +228,7 @@ fn yaml(name: &str) -> Option<serde_json::Value> {
     let Some(output) =
         output.ok().filter(|output| !String::from_utf8_lossy(&output.stderr).contains("No module named"))
     else {
-        eprintln!("skipped: no YAML in python (Debian: python3-yaml)");
+        skipped("no YAML in python (Debian: python3-yaml)");
         return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -3,8 +3,6 @@
 
 mod harness;
 
-use std::io::Write;
-
 use harness::*;
 
 /// A relay, and its manager, which is patient for so many microseconds.
@@ -83,7 +81,7 @@ fn systemd_takes_the_unit_and_finds_it_hardened() {
         })
     };
     let Ok(said) = analyze(&["verify", "--man=no"]) else {
-        return drop(writeln!(std::io::stderr(), "skipped: no systemd-analyze (Debian: systemd)"));
+        return skipped("no systemd-analyze (Debian: systemd)");
     };
     let complaints: Vec<_> = said.lines().filter(|line| line.contains("ekiden.service")).collect();
     // One older than 253 does not know the second type, as the unit says.

@@ -1,10 +1,9 @@
 //! Treatment of forwarded packets, of the box's own packets, and of ECN marks.
 
-use std::io::Write;
-
 use serde_json::Value;
 
 use crate::flows::{Flow, run};
+use crate::harness::skipped;
 use crate::network::Network;
 
 /// Attaches the queue management to the box's egress toward the server.
@@ -90,7 +89,7 @@ fn with_backlog_what_really_waits_decides() {
         let start = ["aqm", "attach", "--dev", "wan0", "--rate", "50Mbit/s", "--mode", "red"];
         let said = network.middle.ekiden(&[&start[..], &backlog].concat());
         assert!(said.code == Some(1) && said.err.contains("--backlog needs Linux 6.2"), "{}", said.err);
-        let _ = writeln!(std::io::stderr(), "skipped: --backlog needs Linux 6.2, and was refused with that reason");
+        skipped("--backlog needs Linux 6.2, and was refused with that reason");
         return;
     }
     attach(&network, "red", &backlog);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::harness::*;
 use crate::network::*;
-use crate::programs::{missing, skipped};
+use crate::programs::missing;
 use crate::streams::*;
 
 const RELAYS: usize = 4;
@@ -30,7 +30,7 @@ impl Scene {
         let service = SocketAddr::new(row.left("director", Family::V4), 1080);
         let output = row["director"].inside(|| Command::new("ipvsadm").arg("-Z").output()).expect("ipvsadm runs");
         if !output.status.success() {
-            skipped(&format!("no IPVS in this kernel: {}", String::from_utf8_lossy(&output.stderr).trim()));
+            skipped(format_args!("no IPVS in this kernel: {}", String::from_utf8_lossy(&output.stderr).trim()));
             return None;
         }
         let host = row.left("relays", Family::V4);

@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::programs::{find, said, skipped};
+use super::programs::{find, said};
+use crate::harness::skipped;
 
 /// Packets to this address are sent and never answered.
 pub const SILENT: &str = "192.0.2.9";
@@ -37,7 +38,7 @@ impl Namespace {
         for command in commands {
             let done = said(namespace.command("ip").args(command.split(' ')));
             if done.code != 0 {
-                skipped(&format!("ip {command}: {}", done.err.trim()));
+                skipped(format_args!("ip {command}: {}", done.err.trim()));
                 return None;
             }
         }

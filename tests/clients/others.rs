@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::Command;
 
 use super::curl::closed;
-use super::programs::{client, missing, said, skipped, succeeds};
+use super::programs::{client, missing, said, succeeds};
 use super::servers::Nginx;
-use crate::harness::{Folder, Relay, pattern};
+use crate::harness::{Folder, Relay, pattern, skipped};
 
 /// The interpreter of Debian's packages; another interpreter may precede it in PATH.
 const PYTHON: &str = "/usr/bin/python3";
@@ -73,7 +73,7 @@ fn python_requests_by_http_and_socks() {
     }
     let imports = Path::new(PYTHON).exists().then(|| said(Command::new(PYTHON).args(["-c", "import requests, socks"])));
     if imports.is_none_or(|said| said.code != 0) {
-        return skipped(&format!("{PYTHON} has no requests or no socks"));
+        return skipped(format_args!("{PYTHON} has no requests or no socks"));
     }
     let bytes = pattern(1_000_000);
     let nginx = Nginx::start().serves("file", &bytes);

@@ -2,10 +2,10 @@
 
 use super::curl::{by, closed, curl};
 use super::hops::relay_by;
-use super::programs::{find, missing, skipped};
+use super::programs::{find, missing};
 use super::servers::{AUTHENTICATION_OF_SQUID, Dante, Nginx, Squid};
 use super::users::relay_with_users;
-use crate::harness::{Folder, HTPASSWD, nobody, pattern};
+use crate::harness::{Folder, HTPASSWD, nobody, pattern, skipped};
 
 #[test]
 fn passwords_towards_squid() {

@@ -2,13 +2,12 @@
 #![allow(dead_code, reason = "the quick and the slow clients use their own parts of it")]
 
 use std::fs::File;
-use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::{Folder, eventually};
+use crate::harness::{Folder, eventually, skipped};
 
 /// Deadline of a program, in seconds; long, because a loaded machine is slow and a hang is endless.
 const DEADLINE: &str = "60";
@@ -41,17 +40,11 @@ pub fn find(name: &str) -> Option<PathBuf> {
 pub fn missing(names: &[&str]) -> bool {
     match names.iter().find(|name| find(name).is_none()) {
         Some(name) => {
-            skipped(&format!("{name} is missing, scripts/setup installs it"));
+            skipped(format_args!("{name} is missing, scripts/setup installs it"));
             true
         }
         None => false,
     }
-}
-
-/// Prints the reason of a skipped test, past the capture of its output.
-pub fn skipped(why: &str) {
-    let thread = std::thread::current();
-    let _ = writeln!(std::io::stderr(), "skipped: {}: {why}", thread.name().unwrap_or("a test"));
 }
 
 /// Whether the tests run as root.

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::programs::{Daemon, client, missing, program, said, skipped, succeeds};
+use super::programs::{Daemon, client, missing, program, said, succeeds};
 use super::servers::{Nginx, Sshd};
-use crate::harness::{Folder, Relay, nobody};
+use crate::harness::{Folder, Relay, nobody, skipped};
 
 /// The columns of the table.
 const WAYS: [&str; 5] = ["SOCKS4", "SOCKS5", "HTTP", "CONNECT", "HTTPS proxy"];
@@ -176,7 +176,7 @@ fn every_command_of_the_page_downloads_by_the_relay() {
         let program = name.split(' ').next().unwrap();
         let program = if program == "apt" || program == "Python" { "sh" } else { program };
         if super::programs::find(program).is_none() {
-            skipped(&format!("{program} is missing, scripts/setup installs it"));
+            skipped(format_args!("{program} is missing, scripts/setup installs it"));
             continue;
         }
         commands.iter().for_each(|(way, command)| scene.check(name, way, command));

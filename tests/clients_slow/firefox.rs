@@ -9,9 +9,9 @@ use std::time::Duration;
 use ekiden_sys::netns;
 
 use super::left_out;
-use super::programs::{program, skipped, succeeds};
+use super::programs::{program, succeeds};
 use super::site::{Site, Visit};
-use crate::harness::{Folder, HTPASSWD, Relay, eventually_within};
+use crate::harness::{Folder, HTPASSWD, Relay, eventually_within, skipped};
 
 /// Debian's name of the program.
 const FIREFOX: &str = "firefox-esr";
@@ -103,7 +103,7 @@ impl Drop for Firefox {
 fn isolated(test: impl FnOnce() + Send) {
     let namespace = match netns::new_network_namespace() {
         Ok(namespace) => namespace,
-        Err(error) => return skipped(&format!("no network namespaces: {error}; this test needs root")),
+        Err(error) => return skipped(format_args!("no network namespaces: {error}; this test needs root")),
     };
     let entered = || {
         netns::enter_network_namespace(namespace.as_fd()).expect("the namespace is open");

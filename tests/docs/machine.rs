@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ekiden_sys::netns;
 
 use crate::fence::root;
-use crate::harness::{Folder, ekiden, eventually};
+use crate::harness::{Folder, ekiden, eventually, skipped};
 
 /// Reads paths of scripts, one on each line, runs them, and writes their exit statuses.
 const SHELL: &str = r#"
@@ -108,7 +108,7 @@ impl Machine {
         let network = match netns::new_network_namespace() {
             Ok(network) => Arc::new(network),
             Err(error) => {
-                eprintln!("skipped: no network namespaces: {error}");
+                skipped(format_args!("no network namespaces: {error}"));
                 return None;
             }
         };
@@ -172,7 +172,7 @@ impl Machine {
         self.run(INSTALL);
         let (is_permitted, said) = self.try_run("setpriv --reuid ekiden --regid ekiden --init-groups true");
         if !is_permitted {
-            eprintln!("skipped: no process of another user: {said}");
+            skipped(format_args!("no process of another user: {said}"));
             return None;
         }
         let before = self.state();

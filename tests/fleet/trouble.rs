@@ -215,7 +215,7 @@ fn behind_a_small_disk(folder: &Path, size: &str) -> Option<Command> {
     if tried.as_ref().is_ok_and(|output| output.status.success()) {
         return Some(unshared(&format!("{mount} && exec \"$@\"")));
     }
-    println!("skipped: no mount namespace with a tmpfs in it: {tried:?}");
+    skipped(format_args!("no mount namespace with a tmpfs in it: {tried:?}"));
     None
 }
 

@@ -23,7 +23,7 @@ impl Vsftpd {
     pub fn start() -> Option<Self> {
         let root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
         if !root || !std::path::Path::new(VSFTPD).exists() {
-            eprintln!("skipped: needs root and {VSFTPD} (apt-get install vsftpd)");
+            skipped(format_args!("needs root and {VSFTPD} (apt-get install vsftpd)"));
             return None;
         }
         let folder = Folder::new();

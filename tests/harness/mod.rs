@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
 pub use clock::*;
+pub use ekiden_testing::skipped;
 pub use manager::Manager;
 pub use relay::{Relay, relayed};
 pub use sockets::*;

@@ -105,7 +105,7 @@ fn with_file_system(options: &str) -> Option<(Relay, Site)> {
     match unshared(&mount).output() {
         Ok(output) if output.status.success() => {}
         tried => {
-            println!("skipped: no mount namespace with a tmpfs in it: {tried:?}");
+            skipped(format_args!("no mount namespace with a tmpfs in it: {tried:?}"));
             return None;
         }
     }

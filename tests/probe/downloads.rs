@@ -46,7 +46,7 @@ fn a_download_is_measured_direct_and_through_every_relay() {
 fn a_relay_that_is_faster_is_praised() {
     let port = free_port();
     let Ok(slow) = TcpListener::bind((Ipv6Addr::LOCALHOST, port)) else {
-        eprintln!("skipped: no IPv6 on loopback");
+        skipped("no IPv6 on loopback");
         return;
     };
     let quick = TcpListener::bind(("127.0.0.1", port)).expect("the same port on IPv4");
@@ -118,7 +118,7 @@ fn https_is_fetched_by_tls() {
         .arg(&certificate)
         .output();
     if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-        eprintln!("skipped: no openssl");
+        skipped("no openssl");
         return;
     }
     assert!(made.unwrap().status.success());
@@ -126,7 +126,7 @@ fn https_is_fetched_by_tls() {
     let mut nginx = match nginx(&folder, port) {
         Ok(nginx) => nginx,
         Err(reason) => {
-            eprintln!("skipped: {reason}");
+            skipped(reason);
             return;
         }
     };

@@ -1,13 +1,12 @@
 //! Hosts in unnamed network namespaces, which end with the test, and the state of their kernels.
 
-use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
 use ekiden_sys::netns;
 
-use super::harness::{ekiden, eventually};
+use super::harness::{ekiden, eventually, skipped};
 
 /// One host.
 #[derive(Clone)]
@@ -32,7 +31,7 @@ impl Host {
                 Some(host)
             }
             Err(error) => {
-                let _ = writeln!(std::io::stderr(), "skipped: no network namespaces: {error}");
+                skipped(format_args!("no network namespaces: {error}"));
                 None
             }
         }

@@ -62,7 +62,7 @@ fn has_no_timer_options() -> bool {
         tuning["refused"].as_array().is_some_and(|all| all.iter().any(|told| told.as_str().unwrap().starts_with(key)))
     };
     Pair::with("").tuning(|tuning| ["rto_min", "rto_max", "delack_max"].iter().all(|key| is_refused(tuning, key)));
-    eprintln!("skipped: this kernel has no TCP_RTO_MIN_US (Linux 6.15), which `refused` of the section says");
+    skipped("this kernel has no TCP_RTO_MIN_US (Linux 6.15), which `refused` of the section says");
     true
 }
 

@@ -6,9 +6,9 @@ use std::process::{Child, Command, Stdio};
 
 use crate::certificate::Certificate;
 use crate::curl::curl;
-use crate::harness::{Folder, HTPASSWD, Relay, nobody};
+use crate::harness::{Folder, HTPASSWD, Relay, nobody, skipped};
 use crate::origin;
-use crate::programs::{client, missing, program, said, skipped, succeeds};
+use crate::programs::{client, missing, program, said, succeeds};
 
 /// The interpreter of Debian's packages; another interpreter may precede it in PATH.
 const PYTHON: &str = "/usr/bin/python3";

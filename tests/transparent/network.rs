@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use crate::harness::*;
-use crate::programs::{missing, skipped};
+use crate::programs::missing;
 
 /// The IP version that carries TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,7 +180,7 @@ impl Row {
         let hosts = match names.iter().map(make).collect::<Result<Vec<_>, _>>() {
             Ok(hosts) => hosts,
             Err(error) => {
-                skipped(&format!("no network namespaces: {error}; this test wants root"));
+                skipped(format_args!("no network namespaces: {error}; this test wants root"));
                 return None;
             }
         };

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use super::boxes::*;
 use super::harness::*;
 use super::network::*;
-use super::programs::{said, skipped, succeeds};
+use super::programs::{said, succeeds};
 use super::streams::*;
 
 const NAMES: &[&str] = &["client", "near", "server"];

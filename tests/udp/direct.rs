@@ -205,7 +205,7 @@ fn pysocks_sends_and_receives_datagrams() {
     );
     let output = Command::new(PYTHON).args(["-c", &program]).output().unwrap();
     if output.status.code() == Some(77) {
-        eprintln!("skipped: python3-socks is not installed");
+        skipped("python3-socks is not installed");
         return;
     }
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -26,7 +26,7 @@ fn http3_downloads_through_two_relays() {
             .is_ok_and(|end| end.success())
     };
     let Some(python) = [ENVIRONMENT, "python3"].into_iter().find(has_aioquic) else {
-        return programs::skipped("aioquic is missing, scripts/setup test installs it");
+        return skipped("aioquic is missing, scripts/setup test installs it");
     };
     let folder = Folder::new();
     let [key, certificate] = ["key", "certificate"].map(|name| folder.0.join(name));

@@ -30,7 +30,7 @@ fn as_user(user: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
 fn is_root() -> bool {
     let is_root = ekiden_sys::process::effective_uid() == 0;
     if !is_root {
-        eprintln!("skipped: only root can become two users");
+        skipped("only root can become two users");
     }
     is_root
 }

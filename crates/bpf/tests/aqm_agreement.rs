@@ -1,12 +1,11 @@
 //! The C in the kernel and the Rust of the laboratory decide alike, arrival by arrival.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
-use std::io::Write;
-
 use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, QueueAmount};
 use ekiden_bpf::aqm::{ProgramParams, encode, object};
 use ekiden_proto::aqm::priority::{self, DynamicParams, StaticParams};
 use ekiden_proto::aqm::{self, ArrivingPacket, DropReason, Verdict, auto, red, virtual_queue};
+use ekiden_testing::skipped;
 use libbpf_rs::{Object, ProgramInput};
 
 static REPLAY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_replay.bpf.o"));
@@ -92,7 +91,7 @@ fn load(settings: &AqmSettings) -> Option<Object> {
     match object::load_from(REPLAY, settings, ProgramParams { hash_key: KEY, ethernet: true }) {
         Ok(object) => Some(object),
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "skipped: {error}");
+            skipped(error);
             None
         }
     }

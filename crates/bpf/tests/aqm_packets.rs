@@ -1,11 +1,10 @@
 //! The tc program itself, on packets of all kinds, and on a million connections.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
-use std::io::Write;
-
 use ekiden_bpf::aqm::reading::{Connection, Counters};
 use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, DEFAULT_TARGET, QueueAmount};
 use ekiden_bpf::aqm::{Error, ProgramParams, maps, object};
+use ekiden_testing::skipped;
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 
 static BENCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_bench.bpf.o"));
@@ -24,7 +23,7 @@ fn settings(mode: AqmMode) -> AqmSettings {
 }
 
 fn loaded(result: Result<Object, Error>) -> Option<Object> {
-    result.map_err(|error| writeln!(std::io::stderr(), "skipped: {error}")).ok()
+    result.map_err(skipped).ok()
 }
 
 fn load(settings: &AqmSettings, ethernet: bool) -> Option<Object> {

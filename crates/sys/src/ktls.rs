@@ -219,6 +219,8 @@ mod tests {
     use std::net::Shutdown;
     use std::time::Duration;
 
+    use ekiden_testing::skipped;
+
     use super::*;
     use crate::splice::Pipe;
 
@@ -239,8 +241,7 @@ mod tests {
     fn missing() -> bool {
         let missing = check_available(Version::Tls13, Cipher::Aes128Gcm);
         if let Err(error) = &missing {
-            let test = std::thread::current().name().unwrap_or("a test").to_owned();
-            let _ = writeln!(io::stderr(), "skipped: {test}: no kernel TLS: {error}");
+            skipped(format_args!("no kernel TLS: {error}"));
         }
         missing.is_err()
     }

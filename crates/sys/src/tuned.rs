@@ -77,6 +77,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use ekiden_proto::profile::{Outcome, Setting};
+    use ekiden_testing::skipped;
 
     use super::*;
     use crate::namespace::run_in_namespace;
@@ -87,7 +88,7 @@ mod tests {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let has = tcp_timers(socket.as_fd()).rto_min.is_some();
         if !has {
-            eprintln!("skipped: this kernel has no TCP_RTO_MIN_US (Linux 6.15)");
+            skipped("this kernel has no TCP_RTO_MIN_US (Linux 6.15)");
         }
         has
     }

@@ -147,6 +147,8 @@ pub(super) fn is_ours(map: &str, algorithm: &str) -> bool {
 mod tests {
     use std::io::Write;
 
+    use ekiden_testing::skipped;
+
     use super::*;
     use crate::congestion::find;
 
@@ -190,7 +192,7 @@ mod tests {
         assert!(KernelTypes::from_file("/nonexistent").is_none());
         match KernelTypes::running() {
             Some(running) => check_support(&running).unwrap(),
-            None => eprintln!("skipped in part: this kernel has no BTF"),
+            None => skipped("in part: this kernel has no BTF"),
         }
     }
 
@@ -198,7 +200,7 @@ mod tests {
     #[test]
     fn what_the_kernel_says_when_it_refuses_is_kept() {
         if !kernel::missing_capabilities().is_empty() || KernelTypes::running().is_none() {
-            eprintln!("skipped: loading is not permitted");
+            skipped("loading is not permitted");
             return;
         }
         let ctcp = find("ctcp").unwrap();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+use ekiden_testing::skipped;
 use libbpf_rs::{Object, ObjectBuilder, ProgramInput, ProgramType};
 
 /// The options of the kernel's Makefile that decide about integers, and the header by which the virtual kernel replaces
@@ -53,7 +54,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
 
 fn load_bpf(source: &str) -> Option<Object> {
     if !ProgramType::Syscall.is_supported().unwrap_or(false) {
-        eprintln!("skipped for BPF: the kernel loads no programs of this process");
+        skipped("for BPF: the kernel loads no programs of this process");
         return None;
     }
     let object = Path::new(env!("OUT_DIR")).join(format!("{source}.bpf.o"));

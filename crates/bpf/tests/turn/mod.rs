@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_bpf::congestion::{CATALOGUE, LoadedBy, RegistrationMethod, list, lookup, unload};
 use ekiden_bpf::kernel::KernelTypes;
+use ekiden_testing::skipped;
 
 /// Longest wait for other tests: links without owners are released in the background.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -35,7 +36,7 @@ impl RegistrationLock {
     pub fn acquire_linked() -> Option<Self> {
         let turn = Self::acquire()?;
         if RegistrationMethod::best_for(&KernelTypes::running()?) == RegistrationMethod::Map {
-            eprintln!("skipped: before Linux 6.4 registrations have no links, and outlive their process");
+            skipped("before Linux 6.4 registrations have no links, and outlive their process");
             return None;
         }
         Some(turn)
@@ -43,7 +44,7 @@ impl RegistrationLock {
 
     fn acquire_matching(fits: impl Fn(&str) -> bool) -> Option<Self> {
         if let Some(why) = missing_requirement() {
-            eprintln!("skipped: {why}");
+            skipped(why);
             return None;
         }
         let lock = std::env::temp_dir().join("ekiden-congestion-controls.lock");

@@ -130,6 +130,8 @@ fn is_available(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ekiden_testing::skipped;
+
     use super::*;
     use crate::temp_dir::TempDir;
 
@@ -154,7 +156,7 @@ mod tests {
     fn what_ekiden_cannot_load_is_told_in_its_words() {
         let name = EKIDEN_PROVIDED.into_iter().find(|name| !is_available(name));
         let Some(name) = name else {
-            eprintln!("skipped: this kernel has all congestion controls that ekiden provides");
+            skipped("this kernel has all congestion controls that ekiden provides");
             return;
         };
         let error = format!("{:#}", LoadedControls::load(&names(&[name]), None).unwrap_err());

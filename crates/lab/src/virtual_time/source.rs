@@ -236,6 +236,8 @@ fn mirrors(uris: &str, release: &str) -> Vec<String> {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use ekiden_testing::skipped;
+
     use super::*;
     use crate::temp_dir::TempDir;
 
@@ -350,7 +352,7 @@ mod tests {
                        Maintainer: a <a@b>\nDescription: a\n";
         fs::write(tree.join("DEBIAN/control"), control).unwrap();
         let Ok(built) = Command::new("dpkg-deb").arg("--build").arg(&tree).arg(&package).output() else {
-            eprintln!("skipped: there is no dpkg-deb");
+            skipped("there is no dpkg-deb");
             return;
         };
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));

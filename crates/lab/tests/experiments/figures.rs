@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use ekiden_testing::skipped;
+
 use crate::scene::{ExperimentFixture, ekiden, stderr_text};
 use crate::virtual_time::{has_no_kernel, stop_while_machines_run};
 
@@ -27,7 +29,7 @@ fn figures_command(scene: &ExperimentFixture, experiment: &str) -> Command {
 fn figures_made_again_are_compared_with_the_stored_ones() {
     let scene = ExperimentFixture::new();
     if ekiden().is_none() {
-        return eprintln!("skipped: ekiden is not built");
+        return skipped("ekiden is not built");
     }
     if has_no_kernel(&scene) {
         return;

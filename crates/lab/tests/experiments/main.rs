@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ekiden_testing::skipped;
+
 use scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 mod blocks;
@@ -292,7 +294,7 @@ fn with_slow_link(text: &str) -> String {
 #[test]
 fn a_relay_that_dies_makes_the_run_invalid_and_is_named() {
     let Some(ekiden) = ekiden() else {
-        eprintln!("skipped: there is no ekiden beside the laboratory (cargo build)");
+        skipped("there is no ekiden beside the laboratory (cargo build)");
         return;
     };
     let scene = ExperimentFixture::new();
@@ -337,7 +339,7 @@ fn relays_that_know_each_other_carry_a_file_in_every_way() {
         keygen.is_ok_and(|output| output.status.success())
     };
     if !ekiden().is_some_and(|ekiden| makes_keys(&ekiden)) {
-        eprintln!("skipped: there is no ekiden beside the laboratory that makes keys (cargo build)");
+        skipped("there is no ekiden beside the laboratory that makes keys (cargo build)");
         return;
     }
     let scene = ExperimentFixture::new();

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use ekiden_testing::skipped;
+
 use crate::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 /// Three candidate paths from client to server; the relays are in the exchange and at the server's own host.
@@ -23,7 +25,7 @@ fn candidates() -> String {
 fn has_ekiden() -> bool {
     let has = ekiden().is_some();
     if !has {
-        eprintln!("skipped: there is no ekiden beside the laboratory (cargo build)");
+        skipped("there is no ekiden beside the laboratory (cargo build)");
     }
     has
 }

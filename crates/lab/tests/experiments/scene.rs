@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ekiden_testing::skipped;
+
 /// An experiment of two blocks over bare links: direct, and by a relay, which is ekiden if it has been built.
 pub const SMALL: &str = r#"
 lab = 1
@@ -91,7 +93,7 @@ pub fn is_skipped(output: &Output) -> bool {
     let said = stderr_text(output);
     let impossible = said.contains("cannot make") || said.contains("is not installed");
     if impossible {
-        eprintln!("skipped: {said}");
+        skipped(said);
     }
     impossible
 }

@@ -5,6 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ekiden_testing::skipped;
+
 use super::scene::{ExperimentFixture, ekiden, is_skipped, stderr_text};
 
 /// CUBIC, Reno and short flows over a slow line, at four round trips.
@@ -162,7 +164,7 @@ fn bpf_mounts() -> Vec<String> {
 #[test]
 fn the_laboratory_mounts_a_bpf_file_system_of_its_own() {
     let Some(ekiden) = ekiden() else {
-        eprintln!("skipped: there is no ekiden beside the laboratory (cargo build)");
+        skipped("there is no ekiden beside the laboratory (cargo build)");
         return;
     };
     let (scene, before) = (ExperimentFixture::new(), bpf_mounts());

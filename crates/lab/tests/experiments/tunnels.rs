@@ -1,6 +1,8 @@
 //! Programs between two sites: packet tunnels, `ssh -L`, ekiden as a forwarder, and transparent relays. One file, and
 //! many flows at once.
 
+use ekiden_testing::skipped;
+
 use super::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 /// A lossy line between two routers, and a program at both of its ends.
@@ -46,7 +48,7 @@ fn files_and_flows_cross_whatever_joins_two_sites() {
     if ekiden().is_some() {
         programs.push("ekiden");
     } else {
-        eprintln!("skipped, but for others: there is no ekiden beside the laboratory (cargo build)");
+        skipped("but for others: there is no ekiden beside the laboratory (cargo build)");
     }
     let scene = ExperimentFixture::new();
     scene.write(&with_tunnels(&programs));
@@ -107,7 +109,7 @@ fn relays_that_nobody_knows_of_carry_files_and_streams() {
     if ekiden().is_some() {
         programs.push("ekiden");
     } else {
-        eprintln!("skipped, but for haproxy: there is no ekiden beside the laboratory (cargo build)");
+        skipped("but for haproxy: there is no ekiden beside the laboratory (cargo build)");
     }
     let scene = ExperimentFixture::new();
     scene.write(&transparent(&programs));

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use ekiden_testing::skipped;
+
 use crate::scene::{ExperimentFixture, SMALL, is_skipped, stderr_text};
 
 const WIRE: &str = "lab = 1\nname = \"wire\"\n[host.client]\n[host.server]\n\
@@ -26,7 +28,7 @@ pub fn has_no_kernel(scene: &ExperimentFixture) -> bool {
     let list = String::from_utf8_lossy(&output.stdout).into_owned();
     let is_missing = list.starts_with("no virtual kernel");
     if is_missing {
-        eprintln!("skipped: {list}");
+        skipped(list.trim());
     }
     is_missing
 }

@@ -193,6 +193,7 @@ mod tests {
     use std::io::ErrorKind;
 
     use ekiden_sys::tcp_info::tcp_counters;
+    use ekiden_testing::skipped;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -216,7 +217,7 @@ mod tests {
             let from = connected().await.unwrap();
             let (sender, _) = listener.accept().await.unwrap();
             if let Err(error) = lock_receive_buffer(from.as_fd(), size) {
-                println!("skipped: receive buffers of this size are not granted here: {error}");
+                skipped(format_args!("receive buffers of this size are not granted here: {error}"));
                 return None;
             }
             unlock_receive_buffer(from.as_fd()).unwrap();
@@ -262,7 +263,7 @@ mod tests {
         flow.unblock(MIN_JUDGE_INTERVAL);
         assert_eq!((flow.size(), is_receive_buffer_locked(flow.from.as_fd()).unwrap()), (EXCESSIVE, true));
         if !flow.fill_window().await {
-            println!("skipped: this kernel does not report the window that it offers");
+            skipped("this kernel does not report the window that it offers");
             return;
         }
         let mut buffer = vec![0; 65_536];
@@ -289,7 +290,7 @@ mod tests {
     async fn after_a_stall_the_window_opens_by_a_segment_or_more() {
         let Some(mut flow) = SlowFlow::new(EXCESSIVE).await else { return };
         if !flow.fill_window().await {
-            println!("skipped: this kernel does not report the window that it offers");
+            skipped("this kernel does not report the window that it offers");
             return;
         }
         flow.unblock(MIN_JUDGE_INTERVAL);

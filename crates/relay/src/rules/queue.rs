@@ -88,6 +88,8 @@ fn chain(marks: Marks) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ekiden_testing::skipped;
+
     use super::*;
 
     /// nft rejected the text, so every kernel seemed to have no queue, and first packets went through iptables.
@@ -96,7 +98,7 @@ mod tests {
         let Err(error) = run("nft", &["-c", "-f", "-"], PROBE) else { return };
         let error = error.to_string();
         // Without the program, the privilege or the queue, nft has other reasons.
-        eprintln!("skipped in part, nft refuses the probe: {error}");
+        skipped(format_args!("in part: nft refuses the probe: {error}"));
         assert!(!error.contains("syntax error"), "{error}");
     }
 }

@@ -266,10 +266,10 @@ impl Drop for OwnedDevice {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
-    use std::io::Write;
     use std::os::fd::AsFd;
 
     use ekiden_sys::netns;
+    use ekiden_testing::skipped;
 
     use super::*;
 
@@ -278,7 +278,7 @@ mod tests {
     fn a_device_goes_though_somebody_has_it_open() {
         let namespace = match netns::new_network_namespace() {
             Ok(namespace) => namespace,
-            Err(error) => return drop(writeln!(io::stderr(), "skipped: no network namespace: {error}; it wants root")),
+            Err(error) => return skipped(format_args!("no network namespace: {error}; it wants root")),
         };
         let inside = || {
             netns::enter_network_namespace(namespace.as_fd()).unwrap();

@@ -414,6 +414,7 @@ impl TuningView {
 #[cfg(test)]
 mod tests {
     use ekiden_sys::tuned::{TcpTimers, tcp_timers};
+    use ekiden_testing::skipped;
     use socket2::{Domain, Protocol, Socket, Type};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -487,7 +488,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_kernel_refuses_is_told_and_not_asked_for_again() {
         let Some((stream, _far)) = connection(Protocol::MPTCP).await else {
-            return println!("skipped: this kernel has no Multipath TCP, so it refuses nothing");
+            return skipped("this kernel has no Multipath TCP, so it refuses nothing");
         };
         let rounds = TuneScheduler::new();
         let tuner = tuner(&rounds, &stream, &profile(&[])).unwrap();
