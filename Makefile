@@ -1,7 +1,7 @@
 # Targets for building, testing and measuring. Each target first installs the packages that it lacks.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Most tests wait for sockets and timers, so more threads run than cargo's default of one per core.
-TEST_THREADS ?= 4
+TEST_THREADS ?= 8
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
