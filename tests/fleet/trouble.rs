@@ -123,7 +123,7 @@ fn huge_values_of_another_program_hide_no_relay() {
     let mut at_home = home.start(&etcd, "");
     hears(&mut at_home, "joined", "osaka");
     at_home.signal("TERM");
-    // A busy machine may need longer for 26 MB than a request may take, and that is told as well.
+    // A busy machine may need longer for 26 MB than a request may take. The relay then reports etcd as unreachable, too.
     let is_too_large = |event: &Value| event["detail"].as_str().is_some_and(|detail| detail.contains("too large"));
     assert!(!at_home.rest().iter().any(is_too_large));
 }

@@ -22,6 +22,11 @@ pub use sockets::*;
 /// As in signal(7).
 pub const SIGPIPE: i32 = 13;
 
+/// A pipe without a reader.
+pub fn broken_pipe() -> std::io::PipeWriter {
+    std::io::pipe().unwrap().1
+}
+
 /// `correct horse` for ann, by `htpasswd -nbB -C 4 ann 'correct horse'`: created once, with the lowest cost.
 pub const HTPASSWD: &str = "ann:$2b$04$TzMLYZsOZh8n6/7xdlLVsOOXAkX40DCnKPoedRwiDcXixictI8hj.\n";
 
