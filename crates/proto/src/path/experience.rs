@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use super::visits::{PathVisits, Visit};
+
 /// The half-life of a sample's weight.
 const HALF_LIFE: Duration = Duration::from_secs(300);
 
@@ -52,6 +54,8 @@ impl SizeClass {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PathAverages {
     class: SizeClass,
+    /// The visits that the means are for.
+    visit: Visit,
     /// Mean logarithm of the transfer times.
     mean_log: f64,
     /// Mean logarithm of transfer time over the map's prediction.
@@ -66,22 +70,26 @@ pub(super) struct PathAverages {
 
 /// Experience with one path to one prefix, by size class.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PathHistory(Vec<PathAverages>);
+pub(super) struct PathHistory {
+    averages: Vec<PathAverages>,
+    pub visits: PathVisits,
+}
 
 impl PathHistory {
     /// The entry of the class, created if missing.
     pub fn entry(&mut self, class: SizeClass) -> &mut PathAverages {
-        let at = self.0.iter().position(|it| it.class == class).unwrap_or_else(|| {
-            self.0.push(PathAverages::new(class));
-            self.0.len() - 1
+        let all = &mut self.averages;
+        let at = all.iter().position(|it| it.class == class).unwrap_or_else(|| {
+            all.push(PathAverages::new(class));
+            all.len() - 1
         });
-        &mut self.0[at]
+        &mut all[at]
     }
 
     /// The entry of the nearest class that has sessions, and the factor on its weight for the distance.
     pub fn nearest(&self, class: SizeClass) -> Option<(&PathAverages, f64)> {
         let distance = |it: &PathAverages| it.class.0.abs_diff(class.0);
-        let near = self.0.iter().filter(|it| it.weight > 0.0).min_by_key(|it| distance(it))?;
+        let near = self.averages.iter().filter(|it| it.weight > 0.0).min_by_key(|it| distance(it))?;
         Some((near, NEIGHBOUR_WEIGHT.powi(distance(near).into())))
     }
 
@@ -98,6 +106,7 @@ impl PathAverages {
     const fn new(class: SizeClass) -> Self {
         Self {
             class,
+            visit: Visit::First,
             mean_log: 0.0,
             log_excess: 0.0,
             weight: 0.0,
@@ -109,6 +118,19 @@ impl PathAverages {
 
     pub const fn class(&self) -> SizeClass {
         self.class
+    }
+
+    /// The visits that the means are for.
+    pub const fn visit(&self) -> Visit {
+        self.visit
+    }
+
+    /// Makes these the means of `visit`, where open windows reduce the logarithm of the time by `log_gain`.
+    pub fn convert(&mut self, visit: Visit, log_gain: f64) {
+        let longer = log_gain * (self.visit.openness() - visit.openness());
+        self.visit = visit;
+        self.mean_log += longer;
+        self.streak_mean_log += longer;
     }
 
     /// The weight of the sessions at `now`.
@@ -148,6 +170,7 @@ impl PathAverages {
                 log_excess: log - promised,
                 weight: MAX_WEIGHT,
                 updated_at: now,
+                visit: self.visit,
                 ..Self::new(self.class)
             };
         }

@@ -82,6 +82,11 @@ impl StandingChoice {
         self.current
     }
 
+    /// Applies `factor` to what is remembered: from now on, predictions are for other visits.
+    pub const fn rescale(&mut self, factor: f64) {
+        self.recent_prediction *= factor;
+    }
+
     /// Decides which of `open` to use, which is sorted, the best first, and not empty. Returns the index and the
     /// reason.
     pub fn decide(&mut self, open: &[AvailablePath], now: Duration) -> (usize, StandingDecision) {

@@ -21,3 +21,4 @@ mod ranking;
 pub mod reading;
 pub mod select;
 pub mod trust;
+mod visits;

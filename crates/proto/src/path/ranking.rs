@@ -11,6 +11,7 @@ use super::map::{NetworkMap, THIS_RELAY};
 use super::model::{self, RelayCosts, SectionModel};
 use super::prefix::Prefix;
 use super::trust::Trust;
+use super::visits::{self, Visit};
 
 /// Most paths of a ranking.
 const MAX_RANKED: usize = 8;
@@ -42,7 +43,7 @@ impl ChoiceKey {
     }
 }
 
-/// A path and its prediction from the map.
+/// A path and its prediction from the map, for a first visit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RatedPath {
     pub hops: Hops,
@@ -50,6 +51,8 @@ pub(super) struct RatedPath {
     pub predicted: f64,
     /// The prediction for the size that stands for the session's class.
     pub class_predicted: f64,
+    /// By how much the logarithms of the times fall once sessions have opened the windows.
+    pub log_gain: f64,
     /// Seconds, if every uncertain figure is as good as it can be.
     pub optimistic: f64,
     /// Seconds to the first byte.
@@ -62,6 +65,17 @@ pub(super) struct RatedPath {
 }
 
 impl RatedPath {
+    /// The predictions for `visit`, from those for a first one.
+    pub fn at_visit(self, visit: Visit) -> Self {
+        let factor = (-self.log_gain * visit.openness()).exp();
+        Self {
+            predicted: self.predicted * factor,
+            class_predicted: self.class_predicted * factor,
+            optimistic: self.optimistic * factor,
+            ..self
+        }
+    }
+
     /// The relays that report sections of this path.
     pub fn reporters(&self) -> impl Iterator<Item = u32> {
         let nodes = self.hops.nodes().iter().enumerate();
@@ -101,10 +115,14 @@ pub(super) fn rate_path(
         from = to;
     }
     let completion = |sections: &[SectionModel], bytes| model::completion(sections, bytes, costs).as_secs_f64();
+    let class_bytes = SizeClass::for_bytes(likely.bytes).bytes();
+    let class_predicted = completion(&sections, class_bytes);
+    let later: Vec<_> = sections.iter().map(|section| section.after_transfer(class_bytes)).collect();
     Some(RatedPath {
         hops,
         predicted: completion(&sections, likely.bytes),
-        class_predicted: completion(&sections, SizeClass::for_bytes(likely.bytes).bytes()),
+        class_predicted,
+        log_gain: visits::log_gain(class_predicted, completion(&later, class_bytes)),
         optimistic: completion(&hopeful, likely.bytes),
         first_byte: model::time_to_first_byte(&sections, costs).as_secs_f64(),
         rate: model::path_rate(&sections, costs),
@@ -119,8 +137,8 @@ pub(super) fn rank(
     fronts: &ParetoFronts,
     costs: &RelayCosts,
     question: &ChoiceKey,
+    likely: TransferSize,
 ) -> Vec<RatedPath> {
-    let likely = question.transfer();
     let rate_of = |hops| rate_path(map, costs, hops, question.prefix, likely);
     let mut rated: Vec<RatedPath> = promising(map, fronts, question).into_iter().filter_map(rate_of).collect();
     rated.sort_unstable_by(|one, other| one.predicted.total_cmp(&other.predicted));

@@ -38,6 +38,8 @@ pub(super) struct WeighedPath {
     pub experience: f64,
     /// It was out of use, and no session has succeeded since.
     pub is_half_open: bool,
+    /// The windows of its sections are opening: the next session will be faster than the last one.
+    pub is_opening: bool,
 }
 
 impl WeighedPath {
@@ -97,7 +99,8 @@ impl PathChooser {
     pub(super) fn direct_only(&self, question: &ChoiceKey, out: &[WeighedPath]) -> Choice {
         let direct = out.iter().find(|way| way.rated.hops.is_direct());
         let predicted = direct.map_or(Duration::ZERO, |way| to_duration(way.predicted));
-        let figures = PathComparison { name: "direct".to_owned(), predicted, bytes: question.bytes(), other: None };
+        let figures =
+            PathComparison { name: "direct".to_owned(), predicted, bytes: self.rated_bytes(question), other: None };
         Choice { ranking: self.rank(&[], direct), race: false, reason: ChoiceReason::Only(figures), previous: None }
     }
 
@@ -131,6 +134,11 @@ impl PathChooser {
         }
     }
 
+    /// The size in bytes that the predictions of the answer are for.
+    fn rated_bytes(&self, question: &ChoiceKey) -> u64 {
+        self.rankings.peek(question).map_or(question.bytes(), |answer| answer.bytes)
+    }
+
     pub(super) fn comparison(
         &self,
         question: &ChoiceKey,
@@ -141,7 +149,7 @@ impl PathChooser {
         PathComparison {
             name: name(chosen),
             predicted: to_duration(chosen.predicted),
-            bytes: question.bytes(),
+            bytes: self.rated_bytes(question),
             other: beside.map(|way| (name(way), Some(to_duration(way.predicted)))),
         }
     }

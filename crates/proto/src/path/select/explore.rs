@@ -88,8 +88,10 @@ pub(super) fn find_promising(
     if let Some(way) = out.iter().filter(|way| way.is_half_open).find(is_faster) {
         return Some(*way);
     }
+    // Once its windows begin to open, the next sessions tell more than those after a pause.
+    let may_retry = |way: &WeighedPath| way.is_opening || budget.may_retry(way.experience);
     let could_win = |way: &&WeighedPath| {
-        way.rated.hops != chosen.rated.hops && way.optimistic() < chosen.predicted && budget.may_retry(way.experience)
+        way.rated.hops != chosen.rated.hops && way.optimistic() < chosen.predicted && may_retry(way)
     };
     open.iter().filter(could_win).min_by(|one, other| one.optimistic().total_cmp(&other.optimistic())).copied()
 }

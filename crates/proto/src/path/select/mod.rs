@@ -28,6 +28,7 @@ use super::model::RelayCosts;
 use super::prefix::Prefix;
 use super::ranking::{self, ChoiceKey, RatedPath};
 use super::trust::Trust;
+use super::visits::{Visit, VisitRate};
 
 /// Most paths that are weighed for one session: the best paths of the map, and others that were tried.
 const MAX_WEIGHED: usize = 16;
@@ -54,6 +55,7 @@ pub struct PathChooser {
     generation: u64,
     rankings: BoundedMap<ChoiceKey, CachedRanking>,
     histories: BoundedMap<PathKey, PathHistory>,
+    visits: BoundedMap<Prefix, VisitRate>,
     breakers: BoundedMap<(Prefix, Hops), CircuitBreaker>,
     trust: Trust,
     /// The exploration budget of all prefixes.
@@ -72,9 +74,24 @@ struct PathKey {
 #[derive(Debug, Clone, Default)]
 struct CachedRanking {
     generation: u64,
+    /// The size in bytes that the paths are rated for.
+    bytes: u64,
     rated: Vec<RatedPath>,
+    /// The usual visit when the standing choice was last asked for.
+    visit: Visit,
     standing: StandingChoice,
     budget: ExploreBudget,
+}
+
+impl CachedRanking {
+    /// Converts what the standing choice remembers to predictions for `visit`.
+    fn set_visit(&mut self, visit: Visit) {
+        let before = std::mem::replace(&mut self.visit, visit);
+        let current = self.rated.iter().find(|rated| Some(rated.hops) == self.standing.current());
+        if let Some(current) = current.filter(|_| before != visit) {
+            self.standing.rescale((current.log_gain * (before.openness() - visit.openness())).exp());
+        }
+    }
 }
 
 impl PathChooser {
@@ -89,6 +106,7 @@ impl PathChooser {
             generation: 1,
             rankings: BoundedMap::new(MAX_RANKINGS),
             histories: BoundedMap::new(MAX_HISTORIES),
+            visits: BoundedMap::new(MAX_HISTORIES),
             breakers: BoundedMap::new(MAX_HISTORIES),
             trust,
             budget: ExploreBudget::global(),
@@ -108,6 +126,7 @@ impl PathChooser {
         if !self.map.is_prefix_of(&map) {
             self.rankings.clear();
             self.histories.clear();
+            self.visits.clear();
             self.breakers.clear();
             self.trust = Trust::default();
         }
@@ -137,7 +156,7 @@ impl PathChooser {
     /// The paths for a session to `prefix` of the predicted size `likely`.
     pub fn choose(&mut self, prefix: Prefix, likely: TransferSize, now: Duration) -> Choice {
         let question = ChoiceKey::new(prefix, likely);
-        self.refresh_ranking(question);
+        self.refresh_ranking(question, likely);
         let (open, out) = self.weigh_all(&question, now);
         let is_direct = |way: &WeighedPath| way.rated.hops.is_direct();
         let direct_is_known = open.iter().chain(&out).any(is_direct) || self.has_breaker(prefix, Hops::DIRECT);
@@ -201,14 +220,17 @@ impl PathChooser {
         })
     }
 
-    /// Computes the answer from the current map. The standing choice is in it, even if others are better now.
-    fn refresh_ranking(&mut self, question: ChoiceKey) {
+    /// Computes the answer from the current map, for the size of the first session that asks. The standing choice is in it,
+    /// even if others are better now.
+    fn refresh_ranking(&mut self, question: ChoiceKey, likely: TransferSize) {
+        let usual = self.usual_visit(question.prefix);
         let answer = self.rankings.get_or_insert_with(question, CachedRanking::default);
+        answer.set_visit(usual);
         if answer.generation == self.generation {
             return;
         }
-        answer.generation = self.generation;
-        let rated = ranking::rank(&self.map, &self.fronts, &self.costs, &question);
+        (answer.generation, answer.bytes) = (self.generation, likely.bytes);
+        let rated = ranking::rank(&self.map, &self.fronts, &self.costs, &question, likely);
         let before = std::mem::replace(&mut answer.rated, rated);
         let is_tried = |hops: &Hops| {
             let way = PathKey { prefix: question.prefix, hops: *hops, direction: question.direction };
@@ -218,7 +240,7 @@ impl PathChooser {
         for hops in answer.standing.current().into_iter().chain(tried) {
             let is_there = answer.rated.iter().any(|rated| rated.hops == hops);
             if !is_there && answer.rated.len() < MAX_WEIGHED {
-                let rate = ranking::rate_path(&self.map, &self.costs, hops, question.prefix, question.transfer());
+                let rate = ranking::rate_path(&self.map, &self.costs, hops, question.prefix, likely);
                 answer.rated.extend(rate);
             }
         }
@@ -246,36 +268,45 @@ impl PathChooser {
         (open, out)
     }
 
-    fn weigh(&self, prefix: Prefix, likely: TransferSize, rated: &RatedPath, now: Duration) -> WeighedPath {
-        let (doubt, class) = (rated.log_distrust(&self.trust), SizeClass::for_bytes(likely.bytes));
+    fn weigh(&self, prefix: Prefix, likely: TransferSize, first_visit: &RatedPath, now: Duration) -> WeighedPath {
+        let (doubt, class) = (first_visit.log_distrust(&self.trust), SizeClass::for_bytes(likely.bytes));
+        let usual = self.usual_visit(prefix);
+        let rated = first_visit.at_visit(usual);
         let way = PathKey { prefix, hops: rated.hops, direction: likely.direction };
-        let near = self.histories.peek(&way).and_then(|past| past.nearest(class));
-        let Some((experience, share)) = near else {
+        let near = self.histories.peek(&way).and_then(|past| past.nearest(class).map(|near| (past, near)));
+        let Some((past, (experience, share))) = near else {
             let confidence = rated.confidence * (-doubt).exp();
             return WeighedPath {
-                rated: *rated,
+                rated,
                 predicted: rated.predicted * doubt.exp(),
                 confidence,
                 experience: 0.0,
                 is_half_open: false,
+                is_opening: false,
             };
         };
         let there = if experience.class() == class {
-            rated.class_predicted
+            *first_visit
         } else {
             let there = TransferSize { bytes: experience.class().bytes(), ..likely };
-            ranking::rate_path(&self.map, &self.costs, rated.hops, prefix, there)
-                .map_or(rated.class_predicted, |it| it.class_predicted)
+            ranking::rate_path(&self.map, &self.costs, rated.hops, prefix, there).unwrap_or(*first_visit)
         };
+        let there = to_log(there.at_visit(experience.visit()).class_predicted);
         let sessions = experience.weight(now) * share;
-        let slower = experience.predict(to_log(there) + doubt, share, now) - to_log(there);
+        let slower = experience.predict(there + doubt, share, now) - there;
         WeighedPath {
-            rated: *rated,
+            rated,
             predicted: from_log(to_log(rated.predicted) + slower),
             confidence: (rated.confidence * (-doubt).exp()).max(answer::confidence_of(sessions)),
             experience: sessions,
             is_half_open: false,
+            is_opening: usual == Visit::Later && rated.log_gain > 0.0 && past.visits.is_opening(now),
         }
+    }
+
+    /// Whether sessions to `prefix` are usually first or later visits.
+    fn usual_visit(&self, prefix: Prefix) -> Visit {
+        self.visits.peek(&prefix).copied().unwrap_or_default().usual()
     }
 
     fn has_breaker(&self, prefix: Prefix, hops: Hops) -> bool {

@@ -9,6 +9,7 @@ use crate::path::experience::{BreakerState, PathHistory, SizeClass};
 use crate::path::likely::TransferSize;
 use crate::path::prefix::Prefix;
 use crate::path::ranking::{self, ChoiceKey, RatedPath};
+use crate::path::visits::VisitRate;
 
 impl PathChooser {
     /// Records the outcome of a session to `prefix` through `candidate`, or of a part of it.
@@ -19,15 +20,20 @@ impl PathChooser {
             return self.record_success(prefix, hops);
         };
         let class = SizeClass::for_bytes(session.bytes);
-        let took = to_log(class_elapsed(outcome, &rated, class));
-        let promised = to_log(rated.class_predicted);
-        let is_open = self.breakers.peek(&(prefix, hops)).is_none_or(|pause| pause.state(now) == BreakerState::Closed);
         let way = PathKey { prefix, hops, direction: session.direction };
-        let expected = to_log(self.weigh(prefix, session, &rated, now).predicted) + promised - to_log(rated.predicted);
+        let openness = self.record_visit(way, outcome, now);
+        let usual = self.usual_visit(prefix);
+        // Both times are those of a usual visit.
+        let took = to_log(class_elapsed(outcome, &rated, class)) + rated.log_gain * (openness - usual.openness());
+        let promised = to_log(rated.at_visit(usual).class_predicted);
+        let is_open = self.breakers.peek(&(prefix, hops)).is_none_or(|pause| pause.state(now) == BreakerState::Closed);
+        let expected = to_log(self.weigh(prefix, session, &rated, now).predicted) + to_log(rated.class_predicted)
+            - to_log(rated.predicted);
         if !outcome.limited_by_path && took > expected {
             return;
         }
         let experience = self.histories.get_or_insert_with(way, PathHistory::default).entry(class);
+        experience.convert(usual, rated.log_gain);
         let disappoints = if is_open {
             experience.record(took, promised, expected, now)
         } else {
@@ -49,6 +55,22 @@ impl PathChooser {
         }
     }
 
+    /// Records when a session took place. Returns how far the windows of its path were open; a part of a session counts as
+    /// usual.
+    fn record_visit(&mut self, way: PathKey, outcome: &TransferOutcome, now: Duration) -> f64 {
+        let rate = self.visits.get_or_insert_with(way.prefix, VisitRate::default);
+        let visits = &mut self.histories.get_or_insert_with(way, PathHistory::default).visits;
+        if outcome.is_continuation {
+            rate.extend(now);
+            visits.extend(now);
+            return rate.usual().openness();
+        }
+        let began = now.saturating_sub(outcome.elapsed);
+        rate.record(began, now);
+        visits.record(began, now);
+        visits.openness()
+    }
+
     fn record_success(&mut self, prefix: Prefix, hops: Hops) {
         if let Some(pause) = self.breakers.get(&(prefix, hops)) {
             pause.record_success();
@@ -58,9 +80,9 @@ impl PathChooser {
     /// Whether another path is predicted to be faster than this one now is.
     fn has_better(&mut self, prefix: Prefix, hops: Hops, likely: TransferSize, now: Duration) -> bool {
         let question = ChoiceKey::new(prefix, likely);
-        self.refresh_ranking(question);
+        self.refresh_ranking(question, likely);
         let (open, _) = self.weigh_all(&question, now);
-        let this = ranking::rate_path(&self.map, &self.costs, hops, prefix, question.transfer());
+        let this = ranking::rate_path(&self.map, &self.costs, hops, prefix, likely);
         let this = this.map_or(f64::INFINITY, |rated| self.weigh(prefix, question.transfer(), &rated, now).predicted);
         open.first().is_some_and(|best| best.predicted < this)
     }

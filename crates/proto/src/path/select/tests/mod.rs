@@ -289,7 +289,7 @@ fn after_a_pause_a_path_is_tried_that_is_better_by_its_sessions_if_not_by_the_ma
     };
     let weighed = |relays: &[u32], predicted: f64, is_half_open: bool| {
         let rated = rated(relays);
-        WeighedPath { rated, predicted, confidence: rated.confidence, experience: 2.0, is_half_open }
+        WeighedPath { rated, predicted, confidence: rated.confidence, experience: 2.0, is_half_open, is_opening: false }
     };
     let by_map = rated(&[]).predicted;
     let chosen = weighed(&[1], by_map * 0.9, false);
@@ -347,3 +347,4 @@ fn the_standing_choices_can_be_listed() {
 mod regret;
 mod simulation;
 mod sweep;
+mod visits;

@@ -1,0 +1,91 @@
+//! How often the chooser finds the best path with only its own sessions and small probes: random networks in virtual
+//! time.
+
+mod network;
+
+use std::ops::Range;
+
+use super::*;
+use network::{RegretNetwork, all_candidates};
+
+/// The ratios of the chosen path's time to the best path's and to direct's, after `sessions` sessions.
+fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
+    let mut world = RegretNetwork::new(seed);
+    let mut chooser = chooser(world.map());
+    let (mut looked, mut mapped, likely) = (world.now, world.now, TransferSize::down(bytes));
+    let mut kept: Option<Candidate> = None;
+    for _ in 0..sessions {
+        if world.now > looked + 12.0 {
+            world.look();
+            looked = world.now;
+        }
+        if world.now > mapped + 2.0 {
+            chooser.set_map(world.map());
+            mapped = world.now;
+        }
+        let choice = chooser.choose(target(), likely, seconds(world.now));
+        let candidate = first(&choice).clone();
+        if !choice.race && !matches!(choice.reason, ChoiceReason::Explores(_)) {
+            let stays = kept.as_ref().is_none_or(|kept| *kept == candidate);
+            assert!(
+                stays || choice.previous == kept,
+                "network {seed}: a change from {kept:?} that is not told: {choice:?}"
+            );
+            kept = Some(candidate.clone());
+        }
+        let took = world.session(&candidate, bytes);
+        chooser.record_outcome(target(), &candidate, &outcome(bytes, took), seconds(world.now));
+    }
+    let mut choices = (0..2).map(|_| chooser.choose(target(), likely, seconds(world.now)));
+    let choice = choices.find(|choice| !matches!(choice.reason, ChoiceReason::Explores(_))).unwrap();
+    let time = |candidate: &Candidate| world.true_time(candidate, bytes);
+    let best = all_candidates().iter().map(time).fold(f64::MAX, f64::min);
+    let chosen = time(first(&choice));
+    (chosen / best, chosen / time(&Candidate::direct()))
+}
+
+#[test]
+fn the_best_of_a_network_that_chance_draws_is_found() {
+    // At most so many of sixty networks are missed. Windows that stay open make middle sizes hard to predict.
+    for (bytes, most) in [(100_000, 6), (1 << 20, 15), (8 << 20, 6)] {
+        let all: Vec<_> = (0..60).map(|seed| (seed, regret(seed, bytes, 40))).collect();
+        let missed: Vec<_> = all.iter().filter(|(_, (regret, _))| *regret > 1.05).collect();
+        assert!(missed.len() <= most, "{bytes} bytes: {missed:?}");
+        let worse = all.iter().filter(|(_, (_, over_direct))| *over_direct > 1.25).count();
+        assert_eq!(worse, 0, "{bytes} bytes, worse than direct: {all:?}");
+    }
+}
+
+/// Checks the bar of the experiment `path-regret` in simulation: within 5 % of the best in 95 % of all cases, and never below
+/// 0.95 times the speed of direct. `known_missed` and `known_worse` cases miss it today: more of them are a regression.
+fn assert_bar(networks: &str, seeds: Range<u64>, known_missed: usize, known_worse: usize) {
+    let sizes = [100_000, 1 << 20, 8 << 20, 64 << 20];
+    let cases = |bytes| seeds.clone().map(move |seed| (bytes, seed, regret(seed, bytes, 60)));
+    let all: Vec<_> = sizes.into_iter().flat_map(cases).collect();
+    let is_missed = |case: &&(u64, u64, (f64, f64))| case.2.0 > 1.05;
+    let missed = all.iter().filter(is_missed).count();
+    let by_size = sizes.map(|bytes| all.iter().filter(is_missed).filter(|case| case.0 == bytes).count());
+    let worse: Vec<_> = all.iter().filter(|(.., (_, over_direct))| *over_direct > 1.0 / 0.95).collect();
+    println!(
+        "{networks}: {missed} of {} more than 5 % above the best (bar: 5 %), {by_size:?} of {sizes:?} bytes; {} below \
+         0.95 x direct (bar: none)",
+        all.len(),
+        worse.len()
+    );
+    assert!(missed <= known_missed, "{networks}: {missed} of {}", all.len());
+    assert!(worse.len() <= known_worse, "{networks}: {worse:?}");
+}
+
+/// Variants of the chooser are compared on these networks.
+#[test]
+#[ignore = "a minute: make check-paths"]
+fn the_choice_is_nearly_the_best_in_networks_for_work() {
+    assert_bar("for work", 1000..1600, 263, 9);
+}
+
+/// No variant of the chooser was selected on these networks.
+#[test]
+#[ignore = "a minute: make check-paths"]
+fn the_choice_is_nearly_the_best_in_networks_for_the_verdict() {
+    assert_bar("for the verdict", 20_000..20_600, 254, 10);
+}

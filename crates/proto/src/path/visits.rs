@@ -1,0 +1,178 @@
+//! First and later visits. Relays keep their sections open, so a session that follows others begins with their congestion
+//! windows, and may take half the time. A path that sessions have only tried now and then has shown its first visits, and is
+//! compared by what it would take if all sessions used it.
+
+use std::time::Duration;
+
+/// A session that begins within this time after the end of another one is a later visit. Without data, a window halves for
+/// each retransmission timeout (RFC 2861): after about three of them, it is the initial one.
+const LATER_GAP: Duration = Duration::from_secs(1);
+
+/// Number of later visits in a row that open the windows: sessions alternate between two connections, because each is free
+/// again a round trip after its session, and each needs two sessions.
+const OPENING_VISITS: u8 = 4;
+
+/// Later visits are the rule from this share of the recent sessions on, until their share falls below the second one.
+const FREQUENT: f64 = 0.6;
+const RARE: f64 = 0.4;
+
+/// Weight of the newest session in the share.
+const SHARE_WEIGHT: f64 = 0.25;
+
+/// The share of the modelled gain that sessions see. The model keeps a window until the next session, but each of the
+/// alternating connections is idle for about a retransmission timeout, which halves its window.
+const GAIN_SHARE: f64 = 0.5;
+
+/// The state of the sections between relays when a session begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) enum Visit {
+    /// The sections are ready, with the initial window.
+    #[default]
+    First,
+    /// Sessions before have opened the windows.
+    Later,
+}
+
+impl Visit {
+    /// How far the windows are open, 0 to 1.
+    pub const fn openness(self) -> f64 {
+        match self {
+            Self::First => 0.0,
+            Self::Later => 1.0,
+        }
+    }
+}
+
+/// The sessions on one path to one prefix.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PathVisits {
+    /// Later visits in a row.
+    streak: u8,
+    ended_at: Duration,
+}
+
+impl PathVisits {
+    /// Records a session that has begun and ended at these times.
+    pub fn record(&mut self, began: Duration, ended: Duration) {
+        self.streak = if is_later(self.ended_at, began) { self.streak.saturating_add(1) } else { 0 };
+        self.ended_at = self.ended_at.max(ended);
+    }
+
+    /// Records that the latest session went on until now.
+    pub fn extend(&mut self, now: Duration) {
+        self.ended_at = self.ended_at.max(now);
+    }
+
+    /// Whether the windows are opening: the next session will be faster than the last one.
+    pub fn is_opening(&self, now: Duration) -> bool {
+        self.streak < OPENING_VISITS && is_later(self.ended_at, now)
+    }
+
+    /// How far the windows were open at the latest session: 0 at a first visit, 1 at a later one.
+    pub fn openness(&self) -> f64 {
+        f64::from(self.streak.min(OPENING_VISITS)) / f64::from(OPENING_VISITS)
+    }
+}
+
+/// How often sessions to one prefix are later visits.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct VisitRate {
+    share: f64,
+    usual: Visit,
+    ended_at: Duration,
+}
+
+impl VisitRate {
+    /// Records a session on any path.
+    pub fn record(&mut self, began: Duration, ended: Duration) {
+        let later = f64::from(u8::from(is_later(self.ended_at, began)));
+        self.share += (later - self.share) * SHARE_WEIGHT;
+        self.ended_at = self.ended_at.max(ended);
+        match self.usual {
+            Visit::First if self.share >= FREQUENT => self.usual = Visit::Later,
+            Visit::Later if self.share < RARE => self.usual = Visit::First,
+            _ => {}
+        }
+    }
+
+    /// Records that a session went on until now.
+    pub fn extend(&mut self, now: Duration) {
+        self.ended_at = self.ended_at.max(now);
+    }
+
+    /// What the next session will probably be, on a path that all take.
+    pub const fn usual(&self) -> Visit {
+        self.usual
+    }
+}
+
+fn is_later(ended_at: Duration, began: Duration) -> bool {
+    !ended_at.is_zero() && began <= ended_at.saturating_add(LATER_GAP)
+}
+
+/// The decrease of the logarithm of the time from first to later visits, where the model predicts these times. It is not
+/// negative: that a later visit is slower, because losses have ended slow start, depends on a loss that is rarely known.
+pub(super) fn log_gain(first: f64, later: f64) -> f64 {
+    ((first / later).ln() * GAIN_SHARE).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(milliseconds: u64) -> Duration {
+        Duration::from_millis(100_000 + milliseconds)
+    }
+
+    #[test]
+    fn windows_open_from_visit_to_visit_and_close_in_a_pause() {
+        let mut visits = PathVisits::default();
+        let mut openness = |begin: u64| {
+            visits.record(at(begin), at(begin + 300));
+            (visits.openness(), visits.is_opening(at(begin + 500)))
+        };
+        let row = [0, 400, 800, 1200, 1600, 2000].map(&mut openness);
+        assert_eq!(row, [(0.0, true), (0.25, true), (0.5, true), (0.75, true), (1.0, false), (1.0, false)]);
+        assert_eq!(openness(3300), (1.0, false), "a second after the last one");
+        assert_eq!(openness(4601), (0.0, true));
+        assert!(!visits.is_opening(at(10_000)), "it would be a first visit");
+    }
+
+    #[test]
+    fn a_session_beside_another_one_is_a_later_visit() {
+        let mut visits = PathVisits::default();
+        visits.record(at(0), at(5000));
+        visits.record(at(100), at(400));
+        assert_eq!(visits.openness(), 0.25);
+        visits.record(at(5500), at(5600));
+        assert_eq!(visits.openness(), 0.5, "the end of the longer one counts");
+        visits.extend(at(20_000));
+        visits.record(at(20_500), at(20_600));
+        assert_eq!(visits.openness(), 0.75, "it followed a long session");
+    }
+
+    #[test]
+    fn a_few_odd_sessions_do_not_change_what_is_usual() {
+        let mut rate = VisitRate::default();
+        let mut now = 0;
+        let mut usual_after = |pauses: &[u64]| {
+            for pause in pauses {
+                now += pause;
+                rate.record(at(now), at(now + 100));
+                now += 100;
+            }
+            rate.usual()
+        };
+        assert_eq!(usual_after(&[0, 50, 50, 50]), Visit::First, "too few");
+        assert_eq!(usual_after(&[50, 50]), Visit::Later);
+        assert_eq!(usual_after(&[5000, 50, 50, 5000]), Visit::Later);
+        assert_eq!(usual_after(&[5000, 5000, 5000]), Visit::First);
+        assert_eq!(usual_after(&[50, 5000, 50, 5000, 50]), Visit::First);
+    }
+
+    #[test]
+    fn the_gain_is_a_part_of_the_modelled_one_and_never_a_loss() {
+        assert!((log_gain(0.4, 0.1) - 2.0_f64.ln()).abs() < 1e-9);
+        assert_eq!([log_gain(0.1, 0.4), log_gain(0.0, 0.0)], [0.0, 0.0]);
+    }
+}
