@@ -39,9 +39,10 @@ test: ## Run all checks: format, lints, docs, unit, black-box and namespace test
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory kernel || echo "make: no virtual kernel could be built; experiments in virtual time are not tested, and tests of time run in real time"
 	$(CARGO) test --workspace --locked --no-default-features --test lacking
-	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
-	fuzz/run 5
-	fuzz/run 7 config peers users
+	@# Tests wait more than they compute, so fuzzing takes little time beside them.
+	@nice sh -c 'fuzz/run 5 && fuzz/run 7 config peers users' & fuzz=$$!; \
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked; tests=$$?; \
+	wait $$fuzz && exit $$tests
 
 kernel: ## Build the virtual kernel of the laboratory, unless there is one; six minutes
 	@scripts/setup kernel
