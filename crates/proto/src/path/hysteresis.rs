@@ -82,7 +82,7 @@ impl StandingChoice {
         self.current
     }
 
-    /// Applies `factor` to what is remembered: from now on, predictions are for other visits.
+    /// Multiplies the mean of recent predictions by `factor`: later predictions are for other visits.
     pub const fn rescale(&mut self, factor: f64) {
         self.recent_prediction *= factor;
     }

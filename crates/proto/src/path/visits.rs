@@ -43,29 +43,45 @@ impl Visit {
     }
 }
 
+/// The end of the latest session; zero before the first.
+#[derive(Debug, Clone, Copy, Default)]
+struct LatestEnd(Duration);
+
+impl LatestEnd {
+    /// Whether a session that begins at this time is a later visit.
+    fn is_followed_at(self, began: Duration) -> bool {
+        !self.0.is_zero() && began <= self.0.saturating_add(LATER_GAP)
+    }
+
+    /// Records that a session went on until `now`.
+    fn extend(&mut self, now: Duration) {
+        self.0 = self.0.max(now);
+    }
+}
+
 /// The sessions on one path to one prefix.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PathVisits {
     /// Later visits in a row.
     streak: u8,
-    ended_at: Duration,
+    latest: LatestEnd,
 }
 
 impl PathVisits {
     /// Records a session that has begun and ended at these times.
     pub fn record(&mut self, began: Duration, ended: Duration) {
-        self.streak = if is_later(self.ended_at, began) { self.streak.saturating_add(1) } else { 0 };
-        self.ended_at = self.ended_at.max(ended);
+        self.streak = if self.latest.is_followed_at(began) { self.streak.saturating_add(1) } else { 0 };
+        self.latest.extend(ended);
     }
 
-    /// Records that the latest session went on until now.
+    /// Records that a session went on until `now`.
     pub fn extend(&mut self, now: Duration) {
-        self.ended_at = self.ended_at.max(now);
+        self.latest.extend(now);
     }
 
     /// Whether the windows are opening: the next session will be faster than the last one.
     pub fn is_opening(&self, now: Duration) -> bool {
-        self.streak < OPENING_VISITS && is_later(self.ended_at, now)
+        self.streak < OPENING_VISITS && self.latest.is_followed_at(now)
     }
 
     /// How far the windows were open at the latest session: 0 at a first visit, 1 at a later one.
@@ -79,15 +95,15 @@ impl PathVisits {
 pub(super) struct VisitRate {
     share: f64,
     usual: Visit,
-    ended_at: Duration,
+    latest: LatestEnd,
 }
 
 impl VisitRate {
     /// Records a session on any path.
     pub fn record(&mut self, began: Duration, ended: Duration) {
-        let later = f64::from(u8::from(is_later(self.ended_at, began)));
+        let later = f64::from(u8::from(self.latest.is_followed_at(began)));
         self.share += (later - self.share) * SHARE_WEIGHT;
-        self.ended_at = self.ended_at.max(ended);
+        self.latest.extend(ended);
         match self.usual {
             Visit::First if self.share >= FREQUENT => self.usual = Visit::Later,
             Visit::Later if self.share < RARE => self.usual = Visit::First,
@@ -95,19 +111,15 @@ impl VisitRate {
         }
     }
 
-    /// Records that a session went on until now.
+    /// Records that a session went on until `now`.
     pub fn extend(&mut self, now: Duration) {
-        self.ended_at = self.ended_at.max(now);
+        self.latest.extend(now);
     }
 
     /// What the next session will probably be, on a path that all take.
     pub const fn usual(&self) -> Visit {
         self.usual
     }
-}
-
-fn is_later(ended_at: Duration, began: Duration) -> bool {
-    !ended_at.is_zero() && began <= ended_at.saturating_add(LATER_GAP)
 }
 
 /// The decrease of the logarithm of the time from first to later visits, where the model predicts these times. It is not

@@ -8,7 +8,7 @@ use crate::path::choice::{Choice, ChoiceReason, PathComparison, RankedCandidate}
 use crate::path::hysteresis::{AvailablePath, StandingDecision};
 use crate::path::likely::TransferSize;
 use crate::path::prefix::Prefix;
-use crate::path::ranking::{self, ChoiceKey, RatedPath, to_duration};
+use crate::path::ranking::{ChoiceKey, RatedPath, to_duration};
 
 /// Most paths of a choice.
 pub(super) const MAX_RANKING: usize = 4;
@@ -156,19 +156,6 @@ impl PathChooser {
 }
 
 impl PathChooser {
-    /// The prediction of `candidate` for `likely`; `None` without a measurement.
-    #[must_use]
-    pub fn predicted_time(
-        &self,
-        prefix: Prefix,
-        candidate: &Candidate,
-        likely: TransferSize,
-        now: Duration,
-    ) -> Option<Duration> {
-        let rated = ranking::rate_path(&self.map, &self.costs, Hops::from_candidate(candidate)?, prefix, likely)?;
-        Some(to_duration(self.weigh(prefix, likely, &rated, now).predicted))
-    }
-
     /// The candidates of the latest answer for such a session, the best first, each with whether it is out of use.
     #[must_use]
     pub fn ranked_candidates(

@@ -208,9 +208,7 @@ impl PathChooser {
         likely: TransferSize,
         now: Duration,
     ) -> Option<RankedCandidate> {
-        let hops = Hops::from_candidate(candidate)?;
-        let rated = ranking::rate_path(&self.map, &self.costs, hops, prefix, likely)?;
-        Some(self.weigh(prefix, likely, &rated, now).to_ranked())
+        Some(self.weigh_hops(prefix, Hops::from_candidate(candidate)?, likely, now)?.to_ranked())
     }
 
     /// The standing choices: prefix, direction with size in bytes, and path.
@@ -249,10 +247,11 @@ impl PathChooser {
     /// The usable paths, the best first, and those that are out of use or need a trial.
     fn weigh_all(&self, question: &ChoiceKey, now: Duration) -> (Vec<WeighedPath>, Vec<WeighedPath>) {
         let rated = self.rankings.peek(question).map_or(&[][..], |answer| &answer.rated);
+        let usual = self.usual_visit(question.prefix);
         let mut open: Vec<WeighedPath> = Vec::with_capacity(rated.len());
         let mut out = Vec::new();
         for rated in rated {
-            let weighed = self.weigh(question.prefix, question.transfer(), rated, now);
+            let weighed = self.weigh(question.prefix, question.transfer(), rated, usual, now);
             match self
                 .breakers
                 .peek(&(question.prefix, rated.hops))
@@ -268,9 +267,20 @@ impl PathChooser {
         (open, out)
     }
 
-    fn weigh(&self, prefix: Prefix, likely: TransferSize, first_visit: &RatedPath, now: Duration) -> WeighedPath {
+    fn weigh_hops(&self, prefix: Prefix, hops: Hops, likely: TransferSize, now: Duration) -> Option<WeighedPath> {
+        let rated = ranking::rate_path(&self.map, &self.costs, hops, prefix, likely)?;
+        Some(self.weigh(prefix, likely, &rated, self.usual_visit(prefix), now))
+    }
+
+    fn weigh(
+        &self,
+        prefix: Prefix,
+        likely: TransferSize,
+        first_visit: &RatedPath,
+        usual: Visit,
+        now: Duration,
+    ) -> WeighedPath {
         let (doubt, class) = (first_visit.log_distrust(&self.trust), SizeClass::for_bytes(likely.bytes));
-        let usual = self.usual_visit(prefix);
         let rated = first_visit.at_visit(usual);
         let way = PathKey { prefix, hops: rated.hops, direction: likely.direction };
         let near = self.histories.peek(&way).and_then(|past| past.nearest(class).map(|near| (past, near)));

@@ -27,7 +27,8 @@ impl PathChooser {
         let took = to_log(class_elapsed(outcome, &rated, class)) + rated.log_gain * (openness - usual.openness());
         let promised = to_log(rated.at_visit(usual).class_predicted);
         let is_open = self.breakers.peek(&(prefix, hops)).is_none_or(|pause| pause.state(now) == BreakerState::Closed);
-        let expected = to_log(self.weigh(prefix, session, &rated, now).predicted) + to_log(rated.class_predicted)
+        let expected = to_log(self.weigh(prefix, session, &rated, usual, now).predicted)
+            + to_log(rated.class_predicted)
             - to_log(rated.predicted);
         if !outcome.limited_by_path && took > expected {
             return;
@@ -82,8 +83,7 @@ impl PathChooser {
         let question = ChoiceKey::new(prefix, likely);
         self.refresh_ranking(question, likely);
         let (open, _) = self.weigh_all(&question, now);
-        let this = ranking::rate_path(&self.map, &self.costs, hops, prefix, likely);
-        let this = this.map_or(f64::INFINITY, |rated| self.weigh(prefix, question.transfer(), &rated, now).predicted);
+        let this = self.weigh_hops(prefix, hops, likely, now).map_or(f64::INFINITY, |this| this.predicted);
         open.first().is_some_and(|best| best.predicted < this)
     }
 

@@ -229,7 +229,7 @@ impl SelectorState {
     /// The prediction for a session with as many bytes.
     pub fn predict(&self, expected: &Prediction, outcome: &TransferOutcome, now: Duration) -> Option<Duration> {
         let Prediction { context: plan, candidate, .. } = expected;
-        self.chooser.predicted_time(plan.prefix, candidate.as_ref()?, outcome.transferred, now)
+        Some(self.chooser.predict(plan.prefix, candidate.as_ref()?, outcome.transferred, now)?.predicted)
     }
 }
 
