@@ -18,8 +18,9 @@ const HOST_STREAMS: [&str; 3] = ["/dev/host0", "/dev/host1", "/dev/host2"];
 /// Where the root file system is put together. The mount hides nothing: an overlay has the files below a mount of its
 /// lower layer.
 const WORK_DIRECTORY: &str = "/tmp";
-/// The open files of a process. A relay with many connections needs two for each.
-const OPEN_FILES: u64 = 1 << 20;
+/// The open files of a process. A relay needs two for each connection. Not more: Dante and Squid close every descriptor up
+/// to the limit when they start, and a system call takes microseconds here.
+const OPEN_FILES: u64 = 1 << 14;
 const EXIT_FAILURE: u8 = 2;
 
 /// Returns whether this process runs in a virtual machine, where processes take no time.
