@@ -1,6 +1,6 @@
 //! The subcommand `ekiden-lab run`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub struct RunCommand {
     /// Only these treatments
     #[arg(long, value_name = "TREATMENT", value_delimiter = ',')]
     only: Vec<String>,
-    /// Only at this level of a factor; repeat it for further factors
+    /// Only at this level of a factor; repeat it for further levels and factors
     #[arg(long, value_name = "FACTOR=LEVEL", value_parser = parse_level)]
     at: Vec<(String, String)>,
     /// Draws the levels of drawn factors with this seed, instead of the seed in the file
@@ -89,7 +89,11 @@ impl RunCommand {
                 known.join(", ")
             );
         }
-        let levels: LevelFilter = self.at.into_iter().map(|(factor, level)| (factor, LevelNames::One(level))).collect();
+        let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (factor, level) in self.at {
+            names.entry(factor).or_default().push(level);
+        }
+        let levels: LevelFilter = names.into_iter().map(|(factor, all)| (factor, LevelNames::Any(all))).collect();
         let unknown = factor::unknown_levels(&experiment.factors, &levels);
         anyhow::ensure!(unknown.is_empty(), "--at: {}", unknown.join("; "));
         let request = ExperimentOptions {

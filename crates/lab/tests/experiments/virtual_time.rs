@@ -1,5 +1,6 @@
 //! Experiments in virtual time: the same bytes in every run, and what a machine leaves on the host.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -106,6 +107,11 @@ fn one_cell_can_be_run_again() {
     assert_eq!(again.status.code(), Some(0), "{}", stderr_text(&again));
     assert_eq!(expected.len(), 2);
     assert_eq!(scene.runs(), expected);
+    let two_levels = ["--fresh", "--blocks", "1", "--only", "relay", "--at", "file=large", "--at", "file=small"];
+    let both = run_virtually(&scene, &two_levels);
+    assert_eq!(both.status.code(), Some(0), "{}", stderr_text(&both));
+    let files: BTreeSet<_> = scene.runs().iter().map(|run| run["levels"]["file"].to_string()).collect();
+    assert_eq!(files, ["\"large\"", "\"small\""].map(str::to_owned).into());
     let unknown = run_virtually(&scene, &["--at", "file=huge"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(
