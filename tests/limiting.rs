@@ -55,13 +55,21 @@ fn relay_to(target: SocketAddr) -> Relay {
     Relay::listen(&[&format!("tcp://127.0.0.1:0/{target}")])
 }
 
-/// Waits until `by` limits a direction of the only session at `section`. Before, while buffers fill, a sender that gets no
-/// processor time may be the limit.
-fn wait_for_limit(relay: &Relay, direction: &str, section: &str, by: &str) {
-    let limit = eventually(&format!("{section} {by}"), || {
+/// Waits for the limit of a direction of the only session.
+fn limit(relay: &Relay, direction: &str) -> Value {
+    eventually("a limit", || {
         let limit = relay.sessions()[0]["limits"][direction].clone();
-        (limit["section"] == section && limit["by"] == by).then_some(limit)
-    });
+        (!limit.is_null()).then_some(limit)
+    })
+}
+
+/// Waits until `by` is the limit. While buffers fill, a flooding sender that gets no processor time may be it for a moment.
+fn settled_limit(relay: &Relay, direction: &str, by: &str) -> Value {
+    eventually(by, || Some(limit(relay, direction)).filter(|limit| limit["by"] == by))
+}
+
+fn assert_is(limit: &Value, section: &str, by: &str) {
+    assert_eq!((&limit["section"], &limit["by"]), (&section.into(), &by.into()), "{limit}");
     let why = limit["why"].as_str().unwrap();
     assert!(why.contains("bit/s") && !why.contains("NaN") && !why.contains("inf"), "{why}");
 }
@@ -72,7 +80,7 @@ fn a_client_that_does_not_read_is_slow() {
     let mut relay = relay_to(target);
     let client = relay.connect();
     let far = flood(accept(&listener));
-    wait_for_limit(&relay, "down", "down", "client_slow");
+    assert_is(&settled_limit(&relay, "down", "client_slow"), "down", "client_slow");
     assert_eq!(relay.sessions()[0]["limits"]["up"], Value::Null, "nothing went there");
 
     reset(client);
@@ -88,7 +96,7 @@ fn a_server_that_does_not_read_is_slow() {
     let relay = relay_to(target);
     let near = flood(relay.connect());
     let far = accept(&listener);
-    wait_for_limit(&relay, "up", "up", "server_slow");
+    assert_is(&settled_limit(&relay, "up", "server_slow"), "up", "server_slow");
     reset(far);
     join(near);
 }
@@ -99,7 +107,7 @@ fn a_server_that_writes_with_pauses_is_slow() {
     let mut relay = relay_to(target);
     let client = reader(relay.connect());
     let far = Slow::begin(accept(&listener));
-    wait_for_limit(&relay, "down", "up", "server_slow");
+    assert_is(&limit(&relay, "down"), "up", "server_slow");
     drop(far);
     assert!(join(client) > 0);
     assert_eq!(relay.closed()["limited"], "up:server_slow");
@@ -111,7 +119,7 @@ fn a_client_that_writes_with_pauses_is_slow() {
     let mut relay = relay_to(target);
     let near = Slow::begin(relay.connect());
     let far = reader(accept(&listener));
-    wait_for_limit(&relay, "up", "down", "client_slow");
+    assert_is(&limit(&relay, "up"), "down", "client_slow");
     drop(near);
     assert!(join(far) > 0);
     assert_eq!(relay.closed()["limited"], "down:client_slow");
@@ -141,7 +149,7 @@ fn status_has_a_table_of_them() {
     let relay = relay_to(target);
     let client = relay.connect();
     let far = flood(accept(&listener));
-    wait_for_limit(&relay, "down", "down", "client_slow");
+    settled_limit(&relay, "down", "client_slow");
     let shown = ekiden().args(["status", "--admin", &format!("unix:{}", relay.admin.display())]).output().unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
     let row = shown.lines().find(|line| line.contains("down:client_slow")).unwrap_or_else(|| panic!("{shown}"));
