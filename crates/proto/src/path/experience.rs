@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::visits::{PathVisits, Visit};
+use super::visits::{LearnedGain, PathVisits};
 
 /// The half-life of a sample's weight.
 const HALF_LIFE: Duration = Duration::from_secs(300);
@@ -54,8 +54,10 @@ impl SizeClass {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PathAverages {
     class: SizeClass,
-    /// The visits that the means are for.
-    visit: Visit,
+    /// Mean openness of the windows at these sessions.
+    openness: f64,
+    /// By how much the logarithm of the time falls once windows are open.
+    gain: LearnedGain,
     /// Mean logarithm of the transfer times.
     mean_log: f64,
     /// Mean logarithm of transfer time over the map's prediction.
@@ -65,7 +67,28 @@ pub(super) struct PathAverages {
     /// Number of disappointing sessions in a row, and their mean.
     slow_streak: u8,
     streak_mean_log: f64,
+    streak_openness: f64,
     updated_at: Duration,
+}
+
+/// A session that has ended. All times are logarithms of seconds, for the representative size of its class.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RatedSession {
+    /// The time that it took.
+    pub log: f64,
+    /// How far its windows were open, 0 to 1.
+    pub openness: f64,
+    /// The time that the map predicted.
+    pub promised: f64,
+    /// The time that the chooser predicted, from map and experience.
+    pub expected: f64,
+}
+
+impl RatedSession {
+    /// The time, of which an excess that may be bad luck counts half.
+    fn believed_log(&self) -> f64 {
+        self.log - (self.log - self.expected - OUTLIER_FACTOR.ln()).max(0.0) / 2.0
+    }
 }
 
 /// Experience with one path to one prefix, by size class.
@@ -106,12 +129,14 @@ impl PathAverages {
     const fn new(class: SizeClass) -> Self {
         Self {
             class,
-            visit: Visit::First,
             mean_log: 0.0,
+            openness: 0.0,
+            gain: LearnedGain::NONE,
             log_excess: 0.0,
             weight: 0.0,
             slow_streak: 0,
             streak_mean_log: 0.0,
+            streak_openness: 0.0,
             updated_at: Duration::ZERO,
         }
     }
@@ -120,75 +145,71 @@ impl PathAverages {
         self.class
     }
 
-    /// The visits that the means are for.
-    pub const fn visit(&self) -> Visit {
-        self.visit
-    }
-
-    /// Makes these the means of `visit`, where open windows reduce the logarithm of the time by `log_gain`.
-    pub fn convert(&mut self, visit: Visit, log_gain: f64) {
-        let longer = log_gain * (self.visit.openness() - visit.openness());
-        self.visit = visit;
-        self.mean_log += longer;
-        self.streak_mean_log += longer;
-    }
-
     /// The weight of the sessions at `now`.
     pub fn weight(&self, now: Duration) -> f64 {
         self.weight * decay_factor(now.saturating_sub(self.updated_at), HALF_LIFE)
     }
 
-    /// The predicted time of a session, where reports alone predict `hearsay`, and the history counts with weight
-    /// `share`.
-    pub fn predict(&self, hearsay: f64, share: f64, now: Duration) -> f64 {
-        let weight = self.weight(now) * share;
-        (weight * self.mean_log + REPORT_WEIGHT * hearsay) / (weight + REPORT_WEIGHT)
+    /// The mean time of sessions with windows as far open as `openness`, where the model predicts that open windows reduce
+    /// it by `log_gain`.
+    fn mean_log_at(&self, openness: f64, log_gain: f64) -> f64 {
+        self.mean_log + self.gain.estimate(log_gain) * (self.openness - openness)
     }
 
-    /// Records a session that took `log`, where the map predicted `promised` and the chooser `expected`. Returns
-    /// whether sessions disappoint.
-    pub fn record(&mut self, log: f64, promised: f64, expected: f64, now: Duration) -> bool {
-        if !(log - promised).is_finite() {
+    /// The predicted time of a session with windows as far open as `openness`, where reports alone predict `hearsay`, and
+    /// the history counts with weight `share`.
+    pub fn predict(&self, openness: f64, log_gain: f64, hearsay: f64, share: f64, now: Duration) -> f64 {
+        let weight = self.weight(now) * share;
+        (weight * self.mean_log_at(openness, log_gain) + REPORT_WEIGHT * hearsay) / (weight + REPORT_WEIGHT)
+    }
+
+    /// Records a session. Returns whether sessions disappoint.
+    pub fn record(&mut self, session: &RatedSession, now: Duration) -> bool {
+        if !(session.log - session.promised).is_finite() {
             return false;
         }
-        self.weight = self.weight(now);
+        let believed = session.believed_log();
+        if self.weight > 0.0 {
+            self.gain.record(session.openness - self.openness, self.mean_log - believed);
+        }
+        self.weight = (self.weight(now) + 1.0).min(MAX_WEIGHT);
         self.updated_at = self.updated_at.max(now);
-        self.weight = (self.weight + 1.0).min(MAX_WEIGHT);
-        let luck = (log - expected - OUTLIER_FACTOR.ln()).max(0.0) / 2.0;
-        let believed = log - luck;
         self.mean_log += (believed - self.mean_log) / self.weight;
-        self.log_excess += (believed - promised - self.log_excess) / self.weight;
-        self.update_streak(log, promised, expected)
+        self.openness += (session.openness - self.openness) / self.weight;
+        self.log_excess += (believed - session.promised - self.log_excess) / self.weight;
+        self.update_streak(session)
     }
 
     /// Like `record`, for the first session after a pause: if it took no longer than predicted, the history before is
     /// forgotten.
-    pub fn record_trial(&mut self, log: f64, promised: f64, expected: f64, now: Duration) -> bool {
-        if log < expected - FAST_FACTOR.ln() {
+    pub fn record_trial(&mut self, session: &RatedSession, now: Duration) -> bool {
+        if session.log < session.expected - FAST_FACTOR.ln() {
             *self = Self {
-                mean_log: log,
-                log_excess: log - promised,
+                mean_log: session.log,
+                openness: session.openness,
+                log_excess: session.log - session.promised,
                 weight: MAX_WEIGHT,
                 updated_at: now,
-                visit: self.visit,
                 ..Self::new(self.class)
             };
         }
-        self.record(log, promised, expected, now)
+        self.record(session, now)
     }
 
     /// Counts consecutive sessions that disappoint: enough of them replace the history.
-    fn update_streak(&mut self, log: f64, promised: f64, expected: f64) -> bool {
-        if log < expected + SLOW_FACTOR.ln() {
-            (self.slow_streak, self.streak_mean_log) = (0, 0.0);
+    fn update_streak(&mut self, session: &RatedSession) -> bool {
+        if session.log < session.expected + SLOW_FACTOR.ln() {
+            (self.slow_streak, self.streak_mean_log, self.streak_openness) = (0, 0.0, 0.0);
             return false;
         }
         self.slow_streak = self.slow_streak.saturating_add(1);
-        self.streak_mean_log += (log - self.streak_mean_log) / f64::from(self.slow_streak);
+        self.streak_mean_log += (session.log - self.streak_mean_log) / f64::from(self.slow_streak);
+        self.streak_openness += (session.openness - self.streak_openness) / f64::from(self.slow_streak);
         if self.slow_streak < SLOW_STREAK {
             return false;
         }
-        (self.mean_log, self.log_excess) = (self.streak_mean_log, self.streak_mean_log - promised);
+        (self.mean_log, self.log_excess) = (self.streak_mean_log, self.streak_mean_log - session.promised);
+        self.openness = self.streak_openness;
         (self.weight, self.slow_streak) = (MAX_WEIGHT, 0);
         true
     }
@@ -288,12 +309,20 @@ mod tests {
     /// By how much `experience` says that sessions will be slower than promised, where others' word alone would make it
     /// `hearsay`.
     fn slower(experience: &PathAverages, hearsay: f64, now: Duration) -> f64 {
-        (experience.predict(PROMISED + hearsay, 1.0, now) - PROMISED).exp()
+        (predict(experience, PROMISED + hearsay, now) - PROMISED).exp()
+    }
+
+    fn predict(experience: &PathAverages, hearsay: f64, now: Duration) -> f64 {
+        experience.predict(0.0, 0.0, hearsay, 1.0, now)
+    }
+
+    const fn session(log: f64, promised: f64, expected: f64) -> RatedSession {
+        RatedSession { log, openness: 0.0, promised, expected }
     }
 
     fn comes(experience: &mut PathAverages, factor: f64) -> bool {
-        let expected = experience.predict(PROMISED, 1.0, NOW);
-        experience.record(PROMISED + factor.ln(), PROMISED, expected, NOW)
+        let expected = predict(experience, PROMISED, NOW);
+        experience.record(&session(PROMISED + factor.ln(), PROMISED, expected), NOW)
     }
 
     /// The experience after `sessions` sessions that are slower than expected by `factor`.
@@ -309,21 +338,39 @@ mod tests {
     fn what_came_beats_what_others_say() {
         let correction = slower(&after(3, 3.0), (1.0_f64 / 8.0).ln(), NOW);
         assert!((2.0..3.0).contains(&correction), "{correction}");
-        assert_eq!(PathAverages::new(CLASS).predict(7.0, 1.0, NOW), 7.0, "nothing came yet");
+        assert_eq!(predict(&PathAverages::new(CLASS), 7.0, NOW), 7.0, "nothing came yet");
+    }
+
+    /// Masuya 2014, 8 MiB through Osaka: the line of the target is the limit, so open windows gain 6 %.
+    #[test]
+    fn sessions_correct_the_gain_that_the_model_predicts() {
+        let (first, later, modelled) = (1.124_f64.ln(), 1.063_f64.ln(), 0.55);
+        let mut experience = PathAverages::new(CLASS);
+        let predict = |experience: &PathAverages, openness: f64| {
+            experience.predict(openness, modelled, first - modelled * openness, 1.0, NOW)
+        };
+        for (log, openness) in [(first, 0.0), (first, 0.25), (later, 0.5), (later, 0.75), (later, 1.0)] {
+            let expected = predict(&experience, openness);
+            experience.record(&RatedSession { log, openness, promised: first, expected }, NOW);
+        }
+        let (at_first, at_later) = (predict(&experience, 0.0).exp(), predict(&experience, 1.0).exp());
+        assert!((0.85..1.06).contains(&at_later), "{at_later}");
+        assert!((1.06..1.3).contains(&at_first), "{at_first}");
     }
 
     #[test]
     fn a_map_that_says_something_else_now_has_to_show_it() {
         let experience = after(8, 1.0);
         for other in [-3.0, 3.0] {
-            let expected = experience.predict(PROMISED + other, 1.0, NOW);
+            let expected = predict(&experience, PROMISED + other, NOW);
             assert!((expected - PROMISED).abs() < 0.2, "as it came: {expected}");
         }
         let mut confirmed = experience;
         for _ in 0..16 {
-            confirmed.record(PROMISED - 3.0, PROMISED - 3.0, confirmed.predict(PROMISED - 3.0, 1.0, NOW), NOW);
+            let expected = predict(&confirmed, PROMISED - 3.0, NOW);
+            confirmed.record(&session(PROMISED - 3.0, PROMISED - 3.0, expected), NOW);
         }
-        let now = confirmed.predict(PROMISED - 3.0, 1.0, NOW);
+        let now = predict(&confirmed, PROMISED - 3.0, NOW);
         assert!(now < PROMISED - 2.5, "it has shown it: {now}");
     }
 
@@ -373,11 +420,11 @@ mod tests {
     fn a_bit_slower_is_no_disappointment_and_nothing_is_infinite() {
         let mut experience = PathAverages::new(CLASS);
         for _ in 0..20 {
-            assert!(!experience.record(PROMISED + 1.3_f64.ln(), PROMISED, PROMISED, NOW));
+            assert!(!experience.record(&session(PROMISED + 1.3_f64.ln(), PROMISED, PROMISED), NOW));
         }
-        experience.record(f64::INFINITY, PROMISED, PROMISED, Duration::ZERO);
-        experience.record(f64::NEG_INFINITY, PROMISED, PROMISED, Duration::MAX);
-        assert!(experience.predict(0.0, 1.0, NOW).is_finite(), "{experience:?}");
+        experience.record(&session(f64::INFINITY, PROMISED, PROMISED), Duration::ZERO);
+        experience.record(&session(f64::NEG_INFINITY, PROMISED, PROMISED), Duration::MAX);
+        assert!(predict(&experience, 0.0, NOW).is_finite(), "{experience:?}");
     }
 
     #[test]
@@ -388,7 +435,8 @@ mod tests {
         let mut bad = after(8, 8.0);
         comes(&mut bad, 1.0);
         assert!(slower(&bad, 0.0, NOW) > 4.0, "{bad:?}");
-        bad.record_trial(PROMISED, PROMISED, bad.predict(PROMISED, 1.0, NOW), NOW);
+        let expected = predict(&bad, PROMISED, NOW);
+        bad.record_trial(&session(PROMISED, PROMISED, expected), NOW);
         assert!(slower(&bad, 0.0, NOW) < 1.1, "{bad:?}");
     }
 

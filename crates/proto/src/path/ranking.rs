@@ -11,7 +11,7 @@ use super::map::{NetworkMap, THIS_RELAY};
 use super::model::{self, RelayCosts, SectionModel};
 use super::prefix::Prefix;
 use super::trust::Trust;
-use super::visits::{self, Visit};
+use super::visits;
 
 /// Most paths of a ranking.
 const MAX_RANKED: usize = 8;
@@ -65,9 +65,9 @@ pub(super) struct RatedPath {
 }
 
 impl RatedPath {
-    /// The predictions for `visit`, from those for a first one.
-    pub fn at_visit(self, visit: Visit) -> Self {
-        let factor = (-self.log_gain * visit.openness()).exp();
+    /// The predictions for a session with windows as far open as `openness`, from those for a first visit.
+    pub fn at_openness(self, openness: f64) -> Self {
+        let factor = (-self.log_gain * openness).exp();
         Self {
             predicted: self.predicted * factor,
             class_predicted: self.class_predicted * factor,

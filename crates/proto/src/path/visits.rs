@@ -19,9 +19,15 @@ const RARE: f64 = 0.4;
 /// Weight of the newest session in the share.
 const SHARE_WEIGHT: f64 = 0.25;
 
-/// The share of the modelled gain that sessions see. The model keeps a window until the next session, but each of the
-/// alternating connections is idle for about a retransmission timeout, which halves its window.
+/// The share of the modelled gain that sessions see, before any have shown it. The model keeps a window until the next
+/// session, but each of the alternating connections is idle for about a retransmission timeout, which halves its window.
 const GAIN_SHARE: f64 = 0.5;
+
+/// Weight of the modelled gain, in sessions with open windows.
+const MODEL_WEIGHT: f64 = 1.0;
+
+/// The weight that earlier sessions keep in the gain at each new one.
+const GAIN_KEPT: f64 = 0.95;
 
 /// The state of the sections between relays when a session begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -128,6 +134,30 @@ pub(super) fn log_gain(first: f64, later: f64) -> f64 {
     ((first / later).ln() * GAIN_SHARE).max(0.0)
 }
 
+/// The decrease of the logarithm of the time from first to later visits, from sessions on one path: a linear regression.
+/// A line whose rate is not known yet makes it much smaller than the modelled one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct LearnedGain {
+    squares: f64,
+    products: f64,
+}
+
+impl LearnedGain {
+    pub const NONE: Self = Self { squares: 0.0, products: 0.0 };
+
+    /// Records a session with windows that were wider open by `wider` than at earlier ones, and that took less time by
+    /// `faster`, a logarithm.
+    pub fn record(&mut self, wider: f64, faster: f64) {
+        self.squares = self.squares * GAIN_KEPT + wider * wider;
+        self.products = self.products * GAIN_KEPT + wider * faster;
+    }
+
+    /// The gain, where the model says `modelled`.
+    pub fn estimate(&self, modelled: f64) -> f64 {
+        (modelled * MODEL_WEIGHT + self.products) / (MODEL_WEIGHT + self.squares)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,8 +213,22 @@ mod tests {
     }
 
     #[test]
-    fn the_gain_is_a_part_of_the_modelled_one_and_never_a_loss() {
+    fn the_modelled_gain_is_a_part_of_what_open_windows_save_and_never_a_loss() {
         assert!((log_gain(0.4, 0.1) - 2.0_f64.ln()).abs() < 1e-9);
         assert_eq!([log_gain(0.1, 0.4), log_gain(0.0, 0.0)], [0.0, 0.0]);
+    }
+
+    #[test]
+    fn sessions_show_how_much_open_windows_gain() {
+        let after = |sessions: &[(f64, f64)]| {
+            let mut gain = LearnedGain::NONE;
+            sessions.iter().for_each(|(wider, faster)| gain.record(*wider, *faster));
+            gain.estimate(0.6)
+        };
+        assert_eq!(after(&[]), 0.6);
+        let opening = [0.25, 0.5, 0.75, 1.0];
+        let seen = |gain: f64| after(&opening.map(|wider| (wider, gain * wider)));
+        assert!((0.0..0.3).contains(&seen(0.0)) && (0.9..1.2).contains(&seen(1.2)), "{} {}", seen(0.0), seen(1.2));
+        assert_eq!(after(&[(0.0, 2.0), (0.0, -1.0)]), 0.6, "equally open windows show nothing");
     }
 }

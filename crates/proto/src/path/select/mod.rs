@@ -247,11 +247,11 @@ impl PathChooser {
     /// The usable paths, the best first, and those that are out of use or need a trial.
     fn weigh_all(&self, question: &ChoiceKey, now: Duration) -> (Vec<WeighedPath>, Vec<WeighedPath>) {
         let rated = self.rankings.peek(question).map_or(&[][..], |answer| &answer.rated);
-        let usual = self.usual_visit(question.prefix);
+        let openness = self.usual_visit(question.prefix).openness();
         let mut open: Vec<WeighedPath> = Vec::with_capacity(rated.len());
         let mut out = Vec::new();
         for rated in rated {
-            let weighed = self.weigh(question.prefix, question.transfer(), rated, usual, now);
+            let weighed = self.weigh(question.prefix, question.transfer(), rated, openness, now);
             match self
                 .breakers
                 .peek(&(question.prefix, rated.hops))
@@ -269,19 +269,20 @@ impl PathChooser {
 
     fn weigh_hops(&self, prefix: Prefix, hops: Hops, likely: TransferSize, now: Duration) -> Option<WeighedPath> {
         let rated = ranking::rate_path(&self.map, &self.costs, hops, prefix, likely)?;
-        Some(self.weigh(prefix, likely, &rated, self.usual_visit(prefix), now))
+        Some(self.weigh(prefix, likely, &rated, self.usual_visit(prefix).openness(), now))
     }
 
+    /// The prediction for one path and a session with windows as far open as `openness`.
     fn weigh(
         &self,
         prefix: Prefix,
         likely: TransferSize,
         first_visit: &RatedPath,
-        usual: Visit,
+        openness: f64,
         now: Duration,
     ) -> WeighedPath {
         let (doubt, class) = (first_visit.log_distrust(&self.trust), SizeClass::for_bytes(likely.bytes));
-        let rated = first_visit.at_visit(usual);
+        let rated = first_visit.at_openness(openness);
         let way = PathKey { prefix, hops: rated.hops, direction: likely.direction };
         let near = self.histories.peek(&way).and_then(|past| past.nearest(class).map(|near| (past, near)));
         let Some((past, (experience, share))) = near else {
@@ -301,16 +302,17 @@ impl PathChooser {
             let there = TransferSize { bytes: experience.class().bytes(), ..likely };
             ranking::rate_path(&self.map, &self.costs, rated.hops, prefix, there).unwrap_or(*first_visit)
         };
-        let there = to_log(there.at_visit(experience.visit()).class_predicted);
+        let log_gain = there.log_gain;
+        let there = to_log(there.at_openness(openness).class_predicted);
         let sessions = experience.weight(now) * share;
-        let slower = experience.predict(there + doubt, share, now) - there;
+        let slower = experience.predict(openness, log_gain, there + doubt, share, now) - there;
         WeighedPath {
             rated,
             predicted: from_log(to_log(rated.predicted) + slower),
             confidence: (rated.confidence * (-doubt).exp()).max(answer::confidence_of(sessions)),
             experience: sessions,
             is_half_open: false,
-            is_opening: usual == Visit::Later && rated.log_gain > 0.0 && past.visits.is_opening(now),
+            is_opening: openness > 0.0 && rated.log_gain > 0.0 && past.visits.is_opening(now),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{PathChooser, PathKey, from_log, to_log};
 use crate::path::candidates::{Candidate, Hops};
 use crate::path::choice::TransferOutcome;
-use crate::path::experience::{BreakerState, PathHistory, SizeClass};
+use crate::path::experience::{BreakerState, PathHistory, RatedSession, SizeClass};
 use crate::path::likely::TransferSize;
 use crate::path::prefix::Prefix;
 use crate::path::ranking::{self, ChoiceKey, RatedPath};
@@ -22,25 +22,22 @@ impl PathChooser {
         let class = SizeClass::for_bytes(session.bytes);
         let way = PathKey { prefix, hops, direction: session.direction };
         let openness = self.record_visit(way, outcome, now);
-        let usual = self.usual_visit(prefix);
-        // Both times are those of a usual visit.
-        let took = to_log(class_elapsed(outcome, &rated, class)) + rated.log_gain * (openness - usual.openness());
-        let promised = to_log(rated.at_visit(usual).class_predicted);
         let is_open = self.breakers.peek(&(prefix, hops)).is_none_or(|pause| pause.state(now) == BreakerState::Closed);
-        let expected = to_log(self.weigh(prefix, session, &rated, usual, now).predicted)
-            + to_log(rated.class_predicted)
-            - to_log(rated.predicted);
-        if !outcome.limited_by_path && took > expected {
+        let rated_session = RatedSession {
+            log: to_log(class_elapsed(outcome, &rated, class)),
+            openness,
+            promised: to_log(rated.at_openness(openness).class_predicted),
+            expected: to_log(self.weigh(prefix, session, &rated, openness, now).predicted)
+                + to_log(rated.class_predicted)
+                - to_log(rated.predicted),
+        };
+        if !outcome.limited_by_path && rated_session.log > rated_session.expected {
             return;
         }
         let experience = self.histories.get_or_insert_with(way, PathHistory::default).entry(class);
-        experience.convert(usual, rated.log_gain);
-        let disappoints = if is_open {
-            experience.record(took, promised, expected, now)
-        } else {
-            experience.record_trial(took, promised, expected, now)
-        };
-        self.update_trust(&rated, way, class, took - promised, now);
+        let disappoints =
+            if is_open { experience.record(&rated_session, now) } else { experience.record_trial(&rated_session, now) };
+        self.update_trust(&rated, way, class, rated_session.log - rated_session.promised, now);
         if (disappoints || !is_open) && self.has_better(prefix, hops, session, now) {
             self.trip_breaker(prefix, hops, true, now);
         } else {
@@ -69,7 +66,8 @@ impl PathChooser {
         let began = now.saturating_sub(outcome.elapsed);
         rate.record(began, now);
         visits.record(began, now);
-        visits.openness()
+        // Direct has no connection that is used again.
+        if way.hops.is_direct() { 0.0 } else { visits.openness() }
     }
 
     fn record_success(&mut self, prefix: Prefix, hops: Hops) {
