@@ -86,7 +86,7 @@ impl Estimate {
         self.record_loss(sample);
         self.record_rtt(sample);
         self.record_rate(sample);
-        self.window = sample.window.or(self.window);
+        self.record_window(sample);
     }
 
     /// Applies the decay of the time since the last sample.
@@ -148,6 +148,12 @@ impl Estimate {
             self.rate = Some(self.rate.map_or(rate, |before| before + (rate - before) / self.rates));
             self.at_least = Some(rate);
         }
+    }
+
+    /// A section that has carried more than a window is not limited by it any more.
+    fn record_window(&mut self, sample: &SectionSample) {
+        let in_flight = sample.rate.zip(self.rtt).map_or(0.0, |(rate, rtt)| rate * rtt);
+        self.window = sample.window.or_else(|| self.window.filter(|window| in_flight <= *window as f64));
     }
 
     /// Round-trip time, without the queue of a bulk transfer of our own.
@@ -315,6 +321,14 @@ mod tests {
         assert_eq!(estimate.rate(), Some(1e6), "less than the limit says nothing");
         estimate.record(&carrying(3e6, false), at(0));
         assert_eq!(estimate.rate(), Some(3e6), "more says that it is not one");
+    }
+
+    #[test]
+    fn a_window_is_a_limit_until_more_is_in_flight() {
+        let rtt = Some(Duration::from_millis(20));
+        let limited = SectionSample { rtt, window: Some(50_000), ..carrying(2e6, false) };
+        let after = |rate: f64| of(&[(0, limited), (0, SectionSample { rtt, ..carrying(rate, false) })]).window();
+        assert_eq!([1e6, 2e6, 3e6].map(after), [Some(50_000), Some(50_000), None]);
     }
 
     #[test]

@@ -19,6 +19,9 @@ const INITIAL_WINDOW: f64 = 10.0;
 /// Smallest number of bytes that a rate is computed from.
 const MIN_BYTES: u64 = 128 * 1024;
 
+/// A window is the limit if this share of it is in flight in every round trip.
+const WINDOW_USED: f64 = 0.7;
+
 /// Counters of one connection (`TCP_INFO`); counters that a kernel lacks are zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TcpCounters {
@@ -99,7 +102,7 @@ pub fn sample_sending(before: &TcpCounters, now: &TcpCounters, pumped: PumpTimes
         lost: retransmitted.saturating_sub(counter_delta(now.spurious, before.spurious)),
         rate,
         rate_is_limit,
-        window: mean.filter(|_| limited_by_peer).and_then(|rate| peer_window_limit(now, rate)),
+        window: mean.filter(|_| limited_by_peer).and_then(|rate| exhausted_window(now, now.peer_window, rate)),
     }
 }
 
@@ -118,7 +121,8 @@ pub fn sample_receiving(before: &TcpCounters, now: &TcpCounters, pumped: PumpTim
     } else {
         mean
     };
-    SectionSample { rtt: round_trip(now), segments, lost, rate, rate_is_limit, window: None }
+    let window = mean.and_then(|rate| exhausted_window(now, now.own_window, rate));
+    SectionSample { rtt: round_trip(now), segments, lost, rate, rate_is_limit, window }
 }
 
 /// The number of lost segments that explains `out_of_order` of `segments` in a span; at least one if any segment was
@@ -162,11 +166,11 @@ fn is_past_slow_start(now: &TcpCounters, span: Duration) -> bool {
     span > now.rtt * SLOW_START_ROUND_TRIPS
 }
 
-/// The peer's window, if it was used up in every round trip. A peer that only reads slowly also has a window, and less
-/// of it is in flight.
-fn peer_window_limit(now: &TcpCounters, rate: f64) -> Option<u64> {
-    let under_way = rate * round_trip(now)?.as_secs_f64();
-    (under_way > 0.7 * f64::from(now.peer_window)).then_some(u64::from(now.peer_window))
+/// The window, if this rate uses it up in every round trip. Less of it is in flight if the receiver only reads slowly, or if
+/// the kernel still doubles it.
+fn exhausted_window(now: &TcpCounters, window: u32, rate: f64) -> Option<u64> {
+    let in_flight = rate * round_trip(now)?.as_secs_f64();
+    (window > 0 && in_flight > WINDOW_USED * f64::from(window)).then_some(u64::from(window))
 }
 
 fn counter_delta(now: u32, before: u32) -> u64 {
@@ -250,6 +254,15 @@ mod tests {
     fn a_single_segment_out_of_order_is_one_loss_at_most() {
         let (now, pumped) = after(10, |now| (now.segments_received, now.out_of_order) = (10_000, 1));
         assert_eq!(sample_receiving(&TcpCounters::default(), &now, pumped).lost, 1);
+    }
+
+    #[test]
+    fn our_window_is_one_that_is_used_up() {
+        let sample = |own_window: u32| {
+            let (now, pumped) = after(10, |now| (now.bytes_received, now.own_window) = (20_000_000, own_window));
+            sample_receiving(&TcpCounters::default(), &now, pumped).window
+        };
+        assert_eq!([50_000, 80_000, 0].map(sample), [Some(50_000), None, None], "2 MB/s times 20 ms");
     }
 
     #[test]
