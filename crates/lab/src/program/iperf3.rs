@@ -120,7 +120,17 @@ pub struct ReceiverStats {
     pub timeline: Vec<(f64, u64)>,
 }
 
+/// The error of a client whose server has not ended another test.
+const SERVER_BUSY: &str = "the server is busy running a test";
+
 impl Iperf3Report {
+    /// Whether the client was refused because the server has not ended another test.
+    #[must_use]
+    pub fn is_server_busy(text: &str) -> bool {
+        let error = serde_json::from_str::<Self>(text).ok().and_then(|answer| answer.error);
+        error.is_some_and(|error| error.starts_with(SERVER_BUSY))
+    }
+
     /// Parses the JSON report of a client.
     ///
     /// # Errors
@@ -296,6 +306,13 @@ mod tests {
         assert_eq!(error(r#"{"start":{},"error":"the server is busy"}"#), "iperf3: the server is busy");
         assert_eq!(error(r#"{"start":{}}"#), "iperf3 did not report the received data");
         assert!(error("iperf3: parameter error").starts_with("iperf3 printed no report: iperf3: parameter"));
+    }
+
+    #[test]
+    fn a_server_that_has_not_ended_another_test_is_busy() {
+        let is_busy = Iperf3Report::is_server_busy;
+        assert!(is_busy(r#"{"start":{},"error":"the server is busy running a test. try again later"}"#));
+        assert!(!is_busy(r#"{"start":{},"error":"unable to connect to server"}"#) && !is_busy(TEXT) && !is_busy(""));
     }
 
     #[test]
