@@ -17,7 +17,9 @@ fn relays_that_have_never_heard_of_each_other_carry_sessions() {
     hears(&mut at_home, "joined", "osaka");
     hears(&mut at_osaka, "joined", "home");
     goes(&mut at_home, target, "by-osaka");
-    at_osaka.next(|event| event["peer"] == "home" && event["end"] == "finished");
+    let closed = at_osaka.next(|event| event["peer"] == "home");
+    assert_eq!((closed["peer"].as_str(), closed["end"].as_str()), (Some("home"), Some("finished")));
+    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     let names: Vec<_> = members(&at_home).iter().map(|member| member["name"].clone()).collect();
     assert_eq!(names, ["home", "osaka"]);
     let status = String::from_utf8(
