@@ -151,7 +151,7 @@ mod tests {
     const PUBLIC: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
 
     #[test]
-    fn a_private_key_has_the_public_half_of_rfc_7748() {
+    fn public_key_matches_the_vector_of_rfc_7748() {
         let key = PrivateKey::from_file(PRIVATE).unwrap();
         assert_eq!(key.public_key().to_string(), PUBLIC);
         assert_eq!(PUBLIC.parse(), Ok(key.public_key()));
@@ -201,7 +201,7 @@ mod tests {
             &format!("{PUBLIC}="),
             &format!(" {PUBLIC}"),
             &PUBLIC.replace('/', "_"),
-            // The last character carries two bits that mean nothing; one of four ways to write them is right.
+            // The last character has two unused bits, which must be zero.
             &PUBLIC.replace("mo=", "mp="),
             &STANDARD.encode([7; 31]),
             &STANDARD.encode([7; 33]),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_needs_no_private_half_is_refused() {
+    fn low_order_public_keys_are_rejected() {
         // Zero, one, and p - 1 for the prime p = 2^255 - 19.
         let mut last = [0xff; KEY_LENGTH];
         (last[0], last[31]) = (0xec, 0x7f);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_is_never_shown() {
+    fn debug_output_hides_the_private_key() {
         let shown = format!("{:?}", PrivateKey::from_file(PRIVATE).unwrap());
         assert_eq!(shown, "PrivateKey(...)");
     }

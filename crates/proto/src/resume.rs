@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_begins_with_half_of_what_the_path_has_carried() {
+    fn jump_is_half_of_the_observed_window() {
         let (mut memory, now) = remembering(1_000_000);
         let later = now + Duration::from_secs(60);
         let grant = memory.grant(later, RELAY, false).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_used_section_has_the_whole_window_for_a_minute() {
+    fn reused_section_gets_the_whole_window_for_a_minute() {
         let (mut memory, now) = remembering(1_000_000);
         let mut jump =
             |seconds| memory.grant(now + Duration::from_secs(seconds), RELAY, true).map(|grant| grant.jump_bytes);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_begin_together_share_the_half() {
+    fn concurrent_sessions_share_a_single_jump() {
         let (mut memory, now) = remembering(1_000_000);
         assert_eq!((jump(&mut memory, now), jump(&mut memory, now)), (Some(500_000), None));
         assert_eq!(jump(&mut memory, now + RTT), None, "the first jump may still be in the queue");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_is_another_path() {
+    fn saved_window_is_bound_to_the_address() {
         let (mut memory, now) = remembering(1_000_000);
         let elsewhere = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
         assert_eq!(memory.grant(now, elsewhere, false), None);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_session_does_not_replace_a_large_window_until_that_is_old() {
+    fn small_window_replaces_only_an_old_large_window() {
         let (mut memory, now) = remembering(1_000_000);
         memory.observe(now + RTT, 100_000, RTT, RELAY);
         assert_eq!(jump(&mut memory, now + RTT), Some(500_000));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_retreat_there_is_a_pause_that_doubles() {
+    fn pause_after_each_retreat_doubles() {
         let (mut memory, mut now) = remembering(1_000_000);
         for seconds in [10, 20, 40] {
             memory.on_outcome(now, ResumeOutcome::Retreated);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_jump_that_was_sent_resumes() {
+    fn only_a_sent_jump_counts_as_resumed() {
         let states = OUTCOMES.map(|outcome| start(0, Some(outcome)).state().as_str());
         assert_eq!(states, ["cold", "cold", "resumed", "resumed", "resumed"]);
         assert_eq!(SectionStart::default().state(), StartState::Cold);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_words_of_labels() {
+    fn json_values_match_the_labels() {
         let jump = json!({ "bytes": 500_000, "outcome": "confirmed" });
         let fields = json!({ "start": "reused", "earlier_sessions": 3, "jump": jump });
         assert_eq!(json!(start(3, Some(ResumeOutcome::Confirmed))), fields);

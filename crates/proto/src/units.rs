@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_read_and_write() {
+    fn quantities_parse_and_display() {
         for (text, bytes, shown) in [
             ("0B", 0, "0B"),
             ("1500B", 1500, "1500B"),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn other_units_are_told_in_ours() {
+    fn quantities_in_other_units_get_a_suggestion() {
         for (text, meant) in [("5m", Some("5min")), ("1.5 Sec", Some("1.5s")), ("90d", Some("2160h")), ("5", None)] {
             assert_eq!(Span::suggestion(text).as_deref(), meant, "{text}");
             assert!(meant.is_none_or(|meant| meant.parse::<Span>().is_ok()), "{text}");

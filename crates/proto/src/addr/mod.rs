@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_read_and_write() {
+    fn targets_parse_and_display() {
         for (text, shown) in [
             ("Example.COM.:80", "example.com:80"),
             ("192.0.2.1:443", "192.0.2.1:443"),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_targets_are_refused() {
+    fn malformed_targets_are_rejected() {
         for text in [
             "",
             ":80",
@@ -211,7 +211,7 @@ mod tests {
             "a\r\n:1",
             "[host]:1",
         ] {
-            assert!(Target::parse(text, None).is_err(), "{text:?} was taken");
+            assert!(Target::parse(text, None).is_err(), "{text:?} was accepted");
         }
         assert!(
             Host::parse(&"a.".repeat(127)).is_err()
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_hold_what_they_should() {
+    fn network_contains_its_addresses_and_parses_strictly() {
         let net: Network = "203.0.113.0/24".parse().unwrap();
         assert!(net.contains("203.0.113.255".parse().unwrap()));
         assert!(net.contains("::ffff:203.0.113.9".parse().unwrap()));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn private_addresses_are_known_in_every_disguise() {
+    fn private_addresses_are_detected_in_embedded_forms() {
         for ip in [
             "127.0.0.1",
             "10.1.2.3",
@@ -293,7 +293,7 @@ mod tests {
 
     /// The addresses of RFC 6052, 2.4, which all contain 192.0.2.33.
     #[test]
-    fn a_nat64_prefix_leads_to_the_address_inside() {
+    fn nat64_prefix_extracts_the_embedded_ipv4_address() {
         for (prefix, ip) in [
             ("2001:db8::/32", "2001:db8:c000:221::"),
             ("2001:db8:100::/40", "2001:db8:1c0:2:21::"),
@@ -312,9 +312,9 @@ mod tests {
         }
     }
 
-    /// An address of a translator is as private as the IPv4 address in it, also when the prefix is that of a site.
+    /// A NAT64 address is as private as the IPv4 address embedded in it, also below a prefix of the site.
     #[test]
-    fn addresses_behind_a_translator_count_as_the_ones_inside() {
+    fn nat64_addresses_are_as_private_as_the_embedded_ipv4() {
         let nat64 = ["2001:db8:64::/96", "fd00:64::/48", "64:ff9b:1::/96"].map(|text| text.parse().unwrap());
         for (ip, without, with) in [
             ("2001:db8:64::10.0.0.1", false, true),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_one_client_is_one_source() {
+    fn source_prefix_is_an_ipv4_address_or_an_ipv6_64() {
         for (client, wanted) in
             [("192.0.2.1", "192.0.2.1"), ("::ffff:192.0.2.1", "192.0.2.1"), ("2001:db8:0:1:2:3:4:5", "2001:db8:0:1::")]
         {

@@ -156,14 +156,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_frequent_is_always_known() {
+    fn most_frequent_flow_matches_exact_counts() {
         for length in [1, 2, 7, 100, MAX_HISTORY] {
             let mut history = FlowHistory::default();
             assert_eq!(history.most_frequent(), None);
             let mut recorded: Vec<u32> = Vec::new();
             for number in 0..3000 {
                 let bits = crate::aqm::random_bits(9, number);
-                // Many connections, and few that are frequent by turns.
+                // Many rare connections, and a few that are frequent in turn.
                 let flow = if bits.is_multiple_of(3) { (bits >> 32) as u32 % 500 } else { (number / 700) as u32 };
                 history.record(flow, length as u32);
                 recorded.push(flow);
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_one_whose_count_changed_last_is_first() {
+    fn tie_is_won_by_the_flow_with_the_latest_count_change() {
         let mut history = FlowHistory::default();
         let seen = [1, 2, 2, 1, 3].map(|flow| {
             history.record(flow, 4);
             history.most_frequent()
         });
-        // At last, the oldest 1 is forgotten: 2 is the only one there twice.
+        // The last record evicts the oldest 1, so only 2 is left twice.
         assert_eq!(seen, [1, 2, 2, 1, 2].map(Some));
         let seen = [3, 4, 4].map(|flow| {
             history.record(flow, 4);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_beyond_the_ways_of_a_set_are_not_counted() {
+    fn flows_beyond_the_ways_of_a_set_are_not_counted() {
         let mut history = FlowHistory::default();
         let same_set = |number: u32| number * SETS as u32;
         for number in 0..9 {
@@ -204,9 +204,9 @@ mod tests {
         for _ in 0..5 {
             history.record(same_set(8), 20);
         }
-        assert_ne!(history.most_frequent(), Some(same_set(8)), "there is no room for it");
+        assert_ne!(history.most_frequent(), Some(same_set(8)), "the set is full");
         (0..20).for_each(|_| history.record(same_set(8), 20));
-        assert_eq!(history.most_frequent(), Some(same_set(8)), "those before it are forgotten");
+        assert_eq!(history.most_frequent(), Some(same_set(8)), "the earlier connections are evicted");
         assert_eq!(history.first[1..].iter().filter(|slot| **slot != 0).count(), 1);
     }
 }

@@ -176,18 +176,18 @@ pub const fn source_key(address: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// A mirror of this file has to throw these.
+    /// The C mirror of this file must return the same values.
     #[test]
-    fn throws_are_what_they_always_were() {
+    fn random_bits_match_recorded_values() {
         assert_eq!(mix(1), 0x5692_161d_100b_05e5);
         let wanted = [0x83ec_686c_1600_460a, 0x819d_6f08_fdfc_3c1b, 0xeecd_2736_9f7e_c29a];
         assert_eq!([random_bits(1, 0), random_bits(42, 7), random_bits(u64::MAX, u64::MAX)], wanted);
     }
 
     #[test]
-    fn connections_are_told_apart_by_each_of_their_parts() {
+    fn connection_hash_depends_on_every_field() {
         let one = connection_hash(&[10, 0, 0, 1, 10, 0, 0, 2], &[0, 80, 1, 2], 6);
-        assert_eq!(one, 0xeaaa_c90f, "a mirror of this file has to find this");
+        assert_eq!(one, 0xeaaa_c90f, "the C mirror of this file must return the same value");
         for other in [
             connection_hash(&[10, 0, 0, 2, 10, 0, 0, 1], &[0, 80, 1, 2], 6),
             connection_hash(&[10, 0, 0, 1, 10, 0, 0, 2], &[0, 81, 1, 2], 6),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_of_ipv4_is_its_address() {
+    fn source_key_of_ipv4_is_the_address() {
         assert_eq!(source_key(&[10, 1, 2, 3]), 0x0a01_0203);
         assert_eq!(source_key(&[]), 0);
         assert_ne!(source_key(&[0; 16]), source_key(&[1; 16]));

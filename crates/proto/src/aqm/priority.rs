@@ -141,11 +141,11 @@ mod tests {
         }
         let others =
             (0..1000).filter(|number| judge_static(&params, &mut state, &arrival(*number, 0, 0)) != Verdict::Pass);
-        assert!((20..60).contains(&others.count()), "no sender is 0: the places that are free");
+        assert!((20..60).contains(&others.count()), "free places of the list match no sender");
         assert_eq!(StaticParams::new(red(1.0), &[7; MAX_SENDERS + 5]).senders, MAX_SENDERS as u64);
     }
 
-    /// A million connections of one packet each, and one that sends every twentieth packet: it is found among them.
+    /// One connection sends every twentieth packet; each other packet belongs to a connection of its own.
     #[test]
     fn the_heavy_connection_is_found_among_a_million() {
         let params = DynamicParams::new(red(2.0), 3, 100, 1024);

@@ -239,13 +239,13 @@ mod tests {
         n: 3.0,
     };
 
-    /// A packet of 1500 bytes that finds so many of them.
+    /// A packet of 1500 bytes that arrives while `packets` others wait.
     fn arrival(number: u64, packets: u64) -> ArrivingPacket {
         let waiting = Backlog { bytes: packets * 1500, packets };
         ArrivingPacket { number, bytes: 1500, backlog: waiting, ..ArrivingPacket::default() }
     }
 
-    /// The share of packets of a class that is hit while so many wait, if no hit is remembered.
+    /// The share of packets of a class that is marked or dropped while `packets` wait, without an earlier hit.
     fn hits(settings: &RedConfig, packets: u64, class: usize) -> f64 {
         let params = RedParams::new(settings, Some(10_000_000), 1);
         let hit = |number| {
@@ -277,18 +277,18 @@ mod tests {
     }
 
     #[test]
-    fn hits_are_the_likelier_the_longer_the_last_is_ago() {
-        let (tenth, throw) = (ONE / 10, |p: f64| to_probability(p));
+    fn hit_probability_grows_with_the_packets_since_the_last_hit() {
+        let (tenth, draw) = (ONE / 10, |p: f64| to_probability(p));
         for (count, wanted) in [(0, 0.1), (5, 0.2), (8, 0.5)] {
-            assert!(is_hit(tenth, count, throw(wanted - 0.001)), "{count}");
-            assert!(!is_hit(tenth, count, throw(wanted + 0.001)), "{count}");
+            assert!(is_hit(tenth, count, draw(wanted - 0.001)), "{count}");
+            assert!(!is_hit(tenth, count, draw(wanted + 0.001)), "{count}");
         }
         assert!(is_hit(tenth, 11, ONE - 1));
         assert!(!is_hit(0, MAX_COUNT, 0), "never");
         assert!(is_hit(ONE, 0, ONE - 1), "always");
     }
 
-    /// Where the products are largest: none overflows, which would be a panic here.
+    /// The largest products: an overflow would panic here.
     #[test]
     fn extremes_do_not_overflow() {
         for (limit, min, max) in [(MAX_LEVEL, MAX_LEVEL - 1, MAX_LEVEL), (u64::MAX, 0, u64::MAX), (1, 0, 1)] {
@@ -314,7 +314,7 @@ mod tests {
 
     /// With a small weight and long idle times, the decay is that of the formula.
     #[test]
-    fn idle_time_decays_the_average_as_its_formula_says() {
+    fn idle_time_decays_the_average_by_the_formula() {
         let settings = RedConfig { wq: 0.002, ..SETTINGS };
         let params = RedParams::new(&settings, Some(12_000_000), 1);
         for packets in [0_u32, 1, 2, 3, 100, 1000, 4095, 10_000] {

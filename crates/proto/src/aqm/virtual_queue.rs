@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_drains_at_the_rate() {
+    fn enqueued_bytes_drain_at_the_rate() {
         let mut state = VirtualQueueState::default();
         assert_eq!(at(&mut state, 5 * MS), (Backlog::default(), 5 * MS));
         for _ in 0..4 {
@@ -88,16 +88,16 @@ mod tests {
         assert_eq!(at(&mut state, 5 * MS), (Backlog { bytes: 6000, packets: 4 }, 0));
         let left = Backlog { bytes: 3000, packets: 2 };
         assert_eq!(at(&mut state, 7 * MS), (left, 0));
-        assert_eq!(at(&mut state, 6 * MS), (left, 0), "a clock that goes back drains nothing");
+        assert_eq!(at(&mut state, 6 * MS), (left, 0), "a clock that steps back drains nothing");
         assert_eq!(at(&mut state, 7 * MS + 1), (Backlog { bytes: 2999, packets: 2 }, 0));
         let (waiting, idle) = at(&mut state, 12 * MS);
-        assert_eq!((waiting, idle / 10), (Backlog::default(), 3 * MS / 10), "it was empty at 9 ms");
+        assert_eq!((waiting, idle / 10), (Backlog::default(), 3 * MS / 10), "the queue was empty at 9 ms");
         assert_eq!(at(&mut state, 12 * MS + 7), (Backlog::default(), 7), "idle is counted from the last arrival");
     }
 
     /// Steps of a nanosecond drain as much as one step: fractions of bytes are not lost.
     #[test]
-    fn small_steps_add_up() {
+    fn small_time_steps_drain_as_much_as_a_large_step() {
         let mut state = VirtualQueueState::default();
         enqueue(&mut state, 3000);
         let (waiting, _) = (0..=MS).map(|now| at(&mut state, now)).last().unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_neither_overflow_nor_divide_by_zero() {
+    fn extreme_rates_and_times_cause_no_overflow() {
         for rate in [0, 1, 8, 400_000_000_000, 1 << 60] {
             let params = VirtualQueueParams::new(rate);
             let mut state = VirtualQueueState::default();

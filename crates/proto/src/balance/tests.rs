@@ -60,7 +60,7 @@ fn equal_members_get_equal_shares() {
 }
 
 #[test]
-fn the_member_with_the_most_sessions_is_never_the_least_loaded() {
+fn least_loaded_choice_avoids_the_member_with_most_sessions() {
     let mut members = members(4);
     members[2].sessions = 1;
     let counts = first_choices(Balance::Least, &members);
@@ -69,7 +69,7 @@ fn the_member_with_the_most_sessions_is_never_the_least_loaded() {
     assert!(idle.iter().all(|count| (12_700..=14_000).contains(count)), "{counts:?}");
 }
 
-/// It has fewer sessions because it refuses them.
+/// A refusing member has few sessions only because it refuses them.
 #[test]
 fn a_refusing_member_is_chosen_last_for_a_second() {
     let start = Instant::now();
@@ -86,7 +86,7 @@ fn a_refusing_member_is_chosen_last_for_a_second() {
 }
 
 #[test]
-fn the_end_of_a_member_moves_its_own_clients_only() {
+fn failure_of_a_member_moves_only_its_clients() {
     let (before, mut after) = (members(4), members(4));
     after[1].is_up = false;
     let choice = |members: &[MemberState], number| order(Balance::Client, members, client(number), u64::from(number));
@@ -103,7 +103,7 @@ fn the_end_of_a_member_moves_its_own_clients_only() {
 }
 
 #[test]
-fn the_order_of_the_addresses_does_not_matter_to_clients() {
+fn client_choice_is_independent_of_the_member_order() {
     let members = members(5);
     let turned: Vec<MemberState> = members.iter().rev().copied().collect();
     for number in 0..1000 {
@@ -116,19 +116,19 @@ fn the_order_of_the_addresses_does_not_matter_to_clients() {
 
 /// Hashes are part of the interface: relays of different versions choose the same member.
 #[test]
-fn the_choice_of_a_client_is_the_same_in_all_versions() {
+fn client_choice_matches_recorded_values() {
     let members = members(4);
     let firsts: Vec<usize> = (0..12).map(|number| order(Balance::Client, &members, client(number), 0)[0]).collect();
     assert_eq!(firsts, [0, 0, 3, 2, 0, 1, 2, 1, 3, 2, 1, 3]);
 }
 
 #[test]
-fn a_member_is_slow_by_the_median() {
+fn member_is_slow_relative_to_the_median_latency() {
     let slow = |latencies: &[u64]| are_slow(&latencies.iter().map(|&ms| Some(MS * ms as u32)).collect::<Vec<_>>());
     assert_eq!(slow(&[10, 10, 10, 33]), [false, false, false, true]);
     assert_eq!(slow(&[10, 10, 10, 32]), [false; 4], "(10 + 1) * 3 - 1 is the limit");
     assert_eq!(slow(&[10, 100]), [false, true], "of two, one can be slow");
-    assert_eq!(slow(&[10, 100, 100]), [false; 3], "most of them are slow: there is no better place");
+    assert_eq!(slow(&[10, 100, 100]), [false; 3], "most are slow: there is no better member");
     assert_eq!(slow(&[0, 0, 0, 2]), [false; 4], "two milliseconds are noise");
     assert_eq!(are_slow(&[None, Some(MS), None, Some(SECOND)]), [false, false, false, true]);
     assert_eq!(are_slow(&[None, Some(SECOND)]), [false; 2]);
@@ -158,7 +158,7 @@ fn latency_rises_fast_and_falls_slowly() {
 }
 
 #[test]
-fn an_answer_that_is_owed_counts_after_a_while() {
+fn overdue_answer_counts_as_latency() {
     let start = Instant::now();
     let mut load = MemberLoad::default();
     load.on_connected(start, 20 * MS, false);
@@ -168,11 +168,11 @@ fn an_answer_that_is_owed_counts_after_a_while() {
     assert!(!load.needs_probe(start + 249 * MS, false) && load.needs_probe(start + 250 * MS, false));
     assert_eq!(load.latency(start + 750 * MS), Some(10 * MS));
     assert_eq!(load.latency(start + 760 * MS), Some(760 * MS));
-    // A member that answers a probe is well: its sessions wait for their targets.
+    // A member that answers a probe is healthy: its sessions wait for their targets.
     load.on_connected(start + 800 * MS, 20 * MS, true);
     assert_eq!(load.latency(start + 900 * MS), Some(10 * MS));
     assert!(!load.needs_probe(start + SECOND, false));
-    // A client that gives up does not excuse the member.
+    // A session that the client ends early still counts as a late answer.
     load.on_answer(start + SECOND, None);
     load.on_session_end(start + SECOND, false);
     load.on_session_end(start + 3 * SECOND, true);
@@ -333,14 +333,15 @@ impl Simulation {
     }
 }
 
-/// Short and long sessions; machines with much and with little spare capacity, of which a tenth is less than a share.
-fn kinds_of_load() -> impl Iterator<Item = (u32, Duration)> {
+/// Members with little and with much spare capacity, and short and long sessions. A tenth of each capacity is less than
+/// a member's share of the load.
+fn load_cases() -> impl Iterator<Item = (u32, Duration)> {
     [1500, 3000].into_iter().flat_map(|capacity| [MS, 50 * MS, 5 * SECOND].map(|duration| (capacity, duration)))
 }
 
 #[test]
 fn members_of_a_simulated_group_get_equal_shares() {
-    for (capacity, duration) in kinds_of_load() {
+    for (capacity, duration) in load_cases() {
         let mut group = Simulation::new(capacity, duration);
         group.run(SECOND);
         let shares = group.run(10 * SECOND);
@@ -349,8 +350,8 @@ fn members_of_a_simulated_group_get_equal_shares() {
 }
 
 #[test]
-fn a_killed_member_gets_nothing_and_a_slow_one_next_to_nothing() {
-    for (capacity, duration) in kinds_of_load() {
+fn dead_member_gets_no_sessions_and_slow_member_few() {
+    for (capacity, duration) in load_cases() {
         let mut group = Simulation::new(capacity, duration);
         group.run(2 * SECOND);
         group.members[0].is_dead = true;
@@ -363,13 +364,13 @@ fn a_killed_member_gets_nothing_and_a_slow_one_next_to_nothing() {
         group.members[1].service = Some(SECOND / capacity);
         group.run(20 * SECOND);
         let shares = group.run(10 * SECOND);
-        assert!(shares[1] > 25.0, "it comes back, {capacity}/s {duration:?}: {shares:?}");
+        assert!(shares[1] > 25.0, "after the recovery, {capacity}/s {duration:?}: {shares:?}");
     }
 }
 
 #[test]
-fn a_member_that_stops_is_left_within_a_second() {
-    for (capacity, duration) in kinds_of_load() {
+fn unresponsive_member_is_avoided_within_a_second() {
+    for (capacity, duration) in load_cases() {
         let mut group = Simulation::new(capacity, duration);
         group.run(2 * SECOND);
         group.members[3].service = None;

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_file_reads_back() {
+    fn key_file_reads_back_and_malformed_files_are_rejected() {
         let key = SigningKey::generate();
         assert_eq!(SigningKey::from_file(&key.to_key_file()).unwrap().verify_key(), key.verify_key());
         let other =
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signing_key_of_a_relay_is_always_the_same_and_not_its_own_key() {
+    fn derived_signing_key_is_deterministic_and_distinct() {
         let (one, other) = (PrivateKey::generate(), PrivateKey::generate());
         let signing = SigningKey::derive_for_relay(&one);
         assert_eq!(signing.verify_key(), SigningKey::derive_for_relay(&one).verify_key());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_for_one_text_and_one_key() {
+    fn signature_is_bound_to_its_text_and_key() {
         let (key, other) = (SigningKey::generate(), SigningKey::generate());
         let signature = key.sign("text");
         assert!(key.verify_key().has_signed("text", &signature));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_is_never_shown() {
+    fn debug_output_hides_the_signing_key() {
         assert_eq!(format!("{:?}", SigningKey::generate()), "SigningKey(...)");
     }
 }

@@ -6,32 +6,32 @@ use crate::path::reading::TcpCounters;
 const SECOND: Duration = Duration::from_secs(1);
 const RTT: Duration = Duration::from_millis(40);
 
-/// A second like all others of a session.
+/// A second of a session, all of whose seconds are alike.
 #[derive(Clone)]
 struct Second {
-    /// Bytes in it, in how many pieces.
+    /// Bytes of the second, and the number of pieces in which they move.
     bytes: u64,
     moves: u64,
     blocked: Duration,
     /// Duration of each wait for bytes; the waits fill the rest.
     wait: Duration,
-    /// The part of the waits in which bytes had come and waited for their turn.
+    /// The part of the waits in which received bytes wait for the rate limiter.
     throttled: Duration,
     ran: Duration,
     queued: Duration,
     unread: bool,
-    /// Whether all of the send buffer is under way.
+    /// Whether all of the send buffer is in flight.
     all_sent: bool,
     /// The congestion window in segments: before the first second, and how much wider it is after each.
     cwnd: u32,
     widened: u32,
-    /// Where the bytes go: counters of a second, and all else as it is.
+    /// Counters of the sending section for one second; the other fields are absolute.
     sending: TcpCounters,
-    /// Where they come from.
+    /// Counters of the receiving section, likewise.
     receiving: TcpCounters,
 }
 
-/// 10 Mbit/s that are waited for, piece by piece.
+/// 10 Mbit/s for which the relay waits, piece by piece.
 fn second() -> Second {
     let section =
         TcpCounters { rtt: RTT, min_rtt: RTT, rcv_rtt: RTT, mss: 1448, rcv_mss: 1448, ..TcpCounters::default() };
@@ -58,12 +58,12 @@ fn second() -> Second {
     }
 }
 
-/// The same that always wait for room.
+/// 10 Mbit/s that always wait for room in the send buffer.
 fn full() -> Second {
     Second { blocked: SECOND, ..second() }
 }
 
-/// So many seconds like this one.
+/// A tracker with `seconds` seconds like `second`.
 fn account(direction: Direction, seconds: u32, second: &Second) -> LimitTracker {
     let mut account = LimitTracker::default();
     add(&mut account, direction, 1..=seconds, second);
@@ -109,8 +109,8 @@ fn add(account: &mut LimitTracker, direction: Direction, seconds: std::ops::Rang
     }
 }
 
-/// The diagnosis of ten such seconds; equal for a whole session and for its last seconds.
-fn told(direction: Direction, second: &Second) -> String {
+/// The diagnosis of ten such seconds. Asserts that the diagnoses of the last seconds and of the session are equal.
+fn diagnosis(direction: Direction, second: &Second) -> String {
     let account = account(direction, 10, second);
     let whole = account.overall_limit(direction).map(|limit| limit.factor().to_string());
     let limits = account.limits();
@@ -120,28 +120,28 @@ fn told(direction: Direction, second: &Second) -> String {
 }
 
 fn down(second: &Second) -> String {
-    told(Direction::Down, second)
+    diagnosis(Direction::Down, second)
 }
 
 #[test]
-fn a_slow_reader_is_told_from_a_small_window() {
+fn slow_reader_is_distinguished_from_a_small_window() {
     let held = Duration::from_millis(900);
     let mut slow = full();
     slow.sending.rwnd_limited = held;
-    assert_eq!(down(&slow), "down:client_slow", "50 kB of 1 MiB are under way");
-    assert_eq!(told(Direction::Up, &slow), "up:server_slow");
+    assert_eq!(down(&slow), "down:client_slow", "50 kB of 1 MiB are in flight");
+    assert_eq!(diagnosis(Direction::Up, &slow), "up:server_slow");
     let mut small = slow.clone();
     small.sending.peer_window = 60_000;
     assert_eq!(down(&small), "down:window");
 
-    // Its window was wide before it was full of unread bytes.
+    // The window was wide before unread bytes filled the buffer.
     let mut account = account(Direction::Down, 1, &slow);
     add(&mut account, Direction::Down, 2..=10, &small);
     assert_eq!(account.limits().down.unwrap().by, Bottleneck::ClientSlow);
 }
 
 #[test]
-fn a_reader_that_has_stopped_is_one_though_nothing_moves() {
+fn stopped_reader_is_diagnosed_without_moved_bytes() {
     let mut stopped = full();
     (stopped.bytes, stopped.moves, stopped.sending.bytes_sent) = (0, 0, 0);
     stopped.sending.rwnd_limited = SECOND;
@@ -149,24 +149,24 @@ fn a_reader_that_has_stopped_is_one_though_nothing_moves() {
 }
 
 #[test]
-fn a_send_buffer_that_is_all_under_way_is_too_small() {
+fn send_buffer_that_is_all_in_flight_is_the_limit() {
     let mut small = full();
     small.sending.sndbuf_limited = Duration::from_millis(300);
     assert_eq!(down(&small), "down:send_buffer");
     small.sending.sndbuf_limited = Duration::from_millis(200);
     assert_eq!(down(&small), "down:path_rate");
     small.all_sent = true;
-    assert_eq!(down(&small), "down:send_buffer", "the kernel's clock stands still at times");
+    assert_eq!(down(&small), "down:send_buffer", "sndbuf_limited does not always advance");
 }
 
 #[test]
-fn loss_is_to_blame_where_no_queue_stands() {
+fn loss_is_the_limit_only_without_a_queue() {
     let mut lossy = full();
     assert_eq!(down(&lossy), "down:path_rate", "nothing is lost");
     (lossy.sending.retransmitted, lossy.sending.has_backed_off) = (9, true);
     assert_eq!(down(&lossy), "down:loss");
     lossy.sending.has_backed_off = false;
-    assert_eq!(down(&lossy), "down:path_rate", "BBR does not care");
+    assert_eq!(down(&lossy), "down:path_rate", "BBR does not back off");
     (lossy.sending.has_backed_off, lossy.sending.rtt) = (true, RTT * 2);
     assert_eq!(down(&lossy), "down:path_rate", "a queue overflows");
     let why = account(Direction::Down, 10, &lossy).limits().down.unwrap().why;
@@ -174,7 +174,7 @@ fn loss_is_to_blame_where_no_queue_stands() {
 }
 
 #[test]
-fn our_own_ceiling_is_one_that_is_reached() {
+fn share_is_the_limit_only_if_the_pacing_rate_is_reached() {
     let mut paced = full();
     paced.sending.max_pacing_rate = Some(1_300_000);
     assert_eq!(down(&paced), "down:share");
@@ -183,66 +183,66 @@ fn our_own_ceiling_is_one_that_is_reached() {
 }
 
 #[test]
-fn a_rate_of_the_relay_is_no_pause_of_the_server() {
+fn rate_limit_of_the_relay_is_not_a_slow_server() {
     let mut throttled = second();
     (throttled.wait, throttled.throttled) = (Duration::from_millis(10), Duration::from_millis(900));
     assert_eq!(down(&throttled), "relay:rate_limit");
-    assert_eq!(told(Direction::Up, &throttled), "relay:rate_limit");
+    assert_eq!(diagnosis(Direction::Up, &throttled), "relay:rate_limit");
     throttled.throttled = Duration::from_millis(400);
     assert_eq!(down(&throttled), "up:server_slow");
 }
 
 #[test]
-fn who_pauses_is_slow() {
+fn pauses_mean_a_slow_peer() {
     let mut slow = second();
     slow.wait = Duration::from_millis(50);
     assert_eq!(down(&slow), "up:server_slow");
-    assert_eq!(told(Direction::Up, &slow), "down:client_slow");
-    // Answers to acknowledgements come late then, too.
+    assert_eq!(diagnosis(Direction::Up, &slow), "down:client_slow");
+    // The pauses delay the answers to acknowledgements, too.
     slow.receiving.rcv_rtt = RTT * 2;
     assert_eq!(down(&slow), "up:server_slow");
 }
 
 #[test]
-fn who_writes_little_at_a_time_is_slow() {
+fn small_segments_mean_a_slow_server() {
     let mut small = second();
     small.receiving.segments_received = 1200;
     assert_eq!(down(&small), "up:server_slow");
 }
 
 #[test]
-fn bytes_that_come_without_a_pause_come_as_fast_as_the_path() {
+fn bytes_without_pauses_are_limited_by_the_path() {
     let mut queue = second();
     assert_eq!(down(&queue), "up:path_rate");
     (queue.wait, queue.receiving.rcv_rtt) = (Duration::from_millis(10), RTT * 3);
-    assert_eq!(down(&queue), "up:path_rate", "a queue is one though the relay was slow to look");
+    assert_eq!(down(&queue), "up:path_rate", "a queue on the path, despite waits of 10 ms");
     queue.receiving.out_of_order = 100;
-    assert_eq!(down(&queue), "up:path_rate", "and though it overflows");
+    assert_eq!(down(&queue), "up:path_rate", "a queue that overflows");
 }
 
 #[test]
-fn loss_on_the_way_here_is_seen_by_what_comes_out_of_order() {
+fn receive_loss_is_inferred_from_out_of_order_segments() {
     let mut lossy = second();
     (lossy.receiving.out_of_order, lossy.wait) = (80, RTT);
     assert_eq!(down(&lossy), "up:loss");
     lossy.receiving.out_of_order = 1;
-    assert_ne!(down(&lossy), "up:loss", "one that was overtaken");
+    assert_ne!(down(&lossy), "up:loss", "a single reordered segment");
 }
 
 #[test]
-fn our_own_window_is_one_that_is_used_up() {
+fn exhausted_receive_window_is_the_limit() {
     let mut small = second();
     (small.receiving.own_window, small.wait) = (60_000, Duration::from_millis(20));
     assert_eq!(down(&small), "up:window");
 }
 
 #[test]
-fn a_relay_without_a_processor_says_so() {
+fn relay_without_cpu_time_is_the_limit() {
     let mut busy = Second { ran: Duration::from_millis(950), unread: true, ..second() };
     assert_eq!(down(&busy), "relay:relay_cpu");
     busy.unread = false;
-    assert_eq!(down(&busy), "up:path_rate", "it is others that keep it busy");
-    // It is not there to see that there is room.
+    assert_eq!(down(&busy), "up:path_rate", "no backlog: other sessions keep the thread busy");
+    // The thread does not run in time to see the free room.
     let throttled = Second {
         ran: Duration::from_millis(100),
         queued: Duration::from_millis(880),
@@ -253,11 +253,11 @@ fn a_relay_without_a_processor_says_so() {
     assert_eq!(down(&throttled), "relay:relay_cpu");
     let mut slow = throttled.clone();
     slow.sending.rwnd_limited = Duration::from_millis(900);
-    assert_eq!(down(&slow), "down:client_slow", "the kernel knows without it");
+    assert_eq!(down(&slow), "down:client_slow", "counters of the kernel do not depend on the thread");
 }
 
 #[test]
-fn little_data_gives_no_answer() {
+fn too_little_data_gives_no_diagnosis() {
     let mut little = second();
     (little.bytes, little.moves) = (1000, 3);
     assert_eq!(down(&little), "nothing");
@@ -265,7 +265,7 @@ fn little_data_gives_no_answer() {
 }
 
 #[test]
-fn what_is_over_in_some_round_trips_was_not_slow() {
+fn sender_is_not_slow_within_few_round_trips() {
     let mut page = second();
     (page.wait, page.receiving.min_rtt, page.receiving.rcv_rtt) = (RTT, RTT * 5, RTT * 5);
     let limit = account(Direction::Down, 1, &page).limits().down.unwrap();
@@ -274,12 +274,12 @@ fn what_is_over_in_some_round_trips_was_not_slow() {
 }
 
 #[test]
-fn an_answer_is_about_the_last_seconds_and_the_last_one_about_all() {
+fn limits_cover_last_seconds_and_overall_limit_the_session() {
     let mut slow = full();
     slow.sending.rwnd_limited = SECOND;
     let mut account = account(Direction::Down, 40, &second());
-    // Counters continue: ten seconds of another kind follow.
-    let standing = account.clone();
+    // The counters continue: ten seconds with a slow reader follow.
+    let before = account.clone();
     for now in 41..=50 {
         let mut later = slow.clone();
         later.sending.rwnd_limited = SECOND * (now - 40) / now;
@@ -288,11 +288,11 @@ fn an_answer_is_about_the_last_seconds_and_the_last_one_about_all() {
     }
     assert_eq!(account.limits().down.unwrap().factor().to_string(), "down:client_slow");
     assert_eq!(account.overall_limit(Direction::Down).unwrap().factor().to_string(), "up:path_rate");
-    assert_eq!(standing.limits().down.unwrap().factor().to_string(), "up:path_rate");
+    assert_eq!(before.limits().down.unwrap().factor().to_string(), "up:path_rate");
 }
 
 #[test]
-fn another_connection_begins_anew() {
+fn restarted_counters_keep_the_diagnosis() {
     let mut account = account(Direction::Down, 10, &full());
     add(&mut account, Direction::Down, 1..=1, &full());
     assert_eq!(account.limits().down.unwrap().factor().to_string(), "down:path_rate");
@@ -304,9 +304,9 @@ fn growing() -> Second {
 }
 
 #[test]
-fn a_window_that_still_grows_from_its_start_is_slow_start() {
+fn window_that_grows_from_its_start_is_slow_start() {
     assert_eq!(down(&growing()), "down:slow_start");
-    assert_eq!(told(Direction::Up, &growing()), "up:slow_start");
+    assert_eq!(diagnosis(Direction::Up, &growing()), "up:slow_start");
     let why = account(Direction::Down, 1, &growing()).limits().down.unwrap().why;
     assert_eq!(why, "the congestion window still grew from its start, to 1.21 MiB: 10.0 Mbit/s at 40.0 ms");
     assert_eq!(down(&Second { widened: 432, ..full() }), "down:slow_start");
@@ -319,7 +319,7 @@ fn a_window_that_still_grows_from_its_start_is_slow_start() {
 }
 
 #[test]
-fn slow_start_is_not_to_blame_where_something_else_is() {
+fn other_limits_take_precedence_over_slow_start() {
     let mut lossy = growing();
     (lossy.sending.retransmitted, lossy.sending.has_backed_off) = (9, true);
     assert_eq!(down(&lossy), "down:loss");
@@ -339,17 +339,17 @@ fn slow_start_is_not_to_blame_where_something_else_is() {
 #[test]
 fn slow_start_is_the_limit_of_a_short_transfer_only() {
     let mut account = account(Direction::Down, 2, &growing());
-    let word = |limit: Option<Diagnosis>| limit.unwrap().factor().to_string();
-    assert_eq!(word(account.overall_limit(Direction::Down)), "down:slow_start");
+    let factor_name = |limit: Option<Diagnosis>| limit.unwrap().factor().to_string();
+    assert_eq!(factor_name(account.overall_limit(Direction::Down)), "down:slow_start");
     let steady = Second { cwnd: 10 + 2 * 863, ..full() };
     add(&mut account, Direction::Down, 3..=30, &steady);
-    assert_eq!(word(account.limits().down), "down:path_rate");
-    assert_eq!(word(account.overall_limit(Direction::Down)), "down:path_rate");
+    assert_eq!(factor_name(account.limits().down), "down:path_rate");
+    assert_eq!(factor_name(account.overall_limit(Direction::Down)), "down:path_rate");
 }
 
 /// The kernel resets the window of an idle connection, with or without a slow-start threshold.
 #[test]
-fn a_window_that_was_reset_after_an_idle_time_is_in_slow_start_again() {
+fn window_reset_after_idle_time_is_slow_start_again() {
     let mut account = LimitTracker::default();
     account.start_section(Direction::Down, TcpCounters::default(), 2000);
     add(&mut account, Direction::Down, 1..=1, &growing());
@@ -357,7 +357,7 @@ fn a_window_that_was_reset_after_an_idle_time_is_in_slow_start_again() {
 }
 
 #[test]
-fn a_used_section_is_judged_by_this_session() {
+fn reused_section_is_judged_by_the_current_session() {
     let earlier =
         TcpCounters { bytes_sent: 1 << 30, busy: SECOND * 99, rwnd_limited: SECOND * 98, ..growing().sending };
     let mut session = growing();
@@ -370,5 +370,5 @@ fn a_used_section_is_judged_by_this_session() {
     let mut account = LimitTracker::default();
     account.start_section(Direction::Down, earlier, 10);
     assert_eq!(by(&mut account), Bottleneck::SlowStart);
-    assert_ne!(by(&mut LimitTracker::default()), Bottleneck::SlowStart, "with the counters of the sessions before");
+    assert_ne!(by(&mut LimitTracker::default()), Bottleneck::SlowStart, "with the counters of the earlier sessions");
 }

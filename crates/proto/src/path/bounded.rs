@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_stays_within_its_bound_and_keeps_what_is_used() {
+    fn map_stays_within_its_bound_and_keeps_used_entries() {
         let mut table = BoundedMap::new(100);
         table.insert(0, "kept");
         for key in 1..1000 {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_has_one_value() {
+    fn each_key_has_a_single_value() {
         let mut table = BoundedMap::new(4);
         table.insert(1, 'a');
         table.insert(2, 'b');

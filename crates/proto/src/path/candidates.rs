@@ -317,18 +317,18 @@ mod tests {
         }
         let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
         for (number, (from, to)) in (0..).zip(pairs) {
-            let dice = aqm::random_bits(seed, number);
-            if dice.is_multiple_of(3) {
+            let bits = aqm::random_bits(seed, number);
+            if bits.is_multiple_of(3) {
                 continue;
             }
             let section = SectionModel {
-                rtt: Duration::from_millis(1 + dice % 97),
-                loss: (dice >> 16 & 0xff) as f64 * 1e-5,
+                rtt: Duration::from_millis(1 + bits % 97),
+                loss: (bits >> 16 & 0xff) as f64 * 1e-5,
                 window: Some(1 << 20),
-                line_rate: Some(1e6 + (dice >> 32 & 0xffff) as f64 * 1e3),
+                line_rate: Some(1e6 + (bits >> 32 & 0xffff) as f64 * 1e3),
                 congestion: CongestionControl::Cubic,
                 mss: 1448,
-                connection: Connection::ready_if(dice & 1 << 20 == 0),
+                connection: Connection::ready_if(bits & 1 << 20 == 0),
             };
             map.set_section(
                 from,
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn the_soonest_and_the_fastest_path_to_each_relay_are_kept() {
+    fn paths_of_least_delay_and_most_throughput_are_kept() {
         let costs = RelayCosts::default();
         for seed in 0..60 {
             let map = random(4 + u32::try_from(seed % 5).unwrap(), seed);
@@ -385,7 +385,7 @@ mod tests {
         }
     }
 
-    /// Each of three rounds may lose insignificant differences.
+    /// Whether two values are equal but for the insignificant differences that each of three rounds may lose.
     fn near(one: Option<f32>, other: Option<f32>) -> bool {
         match (one, other) {
             (Some(one), Some(other)) => (one - other).abs() <= 0.07 * one.abs(),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_paths_are_simple_and_end_where_they_should() {
+    fn kept_paths_are_simple_and_end_at_their_relay() {
         let map = random(9, 3);
         let fronts = ParetoFronts::compute(&map, &RelayCosts::default(), &Trust::default());
         for node in 0..9 {
@@ -403,7 +403,7 @@ mod tests {
                 assert_eq!(nodes.last().copied().map(u32::from), Some(node), "{label:?}");
                 nodes.sort_unstable();
                 nodes.dedup();
-                assert_eq!(nodes.len(), label.hops.nodes().len(), "a relay twice: {label:?}");
+                assert_eq!(nodes.len(), label.hops.nodes().len(), "repeated relay: {label:?}");
                 assert!(!nodes.contains(&0), "through this relay: {label:?}");
             }
             assert_eq!(fronts.labels_to(node, Direction::Up).count(), 0, "nothing is known of that direction");
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_trusted_is_no_short_way() {
+    fn distrusted_relay_is_part_of_fewer_kept_paths() {
         let map = random(8, 5);
         let costs = RelayCosts::default();
         let mut trust = Trust::default();
@@ -430,13 +430,13 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_has_a_name_and_comes_back_from_its_short_form() {
+    fn candidate_has_a_name_and_converts_to_hops_and_back() {
         let map = random(4, 1);
         let candidate = Candidate { relays: vec![3, 1, 2] };
         assert_eq!(candidate.name(&map), "r3 > r1 > r2");
         assert_eq!(Candidate::direct().name(&map), "direct");
         assert_eq!(Hops::from_candidate(&candidate).map(Hops::to_candidate), Some(candidate));
-        assert_eq!(Hops::from_candidate(&Candidate { relays: vec![1, 2, 3, 4] }), None, "too many");
+        assert_eq!(Hops::from_candidate(&Candidate { relays: vec![1, 2, 3, 4] }), None, "too many relays");
         assert_eq!(Hops::from_candidate(&Candidate { relays: vec![u32::MAX] }), None, "no such relay");
     }
 }

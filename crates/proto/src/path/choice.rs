@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_plain_words_with_figures() {
+    fn choice_reasons_display_the_predictions() {
         let direct = || figures(Some(("direct", Some(2900))));
         for (why, text) in [
             (ChoiceReason::Best(direct()), "osaka: 1.2 s predicted for 8 MiB, direct 2.9 s"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_three_digits() {
+    fn durations_and_sizes_display_rounded() {
         let seconds = |micros| DurationText(Duration::from_micros(micros)).to_string();
         assert_eq!([seconds(38_600), seconds(999_800), seconds(123_456_789)], ["38.6 ms", "1 s", "123 s"]);
         let sizes = [0, 1000, 10_240, 3 << 19, 5 << 30].map(|bytes| SizeText(bytes).to_string());

@@ -258,32 +258,32 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_a_section_that_nobody_has_used() {
+    fn unused_section_has_no_estimates() {
         let estimate = Estimate::default();
         assert_eq!((estimate.rtt(), estimate.loss(), estimate.rate(), estimate.window()), (None, None, None, None));
         assert!(estimate.confidence(at(0)) < f64::EPSILON);
     }
 
     #[test]
-    fn samples_count_by_their_segments() {
+    fn samples_are_weighted_by_their_segments() {
         let estimate = of(&[(0, losing(10_000, 10)), (0, losing(100, 1))]);
         assert!(near(estimate.loss(), 11.0 / 10_100.0), "{estimate:?}");
     }
 
     #[test]
-    fn more_losses_than_segments_are_all_of_them() {
+    fn loss_is_capped_at_all_segments() {
         assert!(near(of(&[(0, losing(10, 90))]).loss(), 1.0));
     }
 
     #[test]
-    fn a_section_that_begins_to_lose_is_believed_at_once() {
+    fn rising_loss_is_adopted_at_once() {
         let estimate = of(&[(0, losing(20_000, 2)), (10, losing(1_000, 20))]);
         assert!(estimate.loss().is_some_and(|loss| loss > 0.009), "{estimate:?}");
     }
 
     /// Otherwise the earlier rate would count as capacity, and the losses would be underestimated.
     #[test]
-    fn and_what_it_carried_before_is_forgotten() {
+    fn rising_loss_discards_the_earlier_rate() {
         let fast = SectionSample { rate: Some(1e7), rate_is_limit: true, ..losing(20_000, 2) };
         let slow = SectionSample { rate: Some(5e5), ..losing(200, 8) };
         let estimate = of(&[(0, fast), (10, slow)]);
@@ -292,39 +292,39 @@ mod tests {
     }
 
     #[test]
-    fn and_one_that_stops_to_lose_as_well() {
+    fn falling_loss_is_adopted_at_once() {
         let estimate = of(&[(0, losing(20_000, 400)), (10, losing(5_000, 0))]);
         assert!(estimate.loss().is_some_and(|loss| loss < 0.011), "{estimate:?}");
     }
 
     #[test]
-    fn what_chance_explains_changes_little() {
+    fn insignificant_loss_change_moves_the_estimate_little() {
         let estimate = of(&[(0, losing(20_000, 200)), (1, losing(1_000, 14))]);
         assert!(estimate.loss().is_some_and(|loss| (0.0100..0.0103).contains(&loss)), "{estimate:?}");
     }
 
     #[test]
-    fn what_is_old_counts_half_after_half_its_life() {
+    fn sample_weight_halves_after_the_half_life() {
         let estimate = of(&[(0, losing(1_000, 4)), (HALF_LIFE.as_secs(), losing(1_000, 10))]);
         assert!(near(estimate.loss(), 12.0 / 1_500.0), "{estimate:?}");
     }
 
     #[test]
-    fn a_rate_that_was_not_the_limit_is_a_lower_bound_only() {
+    fn rate_below_the_limit_is_only_a_lower_bound() {
         let estimate = of(&[(0, carrying(1e6, false))]);
         assert_eq!((estimate.rate(), estimate.at_least()), (None, Some(1e6)));
     }
 
     #[test]
-    fn a_limit_is_believed_until_more_has_come() {
+    fn rate_limit_holds_until_a_higher_rate_is_measured() {
         let mut estimate = of(&[(0, carrying(1e6, true)), (0, carrying(5e5, false))]);
-        assert_eq!(estimate.rate(), Some(1e6), "less than the limit says nothing");
+        assert_eq!(estimate.rate(), Some(1e6), "a lower rate changes nothing");
         estimate.record(&carrying(3e6, false), at(0));
-        assert_eq!(estimate.rate(), Some(3e6), "more says that it is not one");
+        assert_eq!(estimate.rate(), Some(3e6), "a higher rate replaces the limit");
     }
 
     #[test]
-    fn a_window_is_a_limit_until_more_is_in_flight() {
+    fn window_limit_holds_until_more_is_in_flight() {
         let rtt = Some(Duration::from_millis(20));
         let limited = SectionSample { rtt, window: Some(50_000), ..carrying(2e6, false) };
         let after = |rate: f64| of(&[(0, limited), (0, SectionSample { rtt, ..carrying(rate, false) })]).window();
@@ -338,12 +338,12 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_no_number_is_none() {
+    fn invalid_rates_are_ignored() {
         assert_eq!(of(&[(0, carrying(f64::NAN, true)), (0, carrying(-1.0, true))]).rate(), None);
     }
 
     #[test]
-    fn round_trips_are_smoothed_until_the_road_changes() {
+    fn round_trip_is_smoothed_until_a_large_change() {
         let rtt = |millis| SectionSample { rtt: Some(Duration::from_millis(millis)), ..SectionSample::default() };
         assert_eq!(of(&[(0, rtt(20)), (1, rtt(24))]).rtt(), Some(Duration::from_millis(21)));
         assert_eq!(of(&[(0, rtt(20)), (1, rtt(60))]).rtt(), Some(Duration::from_millis(60)));
@@ -359,23 +359,26 @@ mod tests {
     }
 
     #[test]
-    fn time_that_runs_backwards_does_no_harm() {
+    fn clock_that_runs_backwards_is_tolerated() {
         let estimate = of(&[(50, losing(100, 1)), (10, losing(100, 1))]);
         assert!(near(estimate.loss(), 0.01) && estimate.age(at(20)) == Duration::ZERO);
     }
 
     #[test]
-    fn what_is_told_is_known() {
+    fn snapshot_restores_the_estimate_and_its_age() {
         let own = of(&[(0, losing(1_000, 10)), (0, carrying(2e6, true))]);
-        let told = Estimate::from_snapshot(&own.snapshot(), own.age(at(30)), at(1_000));
-        assert_eq!((told.snapshot().rtt, told.rate(), told.age(at(1_000))), (own.rtt(), own.rate(), at(30)));
-        assert!(near(told.loss(), 0.01));
+        let restored = Estimate::from_snapshot(&own.snapshot(), own.age(at(30)), at(1_000));
+        assert_eq!(
+            (restored.snapshot().rtt, restored.rate(), restored.age(at(1_000))),
+            (own.rtt(), own.rate(), at(30))
+        );
+        assert!(near(restored.loss(), 0.01));
     }
 
     #[test]
-    fn a_liar_cannot_make_us_sure_for_ever() {
-        let lie = EstimateSnapshot { loss: Some(-5.0), segments: 1e300, ..EstimateSnapshot::default() };
-        let told = Estimate::from_snapshot(&lie, Duration::ZERO, at(0));
-        assert!(told.loss() == Some(0.0) && told.confidence(at(0)) <= 1.0);
+    fn invalid_snapshot_values_are_clamped() {
+        let invalid = EstimateSnapshot { loss: Some(-5.0), segments: 1e300, ..EstimateSnapshot::default() };
+        let restored = Estimate::from_snapshot(&invalid, Duration::ZERO, at(0));
+        assert!(restored.loss() == Some(0.0) && restored.confidence(at(0)) <= 1.0);
     }
 }

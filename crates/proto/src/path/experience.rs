@@ -306,21 +306,21 @@ mod tests {
 
     const CLASS: SizeClass = SizeClass(11);
 
-    /// By how much `experience` says that sessions will be slower than promised, where others' word alone would make it
-    /// `hearsay`.
-    fn slower(experience: &PathAverages, hearsay: f64, now: Duration) -> f64 {
-        (predict(experience, PROMISED + hearsay, now) - PROMISED).exp()
+    /// The factor by which `experience` predicts sessions to be slower than promised, where reports alone predict the
+    /// factor `exp(reported)`.
+    fn slower(experience: &PathAverages, reported: f64, now: Duration) -> f64 {
+        (predict(experience, PROMISED + reported, now) - PROMISED).exp()
     }
 
-    fn predict(experience: &PathAverages, hearsay: f64, now: Duration) -> f64 {
-        experience.predict(0.0, 0.0, hearsay, 1.0, now)
+    fn predict(experience: &PathAverages, reported: f64, now: Duration) -> f64 {
+        experience.predict(0.0, 0.0, reported, 1.0, now)
     }
 
     const fn session(log: f64, promised: f64, expected: f64) -> RatedSession {
         RatedSession { log, openness: 0.0, promised, expected }
     }
 
-    fn comes(experience: &mut PathAverages, factor: f64) -> bool {
+    fn record_session(experience: &mut PathAverages, factor: f64) -> bool {
         let expected = predict(experience, PROMISED, NOW);
         experience.record(&session(PROMISED + factor.ln(), PROMISED, expected), NOW)
     }
@@ -329,16 +329,16 @@ mod tests {
     fn after(sessions: u32, factor: f64) -> PathAverages {
         let mut experience = PathAverages::new(CLASS);
         for _ in 0..sessions {
-            comes(&mut experience, factor);
+            record_session(&mut experience, factor);
         }
         experience
     }
 
     #[test]
-    fn what_came_beats_what_others_say() {
+    fn sessions_outweigh_reports() {
         let correction = slower(&after(3, 3.0), (1.0_f64 / 8.0).ln(), NOW);
         assert!((2.0..3.0).contains(&correction), "{correction}");
-        assert_eq!(predict(&PathAverages::new(CLASS), 7.0, NOW), 7.0, "nothing came yet");
+        assert_eq!(predict(&PathAverages::new(CLASS), 7.0, NOW), 7.0, "no session yet");
     }
 
     /// Masuya 2014, 8 MiB through Osaka: the line of the target is the limit, so open windows gain 6 %.
@@ -359,11 +359,11 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_says_something_else_now_has_to_show_it() {
+    fn changed_map_prediction_counts_only_after_sessions() {
         let experience = after(8, 1.0);
         for other in [-3.0, 3.0] {
             let expected = predict(&experience, PROMISED + other, NOW);
-            assert!((expected - PROMISED).abs() < 0.2, "as it came: {expected}");
+            assert!((expected - PROMISED).abs() < 0.2, "follows the sessions: {expected}");
         }
         let mut confirmed = experience;
         for _ in 0..16 {
@@ -371,11 +371,11 @@ mod tests {
             confirmed.record(&session(PROMISED - 3.0, PROMISED - 3.0, expected), NOW);
         }
         let now = predict(&confirmed, PROMISED - 3.0, NOW);
-        assert!(now < PROMISED - 2.5, "it has shown it: {now}");
+        assert!(now < PROMISED - 2.5, "follows the confirmed map: {now}");
     }
 
     #[test]
-    fn sessions_of_another_size_tell_the_less_the_farther_it_is() {
+    fn weight_of_sessions_falls_with_the_size_distance() {
         let mut past = PathHistory::default();
         *past.entry(CLASS) = after(8, 4.0);
         let share =
@@ -385,7 +385,7 @@ mod tests {
             [1.0, 0.7, 0.7 * 0.7].map(|share| Some((CLASS, share)))
         );
         past.entry(SizeClass(9));
-        assert_eq!(share(&past, 9), Some((CLASS, 0.7 * 0.7)), "there nothing came yet");
+        assert_eq!(share(&past, 9), Some((CLASS, 0.7 * 0.7)), "no session of this class yet");
         *past.entry(SizeClass(9)) = PathAverages { class: SizeClass(9), ..after(1, 1.0) };
         assert_eq!(share(&past, 9), Some((SizeClass(9), 1.0)));
         assert!(
@@ -395,13 +395,13 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_alike_that_have_the_same_power_of_two_next_to_them() {
+    fn size_class_is_the_nearest_power_of_two() {
         let class = |bytes: u64| SizeClass::for_bytes(bytes).bytes();
         assert_eq!([0, 1000, 100_000, 90_000, u64::MAX].map(class), [1 << 10, 1 << 10, 1 << 17, 1 << 16, 1 << 40]);
     }
 
     #[test]
-    fn what_came_long_ago_counts_little() {
+    fn old_sessions_count_little() {
         let experience = after(8, 4.0);
         let later = |halves: u32| slower(&experience, 0.0, NOW + HALF_LIFE * halves);
         assert!(later(0) > 3.5 && later(12) < 1.02, "{} and {}", later(0), later(12));
@@ -409,15 +409,15 @@ mod tests {
     }
 
     #[test]
-    fn three_in_a_row_disappoint_and_one_is_chance() {
+    fn disappointment_needs_three_slow_sessions_in_a_row() {
         let mut experience = after(8, 1.0);
-        assert_eq!([3.0, 3.0, 1.0].map(|factor| comes(&mut experience, factor)), [false, false, false]);
-        assert_eq!([3.0, 3.0, 3.0].map(|factor| comes(&mut experience, factor)), [false, false, true]);
-        assert!(slower(&experience, 0.0, NOW) > 2.5, "believed at once: {experience:?}");
+        assert_eq!([3.0, 3.0, 1.0].map(|factor| record_session(&mut experience, factor)), [false, false, false]);
+        assert_eq!([3.0, 3.0, 3.0].map(|factor| record_session(&mut experience, factor)), [false, false, true]);
+        assert!(slower(&experience, 0.0, NOW) > 2.5, "adopted at once: {experience:?}");
     }
 
     #[test]
-    fn a_bit_slower_is_no_disappointment_and_nothing_is_infinite() {
+    fn small_slowdowns_do_not_disappoint_and_values_stay_finite() {
         let mut experience = PathAverages::new(CLASS);
         for _ in 0..20 {
             assert!(!experience.record(&session(PROMISED + 1.3_f64.ln(), PROMISED, PROMISED), NOW));
@@ -428,12 +428,12 @@ mod tests {
     }
 
     #[test]
-    fn one_session_with_bad_luck_counts_little_and_a_fast_one_after_a_pause_much() {
+    fn slow_outlier_counts_little_and_fast_trial_much() {
         let mut experience = PathAverages::new(CLASS);
-        comes(&mut experience, 20.0);
+        record_session(&mut experience, 20.0);
         assert!(slower(&experience, 0.0, NOW) < 4.0, "{experience:?}");
         let mut bad = after(8, 8.0);
-        comes(&mut bad, 1.0);
+        record_session(&mut bad, 1.0);
         assert!(slower(&bad, 0.0, NOW) > 4.0, "{bad:?}");
         let expected = predict(&bad, PROMISED, NOW);
         bad.record_trial(&session(PROMISED, PROMISED, expected), NOW);
@@ -445,35 +445,35 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_and_what_was_under_way_does_not_make_them_longer() {
-        let mut pause = CircuitBreaker { is_closed: true, ..CircuitBreaker::default() };
+    fn open_time_doubles_and_ignores_failures_while_open() {
+        let mut breaker = CircuitBreaker { is_closed: true, ..CircuitBreaker::default() };
         let mut at = 0;
         for wanted in [10, 20, 40, 80, 160, 320, 600, 600] {
-            assert_eq!(pause.state(second(at)), BreakerState::Closed);
-            pause.trip(false, second(at));
-            pause.trip(false, second(at + 5));
-            assert_eq!(pause.state(second(at + wanted - 1)), BreakerState::Open, "{wanted}: {pause:?}");
+            assert_eq!(breaker.state(second(at)), BreakerState::Closed);
+            breaker.trip(false, second(at));
+            breaker.trip(false, second(at + 5));
+            assert_eq!(breaker.state(second(at + wanted - 1)), BreakerState::Open, "{wanted}: {breaker:?}");
             at += wanted;
         }
-        pause.trip(false, second(at + 601));
-        assert_eq!(pause.state(second(at + 611)), BreakerState::Closed, "forgotten: {pause:?}");
+        breaker.trip(false, second(at + 601));
+        assert_eq!(breaker.state(second(at + 611)), BreakerState::Closed, "back to the first open time: {breaker:?}");
     }
 
     #[test]
-    fn one_session_tries_and_the_others_wait() {
-        let mut pause = CircuitBreaker::default();
-        pause.trip(true, second(0));
-        pause.record_success();
-        assert_eq!([9, 10].map(|at| pause.state(second(at))), [BreakerState::Open, BreakerState::HalfOpen]);
-        pause.begin_trial(second(10));
-        assert_eq!([29, 30].map(|at| pause.state(second(at))), [BreakerState::Open, BreakerState::HalfOpen]);
-        pause.record_success();
-        assert_eq!(pause.state(second(11)), BreakerState::Closed);
-        pause.trip(true, second(11));
+    fn half_open_breaker_admits_a_single_trial() {
+        let mut breaker = CircuitBreaker::default();
+        breaker.trip(true, second(0));
+        breaker.record_success();
+        assert_eq!([9, 10].map(|at| breaker.state(second(at))), [BreakerState::Open, BreakerState::HalfOpen]);
+        breaker.begin_trial(second(10));
+        assert_eq!([29, 30].map(|at| breaker.state(second(at))), [BreakerState::Open, BreakerState::HalfOpen]);
+        breaker.record_success();
+        assert_eq!(breaker.state(second(11)), BreakerState::Closed);
+        breaker.trip(true, second(11));
         assert_eq!(
-            [50, 51].map(|at| pause.state(second(at))),
+            [50, 51].map(|at| breaker.state(second(at))),
             [BreakerState::Open, BreakerState::HalfOpen],
-            "it is remembered"
+            "the open time keeps doubling"
         );
     }
 }

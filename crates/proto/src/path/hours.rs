@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_hour_is_expected_as_soon_as_it_begins() {
+    fn forecast_follows_the_baseline_of_the_new_hour() {
         let (figures, _) = forecast(&measured(), 0.95, Some(&QUIET), &BUSY);
         assert!(near(figures.rate, 2e6) && near(figures.loss, 0.002), "{figures:?}");
         assert!(near(figures.rtt.map(|rtt| rtt.as_secs_f64()), 0.04), "{figures:?}");
     }
 
     #[test]
-    fn what_is_measured_in_this_hour_goes_before_what_is_usual() {
+    fn confident_measurement_outweighs_the_baseline() {
         let (figures, confidence) = forecast(&measured(), 1.0, Some(&BUSY), &BUSY);
         assert!(near(figures.rate, 8e6) && confidence > 0.99, "{figures:?}");
         let (figures, _) = forecast(&measured(), 0.5, Some(&BUSY), &BUSY);
@@ -111,35 +111,35 @@ mod tests {
     }
 
     #[test]
-    fn without_a_measurement_it_is_as_usual() {
+    fn forecast_without_measurement_is_the_baseline() {
         let (figures, confidence) = forecast(&EstimateSnapshot::default(), 0.0, None, &BUSY);
         assert!(near(figures.rate, 2e6) && near(figures.loss, 0.002), "{figures:?}");
         assert!(confidence > 0.4 && confidence <= MAX_CONFIDENCE);
     }
 
     #[test]
-    fn one_week_is_less_sure_than_many() {
+    fn baseline_confidence_grows_with_weeks() {
         let once = HourlyBaseline { weeks: 1, ..BUSY };
         assert!(once.confidence() < BUSY.confidence() && BUSY.confidence() < MAX_CONFIDENCE);
         assert!(HourlyBaseline::default().confidence() < f64::EPSILON);
     }
 
     #[test]
-    fn an_hour_that_was_odd_once_changes_no_more_than_a_factor() {
+    fn odd_baseline_changes_the_forecast_by_a_bounded_factor() {
         let odd = HourlyBaseline { rate: Some(1.0), weeks: 1, ..BUSY };
         let (figures, _) = forecast(&measured(), 1.0, Some(&QUIET), &odd);
         assert!(near(figures.rate, 1e6), "{figures:?}");
     }
 
     #[test]
-    fn nothing_lost_stays_nothing() {
+    fn zero_loss_stays_zero() {
         let clean = HourlyBaseline { loss: Some(0.0), ..QUIET };
         let none = EstimateSnapshot { loss: Some(0.0), ..measured() };
         assert_eq!(forecast(&none, 0.5, Some(&clean), &clean).0.loss, Some(0.0));
     }
 
     #[test]
-    fn what_is_unknown_stays_so() {
+    fn unknown_values_stay_unknown() {
         let (figures, confidence) = forecast(&EstimateSnapshot::default(), 0.0, None, &HourlyBaseline::default());
         assert_eq!((figures, confidence), (EstimateSnapshot::default(), 0.0));
     }

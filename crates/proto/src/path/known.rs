@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_comes_out_again() {
+    fn packed_entry_unpacks_to_the_original() {
         for congestion in
             [CongestionControl::Reno, CongestionControl::Cubic, CongestionControl::Ctcp, CongestionControl::Bbr]
         {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_figures_are_packed_as_sane_ones() {
+    fn invalid_figures_are_packed_as_bounded_values() {
         let section = SectionModel {
             rtt: Duration::MAX,
             loss: 7.0,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_sections_fit() {
+    fn packed_entry_of_both_directions_takes_56_bytes() {
         assert_eq!(size_of::<BothDirections>(), 56);
     }
 }

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_host_carries_what_is_usual_for_the_port() {
+    fn new_host_gets_the_default_size_of_its_port() {
         let mut sizes = TransferHistory::default();
         let likely = |sizes: &mut TransferHistory, port| sizes.predict(&host("new.example"), port, DAY).bytes;
         assert!(likely(&mut sizes, 22) < likely(&mut sizes, 443));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_tells_what_will() {
+    fn prediction_follows_earlier_sessions() {
         let mut sizes = TransferHistory::default();
         for _ in 0..8 {
             sizes.record(&host("mirror.example"), 443, 64 << 20, 1000, DAY);
@@ -162,11 +162,11 @@ mod tests {
         assert!((6 << 20..=8 << 20).contains(&backup.bytes) && backup.direction == Direction::Up, "{backup:?}");
         assert_eq!(sizes.predict(&host("mirror.example"), 80, DAY), TransferSize::default_for_port(80), "another port");
         let later = sizes.predict(&host("mirror.example"), 443, 30 * DAY);
-        assert!(later.bytes < 2 << 20, "forgotten in a month: {later:?}");
+        assert!(later.bytes < 2 << 20, "no longer counts after a month: {later:?}");
     }
 
     #[test]
-    fn one_large_session_among_small_ones_is_an_exception() {
+    fn single_large_session_does_not_change_the_prediction() {
         let mut sizes = TransferHistory::default();
         for bytes in [4000, 6000, 5000, 1 << 30, 5000] {
             sizes.record(&host("api.example"), 443, bytes, 500, DAY);
@@ -175,9 +175,9 @@ mod tests {
         assert!(likely.bytes < 1 << 18, "{likely:?}");
     }
 
-    /// A host of small answers from which files are fetched now.
+    /// A host that served small answers and now serves files.
     #[test]
-    fn three_large_sessions_after_small_ones_are_a_change() {
+    fn three_large_sessions_change_the_prediction() {
         let mut sizes = TransferHistory::default();
         let mut after = |bytes| {
             sizes.record(&host("files.example"), 443, bytes, 500, DAY);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_carried_is_little_and_never_fails() {
+    fn extreme_sessions_give_a_positive_prediction() {
         let mut sizes = TransferHistory::default();
         sizes.record(&host("192.0.2.1"), 1, 0, 0, Duration::MAX);
         sizes.record(&host("192.0.2.1"), 1, u64::MAX, 0, Duration::ZERO);

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn each_direction_of_a_section_is_known_by_itself() {
+    fn directions_of_a_section_are_stored_separately() {
         let mut map = map(3);
         map.set_section(0, 1, Direction::Down, &known(10));
         map.set_section(0, 1, Direction::Up, &known(20));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_not_set() {
+    fn impossible_sections_are_not_stored() {
         let mut map = map(2);
         map.set_section(1, 1, Direction::Down, &known(1));
         map.set_section(0, 2, Direction::Down, &known(1));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_relays_to_a_prefix_are_kept_and_this_one() {
+    fn nearest_relays_and_this_relay_are_kept_for_a_prefix() {
         let mut map = map(40);
         map.set_last_section(0, prefix(1), Direction::Down, &known(500));
         for node in (1..40).rev() {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded_whoever_fills_it() {
+    fn numbers_of_nodes_and_prefixes_are_bounded() {
         let mut map = map(MAX_NODES + 10);
         assert_eq!((map.node_count(), map.add_node(key(MAX_NODES + 1), "one more")), (MAX_NODES, None));
         for number in 0..MAX_PREFIXES + 1000 {

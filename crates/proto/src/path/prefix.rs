@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_fall_into_their_network() {
+    fn addresses_convert_to_their_prefix() {
         for (address, network) in [
             ("192.0.2.255", "192.0.2.0/24"),
             ("::ffff:192.0.2.7", "192.0.2.0/24"),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn other_networks_are_refused() {
+    fn other_lengths_and_malformed_prefixes_are_rejected() {
         for text in ["", "192.0.2.0", "192.0.2.1/24", "192.0.0.0/16", "2001:db8:1::/64", "::ffff:192.0.2.0/24", "x/24"]
         {
             assert_eq!(text.parse::<Prefix>(), Err(PrefixError), "{text:?}");

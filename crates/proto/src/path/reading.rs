@@ -195,44 +195,44 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_told_by_the_counters() {
+    fn sending_sample_follows_the_counters() {
         let (now, pumped) = after(10, bulk);
         let sample = sample_sending(&TcpCounters::default(), &now, pumped);
         assert_eq!((sample.rtt, sample.segments, sample.lost), (Some(RTT), 10_000, 20));
-        assert_eq!((sample.rate, sample.rate_is_limit), (Some(2e6), false), "nobody had to wait");
+        assert_eq!((sample.rate, sample.rate_is_limit), (Some(2e6), false), "the relay did not wait");
     }
 
     #[test]
-    fn a_section_is_the_limit_when_bytes_wait_for_it() {
+    fn sending_section_is_the_limit_only_if_bytes_wait() {
         let (now, pumped) = after(10, bulk);
         let pumped = PumpTimes { stalled: Duration::from_secs(6), ..pumped };
         assert!(sample_sending(&TcpCounters::default(), &now, pumped).rate_is_limit);
         let short = TcpCounters { bytes_sent: 200_000, busy: RTT * 5, ..now };
         assert!(!sample_sending(&TcpCounters::default(), &short, pumped).rate_is_limit, "slow start");
         let held = TcpCounters { rwnd_limited: Duration::from_secs(4), ..now };
-        assert!(!sample_sending(&TcpCounters::default(), &held, pumped).rate_is_limit, "the reader");
+        assert!(!sample_sending(&TcpCounters::default(), &held, pumped).rate_is_limit, "limited by the reader");
         let small = TcpCounters { sndbuf_limited: Duration::from_secs(4), ..now };
-        assert!(!sample_sending(&TcpCounters::default(), &small, pumped).rate_is_limit, "our own buffer");
+        assert!(!sample_sending(&TcpCounters::default(), &small, pumped).rate_is_limit, "limited by the send buffer");
     }
 
     #[test]
-    fn a_window_is_one_that_is_used_up() {
+    fn peer_window_is_sampled_only_if_used_up() {
         let (now, pumped) = after(10, bulk);
         let held = TcpCounters { rwnd_limited: Duration::from_secs(4), peer_window: 50_000, ..now };
         assert_eq!(sample_sending(&TcpCounters::default(), &held, pumped).window, Some(50_000), "2 MB/s times 20 ms");
         let slow = TcpCounters { peer_window: 500_000, ..held };
-        assert_eq!(sample_sending(&TcpCounters::default(), &slow, pumped).window, None, "who reads slowly");
+        assert_eq!(sample_sending(&TcpCounters::default(), &slow, pumped).window, None, "a slow reader");
     }
 
     #[test]
-    fn counters_of_the_reading_before_do_not_count_again() {
+    fn unchanged_counters_give_an_empty_sample() {
         let (now, pumped) = after(10, bulk);
         let sample = sample_sending(&now, &now, pumped);
         assert_eq!((sample.segments, sample.lost, sample.rate), (0, 0, None));
     }
 
     #[test]
-    fn counters_that_went_around_are_right_all_the_same() {
+    fn wrapped_counters_give_correct_differences() {
         let before = TcpCounters { segments_sent: u32::MAX - 4, ..TcpCounters::default() };
         let (now, pumped) = after(1, |now| now.segments_sent = 5);
         assert_eq!(sample_sending(&before, &now, pumped).segments, 10);
@@ -240,7 +240,7 @@ mod tests {
 
     /// 1,000 segments a second for 10 s, and one of 500 lost: each leaves a gap of 40 ms, in which 40 segments arrive.
     #[test]
-    fn losses_of_the_other_direction_follow_from_how_much_came_out_of_order() {
+    fn receive_losses_are_estimated_from_out_of_order_segments() {
         let (now, pumped) = after(10, |now| {
             (now.segments_received, now.bytes_received) = (10_000, 14_480_000);
             now.out_of_order = 769;
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn our_window_is_one_that_is_used_up() {
+    fn receive_window_is_sampled_only_if_used_up() {
         let sample = |own_window: u32| {
             let (now, pumped) = after(10, |now| (now.bytes_received, now.own_window) = (20_000_000, own_window));
             sample_receiving(&TcpCounters::default(), &now, pumped).window
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_no_slowness() {
+    fn idle_time_does_not_lower_the_receive_rate() {
         let (now, pumped) = after(10, |now| {
             (now.segments_received, now.bytes_received) = (1_000, 1_000_000);
             now.since_last_receive = Duration::from_secs(9);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_held_back_by_the_section_behind_says_only_at_least() {
+    fn rate_held_back_by_the_next_section_is_no_limit() {
         let (now, pumped) = after(10, |now| {
             (now.segments_received, now.bytes_received, now.out_of_order) = (10_000, 14_480_000, 500);
         });

@@ -45,14 +45,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_promises_more_than_comes_is_believed_less_and_can_better_itself() {
+    fn trust_falls_with_broken_promises_and_recovers() {
         let mut trust = Trust::default();
         assert_eq!(trust.factor(7), 1.0);
         for _ in 0..20 {
             trust.record(&[7], 1, 4f64.ln());
         }
         assert!((0.2..0.3).contains(&trust.factor(7)), "{}", trust.factor(7));
-        assert_eq!(trust.factor(6), 1.0, "nobody else");
+        assert_eq!(trust.factor(6), 1.0, "other relays keep their trust");
         for _ in 0..20 {
             trust.record(&[7], 1, 0.0);
         }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn blame_is_shared_and_praise_makes_nobody_better_than_true() {
+    fn blame_is_shared_and_trust_stays_within_its_bounds() {
         let mut trust = Trust::default();
         for _ in 0..50 {
             trust.record(&[1, 2], 2, 4f64.ln());

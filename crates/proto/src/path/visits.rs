@@ -177,24 +177,24 @@ mod tests {
         assert_eq!(row, [(0.0, true), (0.25, true), (0.5, true), (0.75, true), (1.0, false), (1.0, false)]);
         assert_eq!(openness(3300), (1.0, false), "a second after the last one");
         assert_eq!(openness(4601), (0.0, true));
-        assert!(!visits.is_opening(at(10_000)), "it would be a first visit");
+        assert!(!visits.is_opening(at(10_000)), "the next session would be a first visit");
     }
 
     #[test]
-    fn a_session_beside_another_one_is_a_later_visit() {
+    fn concurrent_session_is_a_later_visit() {
         let mut visits = PathVisits::default();
         visits.record(at(0), at(5000));
         visits.record(at(100), at(400));
         assert_eq!(visits.openness(), 0.25);
         visits.record(at(5500), at(5600));
-        assert_eq!(visits.openness(), 0.5, "the end of the longer one counts");
+        assert_eq!(visits.openness(), 0.5, "the end of the longer session counts");
         visits.extend(at(20_000));
         visits.record(at(20_500), at(20_600));
-        assert_eq!(visits.openness(), 0.75, "it followed a long session");
+        assert_eq!(visits.openness(), 0.75, "the session followed a long session");
     }
 
     #[test]
-    fn a_few_odd_sessions_do_not_change_what_is_usual() {
+    fn few_unusual_sessions_do_not_change_the_usual_visit() {
         let mut rate = VisitRate::default();
         let mut now = 0;
         let mut usual_after = |pauses: &[u64]| {
@@ -205,7 +205,7 @@ mod tests {
             }
             rate.usual()
         };
-        assert_eq!(usual_after(&[0, 50, 50, 50]), Visit::First, "too few");
+        assert_eq!(usual_after(&[0, 50, 50, 50]), Visit::First, "too few sessions");
         assert_eq!(usual_after(&[50, 50]), Visit::Later);
         assert_eq!(usual_after(&[5000, 50, 50, 5000]), Visit::Later);
         assert_eq!(usual_after(&[5000, 5000, 5000]), Visit::First);
@@ -213,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn the_modelled_gain_is_a_part_of_what_open_windows_save_and_never_a_loss() {
+    fn modelled_gain_is_a_share_of_the_savings_and_never_negative() {
         assert!((log_gain(0.4, 0.1) - 2.0_f64.ln()).abs() < 1e-9);
         assert_eq!([log_gain(0.1, 0.4), log_gain(0.0, 0.0)], [0.0, 0.0]);
     }
 
     #[test]
-    fn sessions_show_how_much_open_windows_gain() {
+    fn learned_gain_follows_the_sessions() {
         let after = |sessions: &[(f64, f64)]| {
             let mut gain = LearnedGain::NONE;
             sessions.iter().for_each(|(wider, faster)| gain.record(*wider, *faster));

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn built_ins_exist_and_are_ordered() {
+    fn built_in_profiles_exist_with_ordered_settings() {
         for name in BUILT_IN {
             let profile = Profile::built_in(name).unwrap();
             let positions: Vec<_> = profile.settings().iter().map(Setting::position).collect();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_a_key_again_replaces_it() {
+    fn setting_a_key_again_replaces_its_value() {
         let mut profile = Profile::built_in("longhaul").unwrap();
         let count = profile.settings().len();
         profile.set(Setting::read("congestion", "cubic").unwrap());
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn compound_tcp_is_asked_only_where_it_is_in_use() {
+    fn compound_tcp_options_require_congestion_ctcp() {
         let profile = |settings: &[(&str, &str)]| {
             let mut profile = Profile::named("test");
             settings.iter().for_each(|(key, value)| profile.set(Setting::read(key, value).unwrap()));
@@ -323,21 +323,21 @@ mod tests {
     }
 
     #[test]
-    fn tuning_begins_with_what_the_profile_leaves_open() {
-        let opening = |settings: &[(&str, &str)]| {
+    fn initial_tuning_fills_only_unset_keys() {
+        let initial = |settings: &[(&str, &str)]| {
             let mut profile = Profile::named("test");
             settings.iter().for_each(|(key, value)| profile.set(Setting::read(key, value).unwrap()));
             profile.initial_settings().map(|setting| setting.to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(opening(&[("tune", "false")]), ["tune = false"]);
+        assert_eq!(initial(&[("tune", "false")]), ["tune = false"]);
         assert_eq!(
-            opening(&[("tune", "true"), ("rto_min", "90ms")]),
+            initial(&[("tune", "true"), ("rto_min", "90ms")]),
             ["rto_min = 90ms", "tune = true", "notsent_lowat = 1MiB", "delack_max = 20ms"]
         );
     }
 
     #[test]
-    fn wrong_values_say_what_was_expected() {
+    fn errors_name_the_expected_value() {
         assert_eq!(Setting::read("rto_min", "5"), Err(Some("a time from \"8ms\" to \"200ms\"".to_owned())));
         assert_eq!(
             Setting::read("congestion", "a name too long for it"),

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_or_lossy_path_needs_the_systems_own() {
+    fn long_or_lossy_path_needs_the_system_congestion_control() {
         for (now, needs) in [
             (sample(1_999, 1_000_000, 0, 0), false),
             (sample(2_000, 10, 0, 0), true),
@@ -72,9 +72,9 @@ mod tests {
         }
     }
 
-    /// With an empty queue fewer losses suffice.
+    /// Losses without a queue are not congestion.
     #[test]
-    fn losses_without_a_queue_are_not_congestion() {
+    fn fewer_losses_suffice_without_a_queue() {
         let without_queue = |sample: TuningSample| TuningSample { rtt: sample.min_rtt.mul_f64(1.2), ..sample };
         for (now, needs) in [
             (sample(1000, 100_000, 11, 0), false),

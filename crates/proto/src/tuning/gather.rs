@@ -105,61 +105,61 @@ mod tests {
         Duration::from_micros(at)
     }
 
-    /// After so many pieces of `bytes`, one each `gap` microseconds, whether the next waits.
+    /// Whether the next piece waits after `pieces` pieces of `bytes`, `gap` microseconds apart.
     fn after(pieces: u64, bytes: usize, gap: u64, answered: bool) -> bool {
-        let mut gather = WriteCoalescer::default();
+        let mut coalescer = WriteCoalescer::default();
         let (start, answers) = (1_000_000, |at| if answered { at } else { 0 });
         for at in 0..pieces {
-            gather.record(micros(start + at * gap), bytes, answers(at));
+            coalescer.record(micros(start + at * gap), bytes, answers(at));
         }
-        gather.should_wait(micros(start + pieces * gap), answers(pieces))
+        coalescer.should_wait(micros(start + pieces * gap), answers(pieces))
     }
 
     #[test]
-    fn only_a_row_of_small_pieces_waits() {
-        assert!(after(5, 17, 50, false), "one came, four followed");
-        assert!(!after(4, 17, 50, false), "the beginning of a row");
-        assert!(!after(1, 17, 50, false) && !after(0, 17, 50, false), "a piece by itself");
-        assert!(!after(50, 17, 150, false), "not as close");
+    fn only_a_burst_of_small_pieces_waits() {
+        assert!(after(5, 17, 50, false), "four pieces closely follow the first");
+        assert!(!after(4, 17, 50, false), "the beginning of a burst");
+        assert!(!after(1, 17, 50, false) && !after(0, 17, 50, false), "a single piece");
+        assert!(!after(50, 17, 150, false), "not close enough");
         assert!(!after(50, SMALL_PIECE, 50, false), "not small");
         assert!(!after(50, 17, 50, true), "each is answered");
     }
 
     #[test]
-    fn a_row_goes_on_with_what_was_gathered_and_ends_with_a_pause() {
-        let mut gather = WriteCoalescer::default();
-        let row = (0..5).map(|at| (micros(1_000_000 + at * 50), 17));
+    fn burst_continues_with_gathered_pieces_and_ends_with_a_pause() {
+        let mut coalescer = WriteCoalescer::default();
+        let burst = (0..5).map(|at| (micros(1_000_000 + at * 50), 17));
         let gathered = (1..20).map(|at| (micros(1_000_200 + at * 150), SMALL_IN_BURST - 1));
-        for (now, bytes) in row.chain(gathered) {
-            gather.record(now, bytes, 0);
+        for (now, bytes) in burst.chain(gathered) {
+            coalescer.record(now, bytes, 0);
         }
-        let last = gather.last;
-        assert!(gather.should_wait(last + micros(400), 0));
-        assert!(!gather.should_wait(last + micros(401), 0), "a pause");
-        gather.record(last + micros(150), SMALL_IN_BURST, 0);
-        assert!(!gather.should_wait(last + micros(200), 0), "bulk");
+        let last = coalescer.last;
+        assert!(coalescer.should_wait(last + micros(400), 0));
+        assert!(!coalescer.should_wait(last + micros(401), 0), "a pause");
+        coalescer.record(last + micros(150), SMALL_IN_BURST, 0);
+        assert!(!coalescer.should_wait(last + micros(200), 0), "bulk");
     }
 
     const MOST: usize = 65_519;
 
     #[test]
-    fn records_grow_with_the_run_and_are_small_after_a_pause() {
-        let mut grain = RecordSizer::default();
+    fn record_size_grows_in_a_run_and_resets_after_a_pause() {
+        let mut sizer = RecordSizer::default();
         let mut now = Duration::ZERO;
         let mut before = 0;
         for _ in 0..200 {
-            let room = grain.next_size(now, MOST);
+            let room = sizer.next_size(now, MOST);
             assert!(room >= before && (FIRST_RECORD..=MOST).contains(&room), "{room} after {before}");
             before = room;
-            grain.record(room);
+            sizer.record(room);
             now += IDLE_RESET;
         }
-        assert_eq!(before, MOST, "bulk goes in whole records");
-        assert_eq!(grain.next_size(now + IDLE_RESET, MOST), FIRST_RECORD, "{grain:?}");
+        assert_eq!(before, MOST, "bulk data fills the largest records");
+        assert_eq!(sizer.next_size(now + IDLE_RESET, MOST), FIRST_RECORD, "{sizer:?}");
     }
 
     #[test]
-    fn the_bound_is_never_passed() {
+    fn record_size_never_exceeds_the_bound() {
         assert_eq!(RecordSizer::default().next_size(Duration::ZERO, 100), 100);
     }
 }

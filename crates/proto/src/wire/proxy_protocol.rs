@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_refused() {
+    fn bad_lines_of_version_1_are_refused() {
         for line in [
             "GET / HTTP/1.1\r\n",
             "PROXX",
@@ -381,7 +381,7 @@ mod tests {
             (v2([0x21, 0x11], &four), expected_four.clone()),
             (v2([0x21, 0x11], &[four.as_slice(), &tlvs].concat()), expected_four),
             (v2([0x21, 0x21], &six), expected_six),
-            // LOCAL: a health check, with whatever follows.
+            // LOCAL, as in a health check: the rest of the header is ignored.
             (v2([0x20, 0x00], &[]), None),
             (v2([0x20, 0x11], &four), None),
             (v2([0x20, 0xff], &[1, 2, 3]), None),
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_written() {
+    fn headers_are_written_in_both_versions() {
         let four = connection("192.0.2.1:56324", "198.51.100.2:443");
         let mapped = connection("[::ffff:192.0.2.1]:56324", "198.51.100.2:443");
         let six = connection("[2001:db8::1]:1", "[2001:db8::2]:2");
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_written() {
+    fn tls_extensions_are_written() {
         let four = connection("192.0.2.1:56324", "198.51.100.2:443");
         let certified =
             ClientTls { version: "TLSv1.3", cipher: "SUITE", has_certificate: true, common_name: Some("ann".into()) };

@@ -173,7 +173,7 @@ mod tests {
         [&[HANDSHAKE_RECORD, 3, 1][..], &prefixed(2, fragment)].concat()
     }
 
-    fn expect(bytes: &[u8], host: &str, may_be_outer: bool) {
+    fn assert_server_name(bytes: &[u8], host: &str, may_be_outer: bool) {
         let expected = Ok((Some(ServerName { host: host.to_owned(), may_be_outer }), 0));
         for end in 0..bytes.len() {
             assert_eq!(read(&bytes[..end]), Err(WireError::Incomplete), "{end} of {} bytes", bytes.len());
@@ -183,19 +183,19 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_however_they_are_cut() {
+    fn server_name_is_found_in_any_fragmentation() {
         let message = hello(&[extension(10, b"\0\x02\0\x1d"), server_name("WWW.Example.com")].concat());
-        expect(&record(&message), "www.example.com", false);
+        assert_server_name(&record(&message), "www.example.com", false);
         for cut in [1, 3, 40, message.len() - 1] {
-            expect(&[record(&message[..cut]), record(&message[cut..])].concat(), "www.example.com", false);
+            assert_server_name(&[record(&message[..cut]), record(&message[cut..])].concat(), "www.example.com", false);
         }
         let message = hello(&[server_name("public.example"), extension(ENCRYPTED_CLIENT_HELLO, b"config")].concat());
-        expect(&record(&message), "public.example", true);
-        expect(b"GET / HTTP/1.1\r\nAccept: *\r\nhost: Example.com:8080\r\n\r\n", "example.com", false);
+        assert_server_name(&record(&message), "public.example", true);
+        assert_server_name(b"GET / HTTP/1.1\r\nAccept: *\r\nhost: Example.com:8080\r\n\r\n", "example.com", false);
     }
 
     #[test]
-    fn everything_else_has_no_name_at_once() {
+    fn other_protocols_and_malformed_hellos_have_no_name() {
         let none = Ok((None, 0));
         for bytes in [
             &b"SSH-2.0-OpenSSH_9.2\r\n"[..],

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_user_and_name_fit() {
+    fn longest_user_and_name_are_accepted() {
         let name = format!("{}abc", "a.".repeat(125));
         assert_eq!(name.len(), MAX_NAME);
         let bytes =

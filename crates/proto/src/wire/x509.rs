@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_name_comes_before_alternative_names() {
+    fn common_name_has_priority_over_alternative_names() {
         let organization: &[u8] = &[0x55, 0x04, 0x0a];
         let alice: (&[u8], u8, &[u8]) = (COMMON_NAME, UTF8_STRING, b"alice");
         let emails: &[(u8, &[u8])] = &[(0x86, b"https://example.com"), (EMAIL, b"bob@example.com"), (DNS_NAME, b"bob")];
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_when_it_ends() {
+    fn not_after_is_parsed_from_valid_times_only() {
         let end = |tag, time: &[u8]| {
             let validity = [element(UTC_TIME, b"200101000000Z"), element(tag, time)].concat();
             not_after(&certificate_until(&validity, &[], &[]))
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn part_of_a_certificate_has_no_name() {
+    fn truncated_certificate_has_no_name() {
         let whole = certificate(&[(COMMON_NAME, PRINTABLE_STRING, b"alice")], &[]);
         assert_eq!(subject_name(&whole), Some("alice"));
         for length in 0..whole.len() {

@@ -362,9 +362,9 @@ mod tests {
         AutoParams::new(ROOM, 5_000_000, ecn, Some(LINE), 1024)
     }
 
-    /// The passed packets of ten connections within so many seconds, if the first sends five times as much as each of
-    /// the others, and all together a third more than the line carries: a fourteenth of 11,111 packets a second each of
-    /// the others, so that of the line's 8333 a second 1190 are left for the first.
+    /// The passed packets of ten connections in `seconds`, and the number of marks. All together send a third more than
+    /// the line carries, and the first sends five times as much as each of the others. Each of the others sends a
+    /// fourteenth of 11,111 packets a second, so 1190 of the line's 8333 packets a second are left for the first.
     fn shares(queue: &mut Queue, seconds: u64, capable: bool) -> ([u64; 10], u64) {
         let (mut let_in, mut marked) = ([0; 10], 0);
         let end = queue.now + seconds * 1_000_000_000;
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_policed_to_what_is_left() {
+    fn unresponsive_flow_is_limited_to_the_residual_rate() {
         let mut queue = Queue::new(params(false));
         shares(&mut queue, 10, false);
         let (let_in, _) = shares(&mut queue, 10, false);
@@ -393,17 +393,17 @@ mod tests {
     }
 
     #[test]
-    fn capable_packets_are_marked_until_marks_prove_useless() {
+    fn ecn_marks_are_replaced_by_drops_if_ineffective() {
         let mut queue = Queue::new(params(true));
         let (_, marked) = shares(&mut queue, 10, true);
         let (let_in, later) = shares(&mut queue, 10, true);
         assert!(marked > 5, "{marked} were marked");
-        assert!(later * 20 < let_in.iter().sum::<u64>(), "{later} were marked, when it is drops that help: {let_in:?}");
+        assert!(later * 20 < let_in.iter().sum::<u64>(), "{later} marks where only drops help: {let_in:?}");
         assert!(let_in[0] < 12_500, "{let_in:?}");
     }
 
     #[test]
-    fn a_sparse_connection_is_never_hit() {
+    fn sparse_flow_is_never_marked_or_dropped() {
         let mut queue = Queue::new(params(false));
         let mut sent = 0;
         for number in 0..200_000_u64 {
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_hit_while_little_waits_and_nothing_fits_into_a_full_queue() {
+    fn short_queue_passes_all_packets_and_full_queue_drops() {
         let mut queue = Queue::new(params(false));
         for number in 0..20_000 {
             assert_eq!(queue.arrive(number % 3, 121_000, false), Verdict::Pass);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_table_makes_strangers_one_connection() {
+    fn small_table_counts_untracked_flows_as_a_single_flow() {
         let mut queue = Queue::new(AutoParams::new(ROOM, 5_000_000, false, Some(LINE), 1));
         assert_eq!(queue.sets.len(), 1);
         let dropped = (0..100_000_u32)
@@ -434,9 +434,9 @@ mod tests {
         assert!(dropped.count() > 10_000);
     }
 
-    /// A mirror of this file has to come to the same.
+    /// The C mirror of this file must return the same values.
     #[test]
-    fn decisions_are_what_they_always_were() {
+    fn decisions_and_layout_match_recorded_values() {
         let mut queue = Queue::new(params(true));
         let (let_in, marked) = shares(&mut queue, 5, true);
         assert_eq!((let_in, marked), ([7277, 3816, 3807, 3846, 3825, 3854, 3801, 3912, 3834, 3862], 57));
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_neither_overflow_nor_divide_by_zero() {
+    fn extreme_params_and_arrivals_cause_no_overflow() {
         let rooms = [1, 1500, 1 << 39].map(|limit| [0, 1].map(|in_bytes| QueueLimit { limit, in_bytes })).concat();
         for (rate, room) in [None, Some(0), Some(8), Some(LINE), Some(u64::MAX)].into_iter().zip(rooms.iter().cycle()) {
             for target in [0, 1, u64::MAX] {
@@ -453,14 +453,14 @@ mod tests {
                 let (mut state, mut sets) = (AutoState::default(), vec![SlotSet::default(); params.sets()]);
                 let mut now = 0_u64;
                 for number in 0..20_000_u64 {
-                    let throw = aqm::random_bits(rate.unwrap_or(1), number);
-                    now = now.saturating_add(throw >> (throw & 63));
-                    let waiting = Backlog { bytes: throw % (1 << 39), packets: throw % (1 << 39) };
-                    let bytes = if throw & 64 == 0 { u32::MAX } else { 1500 };
+                    let random = aqm::random_bits(rate.unwrap_or(1), number);
+                    now = now.saturating_add(random >> (random & 63));
+                    let waiting = Backlog { bytes: random % (1 << 39), packets: random % (1 << 39) };
+                    let bytes = if random & 64 == 0 { u32::MAX } else { 1500 };
                     let arrival = ArrivingPacket {
                         now,
                         backlog: waiting,
-                        flow: throw as u32 % 50,
+                        flow: random as u32 % 50,
                         bytes,
                         ecn_capable: 1,
                         ..ArrivingPacket::default()

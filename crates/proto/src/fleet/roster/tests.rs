@@ -31,14 +31,14 @@ impl Relay {
         Self { issued: certificate.sign(fleet), key }
     }
 
-    /// The same relay, somewhere else; signed by `fleet`.
+    /// The same relay at another address, with a certificate that `fleet` signs.
     fn moved(&self, fleet: &SigningKey) -> Self {
         let certificate = &self.issued.certificate;
         let moved = Certificate { address: "elsewhere.example:4000".parse().unwrap(), ..certificate.clone() };
         Self { issued: moved.sign(fleet), key: PrivateKey::from_file(&self.key.to_base64()).unwrap() }
     }
 
-    fn place(&self) -> PublicKey {
+    fn public_key(&self) -> PublicKey {
         self.key.public_key()
     }
 
@@ -56,7 +56,7 @@ impl Relay {
         entry.sign(&SigningKey::derive_for_relay(&self.key))
     }
 
-    fn says(&self, number: u64) -> String {
+    fn publish(&self, number: u64) -> String {
         self.signed(&self.entry(number))
     }
 }
@@ -66,12 +66,12 @@ fn roster(fleet: &SigningKey) -> MemberList {
 }
 
 #[test]
-fn a_relay_with_a_certificate_comes_in_and_what_it_says_reads_back() {
+fn certified_relay_is_added_and_its_entry_reads_back() {
     let fleet = SigningKey::generate();
     let (osaka, mut roster) = (Relay::new("osaka", &fleet), roster(&fleet));
     let mut entry = osaka.entry(7);
     let neighbour = Neighbour {
-        key: Relay::new("x", &fleet).place(),
+        key: Relay::new("x", &fleet).public_key(),
         rtt: Duration::from_micros(12_345),
         loss_ppm: 17,
         rate: 9,
@@ -79,86 +79,86 @@ fn a_relay_with_a_certificate_comes_in_and_what_it_says_reads_back() {
     };
     entry.neighbours = vec![neighbour; 3];
     let text = osaka.signed(&entry);
-    assert_eq!(roster.apply_entry(&osaka.place(), text.as_bytes(), NOW, UNIX), Ok(MembershipChange::Members));
-    assert_eq!(roster.member(&osaka.place()).unwrap().entry, entry);
-    assert_eq!(roster.apply_entry(&osaka.place(), text.as_bytes(), NOW, UNIX), Ok(MembershipChange::Unchanged));
+    assert_eq!(roster.apply_entry(&osaka.public_key(), text.as_bytes(), NOW, UNIX), Ok(MembershipChange::Members));
+    assert_eq!(roster.member(&osaka.public_key()).unwrap().entry, entry);
+    assert_eq!(roster.apply_entry(&osaka.public_key(), text.as_bytes(), NOW, UNIX), Ok(MembershipChange::Unchanged));
     assert_eq!(
-        roster.apply_entry(&osaka.place(), osaka.says(8).as_bytes(), NOW, UNIX),
+        roster.apply_entry(&osaka.public_key(), osaka.publish(8).as_bytes(), NOW, UNIX),
         Ok(MembershipChange::Measurements)
     );
     let drains = FleetEntry { state: RelayState::Draining, ..osaka.entry(9) };
     assert_eq!(
-        roster.apply_entry(&osaka.place(), osaka.signed(&drains).as_bytes(), NOW, UNIX),
+        roster.apply_entry(&osaka.public_key(), osaka.signed(&drains).as_bytes(), NOW, UNIX),
         Ok(MembershipChange::Members)
     );
 }
 
 #[test]
-fn who_can_only_write_adds_nobody() {
+fn entries_without_valid_signatures_are_rejected() {
     let (fleet, other) = (SigningKey::generate(), SigningKey::generate());
-    let (osaka, thief) = (Relay::new("osaka", &fleet), Relay::new("osaka", &other));
+    let (osaka, attacker) = (Relay::new("osaka", &fleet), Relay::new("osaka", &other));
     let mut roster = roster(&fleet);
     // A certificate with the signature of another key, in the name of this fleet.
-    let claimed = thief.says(1).replace(&other.verify_key().to_string(), &fleet.verify_key().to_string());
-    // A member's certificate with an entry that the thief has signed.
-    let stolen = osaka.entry(1).sign(&SigningKey::derive_for_relay(&thief.key));
-    for (what, place, text, why) in [
-        ("another fleet's", thief.place(), thief.says(1), EntryError::WrongFleet),
-        ("unsigned", thief.place(), claimed, EntryError::BadCertificateSignature),
-        ("not its own", osaka.place(), stolen, EntryError::BadEntrySignature),
-        ("misplaced", thief.place(), osaka.says(1), EntryError::KeyMismatch),
-        ("changed", osaka.place(), osaka.says(1).replace("serving", "draining"), EntryError::BadEntrySignature),
+    let forged = attacker.publish(1).replace(&other.verify_key().to_string(), &fleet.verify_key().to_string());
+    // A member's certificate with an entry that the attacker has signed.
+    let stolen = osaka.entry(1).sign(&SigningKey::derive_for_relay(&attacker.key));
+    for (case, key, text, error) in [
+        ("another fleet's", attacker.public_key(), attacker.publish(1), EntryError::WrongFleet),
+        ("unsigned", attacker.public_key(), forged, EntryError::BadCertificateSignature),
+        ("not its own", osaka.public_key(), stolen, EntryError::BadEntrySignature),
+        ("misplaced", attacker.public_key(), osaka.publish(1), EntryError::KeyMismatch),
+        ("changed", osaka.public_key(), osaka.publish(1).replace("serving", "draining"), EntryError::BadEntrySignature),
         (
             "moved",
-            osaka.place(),
-            osaka.says(1).replace("relay.example", "thief.example"),
+            osaka.public_key(),
+            osaka.publish(1).replace("relay.example", "thief.example"),
             EntryError::BadCertificateSignature,
         ),
     ] {
-        assert_eq!(roster.apply_entry(&place, text.as_bytes(), NOW, UNIX), Err(why), "{what}");
+        assert_eq!(roster.apply_entry(&key, text.as_bytes(), NOW, UNIX), Err(error), "{case}");
     }
     assert_eq!(roster.members().count(), 0);
-    assert_eq!(roster.sequences().count(), 0, "what is refused leaves no trace");
+    assert_eq!(roster.sequences().count(), 0, "rejected entries leave no trace");
 }
 
 #[test]
-fn a_member_moves_only_by_a_certificate_of_the_fleet() {
+fn address_changes_only_by_a_certificate_of_the_fleet() {
     let (fleet, other) = (SigningKey::generate(), SigningKey::generate());
     let (osaka, mut roster) = (Relay::new("osaka", &fleet), roster(&fleet));
-    let mut accept = |text: &str| roster.apply_entry(&osaka.place(), text.as_bytes(), NOW, UNIX);
-    assert_eq!(accept(&osaka.says(1)), Ok(MembershipChange::Members));
-    // It has made itself a certificate, in the name of the fleet.
-    let made = osaka.moved(&other).says(2).replace(&other.verify_key().to_string(), &fleet.verify_key().to_string());
+    let mut accept = |text: &str| roster.apply_entry(&osaka.public_key(), text.as_bytes(), NOW, UNIX);
+    assert_eq!(accept(&osaka.publish(1)), Ok(MembershipChange::Members));
+    // A certificate in the name of the fleet, which the fleet has not signed.
+    let made = osaka.moved(&other).publish(2).replace(&other.verify_key().to_string(), &fleet.verify_key().to_string());
     assert_eq!(accept(&made), Err(EntryError::BadCertificateSignature));
-    assert_eq!(accept(&osaka.moved(&fleet).says(3)), Ok(MembershipChange::Members));
+    assert_eq!(accept(&osaka.moved(&fleet).publish(3)), Ok(MembershipChange::Members));
     assert_eq!(
-        roster.member(&osaka.place()).unwrap().entry.signed_certificate.certificate.address.to_string(),
+        roster.member(&osaka.public_key()).unwrap().entry.signed_certificate.certificate.address.to_string(),
         "elsewhere.example:4000"
     );
 }
 
 #[test]
-fn an_old_entry_does_not_come_back() {
+fn replayed_entries_are_rejected() {
     let fleet = SigningKey::generate();
     let (osaka, mut roster) = (Relay::new("osaka", &fleet), roster(&fleet));
-    let (old, new) = (osaka.says(7), osaka.says(8));
-    let mut accept = |text: &str| roster.apply_entry(&osaka.place(), text.as_bytes(), NOW, UNIX);
+    let (old, new) = (osaka.publish(7), osaka.publish(8));
+    let mut accept = |text: &str| roster.apply_entry(&osaka.public_key(), text.as_bytes(), NOW, UNIX);
     assert!(accept(&old).is_ok() && accept(&new).is_ok());
     assert_eq!(accept(&old), Err(EntryError::Replayed { found: 7, known: 8 }));
     let same_number = FleetEntry { created_at: 1, ..osaka.entry(8) };
     assert_eq!(accept(&osaka.signed(&same_number)), Err(EntryError::Replayed { found: 8, known: 8 }));
-    // Not after it has left, either.
+    // Replays are rejected after the member has left, too.
     let drains = osaka.signed(&FleetEntry { state: RelayState::Draining, ..osaka.entry(9) });
     assert!(accept(&drains).is_ok());
-    assert!(roster.mark_missing(&osaka.place(), NOW));
+    assert!(roster.mark_missing(&osaka.public_key(), NOW));
     for text in [&new, &drains] {
-        let known = roster.apply_entry(&osaka.place(), text.as_bytes(), NOW, UNIX);
+        let known = roster.apply_entry(&osaka.public_key(), text.as_bytes(), NOW, UNIX);
         assert!(matches!(known, Err(EntryError::Replayed { known: 9, .. })), "{known:?}");
     }
 }
 
 #[test]
-fn a_certificate_is_valid_for_its_time_and_some_minutes() {
+fn certificate_validity_includes_the_clock_skew() {
     let fleet = SigningKey::generate();
     let osaka = Relay::valid("osaka", &fleet, UNIX, UNIX + 100);
     let tolerance = MAX_CLOCK_SKEW.as_secs();
@@ -170,66 +170,69 @@ fn a_certificate_is_valid_for_its_time_and_some_minutes() {
         (UNIX + 100 + tolerance, Ok(MembershipChange::Members), true),
         (UNIX + 101 + tolerance, Err(EntryError::Expired(tolerance + 1)), true),
     ] {
-        let accepted = roster(&fleet).apply_entry(&osaka.place(), osaka.says(1).as_bytes(), NOW, unix);
+        let accepted = roster(&fleet).apply_entry(&osaka.public_key(), osaka.publish(1).as_bytes(), NOW, unix);
         assert_eq!((accepted, osaka.issued.certificate.is_within_clock_skew(unix)), (expected, edge), "{unix}");
     }
 }
 
 #[test]
-fn what_was_refused_for_its_time_is_taken_when_that_has_come() {
+fn entry_rejected_for_its_time_is_accepted_at_a_valid_time() {
     let fleet = SigningKey::generate();
     let osaka = Relay::valid("osaka", &fleet, UNIX, UNIX + 100);
-    let (mut roster, text, days) = (roster(&fleet), osaka.says(1), 2 * 24 * 3600);
-    // Our clock is two days behind, then two days ahead, and then it is set right.
+    let (mut roster, text, days) = (roster(&fleet), osaka.publish(1), 2 * 24 * 3600);
+    // The local clock is two days behind, then two days ahead, then correct.
     for (unix, expected) in [
         (UNIX - days, Err(EntryError::NotYetValid(days))),
         (UNIX + days, Err(EntryError::Expired(days - 100))),
         (UNIX, Ok(MembershipChange::Members)),
     ] {
-        assert_eq!(roster.apply_entry(&osaka.place(), text.as_bytes(), NOW, unix), expected);
+        assert_eq!(roster.apply_entry(&osaka.public_key(), text.as_bytes(), NOW, unix), expected);
     }
-    // A jump of the clock while it is known: it is gone, and comes back.
+    // A jump of the clock removes the known member; the next entry adds it again.
     assert_eq!(roster.remove_expired(NOW, UNIX + days).len(), 1);
-    assert_eq!(roster.apply_entry(&osaka.place(), osaka.says(2).as_bytes(), NOW, UNIX), Ok(MembershipChange::Members));
+    assert_eq!(
+        roster.apply_entry(&osaka.public_key(), osaka.publish(2).as_bytes(), NOW, UNIX),
+        Ok(MembershipChange::Members)
+    );
 }
 
 #[test]
-fn who_is_no_longer_listed_stays_for_a_while() {
+fn unlisted_member_is_kept_until_its_expiry() {
     let fleet = SigningKey::generate();
     let (osaka, tokyo) = (Relay::new("osaka", &fleet), Relay::new("tokyo", &fleet));
     let mut roster = roster(&fleet);
     for relay in [&osaka, &tokyo] {
-        roster.apply_entry(&relay.place(), relay.says(1).as_bytes(), NOW, UNIX).unwrap();
+        roster.apply_entry(&relay.public_key(), relay.publish(1).as_bytes(), NOW, UNIX).unwrap();
     }
-    assert!(!roster.reconcile_listed(&BTreeSet::from([tokyo.place()]), NOW));
-    assert_eq!(roster.member(&osaka.place()).unwrap().missing_since, Some(NOW));
+    assert!(!roster.reconcile_listed(&BTreeSet::from([tokyo.public_key()]), NOW));
+    assert_eq!(roster.member(&osaka.public_key()).unwrap().missing_since, Some(NOW));
     assert!(roster.remove_expired(NOW + KEEP - Duration::from_secs(1), UNIX).is_empty());
-    // It returns with its earlier entry.
-    roster.apply_entry(&osaka.place(), osaka.says(1).as_bytes(), NOW, UNIX).unwrap();
-    assert_eq!(roster.member(&osaka.place()).unwrap().missing_since, None);
-    roster.mark_missing(&osaka.place(), NOW);
-    let gone = roster.remove_expired(NOW + KEEP, UNIX);
+    // The member returns with its earlier entry.
+    roster.apply_entry(&osaka.public_key(), osaka.publish(1).as_bytes(), NOW, UNIX).unwrap();
+    assert_eq!(roster.member(&osaka.public_key()).unwrap().missing_since, None);
+    roster.mark_missing(&osaka.public_key(), NOW);
+    let removed = roster.remove_expired(NOW + KEEP, UNIX);
     assert_eq!(
-        gone.iter().map(|(member, _)| &*member.entry.signed_certificate.certificate.name).collect::<Vec<_>>(),
+        removed.iter().map(|(member, _)| &*member.entry.signed_certificate.certificate.name).collect::<Vec<_>>(),
         ["osaka"]
     );
-    assert_eq!(roster.sequence(&osaka.place()), Some(1), "its number is not forgotten");
+    assert_eq!(roster.sequence(&osaka.public_key()), Some(1), "the sequence number is kept");
     for (number, expected) in [(7, 7), (6, 7)] {
-        roster.record_sequence(osaka.place(), number, UNIX);
-        assert_eq!(roster.sequence(&osaka.place()), Some(expected), "numbers only grow");
+        roster.record_sequence(osaka.public_key(), number, UNIX);
+        assert_eq!(roster.sequence(&osaka.public_key()), Some(expected), "sequence numbers only grow");
     }
-    // The other one's certificate ends.
+    // The certificate of the other relay expires.
     let after = UNIX + 11 + MAX_CLOCK_SKEW.as_secs();
     assert_eq!(roster.remove_expired(NOW, after)[0].1, Some(EntryError::Expired(after - UNIX - 10)));
     roster.remove_expired(NOW, after + 2 * MAX_CLOCK_SKEW.as_secs());
-    assert_eq!(roster.sequences().count(), 0, "what no certificate needs any more is forgotten");
+    assert_eq!(roster.sequences().count(), 0, "sequence numbers without a certificate are removed");
 }
 
 #[test]
-fn garbage_is_garbage() {
+fn malformed_entries_are_rejected() {
     let fleet = SigningKey::generate();
     let (osaka, mut roster) = (Relay::new("osaka", &fleet), roster(&fleet));
-    let good = osaka.says(5);
+    let good = osaka.publish(5);
     let mut cases = vec![
         Vec::new(),
         b"\0\xff\xfe".to_vec(),
@@ -244,41 +247,41 @@ fn garbage_is_garbage() {
     ];
     cases.extend(good.match_indices('\n').map(|(at, _)| good.as_bytes()[..at].to_vec()));
     for case in cases {
-        let refused = roster.apply_entry(&osaka.place(), &case, NOW, UNIX);
+        let refused = roster.apply_entry(&osaka.public_key(), &case, NOW, UNIX);
         assert!(
             matches!(refused, Err(EntryError::Malformed(_) | EntryError::BadEntrySignature)),
             "{refused:?}: {}",
             String::from_utf8_lossy(&case)
         );
     }
-    // More neighbours than there may be, and more lost than was sent.
-    let neighbour = format!("neighbour: {} 1 2 3 4\n", osaka.place());
-    for (lines, why) in [
+    // More neighbours than the limit, and a loss above 100 %.
+    let neighbour = format!("neighbour: {} 1 2 3 4\n", osaka.public_key());
+    for (lines, error) in [
         (neighbour.repeat(MAX_NEIGHBOURS + 1), "fewer neighbours"),
         (neighbour.replace(" 2 ", " 1000001 "), "neighbour"),
     ] {
         let text = good.replace("state: serving\n", &format!("state: serving\n{lines}"));
-        let refused = roster.apply_entry(&osaka.place(), text.as_bytes(), NOW, UNIX);
-        assert_eq!(refused, Err(EntryError::Malformed(why)));
+        let refused = roster.apply_entry(&osaka.public_key(), text.as_bytes(), NOW, UNIX);
+        assert_eq!(refused, Err(EntryError::Malformed(error)));
     }
     let huge = vec![b'a'; super::super::MAX_ENTRY_BYTES + 1];
-    assert_eq!(roster.apply_entry(&osaka.place(), &huge, NOW, UNIX), Err(EntryError::TooLarge));
-    assert!(roster.apply_entry(&osaka.place(), good.as_bytes(), NOW, UNIX).is_ok());
+    assert_eq!(roster.apply_entry(&osaka.public_key(), &huge, NOW, UNIX), Err(EntryError::TooLarge));
+    assert!(roster.apply_entry(&osaka.public_key(), good.as_bytes(), NOW, UNIX).is_ok());
 }
 
 #[test]
-fn small_changes_are_not_worth_telling() {
+fn small_neighbour_changes_are_ignored() {
     let key = PrivateKey::generate().public_key();
-    let told = Neighbour { key, rtt: Duration::from_millis(100), loss_ppm: 1000, rate: 1_000_000, age: 0 };
+    let published = Neighbour { key, rtt: Duration::from_millis(100), loss_ppm: 1000, rate: 1_000_000, age: 0 };
     for (now, differs) in [
-        (told, false),
-        (Neighbour { age: 60, ..told }, false),
-        (Neighbour { rtt: Duration::from_millis(109), ..told }, false),
-        (Neighbour { rtt: Duration::from_millis(111), ..told }, true),
-        (Neighbour { loss_ppm: 1090, ..told }, false),
-        (Neighbour { loss_ppm: 0, ..told }, true),
-        (Neighbour { rate: 880_000, ..told }, true),
+        (published, false),
+        (Neighbour { age: 60, ..published }, false),
+        (Neighbour { rtt: Duration::from_millis(109), ..published }, false),
+        (Neighbour { rtt: Duration::from_millis(111), ..published }, true),
+        (Neighbour { loss_ppm: 1090, ..published }, false),
+        (Neighbour { loss_ppm: 0, ..published }, true),
+        (Neighbour { rate: 880_000, ..published }, true),
     ] {
-        assert_eq!(now.differs_from(&told, 0.1), differs, "{now:?}");
+        assert_eq!(now.differs_from(&published, 0.1), differs, "{now:?}");
     }
 }

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn explorations_of_a_known_path_are_further_apart_the_better_it_is_known() {
+    fn interval_between_explorations_grows_with_experience() {
         let mut budget = ExploreBudget::default();
         let first_retry = |experience: f64| {
             budget.spend();

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_nothing() {
+    fn malformed_credentials_are_refused() {
         for value in [
             "",
             "Basic",

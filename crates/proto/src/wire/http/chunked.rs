@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_round_trip_without_what_must_come_first() {
+    fn trailers_round_trip_without_framing_and_host_fields() {
         assert!(feed(b"\r\n", |bytes| parse_trailers(bytes, 100)).is_empty());
         let text = b"Digest: x\r\nContent-Length: 5\r\nhost: a\r\nTransfer-Encoding: chunked\r\nX-Sum: \xff\r\n\r\n";
         let trailers = feed(text, |bytes| parse_trailers(bytes, 100));

@@ -114,7 +114,7 @@ mod tests {
     use crate::wire::http::head::{BodyFraming, RequestHead, RequestTarget};
 
     #[test]
-    fn requests_name_the_target_twice_and_carry_credentials() {
+    fn connect_requests_carry_target_host_and_credentials() {
         let target: Target = "[2001:db8::1]:443".parse().unwrap();
         let credentials = Credentials { user: b"me".to_vec(), password: b"s:1".to_vec() };
         let plain = connect_request(&target, None);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_say_why_in_three_ways() {
+    fn cause_follows_proxy_status_squid_error_or_status_code() {
         for (status, name, value, cause) in [
             (502, "Proxy-Status", "ekiden; error=connection_refused", Cause::Refused),
             (502, "Proxy-Status", "a;error=connection_timeout;details=\"x; error=dns_error, y\"", Cause::TimedOut),
@@ -171,10 +171,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_proxy_says_is_printable_and_short() {
+    fn refusal_details_are_printable_and_bounded() {
         let long = format!("a; error=x; details=\"{}\"", "y".repeat(300));
         let short = "y".repeat(MAX_DETAILS);
-        for (value, said) in [
+        for (value, details) in [
             ("a; error=x; details=\"no; route, today.\"", Some("no; route, today")),
             ("ok; details=\"of another\", b; error=x", None),
             ("a; error=x; details=\"a \\\"b\\\" \\\\ \u{fc}\"", Some("a \"b\" \\")),
@@ -185,12 +185,12 @@ mod tests {
         ] {
             let mut headers = Headers::new();
             headers.push("Proxy-Status", value);
-            assert_eq!(refusal_details(&headers).as_deref(), said, "{value}");
+            assert_eq!(refusal_details(&headers).as_deref(), details, "{value}");
         }
     }
 
     #[test]
-    fn another_ekiden_is_understood() {
+    fn causes_round_trip_through_proxy_status() {
         for cause in [
             Cause::Refused,
             Cause::Unreachable,

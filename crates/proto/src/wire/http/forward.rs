@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::wire::WireError;
 
-    /// The bytes for the receiver of a whole body.
+    /// Returns the bytes that the receiver of a whole body gets.
     fn forward(mut body: &[u8], coding: BodyCoding) -> Result<Vec<u8>, WireError> {
         let mut chunks = ChunkForwarder::new(coding);
         while !chunks.is_complete() {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_is_written_anew_or_left_out() {
+    fn chunk_framing_is_rewritten_or_removed() {
         let body = b"0005;a=b\r\nhello\r\nA\r\n0123456789\r\n0\r\nHost: a\r\nX-Sum:1\r\n\r\nbehind the body";
         let chunks = b"5\r\nhello\r\na\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\n";
         assert_eq!(forward(body, BodyCoding::Chunks).unwrap(), chunks);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn data_longer_than_its_size_and_bodies_without_an_end_are_refused() {
+    fn oversized_chunks_and_truncated_bodies_are_errors() {
         for coding in [BodyCoding::Chunks, BodyCoding::Plain] {
             let longer = forward(b"4\r\nhello\r\n0\r\n\r\n", coding);
             assert_eq!(longer, Err(WireError::Invalid("chunk data does not end in CR LF")));

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn hop_by_hop_fields_end_here() {
+    fn hop_by_hop_fields_are_removed() {
         let mut fields = headers(&[
             ("Host", "a"),
             ("Connection", "close, X-Mine, x-also"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_cannot_remove_what_others_need() {
+    fn connection_field_cannot_remove_essential_fields() {
         let essential =
             ["Host", "Content-Length", "Via", "Cookie", "Authorization", "Cache-Control", "X-Forwarded-For", "Expect"];
         let mut fields = headers(&[("Connection", &essential.join(",").to_lowercase())]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn via_grows_at_its_end() {
+    fn via_is_merged_and_extended_at_the_end() {
         let mut fields = headers(&[("Via", "1.0 fred"), ("Accept", "*/*"), ("via", "1.1 p.example (x)")]);
         add_via(&mut fields, Version::Http10, "ekiden");
         assert_eq!(fields.get("Via"), Some(b"1.0 fred, 1.1 p.example (x), 1.0 ekiden".as_slice()));
@@ -231,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_are_asked_for_in_two_fields() {
-        for (fields, wanted) in [
+    fn upgrade_needs_the_connection_and_upgrade_fields() {
+        for (fields, expected) in [
             ([("Connection", "keep-alive, Upgrade"), ("Upgrade", "websocket")], Some("websocket")),
             ([("Connection", "upgrade"), ("Upgrade", "foo/2, h2c,websocket")], Some("foo/2, websocket")),
             ([("Connection", "upgrade"), ("Upgrade", "h2c")], None),
@@ -241,12 +241,12 @@ mod tests {
             ([("Connection", "keep-alive"), ("Upgrade", "websocket")], None),
             ([("Connection", "upgrade"), ("X", "websocket")], None),
         ] {
-            assert_eq!(upgrade_protocols(&headers(&fields)).as_deref(), wanted, "{fields:?}");
+            assert_eq!(upgrade_protocols(&headers(&fields)).as_deref(), expected, "{fields:?}");
         }
     }
 
     #[test]
-    fn connections_are_kept_as_version_and_fields_say() {
+    fn keep_alive_and_expect_follow_version_and_fields() {
         use Version::{Http10, Http11};
         for (version, name, value, kept) in [
             (Http11, "X", "", true),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_written_can_break_a_line() {
+    fn written_heads_contain_no_injected_lines() {
         let fields = headers(&[("Host", "a"), ("X", "1\r\nContent-Length: 5"), ("Y\r\nZ", "2")]);
         for (method, target, line) in [
             ("GET", "/a b\r\n\u{e9}#", "GET /a%20b%0D%0A%C3%A9%23 HTTP/1.1"),

@@ -23,7 +23,8 @@ fn changed(packet: &[u8], changes: &[(usize, u8)]) -> Vec<u8> {
     packet
 }
 
-/// `V6` with extension headers before its content: each is its type, and its bytes after the next one's type.
+/// `V6` with extension headers before its content. Each pair is the type of a header and its bytes after the
+/// next-header byte.
 fn extended(extensions: &[(u8, &[u8])]) -> Vec<u8> {
     let mut packet = V6[..IPV6_HEADER].to_vec();
     let mut next_at = 6;
@@ -47,30 +48,34 @@ fn v6(protocol: u8, port: Option<u16>) -> IpHeader {
     IpHeader { source: "fd00:1::7".parse().unwrap(), destination: "fd00:2::9".parse().unwrap(), protocol, port }
 }
 
-fn refused(packet: &[u8], why: &'static str) {
+fn assert_refused(packet: &[u8], why: &'static str) {
     assert_eq!(IpHeader::parse(packet), Err(WireError::Invalid(why)), "{packet:?}");
 }
 
 #[test]
-fn ipv4_with_and_without_options() {
+fn ipv4_headers_are_parsed_with_and_without_options() {
     assert_eq!(IpHeader::parse(&V4), Ok(v4(UDP, Some(53))));
     let mut options = changed(&V4, &[(0, 0x46), (3, 35)]);
     options.splice(20..20, [1; 4]);
     assert_eq!(IpHeader::parse(&options), Ok(v4(UDP, Some(53))));
     assert_eq!(IpHeader::parse(&changed(&V4, &[(9, TCP)])), Ok(v4(TCP, Some(53))));
     assert_eq!(IpHeader::parse(&changed(&V4, &[(9, 1)])), Ok(v4(1, None)), "ICMP has no ports");
-    assert_eq!(IpHeader::parse(&changed(&V4[..20], &[(3, 20), (9, 59)])), Ok(v4(59, None)), "nothing in it");
+    assert_eq!(IpHeader::parse(&changed(&V4[..20], &[(3, 20), (9, 59)])), Ok(v4(59, None)), "no payload");
 }
 
 #[test]
-fn ipv4_fragments_show_the_port_once() {
-    assert_eq!(IpHeader::parse(&changed(&V4, &[(6, 0x20)])), Ok(v4(UDP, Some(53))), "the first");
-    assert_eq!(IpHeader::parse(&changed(&V4, &[(6, 0x20), (7, 1)])), Ok(v4(UDP, None)), "another");
-    assert_eq!(IpHeader::parse(&changed(&V4[..21], &[(3, 21), (7, 185)])), Ok(v4(UDP, None)), "one byte, the last");
+fn only_the_first_ipv4_fragment_has_a_port() {
+    assert_eq!(IpHeader::parse(&changed(&V4, &[(6, 0x20)])), Ok(v4(UDP, Some(53))), "first fragment");
+    assert_eq!(IpHeader::parse(&changed(&V4, &[(6, 0x20), (7, 1)])), Ok(v4(UDP, None)), "later fragment");
+    assert_eq!(
+        IpHeader::parse(&changed(&V4[..21], &[(3, 21), (7, 185)])),
+        Ok(v4(UDP, None)),
+        "last fragment, of one byte"
+    );
 }
 
 #[test]
-fn ipv6_with_and_without_extension_headers() {
+fn ipv6_headers_are_parsed_with_and_without_extensions() {
     assert_eq!(IpHeader::parse(&V6), Ok(v6(UDP, Some(53))));
     assert_eq!(IpHeader::parse(&changed(&V6, &[(6, 58)])), Ok(v6(58, None)), "ICMPv6 has no ports");
     let (options, longer): (&[u8], &[u8]) = (&[0, 1, 4, 0, 0, 0, 0], &[1; 15]);
@@ -90,7 +95,7 @@ fn ipv6_with_and_without_extension_headers() {
     assert_eq!(IpHeader::parse(&extended(&[(HOP_BY_HOP, options), (FRAGMENT, later)])), Ok(v6(UDP, None)));
 }
 
-/// Rules judge the destination in the header, and a packet with a source route goes on to another one.
+/// Rules judge the destination in the header, but a packet with a source route is forwarded to another destination.
 #[test]
 fn source_routes_are_refused() {
     let with = |options: &[u8]| {
@@ -100,57 +105,57 @@ fn source_routes_are_refused() {
         packet
     };
     for kind in [131, 137] {
-        refused(&with(&[kind, 7, 4, 203, 0, 113, 9, 0]), "a packet with a source route");
-        refused(&with(&[1, kind, 7, 8, 203, 0, 113, 9]), "a packet with a source route");
-        refused(&with(&[7, 4, 4, 0, kind, 3, 4, 0]), "a packet with a source route");
-        assert_eq!(IpHeader::parse(&with(&[0, kind, 7, 4])), Ok(v4(UDP, Some(53))), "behind the end of the options");
-        assert_eq!(IpHeader::parse(&with(&[7, 4, kind, kind])), Ok(v4(UDP, Some(53))), "what another option records");
+        assert_refused(&with(&[kind, 7, 4, 203, 0, 113, 9, 0]), "a packet with a source route");
+        assert_refused(&with(&[1, kind, 7, 8, 203, 0, 113, 9]), "a packet with a source route");
+        assert_refused(&with(&[7, 4, 4, 0, kind, 3, 4, 0]), "a packet with a source route");
+        assert_eq!(IpHeader::parse(&with(&[0, kind, 7, 4])), Ok(v4(UDP, Some(53))), "after the end of the options");
+        assert_eq!(IpHeader::parse(&with(&[7, 4, kind, kind])), Ok(v4(UDP, Some(53))), "data of another option");
     }
     for options in [[7, 0, 0, 0], [7, 1, 0, 0], [7, 5, 0, 0], [1, 1, 1, 7]] {
-        refused(&with(&options), "an IPv4 option of a wrong length");
+        assert_refused(&with(&options), "an IPv4 option of a wrong length");
     }
     let (left, arrived): (&[u8], &[u8]) = (&[0, 0, 1, 0, 0, 0, 0], &[0, 0, 0, 0, 0, 0, 0]);
-    refused(&extended(&[(ROUTING, left)]), "a packet with a source route");
-    refused(&extended(&[(HOP_BY_HOP, arrived), (ROUTING, left)]), "a packet with a source route");
-    assert_eq!(IpHeader::parse(&extended(&[(ROUTING, arrived)])), Ok(v6(UDP, Some(53))), "at the end of its route");
+    assert_refused(&extended(&[(ROUTING, left)]), "a packet with a source route");
+    assert_refused(&extended(&[(HOP_BY_HOP, arrived), (ROUTING, left)]), "a packet with a source route");
+    assert_eq!(IpHeader::parse(&extended(&[(ROUTING, arrived)])), Ok(v6(UDP, Some(53))), "no segments left");
 }
 
-/// TCP is found behind all extension headers.
+/// The protocol is that of the last header, not only that of the IPv6 header.
 #[test]
-fn tcp_behind_extension_headers_is_tcp() {
+fn tcp_is_found_after_extension_headers() {
     let mut packet = extended(&[(DESTINATION_OPTIONS, &[0, 1, 4, 0, 0, 0, 0])]);
     packet[IPV6_HEADER] = TCP;
     assert_eq!(IpHeader::parse(&packet), Ok(v6(TCP, Some(53))));
 }
 
 #[test]
-fn the_length_is_that_of_the_packet() {
+fn length_field_must_match_the_packet() {
     for packet in [V4.as_slice(), &V6] {
         for end in 1..packet.len() {
             assert!(matches!(IpHeader::parse(&packet[..end]), Err(WireError::Invalid(_))), "{end} bytes");
         }
-        refused(&[packet, b"x"].concat(), "a packet of another length than it says");
+        assert_refused(&[packet, b"x"].concat(), "a packet of another length than it says");
     }
-    refused(b"", "a packet that is cut short");
-    refused(&changed(&V4, &[(2, 1)]), "a packet of another length than it says");
-    refused(&changed(&V6, &[(5, 0)]), "a packet of another length than it says");
+    assert_refused(b"", "a packet that is cut short");
+    assert_refused(&changed(&V4, &[(2, 1)]), "a packet of another length than it says");
+    assert_refused(&changed(&V6, &[(5, 0)]), "a packet of another length than it says");
     let largest = [&[0x45, 0, 0xff, 0xff], &V4[4..], &[0; 65_535 - 31]].concat();
     assert_eq!(IpHeader::parse(&largest), Ok(v4(UDP, Some(53))));
 }
 
 #[test]
-fn what_no_host_could_have_sent_is_refused() {
-    refused(&changed(&V4, &[(0, 0x44)]), "an IPv4 header shorter than 20 bytes");
-    refused(&changed(&V4, &[(0, 0x4f)]), "a packet that is cut short");
-    refused(&changed(&V4, &[(0, 0x55)]), "neither IPv4 nor IPv6");
-    refused(&changed(&V4[..23], &[(3, 23)]), "a packet that is cut short");
-    refused(&changed(&V6, &[(6, HOP_BY_HOP), (41, 9)]), "a packet that is cut short");
-    refused(&changed(&V6, &[(6, AUTHENTICATION), (41, 9)]), "a packet that is cut short");
-    refused(&changed(&V6[..47], &[(5, 7), (6, FRAGMENT)]), "a packet that is cut short");
+fn malformed_headers_are_refused() {
+    assert_refused(&changed(&V4, &[(0, 0x44)]), "an IPv4 header shorter than 20 bytes");
+    assert_refused(&changed(&V4, &[(0, 0x4f)]), "a packet that is cut short");
+    assert_refused(&changed(&V4, &[(0, 0x55)]), "neither IPv4 nor IPv6");
+    assert_refused(&changed(&V4[..23], &[(3, 23)]), "a packet that is cut short");
+    assert_refused(&changed(&V6, &[(6, HOP_BY_HOP), (41, 9)]), "a packet that is cut short");
+    assert_refused(&changed(&V6, &[(6, AUTHENTICATION), (41, 9)]), "a packet that is cut short");
+    assert_refused(&changed(&V6[..47], &[(5, 7), (6, FRAGMENT)]), "a packet that is cut short");
 }
 
 #[test]
-fn addresses_that_mean_something_else_elsewhere_are_not_routed() {
+fn special_purpose_addresses_are_not_routable() {
     for (ip, routable) in [
         ("192.168.1.7", true),
         ("10.0.0.0", true),

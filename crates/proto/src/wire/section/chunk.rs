@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_read_in_pieces_of_any_size() {
+    fn chunk_stream_is_read_in_pieces_of_any_size() {
         let stream = [&header(3)[..], b"abc", &header(1), b"d", &header(0)].concat();
         for piece in 1..=stream.len() {
             let (mut reader, mut rest, mut payload) = (ChunkReader::default(), &stream[..], Vec::new());

@@ -50,17 +50,17 @@ mod tests {
     use super::*;
     use crate::wire::socks5::DatagramHeader;
 
-    fn up(target: &str, payload: &[u8]) -> Vec<u8> {
+    fn record_up(target: &str, payload: &[u8]) -> Vec<u8> {
         let mut record = Vec::new();
         write_destination(&target.parse().unwrap(), &mut record);
         [&record, payload].concat()
     }
 
     #[test]
-    fn records_round_trip() {
+    fn datagram_records_round_trip() {
         for (target, length) in [("192.0.2.1:53", 7), ("[2001:db8::1]:53", 19), ("example.com:443", 15)] {
             for payload in [&b""[..], b"query"] {
-                let record = up(target, payload);
+                let record = record_up(target, payload);
                 assert_eq!(record.len(), length + payload.len());
                 assert_eq!(read_destination(&record), Ok((target.parse().unwrap(), payload)));
             }
@@ -72,20 +72,20 @@ mod tests {
             assert_eq!(
                 read_source(&datagram[3..]),
                 Ok((source, b"answer".as_slice())),
-                "that of SOCKS5 without its prefix"
+                "a header of SOCKS5 without its prefix"
             );
         }
     }
 
     #[test]
-    fn a_record_looks_like_this() {
-        assert_eq!(up("192.0.2.1:53", b"query"), b"\x01\xc0\0\x02\x01\0\x35query");
-        assert_eq!(up("a.example:53", b"query"), b"\x03\x09a.example\0\x35query");
+    fn datagram_records_have_the_specified_encoding() {
+        assert_eq!(record_up("192.0.2.1:53", b"query"), b"\x01\xc0\0\x02\x01\0\x35query");
+        assert_eq!(record_up("a.example:53", b"query"), b"\x03\x09a.example\0\x35query");
     }
 
     #[test]
-    fn other_records_are_refused() {
-        let whole = up("example.com:443", b"");
+    fn malformed_datagram_records_are_refused() {
+        let whole = record_up("example.com:443", b"");
         for record in (0..whole.len()).map(|end| &whole[..end]).chain([
             b"\x02a\0\x35".as_slice(),
             b"\x01\xc0\0\x02\x01\0\0",
@@ -98,6 +98,6 @@ mod tests {
             assert!(matches!(read_destination(record), Err(WireError::Invalid(_))), "{record:?}");
             assert!(matches!(read_source(record), Err(WireError::Invalid(_))) || record[0] == 1, "{record:?}");
         }
-        assert!(matches!(read_source(&whole), Err(WireError::Invalid(_))), "a name");
+        assert!(matches!(read_source(&whole), Err(WireError::Invalid(_))), "a name as the source");
     }
 }

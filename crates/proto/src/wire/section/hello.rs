@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hello_is_refused_at_once() {
+    fn malformed_hellos_are_refused_at_once() {
         for (bytes, error) in [
             (b"GET / HTTP/1.1\r\n\r\n".as_slice(), WireError::Invalid("not the section protocol")),
             (b"HTTP/1.1 400 Bad Request\r\n", WireError::Invalid("not the section protocol")),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_in_common() {
+    fn highest_common_version_is_chosen() {
         for (one, other, common) in [
             ((1, 1), (1, 1), Some(1)),
             ((1, 2), (1, 1), Some(1)),

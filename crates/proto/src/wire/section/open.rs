@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_looks_like_this() {
+    fn opens_have_the_specified_encoding() {
         let open = Open { early: true, hops_left: 3, path: vec![PublicKey([0xab; 32])], ..smallest() };
         let expected = [
             b"\x01\x03".as_slice(),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_cut_short_or_goes_on_is_refused() {
+    fn truncated_messages_and_trailing_bytes_are_refused() {
         for whole in [smallest().write(), largest().write(), lane().write(), association().write()] {
             for end in 0..whole.len() {
                 assert!(matches!(Open::read(&whole[..end]), Err(WireError::Invalid(_))), "{end} bytes");
@@ -401,12 +401,12 @@ mod tests {
     }
 
     #[test]
-    fn opens_out_of_bounds_or_in_another_form_are_refused() {
-        // Everything up to the place of the client, the path and the target.
+    fn opens_out_of_bounds_or_not_canonical_are_refused() {
+        // All fields before the client, the path and the target.
         let head = [b"\0\0".as_slice(), &[9; 16]].concat();
         let client = b"\x01\xc0\x00\x02\x07\x0f\xa0".as_slice();
         let no_path = b"\0".as_slice();
-        for (what, bytes) in [
+        for (defect, bytes) in [
             ("an unknown flag", [b"\x40\0", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
             ("a lane with a target", [b"\x06\0", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
             ("a lane with a port", [b"\x06\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\x01"].concat()),
@@ -435,7 +435,7 @@ mod tests {
                 [&head, client, no_path, b"\x04\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01\0\x01"].concat(),
             ),
         ] {
-            assert!(matches!(Open::read(&bytes), Err(WireError::Invalid(_))), "{what}");
+            assert!(matches!(Open::read(&bytes), Err(WireError::Invalid(_))), "{defect}");
         }
         let good = [&head, client, no_path, b"\x03\x01a\0\x01"].concat();
         assert_eq!(Open::read(&good), Ok(smallest()));
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_of_the_future_is_a_hop_that_failed() {
+    fn unknown_cause_codes_are_read_as_hop_failed() {
         for of_hop in [false, true] {
             let mut bytes = failed(Cause::Refused, 2, of_hop).write();
             bytes[0] = 200;

@@ -196,25 +196,25 @@ mod tests {
         (key(), reader)
     }
 
-    /// This was an error only after more bytes had arrived, which may never happen.
+    /// Regression: the error was found only after more bytes had arrived, which may never happen.
     #[test]
-    fn a_length_that_no_record_has_is_an_error_at_once() {
+    fn impossible_record_length_is_an_error_at_once() {
         let (mut key, mut reader) = reader();
-        let row = [sealed(&mut key, b"first"), vec![0, 15]].concat();
-        reader.buffer_mut().extend(row);
+        let stream = [sealed(&mut key, b"first"), vec![0, 15]].concat();
+        reader.buffer_mut().extend(stream);
         assert!(reader.next_batch().unwrap().is_some());
         assert!(reader.has_result());
         assert!(reader.next_batch().is_err());
     }
 
-    /// A peer that has both ends sends the next OPEN at once, so one read may return an end and an OPEN.
+    /// A peer that has sent and received END sends the next OPEN at once, so one read may return an END and an OPEN.
     #[test]
-    fn records_of_the_next_session_may_be_behind_the_end() {
+    fn records_of_the_next_session_may_follow_the_end() {
         let (mut key, mut reader) = reader();
         reader.allow_next_session();
-        let row =
+        let stream =
             [sealed(&mut key, b"last"), sealed(&mut key, b""), sealed(&mut key, b"OPEN"), sealed(&mut key, b"first")];
-        reader.buffer_mut().extend(row.concat());
+        reader.buffer_mut().extend(stream.concat());
         let mut next = |most: Option<usize>| {
             match most {
                 Some(most) => reader.expect_record(most),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_may_be_behind_the_end() {
+    fn bytes_after_the_end_are_refused() {
         let (mut key, mut reader) = reader();
         let end = sealed(&mut key, b"");
         reader.buffer_mut().extend(&end);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_bit_anywhere_is_noticed() {
+    fn any_changed_bit_is_detected() {
         for cipher in BOTH {
             let record = seal(&mut RecordKey::new(cipher, &KEY), b"plaintext");
             for bit in 0..record.len() * 8 {
@@ -152,15 +152,15 @@ mod tests {
             let mut sender = RecordKey::new(cipher, &KEY);
             let [first, second] = [b"first", b"other"].map(|text| seal(&mut sender, text));
             let mut receiver = RecordKey::new(cipher, &KEY);
-            assert!(open(&mut receiver, &second).is_err(), "moved, or one left out");
+            assert!(open(&mut receiver, &second).is_err(), "reordered, or the record before is missing");
             assert!(open(&mut receiver, &first).is_ok());
-            assert!(open(&mut receiver, &first).is_err(), "repeated");
+            assert!(open(&mut receiver, &first).is_err(), "replayed");
             assert!(open(&mut receiver, &second).is_ok());
         }
     }
 
     #[test]
-    fn what_is_cut_short_or_too_long_does_not_open() {
+    fn truncated_and_oversized_records_fail_to_decrypt() {
         for cipher in BOTH {
             let record = seal(&mut RecordKey::new(cipher, &KEY), b"plaintext");
             for end in 0..record.len() {
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn another_key_or_cipher_does_not_open_it() {
+    fn records_do_not_open_with_another_key_or_cipher() {
         let record = seal(&mut RecordKey::new(Cipher::AesGcm, &KEY), b"plaintext");
         assert!(open(&mut RecordKey::new(Cipher::AesGcm, &[8; 32]), &record).is_err());
         assert!(open(&mut RecordKey::new(Cipher::ChaChaPoly, &KEY), &record).is_err());
     }
 
     #[test]
-    fn a_used_up_key_opens_nothing() {
+    fn exhausted_key_opens_no_record() {
         let mut sender = RecordKey { next: u64::MAX - 1, ..RecordKey::new(Cipher::AesGcm, &KEY) };
         let mut receiver = RecordKey { next: u64::MAX - 1, ..RecordKey::new(Cipher::AesGcm, &KEY) };
         let record = seal(&mut sender, b"the last");
@@ -197,12 +197,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "no connection sends 2^64")]
-    fn a_used_up_key_seals_nothing() {
+    fn exhausted_key_panics_on_seal() {
         seal(&mut RecordKey { next: u64::MAX, ..RecordKey::new(Cipher::AesGcm, &KEY) }, b"one too many");
     }
 
     #[test]
-    fn keys_are_never_shown() {
+    fn debug_output_hides_keys() {
         assert_eq!(format!("{:?}", RecordKey::new(Cipher::AesGcm, &KEY)), "RecordKey(...)");
     }
 }

@@ -274,7 +274,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn told() -> DirectionEstimate {
+    fn estimate() -> DirectionEstimate {
         let figures = EstimateSnapshot {
             rtt: Some(Duration::from_micros(38_600)),
             loss: Some(0.0015),
@@ -289,16 +289,16 @@ mod tests {
     fn examples() -> Vec<ReportMessage> {
         let relay = SectionReport {
             subject: Subject::Relay(PublicKey([7; 32])),
-            sending: told(),
+            sending: estimate(),
             receiving: DirectionEstimate::default(),
         };
         let caller = SectionReport { subject: Subject::Caller(PublicKey([8; 32])), ..relay };
         let only_rtt = DirectionEstimate {
-            snapshot: EstimateSnapshot { loss: None, rate: None, at_least: None, ..told().snapshot },
-            ..told()
+            snapshot: EstimateSnapshot { loss: None, rate: None, at_least: None, ..estimate().snapshot },
+            ..estimate()
         };
         let targets =
-            |text| SectionReport { subject: Subject::Targets(prefix(text)), sending: only_rtt, receiving: told() };
+            |text| SectionReport { subject: Subject::Targets(prefix(text)), sending: only_rtt, receiving: estimate() };
         let both = vec![prefix("192.0.2.0/24"), prefix("2001:db8:1::/48")];
         vec![
             ReportMessage::Query(ReportQuery::default()),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn reports_round_trip() {
         for report in examples() {
             let bytes = report.write();
             assert!(bytes.len() <= MAX_RECORD);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_too_long_is_none() {
+    fn truncated_and_oversized_reports_are_refused() {
         for report in examples().iter().filter(|report| !matches!(report, ReportMessage::Probe(_))) {
             let mut bytes = report.write();
             assert!((0..bytes.len()).all(|end| ReportMessage::read(&bytes[..end]).is_err()), "{report:?}");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_refused() {
+    fn malformed_reports_are_refused() {
         for bytes in [
             &[9][..],
             &[QUERY, 2, 0],
@@ -346,17 +346,18 @@ mod tests {
             assert!(ReportMessage::read(bytes).is_err(), "{bytes:?}");
         }
         assert_eq!(ReportMessage::read(&vec![PROBE; MAX_RECORD + 1]), Err(WireError::TooLarge));
-        let entry = SectionReport { subject: Subject::Relay(PublicKey([7; 32])), sending: told(), receiving: told() };
+        let entry =
+            SectionReport { subject: Subject::Relay(PublicKey([7; 32])), sending: estimate(), receiving: estimate() };
         let mut unknown_flag = ReportMessage::Reply(vec![entry]).write();
         unknown_flag[35] |= 0x20;
         assert!(ReportMessage::read(&unknown_flag).is_err());
     }
 
     #[test]
-    fn what_is_beyond_a_bound_is_left_out() {
+    fn excess_prefixes_are_dropped_and_figures_are_clamped() {
         let many = ReportQuery { neighbours: false, prefixes: vec![prefix("192.0.2.0/24"); MAX_ENTRIES + 1] };
         let Ok(ReportMessage::Query(read)) = ReportMessage::read(&ReportMessage::Query(many).write()) else {
-            panic!("no question")
+            panic!("not a query")
         };
         assert_eq!(read.prefixes.len(), MAX_ENTRIES);
         let odd = EstimateSnapshot {
@@ -365,10 +366,11 @@ mod tests {
             segments: -1.0,
             ..EstimateSnapshot::default()
         };
-        let told = DirectionEstimate { snapshot: odd, age: Duration::MAX };
-        let entry = SectionReport { subject: Subject::Relay(PublicKey([7; 32])), sending: told, receiving: told };
+        let estimate = DirectionEstimate { snapshot: odd, age: Duration::MAX };
+        let entry =
+            SectionReport { subject: Subject::Relay(PublicKey([7; 32])), sending: estimate, receiving: estimate };
         let Ok(ReportMessage::Reply(read)) = ReportMessage::read(&ReportMessage::Reply(vec![entry]).write()) else {
-            panic!("no answer")
+            panic!("not a reply")
         };
         assert_eq!((read[0].sending.snapshot.loss, read[0].sending.snapshot.segments), (Some(0.0), 0.0));
         assert!(read[0].sending.snapshot.rate.unwrap().is_finite());

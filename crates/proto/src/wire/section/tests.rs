@@ -36,8 +36,8 @@ impl HandshakePair {
         Ok(responder)
     }
 
-    /// The dialler's side first.
-    fn shake(&self, one: Versions, other: Versions) -> Result<(TransportKeys, TransportKeys), HandshakeError> {
+    /// Runs a handshake. Returns the keys of both sides, those of the dialler first.
+    fn handshake(&self, one: Versions, other: Versions) -> Result<(TransportKeys, TransportKeys), HandshakeError> {
         let (initiator, hello) = self.begin(one);
         let (transport, bytes) = self.read(&hello, other)?.accept(None);
         Ok((initiator.finish(&feed(&bytes, Hello::parse))?, transport))
@@ -55,17 +55,17 @@ fn open(key: &mut RecordKey, mut record: Vec<u8>) -> Result<Vec<u8>, WireError> 
     Ok(record[range].to_vec())
 }
 
-/// Says something each way.
-fn talk(one: &mut TransportKeys, other: &mut TransportKeys) {
+/// Sends a record in each direction.
+fn exchange_records(one: &mut TransportKeys, other: &mut TransportKeys) {
     assert_eq!(open(&mut other.open, seal(&mut one.send_key, b"up")).as_deref(), Ok(b"up".as_slice()));
     assert_eq!(open(&mut one.open, seal(&mut other.send_key, b"down")).as_deref(), Ok(b"down".as_slice()));
 }
 
 #[test]
 fn each_direction_has_a_key_of_its_own() {
-    let (mut up, mut down) = HandshakePair::new().shake(OURS, OURS).unwrap();
+    let (mut up, mut down) = HandshakePair::new().handshake(OURS, OURS).unwrap();
     let record = seal(&mut up.send_key, b"to you");
-    assert!(open(&mut up.open, record.clone()).is_err(), "sent back to its sender");
+    assert!(open(&mut up.open, record.clone()).is_err(), "reflected to its sender");
     assert!(open(&mut down.open, record).is_ok());
 }
 
@@ -80,7 +80,7 @@ fn a_hello_for_another_key_is_refused() {
 }
 
 #[test]
-fn who_has_not_the_listeners_key_cannot_answer_for_it() {
+fn answer_without_the_key_of_the_listener_is_refused() {
     let (pair, impostor) = (HandshakePair::new(), HandshakePair::new());
     let (initiator, _) = pair.begin(OURS);
     let (_, to_impostor) = NoiseInitiator::begin(&pair.dialler, &impostor.listener.public_key(), OURS);
@@ -91,7 +91,7 @@ fn who_has_not_the_listeners_key_cannot_answer_for_it() {
 }
 
 #[test]
-fn a_changed_bit_of_a_hello_is_noticed() {
+fn changed_and_truncated_hellos_are_refused() {
     let pair = HandshakePair::new();
     let (_, hello) = pair.begin(OURS);
     let length = hello.message.as_ref().unwrap().len();
@@ -107,9 +107,9 @@ fn a_changed_bit_of_a_hello_is_noticed() {
 }
 
 #[test]
-fn a_changed_bit_of_the_answer_is_noticed() {
+fn changed_bit_of_the_answer_is_detected() {
     let pair = HandshakePair::new();
-    let shaken = |bit: usize| {
+    let error_with_changed_bit = |bit: usize| {
         let (initiator, hello) = pair.begin(OURS);
         let (_, bytes) = pair.read(&hello, OURS).unwrap().accept(None);
         let mut answer = feed(&bytes, Hello::parse);
@@ -117,12 +117,12 @@ fn a_changed_bit_of_the_answer_is_noticed() {
         initiator.finish(&answer).err()
     };
     for bit in 0..51 * 8 {
-        assert!(matches!(shaken(bit), Some(HandshakeError::Wire(_))), "bit {bit}");
+        assert!(matches!(error_with_changed_bit(bit), Some(HandshakeError::Wire(_))), "bit {bit}");
     }
 }
 
 #[test]
-fn a_replayed_hello_leads_nowhere() {
+fn records_do_not_open_after_a_replayed_hello() {
     let pair = HandshakePair::new();
     let (initiator, hello) = pair.begin(OURS);
     let (mut listener, bytes) = pair.read(&hello, OURS).unwrap().accept(None);
@@ -145,7 +145,7 @@ fn a_replayed_answer_is_refused() {
 }
 
 #[test]
-fn versions_are_negotiated_with_the_future() {
+fn highest_common_version_is_negotiated() {
     let pair = HandshakePair::new();
     for (one, other, common) in [
         (versions(1, 1), OURS, 1),
@@ -156,16 +156,16 @@ fn versions_are_negotiated_with_the_future() {
         (versions(1, 4), versions(1, 3), 3),
         (FUTURE, versions(1, 9), 5),
     ] {
-        let (mut up, mut down) = pair.shake(one, other).unwrap();
+        let (mut up, mut down) = pair.handshake(one, other).unwrap();
         assert_eq!((up.version, down.version), (common, common), "{one:?} {other:?}");
-        talk(&mut up, &mut down);
+        exchange_records(&mut up, &mut down);
     }
 }
 
 #[test]
-fn who_has_no_version_in_common_is_told_which_there_are() {
+fn version_refusal_names_the_supported_versions() {
     let pair = HandshakePair::new();
-    assert_eq!(pair.shake(FUTURE, OURS).err(), Some(HandshakeError::Refused(Refusal::Version(OURS))));
+    assert_eq!(pair.handshake(FUTURE, OURS).err(), Some(HandshakeError::Refused(Refusal::Version(OURS))));
 
     let (initiator, hello) = pair.begin(OURS);
     let why = pair.read(&hello, FUTURE).err().unwrap();
@@ -175,14 +175,14 @@ fn who_has_no_version_in_common_is_told_which_there_are() {
 }
 
 #[test]
-fn a_hello_of_a_later_format_is_not_looked_into() {
+fn hello_of_an_unsupported_version_is_not_decrypted() {
     let hello = Hello { versions: FUTURE, is_resumption: false, message: Ok(b"nothing we could read".to_vec()) };
     let why = NoiseResponder::read(&PrivateKey::generate(), &hello, OURS).err();
     assert_eq!(why, Some(Refusal::Version(OURS)));
 }
 
 #[test]
-fn a_dialler_that_refuses_is_refused() {
+fn hello_with_a_refusal_is_refused() {
     for why in [Refusal::Version(OURS), Refusal::WrongKey, Refusal::UnknownPeer] {
         let hello = feed(&write_refusal(OURS, why), Hello::parse);
         assert_eq!(NoiseResponder::read(&PrivateKey::generate(), &hello, OURS).err(), Some(Refusal::Version(OURS)));
@@ -190,7 +190,7 @@ fn a_dialler_that_refuses_is_refused() {
 }
 
 #[test]
-fn nobody_in_the_middle_can_talk_two_relays_down() {
+fn version_downgrade_in_transit_is_detected() {
     let pair = HandshakePair::new();
     let (both, first) = (versions(1, 2), versions(1, 1));
 
@@ -209,7 +209,7 @@ fn nobody_in_the_middle_can_talk_two_relays_down() {
 }
 
 #[test]
-fn nothing_in_the_first_hello_tells_who_calls() {
+fn first_hello_does_not_contain_the_public_keys() {
     let pair = HandshakePair::new();
     let (_, hello) = pair.begin(OURS);
     let message = hello.message.unwrap();

@@ -1,11 +1,11 @@
-//! Both sides against byte strings, and against each other.
+//! Tests of both sides with byte strings and with each other.
 
 use super::*;
 use crate::addr::Target;
 use crate::wire::feeding::feed;
 use crate::wire::{Parsed, WireError};
 
-/// For messages without replies of their own.
+/// Parses a request whose errors have no reply code of their own.
 fn request_or_wire(bytes: &[u8]) -> Parsed<Socks5Request> {
     Socks5Request::parse(bytes).map_err(|error| match error {
         Socks5RequestError::Wire(error) => error,
@@ -14,7 +14,7 @@ fn request_or_wire(bytes: &[u8]) -> Parsed<Socks5Request> {
 }
 
 #[test]
-fn greetings_offer_what_they_list() {
+fn greetings_offer_the_listed_methods() {
     for (bytes, none, user_pass) in [
         (b"\x05\x01\x00".as_slice(), true, false),
         (b"\x05\x02\x00\x02", true, true),
@@ -53,7 +53,7 @@ fn credentials_round_trip_and_hide_the_password() {
 }
 
 #[test]
-fn credentials_of_impossible_length_are_not_written_but_empty_ones_are_read() {
+fn empty_passwords_are_read_but_invalid_lengths_not_written() {
     for (user, password) in [(0, 1), (1, 0), (256, 1), (1, 256)] {
         let credentials = Credentials { user: vec![b'u'; user], password: vec![b'p'; password] };
         assert!(credentials.write().is_err(), "{user} {password}");
@@ -63,7 +63,7 @@ fn credentials_of_impossible_length_are_not_written_but_empty_ones_are_read() {
 }
 
 #[test]
-fn verdicts_round_trip() {
+fn credentials_replies_round_trip() {
     assert!(feed(&credentials_reply(true), parse_credentials_reply));
     assert!(!feed(&credentials_reply(false), parse_credentials_reply));
     assert!(!feed(&[1, 0xff], parse_credentials_reply));
@@ -109,13 +109,13 @@ fn bind_has_the_address_of_the_expected_peer() {
 }
 
 #[test]
-fn bad_requests_get_the_reply_they_deserve() {
+fn bad_requests_give_the_matching_error() {
     use Socks5RequestError::{AddressTypeNotSupported, CommandNotSupported, Wire};
     for (bytes, error) in [
         (b"\x04".as_slice(), Wire(WireError::Invalid("not SOCKS5"))),
         (b"\x05\x01\x00\x02", AddressTypeNotSupported),
         (b"\x05\x09\x00\x00", AddressTypeNotSupported),
-        // Told at the end of the request, so that nothing is left unread.
+        // Reported at the end of the request, so that no byte is left unread.
         (b"\x05\x00\x00\x01\xc0\x00\x02\x01\x00", Wire(WireError::Incomplete)),
         (b"\x05\x00\x00\x01\xc0\x00\x02\x01\x00\x50", CommandNotSupported),
         (b"\x05\xf0\x00\x03\x01a\x00\x50", CommandNotSupported),
@@ -170,7 +170,7 @@ fn replies_round_trip() {
 }
 
 #[test]
-fn a_client_that_reads_what_is_missing_never_reads_too_far() {
+fn reply_bytes_missing_never_exceeds_the_reply() {
     for whole in [
         reply(Reply::Succeeded, None),
         reply(Reply::Succeeded, Some("[2001:db8::1]:9".parse().unwrap())),
@@ -195,7 +195,7 @@ fn a_client_that_reads_what_is_missing_never_reads_too_far() {
 }
 
 #[test]
-fn causes_travel_through_reply_codes() {
+fn causes_map_to_reply_codes_and_back() {
     for (cause, reply, back) in [
         (Cause::Refused, Reply::ConnectionRefused, Cause::Refused),
         (Cause::Unreachable, Reply::HostUnreachable, Cause::Unreachable),

@@ -62,7 +62,7 @@ fn a_later_visit_has_no_rounds_of_slow_start() {
     }
 }
 
-/// A small visit leaves a small window: the next large one goes on from there.
+/// A small visit leaves a small window, from which the next large visit continues.
 #[test]
 fn a_window_grows_from_visit_to_visit() {
     let [once, twice] = [10, 20].map(|packets| ready(100.0).after_transfer(packets * 1448));
@@ -71,11 +71,11 @@ fn a_window_grows_from_visit_to_visit() {
     let rounds = |section: SectionModel| (milliseconds(&[section], 70 * 1448) / 100.0).round() as u64 - 1;
     assert_eq!([ready(100.0), once, twice].map(rounds), [2, 2, 1]);
     let small = SectionModel { window: Some(64 << 10), ..ready(100.0) };
-    assert_eq!(small.after_transfer(8 << 20).connection, Connection::Used(64 << 10), "no more than the buffers");
+    assert_eq!(small.after_transfer(8 << 20).connection, Connection::Used(64 << 10), "limited by the buffers");
 }
 
 #[test]
-fn only_the_connections_between_relays_are_used_again() {
+fn only_connections_between_relays_are_reused() {
     let direct = section(100.0);
     assert_eq!(direct.after_transfer(1 << 20), direct);
     // The section to the server is the slowest at the second visit: a chain waits for its slow start.

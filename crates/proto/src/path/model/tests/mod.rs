@@ -32,12 +32,12 @@ fn near(found: f64, wanted: f64, share: f64) {
 }
 
 /// Packets in flight in the steady state.
-fn under_way(section: &SectionModel) -> f64 {
+fn packets_in_flight(section: &SectionModel) -> f64 {
     section.rate() * section.rtt.as_secs_f64() / f64::from(section.mss)
 }
 
 #[test]
-fn names_are_the_kernels() {
+fn congestion_control_names_match_the_kernel() {
     let names = ["reno", "cubic", "ctcp", "bbr", "westwood", ""].map(CongestionControl::from_name);
     assert_eq!(
         names[..4],
@@ -47,14 +47,14 @@ fn names_are_the_kernels() {
 }
 
 #[test]
-fn a_window_over_the_round_trip() {
+fn window_limited_rate_is_window_over_round_trip() {
     for congestion in [CongestionControl::Reno, CongestionControl::Cubic, CongestionControl::Ctcp] {
         near(SectionModel { window: Some(64 << 10), congestion, ..section(50.0) }.rate(), 65536.0 / 0.05, 1e-9);
     }
 }
 
 #[test]
-fn a_line_less_its_headers() {
+fn line_limited_rate_excludes_the_headers() {
     near(payload_rate(12.5e6, 1448), 12.5e6 * 1448.0 / 1500.0, 1e-9);
     let section = SectionModel { line_rate: Some(payload_rate(12.5e6, 1448)), ..section(10.0) };
     near(section.rate(), 12.5e6 * 1448.0 / 1500.0, 1e-9);
@@ -62,9 +62,9 @@ fn a_line_less_its_headers() {
 
 /// The rates are within a fifth of the published response functions: less for recovery, more for random losses.
 #[test]
-fn loss_is_answered_as_published() {
+fn loss_response_matches_the_published_functions() {
     let at = |congestion, loss: f64, rtt: f64| {
-        under_way(&SectionModel { congestion, loss, window: Some(u64::MAX), ..section(rtt) }) / (1.0 - loss)
+        packets_in_flight(&SectionModel { congestion, loss, window: Some(u64::MAX), ..section(rtt) }) / (1.0 - loss)
     };
     for loss in [1e-5_f64, 1e-4, 1e-3, 1e-2] {
         near(at(CongestionControl::Reno, loss, 40.0), 1.22 / loss.sqrt(), 0.12);
@@ -89,7 +89,7 @@ fn bbr_keeps_the_bandwidth_until_a_fifth_is_lost() {
 }
 
 #[test]
-fn handshakes_and_then_the_request() {
+fn time_to_first_byte_is_handshakes_and_request() {
     assert_eq!(time_to_first_byte(&[section(100.0)], &free()), Duration::from_millis(200));
     let relayed = [SectionModel { connection: Connection::Ready, ..section(60.0) }, section(40.0)];
     assert_eq!(time_to_first_byte(&relayed, &free()), Duration::from_millis(140));
@@ -112,7 +112,7 @@ fn slow_start_takes_a_round_trip_for_each_doubling() {
 }
 
 #[test]
-fn sections_fill_at_the_same_time() {
+fn slow_starts_of_sections_overlap() {
     let half = SectionModel { line_rate: Some(1e7), ..section(50.0) };
     let one = completion(&[half], 1 << 20, &free()) - time_to_first_byte(&[half], &free());
     let two = completion(&[half, half], 1 << 20, &free()) - time_to_first_byte(&[half, half], &free());
@@ -123,7 +123,7 @@ fn sections_fill_at_the_same_time() {
 }
 
 #[test]
-fn a_relay_is_a_limit_where_there_is_one() {
+fn relay_rate_limits_only_paths_through_relays() {
     let fast = SectionModel { line_rate: Some(1e9), window: Some(1 << 30), ..section(1.0) };
     let slow_relay = RelayCosts { relay_rate: 1e6, ..free() };
     near(path_rate(&[fast, fast], &slow_relay), 1e6, 1e-9);
@@ -141,7 +141,7 @@ fn a_path_of_no_sections_carries_nothing() {
 
 /// The results are finite and bounded for every input, measured or claimed.
 #[test]
-fn nothing_comes_out_that_is_absurd() {
+fn results_are_finite_and_bounded_for_every_input() {
     let durations = [Duration::ZERO, Duration::from_nanos(1), Duration::from_secs(3600), Duration::MAX];
     let losses = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, f64::MIN_POSITIVE, 0.5, 1.0, 7.0];
     let lines =
@@ -192,7 +192,7 @@ fn sweep(mut check: impl FnMut(&dyn Fn([usize; 4]) -> SectionModel, [usize; 4]))
 /// A path that is worse in one property and equal in all others is never faster. The tolerance is 1 % for rounds that
 /// end earlier, 6 % for rounds that BBR loses.
 #[test]
-fn what_is_worse_is_never_faster() {
+fn worse_section_is_never_faster() {
     sweep(|at, place| {
         let here = at(place);
         let tolerance = if here.congestion == CongestionControl::Bbr { 0.94 } else { 0.99 };
@@ -213,7 +213,7 @@ fn what_is_worse_is_never_faster() {
 }
 
 #[test]
-fn more_takes_longer_and_nothing_is_faster_than_the_line() {
+fn time_grows_with_size_and_the_line_rate_is_never_exceeded() {
     sweep(|at, place| {
         let section = at(place);
         let times = SIZES.map(|size| completion(&[section], size, &free()).as_secs_f64());

@@ -5,7 +5,7 @@ use super::*;
 /// Masuya and Shimozono (2014): `Tn = n T - f(n - 1)` for n equal sections of a path with a window, and 30 % of T for
 /// each relay in the virtual set-up.
 #[test]
-fn equal_sections_carry_as_many_times_as_much_less_what_relays_take() {
+fn equal_sections_multiply_the_rate_less_the_relay_costs() {
     let window = Some(512 << 10);
     let undivided = SectionModel { window, ..section(50.0) }.rate();
     for count in 1..=5_usize {
@@ -20,7 +20,7 @@ fn equal_sections_carry_as_many_times_as_much_less_what_relays_take() {
 /// Masuya and Shimozono, table 1 and the slides' table of FTP through dante and HTTP through squid: 50 ms in two
 /// sections.
 #[test]
-fn the_middle_is_the_best_place_and_the_gains_are_the_published_ones() {
+fn gains_match_masuya2014_and_peak_in_the_middle() {
     let rows = [(40.0, 1.19, 1.36), (30.0, 1.57, 1.77), (25.0, 1.70, 1.89), (20.0, 1.66, 1.64), (10.0, 1.23, 1.24)];
     let window = Some(512 << 10);
     let costs = RelayCosts { share: 0.3, ..free() };
@@ -40,7 +40,7 @@ fn the_middle_is_the_best_place_and_the_gains_are_the_published_ones() {
 /// relay would gain as much as its longer section is shorter. Osaka gained nothing, so only measured loss and rates can
 /// rank it.
 #[test]
-fn relays_rank_by_their_longer_section_where_windows_rule() {
+fn window_limited_relays_rank_by_their_longer_section() {
     let window = Some(256 << 10);
     let gain = |sections: [f64; 2]| {
         let direct = SectionModel { window, ..section(38.6) }.rate();
@@ -56,7 +56,7 @@ fn relays_rank_by_their_longer_section_where_windows_rule() {
 
 /// Hasegawa and Jibiki: `B = min(W/d, C/(d √p))`. Windows XP has 64 KB and Reno, and the line has 28.6 ms.
 #[test]
-fn a_window_or_loss_whichever_is_less() {
+fn rate_is_the_smaller_of_window_and_loss_limits() {
     let xp = |delay: f64, loss: f64| SectionModel {
         window: Some(65_535),
         congestion: CongestionControl::Reno,
@@ -85,7 +85,7 @@ fn a_window_or_loss_whichever_is_less() {
 /// Hasegawa and Jibiki, tables 5 and 6: a pair of relays gains at least 3.5 times in every cell of XP's tables, because
 /// delay and loss stay on a short section.
 #[test]
-fn a_pair_of_relays_gains_what_the_claim_says() {
+fn relay_pair_gains_about_the_published_factor() {
     for (delay, loss) in [(1.0, 0.0), (2.0, 1e-5), (5.0, 1e-4), (10.0, 1e-3), (1.0, 1e-3)] {
         let near = SectionModel {
             window: Some(65_535),

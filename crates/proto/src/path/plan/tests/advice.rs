@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_long_list_is_cut_and_direct_stays_on_it() {
+fn long_path_list_is_cut_and_keeps_direct() {
     let names: Vec<String> = (0..25).map(|number| format!("r{number}")).collect();
     let middle: Vec<_> = names.iter().map(|name| (name.as_str(), "relay", 50.0, 50.0)).collect();
     let pair = &Plan::compute(&network(&middle, 100.0)).pairs[0];
@@ -21,7 +21,7 @@ fn a_relay_that_adds_nothing_to_a_chain_is_left_out() {
 }
 
 #[test]
-fn a_second_place_is_used_where_it_is_the_better_one() {
+fn placements_use_the_better_of_two_sites() {
     let places = [("weak", "possible", 80.0, 80.0), ("good", "possible", 50.0, 50.0)];
     let plan = Plan::compute(&network(&places, 100.0));
     assert_eq!((&plan.double_placements[0].gains[0].relays[..], plan.double_placements.len()), (&[3][..], 1));
@@ -29,7 +29,7 @@ fn a_second_place_is_used_where_it_is_the_better_one() {
 }
 
 #[test]
-fn a_relay_that_stands_is_no_place_for_one() {
+fn existing_relay_is_no_site_for_a_placement() {
     let mut network = network(&[("m", "relay", 50.0, 50.0)], 100.0);
     network.sites[2].roles.possible = true;
     assert!(Plan::compute(&network).single_placements.is_empty());
@@ -47,7 +47,7 @@ fn advice(one: f64, two: Option<f64>) -> String {
 }
 
 #[test]
-fn what_is_advised_depends_on_what_it_brings() {
+fn placement_verdict_depends_on_the_gain() {
     assert_eq!(advice(1.04, Some(1.04)), "None of the possible places helps: leave the network as it is.");
     assert_eq!(
         advice(1.04, Some(1.5)),
@@ -59,7 +59,7 @@ fn what_is_advised_depends_on_what_it_brings() {
 }
 
 #[test]
-fn a_path_that_helps_every_size_is_said_to_and_one_that_hardly_helps_is_not() {
+fn pair_verdict_names_a_gain_for_every_size_or_no_gain() {
     let of = |network: &PlanInput| verdict::pair_verdict(network, &Plan::compute(network).pairs[0]);
     let mut every = network(&[("m", "relay", 20.0, 20.0)], 100.0);
     assert!(of(&every).starts_with("via m is ") && of(&every).contains(" for every size."), "{}", of(&every));
@@ -72,8 +72,8 @@ fn a_path_that_helps_every_size_is_said_to_and_one_that_hardly_helps_is_not() {
 }
 
 #[test]
-fn only_what_is_known_is_doubted() {
-    let doubts = |origin, direct: f64, half: f64| {
+fn only_known_round_trips_are_checked_for_anomalies() {
+    let anomaly_count = |origin, direct: f64, half: f64| {
         let mut network = network(&[("m", "relay", half, half)], direct);
         for (one, other, entry) in network.matrix.entries().collect::<Vec<_>>() {
             network.matrix.set(
@@ -84,8 +84,11 @@ fn only_what_is_known_is_doubted() {
         }
         doubts::find_anomalies(&network.sites, &network.matrix).len()
     };
-    assert_eq!((doubts(RttSource::Given, 400.0, 50.0), doubts(RttSource::Estimated, 400.0, 50.0)), (1, 0));
-    assert_eq!(doubts(RttSource::Given, 15.0, 1.0), 0, "a few milliseconds are no detour");
+    assert_eq!(
+        (anomaly_count(RttSource::Given, 400.0, 50.0), anomaly_count(RttSource::Estimated, 400.0, 50.0)),
+        (1, 0)
+    );
+    assert_eq!(anomaly_count(RttSource::Given, 15.0, 1.0), 0, "a few milliseconds are no detour");
     let sites = [site("yoron", &["client"], Some(YORON)), site("tokyo", &["server"], Some(TOKYO))];
     let mut matrix = RttMatrix::default();
     matrix.set(0, 1, RttEntry { source: RttSource::Estimated, ..ms(3.0) });
@@ -93,7 +96,7 @@ fn only_what_is_known_is_doubted() {
 }
 
 #[test]
-fn estimates_are_for_what_is_missing_and_never_nothing() {
+fn estimates_fill_only_missing_round_trips_and_are_not_zero() {
     let east = |longitude| Some(Position { latitude: 0.0, longitude });
     let sites: Vec<Site> =
         [0.0, 9.0, 18.0, 18.01, 27.0].iter().map(|at| site(&at.to_string(), &["relay"], east(*at))).collect();
@@ -102,20 +105,20 @@ fn estimates_are_for_what_is_missing_and_never_nothing() {
         matrix.set(one, other, ms(rtt));
     }
     matrix.set(2, 3, ms(40.0));
-    let yardstick = DistanceModel::fit(&sites, &matrix);
+    let model = DistanceModel::fit(&sites, &matrix);
     assert_eq!(
-        (yardstick.inflation, yardstick.sample_count),
+        (model.inflation, model.sample_count),
         (1.0, 3),
-        "next door teaches nothing, nor what cannot be"
+        "sites at one place are not used, and the factor is at least 1"
     );
-    matrix.fill_estimates(&sites, &yardstick);
-    assert_eq!((matrix.get(0, 1), matrix.count(RttSource::Estimated)), (Some(ms(5.0)), 6), "what is given stays");
-    let next_door = DistanceModel::with_inflation(2.0).round_trip(&sites[2], &sites[3]);
-    assert_eq!(next_door, Some(Duration::from_millis(1)));
+    matrix.fill_estimates(&sites, &model);
+    assert_eq!((matrix.get(0, 1), matrix.count(RttSource::Estimated)), (Some(ms(5.0)), 6), "given round trips stay");
+    let nearby = DistanceModel::with_inflation(2.0).round_trip(&sites[2], &sites[3]);
+    assert_eq!(nearby, Some(Duration::from_millis(1)));
 }
 
 #[test]
-fn what_is_unknown_is_said_to_be() {
+fn table_reports_the_number_of_unknown_sections() {
     let mut network = network(&[("m", "relay", 50.0, 50.0)], 100.0);
     network.sites.push(site("lonely", &["relay"], None));
     let text = table(&network, &Plan::compute(&network), 5).replace("\n", " ");

@@ -44,7 +44,7 @@ fn network(middle: &[(&str, &str, f64, f64)], direct: f64) -> PlanInput {
 }
 
 #[test]
-fn halves_are_twice_as_fast_and_direct_stays_in_the_list() {
+fn relay_in_the_middle_doubles_the_speed_and_direct_stays() {
     let network = network(&[("m", "relay", 50.0, 50.0), ("far", "relay", 300.0, 300.0)], 100.0);
     let plan = Plan::compute(&network);
     let pair = &plan.pairs[0];
@@ -78,7 +78,7 @@ fn chains_have_up_to_three_relays_each_once() {
 }
 
 #[test]
-fn a_single_place_and_a_pair_are_found_by_trying_all() {
+fn best_single_and_double_placements_are_found() {
     let places =
         [("bad", "possible", 190.0, 190.0), ("third", "possible", 33.0, 67.0), ("late", "possible", 67.0, 33.0)];
     let mut network = network(&places, 100.0);
@@ -104,7 +104,7 @@ fn a_single_place_and_a_pair_are_found_by_trying_all() {
 }
 
 #[test]
-fn weights_decide_whose_relay_comes_first() {
+fn traffic_weights_decide_the_best_placement() {
     let mut network = network(&[("near-c", "possible", 50.0, 50.0), ("near-d", "possible", 400.0, 400.0)], 100.0);
     network.sites.push(site("d", &["client"], None));
     for (other, rtt) in [(1, 100.0), (2, 400.0), (3, 50.0)] {
@@ -118,7 +118,7 @@ fn weights_decide_whose_relay_comes_first() {
 }
 
 #[test]
-fn positions_give_what_is_missing() {
+fn positions_give_estimates_of_missing_round_trips() {
     let kilometres = YORON.distance(TOKYO);
     assert!((1400.0..1460.0).contains(&kilometres), "{kilometres}");
     let opposite = Position { latitude: 0.0, longitude: 180.0 };
@@ -126,29 +126,29 @@ fn positions_give_what_is_missing() {
     assert!((half - 20_015.0).abs() < 2.0, "{half}");
     let sites = [site("yoron", &["client"], Some(YORON)), site("tokyo", &["server"], Some(TOKYO))];
     let mut matrix = RttMatrix::default();
-    let yardstick = DistanceModel::fit(&sites, &matrix);
-    assert_eq!(yardstick, DistanceModel::with_inflation(2.0));
-    matrix.fill_estimates(&sites, &yardstick);
+    let model = DistanceModel::fit(&sites, &matrix);
+    assert_eq!(model, DistanceModel::with_inflation(2.0));
+    matrix.fill_estimates(&sites, &model);
     let entry = matrix.get(1, 0).unwrap();
     assert_eq!(entry.source, RttSource::Estimated);
     assert!((28.0..29.2).contains(&(entry.rtt.as_secs_f64() * 1e3)), "{entry:?}");
 }
 
 #[test]
-fn the_inflation_is_that_of_what_is_known() {
+fn inflation_is_the_median_of_known_round_trips() {
     let east = |longitude| Some(Position { latitude: 0.0, longitude });
     let sites: Vec<Site> = (0..4).map(|n| site(&n.to_string(), &["relay"], east(f64::from(n) * 9.0))).collect();
     let mut matrix = RttMatrix::default();
     for (one, factor) in [(0, 3.0), (1, 4.0), (2, 8.0)] {
         matrix.set(one, one + 1, ms(10.0075 * factor));
     }
-    let yardstick = DistanceModel::fit(&sites, &matrix);
-    assert_eq!(yardstick.sample_count, 3);
-    assert!((yardstick.inflation - 4.0).abs() < 0.01, "{yardstick:?}");
+    let model = DistanceModel::fit(&sites, &matrix);
+    assert_eq!(model.sample_count, 3);
+    assert!((model.inflation - 4.0).abs() < 0.01, "{model:?}");
 }
 
 #[test]
-fn strange_triangles_are_warned_of_and_absurd_ones_are_mistakes() {
+fn short_detours_are_suspicious_and_extreme_ratios_mistakes() {
     for (direct, expected) in [(100.0, None), (140.0, None), (400.0, Some(false)), (5000.0, Some(true))] {
         let network = network(&[("m", "relay", 50.0, 50.0)], direct);
         let doubts = doubts::find_anomalies(&network.sites, &network.matrix);
@@ -158,7 +158,7 @@ fn strange_triangles_are_warned_of_and_absurd_ones_are_mistakes() {
 }
 
 #[test]
-fn nothing_is_faster_than_light() {
+fn round_trip_faster_than_light_is_a_mistake() {
     let sites = [site("yoron", &["client"], Some(YORON)), site("tokyo", &["server"], Some(TOKYO))];
     let mut matrix = RttMatrix::default();
     matrix.set(0, 1, ms(9.0));
@@ -169,7 +169,7 @@ fn nothing_is_faster_than_light() {
 }
 
 #[test]
-fn a_table_has_80_columns_whatever_it_shows() {
+fn table_has_at_most_80_columns() {
     let long = "a-name-that-is-much-longer-than-its-column";
     let mut network = network(&[(long, "relay", 50.0, 50.0), ("p", "possible", 40.0, 60.0)], 100.0);
     network.sizes = vec![10_000, 100_000, 1 << 20, 8 << 20, 64 << 20, 1 << 30];
@@ -184,13 +184,13 @@ fn a_table_has_80_columns_whatever_it_shows() {
     let text = table(&network, &Plan::compute(&network), 5);
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line:?}");
-        assert_eq!(line.trim_end(), line, "blanks at the end");
+        assert_eq!(line.trim_end(), line, "trailing blanks");
     }
     assert!(text.contains(long) && text.contains("direct") && text.contains("gain by traffic"), "{text}");
 }
 
 #[test]
-fn the_verdict_says_where_direct_is_better() {
+fn pair_verdict_names_sizes_for_which_direct_is_better() {
     let slow_start = network(&[("m", "relay", 60.0, 60.0)], 100.0);
     let plan = Plan::compute(&slow_start);
     let text = verdict::pair_verdict(&slow_start, &plan.pairs[0]);
@@ -201,7 +201,7 @@ fn the_verdict_says_where_direct_is_better() {
 }
 
 #[test]
-fn a_picture_is_whole_with_and_without_positions() {
+fn svg_is_complete_with_and_without_positions() {
     let mut network = network(&[("m<>&", "relay", 50.0, 50.0), ("p", "possible", 25.0, 75.0)], 100.0);
     for on_a_map in [false, true] {
         if on_a_map {

@@ -101,7 +101,7 @@ fn by(relays: &[u32]) -> Candidate {
 }
 
 #[test]
-fn the_soonest_is_chosen_and_direct_is_always_a_way() {
+fn fastest_path_is_chosen_and_direct_is_always_ranked() {
     let mut chooser = chooser(masuya().map());
     let choice = chooser.choose(target(), TransferSize::down(BULK_SIZE), seconds(1.0));
     assert_eq!(first(&choice), &by(&[1]), "{choice:#?}");
@@ -131,7 +131,7 @@ fn predicted(choice: &Choice, relays: &[u32]) -> f64 {
 }
 
 #[test]
-fn before_anything_is_measured_direct_and_the_default_race() {
+fn ranked_paths_race_while_direct_is_unmeasured() {
     let mut nothing = chooser(Draft::new().to(0, 1, 18.0, 0.0).map());
     let choice = choose(&mut nothing, 1.0);
     assert!(choice.race && choice.reason == ChoiceReason::Unmeasured, "{choice:?}");
@@ -142,14 +142,14 @@ fn before_anything_is_measured_direct_and_the_default_race() {
 }
 
 #[test]
-fn direct_alone_is_the_only_way() {
+fn direct_is_the_only_choice_without_measured_relay_paths() {
     let mut chooser = chooser(Draft::new().to(0, 1, 18.0, 0.0).last(0, 38.6, 0.0).map());
     let choice = choose(&mut chooser, 1.0);
     assert!(matches!(choice.reason, ChoiceReason::Only(_)) && !choice.race && first(&choice).is_direct(), "{choice:?}");
 }
 
 #[test]
-fn the_size_decides() {
+fn transfer_size_decides_the_path() {
     // The relay is a detour with a better line.
     let draft = Draft::new().to(0, 1, 80.0, 0.0).last(0, 100.0, 0.003).last(1, 60.0, 0.0);
     let mut chooser = chooser(draft.map());
@@ -158,14 +158,14 @@ fn the_size_decides() {
 }
 
 #[test]
-fn three_relays_in_a_row_are_a_path_and_four_are_none() {
+fn chain_of_three_relays_is_chosen() {
     let row = Draft::new().to(0, 1, 30.0, 0.0).to(1, 2, 30.0, 0.0).to(2, 3, 30.0, 0.0).last(3, 30.0, 0.0);
     let mut chooser = chooser(row.last(0, 120.0, 0.0).map());
     assert_eq!(first(&choose(&mut chooser, 1.0)), &by(&[1, 2, 3]));
 }
 
 #[test]
-fn a_path_that_fails_is_out_longer_each_time_and_then_one_session_tries() {
+fn failed_path_is_paused_with_backoff_and_retried_once() {
     let mut chooser = chooser(masuya().map());
     let mut at = 1.0;
     for pause in [10.0, 20.0, 40.0] {
@@ -179,11 +179,11 @@ fn a_path_that_fails_is_out_longer_each_time_and_then_one_session_tries() {
     }
     chooser.record_outcome(target(), &by(&[1]), &outcome(BULK_SIZE, 0.5), seconds(at));
     let back = (0..100).map(|second| choose(&mut chooser, at + f64::from(second))).last().unwrap();
-    assert_eq!(first(&back), &by(&[1]), "it came");
+    assert_eq!(first(&back), &by(&[1]), "the trial succeeded");
 }
 
 #[test]
-fn a_failed_path_is_replaced_and_the_reason_says_so() {
+fn failed_path_is_replaced_and_named_in_the_reason() {
     let mut chooser = chooser(masuya().map());
     choose(&mut chooser, 1.0);
     chooser.record_failure(target(), &by(&[1]), seconds(2.0));
@@ -194,7 +194,7 @@ fn a_failed_path_is_replaced_and_the_reason_says_so() {
 }
 
 #[test]
-fn a_target_that_answers_only_through_some_paths_is_reached_through_these() {
+fn target_is_reached_through_its_working_paths() {
     let mut chooser = chooser(masuya().map());
     let elsewhere = Prefix::from("198.51.100.1".parse::<IpAddr>().unwrap());
     for at in [1.0, 1.1, 1.2] {
@@ -208,11 +208,11 @@ fn a_target_that_answers_only_through_some_paths_is_reached_through_these() {
         chooser.record_failure(target(), &by(relays), seconds(3.0));
     }
     let choice = choose(&mut chooser, 3.0);
-    assert!(first(&choice).is_direct() && !choice.race, "all are out, and direct is what is left: {choice:?}");
+    assert!(first(&choice).is_direct() && !choice.race, "all paths are paused, so direct is chosen: {choice:?}");
 }
 
 #[test]
-fn a_direct_path_that_never_was_measured_but_failed_does_not_race_for_ever() {
+fn failed_unmeasured_direct_path_does_not_race() {
     let mut chooser = chooser(Draft::new().to(0, 1, 18.0, 0.0).last(1, 21.0, 0.0).map());
     chooser.record_failure(target(), &Candidate::direct(), seconds(1.0));
     let choice = choose(&mut chooser, 1.1);
@@ -220,7 +220,7 @@ fn a_direct_path_that_never_was_measured_but_failed_does_not_race_for_ever() {
 }
 
 #[test]
-fn what_disappoints_is_left_after_three_sessions_at_most() {
+fn path_is_left_after_three_slow_sessions() {
     let mut chooser = chooser(masuya().map());
     let expected = predicted(&choose(&mut chooser, 1.0), &[1]);
     for session in 0..8 {
@@ -233,7 +233,7 @@ fn what_disappoints_is_left_after_three_sessions_at_most() {
     }
     let slow = outcome(BULK_SIZE, expected * 6.0);
     chooser.record_outcome(target(), &by(&[1]), &slow, seconds(2.0));
-    assert_eq!(first(&choose(&mut chooser, 2.1)), &by(&[1]), "one may be bad luck");
+    assert_eq!(first(&choose(&mut chooser, 2.1)), &by(&[1]), "a single slow session may be chance");
     chooser.record_outcome(target(), &by(&[1]), &slow, seconds(2.2));
     chooser.record_outcome(target(), &by(&[1]), &slow, seconds(2.3));
     let choice = choose(&mut chooser, 2.5);
@@ -247,7 +247,7 @@ fn near_target() -> Arc<NetworkMap> {
 }
 
 #[test]
-fn direct_stays_available_when_another_path_replaces_it() {
+fn direct_stays_available_when_another_path_is_chosen() {
     let mut chooser = chooser(near_target());
     let expected = predicted(&choose(&mut chooser, 1.0), &[]);
     for session in 0..2 {
@@ -260,9 +260,9 @@ fn direct_stays_available_when_another_path_replaces_it() {
     assert!(ranked.iter().any(|(way, is_out)| way.candidate.is_direct() && !is_out), "{ranked:?}");
 }
 
-/// Two sessions by direct, of which one had bad luck, must not be all that is ever known.
+/// Two early sessions by direct, one of them slow by chance, must not exclude direct for ever.
 #[test]
-fn a_path_that_sessions_show_to_be_nearly_as_good_is_measured_again() {
+fn path_with_nearly_equal_sessions_is_explored_again() {
     let mut chooser = chooser(near_target());
     for (at, took) in [(1.0, 0.8), (1.1, 1.1)] {
         chooser.record_outcome(target(), &Candidate::direct(), &outcome(BULK_SIZE, took), seconds(at));
@@ -281,7 +281,7 @@ fn a_path_that_sessions_show_to_be_nearly_as_good_is_measured_again() {
 }
 
 #[test]
-fn after_a_pause_a_path_is_tried_that_is_better_by_its_sessions_if_not_by_the_map() {
+fn half_open_path_is_tried_if_its_sessions_predict_a_gain() {
     let map = masuya().map();
     let rated = |relays: &[u32]| {
         let hops = Hops::from_candidate(&by(relays)).unwrap();
@@ -302,7 +302,7 @@ fn after_a_pause_a_path_is_tried_that_is_better_by_its_sessions_if_not_by_the_ma
 }
 
 #[test]
-fn a_slow_target_is_no_reason_to_leave() {
+fn slow_target_changes_neither_path_nor_trust() {
     let mut chooser = chooser(masuya().map());
     let expected = predicted(&choose(&mut chooser, 1.0), &[1]);
     let slow = TransferOutcome { limited_by_path: false, ..outcome(BULK_SIZE, expected * 20.0) };
@@ -314,7 +314,7 @@ fn a_slow_target_is_no_reason_to_leave() {
 }
 
 #[test]
-fn uploads_go_by_the_other_direction() {
+fn uploads_use_the_estimates_of_their_direction() {
     let mut map = Arc::unwrap_or_clone(masuya().map());
     map.set_last_section(1, target(), Direction::Up, &known(section(21.0, 0.08, false), false));
     map.set_last_section(3, target(), Direction::Up, &known(section(30.0, 0.08, false), false));
@@ -325,7 +325,7 @@ fn uploads_go_by_the_other_direction() {
 }
 
 #[test]
-fn other_numbers_make_it_forget_and_more_relays_do_not() {
+fn renumbered_map_clears_the_history_and_added_relay_does_not() {
     let mut chooser = chooser(masuya().map());
     chooser.record_failure(target(), &by(&[1]), seconds(1.0));
     let mut more = Arc::unwrap_or_clone(masuya().map());
@@ -333,7 +333,7 @@ fn other_numbers_make_it_forget_and_more_relays_do_not() {
     chooser.set_map(Arc::new(more));
     assert!(first(&choose(&mut chooser, 1.1)) != &by(&[1]));
     chooser.set_map(masuya().map());
-    assert_eq!(first(&choose(&mut chooser, 1.2)), &by(&[1]), "a relay fewer: numbers mean something else");
+    assert_eq!(first(&choose(&mut chooser, 1.2)), &by(&[1]), "without the relay, numbers have another meaning");
 }
 
 #[test]

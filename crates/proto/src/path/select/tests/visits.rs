@@ -9,7 +9,7 @@ fn long_first_section() -> PathChooser {
     chooser(Draft::new().to(0, 3, 120.0, 0.0).last(0, 84.0, 0.0).last(3, 4.0, 0.0).map())
 }
 
-/// Seconds of a session through the relay after as many others in a row, and of a direct one.
+/// Seconds of a session through the relay, by the number of sessions in a row before, and of a direct session.
 const BY_RELAY: [f64; 5] = [0.50, 0.50, 0.40, 0.30, 0.25];
 const DIRECT: f64 = 0.36;
 
@@ -39,19 +39,19 @@ fn share_by_relay(choices: &[Choice]) -> f64 {
 }
 
 #[test]
-fn a_path_is_found_that_is_faster_only_with_open_windows() {
+fn path_that_is_faster_only_with_open_windows_is_found() {
     let choices = run(&mut long_first_section(), 1000.0, 0.05, 100);
     assert!(share_by_relay(&choices[40..]) > 0.94, "{choices:?}");
 }
 
 #[test]
-fn where_sessions_are_rare_their_first_visits_count() {
+fn rare_sessions_are_judged_as_first_visits() {
     let choices = run(&mut long_first_section(), 1000.0, 5.0, 100);
     assert!(share_by_relay(&choices[40..]) < 0.06, "{choices:?}");
 }
 
 #[test]
-fn the_choice_follows_when_sessions_become_rare() {
+fn choice_changes_when_sessions_become_rare() {
     let mut chooser = long_first_section();
     run(&mut chooser, 1000.0, 0.05, 60);
     let choices = run(&mut chooser, 1040.0, 5.0, 60);
@@ -64,7 +64,7 @@ fn the_choice_follows_when_sessions_become_rare() {
 }
 
 #[test]
-fn a_session_that_is_reported_in_parts_is_followed_by_a_later_visit() {
+fn session_after_a_partially_reported_session_is_a_later_visit() {
     let (mut chooser, by_relay) = (long_first_section(), by(&[3]));
     let mut record = |end: f64, took: f64, is_continuation: bool| {
         let outcome = TransferOutcome { is_continuation, ..outcome(BYTES, took) };

@@ -1,5 +1,5 @@
-//! Tests with access to internals: other CPUs, and the transcript in `docs/section-protocol.md`, which another program
-//! in another language has made.
+//! Tests with access to internals: CPUs without AES instructions, and the transcript in `docs/section-protocol.md`,
+//! which an independent program in another language generated.
 
 use super::super::record::{HEADER_LENGTH, TAG_LENGTH};
 use super::*;
@@ -16,14 +16,14 @@ fn parse(bytes: &[u8]) -> Hello {
     Hello::parse(bytes).unwrap().0
 }
 
-/// A handshake, the dialler's side first; `dice` are both ephemeral keys.
-fn shake(aes: [bool; 2], dice: [[u8; 32]; 2]) -> ([Vec<u8>; 2], [TransportKeys; 2]) {
+/// Runs a handshake with these ephemeral keys. Returns the hellos and the transport keys, those of the dialler first.
+fn handshake(aes: [bool; 2], ephemeral_keys: [[u8; 32]; 2]) -> ([Vec<u8>; 2], [TransportKeys; 2]) {
     let (dialler, listener) = (key(0x11), key(0x22));
     let (prologue, to) = (Hello::encode_versions(OURS), listener.public_key());
     let noise = builder(&dialler, &prologue).remote_public_key(&to.0).unwrap();
-    let noise = noise.fixed_ephemeral_key_for_testing_only(&dice[0]);
+    let noise = noise.fixed_ephemeral_key_for_testing_only(&ephemeral_keys[0]);
     let (initiator, hello) = NoiseInitiator::begin_with(noise, OURS, aes[0], None);
-    let noise = builder(&listener, &prologue).fixed_ephemeral_key_for_testing_only(&dice[1]);
+    let noise = builder(&listener, &prologue).fixed_ephemeral_key_for_testing_only(&ephemeral_keys[1]);
     let (responder, peer) = NoiseResponder::read_with(noise, &parse(&hello), OURS, aes[1]).unwrap();
     assert_eq!(peer, dialler.public_key());
     let (down, answer) = responder.accept(None);
@@ -44,14 +44,14 @@ fn open(key: &mut RecordKey, record: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn both_sides_choose_the_cipher_that_both_are_good_at() {
+fn cipher_is_aes_gcm_only_if_both_sides_have_aes() {
     for (aes, cipher) in [
         ([true, true], Cipher::AesGcm),
         ([true, false], Cipher::ChaChaPoly),
         ([false, true], Cipher::ChaChaPoly),
         ([false, false], Cipher::ChaChaPoly),
     ] {
-        let (_, [mut up, mut down]) = shake(aes, [[1; 32], [2; 32]]);
+        let (_, [mut up, mut down]) = handshake(aes, [[1; 32], [2; 32]]);
         assert_eq!((up.version, down.version), (2, 2));
         for key in [&up.send_key, &up.open, &down.send_key, &down.open] {
             assert_eq!(key.cipher(), cipher);
@@ -62,7 +62,7 @@ fn both_sides_choose_the_cipher_that_both_are_good_at() {
 }
 
 #[test]
-fn a_listener_that_accepts_what_it_does_not_speak_is_left() {
+fn dialler_refuses_an_answer_with_unsupported_versions() {
     let (dialler, listener) = (key(0x11), key(0x22));
     let (initiator, hello) = NoiseInitiator::begin(&dialler, &listener.public_key(), OURS);
     let (responder, _) = NoiseResponder::read(&listener, &parse(&hello), OURS).unwrap();
@@ -72,11 +72,11 @@ fn a_listener_that_accepts_what_it_does_not_speak_is_left() {
 }
 
 #[test]
-fn the_transcript_in_the_specification_is_ours() {
-    let ([hello, hello_back], [mut up, mut down]) = shake([true, false], [[0x33; 32], [0x44; 32]]);
+fn handshake_matches_the_transcript_of_the_specification() {
+    let ([hello, hello_back], [mut up, mut down]) = handshake([true, false], [[0x33; 32], [0x44; 32]]);
     let session = Open::read(&documented("OPEN, plaintext")).unwrap();
     let answer = OpenAnswer::read(&documented("ANSWER, plaintext")).unwrap();
-    for (what, bytes) in [
+    for (name, bytes) in [
         ("hello of the dialler", hello),
         ("hello of the listener", hello_back),
         ("OPEN, plaintext", session.write()),
@@ -86,7 +86,7 @@ fn the_transcript_in_the_specification_is_ours() {
         ("ANSWER, plaintext", answer.write()),
         ("ANSWER, record 0 down", seal(&mut down.send_key, &answer.write())),
     ] {
-        assert_eq!(bytes, documented(what), "{what}");
+        assert_eq!(bytes, documented(name), "{name}");
     }
     assert!(session.encrypt && !session.early);
     assert_eq!((session.hops_left, session.purpose), (3, Purpose::Stream("example.com:443".parse().unwrap())));
@@ -95,12 +95,12 @@ fn the_transcript_in_the_specification_is_ours() {
 
 /// The session in chunks, and the OPEN of the next session on the same connection.
 #[test]
-fn the_chunks_of_the_specification() {
-    let (_, [mut up, _]) = shake([true, false], [[0x33; 32], [0x44; 32]]);
+fn chunks_match_the_specification() {
+    let (_, [mut up, _]) = handshake([true, false], [[0x33; 32], [0x44; 32]]);
     let session = Open::read(&documented("OPEN of a reusable section, plaintext")).unwrap();
     assert!(session.reusable && !session.encrypt);
     let next = Open { trace: TraceId([0xcd; 16]), ..session.clone() };
-    for (what, bytes) in [
+    for (name, bytes) in [
         ("OPEN of a reusable section, record 0 up", seal(&mut up.send_key, &session.write())),
         ("first chunk", [&chunk::header(3)[..], b"GET"].concat()),
         (
@@ -109,13 +109,13 @@ fn the_chunks_of_the_specification() {
         ),
         ("OPEN of the next session, record 2 up", seal(&mut up.send_key, &next.write())),
     ] {
-        assert_eq!(bytes, documented(what), "{what}");
+        assert_eq!(bytes, documented(name), "{name}");
     }
 }
 
-/// A lane, too, is written as the specification has it.
+/// The OPEN of a lane in the specification is read with the right fields.
 #[test]
-fn the_lane_of_the_specification() {
+fn lane_open_matches_the_specification() {
     let lane = Open::read(&documented("OPEN of a lane, plaintext")).unwrap();
     assert!(lane.encrypt && !lane.early);
     assert_eq!((lane.hops_left, lane.purpose), (3, Purpose::Datagrams));
@@ -123,7 +123,7 @@ fn the_lane_of_the_specification() {
 }
 
 #[test]
-fn the_association_of_the_specification() {
+fn association_messages_match_the_specification() {
     let open = Open::read(&documented("OPEN of an association, plaintext")).unwrap();
     assert!(open.encrypt && !open.reusable);
     assert_eq!((open.purpose, open.client.to_string().as_str()), (Purpose::Association, "192.0.2.7:4000"));

@@ -12,12 +12,12 @@ use network::{RegretNetwork, all_candidates};
 fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
     let mut world = RegretNetwork::new(seed);
     let mut chooser = chooser(world.map());
-    let (mut looked, mut mapped, likely) = (world.now, world.now, TransferSize::down(bytes));
+    let (mut probed, mut mapped, likely) = (world.now, world.now, TransferSize::down(bytes));
     let mut kept: Option<Candidate> = None;
     for _ in 0..sessions {
-        if world.now > looked + 12.0 {
-            world.look();
-            looked = world.now;
+        if world.now > probed + 12.0 {
+            world.probe();
+            probed = world.now;
         }
         if world.now > mapped + 2.0 {
             chooser.set_map(world.map());
@@ -27,10 +27,7 @@ fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
         let candidate = first(&choice).clone();
         if !choice.race && !matches!(choice.reason, ChoiceReason::Explores(_)) {
             let stays = kept.as_ref().is_none_or(|kept| *kept == candidate);
-            assert!(
-                stays || choice.previous == kept,
-                "network {seed}: a change from {kept:?} that is not told: {choice:?}"
-            );
+            assert!(stays || choice.previous == kept, "network {seed}: unreported change from {kept:?}: {choice:?}");
             kept = Some(candidate.clone());
         }
         let took = world.session(&candidate, bytes);
@@ -45,8 +42,8 @@ fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
 }
 
 #[test]
-fn the_best_of_a_network_that_chance_draws_is_found() {
-    // At most so many of sixty networks are missed. Windows that stay open make middle sizes hard to predict.
+fn best_path_of_random_networks_is_found() {
+    // At most `most` of sixty networks are missed. Windows that stay open make middle sizes hard to predict.
     for (bytes, most) in [(100_000, 6), (1 << 20, 15), (8 << 20, 6)] {
         let all: Vec<_> = (0..60).map(|seed| (seed, regret(seed, bytes, 40))).collect();
         let missed: Vec<_> = all.iter().filter(|(_, (regret, _))| *regret > 1.05).collect();
@@ -57,7 +54,7 @@ fn the_best_of_a_network_that_chance_draws_is_found() {
 }
 
 /// Checks the bar of the experiment `path-regret` in simulation: within 5 % of the best in 95 % of all cases, and never below
-/// 0.95 times the speed of direct. `known_missed` and `known_worse` cases miss it today: more of them are a regression.
+/// 0.95 times the speed of direct. `known_missed` and `known_worse` cases miss the bar today: more are a regression.
 fn assert_bar(networks: &str, seeds: Range<u64>, known_missed: usize, known_worse: usize) {
     let sizes = [100_000, 1 << 20, 8 << 20, 64 << 20];
     let cases = |bytes| seeds.clone().map(move |seed| (bytes, seed, regret(seed, bytes, 60)));
@@ -79,13 +76,13 @@ fn assert_bar(networks: &str, seeds: Range<u64>, known_missed: usize, known_wors
 /// Variants of the chooser are compared on these networks.
 #[test]
 #[ignore = "a minute: make check-paths"]
-fn the_choice_is_nearly_the_best_in_networks_for_work() {
+fn choice_is_near_optimal_in_development_networks() {
     assert_bar("for work", 1000..1600, 258, 8);
 }
 
 /// No variant of the chooser was selected on these networks.
 #[test]
 #[ignore = "a minute: make check-paths"]
-fn the_choice_is_nearly_the_best_in_networks_for_the_verdict() {
+fn choice_is_near_optimal_in_validation_networks() {
     assert_bar("for the verdict", 20_000..20_600, 274, 7);
 }

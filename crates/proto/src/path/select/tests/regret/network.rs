@@ -1,4 +1,4 @@
-//! A random network: its sections with their connections, what relays measure of them, and the sessions.
+//! A random network: its sections with their connections, the estimates of the relays, and the sessions.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) struct RegretNetwork {
 #[derive(Clone, Copy)]
 struct RelayConnection {
     state: Connection,
-    /// End of the last session on it.
+    /// End of the last session on the connection.
     ended_at: f64,
 }
 
@@ -153,13 +153,13 @@ impl RegretNetwork {
         *judged.select_nth_unstable_by(SESSIONS_JUDGED / 2, f64::total_cmp).1
     }
 
-    /// Takes a connection for a session over the section: the one that was used last, of those whose last session has ended
-    /// at both relays. Returns its number, and the section with it.
+    /// Takes a connection for a session over the section: the last used of those whose last session has ended at
+    /// both relays. Returns the number of the connection, and the section with the connection's state.
     fn take_connection(&mut self, ends: Ends) -> Option<(usize, SectionModel)> {
         let section = self.truth[&ends];
         ends.1?;
         let all = self.connections.entry(ends).or_default();
-        let is_free = |it: &RelayConnection| it.ended_at + section.rtt.as_secs_f64() <= self.now;
+        let is_free = |connection: &RelayConnection| connection.ended_at + section.rtt.as_secs_f64() <= self.now;
         let free = (0..all.len()).filter(|number| is_free(&all[*number]));
         let number = free.max_by(|one, other| all[*one].ended_at.total_cmp(&all[*other].ended_at));
         let number = number.unwrap_or_else(|| {
@@ -170,7 +170,7 @@ impl RegretNetwork {
     }
 
     /// A small probe of every section between relays.
-    pub(super) fn look(&mut self) {
+    pub(super) fn probe(&mut self) {
         for ends in self.truth.keys().copied().filter(|(_, to)| to.is_some()).collect::<Vec<_>>() {
             let section = self.truth[&ends];
             let lost = self.lost(11, section.loss);
@@ -189,10 +189,10 @@ impl RegretNetwork {
             .map(|(ends, taken)| taken.map_or(self.truth[ends], |(_, section)| section))
             .collect();
         let segments = bytes.div_ceil(1448);
-        let losses = sections.iter().map(|it| it.loss * segments as f64).fold(0.0, f64::max);
+        let losses = sections.iter().map(|section| section.loss * segments as f64).fold(0.0, f64::max);
         let sigma = 0.03 + 0.3 * losses.min(1.0) / (1.0 + losses).sqrt();
-        let luck = if self.is_exact { 0.0 } else { sigma * self.normal() };
-        let took = completion(&sections, bytes) * luck.exp();
+        let log_noise = if self.is_exact { 0.0 } else { sigma * self.normal() };
+        let took = completion(&sections, bytes) * log_noise.exp();
         self.now += took;
         let slowest = sections.iter().map(SectionModel::rate).fold(f64::MAX, f64::min);
         for ((ends, section), taken) in ends.into_iter().zip(&sections).zip(taken) {

@@ -49,7 +49,7 @@ fn steady(from: u32, to: Option<u32>, _: f64) -> (f64, f64) {
 const WORLD: Simulation = Simulation { truth: steady, report: steady, noise: 0.1, every: 0.5, lag: 2.0, seconds: 600 };
 
 #[test]
-fn the_best_is_found_and_kept() {
+fn best_path_is_found_and_kept() {
     let (sessions, _) = WORLD.run(1);
     assert!(share(&sessions, |session| session.candidate == by(&[1])) > 0.94);
     assert!(changes(&sessions) == 0, "{}", changes(&sessions));
@@ -67,17 +67,21 @@ fn degrades(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 /// New sessions leave within 10 s, do not return during the degradation, and return after it.
 fn assert_leaves_and_returns(world: &Simulation, seed: u64, back_after: f64) {
     let (sessions, _) = world.run(seed);
-    let on_it = |session: &&Session| session.candidate.relays.first() == Some(&1) && !session.explores();
-    let late: Vec<f64> =
-        sessions.iter().filter(on_it).map(|session| session.at).filter(|at| (110.0..300.0).contains(at)).collect();
-    assert!(late.is_empty(), "seed {seed}: still there at {late:?}");
+    let is_on_degraded_path = |session: &&Session| session.candidate.relays.first() == Some(&1) && !session.explores();
+    let late: Vec<f64> = sessions
+        .iter()
+        .filter(is_on_degraded_path)
+        .map(|session| session.at)
+        .filter(|at| (110.0..300.0).contains(at))
+        .collect();
+    assert!(late.is_empty(), "seed {seed}: still on the degraded path at {late:?}");
     let after: Vec<Session> = sessions.into_iter().filter(|session| session.at > 300.0 + back_after).collect();
-    assert!(share(&after, |session| session.candidate == by(&[1])) > 0.9, "seed {seed}: does not come back");
+    assert!(share(&after, |session| session.candidate == by(&[1])) > 0.9, "seed {seed}: does not return");
     assert!(changes(&after) <= 1, "seed {seed}: {}", changes(&after));
 }
 
 #[test]
-fn a_degraded_path_that_is_seen_is_left_within_ten_seconds() {
+fn reported_degraded_path_is_left_within_ten_seconds() {
     for seed in 0..3 {
         let world = Simulation { truth: degrades, report: degrades, ..WORLD };
         assert_leaves_and_returns(&world, seed, 60.0);
@@ -85,7 +89,7 @@ fn a_degraded_path_that_is_seen_is_left_within_ten_seconds() {
 }
 
 #[test]
-fn a_degraded_path_that_nobody_reports_is_left_as_well() {
+fn unreported_degraded_path_is_left_within_ten_seconds() {
     for seed in 0..3 {
         // Only slow sessions show the degradation: the first that ends, and then two more.
         let world = Simulation { truth: degrades, seconds: 1200, ..WORLD };
@@ -110,7 +114,7 @@ fn noisy(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 }
 
 #[test]
-fn noise_makes_nobody_flap() {
+fn noise_does_not_cause_flapping() {
     for seed in 0..3 {
         let world = Simulation { truth: equal, report: noisy, noise: 0.3, seconds: 1200, ..WORLD };
         let (sessions, _) = world.run(seed);
@@ -123,12 +127,12 @@ fn noise_makes_nobody_flap() {
 }
 
 /// Osaka reports short sections to all sites.
-fn lies(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+fn false_reports_of_osaka(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     if from == 3 { (1.0, 0.0) } else { steady(from, to, at) }
 }
 
 /// In truth Osaka forwards very slowly, and the path to it is short.
-fn truth_about_the_liar(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+fn truth_with_slow_osaka(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     match (from, to) {
         (3, _) => (150.0, 0.01),
         (0, Some(3)) => (5.0, 0.0),
@@ -136,21 +140,21 @@ fn truth_about_the_liar(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     }
 }
 
-fn what_the_liar_makes_believe(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
-    if from == 3 { lies(from, to, at) } else { truth_about_the_liar(from, to, at) }
+fn reports_with_false_osaka(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+    if from == 3 { false_reports_of_osaka(from, to, at) } else { truth_with_slow_osaka(from, to, at) }
 }
 
 #[test]
-fn a_relay_that_lies_is_found_out() {
+fn relay_with_false_reports_loses_trust_and_sessions() {
     for seed in 0..3 {
         let world =
-            Simulation { truth: truth_about_the_liar, report: what_the_liar_makes_believe, seconds: 1200, ..WORLD };
+            Simulation { truth: truth_with_slow_osaka, report: reports_with_false_osaka, seconds: 1200, ..WORLD };
         let (sessions, chooser) = world.run(seed);
-        assert!(sessions[0].candidate.relays.contains(&3), "its promise is tried");
-        let lied_to = |session: &Session| session.candidate.relays.contains(&3);
+        assert!(sessions[0].candidate.relays.contains(&3), "the reported path is tried");
+        let is_through_osaka = |session: &Session| session.candidate.relays.contains(&3);
         let later = &sessions[60..];
-        assert!(share(later, lied_to) < 0.05, "seed {seed}: {}", share(later, lied_to));
-        assert!(later.iter().filter(|session| lied_to(session)).all(Session::explores), "seed {seed}");
+        assert!(share(later, is_through_osaka) < 0.05, "seed {seed}: {}", share(later, is_through_osaka));
+        assert!(later.iter().filter(|session| is_through_osaka(session)).all(Session::explores), "seed {seed}");
         assert!(
             chooser.trust().factor(3) < 0.8 && chooser.trust().factor(1) > 0.9,
             "seed {seed}: {:?}",
@@ -161,16 +165,16 @@ fn a_relay_that_lies_is_found_out() {
 }
 
 /// The reports reverse every 10 s and are impossible: the path through a relay is shorter than the path to it.
-fn contradicts(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+fn contradictory_reports(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     let (millis, loss) = steady(from, to, at);
     let turn = (at / 10.0) as u32 + from + to.unwrap_or(9);
     if turn.is_multiple_of(2) { (millis * 3.0, loss) } else { (millis / 3.0, 0.05 * loss) }
 }
 
 #[test]
-fn contradictory_reports_cost_little_and_do_not_make_it_flap_for_ever() {
+fn contradictory_reports_cost_little_and_cause_few_changes() {
     for seed in 0..3 {
-        let (sessions, _) = Simulation { report: contradicts, seconds: 1200, ..WORLD }.run(seed);
+        let (sessions, _) = Simulation { report: contradictory_reports, seconds: 1200, ..WORLD }.run(seed);
         let sum: f64 = sessions.iter().map(|session| session.took).sum();
         let direct = completion(steady, &Candidate::direct(), 0.0) * sessions.len() as f64;
         assert!(sum < direct, "seed {seed}: {sum} s, direct {direct} s");
@@ -188,7 +192,7 @@ fn no_site_helps(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 }
 
 #[test]
-fn what_is_worse_than_direct_by_experience_is_not_chosen() {
+fn path_slower_than_direct_by_experience_is_not_chosen() {
     for seed in 0..3 {
         let (sessions, _) = Simulation { truth: no_site_helps, seconds: 1200, ..WORLD }.run(seed);
         let later = &sessions[120..];

@@ -36,7 +36,7 @@ struct RunningSession {
     candidate: Candidate,
     began: f64,
     took: f64,
-    told: f64,
+    reported_until: f64,
 }
 
 impl RunningSession {
@@ -44,19 +44,19 @@ impl RunningSession {
     fn report(&mut self, chooser: &mut PathChooser, now: f64) -> bool {
         let end = self.began + self.took;
         let until = if now >= end { end } else { now };
-        if now < end && now < self.told + 3.0 {
+        if now < end && now < self.reported_until + 3.0 {
             return true;
         }
-        let stretch = until - self.told;
-        let goes_on = self.told > self.began;
+        let stretch = until - self.reported_until;
+        let continues = self.reported_until > self.began;
         let bytes = (BULK_SIZE as f64 * stretch / self.took) as u64;
         chooser.record_outcome(
             target(),
             &self.candidate,
-            &TransferOutcome { is_continuation: goes_on, session_bytes: BULK_SIZE, ..outcome(bytes, stretch) },
+            &TransferOutcome { is_continuation: continues, session_bytes: BULK_SIZE, ..outcome(bytes, stretch) },
             seconds(until),
         );
-        self.told = until;
+        self.reported_until = until;
         now < end
     }
 }
@@ -111,11 +111,11 @@ impl Simulation {
                 mapped = at;
             }
             running.retain_mut(|session| session.report(&mut chooser, at));
-            let dice = aqm::random_bits(seed, number);
+            let bits = aqm::random_bits(seed, number);
             let choice = chooser.choose(target(), TransferSize::down(BULK_SIZE), seconds(at));
             let candidate = first(&choice).clone();
-            let took = completion(self.truth, &candidate, at) * (self.noise * normal(dice)).exp();
-            running.push(RunningSession { candidate: candidate.clone(), began: at, took, told: at });
+            let took = completion(self.truth, &candidate, at) * (self.noise * normal(bits)).exp();
+            running.push(RunningSession { candidate: candidate.clone(), began: at, took, reported_until: at });
             let changed = choice.previous.is_some();
             sessions.push(Session { at, candidate, why: choice.reason, changed, took });
         }

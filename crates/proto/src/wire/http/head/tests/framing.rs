@@ -1,9 +1,9 @@
-//! Where bodies end, and every trick that would have two parsers see it in different places.
+//! Framing of bodies, and messages whose end two parsers could see in different places (request smuggling).
 
 use super::*;
 
 #[test]
-fn request_bodies_are_framed_in_one_way() {
+fn request_framing_follows_method_and_fields() {
     for (fields, body) in [
         ("", BodyFraming::Empty),
         ("Content-Length: 0\r\n", BodyFraming::Length(0)),
@@ -21,7 +21,7 @@ fn request_bodies_are_framed_in_one_way() {
 }
 
 /// Field lines that make a message whose end two parsers could see in different places, or that hide a field.
-const TRICKS: &[&str] = &[
+const AMBIGUOUS_FIELDS: &[&str] = &[
     "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
     "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
     "Content-Length: 5\r\nContent-Length: 5\r\n",
@@ -81,28 +81,28 @@ const TRICKS: &[&str] = &[
 ];
 
 #[test]
-fn every_framing_trick_is_refused_in_requests() {
-    for trick in TRICKS {
+fn ambiguous_framing_is_refused_in_requests() {
+    for trick in AMBIGUOUS_FIELDS {
         let text = format!("POST / HTTP/1.1\r\nHost: a\r\n{trick}\r\n");
-        refused(text.as_bytes(), request(text.as_bytes()));
+        assert_refused(text.as_bytes(), request(text.as_bytes()));
     }
     for text in [
         "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
         "CONNECT a:1 HTTP/1.1\r\nContent-Length: 5\r\n\r\n",
         "CONNECT a:1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
     ] {
-        refused(text.as_bytes(), request(text.as_bytes()));
+        assert_refused(text.as_bytes(), request(text.as_bytes()));
     }
 }
 
 #[test]
-fn every_framing_trick_is_refused_in_responses() {
-    for trick in TRICKS {
+fn ambiguous_framing_is_refused_in_responses() {
+    for trick in AMBIGUOUS_FIELDS {
         let text = format!("HTTP/1.1 200 OK\r\n{trick}\r\n");
-        refused(text.as_bytes(), ResponseHead::parse(text.as_bytes(), LIMIT, "GET"));
+        assert_refused(text.as_bytes(), ResponseHead::parse(text.as_bytes(), LIMIT, "GET"));
     }
     let old = b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    refused(old, ResponseHead::parse(old, LIMIT, "GET"));
+    assert_refused(old, ResponseHead::parse(old, LIMIT, "GET"));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn refusals_name_their_reason() {
 }
 
 #[test]
-fn responses_end_where_status_method_and_fields_say() {
+fn response_framing_follows_status_method_and_fields() {
     const LENGTH: &str = "Content-Length: 5\r\n";
     const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
     for (method, status, fields, body, framing_left) in [

@@ -1,4 +1,4 @@
-//! Heads that must be read, and every trick that must not get through.
+//! Heads that are accepted, and malformed heads that are refused.
 
 mod framing;
 
@@ -13,7 +13,7 @@ fn request(bytes: &[u8]) -> Parsed<RequestHead> {
     RequestHead::parse(bytes, LIMIT)
 }
 
-fn refused<T>(bytes: &[u8], parsed: Parsed<T>) {
+fn assert_refused<T>(bytes: &[u8], parsed: Parsed<T>) {
     let shown = String::from_utf8_lossy(bytes);
     assert!(matches!(parsed, Err(WireError::Invalid(_))), "{shown:?} gave {:?}", parsed.map(|(_, used)| used));
 }
@@ -28,7 +28,7 @@ fn absolute(text: &str, method: &str) -> (Scheme, String, String, Option<String>
 }
 
 #[test]
-fn a_browser_s_request_is_read() {
+fn browser_request_is_parsed() {
     let head = feed(
         b"GET http://Example.com/a?b=c HTTP/1.1\r\nHost: Example.com\r\nAccept:*/*\r\nX-Empty:\r\n\
           Proxy-Connection: \tkeep-alive\t \r\n\r\n",
@@ -41,7 +41,7 @@ fn a_browser_s_request_is_read() {
 }
 
 #[test]
-fn forms_are_told_apart() {
+fn target_forms_are_distinguished() {
     let target: Target = "example.com:443".parse().unwrap();
     assert_eq!(RequestTarget::parse("CONNECT", "example.com:443"), Ok(RequestTarget::Authority(target)));
     assert_eq!(RequestTarget::parse("GET", "/a?b"), Ok(RequestTarget::Origin("/a?b".to_owned())));
@@ -64,7 +64,7 @@ fn forms_are_told_apart() {
 }
 
 #[test]
-fn bad_targets_are_refused() {
+fn bad_request_targets_are_refused() {
     for (method, text) in [
         ("CONNECT", "example.com"),
         ("CONNECT", "example.com:0"),
@@ -98,7 +98,7 @@ fn bad_targets_are_refused() {
 }
 
 #[test]
-fn request_lines_are_not_repaired() {
+fn malformed_request_lines_are_refused() {
     for line in [
         "GET  / HTTP/1.1",
         "GET /  HTTP/1.1",
@@ -129,7 +129,7 @@ fn request_lines_are_not_repaired() {
         "PRI * HTTP/2.0",
     ] {
         let text = format!("{line}\r\nHost: a\r\n\r\n");
-        refused(text.as_bytes(), request(text.as_bytes()));
+        assert_refused(text.as_bytes(), request(text.as_bytes()));
     }
 }
 
@@ -139,24 +139,24 @@ fn methods_are_tokens_of_bounded_length() {
         let text = format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(feed(text.as_bytes(), request).method, method);
     }
-    refused(b"", request("A".repeat(33).as_bytes()));
-    refused(b"", request(format!("{} / HTTP/1.1\r\nHost: a\r\n\r\n", "A".repeat(33)).as_bytes()));
+    assert_refused(b"", request("A".repeat(33).as_bytes()));
+    assert_refused(b"", request(format!("{} / HTTP/1.1\r\nHost: a\r\n\r\n", "A".repeat(33)).as_bytes()));
 }
 
 #[test]
-fn one_empty_line_may_come_first() {
+fn one_empty_line_is_allowed_before_a_request() {
     let (head, used) = request(b"\r\nGET / HTTP/1.0\r\n\r\nrest").unwrap();
     assert_eq!((head.method.as_str(), used), ("GET", 20));
     feed(b"\r\nGET / HTTP/1.0\r\n\r\n", request);
     for text in ["\r\n\r\nGET / HTTP/1.0\r\n\r\n", "\nGET / HTTP/1.0\r\n\r\n", "\rGET / HTTP/1.0\r\n\r\n"] {
-        refused(text.as_bytes(), request(text.as_bytes()));
+        assert_refused(text.as_bytes(), request(text.as_bytes()));
     }
     let response = b"\r\nHTTP/1.1 200 OK\r\n\r\n";
-    refused(response, ResponseHead::parse(response, LIMIT, "GET"));
+    assert_refused(response, ResponseHead::parse(response, LIMIT, "GET"));
 }
 
 #[test]
-fn host_is_there_once_and_is_a_host() {
+fn host_field_is_mandatory_unique_and_valid() {
     for text in [
         "GET / HTTP/1.1\r\nHost: a:80\r\n\r\n",
         "GET / HTTP/1.1\r\nHost:\r\n\r\n",
@@ -179,7 +179,7 @@ fn host_is_there_once_and_is_a_host() {
         "GET / HTTP/1.1\r\nHost: a:0\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
     ] {
-        refused(text.as_bytes(), request(text.as_bytes()));
+        assert_refused(text.as_bytes(), request(text.as_bytes()));
     }
 }
 
@@ -203,7 +203,7 @@ fn garbage_is_refused_before_a_head_could_end() {
         b"GET / HTTP/1.1\r\nHost: a\r\nb: \x01",
         &[b'A'; 33],
     ] {
-        refused(bytes, request(bytes));
+        assert_refused(bytes, request(bytes));
     }
     for bytes in [
         b"SSH-2.0".as_slice(),
@@ -215,7 +215,7 @@ fn garbage_is_refused_before_a_head_could_end() {
         b"\x05\x00",
         b"h",
     ] {
-        refused(bytes, ResponseHead::parse(bytes, LIMIT, "GET"));
+        assert_refused(bytes, ResponseHead::parse(bytes, LIMIT, "GET"));
     }
 }
 
@@ -228,11 +228,11 @@ fn heads_are_bounded_in_bytes_and_fields() {
     assert_eq!(RequestHead::parse(&head[..9], 10), Err(WireError::Incomplete));
     let fields = |count| format!("GET / HTTP/1.0\r\n{}\r\n", "X: y\r\n".repeat(count));
     assert_eq!(feed(fields(100).as_bytes(), request).headers.len(), 100);
-    refused(b"101 fields", request(fields(101).as_bytes()));
+    assert_refused(b"101 fields", request(fields(101).as_bytes()));
 }
 
 #[test]
-fn reasons_and_values_may_hold_other_than_ascii() {
+fn non_ascii_reasons_are_dropped_and_values_are_kept() {
     let head =
         feed(b"HTTP/1.0 200 \xe9t\xe9\r\nX: \xff\t\xfe\r\n\r\n", |bytes| ResponseHead::parse(bytes, LIMIT, "GET"));
     assert_eq!((head.reason.as_str(), head.version), ("", Version::Http10));
