@@ -33,9 +33,9 @@ pub fn check_prefixes<T: PartialEq + Debug>(bytes: &[u8], parse: impl Fn(&[u8]) 
         for tail in [b"\r\n\r\n".as_slice(), b"\0", b"0"] {
             // An error stays an error, but its kind may change: input that is too large may turn out to be invalid.
             let longer = parse(&[bytes, tail].concat());
-            let stands =
+            let is_final =
                 if answer.is_ok() { longer == answer } else { !matches!(longer, Ok(_) | Err(WireError::Incomplete)) };
-            assert!(stands, "{answer:?} became {longer:?} with {tail:?}");
+            assert!(is_final, "{answer:?} became {longer:?} with {tail:?}");
         }
     }
     answer.ok()

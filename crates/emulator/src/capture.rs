@@ -219,17 +219,17 @@ mod tests {
         (0..VNET_HEADER + length).map(|at| if at < VNET_HEADER { 0 } else { (at % 251) as u8 }).collect()
     }
 
-    fn arrive(log: &mut CaptureLog, number: u64, length: usize) {
+    fn log_arrival(log: &mut CaptureLog, number: u64, length: usize) {
         let bytes = frame(length);
         log.on_arrival(number, number * 10, &Frame::parse(&bytes, 14), &bytes);
     }
 
     #[test]
-    fn an_arrival_has_the_first_bytes_behind_the_offload_header() {
+    fn arrivals_have_the_first_bytes_after_the_offload_header() {
         let mut log = CaptureLog::new(3, 100);
-        arrive(&mut log, 0, 60);
+        log_arrival(&mut log, 0, 60);
         log.on_event(0, 1, CaptureEventKind::Refused);
-        arrive(&mut log, 1, 500);
+        log_arrival(&mut log, 1, 500);
         let chunk = log.take_chunk().unwrap();
         let seen: Vec<(CaptureEvent, &[u8])> = chunk.events().collect();
         let arrived = |number: u64, length, captured| CaptureEventKind::Arrived { at: number * 10, length, captured };
@@ -242,15 +242,15 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_find_no_room_are_counted_and_outcomes_always_fit() {
+    fn missed_packets_are_counted_and_outcomes_are_always_stored() {
         let mut log = CaptureLog::new(0, 1 << 16);
         let mut number = 0;
         while log.stored_bytes < MAX_STORED_BYTES {
-            arrive(&mut log, number, 60_000);
+            log_arrival(&mut log, number, 60_000);
             number += 1;
         }
         let fitted = number;
-        (0..70_000).for_each(|more| arrive(&mut log, fitted + more, 60));
+        (0..70_000).for_each(|more| log_arrival(&mut log, fitted + more, 60));
         log.on_event(0, 1, CaptureEventKind::Refused);
         let (mut arrived, mut missed, mut refused) = (0, 0, 0);
         while let Some(chunk) = log.take_chunk() {
@@ -263,7 +263,7 @@ mod tests {
             }
         }
         assert_eq!((arrived, missed, refused), (fitted, 70_000, 1));
-        arrive(&mut log, 999_999, 60);
+        log_arrival(&mut log, 999_999, 60);
         assert!(log.take_full_chunk().is_none() && log.take_chunk().is_some(), "there is room again");
     }
 }

@@ -57,28 +57,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_place_throws_the_same_and_another_one_does_not() {
-        let here = SeededRng::new(42).derive("wan").derive("loss");
-        assert_eq!(here.bits(7), SeededRng::new(42).derive("wan").derive("loss").bits(7));
+    fn equal_derivations_give_equal_bits_and_others_do_not() {
+        let rng = SeededRng::new(42).derive("wan").derive("loss");
+        assert_eq!(rng.bits(7), SeededRng::new(42).derive("wan").derive("loss").bits(7));
         for other in [
             SeededRng::new(43).derive("wan").derive("loss"),
             SeededRng::new(42).derive("lan").derive("loss"),
             SeededRng::new(42).derive("wan"),
         ] {
-            assert_ne!(here.bits(7), other.bits(7));
+            assert_ne!(rng.bits(7), other.bits(7));
         }
-        assert_ne!(here.bits(7), here.bits(8));
+        assert_ne!(rng.bits(7), rng.bits(8));
     }
 
     #[test]
-    fn throws_are_uniform_and_independent_of_their_neighbours() {
-        let dice = SeededRng::new(1);
+    fn values_are_uniform_and_uncorrelated_with_neighbours() {
+        let rng = SeededRng::new(1);
         let n = 100_000_u32;
-        let throws: Vec<f64> = (0..u64::from(n)).map(|i| dice.uniform(i)).collect();
-        let mean = throws.iter().sum::<f64>() / f64::from(n);
+        let values: Vec<f64> = (0..u64::from(n)).map(|i| rng.uniform(i)).collect();
+        let mean = values.iter().sum::<f64>() / f64::from(n);
         assert!((mean - 0.5).abs() < 0.005, "mean {mean}");
-        let lag: f64 = throws.windows(2).map(|w| (w[0] - 0.5) * (w[1] - 0.5)).sum::<f64>() * 12.0 / f64::from(n);
+        let lag: f64 = values.windows(2).map(|w| (w[0] - 0.5) * (w[1] - 0.5)).sum::<f64>() * 12.0 / f64::from(n);
         assert!(lag.abs() < 0.015, "correlation of neighbours {lag}");
-        assert!(!dice.bernoulli(3, 0.0) && dice.bernoulli(3, 1.0));
+        assert!(!rng.bernoulli(3, 0.0) && rng.bernoulli(3, 1.0));
     }
 }

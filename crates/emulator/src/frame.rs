@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_superpacket_is_as_many_packets_as_the_wire_would_carry() {
+    fn superpacket_has_the_packets_and_sizes_of_the_wire() {
         let bytes = superpacket(3 * MSS + 100);
         let frame = Frame::parse(&bytes, 14);
         assert_eq!((frame.packets, frame.ecn), (4, Ecn::Capable));
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn however_it_is_cut_the_receiver_sees_the_same_packets() {
+    fn segmentation_into_any_runs_gives_the_same_packets() {
         let bytes = superpacket(7 * MSS + 100);
         let frame = Frame::parse(&bytes, 14);
         let whole = wire_packets(&segment_frame(&frame, &bytes, 0, 8, false));
@@ -482,18 +482,22 @@ mod tests {
     }
 
     #[test]
-    fn a_marked_run_says_so_and_its_header_is_right() {
+    fn marked_run_has_ce_and_a_valid_header_checksum() {
         let bytes = superpacket(3 * MSS);
         let frame = Frame::parse(&bytes, 14);
         let run = segment_frame(&frame, &bytes, 1, 1, true);
         assert_eq!(run[25] & 3, 3);
-        assert_eq!(fold_checksum(checksum_sum(&run[24..44])), 0xffff, "RFC 1071: a right header sums up to ones");
+        assert_eq!(
+            fold_checksum(checksum_sum(&run[24..44])),
+            0xffff,
+            "RFC 1071: the sum of a valid header is all ones"
+        );
         let single = segment_frame(&frame, &bytes, 0, 3, true);
         assert_eq!(Frame::parse(&single, 14).ecn, Ecn::Marked);
     }
 
     #[test]
-    fn a_single_packet_is_marked_without_touching_anything_else() {
+    fn marking_a_single_packet_changes_only_the_ip_header() {
         let mut bytes = superpacket(100);
         bytes[..10].fill(0);
         let frame = Frame::parse(&bytes, 14);
@@ -505,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flow_is_the_connection_and_not_the_packet() {
+    fn flow_depends_on_the_connection_only() {
         let one = superpacket(10);
         let mut same = superpacket(2000);
         same[45] = 9;
@@ -524,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_or_unknown_is_one_packet() {
+    fn unknown_protocols_are_one_packet_and_malformed_frames_are_safe() {
         let arp = [vec![0; 22], vec![0x08, 0x06], vec![0; 28]].concat();
         assert_eq!(Frame::parse(&arp, 14).packets, 1);
         let whole = superpacket(3000);
@@ -548,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_sees_each_packet_of_a_superpacket_with_its_own_sequence_number() {
+    fn packets_of_a_superpacket_have_their_own_sequence_numbers() {
         let bytes = superpacket(2 * MSS + 100);
         let frame = Frame::parse(&bytes, 14);
         let headers: Vec<TcpHeader> = (0..3).map(|first| frame.tcp_header(&bytes, first, 1).unwrap()).collect();
@@ -560,11 +564,11 @@ mod tests {
             ("10.0.0.1:32768".into(), "10.0.0.2:80".into())
         );
         assert_eq!((headers[1].acknowledgement, headers[1].flags & 0x10), (1, 0x10));
-        assert_eq!(frame.tcp_header(&bytes, 0, 3).unwrap().length, 2996, "whole");
+        assert_eq!(frame.tcp_header(&bytes, 0, 3).unwrap().length, 2996, "the whole superpacket");
     }
 
     #[test]
-    fn a_log_sees_tcp_over_ipv6() {
+    fn tcp_headers_are_read_over_ipv6() {
         let mut bytes = vec![0; VNET_HEADER + 12];
         bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 25, TCP, 64]);
         for last in [1, 2] {
@@ -583,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_takes_the_length_of_a_padded_packet_from_its_header_and_nothing_from_other_protocols() {
+    fn tcp_length_excludes_padding_and_other_protocols_have_none() {
         let mut bytes = superpacket(5);
         (bytes[0], bytes[1]) = (0, 0);
         bytes.extend([0; 9]);

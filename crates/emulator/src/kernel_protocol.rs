@@ -78,9 +78,9 @@ fn senders_mut(conditions: &mut Conditions) -> Option<&mut Vec<u32>> {
 mod tests {
     use super::*;
 
-    /// Every key of a lab file reaches the kernel, and the addresses of senders, which no lab file has.
+    /// Every key of a lab file reaches the kernel, and so do the addresses of senders, which are not in lab files.
     #[test]
-    fn a_request_keeps_all_conditions() {
+    fn start_requests_round_trip_with_all_conditions() {
         let conditions = |text: &str| toml::from_str::<Conditions>(text).unwrap();
         let mut forward = conditions(
             "access_rate = '1Gbit/s'\nrate = '10Mbit/s'\ndelay = '5ms'\ncount = 'wire'\n\

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_bounds_from_above_within_a_fifth() {
+    fn quantiles_are_upper_bounds_within_20_percent() {
         let mut lateness = LatenessHistogram::default();
         for microseconds in 1..=1000 {
             lateness.record(microseconds * 1000, 1);
@@ -70,11 +70,11 @@ mod tests {
             assert!((1.0..1.2).contains(&ratio), "{q}: {ratio}");
         }
         assert_eq!(lateness.max, 1_000_000);
-        assert_eq!(LatenessHistogram::default().quantile(0.99), 0, "no packets are not late");
+        assert_eq!(LatenessHistogram::default().quantile(0.99), 0, "an empty histogram");
     }
 
     #[test]
-    fn what_is_later_than_any_bound_is_counted_in_the_last() {
+    fn lateness_above_all_bounds_is_counted_in_the_last_bucket() {
         let mut lateness = LatenessHistogram::default();
         lateness.record(5_000_000_000, 2);
         assert_eq!(lateness.counts.last(), Some(&2));

@@ -220,27 +220,27 @@ mod tests {
     }
 
     #[test]
-    fn when_the_driver_looks_changes_nothing() {
+    fn poll_times_do_not_change_the_result() {
         let promptly = run_polled_at(|at| at);
-        assert!(promptly.1 > 30 && promptly.0.len() > 1000, "the test is worth something");
+        assert!(promptly.1 > 30 && promptly.0.len() > 1000, "enough drops and packets to compare");
         assert_eq!(promptly, run_polled_at(|at| at / (50 * MS) * 50 * MS), "every 50 ms");
         assert_eq!(promptly, run_polled_at(|at| at + 19 * MS), "late with its input by less than the delay");
     }
 
     #[test]
-    fn it_wakes_for_what_comes_out_and_not_for_what_moves_inside() {
+    fn next_wakeup_is_the_time_of_the_next_output() {
         let conditions = conditions(LONG);
         let mut pipeline = Pipeline::new(&[&conditions], SeededRng::new(7));
         assert_eq!(pipeline.next_wakeup(), None);
         pipeline.push(packet(0, 0));
-        assert_eq!(pipeline.next_wakeup(), Some(21 * MS), "1 ms on the line, 20 ms on the way");
+        assert_eq!(pipeline.next_wakeup(), Some(21 * MS), "1 ms of transmission and 20 ms of delay");
         assert_eq!(pipeline.pop(21 * MS - 1), None);
         assert_eq!(pipeline.pop(21 * MS).map(|packet| packet.at), Some(21 * MS));
         assert_eq!(pipeline.next_wakeup(), None);
     }
 
     #[test]
-    fn only_what_tells_packets_apart_needs_them_apart() {
+    fn per_packet_is_set_only_by_stages_that_distinguish_packets() {
         let is_by_packet = |text: &str| Pipeline::new(&[&conditions(text)], SeededRng::new(1)).is_per_packet();
         assert!(!is_by_packet("") && !is_by_packet("delay = '10ms'"));
         for text in [
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_rate_holds_from_its_time_on() {
+    fn rate_change_applies_from_its_time() {
         let (slow, fast) = (conditions("rate = '12Mbit/s'"), conditions("rate = '120Mbit/s'"));
         let mut pipeline = Pipeline::new(&[&slow, &fast], SeededRng::new(1));
         for number in 0..5 {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_delay_lets_nobody_overtake() {
+    fn shorter_delay_does_not_reorder_packets() {
         let (long, short) = (conditions("delay = '20ms'"), conditions("delay = '1ms'"));
         let mut pipeline = Pipeline::new(&[&long, &short], SeededRng::new(1));
         pipeline.push(packet(0, 0));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn another_link_or_stage_changes_no_decision_here() {
+    fn loss_decisions_are_independent_of_other_stages_and_links() {
         let lost = |text: &str, rng: SeededRng| {
             let conditions = conditions(text);
             let mut pipeline = Pipeline::new(&[&conditions], rng);

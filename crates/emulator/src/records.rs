@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_no_longer_than_it_may_be() {
+    fn record_buffer_is_limited_to_its_length() {
         assert!(RecordBuffer::new(0).is_none(), "without recording there is no cost per packet");
         let mut records = RecordBuffer::new(3).unwrap();
         (0..9).for_each(|number| records.push(record(number)));

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_held_until_its_last_packet_has_left_and_its_room_is_used_again() {
+    fn frame_slot_is_reused_only_after_its_last_packet_leaves() {
         let mut store = FrameStore::new(LARGE_BUFFER + SMALL_BUFFER);
         let mut buffer = store.take_buffer();
         buffer[..4].copy_from_slice(b"long");
@@ -150,13 +150,13 @@ mod tests {
         assert_eq!(store.get(short).bytes(), b"short");
         assert_eq!(store.insert(&mut buffer, 5, frame), None, "the store is full");
         store.release(long, 2);
-        assert_eq!(store.insert(&mut buffer, 3000, frame), None, "one packet of it is still under way");
+        assert_eq!(store.insert(&mut buffer, 3000, frame), None, "a packet of the frame is still in flight");
         store.release(long, 1);
         assert_eq!(store.insert(&mut buffer, 3000, frame), Some(long));
     }
 
     #[test]
-    fn a_tag_survives_being_a_number() {
+    fn packet_tag_round_trips_through_u64() {
         let tag = PacketTag { slot: 70_000, first: 44, count: 1 };
         assert_eq!(PacketTag::from(u64::from(tag)), tag);
     }

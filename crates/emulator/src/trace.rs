@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_a_time_in_each_line() {
+    fn trace_file_is_parsed_and_errors_name_the_line() {
         assert_eq!(read("0\n3\n3\n10\n"), Ok(vec![0, 3, 3, 10]));
         assert_eq!(read("5\r\n5"), Ok(vec![5, 5]));
         for (text, error) in [
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn skipping_ends_at_the_first_opportunity_that_is_not_before_the_time() {
+    fn skip_before_ends_at_the_first_opportunity_not_before_the_time() {
         let trace = DeliveryTrace::try_from(vec![0, 2, 2, 7]).unwrap();
         let times: Vec<Nanos> =
             (0..5).flat_map(|cycle| [0, 2, 2, 7].map(|at| (cycle * 7 + at) * MILLISECOND)).collect();

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_meet_without_a_gap_and_none_is_wider_than_three_percent() {
+    fn buckets_are_contiguous_and_at_most_3_percent_wide() {
         let mut expected = 0;
         // The end of the last bucket would be 2^64.
         for bucket in 0..(58 << 5) + 63 {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_exact_and_quantiles_are_close_from_above() {
+    fn mean_is_exact_and_quantiles_are_close_upper_bounds() {
         let mut waits = QueueDelayHistogram::default();
         (1..=1000).for_each(|millisecond| waits.record(millisecond * 1_000_000));
         assert!((waits.mean() - 500_500_000.0).abs() < 1e-3);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_is_taken_away_and_runs_add_up() {
+    fn since_subtracts_earlier_delays_and_merge_adds() {
         let mut before = QueueDelayHistogram::default();
         before.record(5);
         let mut now = before.clone();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_short_and_reads_the_same() {
+    fn serialized_histogram_is_short_and_round_trips() {
         let mut waits = QueueDelayHistogram::default();
         waits.record(1_000_000_000);
         let text = serde_json::to_string(&waits).unwrap();

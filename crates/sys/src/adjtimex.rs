@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_gives_sixteen_seconds_at_most() {
+    fn max_error_is_at_most_16_seconds() {
         // NTP_PHASE_LIMIT of the kernel: 16 s is the largest error of an unsynchronised clock.
         let clock = read().unwrap();
         assert!(clock.max_error <= Duration::from_secs(16), "{clock:?}");

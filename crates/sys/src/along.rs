@@ -107,9 +107,9 @@ mod tests {
     use super::*;
     use crate::poll::Poll;
 
-    const NOTHING: Option<BorrowedFd<'static>> = None;
+    const NO_FD: Option<BorrowedFd<'static>> = None;
 
-    /// Without a system call, so that Miri can run it: data was read through a reference to the header before it.
+    /// Makes no system call, so that Miri can run it. Regression: data was read through a reference to its header.
     #[test]
     fn a_descriptor_is_found_in_control_data() {
         let mut control = FdControl::default();
@@ -130,11 +130,11 @@ mod tests {
             libc::CMSG_DATA(first).cast::<c_int>().write_unaligned(number);
         }
         let found = received_fd(&header).unwrap();
-        assert_eq!(found.into_raw_fd(), number, "a number that is no descriptor, and is not closed");
+        assert_eq!(found.into_raw_fd(), number, "no open descriptor, so it must not be closed");
     }
 
     #[test]
-    fn a_listening_socket_goes_along_and_keeps_its_queue() {
+    fn passed_listening_socket_keeps_its_accept_queue() {
         let (here, there) = seqpacket_pair().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -142,9 +142,9 @@ mod tests {
         send(&here, b"take it", Some(&listener)).unwrap();
         drop(listener);
         let mut buffer = [0; 100];
-        let (length, along) = receive(&there, &mut buffer).unwrap();
+        let (length, fd) = receive(&there, &mut buffer).unwrap();
         assert_eq!(&buffer[..length], b"take it");
-        let listener = TcpListener::from(along.unwrap());
+        let listener = TcpListener::from(fd.unwrap());
         let (mut accepted, _) = listener.accept().unwrap();
         accepted.write_all(b"word").unwrap();
         let mut word = [0; 4];
@@ -153,22 +153,22 @@ mod tests {
     }
 
     #[test]
-    fn messages_stay_apart_and_end_with_their_sender() {
+    fn messages_keep_boundaries_and_end_when_the_sender_closes() {
         let (here, there) = seqpacket_pair().unwrap();
         let mut buffer = [0; 8];
         assert_eq!(receive(&there, &mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        send(&here, b"one", NOTHING).unwrap();
-        send(&here, b"two", NOTHING).unwrap();
+        send(&here, b"one", NO_FD).unwrap();
+        send(&here, b"two", NO_FD).unwrap();
         for word in [b"one", b"two"] {
-            let (length, along) = receive(&there, &mut buffer).unwrap();
-            assert!(&buffer[..length] == word && along.is_none());
+            let (length, fd) = receive(&there, &mut buffer).unwrap();
+            assert!(&buffer[..length] == word && fd.is_none());
         }
-        send(&here, b"more than eight", NOTHING).unwrap();
+        send(&here, b"more than eight", NO_FD).unwrap();
         assert_eq!(receive(&there, &mut buffer).unwrap_err().kind(), io::ErrorKind::InvalidData);
         drop(here);
-        // A program that another test starts has it too for a moment, until it is another program (close-on-exec).
+        // A child process of another test has the descriptor, too, until its execve(2) (close-on-exec).
         Poll::new(vec![there.as_fd()]).wait(Some(Duration::from_secs(5))).unwrap();
         assert_eq!(receive(&there, &mut buffer).unwrap().0, 0);
-        assert_eq!(send(&there, b"nobody", NOTHING).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(send(&there, b"nobody", NO_FD).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -35,26 +35,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_process_reads_the_same_clock() {
+    fn monotonic_time_advances_and_does_not_exceed_uptime() {
         let before = monotonic();
         let uptime = Command::new("cat").arg("/proc/uptime").output().unwrap();
         let text = String::from_utf8(uptime.stdout).unwrap();
         let boot: f64 = text.split_whitespace().next().unwrap().parse().unwrap();
-        // Time that the machine slept is in the other, and not in this one (proc_uptime(5)); it has two decimals.
+        // Uptime includes suspended time, the monotonic clock does not (proc_uptime(5)). Uptime has two decimals.
         assert!(before.as_secs_f64() <= boot + 0.01, "{before:?} of {boot} s");
         assert!(monotonic() > before);
     }
 
     #[test]
-    fn work_takes_processor_time_and_waiting_does_not() {
-        // The process first: time that passes between the two is then in both.
+    fn work_counts_for_the_cpu_time_of_its_thread_and_process() {
+        // The process clock is read first, so that time between the two reads counts for both.
         let (process, thread) = (process_cpu_time(), thread_cpu_time());
         let mut number = 1_u64;
         while thread_cpu_time() < thread + Duration::from_millis(20) {
             number = std::hint::black_box(number.wrapping_mul(3));
         }
         assert!(process_cpu_time() >= process + Duration::from_millis(20));
-        let elsewhere = std::thread::spawn(thread_cpu_time).join().unwrap();
-        assert!(elsewhere < Duration::from_millis(20), "{elsewhere:?} of a thread that has just begun");
+        let new_thread = std::thread::spawn(thread_cpu_time).join().unwrap();
+        assert!(new_thread < Duration::from_millis(20), "{new_thread:?} for a new thread");
     }
 }

@@ -76,16 +76,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_has_the_congestion_control_it_asked_for() {
+    fn connection_has_the_requested_congestion_control() {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let there = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()));
-        let ask = |congestion| connect(there, congestion, Duration::from_secs(5));
-        assert_eq!(of_socket(ask("reno").unwrap()).unwrap(), "reno");
-        assert_eq!(ask("no-such").unwrap_err().kind(), io::ErrorKind::NotFound);
+        let connect_with = |congestion| connect(there, congestion, Duration::from_secs(5));
+        assert_eq!(of_socket(connect_with("reno").unwrap()).unwrap(), "reno");
+        assert_eq!(connect_with("no-such").unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
-    fn without_a_pinned_route_it_is_the_kernels_default() {
+    fn destination_without_pinned_route_has_the_default_control() {
         let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let there = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()));

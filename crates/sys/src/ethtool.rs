@@ -58,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_that_is_not_there_is_the_kernels_error() {
+    fn disable_segmentation_of_a_missing_interface_is_enodev() {
         let error = disable_segmentation("no-such-one").unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }
 
     #[test]
-    fn a_name_that_does_not_fit_is_refused() {
+    fn interface_name_of_16_bytes_is_refused() {
         assert_eq!(disable_segmentation("sixteen-bytes-xx").unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }

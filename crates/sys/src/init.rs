@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_threads_does_not_fork() {
+    fn fork_is_refused_in_a_process_with_threads() {
         let error = fork().unwrap_err();
         assert!(error.to_string().contains("threads cannot fork safely"), "{error}");
     }

@@ -226,7 +226,7 @@ mod tests {
 
     const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
 
-    /// A connection, and the keys by which its first end sends records to the second one.
+    /// Returns a connection whose second end has these keys for receiving. The first end has no keys yet.
     fn pair(keys: &TrafficKeys<'_>) -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -237,7 +237,7 @@ mod tests {
         (near, far)
     }
 
-    /// Whether the kernel has no TLS, with a message: the test then returns.
+    /// Whether the kernel has no TLS. The function then prints the reason, and the test must return.
     fn missing() -> bool {
         let missing = check_available(Version::Tls13, Cipher::Aes128Gcm);
         if let Err(error) = &missing {
@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn data_and_alerts_are_told_apart() {
+    fn data_and_alerts_are_distinguished() {
         if missing() {
             return;
         }
         for version in [Version::Tls12, Version::Tls13] {
             for cipher in CIPHERS {
                 if check_available(version, cipher).is_err() {
-                    assert_eq!(cipher, Cipher::ChaCha20Poly1305, "kernel TLS has the others");
+                    assert_eq!(cipher, Cipher::ChaCha20Poly1305, "only ChaCha20-Poly1305 may be missing");
                     continue;
                 }
                 let key = [7; 32];
@@ -270,7 +270,7 @@ mod tests {
 
                 near.write_all(b"pipe").unwrap();
                 send_alert(near.as_fd(), [1, 0]).unwrap();
-                // Comes when the record has arrived, and takes nothing.
+                // Waits until the record has arrived, and consumes nothing.
                 far.peek(&mut [0]).unwrap();
                 let pipe = Pipe::new().unwrap();
                 assert_eq!(pipe.fill(far.as_fd(), 4).unwrap(), 4);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_without_keys_stays_as_it_is() {
+    fn connection_without_keys_transfers_plaintext() {
         if missing() {
             return;
         }

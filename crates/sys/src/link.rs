@@ -175,7 +175,7 @@ mod tests {
     use crate::tun;
 
     #[test]
-    fn a_device_is_set_as_wanted() {
+    fn device_settings_take_effect() {
         run_in_namespace(&[], || {
             let _device = tun::create_plain("tun7").unwrap();
             assert_eq!(tun::create_plain("tun7").unwrap_err().raw_os_error(), Some(libc::EBUSY));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_has_no_number() {
+    fn missing_interfaces_have_no_index() {
         assert!(index("lo").is_some() && index("no such one").is_none() && index("a\0b").is_none());
         let gone = Links::open().and_then(|links| links.set_up(u32::MAX)).unwrap_err();
         assert!([Some(libc::ENODEV), Some(libc::EINVAL), Some(libc::EPERM)].contains(&gone.raw_os_error()), "{gone}");

@@ -1,4 +1,4 @@
-//! For tests: a network namespace of the test's own, which ends with it.
+//! For tests: a network namespace for each test, removed at the end of the test.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -7,8 +7,8 @@ use std::thread;
 
 use crate::netns;
 
-/// Runs `test` on a thread in a new network namespace where `lo` is up and `commands`, whose words are apart by one
-/// space, have been run. Where this machine cannot do that it says so, and the test is skipped.
+/// Runs `test` on a thread in a new network namespace, after setting `lo` up and running `commands`, whose words are
+/// separated by single spaces. If this fails, the function prints the reason and skips the test.
 pub(crate) fn run_in_namespace(commands: &[&str], test: impl FnOnce() + Send) {
     let name = thread::current().name().unwrap_or("a test").to_owned();
     let body = || match prepare(commands) {

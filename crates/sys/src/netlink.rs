@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_read_as_they_were_written() {
+    fn attributes_round_trip() {
         let request = NetlinkRequest::new(7, &[1, 2, 3, 4])
             .with_attribute(5, b"odd")
             .with_attribute(6, b"")
@@ -199,7 +199,7 @@ mod tests {
 
     /// `i32::MIN` has no positive counterpart: the negation overflowed.
     #[test]
-    fn every_number_of_an_error_can_be_told() {
+    fn every_error_number_is_reported() {
         for (number, error) in [(0, None), (-17, Some(17)), (c_int::MIN, Some(c_int::MIN))] {
             let mut request = NetlinkRequest::new(libc::NLMSG_ERROR as u16, &c_int::to_ne_bytes(number)).into_bytes();
             request.extend([0; 16]);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_do_not_fit_end_the_list() {
+    fn invalid_lengths_end_the_iteration() {
         for bytes in [&[0_u8; 40][..], &[3; 40], &[0xff; 40], &[16], &[]] {
             assert_eq!(messages(bytes).count(), 0, "{bytes:?}");
             assert_eq!(attributes(bytes).count(), 0, "{bytes:?}");

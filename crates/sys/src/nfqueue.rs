@@ -236,7 +236,7 @@ mod tests {
     const MARK_SYNS: &str = "iptables -t raw -A PREROUTING -p tcp --syn -j MARK --set-mark 5";
     const QUEUE_SYNS: &str = "iptables -t raw -A PREROUTING -p tcp --syn -j NFQUEUE --queue-num 7 --queue-bypass";
     const QUEUE_SYNS_OF_IPV6: &str = "ip6tables -t raw -A PREROUTING -p tcp --syn -j NFQUEUE --queue-num 7";
-    /// Behind the queue, only the mark of the verdict passes.
+    /// After the queue, only packets with the mark of the verdict pass.
     const DROP_OTHER_MARKS: &str = "iptables -t mangle -A PREROUTING -p tcp --syn -m mark ! --mark 0xe1100001 -j DROP";
 
     /// The next packet: id, mark, interface and payload.
@@ -245,7 +245,7 @@ mod tests {
         while got.is_none() {
             let mut poll = Poll::new(vec![queue.as_fd()]);
             poll.wait(Some(Duration::from_secs(10))).unwrap();
-            assert!(poll.any_ready(), "no packet came");
+            assert!(poll.any_ready(), "no packet arrived");
             queue
                 .receive(|packet| got = Some((packet.id, packet.mark, packet.interface, packet.payload.to_vec())))
                 .unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_waits_for_its_verdict_and_goes_on_with_another_mark() {
+    fn packet_waits_for_its_verdict_and_gets_its_mark() {
         run_in_namespace(&[MARK_SYNS, QUEUE_SYNS, DROP_OTHER_MARKS], || {
             let queue = NfQueue::bind(NUMBER, 16).unwrap();
             let (_listener, address) = listener();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_syn_comes_again() {
+    fn dropped_syn_is_retransmitted() {
         run_in_namespace(&[QUEUE_SYNS], || {
             let queue = NfQueue::bind(NUMBER, 16).unwrap();
             let (_listener, address) = listener();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_comes_to_the_same_queue() {
+    fn ipv6_packets_reach_the_same_queue() {
         run_in_namespace(&[QUEUE_SYNS_OF_IPV6], || {
             let queue = NfQueue::bind(NUMBER, 16).unwrap();
             let listener = TcpListener::bind("[::1]:0").unwrap();
@@ -330,9 +330,9 @@ mod tests {
         });
     }
 
-    /// SYNs held by a relay that dies: they are retransmitted, and pass by `bypass`.
+    /// The SYNs that a dying relay held are retransmitted, and pass because of `--queue-bypass`.
     #[test]
-    fn a_closed_queue_is_passed_by_and_its_number_is_free() {
+    fn closed_queue_is_bypassed_and_its_number_is_free() {
         run_in_namespace(&[QUEUE_SYNS], || {
             let queue = NfQueue::bind(NUMBER, 16).unwrap();
             let (_listener, address) = listener();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_bound_once() {
+    fn queue_number_is_bound_once() {
         run_in_namespace(&[], || {
             check_available().unwrap();
             let _queue = NfQueue::bind(NUMBER, 16).unwrap();
@@ -357,18 +357,18 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_on_nothing_is_no_error() {
+    fn verdict_for_an_unknown_packet_is_no_error() {
         run_in_namespace(&[], || {
             let queue = NfQueue::bind(NUMBER, 16).unwrap();
-            let nothing = queue.receive(|packet| panic!("{packet:?}")).unwrap_err();
-            assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+            let empty = queue.receive(|packet| panic!("{packet:?}")).unwrap_err();
+            assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
             queue.set_verdict(99, Verdict::Drop).unwrap();
             queue.receive(|packet| panic!("{packet:?}")).unwrap();
         });
     }
 
     #[test]
-    fn without_the_right_the_kernel_says_so() {
+    fn binding_without_privilege_is_eperm() {
         run_in_namespace(&[], || {
             // SAFETY: setresuid(2) takes numbers; the bare system call changes this thread alone, and it ends here.
             let done = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
@@ -378,9 +378,9 @@ mod tests {
         });
     }
 
-    /// As at an upgrade: the socket goes along, and the packet that waits is still there.
+    /// As in an upgrade: the socket is passed to another process, and the waiting packet stays in the queue.
     #[test]
-    fn a_queue_goes_on_with_whoever_has_its_socket() {
+    fn passed_queue_socket_keeps_waiting_packets() {
         run_in_namespace(&[QUEUE_SYNS], || {
             let queue = NfQueue::bind(NUMBER, 16).unwrap();
             let (_listener, address) = listener();

@@ -131,51 +131,51 @@ mod tests {
         Notifier::read(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
     }
 
-    fn heard(manager: &UnixDatagram) -> String {
+    fn receive_text(manager: &UnixDatagram) -> String {
         let mut buffer = [0; 256];
         manager.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let length = manager.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..length].to_vec()).unwrap()
     }
 
-    fn says_it_all(manager: &UnixDatagram, name: &str) {
+    fn check_all_messages(manager: &UnixDatagram, name: &str) {
         let notifier = notifier(&[("NOTIFY_SOCKET", name)]).unwrap();
         notifier.ready().unwrap();
-        assert_eq!(heard(manager), "READY=1");
+        assert_eq!(receive_text(manager), "READY=1");
         notifier.watchdog_ping().unwrap();
-        assert_eq!(heard(manager), "WATCHDOG=1");
+        assert_eq!(receive_text(manager), "WATCHDOG=1");
         let before = monotonic();
         notifier.reloading().unwrap();
-        let reloading = heard(manager);
+        let reloading = receive_text(manager);
         let at = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap().parse().unwrap();
         assert!((before.as_micros()..=monotonic().as_micros()).contains(&at), "{reloading}");
         notifier.status("one\nREADY=1").unwrap();
-        assert_eq!(heard(manager), "STATUS=one READY=1");
+        assert_eq!(receive_text(manager), "STATUS=one READY=1");
         notifier.set_main_pid(4711).unwrap();
-        assert_eq!(heard(manager), "MAINPID=4711");
+        assert_eq!(receive_text(manager), "MAINPID=4711");
         notifier.stopping().unwrap();
-        assert_eq!(heard(manager), "STOPPING=1");
+        assert_eq!(receive_text(manager), "STOPPING=1");
     }
 
     #[test]
-    fn a_manager_at_a_path_hears() {
+    fn messages_reach_a_socket_at_a_path() {
         let path = env::temp_dir().join(format!("ekiden-notify-{}", std::process::id()));
         let manager = UnixDatagram::bind(&path).unwrap();
-        // The file goes also when an assertion fails.
-        let result = std::panic::catch_unwind(|| says_it_all(&manager, path.to_str().unwrap()));
+        // The file is removed even if an assertion fails.
+        let result = std::panic::catch_unwind(|| check_all_messages(&manager, path.to_str().unwrap()));
         std::fs::remove_file(&path).unwrap();
         result.unwrap();
     }
 
     #[test]
-    fn a_manager_with_an_abstract_name_hears() {
+    fn messages_reach_an_abstract_socket() {
         let name = format!("ekiden-notify-{}", std::process::id());
         let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        says_it_all(&manager, &format!("@{name}"));
+        check_all_messages(&manager, &format!("@{name}"));
     }
 
     #[test]
-    fn nobody_is_told_where_nobody_listens() {
+    fn unset_socket_is_ignored_and_unusable_sockets_are_errors() {
         notifier(&[]).unwrap().ready().unwrap();
         let gone = notifier(&[("NOTIFY_SOCKET", "@ekiden-nobody-is-here")]).unwrap();
         assert_eq!(gone.ready().unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_does_not_read_keeps_nobody() {
+    fn full_socket_of_the_manager_does_not_block() {
         let name = format!("ekiden-deaf-{}", std::process::id());
         let _manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         let notifier = notifier(&[("NOTIFY_SOCKET", &format!("@{name}"))]).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watchdog_is_for_the_process_it_names() {
+    fn watchdog_timeout_applies_to_the_named_process_only() {
         let own = std::process::id().to_string();
         let watchdog = |variables: &[(&str, &str)]| notifier(variables).unwrap().watchdog_timeout();
         assert_eq!(watchdog(&[]), None);

@@ -36,13 +36,13 @@ mod tests {
     ];
 
     /// The original destination that `listener` gets for a client that dialled `to`.
-    fn told(listener: &TcpListener, to: &str) -> io::Result<SocketAddr> {
+    fn accepted_destination(listener: &TcpListener, to: &str) -> io::Result<SocketAddr> {
         let _client = TcpStream::connect(to).unwrap();
         original_destination(listener.accept().unwrap().0.as_fd())
     }
 
     #[test]
-    fn a_redirected_connection_knows_where_it_was_going() {
+    fn redirected_connection_has_its_original_destination() {
         run_in_namespace(&REDIRECT, || {
             let v4 = TcpListener::bind("0.0.0.0:7001").unwrap();
             let both = TcpListener::bind("[::]:7002").unwrap();
@@ -53,18 +53,18 @@ mod tests {
                 (&v4, "127.0.0.1:7001"),
                 (&both, "[::1]:7002"),
             ] {
-                assert_eq!(told(listener, to).unwrap(), to.parse().unwrap());
+                assert_eq!(accepted_destination(listener, to).unwrap(), to.parse().unwrap());
             }
         });
     }
 
     #[test]
-    fn an_untracked_connection_does_not() {
+    fn untracked_connection_has_no_original_destination() {
         let untracked = ["iptables -t raw -A OUTPUT -j NOTRACK", "ip6tables -t raw -A OUTPUT -j NOTRACK"];
         run_in_namespace(&[&REDIRECT[..], &untracked].concat(), || {
             let listener = TcpListener::bind("[::]:7002").unwrap();
             for to in ["127.0.0.1:7002", "[::1]:7002"] {
-                assert_eq!(told(&listener, to).unwrap_err().raw_os_error(), Some(libc::ENOENT), "{to}");
+                assert_eq!(accepted_destination(&listener, to).unwrap_err().raw_os_error(), Some(libc::ENOENT), "{to}");
             }
         });
     }

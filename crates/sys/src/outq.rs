@@ -50,20 +50,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_counted_on_both_sides() {
+    fn queued_bytes_are_counted_on_both_sides() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
         assert_eq!((unsent(near.as_fd()).unwrap(), unread(far.as_fd()).unwrap()), (0, 0));
         near.write_all(b"bytes").unwrap();
-        // Comes when all has arrived, and takes nothing.
+        // Waits until the bytes have arrived, and consumes nothing.
         far.peek(&mut [0]).unwrap();
         assert_eq!(unread(far.as_fd()).unwrap(), 5);
         far.read_exact(&mut [0; 5]).unwrap();
         assert_eq!(unread(far.as_fd()).unwrap(), 0);
         near.set_nonblocking(true).unwrap();
         while near.write(&[0; 65_536]).is_ok() {}
-        let (waits, owed) = (unsent(near.as_fd()).unwrap(), unacknowledged(near.as_fd()).unwrap());
-        assert!(waits > 0 && waits <= owed, "{waits} of {owed}");
+        let (queued, unacked) = (unsent(near.as_fd()).unwrap(), unacknowledged(near.as_fd()).unwrap());
+        assert!(queued > 0 && queued <= unacked, "{queued} of {unacked}");
     }
 }

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pace_is_within_its_bound() {
+    fn pacing_rate_obeys_the_maximum() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(pacing_rate(near.as_fd()).unwrap() > 100_000, "ten packets in a round trip of loopback");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_counted_with_its_packets() {
+    fn send_counters_report_bytes_mss_and_headers() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_a_connection_back_is_seen() {
+    fn time_limited_by_the_receiver_is_counted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (_reads_nothing, _) = listener.accept().unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn ceilings_are_set_and_lifted() {
+    fn max_pacing_rate_is_set_and_lifted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert_eq!(max_pacing_rate(near.as_fd()).unwrap(), UNLIMITED);

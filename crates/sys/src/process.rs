@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_has_begun_until_it_has_died() {
+    fn process_has_a_start_time_until_its_end() {
         let own = start_time(std::process::id()).unwrap();
         assert!(own > 0);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_listens_where_it_has_a_listening_socket() {
+    fn listener_is_found_by_process_and_address() {
         let (own, other) = (std::process::id(), std::os::unix::process::parent_id());
         for (bind, asked) in [
             ("127.0.0.1:0", "127.0.0.1"),
@@ -216,7 +216,7 @@ mod tests {
                 bind.starts_with("0.0.0.0") || bind.starts_with("[::]:")
             );
             drop(listener);
-            assert!(!has_listener(own, at(asked)).unwrap(), "{bind}, which is closed");
+            assert!(!has_listener(own, at(asked)).unwrap(), "{bind}, closed");
         }
     }
 }

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receive_buffer_keeps_the_size_it_was_given() {
+    fn locked_receive_buffer_keeps_its_size() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = socket.as_fd();
         assert!(!is_receive_buffer_locked(socket).unwrap());
@@ -141,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_without_privilege_is_what_the_host_says() {
-        let said = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
-        assert_eq!(max_receive_buffer().unwrap(), said.trim().parse::<u32>().unwrap());
+    fn max_receive_buffer_is_rmem_max() {
+        let rmem_max = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+        assert_eq!(max_receive_buffer().unwrap(), rmem_max.trim().parse::<u32>().unwrap());
     }
 }

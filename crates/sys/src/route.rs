@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_leave_by_their_routes() {
+    fn egress_interface_follows_routes_and_rules() {
         let network = [
             "ip link add one type veth peer name two",
             "ip link set one up",
@@ -274,13 +274,13 @@ mod tests {
             assert_eq!(lookup(None, "fd00::9", 0).unwrap(), "two");
             assert_eq!(lookup(None, "198.51.100.1", 0).unwrap(), "one");
             assert_eq!(lookup(None, "198.51.100.1", 7).unwrap(), "two");
-            assert!(lookup(Some("203.0.113.1"), "192.0.2.9", 0).is_err(), "from nowhere");
-            assert!(lookup(None, "203.0.113.1", 0).is_err(), "to nowhere");
+            assert!(lookup(Some("203.0.113.1"), "192.0.2.9", 0).is_err(), "the source is not local");
+            assert!(lookup(None, "203.0.113.1", 0).is_err(), "no route");
         });
     }
 
     #[test]
-    fn routes_come_and_go() {
+    fn routes_are_listed_added_and_removed() {
         let network = [
             "ip link add one type veth peer name two",
             "ip link set one up",
@@ -299,7 +299,7 @@ mod tests {
             assert_eq!(
                 all.iter().filter(|route| route.to.prefix_len() == 25).count(),
                 0,
-                "of another table, and to nowhere"
+                "routes of another table and unreachable routes are not listed"
             );
             for net in ["203.0.113.0/24", "fd00:1::/48"] {
                 let net: Network = net.parse().unwrap();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_of_the_route_is_seen() {
+    fn rto_min_of_the_route_is_read() {
         let network = ["ip link set lo up", "ip route add local 127.7.0.0/16 dev lo rto_min 3s table local"];
         run_in_namespace(&network, || {
             let routes = Routes::open().unwrap();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_connection_has_no_interface() {
+    fn unconnected_sockets_and_unknown_names_have_no_interface() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(Routes::open().unwrap().egress_interface(listener.as_fd()).is_err());
         assert!(has_interface("lo") && !has_interface("no such one") && !has_interface("a\0b"));

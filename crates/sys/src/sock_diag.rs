@@ -77,12 +77,12 @@ mod tests {
         socket.bind(&local.into()).and_then(|()| socket.connect(&remote.into())).is_ok()
     }
 
-    /// Connects as soon as there is a route: the kernel makes that of a new address of IPv6 a moment later.
+    /// Connects as soon as there is a route: the kernel adds the route of a new IPv6 address a moment later.
     fn connect(address: SocketAddr) -> TcpStream {
         let begun = Instant::now();
         loop {
             match TcpStream::connect(address) {
-                Err(error) if error.kind() == ErrorKind::NetworkUnreachable && begun.elapsed() < ROUTED => {
+                Err(error) if error.kind() == ErrorKind::NetworkUnreachable && begun.elapsed() < ROUTE_TIMEOUT => {
                     std::thread::yield_now();
                 }
                 connected => return connected.unwrap(),
@@ -90,10 +90,10 @@ mod tests {
         }
     }
 
-    const ROUTED: Duration = Duration::from_secs(10);
+    const ROUTE_TIMEOUT: Duration = Duration::from_secs(10);
 
     #[test]
-    fn a_connection_in_time_wait_is_gone() {
+    fn connection_in_time_wait_is_destroyed() {
         run_in_namespace(&["ip address add fd00::1/64 dev lo nodad"], || {
             for address in ["127.0.0.1:0", "[fd00::1]:0"] {
                 let listener = TcpListener::bind(address).unwrap();

@@ -243,7 +243,7 @@ mod tests {
     use crate::namespace::run_in_namespace;
 
     #[test]
-    fn a_clsact_is_made_once_and_what_hangs_there_is_known() {
+    fn clsact_is_created_once_and_its_filters_are_listed() {
         run_in_namespace(
             &[
                 "ip link add one type veth peer name other",
@@ -256,13 +256,13 @@ mod tests {
                 assert_eq!(root_qdisc(one).unwrap().as_deref(), Some("tbf"));
                 assert!(egress_filters(one).unwrap().is_empty());
                 assert!(create_clsact(one).unwrap());
-                assert!(!create_clsact(one).unwrap(), "it is there");
+                assert!(!create_clsact(one).unwrap(), "clsact exists");
                 let tc = "tc filter add dev one ingress prio 7 handle 0x800::5 protocol ip u32 match u32 0 0";
                 assert!(std::process::Command::new("sh").args(["-c", tc]).status().unwrap().success());
                 assert!(egress_filters(one).unwrap().is_empty());
-                let there = ingress_filters(one).unwrap();
-                assert!(there.iter().all(|filter| filter.preference == 7 && filter.program.is_none()), "{there:?}");
-                assert!(there.iter().any(|filter| filter.handle == 0x8000_0005), "{there:?}");
+                let filters = ingress_filters(one).unwrap();
+                assert!(filters.iter().all(|filter| filter.preference == 7 && filter.program.is_none()), "{filters:?}");
+                assert!(filters.iter().any(|filter| filter.handle == 0x8000_0005), "{filters:?}");
                 assert_eq!(detach_egress(one, 1, 1).unwrap_err().raw_os_error(), Some(libc::ENOENT));
                 remove_clsact(one).unwrap();
                 assert!(ingress_filters(one).unwrap().is_empty());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_the_kernels_error() {
+    fn missing_interfaces_are_enodev() {
         assert_eq!(index("nothing0").unwrap_err().raw_os_error(), Some(libc::ENODEV));
         assert_eq!(create_clsact(u32::MAX >> 1).unwrap_err().raw_os_error(), Some(libc::ENODEV));
     }

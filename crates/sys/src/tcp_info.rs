@@ -160,9 +160,9 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    /// The offsets are ours to get right, so check them against a connection whose numbers are known.
+    /// Checks the offsets of the fields in `tcp_info` with a connection whose values are known.
     #[test]
-    fn a_loopback_connection_is_described_truly() {
+    fn loopback_connection_has_the_expected_values() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_of_stream_is_told_from_a_reset() {
+    fn reset_is_distinguished_from_end_of_stream() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connect = || {
             let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -208,7 +208,7 @@ mod tests {
         socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
         drop(far);
         assert!(near.read(&mut [0]).is_err());
-        assert_eq!(near.read(&mut [0]).unwrap(), 0, "the error is told once");
+        assert_eq!(near.read(&mut [0]).unwrap(), 0, "the error is reported once");
         assert!(is_closed(near.as_fd()));
     }
 

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_works_has_run() {
+    fn run_time_grows_with_work() {
         let before = sched_stats().unwrap();
         let mut sum = 0_u64;
         let mut now = before;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_two_spans_and_a_count() {
+    fn schedstat_text_is_parsed() {
         let expected =
             SchedStats { run_time: Duration::from_nanos(596_993), runqueue_wait: Duration::from_nanos(117_155) };
         assert_eq!(read("596993 117155 2\n"), Some(expected));

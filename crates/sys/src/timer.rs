@@ -53,11 +53,11 @@ mod tests {
     use crate::poll::Poll;
 
     #[test]
-    fn it_rings_when_it_was_set_to() {
+    fn timer_fires_after_its_delay() {
         let timer = Timer::new().unwrap();
         let mut poll = Poll::new(vec![timer.0.as_fd()]);
         poll.wait(Some(Duration::ZERO)).unwrap();
-        assert!(!poll.any_ready(), "nobody has set it");
+        assert!(!poll.any_ready(), "the timer is not set");
         for span in [Duration::from_micros(100), Duration::from_millis(3)] {
             let set = Instant::now();
             timer.set_after(span).unwrap();
@@ -66,6 +66,6 @@ mod tests {
         }
         timer.set_after(Duration::from_millis(900)).unwrap();
         poll.wait(Some(Duration::ZERO)).unwrap();
-        assert!(!poll.any_ready(), "it was set again");
+        assert!(!poll.any_ready(), "the new delay has replaced the expired timer");
     }
 }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_this_host_are_told_from_others() {
+    fn local_addresses_are_distinguished_from_others() {
         let commands = [
             "ip link add there type veth peer name far",
             "ip address add 10.1.0.1/24 dev there",
@@ -119,7 +119,7 @@ mod tests {
         });
     }
 
-    /// A client and a server that are not here meet over `lo`, as in a relay that hides behind its client.
+    /// A socket with the address of a foreign client connects over `lo`, as in a relay that dials with that address.
     #[test]
     fn a_transparent_socket_dials_from_any_address() {
         let commands = [
@@ -138,12 +138,12 @@ mod tests {
             ] {
                 let (client, server): (SocketAddr, SocketAddr) = (client.parse().unwrap(), server.parse().unwrap());
                 let listener = Socket::new(Domain::for_address(server), Type::STREAM, None).unwrap();
-                // The answers to the client find back to it.
+                // The mark routes the packets to the client back to `lo`.
                 set_mark(listener.as_fd(), 0xe101_0000).unwrap();
                 listener.bind(&server.into()).unwrap();
                 listener.listen(1).unwrap();
                 let socket = Socket::new(Domain::for_address(client), Type::STREAM, None).unwrap();
-                assert!(socket.bind(&client.into()).is_err(), "{client} is here");
+                assert!(socket.bind(&client.into()).is_err(), "{client} is local");
                 set_transparent(socket.as_fd()).unwrap();
                 set_mark(socket.as_fd(), 0xe101_0000).unwrap();
                 socket.bind(&client.into()).unwrap();

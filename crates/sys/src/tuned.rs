@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_is_in_force_and_what_was_sent_is_counted() {
+    fn timer_settings_take_effect_and_segments_are_counted() {
         if !has_timer_options() {
             return;
         }
@@ -126,9 +126,9 @@ mod tests {
         assert!(timeout >= seen.rtt + Duration::from_millis(40) - Duration::from_millis(8), "{timeout:?}");
     }
 
-    /// A belief about the kernel: a route's `rto_min` wins over the socket's, but not over the socket's upper bound.
+    /// Assumption about the kernel: a route's `rto_min` wins over the socket's, but not over the socket's upper bound.
     #[test]
-    fn the_upper_bound_holds_against_a_route_that_demands_more() {
+    fn rto_max_overrides_rto_min_of_the_route() {
         if !has_timer_options() {
             return;
         }

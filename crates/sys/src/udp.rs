@@ -206,16 +206,16 @@ mod tests {
     }
 
     fn receive(receiver: &UdpSocket, count: usize) -> Vec<(Vec<u8>, DatagramInfo)> {
-        let (mut inbox, mut got) = (BatchReceiver::default(), Vec::new());
+        let (mut batch, mut got) = (BatchReceiver::default(), Vec::new());
         while got.len() < count {
-            inbox.receive(receiver.as_fd(), |head, arrival| got.push((head.to_vec(), arrival))).unwrap();
+            batch.receive(receiver.as_fd(), |head, arrival| got.push((head.to_vec(), arrival))).unwrap();
         }
         got
     }
 
-    /// Without a system call, so that Miri can run it: data was read through a reference to the header before it.
+    /// Makes no system call, so that Miri can run it. Regression: data was read through a reference to its header.
     #[test]
-    fn control_messages_are_read_one_behind_the_other() {
+    fn consecutive_control_messages_are_read() {
         let mut control = ControlBuffer([0; 128]);
         // SAFETY: a message header is pointers and numbers; all zero is one without anything.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_superpacket_arrives_as_its_datagrams_with_the_kernels_timestamps_and_marks() {
+    fn superpacket_is_received_as_datagrams_with_timestamps_and_ecn() {
         let (sender, receiver) = pair();
         set_segment_size(&sender, 500).unwrap();
         set_ecn_capable(&sender).unwrap();
@@ -269,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_socket_dropped_is_counted() {
+    fn drops_of_a_full_socket_are_counted() {
         let (sender, receiver) = pair();
         set(receiver.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &1_i32).unwrap();
         for _ in 0..100 {
             sender.send(&[0; 1000]).unwrap();
         }
         assert_eq!(receive(&receiver, 1)[0].1.overflow, 0);
-        // The drops are told with the next datagram that finds room.
+        // The drops are reported with the next datagram that is queued.
         sender.send(&[1; 10]).unwrap();
         let last = std::iter::repeat_with(|| receive(&receiver, 1)).find(|got| got[0].0[0] == 1).unwrap();
         assert!(last[0].1.overflow > 50, "{last:?}");

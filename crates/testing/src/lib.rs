@@ -1,9 +1,10 @@
-//! What the tests of several packages share.
+//! Helpers that the tests of several packages share.
 
 use std::fmt::Display;
 use std::io::Write as _;
 
-/// Prints why the running test is skipped, past the capture of its output: a test that passes shows none. The test then returns.
+/// Prints the reason why the running test is skipped. The message bypasses the output capture, which hides the output
+/// of passing tests. The test must return after the call.
 pub fn skipped(why: impl Display) {
     let thread = std::thread::current();
     let _ = writeln!(std::io::stderr(), "skipped: {}: {why}", thread.name().unwrap_or("a test"));

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_fit_five_characters() {
+    fn quantities_are_abbreviated() {
         let rates = [0.0, 0.4, 999.4, 999.6, 9_994.0, 9_996.0, 99_960.0, 812_345_678.0, 9.99e9, 1e14, 9e17];
         let shown = ["0", "0", "999", "1.00k", "9.99k", "10.0k", "100k", "812M", "9.99G", "100T", "900P"];
         assert_eq!(rates.map(short), shown);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_nothing_is_none() {
+    fn percent_of_zero_is_none() {
         assert_eq!(percent(0.0, 0.0), None);
         assert_eq!(
             [(0.0, 5.0), (1.0, 9000.0), (1.0, 300.0), (1.0, 4.0)].map(|(part, whole)| percent(part, whole).unwrap()),

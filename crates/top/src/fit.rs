@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn eighty_columns_have_what_matters_and_less_have_less() {
+    fn narrow_screens_show_the_most_important_columns() {
         let by = Column::Rate(Down);
         assert_eq!(shown(80, by), "session client target down up rtt-down rtt-up limited");
         assert_eq!(shown(79, by), "client target age down up rtt-down rtt-up limited");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sorted_by_is_there_and_room_is_used() {
+    fn sort_column_is_shown_and_the_width_is_used() {
         let columns = shown(80, Column::Window(Up));
         assert!(columns.contains("window-down window-up"), "{columns}");
         let wide: u16 = fit(100, Column::Age).iter().map(|(_, width)| width + 1).sum();

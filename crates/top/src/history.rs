@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_has_a_bound_whatever_a_relay_has() {
+    fn histories_are_bounded_in_samples_and_sessions() {
         let mut histories = Histories::default();
         for second in 0..2 * MAX_SAMPLES {
             histories.record(live(1, second as f64).sessions.iter());
@@ -117,8 +117,8 @@ mod tests {
         histories.record(live(10_000, 1000.0).sessions.iter());
         assert_eq!(histories.0.len(), MAX_SESSIONS);
         histories.record(live(1, 1001.0).sessions.iter());
-        assert_eq!(histories.0.len(), 1, "who is gone is forgotten");
+        assert_eq!(histories.0.len(), 1, "ended sessions are removed");
         histories.record(live(1, 1.0).sessions.iter());
-        assert_eq!(histories.get(0).0.len(), 1, "a relay that was started anew");
+        assert_eq!(histories.get(0).0.len(), 1, "a restarted relay");
     }
 }

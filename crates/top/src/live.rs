@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_differences_by_the_relays_clock() {
+    fn rates_use_the_clock_of_the_relay() {
         let mut live = LiveSessions::default();
         live.update(answer(&[(1, 100.0, 5_000_000, 1000)]));
-        assert_eq!(rates(&live), [[None, None]], "of the past nothing is known");
+        assert_eq!(rates(&live), [[None, None]], "no rate before the second answer");
         live.update(answer(&[(1, 102.0, 6_000_000, 1000), (2, 0.5, 1000, 500)]));
         let expected = [[Some(4_000_000.0), Some(0.0)], [Some(16_000.0), Some(8000.0)]];
-        assert_eq!(rates(&live), expected, "two seconds; and one that has begun since");
+        assert_eq!(rates(&live), expected, "two seconds, and a session that has started since");
         assert_eq!(live.summary.rates, [4_016_000.0, 8000.0]);
         // A repeated answer does not change the rates.
         live.update(answer(&[(1, 102.0, 6_000_000, 1000), (2, 0.5, 1000, 500)]));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_that_was_started_anew_has_other_sessions_of_the_same_numbers() {
+    fn sessions_of_a_restarted_relay_are_new_despite_equal_numbers() {
         let mut live = LiveSessions::default();
         live.update(answer(&[(1, 100.0, 5_000_000, 1000)]));
         live.update(answer(&[(1, 2.0, 1000, 0)]));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_faster_direction_says_what_limits() {
+    fn limit_is_that_of_the_faster_direction() {
         let both = r#"{"version":"1","sessions":[{"session":1,"limits":{
             "down":{"section":"up","by":"path_rate","why":"-"},"up":{"section":"down","by":"of a later version"}}}]}"#;
         let mut live = LiveSessions::default();
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(limited([None, None]), "up:path_rate");
         assert_eq!(limited([Some(1.0), Some(2.0)]), "down:of a later version");
         running.session.limits.as_mut().unwrap().up = None;
-        assert_eq!(running.limit().unwrap().factor(), "up:path_rate", "better than nothing");
+        assert_eq!(running.limit().unwrap().factor(), "up:path_rate", "the limit of the other direction is used");
         running.session.limits = None;
         assert!(running.limit().is_none());
     }

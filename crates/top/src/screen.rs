@@ -103,19 +103,19 @@ mod tests {
     const INSIDE: &str = "EKIDEN_TOP_PANICS";
 
     #[test]
-    fn a_panic_gives_the_terminal_back_before_it_is_told_of() {
+    fn panic_restores_the_terminal_before_its_message() {
         if std::env::var_os(INSIDE).is_some() {
             let _screen = Screen::open().expect("a terminal");
             panic!("on purpose");
         }
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal of our own");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal of our own");
-        let name = ptsname(&master, Vec::new()).expect("its name").into_string().expect("text");
+        let name = ptsname(&master, Vec::new()).expect("the name of the terminal").into_string().expect("text");
         let terminal = || File::options().read(true).write(true).open(&name).expect("a terminal of our own");
         let ours = terminal();
         let before = tcgetattr(&ours).expect("its modes").local_modes;
         let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "screen::tests::a_panic_gives_the_terminal_back_before_it_is_told_of", "--nocapture"])
+            .args(["--exact", "screen::tests::panic_restores_the_terminal_before_its_message", "--nocapture"])
             .env(INSIDE, "1")
             .env("TERM", "xterm")
             .stdin(Stdio::from(terminal()))
@@ -123,16 +123,19 @@ mod tests {
             .stderr(Stdio::from(terminal()))
             .spawn()
             .expect("this test runs");
-        assert!(!child.wait().expect("it ends").success(), "it panics");
+        assert!(!child.wait().expect("wait for the child").success(), "the child must panic");
         let after = tcgetattr(&ours).expect("its modes").local_modes;
         assert!(before.contains(LocalModes::ICANON | LocalModes::ECHO) && before == after, "{before:?} {after:?}");
         drop(ours);
-        let (mut said, mut master) = (Vec::new(), File::from(master));
+        let (mut output, mut master) = (Vec::new(), File::from(master));
         // Reading ends with EIO after the last descriptor of the other side is closed (pty(7)).
-        let _ = master.read_to_end(&mut said);
-        let said = String::from_utf8_lossy(&said);
-        let place = |text: &str| said.find(text).unwrap_or_else(|| panic!("no {text:?} in {said:?}"));
-        assert!(place("\x1b[?1049h") < place("\x1b[?1049l"), "{said:?}");
-        assert!(place("\x1b[?1049l") < place("on purpose"), "what went wrong is not lost: {said:?}");
+        let _ = master.read_to_end(&mut output);
+        let output = String::from_utf8_lossy(&output);
+        let place = |text: &str| output.find(text).unwrap_or_else(|| panic!("no {text:?} in {output:?}"));
+        assert!(place("\x1b[?1049h") < place("\x1b[?1049l"), "{output:?}");
+        assert!(
+            place("\x1b[?1049l") < place("on purpose"),
+            "the panic message must be outside of the alternate screen: {output:?}"
+        );
     }
 }

@@ -12,13 +12,13 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if ["users", "peers", "file"].iter().any(|key| text.contains(key)) {
         return;
     }
-    let said = match from_text(&text.replace("PASSWORD", SECRET)) {
+    let output = match from_text(&text.replace("PASSWORD", SECRET)) {
         Ok(config) => format!("{config:?}"),
         Err(mistakes) => mistakes.to_string(),
     };
     // Only hop URLs contain passwords. At any other place the text is not a secret.
     if text.lines().all(|line| !line.contains("PASSWORD") || line.starts_with("forward = [\"socks5://me:PASSWORD@")) {
-        assert!(!said.contains(SECRET), "{said}");
+        assert!(!output.contains(SECRET), "{output}");
     }
     let flags = Flags { listen: vec![text.to_owned()], forward: vec![text.to_owned()], ..Flags::default() };
     let _ = load(None, &flags);

@@ -14,11 +14,11 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         Err(
             EntryError::KeyMismatch | EntryError::NotYetValid(_) | EntryError::Expired(_) | EntryError::Replayed { .. },
         ) => {
-            unreachable!("these are the roster's to say")
+            unreachable!("only the roster returns these errors")
         }
         Err(_) => {}
     }
     if let Some(issued) = std::str::from_utf8(bytes).ok().and_then(|text| SignedCertificate::parse(text).ok()) {
-        assert_eq!(issued.to_string().as_bytes(), bytes, "there is one way to write a certificate");
+        assert_eq!(issued.to_string().as_bytes(), bytes, "a certificate has exactly one encoding");
     }
 });

@@ -31,11 +31,11 @@ fn answer(stream: &[u8], most: usize) -> Result<(u16, usize), bool> {
         taken += count;
         match parse(&head) {
             Ok((answer, used)) => {
-                assert_eq!(used, head.len(), "bytes behind the head were taken");
+                assert_eq!(used, head.len(), "bytes after the head were taken");
                 if !(100..200).contains(&answer.status) {
                     let _ = cause_of(answer.status, &answer.headers);
-                    let said = refusal_details(&answer.headers).unwrap_or_default();
-                    assert!(said.len() <= MAX_DETAILS && said.bytes().all(|byte| matches!(byte, b' '..=b'~')));
+                    let details = refusal_details(&answer.headers).unwrap_or_default();
+                    assert!(details.len() <= MAX_DETAILS && details.bytes().all(|byte| matches!(byte, b' '..=b'~')));
                     return Ok((answer.status, taken));
                 }
                 head.clear();

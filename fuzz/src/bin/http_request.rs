@@ -64,7 +64,7 @@ fn forward_headers(head: &RequestHead) -> Headers {
     let protocols = upgrade_protocols(&headers);
     strip_hop_by_hop(&mut headers);
     for name in ["Connection", "Keep-Alive", "Proxy-Authorization", "Transfer-Encoding", "TE", "Upgrade"] {
-        assert!(headers.get(name).is_none(), "{name} got through");
+        assert!(headers.get(name).is_none(), "{name} was forwarded");
     }
     match &head.target {
         RequestTarget::Absolute { authority_text, .. } => set_host(&mut headers, authority_text),

@@ -16,7 +16,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         [_, service, ..] if head.source.is_ipv4() => *service = !*service,
         // IPv6: byte 1 has bits of the traffic class and of the flow label. The version is in byte 0.
         [_, label, ..] => *label = !*label,
-        _ => unreachable!("a header has more"),
+        _ => unreachable!("a header has at least two bytes"),
     }
     assert_eq!(IpHeader::parse(&plain), Ok(head), "an ignored field changed the result");
     // `write` writes no extension headers and no fragments.
@@ -44,6 +44,6 @@ fn write(head: &IpHeader) -> Vec<u8> {
         _ => unreachable!("addresses of two families"),
     };
     packet.extend([0, 0]);
-    packet.extend(head.port.expect("asked only for those with one").to_be_bytes());
+    packet.extend(head.port.expect("the caller checks for a port").to_be_bytes());
     packet
 }

@@ -21,8 +21,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             }
         }
         Err(mistakes) => {
-            for (line, said) in mistakes {
-                assert!(line >= 1 && line <= text.lines().count() && !said.contains(SECRET), "{line}: {said}");
+            for (line, message) in mistakes {
+                assert!(line >= 1 && line <= text.lines().count() && !message.contains(SECRET), "{line}: {message}");
             }
         }
     }

@@ -39,7 +39,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
     let (opened, ended) = open(key(cipher), limited, &stream, reads);
     assert!(plain.starts_with(&opened), "bytes that were not sealed");
-    assert!(!ended || opened.len() == plain.len(), "an end in the middle");
+    assert!(!ended || opened.len() == plain.len(), "an end before the last byte");
     if change % 4 == 0 {
         // A byte inserted beside an equal one, or after the end, may leave all records valid, so only an unchanged
         // stream tells whether the end must be found.
@@ -87,7 +87,7 @@ fn open(key: RecordKey, mut limited: bool, stream: &[u8], reads: &[u8]) -> (Vec<
                 );
                 if limited {
                     assert!(record.plaintext.len() <= FIRST);
-                    assert!(reader.buffer_mut().is_empty(), "a read behind the first record");
+                    assert!(reader.buffer_mut().is_empty(), "bytes after the first record were read");
                     reader.allow_read_ahead();
                     limited = false;
                 }
@@ -98,7 +98,7 @@ fn open(key: RecordKey, mut limited: bool, stream: &[u8], reads: &[u8]) -> (Vec<
             }
             Ok(None) => {
                 assert!(!reader.has_result());
-                let size = reader.read_size().expect("nothing is decided");
+                let size = reader.read_size().expect("no result yet, so more bytes are needed");
                 assert!(
                     (1..=HEADER_LENGTH + MAX_PLAINTEXT + TAG_LENGTH + HEADER_LENGTH).contains(&size),
                     "a read of {size} bytes"

@@ -30,10 +30,10 @@ fn connect() -> (TransportKeys, TransportKeys) {
     let (dialler, listener) = (PrivateKey::generate(), PrivateKey::generate());
     let (initiator, hello) = NoiseInitiator::begin(&dialler, &listener.public_key(), Versions::SUPPORTED);
     let (hello, _) = Hello::parse(&hello).expect("our own hello");
-    let (responder, _) = NoiseResponder::read(&listener, &hello, Versions::SUPPORTED).expect("for this key");
+    let (responder, _) = NoiseResponder::read(&listener, &hello, Versions::SUPPORTED).expect("a hello for this key");
     let (down, answer) = responder.accept(None);
     let (answer, _) = Hello::parse(&answer).expect("our own hello");
-    (initiator.finish(&answer).expect("from this key"), down)
+    (initiator.finish(&answer).expect("an answer from this key"), down)
 }
 
 fn check_open(bytes: &[u8]) {
@@ -74,7 +74,7 @@ fn check_round_trip(seal: &mut RecordKey, open: &mut RecordKey, bytes: &[u8]) {
     changed[bit / 8] ^= 1 << (bit % 8);
     assert!(open.open(&mut changed).is_err(), "bit {bit} was changed");
     let mut opened = record.clone();
-    let plaintext = open.open(&mut opened).expect("a record in its place");
+    let plaintext = open.open(&mut opened).expect("a record in order");
     assert_eq!(opened[plaintext], *bytes);
     assert!(open.open(&mut record).is_err(), "opened a second time");
 }

@@ -9,17 +9,17 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert!(bytes.len() <= MAX_RECORD);
     assert_eq!(report.write(), bytes);
     match report {
-        ReportMessage::Query(ask) => assert!(ask.prefixes.len() <= MAX_ENTRIES),
+        ReportMessage::Query(query) => assert!(query.prefixes.len() <= MAX_ENTRIES),
         ReportMessage::Reply(entries) => {
             assert!(entries.len() <= MAX_ENTRIES);
-            for told in entries.iter().flat_map(|entry| [entry.sending, entry.receiving]) {
-                let figures = told.snapshot;
+            for estimate in entries.iter().flat_map(|entry| [entry.sending, entry.receiving]) {
+                let figures = estimate.snapshot;
                 assert!(figures.loss.is_none_or(|loss| (0.0..=1.0).contains(&loss)));
                 assert!(
                     [figures.rate, figures.at_least].into_iter().flatten().all(|rate| rate.is_finite() && rate >= 0.0)
                 );
             }
         }
-        ReportMessage::Probe(look) => assert!(look.reply_bytes <= MAX_PROBE && look.bytes <= MAX_PROBE),
+        ReportMessage::Probe(probe) => assert!(probe.reply_bytes <= MAX_PROBE && probe.bytes <= MAX_PROBE),
     }
 });

@@ -1,4 +1,4 @@
-//! Server names in the first bytes of a client: an answer stays when more bytes come, and a name is a part of the bytes.
+//! Server names in the first bytes of a client: more bytes do not change an answer, and a name is not empty.
 #![no_main]
 
 use ekiden_proto::wire::WireError;

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_begin_an_interval_after_the_delay_was_exceeded_and_come_faster_and_faster() {
+    fn drops_begin_after_an_interval_and_follow_the_control_law() {
         let outcome = run(&overload(1500), false);
         let times = drop_times(&outcome);
         assert!(times.len() > 40);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn short_bursts_short_delays_and_the_last_packets_are_left_alone() {
+    fn short_bursts_low_delays_and_last_packets_are_not_dropped() {
         // A burst of 80 packets drains within an interval.
         let burst: Vec<Packet> = (0..80).map(|number| packet(number, 0, 1500)).collect();
         assert_eq!(run(&burst, false).events.dropped, []);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_more_than_a_packet_behind_the_head_is_enough() {
+    fn drops_require_more_than_one_packet_behind_the_head() {
         for (behind, drops) in [(1514, 0), (1515, 1)] {
             let mut codel = codel(LIMIT, false);
             let mut ledger = StageEvents::default();
@@ -319,7 +319,8 @@ mod tests {
         }
     }
 
-    /// Returns the first two drops of the second of two overloads, which starts `pause` after the first.
+    /// Returns the drop count and the spacing of the first drops of the second of two overloads, which starts `pause`
+    /// after the first.
     fn second_overload(pause: Nanos) -> (u64, Nanos) {
         let (first, gap) = (overload(1500), 1500 * SERVICE / 2 + pause);
         let second =
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn soon_after_a_dropping_state_its_rate_is_taken_up_again() {
+    fn drop_rate_resumes_soon_after_a_dropping_state() {
         let (count, spacing) = second_overload(1200 * MS);
         assert!(count > 20, "spacing {spacing}");
         // After 16 intervals the drop rate is forgotten.
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_dropping_state_begins_with_the_drops_of_the_last_one() {
+    fn new_dropping_state_resumes_the_recent_drop_count() {
         let law = CodelParams { target: 5 * MS, interval: 100 * MS, ecn: false };
         let entered = |count, last_count, drop_next, now| {
             let mut control = CodelState { count, last_count, drop_next, ..CodelState::default() };
@@ -350,14 +351,14 @@ mod tests {
             (control.count, control.drop_next - now)
         };
         assert_eq!(entered(30, 5, 1000 * MS, 1200 * MS), (25, 20 * MS));
-        assert_eq!(entered(30, 5, 1000 * MS, 900 * MS), (25, 20 * MS), "the next drop was still to come");
+        assert_eq!(entered(30, 5, 1000 * MS, 900 * MS), (25, 20 * MS), "before the next drop");
         assert_eq!(entered(30, 5, 1000 * MS, 2600 * MS - 1), (25, 20 * MS));
         assert_eq!(entered(30, 5, 1000 * MS, 2600 * MS), (1, 100 * MS), "16 intervals later");
         assert_eq!(entered(30, 29, 1000 * MS, 1200 * MS), (1, 100 * MS), "one drop is not enough");
     }
 
     #[test]
-    fn a_departure_may_drop_many_packets_but_marks_one() {
+    fn departure_marks_one_packet_but_may_drop_many() {
         for (ecn, sent, count) in [(Ecn::NotCapable, 9, 7), (Ecn::Capable, 2, 2)] {
             let mut codel = codel(LIMIT, true);
             let mut ledger = StageEvents::default();
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn capable_packets_are_marked_one_by_one_where_others_are_dropped() {
+    fn capable_packets_are_marked_at_the_times_of_drops() {
         let capable: Vec<Packet> = overload(600).into_iter().map(|p| Packet { ecn: Ecn::Capable, ..p }).collect();
         let (marked, dropped) = (run(&capable, true), run(&overload(600), true));
         assert_eq!(marked.events.dropped, []);
@@ -389,21 +390,21 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped_as_full() {
+    fn packet_above_the_limit_is_dropped_as_full() {
         let burst: Vec<Packet> = (0..12).map(|number| packet(number, 0, 1500)).collect();
         let outcome = drive(&mut codel(QueueLimit::Packets(10), true), &burst, |_, _, _| ());
         assert_eq!((outcome.drops(DropCause::Full), outcome.events.dropped[0].packet.number), (1, 11));
     }
 
     #[test]
-    fn the_law_rounds_down() {
+    fn control_law_rounds_down() {
         let law = CodelParams { target: 5 * MS, interval: 100 * MS, ecn: false };
         let next: Vec<Nanos> = [1, 2, 3, 4, 1000].into_iter().map(|count| law.next_drop(7, count)).collect();
         assert_eq!(next, [100_000_007, 70_710_685, 57_735_033, 50_000_007, 3_162_284]);
     }
 
     #[test]
-    fn an_overload_goes_as_it_once_went() {
+    fn codel_overload_matches_the_recorded_trace() {
         let mut codel = codel(QueueLimit::Bytes(60_000), true);
         let table = trace_table(&mut codel, &random(42, 2000, MS), 200, |codel| {
             format!("count {}, {}", codel.state.count, if codel.state.dropping { "dropping" } else { "not yet" })

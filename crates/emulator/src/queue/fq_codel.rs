@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sparse_flow_is_hardly_delayed_and_an_aggressive_one_pays_for_itself() {
+    fn sparse_flow_has_low_delay_beside_an_aggressive_flow() {
         let aggressive = with_flow(1, steady(4000, MS / 2));
         let sparse = with_flow(2, (0..100).map(|number| packet(number, (10 + number * 20) * MS, 200)).collect());
         let outcome = run(settings(QueueLimit::Packets(1000)), &interleave(vec![aggressive, sparse]));
@@ -271,18 +271,18 @@ mod tests {
     }
 
     #[test]
-    fn new_flows_go_first_for_one_quantum() {
+    fn new_flows_have_priority_for_one_quantum() {
         // While the first packet of a is on the line, more packets of a arrive, then b and c. A quantum is two packets
         // of 757 bytes.
         let flow = |flow, number| with_flow(flow, (0..number).map(|n| packet(n, u64::from(flow), 757)).collect());
         let arrivals = interleave(vec![flow(0, 6), flow(1, 4), flow(2, 1)]);
-        // a spends the rest of its quantum, then b its own; c is as new as they. Then a and b alternate (RFC 8290
+        // a spends the rest of its quantum, then b its own; c is as new as both. Then a and b alternate (RFC 8290
         // section 4.2).
         assert_eq!(departures(&run(settings(QueueLimit::Packets(100)), &arrivals)), "aabbcaabbaa");
     }
 
     #[test]
-    fn a_new_flow_that_ends_is_behind_the_old_ones_if_it_comes_back_at_once() {
+    fn emptied_new_flow_moves_to_the_end_of_the_old_list() {
         let mut queue = FqCodelQueue::new(settings(QueueLimit::Packets(100)));
         let mut ledger = StageEvents::default();
         let arrive = |queue: &mut FqCodelQueue, flow, bytes| {
@@ -295,8 +295,8 @@ mod tests {
         }
         assert_eq!(depart(&mut queue), Some(1));
         assert_eq!(arrive(&mut queue, 2, 200), (2, 0));
-        assert_eq!(depart(&mut queue), Some(2), "1 has used its quantum");
-        assert_eq!(depart(&mut queue), Some(1), "2 has nothing more");
+        assert_eq!(depart(&mut queue), Some(2), "flow 1 has used its quantum");
+        assert_eq!(depart(&mut queue), Some(1), "flow 2 is empty");
         // The flow is on the old list (RFC 8290 section 4.2), so its return does not make it a new flow ...
         assert_eq!(arrive(&mut queue, 2, 200), (0, 2));
         assert_eq!(depart(&mut queue), Some(2));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flow_has_a_law_of_its_own_and_colliding_flows_share_one() {
+    fn flows_have_separate_codel_states_unless_hashes_collide() {
         let greedy = |flow| with_flow(flow, steady(1500, MS));
         let modest = |flow| {
             with_flow(flow, steady(150, 10 * MS).into_iter().map(|p| Packet { ecn: Ecn::Capable, ..p }).collect())
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_go_as_they_once_went() {
+    fn fq_codel_overload_matches_the_recorded_trace() {
         let small = FqCodelSettings { ecn: true, quantum: Bytes(300), flows: 3, ..settings(QueueLimit::Bytes(60_000)) };
         let mut queue = FqCodelQueue::new(small);
         let table = trace_table(&mut queue, &random(42, 2000, MS), 200, |queue| {

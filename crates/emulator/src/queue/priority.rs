@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_known_senders_are_hit_n_times_as_often_whoever_sends_more() {
+    fn packets_of_heavy_senders_are_dropped_n_times_as_often() {
         for n in [1.0, 2.5, 8.0] {
             for (source, every) in [(7, 2), (9, 8)] {
                 let mut queue = StaticPriorityDropQueue::new(&static_settings(n), Some(rate()), SeededRng::new(1));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_the_most_frequent_connection_are_hit_n_times_as_often() {
+    fn packets_of_the_heavy_connection_are_dropped_n_times_as_often() {
         for every in [4, 8] {
             let mut queue = DynamicPriorityDropQueue::new(&dynamic_settings(4.0), Some(rate()), SeededRng::new(1));
             let [rest, other] = [1, 2].map(|flow| Packet { flow, ..packet(0, 0, 1000) });
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_heavy_connection_is_found_and_found_again() {
+    fn heavy_connection_follows_the_history() {
         let mut queue = DynamicPriorityDropQueue::new(&dynamic_settings(4.0), None, SeededRng::new(1));
         let mut heavy = |flow| {
             for _ in 0..30 {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_determination_none_is_heavy() {
+    fn no_connection_is_heavy_before_the_first_determination() {
         let mut queue = DynamicPriorityDropQueue::new(&dynamic_settings(10_000.0), Some(rate()), SeededRng::new(1));
         (0..6).for_each(|number| queue.waiting.push(packet(number, 0, 1000)));
         let mut ledger = StageEvents::default();
@@ -344,6 +344,6 @@ mod tests {
             ledger.dropped.len()
         });
         assert!(dropped.nth(28) < Some(5));
-        assert!(dropped.last() >= Some(10), "from the 30th packet on, all");
+        assert!(dropped.last() >= Some(10), "all packets from the 30th on");
     }
 }

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn below_min_none_is_hit_and_from_max_on_all_are() {
+    fn no_packet_is_dropped_below_min_and_every_packet_from_max() {
         for (level, drops) in [(4, 0), (15, 100)] {
             let mut red = at_level(RedSettings { ecn: true, ..SETTINGS }, level, 1);
             let mut ledger = StageEvents::default();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn capable_packets_are_marked_and_a_full_queue_drops_them_unmarked() {
+    fn capable_packets_are_marked_and_dropped_unmarked_when_full() {
         let certain = RedSettings {
             p: 1.0,
             min: QueueLimit::Packets(0),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_line_decays_the_average_by_the_packets_it_could_have_sent() {
+    fn average_decays_by_the_packets_an_idle_line_could_send() {
         let mut red = RedQueue::new(&RedSettings { wq: 0.5, ..SETTINGS }, Some(rate()), SeededRng::new(1));
         let mut ledger = StageEvents::default();
         for number in 0..3 {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_another_rate_decays_the_average_by_its_own_packets() {
+    fn idle_decay_follows_a_changed_rate() {
         let mut red = at_level(RedSettings { wq: 0.5, ..SETTINGS }, 1, 1);
         let mut ledger = StageEvents::default();
         red.enqueue(packet(1, 0, 1500), &mut ledger);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overload_goes_as_it_once_went() {
+    fn red_overload_matches_the_recorded_trace() {
         let bytes = |packets: u64| QueueLimit::Bytes(packets * 1500);
         let (limit, min, max) = (bytes(20), bytes(3), bytes(9));
         let settings = RedSettings { limit, min, max, p: 0.1, wq: 0.02, gentle: true, ecn: true };

@@ -72,11 +72,11 @@ pub(super) fn random(seed: u64, number: u64, gap: Nanos) -> Vec<Packet> {
 }
 
 /// Sends the arrivals over a line, then the backlog. At equal times, the line becomes free before the packet arrives.
-/// Calls `look` after each arrival.
+/// Calls `on_arrival` after each arrival.
 pub(super) fn drive<Q: Queue + ?Sized>(
     queue: &mut Q,
     arrivals: &[Packet],
-    mut look: impl FnMut(&Q, &DriveOutcome, Nanos),
+    mut on_arrival: impl FnMut(&Q, &DriveOutcome, Nanos),
 ) -> DriveOutcome {
     let mut outcome = DriveOutcome::default();
     let mut free_at = None;
@@ -86,7 +86,7 @@ pub(super) fn drive<Q: Queue + ?Sized>(
         }
         queue.enqueue(*arrival, &mut outcome.events);
         free_at = free_at.or_else(|| depart(queue, arrival.at, &mut outcome));
-        look(queue, &outcome, arrival.at);
+        on_arrival(queue, &outcome, arrival.at);
     }
     while let Some(now) = free_at {
         free_at = depart(queue, now, &mut outcome);
@@ -169,14 +169,14 @@ fn every_packet_departs_or_is_dropped_and_limits_hold() {
                 let mut numbers: Vec<u64> = outcome.sent.iter().map(|sent| sent.number).chain(gone).collect();
                 numbers.sort_unstable();
                 assert_eq!(numbers, (0..2_000).collect::<Vec<_>>(), "{kind:?}");
-                assert!(outcome.events.dropped.len() > 50, "{kind:?} was put under no pressure");
+                assert!(outcome.events.dropped.len() > 50, "{kind:?} dropped too few packets");
             }
         }
     }
 }
 
 #[test]
-fn packets_of_a_flow_stay_in_order_and_all_packets_do_but_for_fq_codel() {
+fn order_is_kept_within_flows_and_overall_except_in_fq_codel() {
     for kind in all_kinds(QueueLimit::Packets(30)) {
         let outcome =
             drive(build(&kind, Some(rate()), SeededRng::new(1)).as_mut(), &random(1, 2_000, MS), |_, _, _| ());
@@ -189,7 +189,7 @@ fn packets_of_a_flow_stay_in_order_and_all_packets_do_but_for_fq_codel() {
 }
 
 #[test]
-fn the_same_arrivals_and_dice_give_the_same_decisions_and_nothing_but_marks_changes_a_packet() {
+fn decisions_are_deterministic_and_only_marks_change_packets() {
     for kind in all_kinds(QueueLimit::Packets(30)) {
         let arrivals = random(2, 2_000, MS);
         let run = || drive(build(&kind, Some(rate()), SeededRng::new(7)).as_mut(), &arrivals, |_, _, _| ());
@@ -204,13 +204,13 @@ fn the_same_arrivals_and_dice_give_the_same_decisions_and_nothing_but_marks_chan
         for drop in &one.events.dropped {
             let arrived = arrivals[drop.packet.number as usize];
             assert!(drop.packet.at >= arrived.at);
-            assert_eq!(Packet { at: arrived.at, ..drop.packet }, arrived, "a dropped packet is as it arrived");
+            assert_eq!(Packet { at: arrived.at, ..drop.packet }, arrived, "a dropped packet is unchanged");
         }
     }
 }
 
 #[test]
-fn a_smaller_packet_may_fit_where_a_larger_one_did_not() {
+fn smaller_packet_fits_after_a_larger_packet_was_dropped() {
     let mut queue = tail_drop::TailDropQueue::new(QueueLimit::Bytes(2_000));
     let mut ledger = StageEvents::default();
     for (number, bytes) in [1500, 501, 500, 1].into_iter().enumerate() {

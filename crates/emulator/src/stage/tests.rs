@@ -35,7 +35,7 @@ fn run(text: &str, packets: u64, spacing: Nanos) -> (Outputs, Drops) {
     while let Some(at) = pipeline.next_wakeup() {
         out.extend(pipeline.pop(at));
     }
-    assert_eq!(pipeline.packet_count(), 0, "nothing is left behind");
+    assert_eq!(pipeline.packet_count(), 0, "no packet may be left");
     let dropped = pipeline.events.dropped.iter().map(|drop| (drop.packet.number, drop.cause)).collect();
     (out.iter().map(|packet| (packet.number, packet.at)).collect(), dropped)
 }
@@ -59,7 +59,7 @@ fn a_line_sends_one_packet_after_the_other() {
 }
 
 #[test]
-fn what_the_rate_counts_is_what_the_file_says() {
+fn count_setting_selects_the_overhead() {
     let out = |count: &str| run(&format!("rate = '12Mbit/s'\ncount = '{count}'"), 1, 0).0[0].1;
     assert_eq!(out("l3"), MS, "the emulator adds the overhead to the size, the line does not");
     assert_eq!([conditions("count = 'l2'").count.overhead(), conditions("count = 'wire'").count.overhead()], [14, 38]);
@@ -73,14 +73,14 @@ fn an_access_line_spreads_a_burst_and_drops_nothing() {
 }
 
 #[test]
-fn a_burst_that_was_spread_fits_a_queue_that_it_would_have_overrun() {
+fn access_line_keeps_a_burst_from_overflowing_the_queue() {
     let line = "rate = '100Mbit/s'\nqueue = { kind = 'tail-drop', limit = '10pkt' }";
     assert!(!run(line, 40, 0).1.is_empty());
     assert_eq!(run(&format!("{line}\naccess_rate = '100Mbit/s'"), 40, 0).1, []);
 }
 
 #[test]
-fn lost_on_the_wire_is_paid_for_and_lost_at_ingress_is_not() {
+fn wire_loss_uses_line_time_and_ingress_loss_does_not() {
     let with = |at: &str| {
         run(&format!("rate = '12Mbit/s'\nloss = {{ model = 'pattern', every = 2, lost = [0], at = '{at}' }}"), 4, 0)
     };
@@ -92,7 +92,7 @@ fn lost_on_the_wire_is_paid_for_and_lost_at_ingress_is_not() {
 
 #[test]
 #[allow(clippy::cast_precision_loss, reason = "a count")]
-fn random_loss_is_as_frequent_and_as_bursty_as_asked() {
+fn random_loss_has_the_configured_rate_and_burst_length() {
     let share = |text: &str| run(text, 100_000, 1).1.len() as f64 / 100_000.0;
     let bernoulli = share("loss = { model = 'bernoulli', p = 0.02 }");
     assert!((bernoulli - 0.02).abs() < 0.002, "{bernoulli}");
@@ -106,15 +106,15 @@ fn random_loss_is_as_frequent_and_as_bursty_as_asked() {
 }
 
 #[test]
-fn jitter_keeps_the_order_unless_asked() {
+fn jitter_keeps_the_order_unless_reorder_is_set() {
     let text = |reorder| {
         format!("delay = '10ms'\njitter = {{ distribution = 'uniform', scale = '5ms', reorder = {reorder} }}")
     };
     let (ordered, _) = run(&text(false), 1000, MS / 10);
     assert!(ordered.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1));
     let (mixed, _) = run(&text(true), 1000, MS / 10);
-    assert!(mixed.windows(2).any(|pair| pair[0].0 > pair[1].0), "some overtake");
-    assert!(mixed.windows(2).all(|pair| pair[0].1 <= pair[1].1), "time goes on all the same");
+    assert!(mixed.windows(2).any(|pair| pair[0].0 > pair[1].0), "some packets overtake others");
+    assert!(mixed.windows(2).all(|pair| pair[0].1 <= pair[1].1), "output times do not decrease");
     for (number, at) in mixed {
         let extra = at - number * MS / 10;
         assert!((10 * MS..15 * MS).contains(&extra), "packet {number} took {extra}");
@@ -123,7 +123,7 @@ fn jitter_keeps_the_order_unless_asked() {
 
 #[test]
 #[allow(clippy::cast_precision_loss, reason = "a time")]
-fn jitter_has_the_mean_of_its_law() {
+fn jitter_has_the_mean_of_its_distribution() {
     for (law, mean) in [("uniform", 0.5), ("normal", (2.0 / std::f64::consts::PI).sqrt()), ("exponential", 1.0)] {
         let text = format!("jitter = {{ distribution = '{law}', scale = '1ms', reorder = true }}");
         let (out, _) = run(&text, 20_000, MS);
@@ -133,7 +133,7 @@ fn jitter_has_the_mean_of_its_law() {
 }
 
 #[test]
-fn a_reordered_packet_is_overtaken_by_as_many_as_fit() {
+fn reordered_packets_are_delayed_by_the_configured_time() {
     let (out, _) = run("reorder = { p = 0.1, by = '3ms' }", 1000, MS);
     let late: Vec<_> = out.iter().filter(|(number, at)| at - number * MS > 0).collect();
     assert!((60..140).contains(&late.len()), "{}", late.len());
@@ -150,7 +150,7 @@ fn duplicates_follow_their_original() {
 }
 
 #[test]
-fn a_link_that_is_down_drops_what_comes_and_delivers_what_was_under_way() {
+fn link_down_drops_arrivals_and_delivers_packets_in_flight() {
     let (up, down) = (conditions("delay = '10ms'"), conditions("delay = '10ms'\ndown = true"));
     let mut pipeline = Pipeline::new(&[&up, &down], SeededRng::new(1));
     pipeline.push(packet(0, 0, 1500));
@@ -163,8 +163,8 @@ fn a_link_that_is_down_drops_what_comes_and_delivers_what_was_under_way() {
     assert_eq!(pipeline.events.dropped[0].cause, DropCause::Down);
 }
 
-/// Times at which packets of `sizes` leave, each with its arrival, written after the loop of mahimahi's link queue: an
-/// opportunity at a time, packets byte by byte.
+/// Returns the numbers and times of packets that leave, given the arrival times and sizes. Follows the loop of the link
+/// queue of mahimahi: one opportunity at a time, packets byte by byte.
 fn deliveries_of_mahimahi(times: &[u64], arrivals: &[(Nanos, u32)]) -> Outputs {
     let (mut waiting, mut out) = (VecDeque::new(), Vec::new());
     let mut arrivals = arrivals.iter().enumerate().peekable();
@@ -197,7 +197,7 @@ fn deliveries_of_mahimahi(times: &[u64], arrivals: &[(Nanos, u32)]) -> Outputs {
 fn a_line_with_a_trace_delivers_as_mahimahi_does() {
     for seed in 0..50 {
         let rng = SeededRng::new(seed);
-        let draw = |what: &str, number: u64, below: u64| rng.derive(what).bits(number) % below;
+        let draw = |label: &str, number: u64, below: u64| rng.derive(label).bits(number) % below;
         let mut times: Vec<u64> = (0..1 + draw("lines", 0, 20)).map(|number| draw("time", number, 30)).collect();
         times.sort_unstable();
         times.push(times.last().unwrap() + 1);
@@ -225,7 +225,7 @@ fn a_line_with_a_trace_delivers_as_mahimahi_does() {
 }
 
 #[test]
-fn a_line_changes_between_a_rate_and_traces_with_packets_that_wait() {
+fn waiting_packets_survive_changes_between_rate_and_traces() {
     let [rate, slow, fast] = ["rate = '12Mbit/s'", "trace = [100]", "trace = [1]"].map(conditions);
     let mut pipeline = Pipeline::new(&[&rate, &slow, &fast], SeededRng::new(1));
     for number in 0..6 {

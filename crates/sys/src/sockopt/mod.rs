@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_window_does_not_bound_later_ones() {
+    fn initial_rwnd_does_not_change_window_clamp() {
         let socket = socket();
         let before = window_clamp(socket.as_fd()).unwrap();
         let outcome = apply_setting(socket.as_fd(), &Setting::InitialRwnd(Bytes(1 << 20)), SocketRole::Dialer);
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_clamped_and_reported() {
-        // Linux 6.15 and later; older kernels do not have the option, and say so.
+        // Linux 6.15 and later have these options; older kernels report them as unsupported.
         let span = |text: &str| text.parse::<Span>().unwrap();
         for (setting, clamped) in [
             (Setting::RtoMax(span("500ms")), "clamped(1s)"),
@@ -338,15 +338,15 @@ mod tests {
         }
     }
 
-    /// It was masked to 35 before the kernel saw it, and called applied.
+    /// Regression: the value was masked to 35 before setsockopt(2), and reported as applied.
     #[test]
-    fn a_code_point_of_more_than_six_bits_is_not_called_applied() {
+    fn dscp_above_six_bits_is_reported_as_clamped() {
         assert_eq!(outcome_of(Setting::Dscp(99)), "clamped(140)");
     }
 
     /// The bounds in the table of `proto::profile` are those of this kernel.
     #[test]
-    fn the_kernel_has_the_bounds_of_profiles() {
+    fn profile_bounds_are_those_of_the_kernel() {
         for (key, bounds) in [
             ("dscp", ["0", "63"]),
             ("window_clamp", ["4KiB", "1GiB"]),
@@ -378,15 +378,15 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_unsupported() {
+    fn missing_kernel_features_are_unsupported() {
         assert_eq!(outcome("congestion", "no-such-cc"), "unsupported(this kernel does not have it loaded)");
         assert_eq!(outcome("bind", "192.0.2.1"), "unsupported(not an address of this host)");
         assert_eq!(outcome("mptcp", "true"), "unsupported(this kernel does not have it)");
     }
 
-    /// Some other program may have brought it, and that is as good.
+    /// `applied` is accepted, too: another program may have loaded the congestion control.
     #[test]
-    fn the_nearest_congestion_control_is_in_the_place_of_one_that_is_not_there() {
+    fn missing_congestion_control_is_replaced_by_the_nearest() {
         for name in ["westwood", "scalable"] {
             let got = outcome("congestion", name);
             assert!(["clamped(bbr)", "clamped(cubic)", "applied"].contains(&got.as_str()), "{name}: {got}");
@@ -394,11 +394,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_option_is_not_taken_for_one() {
+    fn ctcp_gamma_is_not_set_as_a_socket_option() {
         assert_eq!(outcome("ctcp_gamma", "12"), "unsupported(it takes the ctcp of ekiden)");
     }
 
-    /// The relay sets nothing on accepted sockets because of this.
+    /// Because of this, the relay sets no options on accepted sockets.
     #[test]
     fn accepted_sockets_inherit_from_their_listener() {
         let mut profile = Profile::named("test");

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_histories_are_means_and_the_newest_is_at_the_right() {
+    fn bars_average_long_histories_with_the_newest_on_the_right() {
         let series: Vec<Option<f32>> = (1..=5).map(|at| Some(at as f32)).collect();
         let plain = |bars: Vec<Option<u64>>| bars.into_iter().map(|bar| bar.map(|bar| bar / 1000)).collect::<Vec<_>>();
         assert_eq!(plain(bars(&series, 9)), [Some(1000), Some(2000), Some(3000), Some(4000), Some(5000)]);

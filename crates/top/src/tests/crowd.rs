@@ -7,7 +7,7 @@ use crate::history::MAX_SESSIONS;
 
 const MANY: u64 = 10_000;
 
-fn crowd(second: u64) -> SessionsResponse {
+fn many_sessions(second: u64) -> SessionsResponse {
     let all = answer(&[session(0, "", second, 0)]);
     let one = |number| {
         let target = Some(format!("host-{number}.example:443"));
@@ -18,13 +18,13 @@ fn crowd(second: u64) -> SessionsResponse {
 }
 
 #[test]
-fn only_what_is_on_the_screen_is_looked_at() {
+fn drawing_accesses_only_visible_rows() {
     let mut app = app();
-    feed(&mut app, crowd(1));
-    feed(&mut app, crowd(2));
+    feed(&mut app, many_sessions(1));
+    feed(&mut app, many_sessions(2));
     let shown = lines(&mut app, 80, 24);
     assert!(shown[0].contains("10000 sessions  down 4.0"), "{shown:#?}");
-    assert_eq!(app.visible_rows, 19, "three lines and two headings of 24 are something else");
+    assert_eq!(app.visible_rows, 19, "24 lines less three lines and two headings");
     for press in [KeyCode::End, KeyCode::Home, KeyCode::PageDown, KeyCode::Down, KeyCode::PageUp] {
         press_key(&mut app, press);
         let (visible, _) = app.list.visible(app.visible_rows, &app.live.sessions);
@@ -41,10 +41,10 @@ fn only_what_is_on_the_screen_is_looked_at() {
 }
 
 #[test]
-fn moving_does_not_sort_and_drawing_changes_nothing() {
+fn moving_and_drawing_do_not_sort_again() {
     let mut app = app();
-    feed(&mut app, crowd(1));
-    feed(&mut app, crowd(2));
+    feed(&mut app, many_sessions(1));
+    feed(&mut app, many_sessions(2));
     let before = listed(&app);
     // Change the sort keys, so that sorting again would change the order.
     for running in &mut app.live.sessions {
@@ -60,11 +60,11 @@ fn moving_does_not_sort_and_drawing_changes_nothing() {
 }
 
 #[test]
-fn every_order_of_many_is_right_and_histories_have_a_bound() {
+fn many_sessions_sort_by_every_column_with_bounded_histories() {
     let mut app = app();
-    feed(&mut app, crowd(1));
+    feed(&mut app, many_sessions(1));
     for second in 2..4 {
-        feed(&mut app, crowd(second));
+        feed(&mut app, many_sessions(second));
     }
     for _ in 0..COLUMNS.len() {
         let column = app.list.sort();
@@ -78,13 +78,19 @@ fn every_order_of_many_is_right_and_histories_have_a_bound() {
     }
     assert!(listed(&app).len() > MAX_SESSIONS);
     press_key(&mut app, KeyCode::Enter);
-    assert!(lines(&mut app, 80, 24).iter().any(|line| line.starts_with("the last 1s")), "the first have a history");
+    assert!(
+        lines(&mut app, 80, 24).iter().any(|line| line.starts_with("the last 1s")),
+        "the first sessions have a history"
+    );
     press_key(&mut app, KeyCode::Esc);
     press_key(&mut app, KeyCode::End);
     press_key(&mut app, KeyCode::Enter);
-    assert!(lines(&mut app, 80, 24).iter().any(|line| line.starts_with("the last 0s")), "the last begin now");
-    feed(&mut app, crowd(4));
-    feed(&mut app, crowd(5));
+    assert!(
+        lines(&mut app, 80, 24).iter().any(|line| line.starts_with("the last 0s")),
+        "the history of the last sessions begins now"
+    );
+    feed(&mut app, many_sessions(4));
+    feed(&mut app, many_sessions(5));
     assert!(
         lines(&mut app, 80, 24).iter().any(|line| line.starts_with("the last 1s")),
         "{:#?}",
@@ -93,9 +99,9 @@ fn every_order_of_many_is_right_and_histories_have_a_bound() {
 }
 
 #[test]
-fn many_are_filtered_to_few() {
+fn filter_finds_a_session_among_many() {
     let mut app = app();
-    feed(&mut app, crowd(1));
+    feed(&mut app, many_sessions(1));
     type_text(&mut app, "/host-77. ");
     assert_eq!(listed(&app), [77]);
     press_key(&mut app, KeyCode::Enter);

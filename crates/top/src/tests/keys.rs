@@ -6,7 +6,7 @@ use crate::column::COLUMNS;
 use crate::keys::HELP;
 
 #[test]
-fn every_column_sorts_and_what_is_unknown_comes_last() {
+fn every_column_sorts_with_unknown_values_last() {
     let mut app = app();
     feed(&mut app, three_sessions(0));
     feed(&mut app, three_sessions(1));
@@ -19,10 +19,10 @@ fn every_column_sorts_and_what_is_unknown_comes_last() {
         }
         let shown = lines(&mut app, 80, 24);
         assert!(shown[1].contains(&format!("by {column}, ")), "{shown:#?}");
-        assert!(shown[3].contains(column.heading()), "what is sorted by is shown: {shown:#?}");
+        assert!(shown[3].contains(column.heading()), "the sort column is shown: {shown:#?}");
         press_key(&mut app, KeyCode::Right);
     }
-    assert_eq!(app.list.sort(), start, "all the way around");
+    assert_eq!(app.list.sort(), start, "back at the first column");
     press_key(&mut app, KeyCode::Left);
     press_key(&mut app, KeyCode::Right);
     assert_eq!((app.list.sort(), listed(&app)), (start, vec![17, 4, 123]));
@@ -32,11 +32,11 @@ fn every_column_sorts_and_what_is_unknown_comes_last() {
     app.list.filter_and_sort(&app.live.sessions);
     assert_eq!(listed(&app), [4, 17, 123], "123 has no section up");
     press_key(&mut app, KeyCode::Char('r'));
-    assert_eq!(listed(&app), [4, 17, 123], "either way, and the same otherwise");
+    assert_eq!(listed(&app), [4, 17, 123], "unknown values are last in both orders");
 }
 
 #[test]
-fn columns_have_names_for_the_command_line() {
+fn column_names_round_trip_and_unknown_names_are_refused() {
     for column in COLUMNS {
         assert_eq!(column.name().parse(), Ok(column));
     }
@@ -44,14 +44,14 @@ fn columns_have_names_for_the_command_line() {
 }
 
 #[test]
-fn a_filter_takes_all_words_anywhere_and_can_be_taken_back() {
+fn filter_matches_all_words_in_any_field_and_can_be_cleared() {
     let mut app = app();
     feed(&mut app, three_sessions(0));
     feed(&mut app, three_sessions(1));
     type_text(&mut app, "/EXAMPLE");
-    assert_eq!(listed(&app), [17, 4], "every letter filters at once, small or large");
+    assert_eq!(listed(&app), [17, 4], "each letter filters at once, upper or lower case");
     type_text(&mut app, " q");
-    assert!(listed(&app).is_empty(), "also q is a letter here");
+    assert!(listed(&app).is_empty(), "q is a letter in a filter");
     assert!(lines(&mut app, 80, 24)[23].starts_with("filter: EXAMPLE q_"), "{:#?}", lines(&mut app, 80, 24));
     press_key(&mut app, KeyCode::Esc);
     assert_eq!(listed(&app).len(), 3);
@@ -63,7 +63,7 @@ fn a_filter_takes_all_words_anywhere_and_can_be_taken_back() {
         assert_eq!(listed(&app), found, "{words}");
         assert!(lines(&mut app, 80, 24)[1].contains(&format!("with \"{words}\"")));
         feed(&mut app, three_sessions(2));
-        assert_eq!(listed(&app), found, "of the next answer as well");
+        assert_eq!(listed(&app), found, "also in the next answer");
         press_key(&mut app, KeyCode::Esc);
     }
     type_text(&mut app, "/examplf");
@@ -89,7 +89,7 @@ fn the_selection_stays_with_its_session() {
     assert_eq!(listed(&app), [1, 2, 3, 4]);
     let selected = |app: &App| app.list.selected(&app.live.sessions).unwrap().session.session;
     feed(&mut app, rates([4000, 3000, 2000, 9000], 3));
-    assert_eq!(selected(&app), 4, "the first row, while it was not left");
+    assert_eq!(selected(&app), 4, "the first row until the selection moves");
     press_key(&mut app, KeyCode::Down);
     press_key(&mut app, KeyCode::Char('j'));
     assert_eq!(selected(&app), 2);
@@ -98,14 +98,14 @@ fn the_selection_stays_with_its_session() {
     press_key(&mut app, KeyCode::End);
     let last = selected(&app);
     feed(&mut app, answer(&[session(7, "t:1", 1, 1)]));
-    assert_ne!(last, selected(&app), "it is over");
+    assert_ne!(last, selected(&app), "the session has ended");
     press_key(&mut app, KeyCode::Char('G'));
     press_key(&mut app, KeyCode::Up);
     assert_eq!(selected(&app), 7);
 }
 
 #[test]
-fn one_session_is_followed_to_its_end() {
+fn session_page_follows_its_session_to_the_end() {
     let mut app = app();
     feed(&mut app, three_sessions(0));
     feed(&mut app, three_sessions(1));
@@ -116,23 +116,23 @@ fn one_session_is_followed_to_its_end() {
     feed(&mut app, answer(&[]));
     assert!(lines(&mut app, 80, 24)[2].starts_with("OVER: this is how it ended. Session 17, 1m42: "));
     feed(&mut app, three_sessions(3));
-    assert!(lines(&mut app, 80, 24)[2].starts_with("OVER"), "it does not come back");
+    assert!(lines(&mut app, 80, 24)[2].starts_with("OVER"), "an ended session stays ended");
     press_key(&mut app, KeyCode::Backspace);
     assert!(matches!(app.page, Page::List));
     feed(&mut app, answer(&[]));
     press_key(&mut app, KeyCode::Enter);
-    assert!(matches!(app.page, Page::List), "there is none to look at");
+    assert!(matches!(app.page, Page::List), "there is no session to show");
 }
 
 #[test]
-fn help_has_every_key_and_goes_back_where_it_was() {
+fn help_lists_every_key_and_returns_to_the_previous_page() {
     let mut app = app();
     feed(&mut app, three_sessions(0));
     press_key(&mut app, KeyCode::Enter);
     press_key(&mut app, KeyCode::Char('?'));
     let shown = lines(&mut app, 80, 24);
-    for (keys, what) in HELP {
-        assert!(shown.iter().any(|line| line.starts_with(keys) && line.ends_with(what)), "{keys}: {shown:#?}");
+    for (keys, effect) in HELP {
+        assert!(shown.iter().any(|line| line.starts_with(keys) && line.ends_with(effect)), "{keys}: {shown:#?}");
     }
     assert!(shown.iter().any(|line| line.ends_with("in words.")), "the last line of the notes: {shown:#?}");
     press_key(&mut app, KeyCode::Char('x'));
@@ -140,7 +140,7 @@ fn help_has_every_key_and_goes_back_where_it_was() {
 }
 
 #[test]
-fn q_and_control_c_end_it_wherever_it_is() {
+fn control_c_quits_from_every_page_and_q_outside_the_filter() {
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     for before in [vec![], vec![KeyCode::Enter], vec![KeyCode::Char('?')], vec![KeyCode::Char('/')]] {
         let mut app = app();

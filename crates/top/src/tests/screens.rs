@@ -5,7 +5,7 @@ use ratatui::style::{Color, Modifier};
 use super::*;
 
 #[test]
-fn eighty_by_twenty_four_has_what_matters() {
+fn list_screen_of_80_by_24_has_the_expected_content() {
     let mut app = app();
     feed(&mut app, three_sessions(0));
     let expected = "
@@ -33,7 +33,7 @@ SESSION CLIENT          TARGET           DOWN    UP  DOWN    UP LIMITED BY
 }
 
 #[test]
-fn one_session_has_both_sections_and_its_last_minutes() {
+fn session_page_shows_both_sections_and_the_history() {
     let mut app = app();
     for second in 0..40 {
         feed(&mut app, three_sessions(second));
@@ -83,7 +83,7 @@ q end  Esc back to the list  p pause  ? help";
 }
 
 #[test]
-fn a_history_is_kept_before_a_session_is_looked_at() {
+fn history_is_recorded_before_a_session_is_opened() {
     let mut app = app();
     for second in 0..10 {
         feed(&mut app, three_sessions(second));
@@ -96,7 +96,7 @@ fn a_history_is_kept_before_a_session_is_looked_at() {
 }
 
 #[test]
-fn without_colour_nothing_is_coloured_and_all_is_told_apart() {
+fn theme_without_colour_uses_underline_and_reverse_only() {
     let mut app = app();
     feed(&mut app, three_sessions(0));
     feed(&mut app, three_sessions(1));
@@ -105,16 +105,16 @@ fn without_colour_nothing_is_coloured_and_all_is_told_apart() {
     let modified = |y: u16, modifier| {
         plain.content()[usize::from(y) * 80..][..80].iter().any(|cell| cell.modifier.contains(modifier))
     };
-    assert!(modified(3, Modifier::UNDERLINED), "what is sorted by");
-    assert!(modified(4, Modifier::REVERSED) && !modified(5, Modifier::REVERSED), "what is selected");
+    assert!(modified(3, Modifier::UNDERLINED), "the sort column");
+    assert!(modified(4, Modifier::REVERSED) && !modified(5, Modifier::REVERSED), "the selected row");
     app.theme.colour = true;
     let coloured = screen(&mut app, 80, 24);
     assert!(coloured.content().iter().any(|cell| cell.fg != Color::Reset));
-    assert_eq!(screen_text(&plain), screen_text(&coloured), "colour is nothing but colour");
+    assert_eq!(screen_text(&plain), screen_text(&coloured), "colour does not change the text");
 }
 
 #[test]
-fn where_there_is_only_ascii_plots_and_marks_are_ascii() {
+fn theme_without_unicode_draws_only_ascii() {
     let mut app = app();
     app.theme.unicode = false;
     for second in 0..10 {
@@ -128,7 +128,7 @@ fn where_there_is_only_ascii_plots_and_marks_are_ascii() {
 }
 
 #[test]
-fn more_room_has_more_columns() {
+fn wide_screen_shows_more_columns() {
     let mut app = app();
     feed(&mut app, three_sessions(0));
     feed(&mut app, three_sessions(1));

@@ -7,7 +7,7 @@ use ratatui::layout::Size;
 use super::*;
 
 #[test]
-fn a_relay_that_is_gone_is_told_of_and_what_was_known_stays() {
+fn unreachable_relay_is_reported_and_the_last_answer_stays() {
     let mut app = app();
     let begin = Instant::now();
     feed(&mut app, three_sessions(0));
@@ -27,7 +27,7 @@ fn a_relay_that_is_gone_is_told_of_and_what_was_known_stays() {
 }
 
 #[test]
-fn pause_is_told() {
+fn pause_is_shown() {
     let mut app = app();
     feed(&mut app, three_sessions(0));
     press_key(&mut app, KeyCode::Char('p'));
@@ -37,7 +37,7 @@ fn pause_is_told() {
 }
 
 #[test]
-fn no_size_of_the_screen_is_too_small() {
+fn drawing_works_at_every_screen_size() {
     for before in [&[][..], &[KeyCode::Enter], &[KeyCode::Char('?')], &[KeyCode::Char('/')]] {
         let mut app = app();
         feed(&mut app, three_sessions(0));
@@ -66,7 +66,7 @@ fn no_size_of_the_screen_is_too_small() {
 }
 
 #[test]
-fn names_cannot_write_to_the_terminal() {
+fn control_characters_in_names_are_not_drawn() {
     let mut app = app();
     let wild = "a\u{1b}[2J\u{1b}]0;title\u{7}\r\nb\u{9b}1mc\u{202e}日本語日本語日本語日本語:443";
     feed(&mut app, answer(&[session(1, wild, 1, 1)]));
@@ -82,7 +82,7 @@ fn names_cannot_write_to_the_terminal() {
 }
 
 #[test]
-fn less_than_a_relay_tells_today_is_enough_and_what_is_no_relay_is_told() {
+fn missing_fields_are_accepted_and_other_answers_are_refused() {
     let mut app = app();
     feed(
         &mut app,
@@ -102,7 +102,7 @@ fn less_than_a_relay_tells_today_is_enough_and_what_is_no_relay_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_screen_takes_two_answers() {
+async fn run_once_requests_two_answers() {
     let asked = std::cell::Cell::new(0);
     let ask = async || {
         asked.set(asked.get() + 1);
@@ -118,7 +118,7 @@ async fn one_screen_takes_two_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_and_silence_are_told() {
+async fn refused_silent_and_foreign_answers_are_reported() {
     let refuses = async || Err(io::Error::from(io::ErrorKind::ConnectionRefused));
     let error = crate::run(&options(), "here", refuses).await.unwrap_err().to_string();
     assert_eq!(error, "no relay answers at here (is `ekiden run` up?): connection refused");
