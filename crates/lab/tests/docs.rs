@@ -32,7 +32,7 @@ fn check_file(text: &str) -> Result<bool, String> {
 }
 
 #[test]
-fn every_lab_and_experiment_is_right() {
+fn documented_labs_and_experiments_are_valid() {
     let (mut wrong, mut whole, mut parts) = (Vec::new(), 0, 0);
     for page in pages() {
         for block in page.blocks().into_iter().filter(|block| block.kind() == Some(Kind::Lab)) {
@@ -57,14 +57,14 @@ fn every_lab_and_experiment_is_right() {
 }
 
 #[test]
-fn a_file_that_is_wrong_is_found() {
+fn invalid_files_are_detected() {
     for wrong in ["lab = 1\n[experiment]\nblocks = 3", "[hots.a]", "not TOML"] {
         assert!(check_file(wrong).is_err(), "{wrong}");
     }
 }
 
 #[test]
-fn every_command_takes_its_arguments() {
+fn documented_commands_accept_their_arguments() {
     let mut all: Vec<(String, Vec<String>)> = Vec::new();
     for page in pages() {
         for block in page.blocks().into_iter().filter(|block| block.language == "sh") {

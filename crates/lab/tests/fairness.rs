@@ -67,7 +67,7 @@ fn window_under_loss(kind: Algorithm, p: f64, seconds: u64) -> f64 {
 }
 
 #[test]
-fn the_models_do_as_their_theory_says() {
+fn windows_of_the_models_match_their_theory() {
     let near = |what: &str, window: f64, theory: f64, tolerance: f64| {
         let ratio = window / theory;
         assert!((ratio - 1.0).abs() < tolerance, "{what}: {window:.0} packets, by theory {theory:.0}");
@@ -130,7 +130,7 @@ fn auto_makes_cubic_and_ctcp_equal_where_tail_drop_does_not() {
 }
 
 #[test]
-fn auto_shares_among_many_of_all_kinds_with_unequal_round_trips() {
+fn auto_is_fair_to_200_mixed_flows_with_unequal_round_trips() {
     let flows = flows_of(&[Algorithm::Cubic, Algorithm::Ctcp, Algorithm::Reno, Algorithm::Bbr], 50, |number| {
         (10 + number * 37 % 180) * MS
     });
@@ -139,26 +139,30 @@ fn auto_shares_among_many_of_all_kinds_with_unequal_round_trips() {
 }
 
 #[test]
-fn auto_spares_short_transfers_beside_long_ones() {
+fn auto_completes_short_transfers_quickly_beside_long_flows() {
     let mut flows = flows_of(&[Algorithm::Cubic, Algorithm::Bbr], 2, |_| 40 * MS);
     let short = |number: u64| FlowSpec { size: Some(30), start: SECOND * 4 + number * 500 * MS, group: 2, ..flows[0] };
     let short: Vec<FlowSpec> = (0..20).map(short).collect();
     flows.extend(short);
-    let fates = run(AUTO, &flows, 16).connections;
-    let dropped: u64 = fates[4..].iter().map(|fate| fate.dropped).sum();
+    let connections = run(AUTO, &flows, 16).connections;
+    let dropped: u64 = connections[4..].iter().map(|connection| connection.dropped).sum();
     assert!(dropped < 6, "{dropped} of 600 packets were dropped");
-    assert!(fates[4..].iter().all(|fate| fate.completion_s.is_some_and(|took| took < 1.0)), "{:?}", &fates[4..]);
+    assert!(
+        connections[4..].iter().all(|connection| connection.completion_s.is_some_and(|took| took < 1.0)),
+        "{:?}",
+        &connections[4..]
+    );
 }
 
 #[test]
-fn auto_marks_those_who_understand() {
-    let deaf = flows_of(&[Algorithm::Cubic, Algorithm::Ctcp], 8, |_| 64 * MS);
-    let capable: Vec<FlowSpec> = deaf.iter().map(|flow| FlowSpec { ecn: true, ..*flow }).collect();
-    let dropped = |run: &SimulationResult| run.connections.iter().map(|fate| fate.dropped).sum::<u64>();
-    let (without, with) = (run(AUTO, &deaf, 15), run(&format!("{AUTO}\necn = true"), &capable, 15));
+fn auto_marks_ecn_capable_flows_instead_of_dropping() {
+    let not_capable = flows_of(&[Algorithm::Cubic, Algorithm::Ctcp], 8, |_| 64 * MS);
+    let capable: Vec<FlowSpec> = not_capable.iter().map(|flow| FlowSpec { ecn: true, ..*flow }).collect();
+    let dropped = |run: &SimulationResult| run.connections.iter().map(|connection| connection.dropped).sum::<u64>();
+    let (without, with) = (run(AUTO, &not_capable, 15), run(&format!("{AUTO}\necn = true"), &capable, 15));
     let what = format!("{} packets dropped with marks, {} without", dropped(&with), dropped(&without));
     assert!(dropped(&with) * 4 < dropped(&without), "{what}");
     assert!(jain(&with.rates()) > 0.97, "{:?}", with.rates());
-    let reductions: u64 = with.connections.iter().map(|fate| fate.reductions).sum();
+    let reductions: u64 = with.connections.iter().map(|connection| connection.reductions).sum();
     assert!(reductions > 50, "{reductions} reductions");
 }

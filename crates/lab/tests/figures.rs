@@ -40,7 +40,7 @@ fn is_built_in(path: &Path) -> bool {
 }
 
 #[test]
-fn every_page_is_made_of_the_stored_figures() {
+fn every_page_matches_the_stored_figures() {
     let pages = result_pages().render().unwrap();
     let differs =
         |(name, text): &(&String, &String)| fs::read_to_string(results_dir().join(name)).unwrap_or_default() != **text;
@@ -51,7 +51,7 @@ fn every_page_is_made_of_the_stored_figures() {
 }
 
 #[test]
-fn published_figures_that_are_missed_have_a_reason() {
+fn missed_published_figures_have_a_reason() {
     let pages = result_pages();
     let all = EXPERIMENTS.iter().filter_map(|experiment| pages.figures(&experiment.name));
     let rows = all.flat_map(|figures| figures.published.iter().map(|row| (&figures.manifest.name, row)));
@@ -115,7 +115,7 @@ fn words(text: &str) -> String {
 }
 
 #[test]
-fn quoted_figures_are_those_of_the_store() {
+fn quoted_figures_match_the_stored_figures() {
     let pages = result_pages();
     let mut wrong = Vec::new();
     for quote in quotations() {

@@ -29,11 +29,11 @@ const PATTERNS: u64 = 120;
 
 type Outcomes = BTreeMap<u64, ReferenceOutcome>;
 
-fn record_drops(ledger: &mut StageEvents, fates: &mut Outcomes) {
+fn record_drops(ledger: &mut StageEvents, outcomes: &mut Outcomes) {
     for drop in ledger.dropped.drain(..) {
         let before =
-            fates.insert(drop.packet.number, ReferenceOutcome::Dropped { at: drop.packet.at, cause: drop.cause });
-        assert_eq!(before, None, "packet {} was dropped after it had met its fate", drop.packet.number);
+            outcomes.insert(drop.packet.number, ReferenceOutcome::Dropped { at: drop.packet.at, cause: drop.cause });
+        assert_eq!(before, None, "packet {} was dropped after another outcome", drop.packet.number);
     }
 }
 
@@ -60,7 +60,7 @@ impl MinimalLine {
             record_drops(&mut line.events, &mut line.outcomes);
         }
         line.run_until(Nanos::MAX);
-        assert_eq!(line.queue.backlog(), queue::Backlog::default(), "an idle line has left packets waiting");
+        assert_eq!(line.queue.backlog(), queue::Backlog::default(), "packets wait although the line is idle");
         line.outcomes
     }
 
@@ -80,7 +80,7 @@ impl MinimalLine {
     }
 }
 
-/// The convention in another form, by division and remainder.
+/// The rounding convention in another form, by division and remainder.
 fn exact_transmission_time(bytes: u32, rate: Rate) -> Nanos {
     let (bits, rate) = (u128::from(bytes) * 8_000_000_000, u128::from(rate.bits_per_second()));
     let up = u128::from(bits % rate * 2 >= rate);
@@ -90,19 +90,19 @@ fn exact_transmission_time(bytes: u32, rate: Rate) -> Nanos {
 /// The emulator's own pipeline, in virtual time.
 fn through_pipeline(conditions: &Conditions, dice: SeededRng, arrivals: &[Packet]) -> Outcomes {
     let mut pipeline = Pipeline::new(&[conditions], dice);
-    let mut fates = Outcomes::new();
+    let mut outcomes = Outcomes::new();
     let mut collect = |pipeline: &mut Pipeline, until: Nanos| {
         while let Some(packet) = pipeline.pop(until) {
-            fates.insert(packet.number, ReferenceOutcome::Sent { at: packet.at, marked: packet.ecn == Ecn::Marked });
+            outcomes.insert(packet.number, ReferenceOutcome::Sent { at: packet.at, marked: packet.ecn == Ecn::Marked });
         }
-        record_drops(&mut pipeline.events, &mut fates);
+        record_drops(&mut pipeline.events, &mut outcomes);
     };
     for packet in arrivals {
         pipeline.push(*packet);
         collect(&mut pipeline, packet.at);
     }
     collect(&mut pipeline, Nanos::MAX - 1);
-    fates
+    outcomes
 }
 
 /// Panics if outcomes differ; the message has the number of such packets, and the first with both outcomes.
@@ -115,7 +115,7 @@ fn assert_same(what: &str, arrivals: &[Packet], wanted: &[ReferenceOutcome], got
     let Some((packet, model)) = arrivals.iter().zip(wanted).filter(differs).min_by_key(time) else { return };
     let others = arrivals.iter().zip(wanted).filter(differs).count();
     panic!(
-        "{what}: of {} packets {others} fare differently, first\n  {packet:?}\n  model: {model:?}\n  queue: {:?}",
+        "{what}: of {} packets {others} have another outcome, first\n  {packet:?}\n  model: {model:?}\n  queue: {:?}",
         arrivals.len(),
         got.get(&packet.number)
     );
@@ -169,7 +169,7 @@ fn replay(text: &str) -> Tally {
 }
 
 #[test]
-fn tail_drop_does_as_its_model() {
+fn tail_drop_matches_its_model() {
     for text in settings::TAIL_DROP {
         let tally = replay(text);
         assert!(tally.sent > 1000 && tally.full > 1000, "{text}: {tally:?}");
@@ -177,7 +177,7 @@ fn tail_drop_does_as_its_model() {
 }
 
 #[test]
-fn red_does_as_its_model() {
+fn red_matches_its_model() {
     let (mut full, mut forced) = (0, 0);
     for text in settings::RED {
         let tally = replay(text);
@@ -185,11 +185,11 @@ fn red_does_as_its_model() {
         assert_eq!(tally.marked > 100, text.contains("ecn"), "{text}: {tally:?}");
         (full, forced) = (full + tally.full, forced + tally.forced);
     }
-    assert!(full > 50 && forced > 1000, "{full} for want of room, {forced} forced");
+    assert!(full > 50 && forced > 1000, "{full} drops by a full queue, {forced} forced");
 }
 
 #[test]
-fn priority_drop_does_as_its_model() {
+fn priority_drop_matches_its_model() {
     for text in settings::STATIC_PRIORITY.into_iter().chain(settings::DYNAMIC_PRIORITY) {
         let tally = replay(text);
         assert!(tally.sent > 1000 && tally.early > 100, "{text}: {tally:?}");
@@ -198,7 +198,7 @@ fn priority_drop_does_as_its_model() {
 }
 
 #[test]
-fn codel_does_as_its_model() {
+fn codel_matches_its_model() {
     for text in settings::CODEL {
         let tally = replay(text);
         assert!(tally.sent > 1000 && tally.early > 100, "{text}: {tally:?}");
@@ -207,7 +207,7 @@ fn codel_does_as_its_model() {
 }
 
 #[test]
-fn fq_codel_does_as_its_model() {
+fn fq_codel_matches_its_model() {
     for text in settings::FQ_CODEL {
         let tally = replay(text);
         assert!(tally.sent > 1000 && tally.early > 100, "{text}: {tally:?}");
@@ -245,7 +245,7 @@ fn replay_loss(loss: &Loss) -> usize {
 }
 
 #[test]
-fn losses_are_those_of_their_model() {
+fn losses_match_their_model() {
     for text in settings::LOSS {
         for place in ["ingress", "wire"] {
             let loss: Loss = toml::from_str(&text.replace("AT", place)).unwrap();

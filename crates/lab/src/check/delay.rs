@@ -129,27 +129,27 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_judged_only_by_enough_probes() {
+    fn p999_is_checked_only_with_enough_probes() {
         let outlier = timed((0..1000).map(|i| if i == 7 { 5000 } else { 20 }));
         let finding = check_one_way(&outlier, 1000, FIXED_DELAY_LIMITS);
         assert!(finding.pass && !finding.wanted.contains("p99.9"), "{finding:?}");
     }
 
     #[test]
-    fn a_quarter_of_the_probes_must_tell() {
+    fn check_needs_a_quarter_of_the_probes() {
         assert!(check_one_way(&timed((0..250).map(|_| 1)), 1000, LOADED_DELAY_LIMITS).pass);
         assert!(!check_one_way(&timed((0..249).map(|_| 1)), 1000, LOADED_DELAY_LIMITS).pass);
         assert!(!check_one_way(&[], 0, LOADED_DELAY_LIMITS).pass);
     }
 
     #[test]
-    fn a_ping_may_add_150_microseconds() {
+    fn round_trip_may_exceed_the_delay_by_150_us() {
         assert!(check_round_trip(&[50_150.0; 2000], 50_000.0, 2000).pass);
         assert!(!check_round_trip(&[50_151.0; 2000], 50_000.0, 2000).pass);
     }
 
     #[test]
-    fn a_sleep_never_ends_early_and_every_tick_is_counted() {
+    fn oversleep_has_a_sample_for_every_tick() {
         let late = measure_oversleep(Duration::from_millis(50));
         assert_eq!(late.len(), 49);
         assert!(late.iter().all(|micros| *micros >= 0.0));

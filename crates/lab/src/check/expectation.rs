@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_wait_for_the_line_and_then_for_the_delay() {
+    fn expected_arrival_is_line_queueing_plus_delay() {
         // 1000 bytes at 8 Mbit/s: 1 ms.
         let path = path("rate = '8Mbit/s'\ndelay = '10ms'");
         let sent = series(&[(0, 1), (0, 1), (500_000, 1), (9_000_000, 1)], &[]);
@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn the_access_line_comes_first_and_overhead_counts_on_both() {
+    fn access_line_precedes_link_and_overhead_counts_on_both() {
         let path = path("rate = '8Mbit/s'\naccess_rate = '16Mbit/s'\ncount = 'l2'");
         assert_eq!(expected(&path, &series(&[(0, 1)], &[])), [(0, 507_000 + 1_014_000)]);
     }
 
     #[test]
-    fn what_is_lost_took_the_line_only_behind_it() {
+    fn only_wire_losses_occupy_the_line() {
         let sent = series(&[(0, 1), (0, 1)], &[0]);
         let at =
             |place: &str| path(&format!("rate = '8Mbit/s'\nloss = {{ model = 'bernoulli', p = 0.1, at = '{place}' }}"));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_by_a_probe_sent_at_an_unknown_time_nor_by_those_that_waited_for_it() {
+    fn untimely_probes_and_probes_queued_behind_are_excluded() {
         let sent = series(&[(0, 400_000), (1_200_000, 1), (1_400_000, 1), (9_000_000, 1)], &[]);
         let numbers: Vec<usize> =
             path("rate = '8Mbit/s'").timed_probes(&sent).iter().map(|timed| timed.number).collect();

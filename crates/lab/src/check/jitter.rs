@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn each_law_knows_its_own_sample_even_with_some_microseconds_of_lateness() {
+    fn late_samples_match_their_own_distribution_only() {
         let laws = [Distribution::Uniform, Distribution::Normal, Distribution::Exponential];
         let milliseconds = |law, u: f64| match law {
             Distribution::Uniform => 2.0 * u,
@@ -106,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn small_jitter_is_asked_of_few_packets() {
+    fn smaller_jitter_needs_fewer_packets() {
         let of =
             |scale: &str| sample_size(Jitter { scale: scale.parse().unwrap(), ..jitter(Distribution::Uniform) }, 3000);
         assert_eq!((of("10us"), of("2ms"), of("100ms")), (20, 1521, 3000));
     }
 
     #[test]
-    fn one_packet_out_of_order_is_too_many() {
+    fn order_check_fails_for_one_reordered_packet() {
         let got = |number| ReceivedProbe { number, at: 1, marked: false };
         let sent = vec![SentProbe { at: 0, call_time: 1, bytes: 48, segment: (0, 1) }; 3];
         let series =

@@ -194,15 +194,15 @@ mod tests {
     const ONE_PERCENT: &str = "model = 'bernoulli'\np = 0.01";
 
     #[test]
-    fn losses_by_chance_pass_every_row() {
+    fn independent_losses_pass_every_row() {
         assert_eq!(passes(ONE_PERCENT, &bernoulli(0.01)), [true; 4]);
         assert_eq!(passes("model = 'bernoulli'\np = 0.3", &bernoulli(0.3)), [true; 4]);
     }
 
     #[test]
-    fn a_tenth_more_than_asked_for_is_the_wrong_rate() {
+    fn loss_rate_11_percent_too_high_fails() {
         assert!(!passes(ONE_PERCENT, &bernoulli(0.0111))[0]);
-        assert!(!check_probability("lost", 0, 0, 0.0).pass, "nothing tells nothing");
+        assert!(!check_probability("lost", 0, 0, 0.0).pass, "no packets are no evidence");
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_prefer_the_head_of_a_superpacket_are_found() {
+    fn losses_biased_to_the_superpacket_head_fail() {
         let dice = SeededRng::new(5);
         let p = |i: usize| if i.is_multiple_of(30) { 0.02 } else { 0.01 };
         let lost: Vec<bool> = (0..N).map(|i| dice.bernoulli(i as u64, p(i))).collect();
@@ -238,16 +238,20 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_as_many_and_as_long_as_asked_for() {
+    fn gilbert_elliott_loss_rate_and_burst_length_are_checked() {
         let model = "model = 'gilbert-elliott'\nto_bad = 0.005\nto_good = 0.25";
         assert_eq!(passes(model, &two_states(0.005, 0.25)), [true, true]);
         assert_eq!(passes(model, &two_states(0.005, 0.15)), [false, false]);
         assert!(!passes(model, &two_states(0.007, 0.25))[0]);
-        assert_eq!(passes(model, &bernoulli(0.005 / 0.255)), [true, false], "as many, but not in bursts");
+        assert_eq!(
+            passes(model, &bernoulli(0.005 / 0.255)),
+            [true, false],
+            "the loss rate is correct, but losses are not in bursts"
+        );
     }
 
     #[test]
-    fn a_pattern_may_begin_anywhere_but_must_be_kept() {
+    fn pattern_passes_at_any_phase_and_fails_at_a_deviation() {
         let model = "model = 'pattern'\nevery = 50\nlost = [3, 4]";
         let mut lost: Vec<bool> = (17..17 + 500).map(|i| matches!(i % 50, 3 | 4)).collect();
         assert_eq!(passes(model, &lost), [true]);
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn one_packet_is_too_many_and_has_a_name() {
+    fn one_hidden_drop_fails_and_its_counter_is_named() {
         assert!(check_hidden_drops(&[], 0).pass);
         assert!(!check_hidden_drops(&[], 1).pass);
         let dropped = check_hidden_drops(&[("client: wan rx_dropped".to_owned(), 2)], 0);

@@ -96,10 +96,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_to_ones_own_ping_tells_a_time() {
+    fn only_replies_to_own_requests_have_a_send_time() {
         let mut packet = [[0; IP_HEADER].as_slice(), &echo_request(7, 3, 123_456_789)].concat();
-        assert_eq!(checksum(&packet[IP_HEADER..]), 0, "with its checksum in place the sum is all ones");
-        assert_eq!(echo_send_time(&packet, 7), None, "this is the ping itself");
+        assert_eq!(checksum(&packet[IP_HEADER..]), 0, "the sum over data with a correct checksum is all ones");
+        assert_eq!(echo_send_time(&packet, 7), None, "a request is no reply");
         packet[IP_HEADER] = ECHO_REPLY;
         assert_eq!((echo_send_time(&packet, 7), echo_send_time(&packet, 8)), (Some(123_456_789), None));
         assert_eq!(echo_send_time(&packet[..30], 7), None);
@@ -107,7 +107,7 @@ mod tests {
 
     /// The example of RFC 1071 section 3.
     #[test]
-    fn the_checksum_is_that_of_the_rfc() {
+    fn checksum_matches_rfc_1071() {
         assert_eq!(checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), !0xddf2);
     }
 }

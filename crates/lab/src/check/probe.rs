@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_says_which_it_is_and_nothing_else_does() {
+    fn probe_numbers_are_decoded_and_other_data_is_rejected() {
         let mut probe = [0; PAYLOAD_BYTES];
         encode_probe(&mut probe, 70_000);
         assert_eq!(decode_probe(&probe), Some(70_000));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_counts_what_is_lost_doubled_and_overtaken() {
+    fn series_counts_lost_duplicate_and_reordered_probes() {
         let sent = |at| SentProbe { at, call_time: 1, bytes: 100, segment: (0, 1) };
         let got = |number, at| ReceivedProbe { number, at, marked: false };
         let series = ProbeSeries {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_call_tells_no_time() {
+    fn long_send_call_makes_a_probe_untimely() {
         let sent = SentProbe { at: 0, call_time: MAX_CALL_TIME, bytes: 100, segment: (0, 1) };
         assert!(sent.is_timely());
         assert!(!SentProbe { call_time: MAX_CALL_TIME + 1, ..sent }.is_timely());

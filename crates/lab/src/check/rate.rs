@@ -145,31 +145,31 @@ mod tests {
     }
 
     #[test]
-    fn the_long_rate_is_right_within_half_a_percent() {
+    fn long_term_rate_tolerance_is_half_a_percent() {
         assert!(check_long_term(&series(10_000, |i| i * 1_000_000), LINE_EXPECTATION).pass);
         assert!(!check_long_term(&series(10_000, |i| i * 994_000), LINE_EXPECTATION).pass);
         assert!(!check_long_term(&series(10_000, |i| i * 1_006_000), LINE_EXPECTATION).pass);
         assert!(!check_long_term(&ProbeSeries::default(), LINE_EXPECTATION).pass);
         let lossy = ProbeSeries { overflow: 1, ..series(10_000, |i| i * 1_000_000) };
-        assert!(!check_long_term(&lossy, LINE_EXPECTATION).pass, "nobody knows what the socket lost");
+        assert!(!check_long_term(&lossy, LINE_EXPECTATION).pass, "the losses of the socket are unknown");
     }
 
     #[test]
-    fn a_line_that_counts_more_than_the_packet_lets_less_of_it_through() {
+    fn overhead_lowers_the_expected_rate() {
         let counted = LineExpectation { overhead: 38, ..LINE_EXPECTATION };
         assert!(check_long_term(&series(10_000, |i| i * 1_030_400), counted).pass);
         assert!(!check_long_term(&series(10_000, |i| i * 1_000_000), counted).pass);
     }
 
     #[test]
-    fn loss_behind_the_line_is_allowed_for_and_so_is_its_chance() {
+    fn loss_behind_the_line_lowers_the_expected_rate() {
         let lossy = LineExpectation { loss_probability: 0.02, ..LINE_EXPECTATION };
         assert!(check_long_term(&series(10_000, |i| i * 1_020_408), lossy).pass);
         assert!(!check_long_term(&series(10_000, |i| i * 1_000_000), lossy).pass);
     }
 
     #[test]
-    fn a_burst_breaks_the_short_rate() {
+    fn burst_above_the_quantum_fails_the_short_term_rate() {
         assert!(check_short_term(&series(1000, |i| i * 1_000_000), LINE_EXPECTATION).pass);
         // Two early packets are one more than the packet already in flight.
         let early = |i: u64| if i == 500 || i == 501 { 499_000_000 } else { i * 1_000_000 };
@@ -184,7 +184,10 @@ mod tests {
     fn spacing_within_a_tenth_passes() {
         assert!(check_serialisation(&series(100, |i| i * 1_050_000), LINE_EXPECTATION).pass);
         assert!(!check_serialisation(&series(100, |i| i * 1_110_000), LINE_EXPECTATION).pass);
-        assert!(!check_serialisation(&series(100, |i| i / 10 * 10_000_000), LINE_EXPECTATION).pass, "all ten at once");
-        assert!(!check_serialisation(&series(10, |i| i * 1_000_000), LINE_EXPECTATION).pass, "too few to tell");
+        assert!(
+            !check_serialisation(&series(100, |i| i / 10 * 10_000_000), LINE_EXPECTATION).pass,
+            "all ten packets at once"
+        );
+        assert!(!check_serialisation(&series(10, |i| i * 1_000_000), LINE_EXPECTATION).pass, "too few packets");
     }
 }

@@ -217,7 +217,7 @@ mod tests {
         SeededRng::new(4).derive("wan").derive("forward")
     }
 
-    /// The records that the emulator makes of the check traffic, and the packets that the receiver sees.
+    /// The records of the emulator for the check traffic, and the packets that the receiver sees.
     fn emulate(conditions: &Conditions) -> (Vec<PacketRecord>, ProbeSeries) {
         let shots = replay_traffic(8_000_000, 1500, 2_000_000_000, SeededRng::new(2));
         let mut pipeline = Pipeline::new(&[conditions], test_rng());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_traffic_exceeds_the_rate_in_the_mean_but_not_always() {
+    fn traffic_exceeds_the_rate_on_average_with_quiet_phases() {
         let shots = replay_traffic(8_000_000, 1500, 3_000_000_000, SeededRng::new(2));
         let bytes = |shot: &ProbeSend| u64::from(shot.bytes) * u64::from(shot.packets);
         let load = |from: Nanos, to: Nanos| {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn true_decisions_pass_and_one_wrong_one_fails() {
+    fn correct_decisions_pass_and_one_wrong_decision_fails() {
         for text in [TAIL_DROP, RED] {
             let conditions = conditions(text);
             let (records, series) = emulate(&conditions);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn other_dice_decide_otherwise() {
+    fn decisions_of_another_seed_fail() {
         let conditions = conditions(RED);
         let (records, series) = emulate(&conditions);
         assert!(!check_queue_decisions(&records, 0, &series, &conditions, SeededRng::new(5)).unwrap().pass);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_departure_that_is_late_and_a_drop_that_the_receiver_knows_nothing_of_fail() {
+    fn late_departures_missing_arrivals_and_wrong_marks_fail() {
         let conditions = conditions(TAIL_DROP);
         let (records, series) = emulate(&conditions);
         let mut late = records.clone();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_holds_less_or_more_than_its_limit_is_found() {
+    fn occupancy_below_or_above_the_limit_fails() {
         let (records, _) = emulate(&conditions(TAIL_DROP));
         let with =
             |limit: &str| check_occupancy(&records, &conditions(&TAIL_DROP.replace("5pkt", limit))).unwrap().pass;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repetition_that_drops_something_else_is_found() {
+    fn repeatability_fails_if_a_drop_differs() {
         let conditions = conditions(TAIL_DROP);
         let (mut records, _) = emulate(&conditions);
         assert!(check_repeatability(&records, &conditions, test_rng()).unwrap().pass);

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell_and_failures_stand_out() {
+    fn columns_are_aligned_and_failures_are_uppercase() {
         let row = |direction: &str, pass| CheckRow {
             link: "wan".into(),
             direction: direction.into(),

@@ -206,7 +206,7 @@ mod tests {
     /// Mathis et al.: `sqrt(3/2)` segments per round trip at a loss of 1. RFC 9438 table 1, for a round trip of 0.1 s:
     /// at p = 1e-3 Reno sends 38 and CUBIC 38 segments a round trip, at 1e-4 120 and 187, at 1e-5 379 and 1054.
     #[test]
-    fn windows_are_those_of_the_papers() {
+    fn mean_windows_match_the_papers() {
         for (every, reno, cubic) in [(1000, 39.0, 39.0), (10_000, 122.0, 187.0), (100_000, 387.0, 1054.0)] {
             assert_eq!(ThroughputModel::Reno.mean_window(every, 0.1).round(), reno);
             assert_eq!(ThroughputModel::Cubic.mean_window(every, 0.1).round(), cubic);
@@ -231,18 +231,18 @@ mod tests {
         for (factor, pass) in [(1.0, true), (1.14, true), (0.86, true), (1.16, false), (0.84, false)] {
             assert_eq!(PATH.check_steady_state(&timeline(rate * factor, 20)).pass, pass, "{factor}");
         }
-        assert!(!PATH.check_steady_state(&timeline(rate, 4)).pass, "too short to tell");
+        assert!(!PATH.check_steady_state(&timeline(rate, 4)).pass, "the transfer is too short");
         assert!(!PATH.check_steady_state(&ByteTimeline::new()).pass);
     }
 
     #[test]
-    fn the_asked_duration_has_the_asked_cycles() {
+    fn min_duration_has_the_required_loss_cycles() {
         let seconds = PATH.min_duration(5).as_secs_f64();
-        assert!((seconds - 9.0).abs() < 1e-6, "8 cycles of a second, and one to begin: {seconds}");
+        assert!((seconds - 9.0).abs() < 1e-6, "8 cycles of a second after a first cycle: {seconds}");
     }
 
     #[test]
-    fn goodput_leaves_the_beginning_out() {
+    fn goodput_excludes_the_beginning() {
         let timeline = vec![(0.0, 0), (1.0, 1000), (2.0, 11_000), (4.0, 31_000)];
         assert!((goodput(&timeline) - 80_000.0).abs() < 1e-9);
         assert!(goodput(&ByteTimeline::new()).abs() < 1e-9);

@@ -1,6 +1,6 @@
 //! A small experiment for tests: two factors, three treatments.
 
-/// Its file.
+/// The file of the experiment.
 pub const TEXT: &str = r#"
 lab = 1
 name = "small"
@@ -41,7 +41,7 @@ levels = [
 ]
 "#;
 
-/// The experiment in it, with `more` at its end.
+/// Parses the experiment with `more` at the end of the file.
 pub fn small_experiment(more: &str) -> Result<super::spec::read::Experiment, Vec<String>> {
     super::spec::read::Experiment::parse("small", &format!("{TEXT}\n{more}"))
 }

@@ -42,14 +42,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_filled_in() {
+    fn placeholders_are_expanded() {
         let filled =
             expand_placeholders("TCP:{next},bind={address}", IpAddr::from([10, 0, 0, 1]), "10.0.0.2:80", "10.0.0.3:80");
         assert_eq!(filled, "TCP:10.0.0.2:80,bind=10.0.0.1");
     }
 
     #[test]
-    fn readiness_is_a_port() {
+    fn ready_is_a_tcp_port() {
         assert_eq!(parse_ready_port("tcp:1080"), Ok(1080));
         assert_eq!(parse_ready_port("1080").unwrap_err(), r#""1080" is not like "tcp:1080""#);
     }

@@ -140,20 +140,20 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_has_needs_nobody() {
+    fn available_control_is_not_loaded() {
         let loaded = LoadedControls::load(&names(&["reno"]), None).unwrap();
         assert!(loaded.names.is_empty());
     }
 
     #[test]
-    fn what_nobody_brings_says_what_there_is() {
+    fn unknown_control_error_lists_the_available_controls() {
         let error = LoadedControls::load(&names(&["frugal"]), None).unwrap_err().to_string();
         assert!(error.starts_with("congestion = \"frugal\", but this kernel has: "), "{error}");
         assert!(error.contains("reno") && error.contains("ekiden provides ctcp,"), "{error}");
     }
 
     #[test]
-    fn what_ekiden_cannot_load_is_told_in_its_words() {
+    fn failure_to_load_a_control_is_explained() {
         let name = EKIDEN_PROVIDED.into_iter().find(|name| !is_available(name));
         let Some(name) = name else {
             skipped("this kernel has all congestion controls that ekiden provides");
@@ -169,19 +169,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_loaded_is_unloaded_in_the_end_and_not_before() {
+    fn loaded_controls_are_unloaded_on_drop() {
         let folder = TempDir::for_test();
-        let (script, said) = (folder.path().join("ekiden"), folder.path().join("said"));
+        let (script, calls) = (folder.path().join("ekiden"), folder.path().join("said"));
         // A shell writes the script: a child of another test could inherit our descriptor, and the kernel does not
         // execute a file that is open for writing (execve(2), ETXTBSY).
         let write = "printf '#!/bin/sh\\necho \"$@\" >> %s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"";
-        let written = Command::new("sh").args(["-c", write]).args([&script, &said]).status().unwrap();
+        let written = Command::new("sh").args(["-c", write]).args([&script, &calls]).status().unwrap();
         assert!(written.success());
         let mut loaded = LoadedControls { names: Vec::new(), unloader: None, owner: std::process::id() };
         loaded.start_unloader(&script, "ctcp").unwrap();
         loaded.start_unloader(&script, "bic").unwrap();
-        assert!(!said.exists(), "not yet");
+        assert!(!calls.exists(), "unloaded before the drop");
         drop(loaded);
-        assert_eq!(std::fs::read_to_string(&said).unwrap(), "cc unload ctcp bic\n");
+        assert_eq!(std::fs::read_to_string(&calls).unwrap(), "cc unload ctcp bic\n");
     }
 }

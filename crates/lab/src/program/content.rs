@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn no_block_is_another() {
+    fn all_content_blocks_are_distinct() {
         let all = content(3 * PERIOD as u64 + 5);
         assert_eq!(all.len(), 3 * PERIOD + 5);
         let blocks: std::collections::BTreeSet<&[u8]> = all.chunks(BLOCK).collect();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_found_where_it_is() {
+    fn difference_is_reported_at_its_offset() {
         let all = content(10_000);
         let mut comparison = ContentComparison::new(all.as_slice());
         comparison.compare(&all[..5_000]).unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_a_difference() {
+    fn excess_data_is_an_error() {
         let all = content(100);
         let mut comparison = ContentComparison::new(&all[..99]);
         assert_eq!(comparison.compare(&all).unwrap_err().to_string(), "more data arrived than was sent");

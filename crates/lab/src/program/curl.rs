@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_behind_messages() {
+    fn report_after_messages_is_parsed() {
         let text = format!("curl: (18) something\n{}\n", answer(0, "null"));
         let read = CurlReport::parse(&text).unwrap().into_success().unwrap();
         assert_eq!((read.bytes, read.seconds, read.first_byte), (1_048_576, 0.050_456, 0.010_123));
     }
 
     #[test]
-    fn a_failure_says_why() {
+    fn curl_failure_names_its_reason() {
         let error = |text: String| CurlReport::parse(&text).and_then(CurlReport::into_success).unwrap_err().to_string();
         assert_eq!(error(answer(97, r#""SOCKS failed""#)), "curl failed with exit status 97: SOCKS failed");
         assert_eq!(error(answer(28, r#""Operation timed out""#)), "timeout: 1048576 bytes in 0.1 s");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_has_its_arguments() {
+    fn each_route_has_its_arguments() {
         let proxy = "10.0.0.1:1080".parse().unwrap();
         let has = |via, two: [&str; 2]| {
             arguments("http://10.0.0.2/a", via, Duration::from_secs(5)).windows(2).any(|pair| pair == two)

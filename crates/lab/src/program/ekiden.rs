@@ -172,7 +172,7 @@ mod tests {
     const NEXT: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)));
 
     #[test]
-    fn a_profile_is_for_sections_between_relays_only() {
+    fn profile_applies_only_to_sections_between_relays() {
         let first = configuration(ListenerKind::Socks, OWN, NEXT, true, Some("longhaul"));
         assert!(first.contains(r#"forward = ["socks5://10.0.0.2:1080?profile=longhaul"]"#), "{first}");
         assert!(!first.contains("\nprofile"), "{first}");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_of_ones_own_is_defined() {
+    fn custom_profile_has_a_definition() {
         let own = ProfileChoice::Own("base = \"longhaul\"\ntune = false".parse().unwrap());
         let table: toml::Table = own.definition().parse().unwrap();
         assert_eq!(table["profile"][own.name()]["tune"].as_bool(), Some(false));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transparent_relay_listens_on_both_sides_and_dials_each_as_its_side_wants() {
+    fn transparent_relay_uses_the_profile_of_each_side() {
         let side = |interface: &str, last, profile: Option<&str>| RelaySide {
             interface: interface.into(),
             host: IpAddr::from([10, 100, 0, last]),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_may_be_started_by_another_program() {
+    fn wrap_precedes_the_relay_command() {
         let line = |wrap: &[&str]| {
             let wrap: Vec<String> = wrap.iter().map(|word| (*word).to_owned()).collect();
             command_line(&wrap, Path::new("/bin/ekiden"), "x.conf")
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_that_is_not_there_is_not_found() {
+    fn missing_binary_is_reported() {
         let error = find(Some(Path::new("/no/such/ekiden"))).unwrap_err().to_string();
         assert_eq!(error, "there is no ekiden at /no/such/ekiden");
     }

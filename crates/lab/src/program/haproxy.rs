@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reverse_proxy_keeps_connections_and_a_forwarder_has_none_to_keep() {
+    fn only_the_reverse_proxy_reuses_connections() {
         let server = IpAddr::from([10, 100, 0, 2]);
         let reusing = reusing_configuration(None, server, 80);
         assert!(reusing.contains("  mode http\n") && reusing.contains("  http-reuse always\n"), "{reusing}");

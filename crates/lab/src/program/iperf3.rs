@@ -294,14 +294,14 @@ mod tests {
             {"streams":[],"sum":{"start":1.0,"end":2.1,"seconds":1.1,"bytes":400}}]}}"#;
 
     #[test]
-    fn what_counts_is_what_the_receiver_counted() {
+    fn report_uses_the_counters_of_the_receiver() {
         let received = Iperf3Report::parse_received(TEXT).unwrap();
         assert_eq!((received.seconds, received.bytes), (2.1, 700));
         assert_eq!(received.timeline, [(0.0, 0), (1.0, 300), (2.1, 700)]);
     }
 
     #[test]
-    fn a_failure_is_told_in_its_own_words() {
+    fn errors_of_iperf3_are_quoted() {
         let error = |text: &str| Iperf3Report::parse_received(text).unwrap_err().to_string();
         assert_eq!(error(r#"{"start":{},"error":"the server is busy"}"#), "iperf3: the server is busy");
         assert_eq!(error(r#"{"start":{}}"#), "iperf3 did not report the received data");
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_not_ended_another_test_is_busy() {
+    fn server_with_a_running_test_is_busy() {
         let is_busy = Iperf3Report::is_server_busy;
         assert!(is_busy(r#"{"start":{},"error":"the server is busy running a test. try again later"}"#));
         assert!(!is_busy(r#"{"start":{},"error":"unable to connect to server"}"#) && !is_busy(TEXT) && !is_busy(""));
@@ -317,10 +317,10 @@ mod tests {
 
     #[test]
     fn an_amount_is_a_time_or_bytes() {
-        let said = |amount| client_arguments("10.0.0.2:5201".parse().unwrap(), amount).join(" ");
-        let time = said(StreamAmount::Time(Duration::from_secs(5)));
+        let command_line = |amount| client_arguments("10.0.0.2:5201".parse().unwrap(), amount).join(" ");
+        let time = command_line(StreamAmount::Time(Duration::from_secs(5)));
         assert_eq!(time, "--client 10.0.0.2 --port 5201 --json --get-server-output --time 5");
-        assert!(said(StreamAmount::Bytes(1024)).ends_with("--bytes 1024"));
+        assert!(command_line(StreamAmount::Bytes(1024)).ends_with("--bytes 1024"));
     }
 
     fn answer(server: &str) -> String {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn each_connection_has_a_rate_over_the_time_that_counts() {
+    fn connection_rates_cover_only_the_measured_time() {
         let pieces = [second(0.0, [1000, 1]), second(1.0, [100, 20]), second(2.0, [300, 20]), second(3.0, [5000, 0])];
         let text = answer(&pieces.join(","));
         let counted = GroupStats::parse(&text, 1.0, 3.0).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_told() {
+    fn incomplete_group_reports_are_errors() {
         let error = |text: &str| GroupStats::parse(text, 0.0, 1.0).unwrap_err().to_string();
         assert_eq!(error(r#"{"error":"the server is busy"}"#), "iperf3: the server is busy");
         assert!(error("{}").contains("did not report its congestion control"));

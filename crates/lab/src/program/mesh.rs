@@ -181,16 +181,16 @@ mod tests {
     }
 
     #[test]
-    fn all_know_and_admit_each_other_and_the_chooser_has_the_route() {
+    fn relays_admit_all_peers_and_only_the_client_has_a_route() {
         let folder = crate::temp_dir::TempDir::for_test();
         let mesh = mesh(folder.path());
         let server = SocketAddr::new(IpAddr::from([10, 100, 9, 1]), 80);
         let of = |place, path: &str| read(&mesh.configuration(place, &treatment(path), server));
-        let chooser = of(0, "\"auto\"");
-        assert_eq!(known(&chooser), ["a", "b"]);
-        assert_eq!(chooser["route"][0]["path"].as_str(), Some("auto"));
+        let client = of(0, "\"auto\"");
+        assert_eq!(known(&client), ["a", "b"]);
+        assert_eq!(client["route"][0]["path"].as_str(), Some("auto"));
         assert_eq!(
-            (chooser["listener"][0]["kind"].as_str(), chooser["log"]["format"].as_str()),
+            (client["listener"][0]["kind"].as_str(), client["log"]["format"].as_str()),
             (Some("socks"), Some("json"))
         );
         let a = of(1, "\"auto\"");
@@ -208,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn a_path_goes_through_relays_that_are_there_and_each_once() {
+    fn path_has_known_relays_at_most_once_each() {
         let relays = ["a", "b"].map(str::to_owned);
-        let is_through = |path: &str| treatment(path).path.unwrap().is_valid_for(&relays);
+        let is_valid = |path: &str| treatment(path).path.unwrap().is_valid_for(&relays);
         for right in ["\"auto\"", "[\"direct\"]", "[\"b\"]", "[\"b\", \"a\"]"] {
-            assert!(is_through(right), "{right}");
+            assert!(is_valid(right), "{right}");
         }
         for wrong in ["[]", "[\"c\"]", "[\"a\", \"a\"]", "[\"a\", \"direct\"]"] {
-            assert!(!is_through(wrong), "{wrong}");
+            assert!(!is_valid(wrong), "{wrong}");
         }
     }
 }

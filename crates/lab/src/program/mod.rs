@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_program_names_its_package() {
+    fn missing_program_error_names_the_package() {
         let about =
             ProgramInfo { name: "gopher", package: "gopherd", executable: "no-such-gopher", version_arguments: &[] };
         let error = about.find().unwrap_err().to_string();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_one_line() {
+    fn program_version_is_the_first_line() {
         assert_eq!(program_version(Path::new("/bin/echo"), &["name 1.2\nmore"]), "name 1.2");
         assert_eq!(program_version(Path::new("/no/such/file"), &[]), "unknown");
     }

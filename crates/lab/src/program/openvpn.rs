@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_end_dials_and_knows_the_other() {
+    fn only_the_near_end_dials() {
         let identity = |name: &str| TlsIdentity {
             certificate: format!("/run/{name}.crt"),
             key: format!("/run/{name}.key"),

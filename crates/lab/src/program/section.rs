@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_relay_says_the_path_and_the_others_know_the_next() {
+    fn first_relay_has_the_path_and_later_relays_the_next_hop() {
         let settings = treatment("mode = \"http\"\nearly = true\nencrypt = true\nprofile = \"longhaul\"");
         let configurations = [0, 1, 2].map(|place| read(&chain(3).configuration(place, &settings, SERVER)));
         assert_eq!(configurations.each_ref().map(|table| names(table)), [vec!["r2", "r3"], vec!["r3"], vec![]]);
@@ -200,14 +200,14 @@ mod tests {
         assert_eq!(first["relay"][1]["key"].as_str(), Some("public-3"));
         assert!([&first["relay"][0], &middle["relay"][0]].iter().all(|relay| relay["encrypt"].as_bool() == Some(true)));
         assert_eq!(first["listener"][0]["connect"].as_str(), Some("early"));
-        assert!(first["listener"][0].get("profile").is_none(), "the client's section has none");
+        assert!(first["listener"][0].get("profile").is_none(), "the section of the client has no profile");
         assert_eq!(last["listener"][0]["peers"].as_str(), Some("/run/r3.peers"));
         assert_eq!(last["listener"][0]["profile"].as_str(), Some("longhaul"));
         assert_eq!(last["private_key"].as_str(), Some("/run/r3.key"));
     }
 
     #[test]
-    fn a_forwarder_knows_the_server() {
+    fn forwarder_targets_the_server() {
         let first = read(&chain(2).configuration(0, &treatment("mode = \"tcp\"\nprofile = { tune = false }"), SERVER));
         let listener = &first["listener"][0];
         assert_eq!((listener["kind"].as_str(), listener["target"].as_str()), (Some("tcp"), Some("10.100.9.1:5201")));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_what_keygen_prints() {
+    fn keys_are_parsed_from_keygen_output() {
         let printed = "private-key: AAAA\npublic-key: BBBB\n";
         assert_eq!(RelayKeys::parse(printed).unwrap(), RelayKeys { key_file: printed.into(), public: "BBBB".into() });
         let error = RelayKeys::parse("private-key: AAAA\n").unwrap_err().to_string();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_reads_a_key_and_everybody_admits_the_relay_before() {
+    fn key_files_are_private_and_relays_admit_the_previous_relay() {
         let folder = crate::temp_dir::TempDir::for_test();
         let mut made = 0..;
         let keys = || {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_that_makes_no_keys_is_quoted() {
+    fn keygen_failure_is_reported() {
         let error = RelayKeys::generate(Path::new("/bin/false")).unwrap_err().to_string();
         assert!(error.starts_with("ekiden keygen, exit status: 1"), "{error}");
     }

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_by_status_or_signal() {
+    fn exit_is_described_by_status_or_signal() {
         assert_eq!(describe_exit(ExitStatus::from_raw(3 << 8)), "ended with exit status 3");
         assert_eq!(describe_exit(ExitStatus::from_raw(9)), "was killed by signal 9");
     }

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_there_when_its_last_byte_is_however_it_is_cut() {
+    fn block_arrives_with_its_last_byte_for_any_chunk_size() {
         let block = |at: u64| [&encode_stamp(Duration::from_millis(at))[..], &[7; 12]].concat();
         let bytes = [block(100), block(120), block(140)].concat();
         for piece in [1, 3, 8, 19, 20, 21, 60] {
@@ -138,8 +138,8 @@ mod tests {
                 let last = 150 + (number * piece + bytes.len()) as u64;
                 stamps.push(bytes, Duration::from_millis(last));
             }
-            let there = |end: u64| (end.div_ceil(piece as u64) * piece as u64).min(60) + 150;
-            let wanted = [there(20) - 100, there(40) - 120, there(60) - 140].map(|ms| ms as f64 / 1e3);
+            let arrival = |end: u64| (end.div_ceil(piece as u64) * piece as u64).min(60) + 150;
+            let wanted = [arrival(20) - 100, arrival(40) - 120, arrival(60) - 140].map(|ms| ms as f64 / 1e3);
             let close = stamps.block_delays.iter().zip(wanted).all(|(wait, wanted)| (wait - wanted).abs() < 1e-9);
             assert!(
                 close && stamps.block_delays.len() == 3,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_block_has_not_arrived() {
+    fn incomplete_block_is_not_counted() {
         let mut stamps = StampDecoder::new(20);
         stamps.push(&[0; 30], Duration::from_secs(1));
         assert_eq!(stamps.block_delays.len(), 1);

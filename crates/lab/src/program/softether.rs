@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_but_tcp_goes_to_the_other_hub_and_it_is_encrypted() {
+    fn dialling_hub_uses_only_tcp_and_encryption() {
         let text = configuration(&dialling_hub(Ipv4Addr::new(10, 0, 0, 2)));
         let settings = ["Hostname 10.0.0.2/tcp", "NoUdpAcceleration true", "UseEncrypt true", "MaxConnection 8"];
         assert!(settings.iter().all(|setting| text.contains(setting)), "{text}");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_closes_what_it_opens() {
+    fn configuration_has_balanced_braces() {
         let text = configuration(&dialling_hub(Ipv4Addr::LOCALHOST));
         let opened = text.lines().filter(|line| line.starts_with("declare ")).count();
         let lines = |wanted: &str| text.lines().filter(|line| *line == wanted).count();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_to_the_port_count_once_they_are_established() {
+    fn only_established_connections_to_the_port_are_counted() {
         let sockets = "  sl  local_address rem_address   st tx_queue\n\
                        0: 00000000:15B3 00000000:0000 0A 00000000\n\
                        1: 0200090A:15B3 0100090A:B4DA 01 00000000\n\

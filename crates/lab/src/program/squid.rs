@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_connections_are_kept_longer_if_asked() {
+    fn reuse_extends_the_idle_connection_timeout() {
         let configuration = |reuse| configuration(Path::new("/run"), "r1", None, reuse);
         assert!(configuration(true).contains("\nserver_idle_pconn_timeout 1 hour\n"));
         assert!(!configuration(false).contains("pconn"));

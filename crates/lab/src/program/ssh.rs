@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_the_hosts() {
+    fn ssh_uses_no_files_of_the_host() {
         let text = configuration("/run/host", "/run/user.pub");
         assert!(text.contains("HostKey /run/host\nAuthorizedKeysFile /run/user.pub\n"), "{text}");
         assert!(text.contains("UsePAM no") && text.contains("PidFile none"), "{text}");

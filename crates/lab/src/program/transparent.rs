@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_catch_on_both_sides() {
+    fn rules_redirect_on_both_interfaces() {
         let side = |interface: &str| RelaySide {
             interface: interface.into(),
             host: Ipv4Addr::LOCALHOST.into(),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_that_was_passed_by_is_told() {
+    fn bypassed_relay_is_an_error() {
         let counts = |near, far| BTreeMap::from([("near".to_owned(), near), ("far".to_owned(), far)]);
         assert!(ensure_carried(&counts(3, 4), &counts(5, 6), 2).is_ok());
         let error = ensure_carried(&counts(3, 4), &counts(5, 4), 1).unwrap_err().to_string();

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_cross_by_tcp_and_encrypted() {
+    fn tunnel_uses_tcp_and_encryption() {
         let text = configuration();
         assert!(
             ["type tun;", "proto tcp;", "encrypt aes128cbc;"].iter().all(|setting| text.contains(setting)),

@@ -37,16 +37,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_wget_can_it_is_told_and_the_rest_is_refused() {
+    fn supported_routes_have_arguments_and_others_are_refused() {
         let proxy = "10.0.0.1:3128".parse().unwrap();
-        let said = |via| arguments("http://10.0.0.2/a", via, Duration::from_millis(2500));
-        let direct = said(ClientRoute::Direct).unwrap();
+        let arguments_for = |via| arguments("http://10.0.0.2/a", via, Duration::from_millis(2500));
+        let direct = arguments_for(ClientRoute::Direct).unwrap();
         assert!(direct.contains(&"--timeout=2.500".to_owned()) && direct.contains(&"--no-proxy".to_owned()));
         assert_eq!(direct.last().map(String::as_str), Some("http://10.0.0.2/a"));
         assert!(
-            said(ClientRoute::Http(proxy)).unwrap().contains(&"--execute=http_proxy=http://10.0.0.1:3128/".to_owned())
+            arguments_for(ClientRoute::Http(proxy))
+                .unwrap()
+                .contains(&"--execute=http_proxy=http://10.0.0.1:3128/".to_owned())
         );
-        let error = said(ClientRoute::Socks(proxy)).unwrap_err().to_string();
+        let error = arguments_for(ClientRoute::Socks(proxy)).unwrap_err().to_string();
         assert!(error.contains("agent = \"curl\""), "{error}");
     }
 }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn all_blocks_arrive_after_they_were_written() {
+    fn report_covers_all_blocks_until_their_arrival() {
         let written = write_through_sink(100_001, 1000, None);
         assert_eq!(written.bytes, 100_001);
         assert!(written.write_s > 0.0 && written.completion_s > 0.0, "{written:?}");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_with_a_pause_between_them_tell_how_long_each_took() {
+    fn blocks_with_a_pause_are_timed_individually() {
         let pause = Duration::from_millis(2);
         let written = write_through_sink(10 * 64, 64, Some(pause));
         assert_eq!(written.waits.len(), 10);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_told() {
+    fn refused_connection_is_reported() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = run(WriteRequest { to: free, amount: 1, block: 1, pause: None }).unwrap_err().to_string();
         assert_eq!(error, format!("cannot connect to {free}"));

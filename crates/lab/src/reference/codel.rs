@@ -180,7 +180,7 @@ mod tests {
     /// The delay reaches 5 ms at 5 ms; at 105 ms it has been above that for 100 ms. From there drops are 100 ms,
     /// 100/sqrt(2), 100/sqrt(3) ... apart, each at the next departure: whole milliseconds.
     #[test]
-    fn drops_come_closer_as_the_root_of_their_number() {
+    fn drop_interval_shrinks_with_the_root_of_the_drop_count() {
         let times = drops(&backlog(false, Ecn::NotCapable));
         let mut wanted = vec![105.0];
         let mut next: f64 = 105.0;
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn capable_packets_are_marked_instead_and_still_sent() {
+    fn ecn_capable_packets_are_marked_instead_of_dropped() {
         let marked = backlog(true, Ecn::Capable);
         assert!(drops(&marked).is_empty());
         let sent_at: Vec<Nanos> = marked
@@ -209,12 +209,12 @@ mod tests {
     }
 
     #[test]
-    fn a_short_delay_and_a_last_packet_are_left_alone() {
+    fn short_delay_and_last_packet_do_not_start_drops() {
         let mut law = CodelModelState::new(5 * MS, 100 * MS, false);
         let mut journal = OutcomeLog::default();
         let mut waiting: Vec<Packet> = (0..2).map(|n| packet(n, 0, 1500)).collect();
         assert!(law.dequeue(&mut waiting, 200 * MS, &mut journal).is_some());
-        assert_eq!(law.first_above_time, None, "one packet is behind it: 1500 bytes");
+        assert_eq!(law.first_above_time, None, "only one packet of 1500 bytes waits behind");
         waiting = (2..6).map(|n| packet(n, 300 * MS, 1500)).collect();
         law.dequeue(&mut waiting, 305 * MS - 1, &mut journal);
         assert_eq!(law.first_above_time, None);

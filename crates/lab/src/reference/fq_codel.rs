@@ -136,10 +136,10 @@ mod tests {
         Packet { flow, ..packet(number, at, bytes) }
     }
 
-    /// Flow 1 sends packets of one quantum, flow 2 of half of one: two of the latter for one of the former. Flow 3 comes
-    /// while they are served, and is first.
+    /// Flow 1 sends packets of one quantum, flow 2 of half a quantum: two packets of flow 2 for each of flow 1. Flow 3
+    /// arrives while they are served, and is served next.
     #[test]
-    fn flows_share_by_bytes_and_new_ones_go_first() {
+    fn flows_share_by_bytes_and_new_flows_are_served_first() {
         let mut arrivals: Vec<Packet> = (0..4).map(|n| of_flow(n, 0, 1, 1500)).collect();
         arrivals.extend((4..10).map(|n| of_flow(n, 0, 2, 750)));
         arrivals.push(of_flow(10, 3_400_000, 3, 1500));
@@ -147,14 +147,17 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_costs_the_fattest_queue_half_of_its_packets_from_the_head() {
+    fn overflow_drops_half_of_the_largest_queue_from_the_head() {
         let mut arrivals: Vec<Packet> = (0..9).map(|n| of_flow(n, 0, 1, 1500)).collect();
         arrivals.extend((9..12).map(|n| of_flow(n, 0, 2, 750)));
-        // One is on the line, 8 and 2 wait; the last is one too many, and 1 to 4 have to go.
+        // One packet is on the line, 8 and 2 wait; the last exceeds the limit, and packets 1 to 4 are dropped.
         assert_eq!(order(&arrivals, settings(10, 3000)), [0, 5, 9, 10, 11, 6, 7, 8]);
         let many: Vec<Packet> = (0..202).map(|n| of_flow(n, 0, 1, 1500)).collect();
         let left = order(&many, settings(200, 3000));
-        assert_eq!(left[..2], [0, 65], "no more than 64");
-        assert!(order(&[of_flow(0, 0, 1, 100), of_flow(1, 9, 1, 100)], settings(0, 1500)).is_empty(), "no room at all");
+        assert_eq!(left[..2], [0, 65], "at most 64 packets are dropped");
+        assert!(
+            order(&[of_flow(0, 0, 1, 100), of_flow(1, 9, 1, 100)], settings(0, 1500)).is_empty(),
+            "a limit of 0 drops every packet"
+        );
     }
 }

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn bernoulli_losses_are_as_many_as_asked_for() {
+    fn bernoulli_loss_rate_matches_p() {
         let lost = run(&Loss::Bernoulli { p: 0.02, at: AT }, 50_000);
         let (low, high) = wilson(count(&lost), 50_000, Z_99_9);
         assert!(low <= 0.02 && 0.02 <= high, "{low} to {high}");
@@ -60,7 +60,7 @@ mod tests {
     /// Gilbert 1960: the chain is in the bad state for a share `to_bad / (to_bad + to_good)` of the time, and stays
     /// there for `1 / to_good` packets on average.
     #[test]
-    fn gilbert_elliott_has_its_share_and_its_bursts() {
+    fn gilbert_elliott_has_the_expected_loss_share_and_bursts() {
         let model = Loss::GilbertElliott { to_bad: 0.01, to_good: 0.25, p_good: 0.0, p_bad: 1.0, at: AT };
         let lost = run(&model, 100_000);
         let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count();
@@ -68,11 +68,11 @@ mod tests {
         let (share, burst) = (count(&lost) as f64 / 1e5, count(&lost) as f64 / bursts as f64);
         assert!((share - 0.01 / 0.26).abs() < 0.004, "{share}");
         assert!((burst - 4.0).abs() < 0.35, "{burst}");
-        assert!(!lost[0], "it starts in the good state");
+        assert!(!lost[0], "the chain starts in the good state");
     }
 
     #[test]
-    fn the_state_changes_after_the_decision() {
+    fn gilbert_elliott_state_changes_after_the_decision() {
         let flip = Loss::GilbertElliott { to_bad: 1.0, to_good: 1.0, p_good: 0.0, p_bad: 1.0, at: AT };
         assert_eq!(run(&flip, 5), [false, true, false, true, false]);
     }

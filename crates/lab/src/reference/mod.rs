@@ -162,7 +162,7 @@ mod tests {
     /// Packets of 1 ms, and a limit of two. The line takes packet 0 at once; 1 and 2 are queued, and 3 is dropped.
     /// Packet 4 arrives at the end of the first transmission, which frees space before the arrival.
     #[test]
-    fn what_ends_at_an_arrival_ends_before_it() {
+    fn transmission_ends_before_a_simultaneous_arrival() {
         let arrivals = [(0, 0), (1, 0), (2, 10), (3, 20), (4, 1_000_000), (5, 1_000_001), (6, 50_000_000)]
             .map(|(number, at)| packet(number, at, 1500));
         let kind = QueueKind::TailDrop(TailDropSettings { limit: QueueLimit::Packets(2) });

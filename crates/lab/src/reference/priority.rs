@@ -134,28 +134,28 @@ mod tests {
     }
 
     #[test]
-    fn every_second_is_recorded_and_every_fourth_time_the_heavy_one_is_found() {
+    fn rec_int_and_sta_int_set_recording_and_evaluation() {
         let mut model = dynamic(2, 4, 2);
         let found = [9, 1, 9, 2, 9, 1, 9, 1].map(|flow| arrive(&mut model, flow));
         assert_eq!(found[..3], [None; 3]);
-        assert_eq!(found[3..7], [Some(2); 4], "1 and 2 once each, 2 joined last");
+        assert_eq!(found[3..7], [Some(2); 4], "flows 1 and 2 have a record each, and 2 joined last");
         assert_eq!(found[7], Some(1));
         assert_eq!(model.records, [1, 2, 1, 1].map(Some));
     }
 
     #[test]
-    fn of_equals_the_one_that_joined_or_left_last() {
+    fn tie_selects_the_flow_that_joined_or_left_last() {
         let mut model = dynamic(1, 1, 4);
         let found = [1, 2, 2, 1, 3, 3, 4, 4].map(|flow| arrive(&mut model, flow).unwrap());
         assert_eq!(found, [1, 2, 2, 1, 2, 3, 3, 4]);
     }
 
     #[test]
-    fn the_ninth_of_a_kind_is_not_counted() {
+    fn ninth_flow_of_a_hash_set_is_not_counted() {
         let mut model = dynamic(1, 1, 20);
         let found: Vec<_> = (0..9).map(|number| arrive(&mut model, number * 256)).collect();
         assert_eq!(found[7..], [Some(7 * 256); 2]);
         assert_eq!(model.records[8], None);
-        assert_eq!(arrive(&mut model, 8 * 256 + 1), Some(8 * 256 + 1), "it is of another kind");
+        assert_eq!(arrive(&mut model, 8 * 256 + 1), Some(8 * 256 + 1), "the flow is in another set");
     }
 }

@@ -199,7 +199,7 @@ mod tests {
     fn with_a_weight_of_one_the_queue_is_held_at_the_upper_threshold() {
         let outcomes = burst(settings(0.0, 1.0), 100, Ecn::NotCapable);
         assert_eq!(dropped(&outcomes, DropCause::Early), 0, "a probability of 0");
-        assert_eq!(dropped(&outcomes, DropCause::Forced), 100 - 16, "one on the line, 15 waiting");
+        assert_eq!(dropped(&outcomes, DropCause::Forced), 100 - 16, "one packet on the line, 15 in the queue");
         let outcomes = burst(RedSettings { gentle: true, ..settings(0.0, 1.0) }, 1000, Ecn::NotCapable);
         assert!(dropped(&outcomes, DropCause::Early) > 0, "the probability rises above the upper threshold");
         assert!(outcomes.iter().filter(|outcome| matches!(outcome, ReferenceOutcome::Sent { .. })).count() > 20);
@@ -208,7 +208,7 @@ mod tests {
     /// Section 5 of the paper: with the probability `pa` the distance between two hits is uniform. By its figure 2,
     /// which sets `count` to 0 at a hit and increments it before the next packet, the distance is from 1 to 1/pb - 1.
     #[test]
-    fn hits_are_evenly_spread() {
+    fn distances_between_hits_are_uniform() {
         let mut red = RedModel::new(settings(0.1, 1.0), 1.0, rate(), SeededRng::new(3));
         red.avg = 10 * UNIT;
         let mut last = 0;
@@ -225,7 +225,7 @@ mod tests {
 
     /// At a tenth of the distance, and with 4 times the probability: 0.01 and 0.04.
     #[test]
-    fn the_heavy_are_hit_so_many_times_as_often() {
+    fn heavy_flows_are_hit_n_times_as_often() {
         let mut red = RedModel::new(settings(0.1, 1.0), 4.0, rate(), SeededRng::new(3));
         red.avg = 6 * UNIT;
         let mut hits = [0_u64; 2];
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_replace_early_drops_but_not_forced_ones() {
+    fn marks_replace_early_drops_but_not_forced_drops() {
         let ecn = RedSettings { ecn: true, ..settings(0.9, 1.0) };
         let outcomes = burst(ecn, 300, Ecn::Capable);
         assert_eq!(dropped(&outcomes, DropCause::Early), 0);
@@ -252,7 +252,7 @@ mod tests {
     /// 1500 bytes take 1 ms. An idle time of three packets decays the average as three arrivals at an empty queue do.
     /// The remainder of half a packet counts at the next arrival.
     #[test]
-    fn an_idle_queue_forgets() {
+    fn idle_time_decays_the_average() {
         let mut red = RedModel::new(settings(0.1, 0.5), 1.0, rate(), SeededRng::new(1));
         (red.avg, red.q_time) = (8 * UNIT, 500_000);
         red.update_average(500_000 + 3_500_000);

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_packet_fits_where_a_large_one_does_not() {
+    fn small_packet_fits_where_a_large_packet_does_not() {
         let (mut queue, mut journal) = (TailDropModel::new(QueueLimit::Bytes(1600)), OutcomeLog::default());
         for (number, bytes) in [(0, 1500), (1, 101), (2, 100), (3, 1)] {
             queue.arrive(packet(number, 0, bytes), &mut journal);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_that_differs_is_not_the_same() {
+    fn cell_with_a_different_ratio_agrees_but_is_not_same() {
         let ours = cells(&[("squid", 20.0, 21.0)]);
         let mut theirs = ours.clone();
         theirs[0].ratio = Some(stats::summarise(&[2.0]));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn treatments_of_one_result_are_left_out() {
+    fn treatments_in_only_one_result_are_ignored() {
         let (ours, theirs) = (cells(&[("a", 1.0, 2.0)]), cells(&[("b", 1.0, 2.0)]));
         let agreement = Agreement::new(&ours, &theirs);
         assert_eq!(CellAgreement::ALL.map(|one| agreement.count(one)), [0; 3]);

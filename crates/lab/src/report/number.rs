@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_significant_digits() {
+    fn numbers_have_three_significant_digits() {
         let cases = [
             (0.0, "0"),
             (1.0, "1.00"),
@@ -107,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn spans_have_the_unit_that_suits_them() {
+    fn durations_have_a_suitable_unit() {
         let spans = [0, 850, 12_345, 1_200_000, 3_400_000_000].map(format_nanos);
         assert_eq!(spans, ["0 ns", "850 ns", "12.3 µs", "1.20 ms", "3.40 s"]);
     }
 
     #[test]
-    fn plurals() {
+    fn plural_follows_the_count() {
         assert_eq!(pluralized(1, "run"), "1 run");
         assert_eq!(pluralized(1200, "run"), "1,200 runs");
     }

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_counted_and_most_come_first() {
+    fn paths_are_sorted_by_session_count() {
         let session = |path: &str| SessionRun { path: Some(path.to_owned()), ..SessionRun::default() };
         let all = [session("a"), session("direct"), session("direct"), SessionRun::default()];
         assert_eq!(count_by_path(&all.iter().collect::<Vec<_>>()), "direct 2, a 1");

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn empty_columns_go_and_repeats_are_marked() {
+    fn empty_columns_are_removed_and_repeats_are_marked() {
         let mut table = ReportTable::new(&["size", "remark", "#n"]);
         for (size, n) in [("1 MB", "7"), ("1 MB", "6"), ("9 MB", "6")] {
             table.push(vec![size.into(), "".into(), n.into()]);
@@ -119,7 +119,7 @@ mod tests {
         let table = table.grouped_by(1).without_empty_columns();
         assert_eq!(table.columns.iter().map(|column| column.title.as_str()).collect::<Vec<_>>(), ["size", "n"]);
         assert!(table.columns[1].numeric);
-        let tones: Vec<CellKind> = table.rows.iter().map(|row| row[0].kind).collect();
-        assert_eq!(tones, [CellKind::Plain, CellKind::Repeated, CellKind::Plain]);
+        let kinds: Vec<CellKind> = table.rows.iter().map(|row| row[0].kind).collect();
+        assert_eq!(kinds, [CellKind::Plain, CellKind::Repeated, CellKind::Plain]);
     }
 }

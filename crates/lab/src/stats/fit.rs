@@ -86,7 +86,7 @@ mod tests {
     /// Newcombe 1998, "Two-sided confidence intervals for the single proportion: comparison of seven methods",
     /// table I, method 3.
     #[test]
-    fn wilson_intervals_are_those_of_newcombe() {
+    fn wilson_intervals_match_newcombe() {
         let table = [
             ((81, 263), (0.2553, 0.3662)),
             ((15, 148), (0.0624, 0.1605)),
@@ -105,7 +105,7 @@ mod tests {
     /// Mendel's peas (1866) against 9:3:3:1, tested by Fisher (1936): chi-square 0.47 with 3 degrees of freedom, p =
     /// 0.925. Then critical values of Pearson and Hartley, "Biometrika Tables for Statisticians", table 8.
     #[test]
-    fn chi_square_is_that_of_the_tables() {
+    fn chi_square_matches_published_tables() {
         let expected = [9.0, 3.0, 3.0, 1.0].map(|share| 556.0 * share / 16.0);
         assert_near(chi_square(&[315, 108, 101, 32], &expected), 0.925, 0.0005);
         for (freedom, critical, p) in [
@@ -118,14 +118,14 @@ mod tests {
             assert_near(gamma_q(freedom / 2.0, critical / 2.0), p, 0.000_01);
         }
         assert_eq!(chi_square(&[10, 10], &[10.0, 10.0]), 1.0);
-        assert_eq!(chi_square(&[10, 1], &[11.0, 0.0]), 0.0, "something where nothing can be");
-        assert_eq!(chi_square(&[10, 0], &[10.0, 0.0]), 1.0, "one class is no test");
+        assert_eq!(chi_square(&[10, 1], &[11.0, 0.0]), 0.0, "observations in a class with an expectation of 0");
+        assert_eq!(chi_square(&[10, 0], &[10.0, 0.0]), 1.0, "a single class is no test");
     }
 
     /// Stephens 1974, "EDF statistics for goodness of fit and some comparisons", table 1, case 0: the percentage points
     /// of the corrected distance.
     #[test]
-    fn kolmogorov_smirnov_is_that_of_stephens() {
+    fn kolmogorov_smirnov_matches_stephens() {
         for (point, p) in [(1.138, 0.15), (1.224, 0.10), (1.358, 0.05), (1.480, 0.025), (1.628, 0.01)] {
             assert_near(kolmogorov_tail(point), p, 0.0005);
         }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn kolmogorov_smirnov_knows_a_normal_sample_from_another() {
+    fn kolmogorov_smirnov_rejects_a_shifted_normal_sample() {
         let dice = SeededRng::new(9);
         let samples: Vec<f64> = (0..2000).map(|i| normal_quantile(dice.uniform(i))).collect();
         assert!(kolmogorov_smirnov(&samples, normal_cdf) > 0.01);
@@ -149,7 +149,7 @@ mod tests {
 
     /// The luteinizing hormone series of Diggle (1990), data set `lh` of R, whose `acf` at lag 1 is 0.576.
     #[test]
-    fn neighbours_of_the_hormone_series_resemble_each_other() {
+    fn lag1_correlation_of_the_hormone_series_matches_r() {
         let tenths: [u8; 48] = [
             24, 24, 24, 22, 21, 15, 23, 23, 25, 20, 19, 17, 22, 18, 32, 32, 27, 22, 22, 19, 19, 18, 27, 30, 23, 20, 20,
             29, 29, 27, 27, 23, 26, 24, 18, 17, 15, 14, 21, 33, 35, 35, 31, 26, 21, 34, 30, 29,

@@ -153,7 +153,7 @@ mod tests {
     /// and Communication Systems" (2010), appendix A, table A.1, where its interval is symmetric; n = 100 from the
     /// binomial distribution.
     #[test]
-    fn intervals_of_the_median_are_those_of_the_tables() {
+    fn median_intervals_match_published_tables() {
         let table = [
             (6, 1.0, 6.0, 0.969),
             (7, 1.0, 7.0, 0.984),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_have_the_confidence_they_have_and_many_do_not_underflow() {
+    fn few_values_have_low_confidence_and_many_do_not_underflow() {
         for (n, confidence) in [(1, 0.0), (2, 0.5), (3, 0.75), (4, 0.875), (5, 0.9375)] {
             let got = summarise(&first(n));
             assert_eq!((got.low, got.high, got.n), (1.0, f64::from(n), n));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_shares_are_fair_and_one_for_all_is_not() {
+    fn jain_index_is_1_for_equal_rates_and_low_for_unequal_rates() {
         assert!(close(jain(&[3.0; 7]), 1.0));
         assert!(close(jain(&[5.0, 0.0, 0.0, 0.0]), 0.25));
         // The example of the report: 60 Mbit/s and 40 Mbit/s.
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_of_nothing_is_none() {
+    fn mean_of_no_values_is_none() {
         assert!(close(mean(&[1.0, 2.0, 6.0]), 3.0));
         assert_eq!(mean(&[]), None);
     }

@@ -105,7 +105,7 @@ mod tests {
 
     /// Abramowitz, Stegun, "Handbook of Mathematical Functions", table 6.1 and 6.4; factorials.
     #[test]
-    fn the_gamma_function() {
+    fn ln_gamma_matches_published_values() {
         assert_near(ln_gamma(0.5), std::f64::consts::PI.sqrt().ln(), 1e-14);
         assert_near(ln_gamma(1.5).exp(), 0.886_226_925_5, 1e-10);
         assert_near(ln_gamma(1.25).exp(), 0.906_402_477_1, 1e-10);
@@ -116,7 +116,7 @@ mod tests {
 
     /// Q(n, x) of a whole `n` is a Poisson sum, and so exact.
     #[test]
-    fn the_incomplete_gamma_function() {
+    fn incomplete_gamma_matches_poisson_sums() {
         let poisson = |n: u32, x: f64| {
             let term = |k: u32| (f64::from(k) * x.ln() - x - ln_gamma(f64::from(k) + 1.0)).exp();
             (0..n).map(term).sum::<f64>()
@@ -129,7 +129,7 @@ mod tests {
 
     /// Abramowitz, Stegun, table 26.1 (P(x)) and 26.2 (tail at 5).
     #[test]
-    fn the_normal_distribution() {
+    fn normal_distribution_matches_published_values() {
         assert_near(normal_cdf(0.0), 0.5, 1e-15);
         assert_near(normal_cdf(1.0), 0.841_344_746_068_543, 1e-14);
         assert_near(normal_cdf(-1.0), 0.158_655_253_931_457, 1e-13);

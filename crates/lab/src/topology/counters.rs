@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_is_read_by_name_and_counted_since_a_reading() {
+    fn recovery_counters_are_read_by_name_and_subtracted() {
         let now = recovery(
             "Tcp: InSegs RetransSegs\nTcp: 100 7\n",
             "TcpExt: SyncookiesSent TCPTimeouts\nTcpExt: 5 2\nIpExt: InOctets\nIpExt: 9\n",
@@ -150,10 +150,6 @@ mod tests {
         let expected = [("Tcp InErrs", 3), ("Tcp InCsumErrors", 2), ("Udp InCsumErrors", 1)];
         assert_eq!(checksum_errors(text, ""), expected.map(|(what, count)| (what.to_owned(), count)));
         let challenged = "TcpExt: SyncookiesSent TCPSYNChallenge\nTcpExt: 5 2\n";
-        assert_eq!(
-            checksum_errors(text, challenged)[0],
-            ("Tcp InErrs".to_owned(), 1),
-            "one is not the answer to a SYN"
-        );
+        assert_eq!(checksum_errors(text, challenged)[0], ("Tcp InErrs".to_owned(), 1), "challenge ACKs are subtracted");
     }
 }

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_window_is_a_receive_buffer_and_a_number_of_packets() {
+    fn large_window_sets_receive_buffer_and_packet_limit() {
         let window = Bytes(256 << 10);
         let settings = window_sysctls(window);
         assert_eq!(settings[0], ("net.ipv4.tcp_rmem", "4096 131072 399001".to_owned()));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_window_is_what_is_left_out() {
+    fn small_window_disables_scaling_and_timestamps() {
         let window = Bytes(64 << 10);
         assert!(window_sysctls(window).contains(&("net.ipv4.tcp_window_scaling", "0".to_owned())));
         assert_eq!((max_packets(window, 1500, Family::Ipv4), usable_bytes(window)), (None, 65_535));

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_is_found_in_what_ip_said() {
+    fn failed_command_number_is_parsed_from_ip_output() {
         assert_eq!(failed_command_number("Error: Nexthop has invalid gateway.\nCommand failed -:3\n"), Some(3));
         assert_eq!(failed_command_number("Cannot open file\n"), None);
     }

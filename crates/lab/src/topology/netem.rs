@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_mean_alike_is_passed_on() {
+    fn supported_conditions_become_netem_arguments() {
         for (conditions, expected) in [
             ("", "limit 10000000"),
             ("delay = \"50ms\"\ndown = true", "limit 10000000 delay 50000us loss random 100%"),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_netem_does_otherwise_is_refused() {
+    fn unsupported_conditions_are_refused() {
         for (conditions, expected) in [
             ("access_rate = \"1Gbit/s\"", "access_rate"),
             ("trace = [1, 5]", "trace"),

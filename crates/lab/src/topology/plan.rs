@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_a_host_in_a_chain() {
+    fn host_commands_set_addresses_neighbours_and_routes() {
         let mut lab = lab(&[("access", ["a", "r"]), ("wan", ["r", "b"])], &["r"]);
         let host = lab.hosts.entry("a".to_owned()).or_default();
         (host.congestion, host.window) = (Some("cubic".to_owned()), Some(Bytes(1_448_000)));
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_shortest_and_then_first_by_name() {
+    fn routes_are_shortest_and_ties_are_broken_by_name() {
         let square = [("l1", ["a", "x"]), ("l2", ["a", "y"]), ("l3", ["y", "b"]), ("l4", ["x", "b"])];
         let lab = lab(&square, &["a", "b", "x", "y"]);
         let from_a = next_hops(&lab, "a");
@@ -421,13 +421,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_behind_a_gate_has_all_of_its_addresses_there() {
+    fn addresses_behind_a_host_include_all_hosts_beyond() {
         let row = [("1", ["a", "l"]), ("2", ["l", "x"]), ("3", ["x", "r"]), ("4", ["r", "b"]), ("5", ["b", "c"])];
         let lab = lab(&row, &["l", "x", "r", "b"]);
         let plan = NetworkPlan::new(&lab);
         let addresses = |all: &[[u8; 2]]| all.iter().map(|[net, host]| Ipv4Addr::new(10, 100, *net, *host)).collect();
         let behind: Vec<Ipv4Addr> = addresses(&[[3, 2], [4, 1], [4, 2]]);
-        assert_eq!(plan.addresses_behind("l", "r"), behind, "b and c, and not x in between");
+        assert_eq!(plan.addresses_behind("l", "r"), behind, "b and c, but not x between l and r");
         assert_eq!(plan.addresses_behind("r", "l"), [Ipv4Addr::new(10, 100, 0, 1)]);
         assert_eq!(plan.address_toward("r", "l"), Some(Ipv4Addr::new(10, 100, 2, 2)));
     }
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn subnets_go_on_after_256_links() {
+    fn subnets_continue_after_256_links() {
         let names: Vec<String> = (0..300).map(|number| format!("l{number:03}")).collect();
         let links: Vec<_> = names.iter().map(|name| (name.as_str(), ["a", "b"])).collect();
         let lab = lab(&links, &[]);

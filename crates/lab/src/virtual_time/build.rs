@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edit_applies_as_often_as_it_says_or_fails() {
+    fn edit_applies_the_stated_number_of_times_or_fails() {
         let tree = TempDir::for_test();
         let path = tree.path().join("file.c");
         let edit = |find: &str, times| Edit { file: "file.c".into(), find: find.into(), replace: "c".into(), times };
@@ -295,9 +295,9 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "c c c");
     }
 
-    /// The added files come from the tree, before anything is compiled in it.
+    /// The added files are copied from the tree before a compilation.
     #[test]
-    fn the_recipe_has_all_that_is_added_to_the_source() {
+    fn recipe_has_config_edits_added_files_and_license() {
         let work = TempDir::for_test();
         let (tree, recipe) = (work.path().join("tree"), work.path().join("new/recipe"));
         fs::create_dir_all(tree.join(ADDED_DIRECTORY)).unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn every_added_file_and_edit_is_carried() {
+    fn edits_parse_and_makefile_lists_every_added_file() {
         let edits: Edits = toml::from_str(EDITS).unwrap();
         assert!(edits.edit.len() > 10);
         let files = ADDED_FILES.concat();

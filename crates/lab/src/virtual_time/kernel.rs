@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_release_wins_and_then_the_first_directory() {
+    fn kernels_are_sorted_by_release_then_directory() {
         let base = TempDir::for_test();
         let add = |directory: &str, release: &str, emulator: &str| {
             let directory = base.path().join(directory);
@@ -183,7 +183,7 @@ mod tests {
             };
             fs::write(directory.join(DESCRIPTION), serde_json::to_string(&info).unwrap()).unwrap();
         };
-        // The names are in another order than the directories.
+        // The names sort in another order than the list of directories.
         add("b-cache/two", "7.2.12-ekiden", emulator::VERSION);
         add("b-cache/one", "6.12.117-ekiden", emulator::VERSION);
         add("a-system/three", "7.2.12-ekiden", emulator::VERSION);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_missing_is_named() {
+    fn missing_kernel_file_is_named() {
         let error = format!("{:#}", VirtualKernel::open(Path::new("/nonexistent/linux")).unwrap_err());
         assert!(error.starts_with("/nonexistent/linux: "), "{error}");
     }

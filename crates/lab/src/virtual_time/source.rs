@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::temp_dir::TempDir;
 
-    /// Has 6.12 among the package sources of the system, and 7.2 in trixie-backports. Notes its calls.
+    /// Finds 6.12 in the package sources of the system, and 7.2 in trixie-backports. Logs its calls.
     const FAKE_APT_GET: &str = r#"#!/bin/sh
         echo "$*" >>calls
         config=$(echo "$*" | sed -n 's/.*--config-file=//p')
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_of_a_newer_release_comes_from_its_backports() {
+    fn newer_version_is_taken_from_backports() {
         let work = work_directory();
         let archive = finder(&work).find("7.2", &mut |_| {}).unwrap();
         assert_eq!(file_name(&archive), "linux-source-7.2_7.2.12-1_all.deb");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_of_this_release_needs_no_private_state() {
+    fn version_of_this_release_needs_no_private_apt_state() {
         let work = work_directory();
         let archive = finder(&work).find("6.12", &mut |_| {}).unwrap();
         assert_eq!(file_name(&archive), "linux-source-6.12_6.12.117-1_all.deb");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_version_names_the_places() {
+    fn unknown_version_error_lists_the_searched_places() {
         let work = work_directory();
         let error = finder(&work).find("9.9", &mut |_| {}).unwrap_err().to_string();
         let installed = work.path().join("src/linux-source-9.9.tar.xz");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_is_taken_or_the_reason_is_said() {
+    fn newest_version_is_taken_or_the_reason_is_reported() {
         let work = work_directory();
         let mut lines = Vec::new();
         let archive = finder(&work).find_newest(&mut |line| lines.push(line.to_owned())).unwrap();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_has_the_main_suite() {
+    fn mirrors_are_those_with_the_main_suite() {
         let uris = "'https://a.example/dists/stable/InRelease' a 0\n'http://b.example/dists/nodistro/InRelease' b 0\n\
                     'https://a.example/dists/stable/main/binary-amd64/Packages.xz' a 0\nnoise\n\
                     'http://c.example/x/dists/bookworm-updates/InRelease' c 0\n\

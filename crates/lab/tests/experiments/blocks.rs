@@ -30,7 +30,7 @@ ready = "tcp:8000""#,
 }
 
 #[test]
-fn blocks_are_written_and_timed_directly_and_past_a_forwarder() {
+fn blocks_are_timed_directly_and_through_a_forwarder() {
     let scene = ExperimentFixture::new();
     scene.write(&with_blocks(&SMALL.replace("program = \"RELAY\"", &forwarder_treatment())));
     let output = scene.run(&["--blocks", "1", "--no-check"]);
@@ -56,7 +56,7 @@ fn blocks_are_written_and_timed_directly_and_past_a_forwarder() {
 }
 
 #[test]
-fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
+fn packet_log_has_every_packet_drop_and_retransmission() {
     let scene = ExperimentFixture::new();
     let lossy = "delay = \"5ms\"\nloss = { model = \"pattern\", every = 100, lost = [60] }\nreverse = { loss = false }";
     let text = with_blocks(SMALL)
@@ -65,7 +65,7 @@ fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
         .replace("block = \"17B\"", "block = \"640B\"\npacket_log = [\"near\", \"far\"]");
     let Some(run) = direct_run(&scene, &text) else { return };
     let [near, far] = [0, 1].map(|link| &run["sequences"][link]);
-    assert_eq!((&near["from"], &far["from"]), (&"client".into(), &"relay".into()), "the way of the data");
+    assert_eq!((&near["from"], &far["from"]), (&"client".into(), &"relay".into()), "the direction of the data");
     let dropped = far["dropped"].as_u64().unwrap();
     // 300,000 bytes are more than 200 packets, of which one in a hundred is lost, and retransmitted by the client.
     assert!(dropped >= 1 && far["sent_again"].as_u64().unwrap() >= dropped, "{far}");
@@ -82,7 +82,7 @@ fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
     // The last packets may still be in flight.
     for row in rows.iter().filter(|row| !row[1].is_empty()) {
         let micros = |column: usize| row[column].parse::<f64>().unwrap();
-        assert!(micros(1) - micros(0) >= 5000.0, "5 ms under way: {row:?}");
+        assert!(micros(1) - micros(0) >= 5000.0, "a delay of 5 ms: {row:?}");
     }
     let first = rows.iter().find(|row| row[6] == "S").unwrap();
     assert!(first[4].starts_with("10.100.") && first[5].ends_with(":5101"), "{first:?}");
@@ -92,7 +92,7 @@ fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
 }
 
 #[test]
-fn writing_that_is_stopped_counts_with_the_time_at_which_it_was() {
+fn capped_writing_completes_at_the_cap() {
     let scene = ExperimentFixture::new();
     // 300 kB take 2.4 s at 1 Mbit/s.
     let slow = with_blocks(SMALL).replace("delay = \"10ms\"", "delay = \"10ms\"\nrate = \"1Mbit/s\"");

@@ -24,9 +24,9 @@ fn figures_command(scene: &ExperimentFixture, experiment: &str) -> Command {
     command
 }
 
-/// The check finds the runs that made the stored figures and makes none.
+/// The check uses the existing runs of the stored figures and makes no run.
 #[test]
-fn figures_made_again_are_compared_with_the_stored_ones() {
+fn check_compares_figures_with_the_stored_figures() {
     let scene = ExperimentFixture::new();
     if ekiden().is_none() {
         return skipped("ekiden is not built");
@@ -66,16 +66,16 @@ fn figures_made_again_are_compared_with_the_stored_ones() {
     assert_eq!(fs::read_to_string(&path).unwrap(), figures.to_string(), "a check changes nothing");
 }
 
-/// SIGTERM reaches the command alone, and not the one that makes the runs.
+/// SIGTERM reaches only the outer command, not the command that makes the runs.
 #[test]
-fn figures_that_are_terminated_leave_no_run_behind() {
+fn terminated_figures_command_leaves_no_process() {
     let scene = ExperimentFixture::new();
     if has_no_kernel(&scene) {
         return;
     }
     make_docs(&scene);
     let child = figures_command(&scene, "ctcp-oracles").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    // One more: the command that makes the runs.
+    // One more process: the command that makes the runs.
     let output = stop_while_machines_run(child, "-TERM", 3);
     assert_eq!(output.status.code(), Some(143), "{}", stderr_text(&output));
     assert!(stderr_text(&output).contains("the same command goes on"), "{}", stderr_text(&output));

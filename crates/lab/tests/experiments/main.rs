@@ -21,19 +21,19 @@ mod tunnels;
 mod virtual_time;
 
 #[test]
-fn mistakes_are_told_at_once_and_nothing_is_run() {
+fn mistakes_are_reported_together_and_nothing_runs() {
     let scene = ExperimentFixture::new();
     scene.write(&SMALL.replace("file = \"1MB\"", "file = \"1\"").replace("title =", "colour = 1\ntitle ="));
     let output = scene.run(&[]);
-    let said = stderr_text(&output);
+    let stderr = stderr_text(&output);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said.contains("small: 2 mistakes\n") && said.contains("line 4: colour: unknown key"), "{said}");
-    assert!(said.contains(r#"line 17: workload.file: "1" is not a size like"#), "{said}");
+    assert!(stderr.contains("small: 2 mistakes\n") && stderr.contains("line 4: colour: unknown key"), "{stderr}");
+    assert!(stderr.contains(r#"line 17: workload.file: "1" is not a size like"#), "{stderr}");
     assert!(!scene.0.join("results").exists());
 }
 
 #[test]
-fn a_run_is_captured_and_a_lab_without_emulator_is_not() {
+fn run_is_captured_unless_no_link_is_emulated() {
     let scene = ExperimentFixture::new();
     scene.write(&SMALL.replace("[workload]", "delay = \"1ms\"\n[workload]"));
     let arguments = ["--no-check", "--blocks", "1", "--only", "direct", "--pcap", "cap"];
@@ -47,7 +47,7 @@ fn a_run_is_captured_and_a_lab_without_emulator_is_not() {
     let mut names: Vec<String> = names.collect();
     names.sort();
     let expected = ["relay-server", "server-relay"]
-        .map(|way| ["arrived.pcapng", "delivered.pcapng", "trace"].map(|what| format!("far-{way}.{what}")));
+        .map(|direction| ["arrived.pcapng", "delivered.pcapng", "trace"].map(|what| format!("far-{direction}.{what}")));
     let logs = names.split_off(names.partition_point(|name| name.starts_with("far-")));
     assert_eq!((names, logs), (expected.concat(), vec!["nginx-server.log".to_owned()]));
     let delivered = std::fs::metadata(folder.join("far-server-relay.delivered.pcapng")).unwrap().len();
@@ -62,7 +62,7 @@ fn a_run_is_captured_and_a_lab_without_emulator_is_not() {
 /// Every program that IPv6 labs permit carries a file by IPv6, in virtual time. The address of the client is in the log of
 /// packets.
 #[test]
-fn programs_use_ipv6_in_labs_of_ipv6() {
+fn programs_use_ipv6_in_ipv6_labs() {
     let scene = ExperimentFixture::new();
     if virtual_time::has_no_kernel(&scene) || ekiden().is_none() {
         return;
@@ -98,8 +98,8 @@ fn programs_use_ipv6_in_labs_of_ipv6() {
         let wrong = text.replace(key, value).replace("program = \"nginx\"\n", "");
         assert_ne!(wrong, text);
         scene.write(&wrong);
-        let said = stderr_text(&scene.run(&[]));
-        assert!(said.contains(&format!("family = \"ipv6\": {error}")), "{said}");
+        let stderr = stderr_text(&scene.run(&[]));
+        assert!(stderr.contains(&format!("family = \"ipv6\": {error}")), "{stderr}");
     }
 }
 
@@ -181,24 +181,24 @@ fn two_results_are_compared_cell_by_cell() {
 }
 
 #[test]
-fn an_experiment_that_is_not_there_names_those_that_are() {
+fn unknown_experiment_error_lists_the_known_experiments() {
     let output = ExperimentFixture::new().lab_command().args(["run", "nowhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr_text(&output).contains("masuya2014-position"), "{}", stderr_text(&output));
 }
 
 #[test]
-fn a_missing_program_names_its_package() {
+fn missing_program_error_names_the_package() {
     let scene = ExperimentFixture::new();
     scene.write(SMALL);
     let output = scene.lab_command().args(["run", "small.toml"]).env("PATH", "/nowhere").output().unwrap();
-    let said = stderr_text(&output);
+    let stderr = stderr_text(&output);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said.contains("curl is not installed: scripts/setup lab, or apt-get install curl"), "{said}");
+    assert!(stderr.contains("curl is not installed: scripts/setup lab, or apt-get install curl"), "{stderr}");
 }
 
 #[test]
-fn an_ekiden_that_is_not_there_is_told() {
+fn missing_ekiden_is_reported() {
     let scene = ExperimentFixture::new();
     scene.write(&SMALL.replace("RELAY", "ekiden"));
     let output = scene.run(&["--ekiden", "/nowhere/ekiden"]);
@@ -207,7 +207,7 @@ fn an_ekiden_that_is_not_there_is_told() {
 }
 
 #[test]
-fn a_folder_without_results_is_no_report() {
+fn report_fails_without_results() {
     let scene = ExperimentFixture::new();
     let output = scene.lab_command().args(["report", "."]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -215,7 +215,7 @@ fn a_folder_without_results_is_no_report() {
 }
 
 #[test]
-fn every_experiment_is_listed_with_how_long_it_takes() {
+fn list_shows_experiments_with_their_duration() {
     let output = ExperimentFixture::new().lab_command().arg("list").output().unwrap();
     let list = String::from_utf8(output.stdout).unwrap();
     assert!(list.lines().any(|line| line.starts_with("masuya2014-sections") && line.contains(" h ")), "{list}");
@@ -231,7 +231,7 @@ fn a_closed_standard_output_ends_a_command_without_a_message() {
 }
 
 #[test]
-fn a_small_experiment_runs_reports_and_goes_on() {
+fn small_experiment_runs_resumes_and_reports() {
     let scene = ExperimentFixture::new();
     scene.write(SMALL);
     let first = scene.run(&[]);
@@ -272,16 +272,16 @@ fn a_small_experiment_runs_reports_and_goes_on() {
 }
 
 #[test]
-fn an_expectation_that_is_missed_is_exit_status_1() {
+fn missed_expectation_is_exit_status_1() {
     let scene = ExperimentFixture::new();
     scene.write(&format!("{SMALL}\n[[expect]]\ntreatment = \"direct\"\nat_least = 1e9\n"));
     let output = scene.run(&["--blocks", "1", "--only", "direct"]);
     if is_skipped(&output) {
         return;
     }
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{told}{}", stderr_text(&output));
-    assert!(told.ends_with("0 expectations met, 1 missed, 0 unknown; 0 runs invalid\n"), "{told}");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stdout}{}", stderr_text(&output));
+    assert!(stdout.ends_with("0 expectations met, 1 missed, 0 unknown; 0 runs invalid\n"), "{stdout}");
     assert_eq!(scene.runs().len(), 1);
 }
 
@@ -292,7 +292,7 @@ fn with_slow_link(text: &str) -> String {
 }
 
 #[test]
-fn a_relay_that_dies_makes_the_run_invalid_and_is_named() {
+fn killed_relay_invalidates_the_run_and_is_named() {
     let Some(ekiden) = ekiden() else {
         skipped("there is no ekiden beside the laboratory (cargo build)");
         return;
@@ -310,7 +310,7 @@ ready = "tcp:8000""#,
     }
     assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
     let runs = scene.all_runs();
-    assert_eq!(runs.len(), 3, "it is tried three times: {}", stderr_text(&output));
+    assert_eq!(runs.len(), 3, "the run is tried three times: {}", stderr_text(&output));
     let reason = runs[0]["invalid"].as_str().unwrap();
     assert!(reason.starts_with("timeout on relay "), "{reason}");
 }
@@ -333,7 +333,7 @@ fn with_chain(text: &str) -> String {
 }
 
 #[test]
-fn relays_that_know_each_other_carry_a_file_in_every_way() {
+fn section_relays_carry_a_file_in_every_mode() {
     let makes_keys = |ekiden: &PathBuf| {
         let keygen = Command::new(ekiden).arg("keygen").output();
         keygen.is_ok_and(|output| output.status.success())
@@ -354,7 +354,7 @@ fn relays_that_know_each_other_carry_a_file_in_every_way() {
 }
 
 #[test]
-fn an_interrupt_ends_it_and_says_how_to_go_on() {
+fn interrupt_ends_a_run_and_explains_how_to_resume() {
     let scene = ExperimentFixture::new();
     scene.write(&with_slow_link(SMALL));
     // A terminal sends a signal to the whole process group.

@@ -6,7 +6,7 @@ use ekiden_testing::skipped;
 
 use crate::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
-/// Three candidate paths from client to server; the relays are in the exchange and at the server's own host.
+/// Three candidate paths from client to server; the relays are on the router and on the host of the server.
 fn candidates() -> String {
     let treatment = |name: &str, path: &str| {
         format!(
@@ -36,7 +36,7 @@ fn paths(run: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn each_candidate_takes_its_path_and_the_log_says_so() {
+fn each_candidate_uses_and_logs_its_path() {
     if !has_ekiden() {
         return;
     }
@@ -52,11 +52,11 @@ fn each_candidate_takes_its_path_and_the_log_says_so() {
     assert_eq!(paths(of("none")), ["direct", "direct"]);
     assert_eq!(paths(of("one")), ["relay", "relay"]);
     assert_eq!(paths(of("two")), ["relay-server", "relay-server"]);
-    assert!(runs.iter().all(|run| run["metrics"]["bytes"] == 2e6), "what comes before does not count: {runs:?}");
+    assert!(runs.iter().all(|run| run["metrics"]["bytes"] == 2e6), "priming transfers do not count: {runs:?}");
 }
 
 #[test]
-fn downloads_come_all_the_time_and_those_after_a_relay_was_killed_fail() {
+fn continuous_downloads_fail_after_their_relay_is_killed() {
     if !has_ekiden() {
         return;
     }

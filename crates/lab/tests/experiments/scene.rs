@@ -90,10 +90,10 @@ pub fn stderr_text(output: &Output) -> String {
 
 /// Whether the system denies namespaces, or a program is missing; if so, prints the reason.
 pub fn is_skipped(output: &Output) -> bool {
-    let said = stderr_text(output);
-    let impossible = said.contains("cannot make") || said.contains("is not installed");
+    let stderr = stderr_text(output);
+    let impossible = stderr.contains("cannot make") || stderr.contains("is not installed");
     if impossible {
-        skipped(said);
+        skipped(stderr);
     }
     impossible
 }

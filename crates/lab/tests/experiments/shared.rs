@@ -60,7 +60,7 @@ levels = [
 "#;
 
 #[test]
-fn groups_share_a_line_and_several_runs_are_made_at_once() {
+fn groups_share_a_line_in_concurrent_runs() {
     let scene = ExperimentFixture::new();
     scene.write(SHARED);
     let output = scene.run(&["--no-check", "--jobs", "2"]);
@@ -69,7 +69,7 @@ fn groups_share_a_line_and_several_runs_are_made_at_once() {
     }
     let runs = scene.runs();
     assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
-    assert_eq!(runs.len(), 4, "each once, whoever made it: {}", stderr_text(&output));
+    assert_eq!(runs.len(), 4, "each run is recorded once: {}", stderr_text(&output));
     for run in &runs {
         let figure = |key: &str| run["metrics"][key].as_f64().unwrap_or(f64::NAN);
         let groups = run["groups"].as_array().unwrap();
@@ -90,13 +90,13 @@ fn groups_share_a_line_and_several_runs_are_made_at_once() {
         assert!(figure("queueing_ms") > 1.0 && figure("queueing_p99_ms") < 63.0, "{run}");
     }
     let busy = |run: &serde_json::Value| run["took"].as_f64().unwrap();
-    assert!(runs.iter().map(busy).sum::<f64>() > 8.0, "they took their time");
+    assert!(runs.iter().map(busy).sum::<f64>() > 8.0, "four runs of two seconds");
     let page = std::fs::read_to_string(scene.0.join("results/small-quick/report.html")).unwrap();
     assert!(page.contains("Goodput of each group by rtt") && page.contains("<h2>Groups</h2>"), "{}", page.len());
 }
 
 #[test]
-fn a_congestion_control_that_is_not_there_is_told_before_anything_runs() {
+fn missing_congestion_control_is_reported_before_any_run() {
     let scene = ExperimentFixture::new();
     scene.write(&SHARED.replace("congestion = \"reno\"", "congestion = \"frugal\""));
     let output = scene.run(&["--no-check"]);
@@ -113,7 +113,7 @@ fn a_congestion_control_that_is_not_there_is_told_before_anything_runs() {
 }
 
 #[test]
-fn an_interrupt_ends_workers_and_leaves_nothing() {
+fn sigterm_ends_all_workers_and_clients() {
     let scene = ExperimentFixture::new();
     scene.write(&SHARED.replace("quick = \"2s\"", "quick = \"30s\""));
     let mut command = scene.lab_command();
@@ -138,20 +138,20 @@ fn an_interrupt_ends_workers_and_leaves_nothing() {
         "{}",
         stderr_text(&output)
     );
-    assert!(interrupted.elapsed() < Duration::from_secs(25), "it does not wait for runs to end");
-    assert_eq!((scene.all_runs().len(), clients(&scene)), (0, 0), "nothing is left");
+    assert!(interrupted.elapsed() < Duration::from_secs(25), "the command waited for its runs");
+    assert_eq!((scene.all_runs().len(), clients(&scene)), (0, 0), "runs or clients are left");
 }
 
 /// The number of iperf3 clients in the directory of the test, also in namespaces.
 fn clients(scene: &ExperimentFixture) -> usize {
     let folder = std::fs::canonicalize(&scene.0).unwrap();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let mine = |process: &std::fs::DirEntry| {
+    let is_own_client = |process: &std::fs::DirEntry| {
         let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
         let is_client = String::from_utf8_lossy(&words).split('\0').any(|word| word == "--client");
         is_client && std::fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == folder)
     };
-    processes.filter(mine).count()
+    processes.filter(is_own_client).count()
 }
 
 /// The kernel's mounts of BPF file systems, as this process sees them.
@@ -160,9 +160,9 @@ fn bpf_mounts() -> Vec<String> {
     mounts.lines().filter(|line| line.contains(" - bpf ")).map(str::to_owned).collect()
 }
 
-/// `mount -t bpf bpf /sys/fs/bpf` had to be said by hand before.
+/// Earlier versions required a manual `mount -t bpf bpf /sys/fs/bpf`.
 #[test]
-fn the_laboratory_mounts_a_bpf_file_system_of_its_own() {
+fn laboratory_mounts_its_own_bpf_file_system() {
     let Some(ekiden) = ekiden() else {
         skipped("there is no ekiden beside the laboratory (cargo build)");
         return;

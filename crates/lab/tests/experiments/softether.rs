@@ -20,8 +20,8 @@ fn with_tunnel() -> String {
 /// The bytes of a run that entered the link between the relays at the server's end.
 fn bytes_crossed(run: &serde_json::Value) -> u64 {
     let links = run["links"].as_array().unwrap();
-    let way = links.iter().find(|way| way["link"] == "far" && way["from"] == "other").unwrap();
-    way["bytes_in"].as_u64().unwrap()
+    let direction = links.iter().find(|direction| direction["link"] == "far" && direction["from"] == "other").unwrap();
+    direction["bytes_in"].as_u64().unwrap()
 }
 
 /// The files that the host's own SoftEther would write, with their modification times.
@@ -38,7 +38,7 @@ fn with_hidden_name(name: &str) -> bool {
 }
 
 #[test]
-fn a_file_crosses_softether_encrypted_and_nothing_is_left_of_it() {
+fn softether_carries_a_file_encrypted_and_leaves_no_files() {
     let before = host_files();
     let scene = ExperimentFixture::new();
     scene.write(&with_tunnel());

@@ -38,12 +38,12 @@ fn metric(run: &serde_json::Value, key: &str) -> f64 {
 /// The bytes of a run that left the line at the client's end.
 fn bytes_crossed(run: &serde_json::Value) -> u64 {
     let links = run["links"].as_array().unwrap();
-    let way = links.iter().find(|way| way["link"] == "far" && way["from"] == "other").unwrap();
-    way["bytes_in"].as_u64().unwrap()
+    let direction = links.iter().find(|direction| direction["link"] == "far" && direction["from"] == "other").unwrap();
+    direction["bytes_in"].as_u64().unwrap()
 }
 
 #[test]
-fn files_and_flows_cross_whatever_joins_two_sites() {
+fn every_tunnel_program_carries_files_and_flows() {
     let mut programs = vec!["ssh", "vtun", "openvpn"];
     if ekiden().is_some() {
         programs.push("ekiden");
@@ -104,7 +104,7 @@ fn transparent(programs: &[&str]) -> String {
 }
 
 #[test]
-fn relays_that_nobody_knows_of_carry_files_and_streams() {
+fn transparent_relays_carry_files_and_streams() {
     let mut programs = vec!["haproxy"];
     if ekiden().is_some() {
         programs.push("ekiden");

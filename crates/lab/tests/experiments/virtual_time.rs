@@ -63,7 +63,7 @@ impl Drop for Load {
 }
 
 #[test]
-fn runs_are_the_same_bytes_beside_a_load_and_after_an_interruption() {
+fn runs_are_byte_identical_under_load_and_after_interruption() {
     let scene = ExperimentFixture::new();
     if has_no_kernel(&scene) {
         return;
@@ -77,19 +77,19 @@ fn runs_are_the_same_bytes_beside_a_load_and_after_an_interruption() {
     let figures: Vec<_> = scene.runs().iter().map(|run| run["metrics"]["mb_s"].clone()).collect();
     assert_ne!(figures[0], figures[3], "blocks have seeds of their own");
 
-    // The last line is missing, and runs are made side by side beside a load.
+    // One run is left in the file. The others are repeated in parallel and under load.
     let _load = Load::start(4);
     let text = String::from_utf8(bytes.clone()).unwrap();
     std::fs::write(runs_file(&scene), &text[..text.len() / 3]).unwrap();
     let again = run_virtually(&scene, &["--no-check", "--jobs", "3"]);
     assert_eq!(again.status.code(), Some(0), "{}", stderr_text(&again));
     assert!(stderr_text(&again).starts_with("1 of 4 runs are there already"), "{}", stderr_text(&again));
-    assert!(std::fs::read(runs_file(&scene)).unwrap() == bytes, "other bytes beside a load");
+    assert!(std::fs::read(runs_file(&scene)).unwrap() == bytes, "the bytes differ under load");
 }
 
 /// Other cells, and their place in the order of runs, do not affect a run.
 #[test]
-fn one_cell_can_be_run_again() {
+fn single_cell_can_be_rerun_with_equal_results() {
     let scene = ExperimentFixture::new();
     if has_no_kernel(&scene) {
         return;
@@ -134,7 +134,7 @@ fn a_capture_changes_no_byte_of_the_results() {
     let bytes = std::fs::read(runs_file(&scene)).unwrap();
     let captured = run_virtually(&scene, &["--blocks", "1", "--fresh", "--pcap", "cap"]);
     assert_eq!(captured.status.code(), Some(0), "{}", stderr_text(&captured));
-    assert!(std::fs::read(runs_file(&scene)).unwrap() == bytes, "other bytes with a capture");
+    assert!(std::fs::read(runs_file(&scene)).unwrap() == bytes, "the bytes differ with a capture");
     for run in scene.runs() {
         let folder = scene.0.join("cap").join(run["treatment"].as_str().unwrap()).join("block-1");
         for link in run["links"].as_array().unwrap() {
@@ -158,7 +158,7 @@ fn a_capture_changes_no_byte_of_the_results() {
 }
 
 #[test]
-fn results_of_the_other_clock_are_kept_apart() {
+fn results_of_another_clock_are_refused() {
     let scene = ExperimentFixture::new();
     if has_no_kernel(&scene) {
         return;
@@ -213,9 +213,9 @@ levels = [
 ]
 "#;
 
-/// The queue is full, or the control has noticed that it grows.
+/// Slow start ends when the queue is full, or when the control detects its growth.
 #[test]
-fn slow_start_ends_as_parameters_of_the_kernel_and_the_control_of_the_draft_say() {
+fn module_parameters_and_control_set_the_end_of_slow_start() {
     let scene = ExperimentFixture::new();
     if has_no_kernel(&scene) {
         return;
@@ -274,13 +274,13 @@ fn a_program_that_never_sleeps_is_named() {
     let mut command = scene.lab_command();
     let output = command.args(["kernel", "run", "--watchdog", "2s", "--", "sh", "-c", "while :; do :; done"]);
     let output = output.stdin(Stdio::null()).output().unwrap();
-    let said = stderr_text(&output);
-    assert!(said.contains("virtual time stood still for 2 s of real time: process"), "{said}");
-    assert!(said.contains("(sh) runs without a pause"), "{said}");
+    let stderr = stderr_text(&output);
+    assert!(stderr.contains("virtual time stood still for 2 s of real time: process"), "{stderr}");
+    assert!(stderr.contains("(sh) runs without a pause"), "{stderr}");
     assert_eq!(output.status.code(), Some(98));
 }
 
-/// The first process of a machine holds signals back to wait for its child, and the child inherited that: SIGTERM and
+/// The first process of a machine blocks signals to wait for its child, and the child inherited the mask: SIGTERM and
 /// SIGHUP never reached a relay that a test in the machine started.
 #[test]
 fn a_program_starts_with_no_signal_blocked() {
@@ -294,7 +294,7 @@ fn a_program_starts_with_no_signal_blocked() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "SigBlk:\t0000000000000000\n", "{}", stderr_text(&output));
 }
 
-/// The processes whose parent is `parent`, and theirs.
+/// All descendants of the process `parent`.
 fn descendants(parent: u32) -> Vec<u32> {
     let children = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let children = children.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
@@ -318,12 +318,12 @@ fn wait_for_end(machine: &[u32]) {
 }
 
 #[test]
-fn a_machine_does_not_survive_the_process_that_booted_it() {
+fn machine_is_killed_with_its_parent_process() {
     let scene = ExperimentFixture::new();
     if has_no_kernel(&scene) {
         return;
     }
-    // The guest answers when it runs, and then waits for input, so that the machine would last for ever.
+    // The guest prints a line and then waits for input, so the machine does not end by itself.
     let mut command = scene.lab_command();
     command.args(["kernel", "run", "--", "sh", "-c", "echo runs; cat"]).env("TMPDIR", &scene.0);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -346,7 +346,7 @@ fn copy_for_all(from: &Path, to: &Path) {
 }
 
 #[test]
-fn a_user_without_privileges_is_root_inside_and_changes_nothing_outside() {
+fn unprivileged_user_is_root_only_inside_the_machine() {
     let scene = ExperimentFixture::new();
     if has_no_kernel(&scene) {
         return;
@@ -376,7 +376,7 @@ fn a_user_without_privileges_is_root_inside_and_changes_nothing_outside() {
 pub fn stop_while_machines_run(command: Child, signal: &str, others: usize) -> Output {
     let outer = command.id();
     let deadline = Instant::now() + Duration::from_secs(30);
-    // One reading decides and is kept: a kernel that boots has children that end at once.
+    // One reading decides and is kept, because a booting kernel has children that end at once.
     let machines = loop {
         let seen = descendants(outer);
         if seen.len() > others || Instant::now() > deadline {
@@ -392,7 +392,7 @@ pub fn stop_while_machines_run(command: Child, signal: &str, others: usize) -> O
 }
 
 #[test]
-fn an_interrupt_ends_machines_and_says_how_to_go_on() {
+fn interrupt_ends_machines_and_explains_how_to_resume() {
     let scene = ExperimentFixture::new();
     if has_no_kernel(&scene) {
         return;
@@ -402,20 +402,20 @@ fn an_interrupt_ends_machines_and_says_how_to_go_on() {
     command.args(["run", "small.toml", "--virtual", "--no-check"]).process_group(0).stderr(Stdio::piped());
     let output = stop_while_machines_run(command.spawn().unwrap(), "-INT", 2);
     assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
-    let said = stderr_text(&output);
-    assert!(said.contains("interrupted after 0 of 4 runs; the same command goes on"), "{said}");
+    let stderr = stderr_text(&output);
+    assert!(stderr.contains("interrupted after 0 of 4 runs; the same command goes on"), "{stderr}");
     assert_eq!(scene.all_runs().len(), 0);
 }
 
-/// Reads until `text` has come.
+/// Reads until `text` has arrived.
 fn read_until(from: &mut impl Read, text: &str) -> String {
-    let (mut said, mut buffer) = (String::new(), [0; 4096]);
-    while !said.contains(text) {
+    let (mut output, mut buffer) = (String::new(), [0; 4096]);
+    while !output.contains(text) {
         let count = from.read(&mut buffer).unwrap();
-        assert!(count > 0, "ended before {text:?}: {said:?}");
-        said.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        assert!(count > 0, "ended before {text:?}: {output:?}");
+        output.push_str(&String::from_utf8_lossy(&buffer[..count]));
     }
-    said
+    output
 }
 
 /// Starts a command line of the laboratory on a terminal, as a user has one: script(1) makes it. Ctrl-C is a character
@@ -439,15 +439,15 @@ fn a_terminal_shows_the_time_of_running_machines() {
     }
     scene.write(&with_losses(SMALL).replace("50Mbit/s", "5Mbit/s").replace("1MB", "200MB"));
     let (mut child, mut keys, mut screen) = start_on_terminal(&scene, "run small.toml --virtual --no-check");
-    let said = read_until(&mut screen, "0/4  0:01, virtual ");
+    let shown = read_until(&mut screen, "0/4  0:01, virtual ");
     let machines = descendants(child.id());
-    let said = said + &read_until(&mut screen, "0/4  0:04, virtual ");
+    let shown = shown + &read_until(&mut screen, "0/4  0:04, virtual ");
     keys.write_all(b"\x03").unwrap();
     let mut rest = String::new();
     screen.read_to_string(&mut rest).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(2), "{rest}");
-    let clocks: Vec<&str> = said.split(", virtual ").skip(1).filter_map(|text| text.get(..4)).collect();
-    assert!(clocks.iter().any(|clock| *clock > "0:00"), "{clocks:?}: {said:?}");
+    let clocks: Vec<&str> = shown.split(", virtual ").skip(1).filter_map(|text| text.get(..4)).collect();
+    assert!(clocks.iter().any(|clock| *clock > "0:00"), "{clocks:?}: {shown:?}");
     assert!(clocks.is_sorted(), "{clocks:?}");
     wait_for_end(&machines);
 }
@@ -460,7 +460,7 @@ fn ctrl_c_ends_the_machine_of_an_interactive_command() {
     }
     for arguments in ["kernel run -- sh", "shell lossy --virtual"] {
         let (mut child, mut keys, mut screen) = start_on_terminal(&scene, arguments);
-        // The sum tells the answer of the shell from the echo of the terminal.
+        // The sum distinguishes the answer of the shell from the echo of the terminal.
         keys.write_all(b"echo $((40 + 2)) runs\n").unwrap();
         read_until(&mut screen, "42 runs");
         let machine = descendants(child.id());
@@ -474,7 +474,7 @@ fn ctrl_c_ends_the_machine_of_an_interactive_command() {
     }
 }
 
-/// The command outside ends itself, and is not killed by the signal: so it has waited for the end of the machine.
+/// The outer command exits with a status instead of by the signal, so it has waited for the end of the machine.
 #[test]
 fn an_interrupted_command_waits_for_the_end_of_its_machine() {
     let scene = ExperimentFixture::new();
@@ -492,7 +492,7 @@ fn an_interrupted_command_waits_for_the_end_of_its_machine() {
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code));
         drop(input);
-        assert!(!is_alive(machine[0]), "the kernel runs on");
+        assert!(!is_alive(machine[0]), "the kernel still runs");
         wait_for_end(&machine);
     }
 }

@@ -10,7 +10,10 @@ pub fn jain(rates: &[f64]) -> f64 {
 impl SimulationResult {
     /// Goodput of each connection in Mbit/s.
     pub fn rates(&self) -> Vec<f64> {
-        self.connections.iter().map(|fate| fate.packets as f64 * f64::from(PACKET) * 8e-6 / self.seconds).collect()
+        self.connections
+            .iter()
+            .map(|connection| connection.packets as f64 * f64::from(PACKET) * 8e-6 / self.seconds)
+            .collect()
     }
 
     /// Mean time in the queue, in milliseconds.

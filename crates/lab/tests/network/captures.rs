@@ -16,15 +16,15 @@ use ekiden_lab::topology::network::Network;
 use ekiden_lab::topology::{Backend, Lab, sandbox};
 
 use crate::labs::{cable, lab};
-use crate::links::{conditions, long, send};
+use crate::links::{conditions, delayed_lab, send};
 use crate::pcapng::{self, Capture};
 use crate::{Skipped, Test};
 
 pub const TESTS: &[Test] = &[
-    ("a_capture_has_every_packet_with_its_outcome", a_capture_has_every_packet),
-    ("a_capture_of_superpackets_has_their_packets", a_capture_of_superpackets),
-    ("a_capture_of_a_tun_has_no_link_header", a_capture_of_a_tun),
-    ("a_trace_comes_out_as_it_went_in", a_trace_comes_out),
+    ("a_capture_has_every_packet_with_its_outcome", a_capture_has_every_packet_with_its_outcome),
+    ("capture_splits_superpackets_into_packets", capture_splits_superpackets_into_packets),
+    ("a_capture_of_a_tun_has_no_link_header", a_capture_of_a_tun_has_no_link_header),
+    ("deliveries_follow_the_trace", deliveries_follow_the_trace),
 ];
 
 /// Sends 8 MiB over the link `wan` with a capture. Returns the counters of the direction of the data, the counters of
@@ -84,8 +84,8 @@ fn is_marked(bytes: &[u8]) -> bool {
     bytes[15] & 3 == 3
 }
 
-fn a_capture_has_every_packet() -> Result<(), Skipped> {
-    let mut lab = long(
+fn a_capture_has_every_packet_with_its_outcome() -> Result<(), Skipped> {
+    let mut lab = delayed_lab(
         "rate = '100Mbit/s'\nqueue = { kind = 'red', limit = '60pkt', min = '5pkt', max = '30pkt', p = 0.02, ecn = true }\n\
          loss = { model = 'bernoulli', p = 0.005 }\nduplicate = { p = 0.005 }",
     );
@@ -102,23 +102,23 @@ fn a_capture_has_every_packet() -> Result<(), Skipped> {
     let [arrived, delivered] = &captures;
     assert_eq!((arrived.link_type, arrived.snaplen), (1, DEFAULT_SNAPLEN));
     assert!(arrived.packets.iter().all(|packet| packet.bytes.len() == (packet.length as usize).min(128)));
-    assert!(!arrived.packets.iter().any(|packet| is_marked(&packet.bytes)), "the mark is set on the way");
+    assert!(!arrived.packets.iter().any(|packet| is_marked(&packet.bytes)), "packets are not marked when they arrive");
     let marked = delivered.packets.iter().filter(|packet| is_marked(&packet.bytes));
     assert_eq!(marked.count() as u64, report.marked);
-    read_by_tcpdump(&folder.path().join("wan-a-b.arrived.pcapng"), arrived.packets.len())
+    check_with_tcpdump(&folder.path().join("wan-a-b.arrived.pcapng"), arrived.packets.len())
 }
 
 /// tcpdump(8) prints a line for each packet.
-fn read_by_tcpdump(path: &Path, packets: usize) -> Result<(), Skipped> {
+fn check_with_tcpdump(path: &Path, packets: usize) -> Result<(), Skipped> {
     match Command::new("tcpdump").arg("-nr").arg(path).output() {
         Err(error) => Err(Skipped(format!("tcpdump: {error}"))),
         Ok(output) => {
-            let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            // It becomes another user, which a user namespace does not have.
-            if let Some(refusal) = said.lines().find(|line| line.contains("Couldn't change to")) {
+            let (text, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            // tcpdump switches to another user, which a user namespace does not have.
+            if let Some(refusal) = stderr.lines().find(|line| line.contains("Couldn't change to")) {
                 return Err(Skipped(format!("all but the last check passed; {refusal}")));
             }
-            assert_eq!(text.lines().count(), packets, "{said}");
+            assert_eq!(text.lines().count(), packets, "{stderr}");
             assert!(text.lines().all(|line| line.contains(" IP 10.100.0.1.")), "{text:.500}");
             Ok(())
         }
@@ -126,8 +126,8 @@ fn read_by_tcpdump(path: &Path, packets: usize) -> Result<(), Skipped> {
 }
 
 /// Without a decision for each packet, superpackets pass the pipeline whole.
-fn a_capture_of_superpackets() -> Result<(), Skipped> {
-    let (report, _, folder) = capture(&Lab { mode: EmulationMode::Fast, ..long("") }, MAX_SNAPLEN).unwrap();
+fn capture_splits_superpackets_into_packets() -> Result<(), Skipped> {
+    let (report, _, folder) = capture(&Lab { mode: EmulationMode::Fast, ..delayed_lab("") }, MAX_SNAPLEN).unwrap();
     assert!(report.frames_in * 4 < report.packets_in, "{report:?}");
     let captures = files(&folder);
     compare(&report, &captures, 14);
@@ -150,8 +150,8 @@ fn a_capture_of_superpackets() -> Result<(), Skipped> {
     Ok(())
 }
 
-fn a_capture_of_a_tun() -> Result<(), Skipped> {
-    let lab = Lab { backend: Backend::Tun, ..long("loss = { model = 'bernoulli', p = 0.002 }") };
+fn a_capture_of_a_tun_has_no_link_header() -> Result<(), Skipped> {
+    let lab = Lab { backend: Backend::Tun, ..delayed_lab("loss = { model = 'bernoulli', p = 0.002 }") };
     match capture(&lab, DEFAULT_SNAPLEN) {
         Err(error) if format!("{error:#}").contains("/dev/net/tun must exist") => Err(Skipped(format!("{error:#}"))),
         captured => {
@@ -173,7 +173,7 @@ const TRACE: [u64; 40] = [
 const PACKETS: usize = 900;
 
 /// While packets wait in the queue, the line delivers at every opportunity of its trace.
-fn a_trace_comes_out() -> Result<(), Skipped> {
+fn deliveries_follow_the_trace() -> Result<(), Skipped> {
     let list = TRACE.map(|time| time.to_string()).join(", ");
     let forward = conditions(&format!("trace = [{list}]"));
     let lab = lab(&[("wan", Link { forward, ..cable("a", "b") })]);

@@ -20,21 +20,21 @@ use crate::labs::{cable, chain, emulated, lab, with_host};
 use crate::{Skipped, Test};
 
 pub const TESTS: &[Test] = &[
-    ("two_hosts_on_a_cable_talk", two_hosts_on_a_cable_talk),
+    ("hosts_on_a_bare_link_exchange_data", hosts_on_a_bare_link_exchange_data),
     ("a_chain_forwards_and_counts_no_drop", a_chain_forwards_and_counts_no_drop),
-    ("a_host_that_does_not_forward_is_reached_itself", a_host_that_does_not_forward_is_reached_itself),
+    ("non_forwarding_router_is_reachable_but_routes_nothing", non_forwarding_router_is_reachable_but_routes_nothing),
     ("congestion_control_is_pinned_for_both_sides", congestion_control_is_pinned_for_both_sides),
     ("an_unknown_congestion_control_is_an_error", an_unknown_congestion_control_is_an_error),
-    ("sysctls_are_set_and_refusals_named", sysctls_are_set_and_refusals_named),
-    ("a_host_waits_and_recovers_as_it_is_told", a_host_waits_and_recovers_as_it_is_told),
-    ("flows_are_counted_and_so_are_those_that_move_nothing", flows_are_counted_and_so_are_those_that_move_nothing),
+    ("sysctls_are_set_and_unknown_sysctls_are_named", sysctls_are_set_and_unknown_sysctls_are_named),
+    ("rto_min_and_recovery_of_a_host_are_applied", rto_min_and_recovery_of_a_host_are_applied),
+    ("active_and_refused_flows_are_counted", active_and_refused_flows_are_counted),
     ("names_resolve_on_every_host", names_resolve_on_every_host),
     ("hosts_have_both_families", hosts_have_both_families),
-    ("an_emulated_link_ends_in_the_wire_room", an_emulated_link_ends_in_the_wire_room),
+    ("emulated_link_ends_in_the_namespace_of_the_emulator", emulated_link_ends_in_the_namespace_of_the_emulator),
     ("offloads_are_switched_off", offloads_are_switched_off),
-    ("a_tun_hands_over_packets", a_tun_hands_over_packets),
-    ("netem_works_or_is_missed_plainly", netem_works_or_is_missed_plainly),
-    ("labs_follow_each_other", labs_follow_each_other),
+    ("tun_devices_carry_packets_with_a_header", tun_devices_carry_packets_with_a_header),
+    ("netem_works_or_its_absence_is_reported", netem_works_or_its_absence_is_reported),
+    ("labs_can_be_built_in_succession", labs_can_be_built_in_succession),
 ];
 
 fn host<'a>(network: &'a Network, name: &str) -> &'a HostHandle {
@@ -56,7 +56,7 @@ fn pair() -> Lab {
     lab(&[("cable", cable("a", "b"))])
 }
 
-fn two_hosts_on_a_cable_talk() -> Result<(), Skipped> {
+fn hosts_on_a_bare_link_exchange_data() -> Result<(), Skipped> {
     let network = Network::build(&pair()).unwrap();
     assert!(network.emulated_links().is_empty(), "no emulator in a bare link");
     exchange_byte(host(&network, "a"), host(&network, "b"));
@@ -76,7 +76,7 @@ fn a_chain_forwards_and_counts_no_drop() -> Result<(), Skipped> {
     Ok(())
 }
 
-fn a_host_that_does_not_forward_is_reached_itself() -> Result<(), Skipped> {
+fn non_forwarding_router_is_reachable_but_routes_nothing() -> Result<(), Skipped> {
     let network = Network::build(&with_host(chain(), "router", |router| router.forward = false)).unwrap();
     // The router's address is that of its first link; the server is on the second.
     exchange_byte(host(&network, "server"), host(&network, "router"));
@@ -105,11 +105,11 @@ fn an_unknown_congestion_control_is_an_error() -> Result<(), Skipped> {
     Ok(())
 }
 
-fn a_host_waits_and_recovers_as_it_is_told() -> Result<(), Skipped> {
-    let told = with_host(pair(), "a", |host| {
+fn rto_min_and_recovery_of_a_host_are_applied() -> Result<(), Skipped> {
+    let configured = with_host(pair(), "a", |host| {
         (host.rto_min, host.recovery) = (Some(Span(Duration::from_secs(3))), LossRecovery::Old);
     });
-    let network = Network::build(&told).unwrap();
+    let network = Network::build(&configured).unwrap();
     let (a, b) = (host(&network, "a"), host(&network, "b"));
     for key in LossRecovery::Old.sysctls() {
         let file = format!("/proc/sys/{}", key.replace('.', "/"));
@@ -125,8 +125,8 @@ fn a_host_waits_and_recovers_as_it_is_told() -> Result<(), Skipped> {
     // In milliseconds, including the round trip of the path.
     let rto = |host: &HostHandle| {
         let output = host.command("ss").args(["-tinH", "state", "established"]).output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        let word = said.split_whitespace().find_map(|word| word.strip_prefix("rto:")).expect(&said);
+        let sockets = String::from_utf8(output.stdout).unwrap();
+        let word = sockets.split_whitespace().find_map(|word| word.strip_prefix("rto:")).expect(&sockets);
         word.parse::<f64>().unwrap()
     };
     assert!((3000.0..4000.0).contains(&rto(a)), "{}", rto(a));
@@ -134,13 +134,13 @@ fn a_host_waits_and_recovers_as_it_is_told() -> Result<(), Skipped> {
     Ok(())
 }
 
-fn flows_are_counted_and_so_are_those_that_move_nothing() -> Result<(), Skipped> {
+fn active_and_refused_flows_are_counted() -> Result<(), Skipped> {
     let network = Network::build(&pair()).unwrap();
     let (client, server) = (host(&network, "a"), host(&network, "b"));
     let receiver = FlowReceiver::start(server, 5101).unwrap();
     let short = Some(ShortFlowSettings { bytes: Bytes(2048), every: Span(Duration::from_millis(50)) });
     let time = Duration::from_secs(3);
-    let to = |port| ParallelFlowsRequest {
+    let request = |port| ParallelFlowsRequest {
         client,
         server: SocketAddr::new(server.address(), port),
         connections: 3,
@@ -148,22 +148,22 @@ fn flows_are_counted_and_so_are_those_that_move_nothing() -> Result<(), Skipped>
         time,
         warm_up: Duration::ZERO,
     };
-    flows::attempt_flow(client, to(5101).server, 1024, time).unwrap();
-    let seen = flows::run_flows(&receiver, to(5101)).unwrap();
+    flows::attempt_flow(client, request(5101).server, 1024, time).unwrap();
+    let seen = flows::run_flows(&receiver, request(5101)).unwrap();
     let all = seen.flow_stats.unwrap();
     assert!(all.bytes.len() == 3 && all.bytes.iter().all(|bytes| *bytes > 100_000), "{:?}", all.bytes);
-    assert_eq!(seen.bytes, all.bytes.iter().sum::<u64>(), "short ones and trials are not among them");
+    assert_eq!(seen.bytes, all.bytes.iter().sum::<u64>(), "short flows and trials do not count");
     let mut completions = all.completions;
     completions.sort_by(f64::total_cmp);
     assert!(completions.len() > 5 && completions[completions.len() / 2] < 0.5, "{completions:?}");
     // No process listens on that port.
-    let refused = flows::run_flows(&receiver, to(5102)).unwrap().flow_stats.unwrap();
-    assert_eq!(refused.bytes, [0; 3], "what came before is forgotten");
+    let refused = flows::run_flows(&receiver, request(5102)).unwrap().flow_stats.unwrap();
+    assert_eq!(refused.bytes, [0; 3], "bytes of earlier flows do not count");
     assert!(matches!(refused.completions[..], [took] if took > 2.9), "{:?}", refused.completions);
     Ok(())
 }
 
-fn sysctls_are_set_and_refusals_named() -> Result<(), Skipped> {
+fn sysctls_are_set_and_unknown_sysctls_are_named() -> Result<(), Skipped> {
     let set = |key: &str, value: &str| {
         with_host(pair(), "a", |host| drop(host.sysctl.insert(key.to_owned(), value.to_owned())))
     };
@@ -220,7 +220,7 @@ fn names_resolve_on_every_host() -> Result<(), Skipped> {
     Ok(())
 }
 
-fn an_emulated_link_ends_in_the_wire_room() -> Result<(), Skipped> {
+fn emulated_link_ends_in_the_namespace_of_the_emulator() -> Result<(), Skipped> {
     let network = Network::build(&lab(&[("a-name-that-is-too-long-for-linux", emulated("a", "b"))])).unwrap();
     let wires = network.emulated_links();
     let [Port::Interface(left), Port::Interface(right)] = &wires[0].ports else { panic!("{wires:?}") };
@@ -262,7 +262,7 @@ fn frames_received(host: &HostHandle, interface: &str) -> usize {
     row.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-fn a_tun_hands_over_packets() -> Result<(), Skipped> {
+fn tun_devices_carry_packets_with_a_header() -> Result<(), Skipped> {
     let network = match Network::build(&Lab { backend: Backend::Tun, ..lab(&[("wan", emulated("a", "b"))]) }) {
         Ok(network) => network,
         Err(error) if format!("{error:#}").contains("/dev/net/tun must exist") => {
@@ -296,13 +296,13 @@ fn a_tun_hands_over_packets() -> Result<(), Skipped> {
     Ok(())
 }
 
-fn netem_works_or_is_missed_plainly() -> Result<(), Skipped> {
+fn netem_works_or_its_absence_is_reported() -> Result<(), Skipped> {
     match Network::build(&Lab { backend: Backend::Netem, ..lab(&[("wan", emulated("a", "b"))]) }) {
         Ok(network) => {
             let began = Instant::now();
             exchange_byte(host(&network, "a"), host(&network, "b"));
             assert!(began.elapsed() >= Duration::from_millis(30), "a handshake and a byte over 10 ms each way");
-            assert!(network.emulated_links().is_empty(), "no emulator where the kernel does it");
+            assert!(network.emulated_links().is_empty(), "netem needs no emulator");
         }
         Err(error) => {
             let error = format!("{error:#}");
@@ -312,7 +312,7 @@ fn netem_works_or_is_missed_plainly() -> Result<(), Skipped> {
     Ok(())
 }
 
-fn labs_follow_each_other() -> Result<(), Skipped> {
+fn labs_can_be_built_in_succession() -> Result<(), Skipped> {
     let lab = lab(&[("wan", emulated("a", "b")), ("cable", cable("a", "b"))]);
     for round in 0..5 {
         let network = Network::build(&lab).unwrap_or_else(|error| panic!("lab {round}: {error:#}"));

@@ -18,14 +18,17 @@ use crate::labs::{cable, lab};
 use crate::{Skipped, Test};
 
 pub const TESTS: &[Test] = &[
-    ("superpackets_pass_whole_and_every_packet_is_lost_by_itself", superpackets_pass_whole),
+    (
+        "superpackets_pass_whole_and_packets_are_lost_individually",
+        superpackets_pass_whole_and_packets_are_lost_individually,
+    ),
     ("superpackets_of_ipv6_pass_whole", superpackets_of_ipv6_pass_whole),
-    ("exact_hands_over_packets_one_by_one", exact_hands_over_packets_one_by_one),
-    ("packets_that_go_together_have_times_of_their_own", times_of_their_own),
-    ("a_tun_carries_the_same", a_tun_carries_the_same),
-    ("the_kernel_completes_checksums_of_what_was_marked", marks_arrive),
-    ("a_link_goes_down_when_it_is_told_to", a_link_goes_down),
-    ("the_same_seed_and_arrivals_lose_the_same", the_same_seed_loses_the_same),
+    ("exact_mode_delivers_packets_individually", exact_mode_delivers_packets_individually),
+    ("packets_delivered_together_have_individual_times", packets_delivered_together_have_individual_times),
+    ("tun_carries_superpackets_with_losses", tun_carries_superpackets_with_losses),
+    ("kernel_completes_checksums_of_marked_packets", kernel_completes_checksums_of_marked_packets),
+    ("link_goes_down_at_its_event", link_goes_down_at_its_event),
+    ("equal_seed_and_arrivals_lose_the_same_packets", equal_seed_and_arrivals_lose_the_same_packets),
 ];
 
 const BYTES: usize = 8 << 20;
@@ -34,7 +37,7 @@ pub fn conditions(text: &str) -> Conditions {
     toml::from_str(text).unwrap()
 }
 
-pub fn long(text: &str) -> Lab {
+pub fn delayed_lab(text: &str) -> Lab {
     let back = conditions("delay = '1ms'");
     let link = Link { forward: conditions(&format!("delay = '1ms'\n{text}")), reverse: back, ..cable("a", "b") };
     lab(&[("wan", link)])
@@ -64,7 +67,7 @@ fn carry_report(lab: &Lab) -> anyhow::Result<DirectionReport> {
     let running = RunningLab::start(lab)?;
     let network = running.network();
     send(network.host("a").unwrap(), network.host("b").unwrap());
-    assert_eq!(network.hidden_drops()?, [], "a wrong checksum, or a drop that nobody asked for");
+    assert_eq!(network.hidden_drops()?, [], "a wrong checksum, or an unexpected drop");
     let report = running.reports()?.into_iter().find(|report| report.from == "a");
     let report = report.unwrap();
     assert_eq!(report.hidden, 0);
@@ -73,8 +76,8 @@ fn carry_report(lab: &Lab) -> anyhow::Result<DirectionReport> {
 
 /// Assumption: `PACKET_VNET_HDR` delivers superpackets, and accepts smaller superpackets that the emulator cuts from
 /// them.
-fn superpackets_pass_whole() -> Result<(), Skipped> {
-    let lab = long("loss = { model = 'pattern', every = 500, lost = [250] }");
+fn superpackets_pass_whole_and_packets_are_lost_individually() -> Result<(), Skipped> {
+    let lab = delayed_lab("loss = { model = 'pattern', every = 500, lost = [250] }");
     let report = carry_report(&Lab { mode: EmulationMode::Fast, ..lab }).unwrap();
     assert!(report.frames_in * 4 < report.packets_in, "{} packets in {} frames", report.packets_in, report.frames_in);
     assert!(report.frames_out * 2 < report.packets_out, "{} packets in {}", report.packets_out, report.frames_out);
@@ -84,7 +87,7 @@ fn superpackets_pass_whole() -> Result<(), Skipped> {
 }
 
 fn superpackets_of_ipv6_pass_whole() -> Result<(), Skipped> {
-    let lab = long("loss = { model = 'pattern', every = 500, lost = [250] }");
+    let lab = delayed_lab("loss = { model = 'pattern', every = 500, lost = [250] }");
     let report = carry_report(&Lab { mode: EmulationMode::Fast, family: Family::Ipv6, ..lab }).unwrap();
     assert!(report.frames_in * 4 < report.packets_in, "{} packets in {} frames", report.packets_in, report.frames_in);
     let lost = report.dropped.get(&DropCause::WireLoss).copied().unwrap_or(0);
@@ -94,16 +97,16 @@ fn superpackets_of_ipv6_pass_whole() -> Result<(), Skipped> {
     Ok(())
 }
 
-fn exact_hands_over_packets_one_by_one() -> Result<(), Skipped> {
-    let report = carry_report(&Lab { mode: EmulationMode::Exact, ..long("") }).unwrap();
+fn exact_mode_delivers_packets_individually() -> Result<(), Skipped> {
+    let report = carry_report(&Lab { mode: EmulationMode::Exact, ..delayed_lab("") }).unwrap();
     assert_eq!(report.frames_out, report.packets_out);
     assert!(report.frames_in < report.packets_in, "the host still sends superpackets");
     Ok(())
 }
 
 /// Fast mode hands over several packets at once; each record still has the time at which its packet leaves the line.
-fn times_of_their_own() -> Result<(), Skipped> {
-    let lab = long("rate = '200Mbit/s'");
+fn packets_delivered_together_have_individual_times() -> Result<(), Skipped> {
+    let lab = delayed_lab("rate = '200Mbit/s'");
     let network = Network::build(&lab).unwrap();
     let options = EmulationOptions {
         mode: EmulationMode::Fast,
@@ -114,20 +117,20 @@ fn times_of_their_own() -> Result<(), Skipped> {
     let emulator = Emulator::start(&network.emulated_links(), &options).unwrap();
     send(network.host("a").unwrap(), network.host("b").unwrap());
     let report = emulator.reports().unwrap().into_iter().find(|report| report.from == "a").unwrap();
-    assert!(report.frames_out < report.packets_out, "some went together");
+    assert!(report.frames_out < report.packets_out, "some packets were delivered together");
     let records = emulator.records("wan", "a").unwrap();
     let ideal =
-        |fate: PacketOutcome| if let PacketOutcome::Delivered { ideal, .. } = fate { Some(ideal) } else { None };
+        |outcome: PacketOutcome| if let PacketOutcome::Delivered { ideal, .. } = outcome { Some(ideal) } else { None };
     let ideals: Vec<_> = records.iter().filter_map(|record| ideal(record.outcome)).collect();
     assert!(ideals.len() > BYTES / 1500 && ideals.windows(2).all(|pair| pair[0] < pair[1]));
     Ok(())
 }
 
-fn a_tun_carries_the_same() -> Result<(), Skipped> {
+fn tun_carries_superpackets_with_losses() -> Result<(), Skipped> {
     let lab = Lab {
         backend: Backend::Tun,
         mode: EmulationMode::Fast,
-        ..long("loss = { model = 'pattern', every = 500, lost = [250] }")
+        ..delayed_lab("loss = { model = 'pattern', every = 500, lost = [250] }")
     };
     match carry_report(&lab) {
         Err(error) if format!("{error:#}").contains("/dev/net/tun must exist") => Err(Skipped(format!("{error:#}"))),
@@ -140,8 +143,9 @@ fn a_tun_carries_the_same() -> Result<(), Skipped> {
     }
 }
 
-fn marks_arrive() -> Result<(), Skipped> {
-    let mut lab = long("rate = '100Mbit/s'\nqueue = { kind = 'codel', limit = '1000pkt', target = '1ms', ecn = true }");
+fn kernel_completes_checksums_of_marked_packets() -> Result<(), Skipped> {
+    let mut lab =
+        delayed_lab("rate = '100Mbit/s'\nqueue = { kind = 'codel', limit = '1000pkt', target = '1ms', ecn = true }");
     for host in lab.hosts.values_mut() {
         host.sysctl.insert("net.ipv4.tcp_ecn".to_owned(), "1".to_owned());
     }
@@ -157,8 +161,8 @@ fn has_received(socket: &UdpSocket) -> bool {
     socket.recv(&mut [0; 16]).is_ok()
 }
 
-fn a_link_goes_down() -> Result<(), Skipped> {
-    let mut lab = long("");
+fn link_goes_down_at_its_event() -> Result<(), Skipped> {
+    let mut lab = delayed_lab("");
     let at = "300ms".parse().unwrap();
     let (up, down) = (conditions("delay = '1ms'"), conditions("delay = '1ms'\ndown = true"));
     lab.events = vec![LinkEvent { at, link: "wan".to_owned(), forward: down, reverse: up }];
@@ -171,14 +175,14 @@ fn a_link_goes_down() -> Result<(), Skipped> {
     send();
     let in_time = started.elapsed() < Duration::from_millis(250);
     receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    assert!(!in_time || has_received(&receiver), "it is up at first");
+    assert!(!in_time || has_received(&receiver), "the link is up at first");
     let down = || {
         let reports = running.reports().unwrap();
         reports.iter().any(|report| report.dropped.get(&DropCause::Down).is_some_and(|count| *count > 0))
     };
     let deadline = started + Duration::from_secs(10);
     while !down() {
-        assert!(Instant::now() < deadline, "it never went down");
+        assert!(Instant::now() < deadline, "the link never went down");
         send();
         std::thread::park_timeout(Duration::from_millis(5));
     }
@@ -186,9 +190,9 @@ fn a_link_goes_down() -> Result<(), Skipped> {
     Ok(())
 }
 
-fn the_same_seed_loses_the_same() -> Result<(), Skipped> {
+fn equal_seed_and_arrivals_lose_the_same_packets() -> Result<(), Skipped> {
     let lost = || {
-        let lab = long("loss = { model = 'bernoulli', p = 0.1 }");
+        let lab = delayed_lab("loss = { model = 'bernoulli', p = 0.1 }");
         let network = Network::build(&lab).unwrap();
         let options = EmulationOptions { seed: lab.seed, recording: Recording::All, ..EmulationOptions::default() };
         let emulator = Emulator::start(&network.emulated_links(), &options).unwrap();

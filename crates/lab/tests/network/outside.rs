@@ -14,10 +14,10 @@ use crate::labs::{cable, chain, lab};
 use crate::{HOLD, INSIDE, SHELL, Skipped, Test};
 
 pub const TESTS: &[Test] = &[
-    ("killing_the_outer_process_leaves_nothing", killing_the_outer_process_leaves_nothing),
-    ("a_signal_reaches_the_lab_and_its_code_comes_back", a_signal_reaches_the_lab_and_its_code_comes_back),
-    ("a_shell_reads_commands_and_goes_to_other_hosts", a_shell_reads_commands_and_goes_to_other_hosts),
-    ("the_same_works_without_privilege", the_same_works_without_privilege),
+    ("killing_the_outer_process_ends_the_lab", killing_the_outer_process_ends_the_lab),
+    ("signal_reaches_the_lab_and_sets_the_exit_code", signal_reaches_the_lab_and_sets_the_exit_code),
+    ("shell_runs_commands_on_its_own_and_other_hosts", shell_runs_commands_on_its_own_and_other_hosts),
+    ("tests_inside_the_sandbox_pass_without_privilege", tests_inside_the_sandbox_pass_without_privilege),
 ];
 
 /// Duration of the program in a held lab, in seconds.
@@ -76,18 +76,18 @@ fn own_executable() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-fn killing_the_outer_process_leaves_nothing() -> Result<(), Skipped> {
+fn killing_the_outer_process_ends_the_lab() -> Result<(), Skipped> {
     let (mut outer, mut output) = start_held_lab()?;
     let killed = Instant::now();
     outer.kill().unwrap();
     outer.wait().unwrap();
     // Every process of the lab holds the write end of the pipe; end of file means that all of them have ended.
     output.read_to_end(&mut Vec::new()).unwrap();
-    assert!(killed.elapsed() < Duration::from_secs(PROGRAM_SECONDS / 2), "something outlived the lab");
+    assert!(killed.elapsed() < Duration::from_secs(PROGRAM_SECONDS / 2), "a process outlived the lab");
     Ok(())
 }
 
-fn a_signal_reaches_the_lab_and_its_code_comes_back() -> Result<(), Skipped> {
+fn signal_reaches_the_lab_and_sets_the_exit_code() -> Result<(), Skipped> {
     let (mut outer, mut output) = start_held_lab()?;
     let terminated = Command::new("kill").args(["-TERM", &outer.id().to_string()]).status().unwrap();
     assert!(terminated.success());
@@ -96,7 +96,7 @@ fn a_signal_reaches_the_lab_and_its_code_comes_back() -> Result<(), Skipped> {
     Ok(())
 }
 
-fn the_same_works_without_privilege() -> Result<(), Skipped> {
+fn tests_inside_the_sandbox_pass_without_privilege() -> Result<(), Skipped> {
     const NOBODY: u32 = 65534;
     if ekiden_sys::process::effective_uid() != 0 {
         return Err(Skipped("this whole program runs without privilege".to_owned()));
@@ -118,7 +118,7 @@ fn the_same_works_without_privilege() -> Result<(), Skipped> {
     Ok(())
 }
 
-fn a_shell_reads_commands_and_goes_to_other_hosts() -> Result<(), Skipped> {
+fn shell_runs_commands_on_its_own_and_other_hosts() -> Result<(), Skipped> {
     let (mut possible, _) = start_held_lab()?;
     possible.kill().unwrap();
     possible.wait().unwrap();

@@ -1,4 +1,4 @@
-//! The queue that shares its line remembers for seconds: patterns of its own, long and with many connections.
+//! The `auto` queue keeps state for seconds, so it has patterns of its own: long, and with many connections.
 
 use super::*;
 
@@ -10,7 +10,7 @@ const LIMITS: [&str; 5] = [
     "kind = 'auto'\nlimit = '60pkt'\ntarget = '500ms'",
 ];
 
-/// Throws, one after another.
+/// Successive random numbers.
 fn random_draws(seed: u64, name: &str) -> impl FnMut(u64) -> u64 {
     let dice = SeededRng::new(seed).derive(name);
     let mut number = 0;
@@ -20,8 +20,8 @@ fn random_draws(seed: u64, name: &str) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Seconds of traffic at twelve megabits a second: connections come and go, each with a rate of its own that now and then
-/// changes, and with silences; in some patterns together less than the line takes, in most of them more.
+/// Seconds of traffic for a line of 12 Mbit/s. Connections start and end; the rate of each changes at times, and has
+/// pauses. In most patterns the connections together exceed the rate of the line.
 fn changing_connections(seed: u64) -> Vec<Packet> {
     let mut below = random_draws(seed, "crowd");
     let connections = 1 + below(40);
@@ -43,10 +43,10 @@ fn changing_connections(seed: u64) -> Vec<Packet> {
     (0..).zip(packets).map(|(number, packet)| Packet { number, ..packet }).collect()
 }
 
-/// A packet each of more connections than the table has slots, while a few of them send much.
+/// One packet each of more connections than the table has slots, beside three connections with many packets.
 fn table_overflow() -> Vec<Packet> {
     let mut below = random_draws(0, "overflow");
-    let flow = |number: u64, throw: u64| if throw == 0 { number as u32 % 3 } else { number as u32 * 2 };
+    let flow = |number: u64, draw: u64| if draw == 0 { number as u32 % 3 } else { number as u32 * 2 };
     let packet = |number| Packet {
         number,
         at: number * 60_000,
@@ -70,7 +70,7 @@ fn replay_long(text: &str, arrivals: &[Packet], rate: &str) -> Tally {
 }
 
 #[test]
-fn auto_does_as_its_model() {
+fn auto_matches_its_model() {
     for text in LIMITS {
         let mut tally = replay(text);
         for seed in 0..12 {
@@ -85,7 +85,7 @@ fn auto_does_as_its_model() {
 }
 
 #[test]
-fn auto_does_as_its_model_with_more_connections_than_it_knows() {
+fn auto_matches_its_model_with_more_connections_than_slots() {
     let tally = replay_long("kind = 'auto'\nlimit = '1000pkt'", &table_overflow(), "100Mbit/s");
     assert!(tally.early > 1000, "{tally:?}");
 }

@@ -29,7 +29,7 @@ fn names(forward: &str, reverse: &str, congestion: &str) -> String {
 }
 
 #[test]
-fn every_condition_gets_the_rows_that_can_tell_about_it() {
+fn each_condition_gets_its_measurements() {
     assert_eq!(names("", "", "reno"), "");
     assert_eq!(names("delay = '25ms'", "delay = '25ms'", "reno"), "Delay Ping");
     assert_eq!(names("rate = '10Mbit/s'", "", "reno"), "Loaded Rate Spacing");
@@ -42,7 +42,7 @@ fn every_condition_gets_the_rows_that_can_tell_about_it() {
 }
 
 #[test]
-fn theory_is_asked_only_where_it_has_an_answer() {
+fn transfer_is_measured_only_where_theory_applies() {
     let periodic = "delay = '25ms'\nloss = { model = 'pattern', every = 500, lost = [60] }";
     assert_eq!(names(periodic, "delay = '25ms'", "cubic"), "Transfer Delay Chance");
     assert_eq!(names(periodic, "delay = '25ms'", "bbr"), "Delay Chance");
@@ -59,7 +59,7 @@ fn offered(shots: &[ProbeSend]) -> f64 {
 }
 
 #[test]
-fn a_load_is_a_share_of_the_rate_at_any_rate() {
+fn load_probes_offer_the_given_percentage_of_any_rate() {
     for rate in ["64kbit/s", "1Mbit/s", "10Mbit/s", "1Gbit/s"] {
         let conditions = conditions(&format!("rate = '{rate}'"));
         let wanted = conditions.rate.unwrap().bits_per_second() as f64 * 1.2;
@@ -71,7 +71,7 @@ fn a_load_is_a_share_of_the_rate_at_any_rate() {
 }
 
 #[test]
-fn bursts_fit_the_queue_and_losses_do_not_fill_it() {
+fn spacing_bursts_fit_the_queue_and_loss_probes_underload_the_line() {
     let narrow = conditions("rate = '1Mbit/s'\nqueue = { kind = 'tail-drop', limit = '4pkt' }");
     let budget = TrafficBudget::for_size(CheckSize::Full);
     assert_eq!(spacing_probes(&narrow, 1500, &budget)[0].packets, 4);
@@ -82,7 +82,7 @@ fn bursts_fit_the_queue_and_losses_do_not_fill_it() {
 }
 
 #[test]
-fn the_rarest_event_decides_how_many_packets_there_are() {
+fn rarest_event_has_the_lowest_nonzero_probability() {
     let p = |text: &str| rarest_event_probability(&conditions(text));
     assert_eq!(p("loss = { model = 'bernoulli', p = 0.1 }\nduplicate = { p = 0.02 }"), Some(0.02));
     assert_eq!(p("loss = { model = 'gilbert-elliott', to_bad = 0.01, to_good = 0.03 }"), Some(0.25));
@@ -90,13 +90,13 @@ fn the_rarest_event_decides_how_many_packets_there_are() {
 }
 
 #[test]
-fn the_acceptance_lab_asks_every_question() {
+fn acceptance_lab_covers_every_measurement() {
     let table = include_str!("../../../labs/acceptance.toml").parse().unwrap();
     let lab = crate::topology::file::parse_lab(table).unwrap();
     let places =
         lab.links.iter().flat_map(|(name, link)| [true, false].map(|forward| CheckedDirection { name, link, forward }));
-    let asked: Vec<Measurement> = places.flat_map(|place| measurements(&place, &lab)).collect();
-    let count = |wanted: fn(&Measurement) -> bool| asked.iter().filter(|measure| wanted(measure)).count();
+    let planned: Vec<Measurement> = places.flat_map(|place| measurements(&place, &lab)).collect();
+    let count = |wanted: fn(&Measurement) -> bool| planned.iter().filter(|measure| wanted(measure)).count();
     let counts = [
         count(|m| matches!(m, Measurement::Ping)),
         count(|m| matches!(m, Measurement::Rate)),

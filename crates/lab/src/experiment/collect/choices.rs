@@ -155,12 +155,15 @@ mod tests {
         path_metrics(&sessions("aaaaaaaaaaabbbbbbbbbb"), Some(5.0), None)
     }
 
-    fn path_metric(paths: &str, trouble: Option<f64>, key: &str) -> Option<f64> {
-        path_metrics(&sessions(paths), trouble, None).into_iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    fn path_metric(paths: &str, changed_at: Option<f64>, key: &str) -> Option<f64> {
+        path_metrics(&sessions(paths), changed_at, None)
+            .into_iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value)
     }
 
     #[test]
-    fn a_path_is_told_by_the_port_of_the_client() {
+    fn session_paths_are_found_by_client_port() {
         let text = r#"listening
 {"event":"closed","client":"10.0.0.1:5000","path":"direct"}
 {"event":"request","client":"10.0.0.1:5000","path":"x"}
@@ -172,48 +175,48 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_says_nothing_of_a_session_is_told() {
+    fn failed_session_has_no_path_and_missing_log_is_an_error() {
         let folder = crate::temp_dir::TempDir::for_test();
         let log = folder.path().join("log");
         std::fs::write(&log, "{\"event\":\"closed\",\"client\":\"10.0.0.1:5000\",\"path\":\"a\"}\n").unwrap();
         let mut all = sessions("..");
         assign_paths(&log, &mut all, &[Some(5000), None]).unwrap();
-        assert_eq!((all[0].path.as_deref(), all[1].path.as_deref()), (Some("a"), None), "one that failed has no path");
+        assert_eq!((all[0].path.as_deref(), all[1].path.as_deref()), (Some("a"), None), "a failed session has no path");
         assert!(assign_paths(Path::new("/nowhere"), &mut all, &[None, None]).is_err());
     }
 
     #[test]
-    fn a_path_is_left_when_five_in_a_row_take_another() {
+    fn path_is_left_when_five_consecutive_sessions_use_another() {
         assert_eq!(
             path_metric("aaaaaaaaaaabaabbbbbb", Some(10.0), TIME_TO_LEAVE),
             Some(4.0),
-            "a look at another path is no leaving"
+            "a single session on another path does not count"
         );
         assert_eq!(
             path_metric("aaaaaaaaaaaaaaaabbbb", Some(10.0), TIME_TO_LEAVE),
             Some(9.0),
-            "never: all the time that was left"
+            "the path is never left: the rest of the run"
         );
         assert_eq!(path_metric("aaaaaaaaaabbbbbbbbbb", Some(10.0), TIME_TO_LEAVE), Some(0.0));
         assert_eq!(path_metric("aaaaaaaaaabbbbbbbbbb", None, TIME_TO_LEAVE), None);
     }
 
     #[test]
-    fn who_did_not_go_to_the_relay_that_became_worse_has_nothing_to_leave() {
+    fn time_to_leave_needs_sessions_on_the_degraded_relay() {
         let leave = |worse: &str| super::time_to_leave(&sessions("aaaaaaaaaaaabbbbbb"), 10.0, Some(worse));
         assert_eq!((leave("a"), leave("b")), (Some(2.0), None));
     }
 
     #[test]
-    fn a_change_is_one_of_most_new_sessions() {
+    fn path_change_needs_a_majority_of_new_sessions() {
         assert_eq!(path_metric("aaaaaaaa", None, PATH_CHANGES), Some(0.0));
         assert_eq!(path_metric("aaaabbbb", None, PATH_CHANGES), Some(1.0));
         assert_eq!(path_metric("aabbaabb", None, PATH_CHANGES), Some(3.0));
-        assert_eq!(path_metric("aaabaaaa", None, PATH_CHANGES), Some(0.0), "one of two is not most");
+        assert_eq!(path_metric("aaabaaaa", None, PATH_CHANGES), Some(0.0), "one session of two is no majority");
     }
 
     #[test]
-    fn what_failed_counts_and_what_came_after_is_told() {
+    fn failed_share_and_completion_after_the_change_are_measured() {
         let paths = "aaaa!aaaaabbbbbbbbbbbbbbbbb!";
         assert_eq!(path_metric(paths, Some(5.0), FAILED_SHARE), Some(2.0 / 28.0));
         assert_eq!(path_metric(paths, Some(5.0), COMPLETION_AFTER_CHANGE), Some(10.0));

@@ -87,20 +87,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_is_that_of_a_process_and_its_children_whatever_it_is_called() {
+    fn cpu_time_includes_children_for_any_process_name() {
         let stat = "7 (a (b) 1) S 1 7 7 0 -1 4194560 9 8 0 0 150 50 20 5 20 0 1 0 99 1 2";
         assert_eq!(parse_cpu_seconds(stat), Some(2.25));
         assert_eq!(parse_cpu_seconds("7 (a) S 1"), None);
     }
 
     #[test]
-    fn own_time_passes() {
+    fn own_cpu_time_increases() {
         let before = own_cpu_time().unwrap();
         while own_cpu_time().unwrap() < before + 0.02 {}
     }
 
     #[test]
-    fn waiting_is_idle_and_steal_is_busy() {
+    fn iowait_is_idle_and_steal_is_busy() {
         let before = CpuSample::parse("cpu  10 0 0 100 0 0 0 0 0 0\ncpu0 1").unwrap();
         let after = CpuSample::parse("cpu  20 0 10 140 20 0 10 10 5 0\n").unwrap();
         assert!((after.busy_since(before) - 0.4).abs() < 1e-9);

@@ -95,10 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_of_connections_and_a_sum_of_groups() {
+    fn ratio_compares_connections_and_mbit_s_sums_groups() {
         let groups = [group("cubic", &[30.0, 50.0]), group("ctcp", &[10.0])];
         let figures = group_metrics(&groups, Some(&["ctcp".into(), "cubic".into()]), &QueueDelayHistogram::default());
-        assert!((figures["ratio"] - 0.25).abs() < 1e-12, "10 to a mean of 40");
+        assert!((figures["ratio"] - 0.25).abs() < 1e-12, "10 divided by the mean of 30 and 50");
         assert!((figures["mbit_s"] - 90.0).abs() < 1e-12 && (figures["retransmits"] - 6.0).abs() < 1e-12);
         assert!((figures["mbit_s.cubic"] - 40.0).abs() < 1e-12, "the rate of one connection");
         assert!((figures["jain"] - 8100.0 / (3.0 * 3500.0)).abs() < 1e-12);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_there_is_no_ratio() {
+    fn ratio_is_missing_for_a_single_group_or_a_zero_base() {
         let figures = group_metrics(
             &[group("cubic", &[94.0])],
             Some(&["ctcp".into(), "cubic".into()]),
@@ -118,11 +118,11 @@ mod tests {
             Some(&["ctcp".into(), "cubic".into()]),
             &QueueDelayHistogram::default(),
         );
-        assert!(!silent.contains_key("ratio"), "nothing is no base");
+        assert!(!silent.contains_key("ratio"), "a rate of 0 is no base");
     }
 
     #[test]
-    fn the_bottleneck_is_where_packets_wait_longest_in_all() {
+    fn bottleneck_is_the_direction_with_the_most_total_wait() {
         let direction = |waits: &[u64]| {
             let mut report = DirectionReport::default();
             waits.iter().for_each(|wait| report.waits.record(*wait));

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_has_the_rate_of_its_busier_direction_in_the_time_that_counts() {
+    fn link_rate_is_that_of_the_busier_direction() {
         let reports = |sent: [u64; 3]| {
             let report = |(link, bytes_out): (&str, u64)| DirectionReport {
                 link: link.into(),

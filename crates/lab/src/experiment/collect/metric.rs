@@ -204,7 +204,7 @@ mod tests {
     use crate::experiment::run::transfer::BlockWriteStats;
 
     #[test]
-    fn start_up_counts_in_the_rate_and_not_in_the_steady_one() {
+    fn start_up_counts_in_mb_s_but_not_in_steady_mb_s() {
         let timeline = vec![(1.0, 0), (2.0, 1_000_000), (4.0, 9_000_000)];
         let transfer =
             Transfer { seconds: 4.0, first_byte: Some(0.5), bytes: 9_000_000, timeline, ..Transfer::default() };
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_transfer_of_many_moves_no_median() {
+    fn medians_ignore_a_single_slow_transfer() {
         let took = |first_byte: f64| Transfer {
             seconds: 2.0 * first_byte,
             first_byte: Some(first_byte),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_written_before_they_have_arrived() {
+    fn block_metrics_separate_writing_from_completion() {
         let blocks = BlockWriteStats {
             write_s: 2.0,
             block_delays: (1..=200).rev().map(|wait| f64::from(wait) / 1e3).collect(),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_moved_nothing_is_counted_and_counts() {
+    fn flows_without_bytes_count_as_stalled_and_in_jain() {
         let flows = FlowStats { bytes: vec![100, 300, 0, 0], completions: vec![0.3, 0.1, 2.0] };
         let figures =
             transfer_metrics(&[Transfer { seconds: 4.0, bytes: 400, flow_stats: Some(flows), ..Transfer::default() }]);
@@ -261,23 +261,27 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_shared_by_host_and_the_writer_counts_at_the_client() {
+    fn cpu_share_is_per_host_and_the_writer_counts_at_the_client() {
         let hosts = |client: f64, left: f64| BTreeMap::from([("client".into(), client), ("left".into(), left)]);
         let blocks = Some(BlockWriteStats { cpu_s: 1.5, ..BlockWriteStats::default() });
         let transfers = [Transfer { seconds: 2.0, block_stats: blocks, ..Transfer::default() }];
         let shares = cpu_metrics(&hosts(1.0, 3.0), &hosts(1.0, 6.0), "client", &transfers);
         assert_eq!(shares, BTreeMap::from([("cpu.client".into(), 75.0), ("cpu.left".into(), 150.0)]));
-        assert_eq!(cpu_metrics(&hosts(0.0, 0.0), &hosts(0.0, 1.0), "client", &[]), BTreeMap::new(), "in no time");
+        assert_eq!(
+            cpu_metrics(&hosts(0.0, 0.0), &hosts(0.0, 1.0), "client", &[]),
+            BTreeMap::new(),
+            "no time has passed"
+        );
         assert_eq!(by_name("cpu.left").unwrap().unit, "% of a processor");
     }
 
     #[test]
-    fn a_stream_has_no_first_byte() {
+    fn transfer_without_a_first_byte_lacks_the_metric() {
         assert!(!transfer_metrics(&[Transfer::default()]).contains_key(FIRST_BYTE));
     }
 
     #[test]
-    fn every_metric_is_a_figure_of_a_run() {
+    fn every_listed_metric_is_produced() {
         let blocks = Some(BlockWriteStats { write_s: 1.0, block_delays: vec![1.0], cpu_s: 1.0 });
         let flows = Some(FlowStats { bytes: vec![1], completions: vec![1.0] });
         let mut figures = transfer_metrics(&[Transfer {

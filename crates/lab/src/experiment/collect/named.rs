@@ -82,16 +82,16 @@ mod tests {
 "#;
 
     #[test]
-    fn the_session_that_carried_most_is_the_transfer() {
-        let told = parse_largest_session(LOG).unwrap();
-        assert!((told.metric("up:loss") - 1.0).abs() < 1e-9 && told.mismatch_warning("up:loss").is_none());
-        assert!(told.metric("down:loss") < 1e-9);
-        let objection = told.mismatch_warning("down:loss").unwrap();
-        assert_eq!(objection, "the relay names up:loss and not down:loss: about 1 % were lost");
+    fn largest_session_is_the_transfer() {
+        let session = parse_largest_session(LOG).unwrap();
+        assert!((session.metric("up:loss") - 1.0).abs() < 1e-9 && session.mismatch_warning("up:loss").is_none());
+        assert!(session.metric("down:loss") < 1e-9);
+        let warning = session.mismatch_warning("down:loss").unwrap();
+        assert_eq!(warning, "the relay names up:loss and not down:loss: about 1 % were lost");
     }
 
     #[test]
-    fn a_log_of_trials_only_says_nothing_of_the_transfer() {
+    fn largest_session_needs_a_readable_log_with_a_closed_event() {
         let folder = crate::temp_dir::TempDir::for_test();
         let log = folder.path().join("log");
         std::fs::write(&log, LOG).unwrap();

@@ -127,7 +127,7 @@ mod tests {
     use crate::experiment::collect::packets::tests::{direction_log, log_entry};
 
     #[test]
-    fn a_picture_has_the_largest_connection_and_knows_what_was_sent_again_and_dropped() {
+    fn plot_has_drops_and_retransmissions_of_the_largest_connection() {
         // 10000 packets, one each 100 µs, a pause of a second in the middle, another connection beside them.
         let at = |number: u64| 100_000 * number + if number >= 5000 { 1_000_000_000 } else { 0 };
         let mut all: Vec<PacketLogEntry> =
@@ -139,27 +139,27 @@ mod tests {
             dropped.outcome = PacketOutcome::Dropped(ekiden_emulator::ledger::DropCause::WireLoss, 0);
         }
         all.sort_by_key(|line| line.at);
-        let picture = sequence_plot(&direction_log(all), 0);
-        assert_eq!((picture.packets, picture.sent_again, picture.dropped), (10_000, 1, 1000));
-        assert_eq!(picture.line.last(), Some(&(1.9999, 10_000_000)));
+        let plot = sequence_plot(&direction_log(all), 0);
+        assert_eq!((plot.packets, plot.sent_again, plot.dropped), (10_000, 1, 1000));
+        assert_eq!(plot.line.last(), Some(&(1.9999, 10_000_000)));
         // Half of the parts are empty: the pause.
-        assert!((399..=402).contains(&picture.line.len()), "{}", picture.line.len());
-        assert!(picture.line.windows(2).all(|two| two[0].0 <= two[1].0 && two[0].1 <= two[1].1), "it goes up only");
-        let pause = picture.line.windows(2).find(|two| two[1].0 - two[0].0 > 0.9).unwrap();
-        assert_eq!((pause[0].1, pause[1].1), (5_000_000, 5_000_000), "both ends of the pause: nothing new in it");
-        assert_eq!(picture.again_at, [(1.5, 0)]);
-        assert_eq!((picture.dropped_at.len(), picture.dropped_at[0]), (200, (0.01, 100_000)));
+        assert!((399..=402).contains(&plot.line.len()), "{}", plot.line.len());
+        assert!(plot.line.windows(2).all(|two| two[0].0 <= two[1].0 && two[0].1 <= two[1].1), "the line never falls");
+        let pause = plot.line.windows(2).find(|two| two[1].0 - two[0].0 > 0.9).unwrap();
+        assert_eq!((pause[0].1, pause[1].1), (5_000_000, 5_000_000), "the pause has no new data");
+        assert_eq!(plot.again_at, [(1.5, 0)]);
+        assert_eq!((plot.dropped_at.len(), plot.dropped_at[0]), (200, (0.01, 100_000)));
     }
 
     #[test]
-    fn a_picture_ends_where_the_transfer_does_but_not_before_the_last_loss_is_mended() {
+    fn plot_ends_with_the_transfer_or_the_last_retransmission() {
         let mut all: Vec<PacketLogEntry> =
             (0..1000).map(|number| log_entry(1, 1000 * number, 1000 * number as i64, 1000)).collect();
         all.push(log_entry(1, 4_000_000_000, 1_000_000, 100));
         assert_eq!(
             sequence_plot(&direction_log(all.clone()), 0).line.last(),
             Some(&(0.000_999, 1_000_000)),
-            "who still says something?"
+            "the late packet is control traffic after the transfer"
         );
         all.insert(1000, PacketLogEntry { is_retransmission: true, ..log_entry(1, 3_000_000_000, 999_000, 1000) });
         let late = sequence_plot(&direction_log(all), 0);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_sent_is_an_empty_picture() {
+    fn plot_without_packets_is_empty() {
         let empty = sequence_plot(&direction_log(Vec::new()), 7);
         assert_eq!((empty.packets, empty.line.len(), empty.again_at.len()), (0, 0, 0));
     }

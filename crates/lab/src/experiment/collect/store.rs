@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_there_again_and_half_a_line_is_none() {
+    fn runs_are_restored_without_an_incomplete_last_line() {
         let scene = TempDir::for_test();
         let mut store = ResultStore::open(scene.path(), manifest("a"), false).unwrap();
         for block in 0..2 {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_something_else_are_kept_unless_told() {
+    fn results_of_another_experiment_are_kept_unless_fresh() {
         let scene = TempDir::for_test();
         ResultStore::open(scene.path(), manifest("a"), false).unwrap().append_run(Run::default()).unwrap();
         let error = ResultStore::open(scene.path(), manifest("b"), false).unwrap_err().to_string();

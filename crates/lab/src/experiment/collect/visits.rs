@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_visit_counts_by_itself_and_the_later_ones_together() {
+    fn later_visits_are_summarised_apart_from_the_first() {
         let figures = visit_metrics(&[visit(0.5, 0), visit(0.1, 2), visit(0.3, 4), visit(0.2, 6)], &[]);
         let expected = [
             ("completion_ms.first", 500.0),
@@ -93,12 +93,12 @@ mod tests {
         for (key, value) in expected {
             assert!((figures[key] - value).abs() < 1e-9, "{key}: {figures:?}");
         }
-        assert!(!figures.contains_key("first_byte_ms.first"), "nobody measured it");
+        assert!(!figures.contains_key("first_byte_ms.first"), "the first byte was not measured");
         assert!(figures.keys().all(|key| metric_by_name(key).is_some()));
     }
 
     #[test]
-    fn a_visit_is_the_first_a_later_one_or_a_number() {
+    fn visit_suffix_is_first_later_or_a_number() {
         assert_eq!(metric_by_name("retransmitted.later").unwrap().unit, "%");
         for wrong in ["completion_ms.last", "completion_ms.0", "completion_ms.", "completion_ms", "seconds.first"] {
             assert_eq!(metric_by_name(wrong), None, "{wrong}");

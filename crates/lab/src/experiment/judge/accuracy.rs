@@ -77,14 +77,14 @@ mod tests {
     fn judge(percentile: f64, most: f64) -> ExpectationOutcome {
         let expect = Expectation { treatment: "path".into(), at_most: Some(most), ..Expectation::default() };
         let places = [place("1"), place("2"), place("3"), place("4")];
-        // The first place has one run that is far off, and is right all the same; the last was never run.
+        // The first cell has an outlier, but an exact median; the last cell has no run.
         let runs = [run("1", 10.0, 10.0), run("1", 10.0, 40.0), run("1", 10.0, 10.0)];
         let runs = [&runs[..], &[run("2", 12.0, 10.0), run("3", 10.0, 20.0)]].concat();
         percentile_outcome(&expect, percentile, &places.iter().collect::<Vec<_>>(), &runs)
     }
 
     #[test]
-    fn a_place_counts_once_and_the_worst_is_named() {
+    fn each_cell_counts_once_and_the_worst_is_named() {
         let median = judge(50.0, 0.2);
         assert_eq!((median.ours.as_deref(), median.verdict), (Some("0.20"), ExpectationVerdict::Met));
         let worst = judge(100.0, 0.2);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn without_runs_nothing_is_known() {
+    fn accuracy_is_unknown_without_runs() {
         let expect = Expectation { treatment: "path".into(), at_most: Some(0.1), ..Expectation::default() };
         assert_eq!(percentile_outcome(&expect, 50.0, &[&place("1")], &[]).verdict, ExpectationVerdict::Unknown);
     }

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_paired_within_blocks_where_both_are_valid() {
+    fn ratios_pair_valid_runs_of_the_same_block() {
         let runs = [
             run(0, "direct", Some(1.0)),
             run(0, "dante", Some(2.0)),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn results_have_every_cell_of_the_size_and_warn() {
+    fn results_have_every_cell_of_the_size_and_warnings() {
         let experiment = small_experiment("").unwrap();
         let runs =
             [run(0, "direct", Some(1.0)), run(0, "dante", None), run(0, "dante", Some(2.0)), run(1, "dante", None)];
@@ -199,12 +199,12 @@ mod tests {
         assert!(results.cells[0].ratio.is_none());
         let warned = |part: &str| results.warnings.iter().any(|warning| warning.contains(part));
         assert!(warned("blocks are too few") && warned("because: it died") && warned("haproxy, short, ftp is not run"));
-        assert!(!warned("long"), "what the size leaves out is nothing to warn of: {:?}", results.warnings);
+        assert!(!warned("long"), "cells outside the size cause no warning: {:?}", results.warnings);
         assert_eq!(missing_runs(&runs), 1);
     }
 
     #[test]
-    fn further_figures_have_cells_and_the_first_byte_has_floors() {
+    fn extra_metrics_have_cells_and_the_first_byte_has_floors() {
         let text = TEXT.replace("blocks =", "metric = \"first_byte_ms\"\nalso = [\"completion_ms\"]\nblocks =");
         let experiment = Experiment::parse("small", &text).unwrap();
         let measured = |block, treatment, first_byte| Run {
@@ -219,14 +219,14 @@ mod tests {
             (results.also[0].metric.unit.as_str(), dante.summary.median, dante.ratio.unwrap().median),
             ("ms", 12.0, 1.2)
         );
-        // FTP has none.
+        // FTP has no floor.
         let floors: Vec<_> =
             results.floors.iter().map(|row| (row.treatment.as_str(), row.floor, row.measured.n)).collect();
         assert_eq!(floors, [("direct", 4.0, 1), ("dante", 8.0, 1), ("haproxy", 4.0, 0)]);
     }
 
     #[test]
-    fn the_base_itself_has_no_ratio_so_far() {
+    fn ratio_so_far_needs_a_base_run_and_skips_the_base() {
         let experiment = small_experiment("").unwrap();
         let runs = [run(0, "direct", Some(2.0))];
         assert_eq!(ratio_so_far(&experiment, &runs, &run(0, "dante", Some(3.0))), Some(1.5));

@@ -222,7 +222,7 @@ mod tests {
         Metric { key: "figure".to_owned(), unit: unit.to_owned(), higher_is_better }
     }
 
-    /// Results of the treatments `direct` and `relay`, with the figures of their blocks.
+    /// Results of the treatments `direct` and `relay`, with one value per block.
     fn results(metric: &Metric, direct: &[f64], relay: &[f64]) -> Results {
         let (mut runs, mut cells) = (Vec::new(), Vec::new());
         for (treatment, values) in [("direct", direct), ("relay", relay)] {
@@ -246,7 +246,7 @@ mod tests {
         values.iter().map(|value| value * factor).collect()
     }
 
-    /// Blocks differ by a factor of ten; the ratios within blocks do not.
+    /// Blocks differ by a factor of ten; ratios within blocks are constant.
     const BLOCKS: [f64; 6] = [10.0, 100.0, 20.0, 50.0, 30.0, 80.0];
 
     fn verdict_of(metric: &Metric, relay_of_b: &[f64]) -> ComparisonVerdict {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_paired_and_the_direction_of_the_metric_counts() {
+    fn verdict_pairs_blocks_and_respects_the_metric_direction() {
         let (rate, time) = (metric("MB/s", true), metric("ms", false));
         assert_eq!(verdict_of(&rate, &scaled(&BLOCKS, 1.01)), ComparisonVerdict::Better);
         assert_eq!(verdict_of(&time, &scaled(&BLOCKS, 1.01)), ComparisonVerdict::Worse);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_interval_around_one_is_no_difference_and_a_wide_one_tells_nothing() {
+    fn narrow_interval_is_same_and_wide_interval_is_unclear() {
         let rate = metric("MB/s", true);
         let vary = |by: f64| {
             let signs = [1.0, -1.0, 1.0, -1.0, 1.0, -1.0];
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn few_blocks_tell_nothing_unless_they_are_equal() {
+    fn few_blocks_are_unclear_unless_equal() {
         let rate = metric("MB/s", true);
         let few = |factor| {
             let (a, b) = (results(&rate, &BLOCKS[..3], &BLOCKS[..3]), scaled(&BLOCKS[..3], factor));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn circumstances_that_differ_are_told() {
+    fn different_settings_are_reported() {
         let rate = metric("MB/s", true);
         let (mut a, mut b) = (results(&rate, &BLOCKS, &BLOCKS), results(&rate, &BLOCKS, &BLOCKS));
         assert_eq!(compare(&a, &b).unwrap().warnings, [""; 0]);

@@ -174,7 +174,7 @@ mod tests {
         (experiment, results)
     }
 
-    /// Why results that differ from complete ones by `change` are refused.
+    /// The reasons to refuse complete results after `change`.
     fn refusal(change: impl FnOnce(&mut Results)) -> String {
         let (experiment, mut results) = complete();
         change(&mut results);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn smaller_and_invalid_runs_are_refused() {
+    fn incomplete_and_invalid_results_are_refused() {
         assert_eq!(refusal(|results| results.manifest.size = "quick".into()), "the quick size");
         assert!(refusal(|results| results.manifest.blocks = 5).starts_with("5 blocks, fewer than 6"));
         assert!(refusal(|results| results.manifest.machine.clear()).starts_with("real time"));

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::experiment::spec::read::Experiment;
 
-    /// Sections of 20, 50 and 30 ms, there and back; the way back of the last is the longer one.
+    /// Sections with round trips of 20, 50 and 30 ms; the last has the longer delay in the reverse direction.
     const LINE: &str = r#"
 lab = 1
 name = "line"
@@ -189,10 +189,14 @@ blocks = { quick = 1, full = 1 }
     }
 
     #[test]
-    fn every_way_of_asking_has_its_floor() {
+    fn each_request_mode_has_its_floor() {
         assert_eq!(floor("program = \"direct\""), known("2T", 200.0));
         assert_eq!(floor("program = \"haproxy\""), known("2T", 200.0));
-        assert_eq!(floor("program = \"haproxy\"\nreuse = true"), known("c + T", 120.0), "it requests as a client does");
+        assert_eq!(
+            floor("program = \"haproxy\"\nreuse = true"),
+            known("c + T", 120.0),
+            "HAProxy sends requests as a client does"
+        );
         assert_eq!(floor("program = \"squid\""), known("c + T", 120.0));
         assert_eq!(floor("program = \"dante\""), known("2(c + S) + 2T", 340.0));
         assert_eq!(ekiden("mode = \"http\""), known("c + T", 120.0));
@@ -204,8 +208,8 @@ blocks = { quick = 1, full = 1 }
     }
 
     #[test]
-    fn what_arithmetic_does_not_know_has_none() {
-        assert_eq!(floor("program = \"ekiden\""), None, "relays that ask each other by SOCKS");
+    fn unsupported_paths_have_no_floor() {
+        assert_eq!(floor("program = \"ekiden\""), None, "a chain of SOCKS relays");
         assert_eq!(floor("program = \"squid\"\ntunnel = true"), None);
         assert_eq!(floor("program = \"command\"\ncommand = [\"x\"]\nready = \"tcp:1\""), None);
         assert_eq!(floor("program = \"direct\"\nset = { \"workload.protocol\" = \"ftp\" }"), None);
@@ -214,14 +218,14 @@ blocks = { quick = 1, full = 1 }
     }
 
     #[test]
-    fn one_relay_is_a_chain_without_sections_between_relays() {
+    fn single_relay_floor_is_that_of_a_chain_without_inner_sections() {
         let single = floor("program = \"ekiden\"\nmode = \"http\"\ntunnel = true\nchain = [\"r1\"]");
         assert_eq!(single, known("c + 2T", 220.0));
         assert_eq!(ekiden("early = true\nchain = [\"r2\"]"), known("2c + T + max(c, s)", 310.0));
     }
 
     #[test]
-    fn the_last_byte_is_later_by_the_time_of_the_file_on_the_slowest_line() {
+    fn completion_floor_adds_file_transmission_on_the_slowest_line() {
         let text = LINE.replace("TREATMENT", "program = \"squid\"").replace(
             "reverse = { delay = \"25ms\" }",
             "rate = \"500Mbit/s\"\nreverse = { delay = \"25ms\", rate = \"100Mbit/s\" }",

@@ -236,7 +236,7 @@ with = [[806, 201], [472, 133]]
         }
     }
 
-    /// The row and the outcome of a direct and a relayed figure at one combination of levels.
+    /// The row and the outcome for a direct and a relayed rate at one combination of levels.
     fn judged(loss: &str, delay: &str, [direct, pair]: [f64; 2]) -> (GainRow, ExpectationOutcome) {
         let experiment = Experiment::parse("pair", PAIR).unwrap();
         let runs = [
@@ -254,7 +254,7 @@ with = [[806, 201], [472, 133]]
     }
 
     #[test]
-    fn the_published_gain_is_the_bar_where_the_base_is_no_better() {
+    fn published_gain_is_the_bound_if_the_base_is_not_better() {
         // 806 / 18.3 is 44.04.
         let (row, outcome) = judged("0", "0ms", [18.0, 794.0]);
         assert_eq!((row.verdict, row.published), (ExpectationVerdict::Met, [18.3, 806.0]));
@@ -266,7 +266,7 @@ with = [[806, 201], [472, 133]]
     }
 
     #[test]
-    fn a_share_of_the_limit_is_the_bar_where_the_base_is_better() {
+    fn share_of_the_limit_is_the_bound_if_the_base_is_better() {
         // 65,535 bytes in 2 ms are 262.1 Mbit/s; nine tenths of it 235.9.
         let (row, outcome) = judged("0", "1ms", [17.0, 236.0]);
         assert_eq!((row.verdict, row.bound.as_str()), (ExpectationVerdict::Met, "window, client → relay"));
@@ -279,7 +279,7 @@ with = [[806, 201], [472, 133]]
     }
 
     #[test]
-    fn without_runs_nothing_is_known() {
+    fn gains_are_unknown_without_runs() {
         let experiment = Experiment::parse("pair", PAIR).unwrap();
         let rows = gain_rows(&experiment, true, &[run(["direct", "0", "0ms"], 18.0)]);
         assert_eq!(rows.len(), 4);
@@ -287,7 +287,7 @@ with = [[806, 201], [472, 133]]
     }
 
     #[test]
-    fn gains_that_say_nothing_are_mistakes() {
+    fn invalid_gains_are_rejected() {
         let wrong = [
             ("of_limit = 0.9\n", "", "gain: with ratio_to, and of_limit"),
             ("rows = \"loss\"\n", "", "gain: rows: as many as the factor has levels"),

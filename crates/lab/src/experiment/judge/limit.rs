@@ -188,7 +188,7 @@ blocks = { quick = 1, full = 1 }
     }
 
     #[test]
-    fn a_window_is_carried_once_in_a_round_trip_and_a_line_has_headers() {
+    fn limit_is_window_per_rtt_or_line_rate_without_headers() {
         let [direct, pair] = limits(LINUX, "0ms", "0.0");
         // 262,144 B in 28.6 ms; 1448 of 1538 bytes of 1 Gbit/s.
         assert_limit(direct.as_ref(), 73.33, "window, client → server");
@@ -200,7 +200,7 @@ blocks = { quick = 1, full = 1 }
     }
 
     #[test]
-    fn loss_bounds_what_a_window_leaves() {
+    fn loss_lowers_the_limit_below_the_window() {
         let [direct, pair] = limits(XP, "5ms", "0.001");
         // 1.22 / sqrt(0.001) = 38.58 packets of 1460 bytes, in 38.6 ms and in 10 ms.
         assert_limit(direct.as_ref(), 11.67, "loss, client → server");
@@ -208,19 +208,19 @@ blocks = { quick = 1, full = 1 }
     }
 
     #[test]
-    fn cubic_is_as_reno_on_a_short_way_and_itself_on_a_long_one() {
+    fn cubic_limit_is_the_reno_limit_on_short_paths_only() {
         // 1.054 * (0.0486 / 0.001)^0.75 = 19.4 packets are less than Reno's 38.58, of 1448 bytes.
         let [direct, pair] = limits(LINUX, "10ms", "0.001");
         assert_limit(direct.as_ref(), 9.196, "loss, client → server");
         assert_limit(pair.as_ref(), 22.35, "loss, client → relay1");
-        // Of a window without a bound, 1.054 * (0.0286 / 0.00001)^0.75 = 412.2 packets are more than Reno's 385.8.
+        // With an unbounded window, 1.054 * (0.0286 / 0.00001)^0.75 = 412.2 packets are more than Reno's 385.8.
         let [direct, pair] = limits(["cubic", "64MiB"], "0ms", "0.00001");
         assert_limit(direct.as_ref(), 167.0, "loss, client → server");
         assert_limit(pair.as_ref(), 941.5, "line, relay1 → relay2");
     }
 
     #[test]
-    fn the_loss_of_a_sender_that_pins_nothing_known_has_no_limit() {
+    fn unmodelled_congestion_control_has_no_loss_limit() {
         assert_eq!(limits(["bbr", "256KiB"], "0ms", "0.001")[0], None);
         assert!(limits(["bbr", "256KiB"], "0ms", "0.0")[0].is_some());
     }

@@ -189,7 +189,7 @@ blocks = { quick = 1, full = 1 }
     }
 
     #[test]
-    fn sections_are_what_the_file_says() {
+    fn path_sections_match_the_experiment_file() {
         let [direct, relayed] = specs("tcp");
         let [whole] = path_sections(&direct, false).unwrap().try_into().unwrap();
         let [near, between, far]: [SectionModel; 3] = path_sections(&relayed, false).unwrap().try_into().unwrap();
@@ -202,13 +202,13 @@ blocks = { quick = 1, full = 1 }
         assert_eq!([near.mss, near.congestion as u16], [1448, CongestionControl::Bbr as u16]);
         assert!((near.loss - 0.01).abs() < 1e-9 && between.loss == 0.0 && (whole.loss - 0.01).abs() < 1e-9);
         assert!((near.line_rate.unwrap() - 12.5e6 * 1448.0 / 1500.0).abs() < 1.0 && between.line_rate.is_none());
-        // Down r2 sends to r1, whose receive buffer is small; the server sends to r2.
+        // Downstream r2 sends to r1, whose receive buffer is small; the server sends to r2.
         assert_eq!([near.window, between.window, far.window], [None, Some(657_000), Some(262_144)]);
-        assert_eq!(path_sections(&direct, true).unwrap()[0].loss, 0.0, "up nothing is lost");
+        assert_eq!(path_sections(&direct, true).unwrap()[0].loss, 0.0, "no loss upstream");
     }
 
     #[test]
-    fn a_way_of_asking_costs_what_its_floor_says() {
+    fn request_costs_match_the_floor_of_the_mode() {
         let first_byte = |mode: &str| {
             let [_, spec] = specs(mode);
             let sections = path_sections(&spec, false).unwrap();
@@ -220,11 +220,11 @@ blocks = { quick = 1, full = 1 }
         assert_eq!(first_byte("socks"), Some(Duration::from_secs_f64(floor("socks") / 1e3)));
         // The handshakes at both ends, and the request over all: 20 + 10 + 70.
         assert_eq!(first_byte("tcp"), Some(Duration::from_millis(100)));
-        assert_eq!(first_byte("http"), None, "a resource over connections that were kept is not in the model");
+        assert_eq!(first_byte("http"), None, "the model does not cover requests over persistent connections");
     }
 
     #[test]
-    fn an_error_is_a_share_of_what_was_measured() {
+    fn prediction_error_is_relative_to_the_measured_time() {
         let [direct, _] = specs("tcp");
         let predicted = prediction_metrics(&direct, &[fetched(1.0)])[PREDICTED];
         assert!(predicted > 140.0 && predicted < 160.0, "two round trips of 70 ms: {predicted}");
@@ -233,9 +233,9 @@ blocks = { quick = 1, full = 1 }
         assert!((error(predicted / 2e3) - 1.0).abs() < 1e-9 && (error(predicted / 500.0) - 0.5).abs() < 1e-9);
     }
 
-    /// The section between the relays is the longest. It has its slow start in the first transfer alone.
+    /// The section between the relays is the longest. Only the first transfer has its slow start.
     #[test]
-    fn a_later_transfer_finds_used_sections() {
+    fn later_transfers_use_warm_sections() {
         let [direct, relayed] = specs("tcp");
         let predicted = |spec: &RunSpec, count: usize| {
             let transfers = vec![Transfer { seconds: 1.0, bytes: 100_000, ..Transfer::default() }; count];
@@ -249,7 +249,7 @@ blocks = { quick = 1, full = 1 }
     }
 
     #[test]
-    fn what_the_model_does_not_cover_has_no_figures() {
+    fn unmodelled_runs_have_no_prediction_metrics() {
         assert!(prediction_metrics(&specs("http")[1], &[fetched(1.0)]).is_empty());
         assert!(prediction_metrics(&specs("tcp")[0], &[]).is_empty());
     }

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_is_judged_by_what_the_candidates_did() {
+    fn regret_compares_the_choice_with_the_candidates() {
         let runs = [
             run("direct", 100.0, &["direct"]),
             run("direct", 120.0, &["direct"]),
@@ -104,9 +104,9 @@ mod tests {
             Run { invalid: Some("it died".into()), ..run("haproxy", 55.0, &["direct"]) },
         ];
         let judged = with_regret(&experiment(), &runs);
-        let told = |key: &str| judged[3..].iter().map(|run| run.metrics.get(key).copied()).collect::<Vec<_>>();
-        assert_eq!(told(REGRET), [Some(2.2), Some(1.0), Some(1.1), None]);
-        assert_eq!(told(OVER_DIRECT), [Some(1.0), Some(2.2), Some(2.0), None]);
-        assert!(!judged[0].metrics.contains_key(REGRET), "who had no choice has no regret");
+        let values = |key: &str| judged[3..].iter().map(|run| run.metrics.get(key).copied()).collect::<Vec<_>>();
+        assert_eq!(values(REGRET), [Some(2.2), Some(1.0), Some(1.1), None]);
+        assert_eq!(values(OVER_DIRECT), [Some(1.0), Some(2.2), Some(2.0), None]);
+        assert!(!judged[0].metrics.contains_key(REGRET), "a fixed path has no regret");
     }
 }

@@ -94,17 +94,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_come_at_their_moments_for_the_time() {
+    fn start_times_repeat_at_each_interval_until_the_end() {
         let arrivals: Vec<ArrivalProcess> = ["file = \"1kB\"\nevery = \"400ms\"", "file = \"2kB\"\nevery = \"1s\""]
             .map(|text| toml::from_str(text).unwrap())
             .into();
-        let told: Vec<(u128, u64)> =
+        let starts: Vec<(u128, u64)> =
             start_times(&arrivals, Duration::from_secs(2)).iter().map(|(at, bytes)| (at.as_millis(), *bytes)).collect();
-        assert_eq!(told, [(0, 1000), (0, 2000), (400, 1000), (800, 1000), (1000, 2000), (1200, 1000), (1600, 1000)]);
+        assert_eq!(starts, [(0, 1000), (0, 2000), (400, 1000), (800, 1000), (1000, 2000), (1200, 1000), (1600, 1000)]);
     }
 
     #[test]
-    fn one_that_failed_is_told_and_is_no_transfer() {
+    fn failed_download_is_recorded_without_a_transfer() {
         let failed = completed_download(1.0, 10, Err(anyhow::anyhow!("reset").context("fetch")));
         assert_eq!(failed.session.failed.as_deref(), Some("fetch: reset"));
         assert!(failed.transfer.is_none());

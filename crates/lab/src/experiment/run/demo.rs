@@ -69,7 +69,7 @@ mod tests {
         }
     }
 
-    fn told(ratio: f64) -> String {
+    fn summary_for_ratio(ratio: f64) -> String {
         summary_text(&Results {
             cells: vec![cell("direct", 10.0, None), cell("one-relay", 10.0 * ratio, Some(ratio))],
             ..Results::default()
@@ -77,14 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn the_story_has_a_line_for_each_and_a_moral() {
-        let text = told(2.0);
+    fn summary_has_a_line_per_treatment_and_a_conclusion() {
+        let text = summary_for_ratio(2.0);
         assert!(text.contains("one relay         20.0 MB/s   2.00x") && text.contains("up to 2.0 times"), "{text}");
         assert_eq!(text.matches('█').count(), BAR_WIDTH + BAR_WIDTH / 2);
     }
 
     #[test]
-    fn a_treatment_without_a_valid_run_is_not_given_a_figure() {
+    fn treatment_without_a_valid_run_has_no_figure() {
         let mut failed = cell("direct", 0.0, None);
         failed.summary.n = 0;
         let text = cell_lines(&[failed]);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_story_without_a_difference_says_so() {
-        assert!(told(1.05).contains("little difference"));
+    fn summary_reports_a_small_difference() {
+        assert!(summary_for_ratio(1.05).contains("little difference"));
     }
 }

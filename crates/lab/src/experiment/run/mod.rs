@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_invalid_if_the_emulator_was_not_faithful() {
+    fn late_emulation_and_hidden_drops_invalidate_a_run() {
         let limit = Duration::from_millis(1);
         assert_eq!(invalid_reason(&[link(0, 900_000)], false, limit), None);
         let late = invalid_reason(&[link(0, 0), link(0, 2_000_000)], false, limit).unwrap();
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_was_down_is_meant_only_if_there_are_events() {
+    fn link_down_invalidates_a_run_without_events() {
         let mut down = link(0, 0);
         down.dropped.insert(DropCause::Down, 1);
         let limit = Duration::from_millis(1);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_has_everything_once_and_depends_on_the_seed() {
+    fn shuffle_is_a_permutation_that_depends_on_the_seed() {
         let items: Vec<u32> = (0..50).collect();
         let first = shuffle(&items, SeededRng::new(1));
         let mut sorted = first.clone();
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_equally_likely() {
+    fn shuffle_is_uniform() {
         let mut counts = [[0_u32; 3]; 3];
         for seed in 0..3000 {
             for (place, item) in shuffle(&[0_usize, 1, 2], SeededRng::new(seed)).into_iter().enumerate() {

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_bars_are_readable() {
+    fn durations_clocks_and_bars_are_formatted() {
         let shown = [5, 100, 5400, 9000].map(|seconds| format_duration(Duration::from_secs(seconds)));
         assert_eq!(shown, ["5 s", "2 min", "90 min", "2.5 h"]);
         let clocks = [0, 35, 250, 3600, 7384].map(|seconds| format_clock(Duration::from_secs(seconds)));

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeline_is_dense_at_first_and_never_long() {
+    fn timeline_is_dense_at_first_and_bounded_in_length() {
         let mut timeline = ProgressSampler::default();
         for millisecond in 0..100_000 {
             timeline.record(Duration::from_millis(millisecond), millisecond + 1);
@@ -226,20 +226,20 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cap_stops_counts_as_if_the_rest_had_come_as_fast() {
+    fn capped_transfer_is_extrapolated_at_its_rate() {
         let answer =
             |exitcode, bytes| CurlReport { exitcode, errormsg: None, seconds: 2.0, first_byte: 0.5, bytes, port: 1 };
-        let told = |answer, cap| extrapolate_capped(answer, cap, 1000);
+        let extrapolated = |answer, cap| extrapolate_capped(answer, cap, 1000);
         let cap = Some(Duration::from_secs(2));
-        let stopped = told(answer(28, 250), cap);
+        let stopped = extrapolated(answer(28, 250), cap);
         assert_eq!((stopped.exitcode, stopped.seconds, stopped.bytes), (0, 8.0, 1000));
-        assert_eq!(told(answer(28, 250), None).exitcode, 28, "it has failed");
-        assert_eq!(told(answer(28, 0), cap).exitcode, 28, "nothing came: nobody knows how fast");
-        assert_eq!(told(answer(7, 250), cap).exitcode, 7);
+        assert_eq!(extrapolated(answer(28, 250), None).exitcode, 28, "a timeout without a cap is a failure");
+        assert_eq!(extrapolated(answer(28, 0), cap).exitcode, 28, "without data the rate is unknown");
+        assert_eq!(extrapolated(answer(7, 250), cap).exitcode, 7);
     }
 
     #[test]
-    fn curl_is_quoted_without_its_object() {
+    fn curl_messages_exclude_the_json_report() {
         assert_eq!(curl_messages("curl: (7) no\n{\"a\":1}\n"), "curl: (7) no");
     }
 }

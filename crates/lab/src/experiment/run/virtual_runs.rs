@@ -287,15 +287,15 @@ fn read_files(base: &Path, directory: &Path, files: &mut BTreeMap<PathBuf, Strin
 mod tests {
     use super::*;
 
-    /// Notes the runs and the ticks. At the first tick the sender of the results is dropped.
+    /// Records the runs and the ticks. The first tick drops the sender of the results.
     #[derive(Default)]
-    struct Notes {
+    struct RecordingObserver {
         orders: Vec<u32>,
         ticks: Vec<Duration>,
         sender: Option<mpsc::Sender<(usize, anyhow::Result<Run>)>>,
     }
 
-    impl RunObserver for Notes {
+    impl RunObserver for RecordingObserver {
         fn on_run(&mut self, run: Run) -> anyhow::Result<()> {
             self.orders.push(run.order);
             Ok(())
@@ -318,20 +318,20 @@ mod tests {
             sender.send((number, Ok(run_of(u32::try_from(number).unwrap())))).unwrap();
         }
         drop(sender);
-        let mut notes = Notes::default();
-        record_in_order(&receiver, &mut notes, || Duration::ZERO).unwrap();
-        assert_eq!(notes.orders, [0, 1, 2, 3]);
+        let mut observer = RecordingObserver::default();
+        record_in_order(&receiver, &mut observer, || Duration::ZERO).unwrap();
+        assert_eq!(observer.orders, [0, 1, 2, 3]);
     }
 
-    /// Of three runs the first is recorded, the third waits for the second, which runs.
+    /// Of three runs the first is recorded, the second runs, and the third waits for the second.
     #[test]
-    fn a_tick_counts_runs_that_wait_and_runs_that_run() {
+    fn tick_adds_the_times_of_waiting_and_running_runs() {
         let (sender, receiver) = mpsc::channel();
         for number in [0, 2] {
             sender.send((number, Ok(run_of(u32::try_from(number).unwrap())))).unwrap();
         }
-        let mut notes = Notes { sender: Some(sender), ..Notes::default() };
-        record_in_order(&receiver, &mut notes, || Duration::from_secs(4)).unwrap();
-        assert_eq!((notes.orders, notes.ticks), (vec![0], vec![Duration::from_secs(14)]));
+        let mut observer = RecordingObserver { sender: Some(sender), ..RecordingObserver::default() };
+        record_in_order(&receiver, &mut observer, || Duration::from_secs(4)).unwrap();
+        assert_eq!((observer.orders, observer.ticks), (vec![0], vec![Duration::from_secs(14)]));
     }
 }

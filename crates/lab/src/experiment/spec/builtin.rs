@@ -64,7 +64,7 @@ mod tests {
     use crate::experiment::spec::read::Experiment;
 
     #[test]
-    fn every_one_reads_and_has_something_to_run_in_both_sizes() {
+    fn built_in_experiments_parse_and_have_runs_in_both_sizes() {
         for (name, text) in BUILT_IN_EXPERIMENTS {
             let experiment = Experiment::parse(name, text).unwrap_or_else(|mistakes| panic!("{name}: {mistakes:#?}"));
             assert!(experiment.selected_cells(false).count() > 1, "{name}: quick");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_names_what_is() {
+    fn unknown_experiment_error_lists_the_built_in_names() {
         let error = find_experiment("no-such").unwrap_err().to_string();
         assert!(error.contains("masuya2014-position"), "{error}");
     }

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_stay_in_their_range_and_keep_their_unit() {
+    fn drawn_quantities_stay_in_their_range_and_keep_their_unit() {
         let values = values(r#""link.a.delay" = { from = "10ms", to = "40ms" }"#);
         let numbers: Vec<f64> =
             values.iter().map(|value| value.as_str().unwrap().strip_suffix("ms").unwrap().parse().unwrap()).collect();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithm_makes_small_values_as_likely_as_large_ones() {
+    fn log_draws_are_uniform_over_decades() {
         let values = values("\"link.a.loss.p\" = { from = 0.0001, to = 0.01, log = true }");
         let small = values.iter().filter(|value| value.as_float().unwrap() < 0.001).count();
         assert!((80..120).contains(&small), "{small} of 200 in the lower decade of two");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_can_be_drawn_from_is_told() {
+    fn invalid_draws_are_rejected() {
         for wrong in [
             r#"a = { from = "1ms", to = "2s" }"#,
             r#"a = { from = "2ms", to = "1ms" }"#,

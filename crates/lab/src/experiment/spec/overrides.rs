@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_leads_to_nothing_is_a_mistake() {
+    fn override_without_a_valid_target_is_rejected() {
         let mistakes = changed("\"link.lan.delay\" = 1\n\"link..x\" = 1\n\"link.wan.delay.x\" = 1").unwrap_err();
         assert_eq!(
             mistakes,

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn better_fields_are_darker_and_every_one_says_its_value() {
+    fn stronger_cells_are_darker_and_show_their_values() {
         let svg = drawn(&[0.0, 0.5, 1.0]);
         let shades: Vec<&str> =
             svg.split("fill-opacity=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_the_lightest() {
+    fn nan_has_the_lightest_shade() {
         assert!(drawn(&[f64::NAN]).contains("fill-opacity=\"0.06\""));
         assert!(drawn(&[7.0]).contains("fill-opacity=\"0.62\""));
     }

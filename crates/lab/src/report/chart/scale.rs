@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn linear_ticks_enclose() {
+    fn linear_ticks_enclose_the_range() {
         assert_eq!(linear_ticks(0.0, 12.4, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0]);
         assert_eq!(linear_ticks(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(linear_ticks(-3.0, 3.0, 3), [-4.0, -2.0, 0.0, 2.0, 4.0]);
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn log_ticks_enclose() {
+    fn log_ticks_enclose_the_range() {
         assert_eq!(log_ticks(3.0, 180.0), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]);
         assert_eq!(log_ticks(1.0, 100_000.0), [1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0]);
         assert_eq!(log_ticks(0.3, 0.4), [0.2, 0.5]);
     }
 
     #[test]
-    fn labels_have_the_decimals_they_need() {
+    fn tick_labels_have_the_required_decimals() {
         let labels = |values: &[f64]| Scale::for_amounts(values.iter().copied(), 4).tick_labels();
         assert_eq!(labels(&[0.0, 1.0]), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(labels(&[1.0, 35.0]), ["1", "2", "5", "10", "20", "50"]);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_within_the_axis() {
+    fn positions_are_within_the_axis() {
         let linear = Scale::for_amounts([2.0, 10.0].into_iter(), 5);
         assert!((linear.position(5.0) - 0.5).abs() < 1e-12);
         let log = Scale::for_amounts([1.0, 100.0].into_iter(), 5);

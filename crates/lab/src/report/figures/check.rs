@@ -81,7 +81,7 @@ mod tests {
     const NEAR: [f64; 6] = [10.3, 10.4, 10.5, 10.6, 10.7, 10.8];
 
     #[test]
-    fn figures_in_virtual_time_have_to_be_the_same() {
+    fn virtual_time_figures_must_be_identical() {
         let stored = figures("virtual: a", STORED);
         assert_eq!(
             compare_figures(&stored, &stored),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_in_real_time_have_to_agree() {
+    fn real_time_figures_must_agree() {
         let stored = figures("real", STORED);
         assert!(compare_figures(&stored, &figures("real", NEAR)).1);
         assert!(!compare_figures(&stored, &figures("real", STORED.map(|value| value + 1.0))).1);

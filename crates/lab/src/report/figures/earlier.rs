@@ -59,7 +59,7 @@ mod tests {
                         | started | 2026-11-22T10:07:31Z |\n| blocks | 2 |\n";
 
     #[test]
-    fn a_page_has_the_notice_once() {
+    fn notice_is_added_only_once() {
         let once = with_notice(PAGE).unwrap();
         let notice = "# x\n\n> **Earlier run**: quick size, 2 blocks, real time, 2026-11-22. ";
         assert!(once.starts_with(notice) && once.contains("\n\nA question?\n"), "{once}");

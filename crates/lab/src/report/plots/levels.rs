@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_need_one_kind() {
+    fn amounts_need_a_common_dimension() {
         assert_eq!(parse_amounts(&levels("1 2.5 4")), Some(vec![1.0, 2.5, 4.0]));
         assert_eq!(parse_amounts(&levels("10ms 1s")), Some(vec![0.01, 1.0]));
         assert_eq!(parse_amounts(&levels("0.1% 2%")), Some(vec![0.1, 2.0]));
@@ -114,11 +114,15 @@ mod tests {
     }
 
     #[test]
-    fn close_levels_are_spread() {
+    fn axis_uses_the_scale_that_separates_the_levels() {
         let even = axis_positions(&[1.0, 2.0, 3.0]).unwrap();
         assert!((even[1] - 0.5).abs() < 1e-9, "in proportion: {even:?}");
         let log = axis_positions(&[1.0, 10.0, 100.0]).unwrap();
         assert!((log[1] - 0.5).abs() < 1e-9, "by logarithm: {log:?}");
-        assert_eq!(axis_positions(&[0.0, 0.001, 100.0]), None, "neither: the logarithm of zero");
+        assert_eq!(
+            axis_positions(&[0.0, 0.001, 100.0]),
+            None,
+            "neither scale: linear levels are too close, and zero has no logarithm"
+        );
     }
 }

@@ -119,13 +119,13 @@ mod tests {
     fn rates_are_the_slope_of_bytes() {
         let timeline: Vec<(f64, u64)> = (0..=8).map(|step| (f64::from(step) * 0.5, 100 * step as u64)).collect();
         let rates = rates(&timeline);
-        assert_eq!(rates.len(), 5, "half as many stretches as samples, and the end");
+        assert_eq!(rates.len(), 5, "half as many intervals as samples, and the end");
         assert!(rates.iter().all(|(_, rate)| (rate - 200.0).abs() < 1e-9), "{rates:?}");
         assert_eq!(rates.last().map(|(at, _)| *at), Some(4.0));
     }
 
     #[test]
-    fn nothing_arrives_before_the_first_byte() {
+    fn byte_count_is_interpolated_and_clamped() {
         assert_eq!(bytes_at(&[(1.0, 0), (2.0, 10)], 0.5), 0.0);
         assert_eq!(bytes_at(&[(1.0, 0), (2.0, 10)], 1.5), 5.0);
         assert_eq!(bytes_at(&[(1.0, 0), (2.0, 10)], 9.0), 10.0);

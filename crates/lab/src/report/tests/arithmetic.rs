@@ -1,4 +1,4 @@
-//! Reports with arithmetic floors and limits beside the measured values; and further figures.
+//! Reports with arithmetic floors and limits beside the measured values, and extra metrics.
 
 use crate::experiment::collect::results::{
     ExpectationVerdict, ExtraMetricCells, FloorRow, GainRow, Metric, Results, Summary,
@@ -6,7 +6,7 @@ use crate::experiment::collect::results::{
 use crate::report::tests::fixture;
 use crate::report::{render_html, render_markdown, render_terminal};
 
-/// Results whose metric is the first byte, with a further figure and a floor.
+/// Results whose metric is the first byte, with an extra metric and a floor.
 pub fn with_floors() -> Results {
     let mut results = fixture::single();
     let metric = |key: &str| Metric { key: key.to_owned(), unit: "ms".to_owned(), higher_is_better: false };
@@ -24,18 +24,18 @@ pub fn with_floors() -> Results {
 }
 
 #[test]
-fn floors_stand_beside_what_was_measured() {
+fn floors_are_shown_beside_measured_values() {
     let results = with_floors();
     let row = "| 25-25 | ekiden | c + T + max(c, s) | 140.0 | 146.0 | 145.0 – 147.0 | 4.29 % |";
     assert!(render_markdown(&results).contains(row), "{}", render_markdown(&results));
     assert!(render_html(&results).contains("c from the client to the first relay"));
     assert!(
         !render_markdown(&fixture::single()).contains("Arithmetic floors"),
-        "not where the first byte is not the question"
+        "no floors without the first byte as metric"
     );
 }
 
-/// Results with an expected gain, and one that was not measured.
+/// Results with a measured gain, and an expected gain without runs.
 pub fn with_gains() -> Results {
     let mut results = fixture::single();
     let of = |median: f64| Summary { n: 1, median, low: median, high: median, ..Summary::default() };
@@ -67,7 +67,7 @@ pub fn with_gains() -> Results {
 }
 
 #[test]
-fn gains_stand_beside_what_was_published_and_what_is_possible() {
+fn gains_are_shown_beside_published_values_and_limits() {
     let results = with_gains();
     let text = render_markdown(&results);
     let measured = "| 25-25 | ekiden-pair | 16.1 → 201 | 12.5 | 17.1 → 236 | 13.8 | 262 | window, client → relay1 | 0.900 | 241 | \
@@ -75,11 +75,11 @@ fn gains_stand_beside_what_was_published_and_what_is_possible() {
     let unknown = "| 25-25 | ekiden-pair | 16.1 → 201 | 12.5 | – → – | – | 262 | window, client → relay1 | – |  | gain | unknown |";
     assert!(text.contains(measured) && text.contains(unknown), "{text}");
     assert!(render_html(&results).contains("<h2>Gains</h2>") && render_terminal(&results, 200).contains("17.1 → 236"));
-    assert!(!render_markdown(&fixture::single()).contains("## Gains"), "not where none is expected");
+    assert!(!render_markdown(&fixture::single()).contains("## Gains"), "no section without expected gains");
 }
 
 #[test]
-fn a_further_figure_has_a_table_and_a_chart_of_its_own() {
+fn extra_metric_has_its_own_table_and_chart() {
     let results = with_floors();
     assert!(render_markdown(&results).contains("## Results: time to completion\n"));
     let page = render_html(&results);

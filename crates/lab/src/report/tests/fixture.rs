@@ -1,4 +1,4 @@
-//! Results that were never measured, with everything a report has to cope with.
+//! Synthetic results with all cases that a report must handle.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const TREATMENTS: [&str; 6] = ["direct", "dante", "squid", "haproxy", "ekiden", 
 const GAIN: [f64; 6] = [1.0, 1.45, 1.52, 1.6, 1.83, 2.1];
 const SPLITS: [&str; 4] = ["5-45", "10-40", "25-25", "40-10"];
 
-/// Two factors, six treatments, seven blocks; every 23rd run is invalid, and some know no first byte.
+/// Two factors, six treatments, seven blocks; every 23rd run is invalid, and some have no first byte.
 pub fn full() -> Results {
     let factors = [("size", vec!["1MB", "100MB"]), ("split", SPLITS.to_vec())];
     results(&factors, 7)
@@ -24,7 +24,7 @@ pub fn single() -> Results {
     results(&[("split", vec!["25-25"])], 7)
 }
 
-/// An experiment that made no run.
+/// An experiment without runs.
 pub fn without_runs() -> Results {
     Results { runs: Vec::new(), cells: Vec::new(), outcomes: Vec::new(), ..single() }
 }
@@ -74,7 +74,7 @@ fn run(block: u32, order: u32, levels: &Levels, treatment: &str) -> Run {
     let style = TREATMENTS.iter().position(|name| *name == treatment).unwrap();
     let place = SPLITS.iter().position(|split| *split == levels["split"]).unwrap();
     let large = levels.get("size").is_none_or(|size| size == "100MB");
-    // Noise that is the same every time: the middle bits of a product.
+    // Deterministic noise: the middle bits of a product.
     let noise = f64::from((order.wrapping_mul(2_654_435_761) >> 12) % 1000) / 1000.0 - 0.5;
     let split = if style == 0 { 1.0 } else { [0.85, 1.0, 1.22, 0.95][place] };
     let speed = if large { 3.1 } else { 1.3 } * GAIN[style] * split * (1.0 + noise * 0.16);

@@ -1,4 +1,4 @@
-//! Whole reports of made-up results.
+//! Whole reports of synthetic results.
 
 mod arithmetic;
 mod fixture;
@@ -16,7 +16,7 @@ fn titles(results: &Results) -> Vec<Vec<String>> {
     figures.map(|figure| figure.charts.into_iter().map(|chart| chart.title).collect()).collect()
 }
 
-/// Names that are markup in HTML and in Markdown, wherever a name can be.
+/// Names with HTML and Markdown markup in every place of a name.
 fn hostile() -> Results {
     let evil = "<script>alert('1')</script>|`\"&".to_owned();
     let mut results = fixture::single();
@@ -41,7 +41,7 @@ fn hostile() -> Results {
     results
 }
 
-/// Values that no measurement should give, and cells without any.
+/// Invalid values, and cells without values.
 fn broken() -> Results {
     let mut results = fixture::full();
     results.cells[0].summary = Summary::default();
@@ -71,12 +71,12 @@ fn html_is_well_formed_and_small() {
         let page = render_html(&results);
         assert_eq!(wellformed::first_error(&page), None, "{}", results.manifest.name);
         assert!(page.len() < 1_000_000, "{} bytes", page.len());
-        assert!(!page.contains("NaN") && !page.contains("inf\""), "a number that is none");
+        assert!(!page.contains("NaN") && !page.contains("inf\""), "a value that is not a number");
     }
 }
 
 #[test]
-fn html_refers_to_nothing_outside() {
+fn html_has_no_external_references() {
     for results in all() {
         let page = render_html(&results);
         for word in ["href", "src=", "url(", "@import", "<script", "<link", "<iframe", "<object"] {
@@ -87,12 +87,12 @@ fn html_refers_to_nothing_outside() {
     }
     assert!(
         render_html(&fixture::full()).contains("https://example.org/paper"),
-        "as the text of a source it may be there"
+        "an address is permitted as the text of a source"
     );
 }
 
 #[test]
-fn names_are_text() {
+fn names_are_escaped_in_html_and_markdown() {
     let page = render_html(&hostile());
     assert!(page.contains("&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;|`&quot;&amp;"), "escaped");
     let text = render_markdown(&hostile());
@@ -105,13 +105,13 @@ fn names_are_text() {
 }
 
 #[test]
-fn the_same_results_give_the_same_bytes() {
+fn rendering_is_deterministic() {
     assert_eq!(render_html(&fixture::full()), render_html(&fixture::full()));
     assert_eq!(render_markdown(&fixture::full()), render_markdown(&fixture::full()));
 }
 
 #[test]
-fn missed_expectations_come_first() {
+fn missed_expectations_are_listed_first() {
     let results = fixture::full();
     let verdicts: Vec<ExpectationVerdict> =
         ReportView::new(&results).outcomes().iter().map(|outcome| outcome.verdict).collect();
@@ -137,7 +137,7 @@ fn every_title_names_its_condition() {
             "100MB: ratio to direct by split"
         ]
     );
-    assert_eq!([titles[1].len(), titles[2].len()], [6, 6], "no more than anybody looks at");
+    assert_eq!([titles[1].len(), titles[2].len()], [6, 6], "the number of charts is limited");
     assert!(titles[1].contains(&"100MB, 25-25: throughput over time".to_owned()), "{:?}", titles[1]);
     assert!(titles[2].contains(&"100MB, 25-25: time to the first byte by treatment".to_owned()), "{:?}", titles[2]);
     assert_eq!(titles[3][0], "wan, client → server: lateness of packets, 336 runs");
@@ -147,7 +147,7 @@ fn every_title_names_its_condition() {
 }
 
 #[test]
-fn one_level_is_no_axis() {
+fn factor_with_a_single_level_is_no_axis() {
     let titles = titles(&fixture::single());
     assert_eq!(titles[0], ["25-25: goodput by treatment"]);
     assert_eq!(titles[1], ["25-25: throughput over time"]);
@@ -155,7 +155,7 @@ fn one_level_is_no_axis() {
 }
 
 #[test]
-fn published_figures_are_hollow_marks_where_they_belong() {
+fn published_figures_are_hollow_marks_at_their_cells() {
     let page = render_html(&fixture::full());
     assert_eq!(page.matches("mark hollow").count(), 2);
     assert_eq!(page.matches("<title>squid, 25-25: 1.74 × direct, published by Maki 2008").count(), 1);
@@ -163,7 +163,7 @@ fn published_figures_are_hollow_marks_where_they_belong() {
 }
 
 #[test]
-fn a_failed_check_or_no_valid_run_is_no_result() {
+fn failed_check_or_no_valid_run_is_reported_as_invalid() {
     let last = |results: &Results| render_terminal(results, 200).lines().last().unwrap().to_owned();
     let mut results = fixture::single();
     assert_eq!(last(&results), "4 expectations: 2 met, 1 missed, 1 unknown");
@@ -182,7 +182,7 @@ fn a_failed_check_or_no_valid_run_is_no_result() {
 }
 
 #[test]
-fn warnings_are_counted_once_each() {
+fn equal_warnings_are_merged_with_a_run_count() {
     let mut results = fixture::single();
     results.runs[7].warnings = results.runs[5].warnings.clone();
     let warnings = ReportView::new(&results).warnings();
@@ -191,7 +191,7 @@ fn warnings_are_counted_once_each() {
 }
 
 #[test]
-fn a_terminal_gets_aligned_columns() {
+fn terminal_report_has_aligned_columns() {
     let expected = "\
 split-position: Where on a long path does one relay help most, and by how much?
 
@@ -268,7 +268,7 @@ fn with_sequences() -> Results {
 }
 
 #[test]
-fn each_treatment_with_a_log_has_a_picture_with_both_links_and_their_marks() {
+fn each_logged_treatment_has_a_sequence_chart_of_both_links() {
     let results = with_sequences();
     let titles = titles(&results);
     let drawn = titles.iter().find(|figure| figure[0].contains("sent again")).unwrap();
@@ -283,5 +283,5 @@ fn each_treatment_with_a_log_has_a_picture_with_both_links_and_their_marks() {
     assert!(
         page.contains("long, left to right: 1,000 packets, 3 sent again, 2 dropped. The log was full before the end.")
     );
-    assert!(!render_html(&fixture::single()).contains("Sequence numbers"), "nobody asked for a log");
+    assert!(!render_html(&fixture::single()).contains("Sequence numbers"), "there is no packet log");
 }

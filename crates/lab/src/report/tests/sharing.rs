@@ -28,7 +28,7 @@ pub fn with_groups() -> Results {
     results
 }
 
-/// The same figures as a map over both factors, one field unknown.
+/// The full results as a map over both factors, with one unknown cell.
 pub fn with_map() -> Results {
     let mut results = fixture::full();
     results.manifest.map = Some(["split".into(), "size".into()]);
@@ -37,7 +37,7 @@ pub fn with_map() -> Results {
 }
 
 #[test]
-fn a_map_has_a_field_for_each_combination_that_is_known() {
+fn heat_map_has_a_cell_for_each_known_combination() {
     let results = with_map();
     let page = render_html(&results);
     assert_eq!(page.matches("class=\"heat\"").count(), results.cells.len() - 1);
@@ -48,14 +48,14 @@ fn a_map_has_a_field_for_each_combination_that_is_known() {
 }
 
 #[test]
-fn what_is_best_at_one_is_drawn_beside_one_and_compared_with_nothing() {
+fn ratio_of_rates_has_a_reference_line_and_no_ratio_chart() {
     let titles = titles(&with_groups());
     assert_eq!(titles[0], ["1MB: ratio of rates by split", "100MB: ratio of rates by split"]);
     assert!(render_html(&with_groups()).contains("class=\"reference\""));
 }
 
 #[test]
-fn groups_have_lines_of_their_own_and_those_alone_share_a_chart() {
+fn groups_have_separate_lines_and_single_groups_share_a_chart() {
     let titles = titles(&with_groups());
     assert_eq!(titles[1].len(), 11, "{:?}", titles[1]);
     assert_eq!(titles[1][0], "each alone, direct: goodput of a connection by split");
@@ -64,7 +64,7 @@ fn groups_have_lines_of_their_own_and_those_alone_share_a_chart() {
 }
 
 #[test]
-fn the_table_of_groups_says_what_each_had_and_got() {
+fn group_table_has_settings_and_rates_of_each_group() {
     let text = render_markdown(&with_groups());
     let row = text.lines().find(|line| line.contains("| squid | ctcp | ctcp | 2 |")).unwrap();
     assert!(row.ends_with("| 60.0 | 30.0 | 30.0 – 30.0 | 7.00 |"), "{row}");

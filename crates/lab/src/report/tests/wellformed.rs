@@ -53,7 +53,7 @@ fn bad_text(text: &str) -> Option<&str> {
 }
 
 #[test]
-fn faults_are_found() {
+fn malformed_pages_are_detected() {
     let page = |body: &str| first_error(&format!("<!DOCTYPE html>\n{body}"));
     assert_eq!(page("<p class=\"x\">a &amp; b<hr/></p>"), None);
     for body in ["<p>", "<p></b>", "<p x=1></p>", "a & b<p></p>", "<p x=\"1\" x=\"2\"></p>", "<p x=\"1></p>"] {

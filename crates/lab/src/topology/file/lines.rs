@@ -50,9 +50,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_have_their_lines() {
+    fn mistakes_have_the_line_of_their_key() {
         let text = "title = \"x\"\n[host.a]\nsysctl = { net.b = 1 }\n[[factor]]\nname = 1\n[[factor]]\n\nname = 2\n";
-        let told = [
+        let mistakes = [
             "whole: mistake",
             "factor 2.name: y",
             "host.a.sysctl.\"net.b\" = 1: z",
@@ -68,6 +68,6 @@ mod tests {
             "line 8: factor 2.name: y",
             "whole: mistake",
         ];
-        assert_eq!(prefix_line_numbers(text, told.map(str::to_owned)), expected);
+        assert_eq!(prefix_line_numbers(text, mistakes.map(str::to_owned)), expected);
     }
 }

@@ -57,7 +57,7 @@ const FULL: &str = r#"
 "#;
 
 #[test]
-fn what_is_inherited_and_overridden() {
+fn defaults_are_inherited_and_overridden() {
     let lab = lab(FULL).unwrap();
     let server = &lab.hosts["server"];
     assert_eq!(server.congestion.as_deref(), Some("cubic"));
@@ -73,7 +73,7 @@ fn what_is_inherited_and_overridden() {
 }
 
 #[test]
-fn events_are_in_order_and_each_builds_on_the_last() {
+fn events_are_sorted_and_cumulative() {
     let lab = lab(FULL).unwrap();
     let [first, second] = &lab.events[..] else { panic!("{:?}", lab.events) };
     assert_eq!((first.at.to_string(), second.at.to_string()), ("5s".to_owned(), "9s".to_owned()));
@@ -84,7 +84,7 @@ fn events_are_in_order_and_each_builds_on_the_last() {
 }
 
 #[test]
-fn what_is_written_reads_the_same() {
+fn written_lab_parses_to_an_equal_lab() {
     let once = lab(FULL).unwrap();
     let text = Lab { seed: u64::MAX, ..once.clone() }.to_toml();
     assert_eq!(lab(&text).unwrap(), Lab { seed: u64::MAX, ..once });
@@ -94,7 +94,7 @@ fn what_is_written_reads_the_same() {
 }
 
 #[test]
-fn examples_are_labs() {
+fn example_labs_parse() {
     for text in [
         include_str!("../../../labs/long.toml"),
         include_str!("../../../labs/lossy.toml"),
@@ -106,7 +106,7 @@ fn examples_are_labs() {
 }
 
 #[test]
-fn every_mistake_is_told_at_once() {
+fn all_mistakes_are_reported_together() {
     let text = r#"
         lab = 2
         seed = -1
@@ -152,7 +152,7 @@ link.n.rate = "fast": expected a rate like "200Mbit/s" or "1Gbit/s""#;
 }
 
 #[test]
-fn mistakes_of_links() {
+fn link_mistakes_are_explained() {
     let tail_drop = KEY_QUEUE;
     for (link, expected) in [
         ("rate = 10", r#"link.wan.rate = 10: expected a rate like "200Mbit/s" or "1Gbit/s""#.to_owned()),
@@ -196,7 +196,7 @@ fn mistakes_of_links() {
 const KEY_QUEUE: &str = r#"expected a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, static-priority, dynamic-priority, auto, codel, fq-codel"#;
 
 #[test]
-fn mistakes_of_events() {
+fn event_mistakes_are_explained() {
     for (event, expected) in [
         (r#"at = 5"#, r#"event.0.at = 5: expected a time since the start, like "5s""#),
         (r#"at = "5s""#, "event.0.link: is missing; expected the name of a link"),
@@ -216,7 +216,7 @@ fn mistakes_of_events() {
 }
 
 #[test]
-fn hosts_that_do_not_reach_each_other() {
+fn unreachable_hosts_are_reported() {
     let chain = |router: &str| {
         format!(
             "lab = 1\nname = \"x\"\n[host.a]\n[host.b]\n[host.r1]\n{router}\n[host.alone]\n\
@@ -234,7 +234,7 @@ fn hosts_that_do_not_reach_each_other() {
 }
 
 #[test]
-fn how_a_host_recovers_is_its_own_matter() {
+fn rto_min_and_recovery_are_set_per_host() {
     let text =
         |keys: &str| format!("lab = 1\nname = \"x\"\n[host.a]\n{keys}\n[host.b]\n[link.c]\nends = [\"a\", \"b\"]");
     let read = lab(&text("rto_min = \"1.5s\"\nrecovery = \"old\"")).unwrap();
@@ -251,23 +251,23 @@ fn how_a_host_recovers_is_its_own_matter() {
     );
 }
 
-/// Errors have the path of their key only; the file adds the line.
+/// Errors have only the path of their key; `load_lab` adds the line.
 #[test]
-fn mistakes_of_a_file_have_their_lines() {
+fn mistakes_of_a_file_have_line_numbers() {
     let folder = crate::temp_dir::TempDir::for_test();
     let path = folder.path().join("lab.toml");
     fs::write(&path, "lab = 1\nname = 5\n[host.a]\noffload = 3\n[host.b]\n").unwrap();
-    let told = load_lab(&path).unwrap_err().to_string();
+    let errors = load_lab(&path).unwrap_err().to_string();
     let expected = format!(
         "errors in {}:\nline 2: name = 5: expected the name of the lab\n\
          line 4: host.a.offload = 3: expected \"gso\" or \"off\"",
         path.display()
     );
-    assert_eq!(told, expected);
+    assert_eq!(errors, expected);
 }
 
 #[test]
-fn mistakes_of_the_queue_that_shares() {
+fn auto_queue_mistakes_are_explained() {
     for (keys, expected) in [
         (r#"limit = "0pkt""#, r#"link.wan.queue.limit = "0pkt": expected room for at least one packet"#.to_owned()),
         (
@@ -289,7 +289,7 @@ fn mistakes_of_the_queue_that_shares() {
 
 /// Each key of priority drop with a value out of range.
 #[test]
-fn mistakes_of_priority_drop() {
+fn priority_drop_mistakes_are_explained() {
     let errors = |kind: &str, keys: &str, key: &str, value: &str| {
         let right =
             format!("kind = \"{kind}\"\nlimit = \"60pkt\"\nmin = \"5pkt\"\nmax = \"15pkt\"\np = 0.1\nn = 2\n{keys}");
@@ -328,9 +328,9 @@ fn mistakes_of_priority_drop() {
     );
 }
 
-/// A queue knows all addresses of a host, in a link and in an event, also after the lab was written and read again.
+/// The queues of links and events have all addresses of a heavy host, also after the lab is written and read again.
 #[test]
-fn heavy_hosts_have_addresses() {
+fn heavy_hosts_are_resolved_to_addresses() {
     let text = r#"
         lab = 1
         name = "x"
@@ -376,7 +376,7 @@ fn tables_merge_key_by_key() {
 }
 
 #[test]
-fn another_kind_starts_anew() {
+fn table_of_another_kind_is_replaced() {
     let codel = r#"queue = { kind = "codel", limit = "9pkt" }"#;
     assert_eq!(merge(r#"queue = { kind = "red", min = "5pkt" }"#, codel), codel.parse().unwrap());
 }

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_traces_become_times_wherever_a_link_has_conditions() {
+    fn trace_files_are_inlined_in_all_link_conditions() {
         let text = "[link.wan]\ntrace = 'a.trace' # trace = 'no'\nreverse = { trace = \"a.trace\" }\n\
                     [default.link]\ntrace = [7]\n[[event]]\nset = { trace = 'a.trace' }\n\
                     [[factor]]\nlevels = [{ set = { \"link.wan.trace\" = 'a.trace' } }]\n\
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_trace_is_named() {
+    fn invalid_trace_file_is_named() {
         let of = |name: &str| inlined(&format!("[link.a]\ntrace = '{name}'")).unwrap_err();
         assert_eq!(of("none"), "trace none: No such file or directory (os error 2)");
         assert_eq!(

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_key_is_told_in_plain_words() {
+    fn every_wrong_key_is_explained() {
         assert_eq!(
             problems("count = \"3\"\nkind = \"three\"\ncolour = 1\ninner = [{ at = \"x\" }]"),
             [

@@ -13,9 +13,9 @@ fn header(port: u16, sequence: u32, length: u32) -> TcpHeader {
     }
 }
 
-fn record(number: u64, tcp: Option<TcpHeader>, fate: PacketOutcome) -> PacketRecord {
+fn record(number: u64, tcp: Option<TcpHeader>, packet_outcome: PacketOutcome) -> PacketRecord {
     let packet = Packet { number, at: 1000 * number, bytes: 60, flow: 0, source: 0, ecn: Ecn::NotCapable, tag: 0 };
-    PacketRecord { packet, segment: (0, 1), tcp, outcome: fate }
+    PacketRecord { packet, segment: (0, 1), tcp, outcome: packet_outcome }
 }
 
 /// A packet of the connection from this port.
@@ -36,7 +36,7 @@ pub fn direction_log(lines: Vec<PacketLogEntry>) -> DirectionLog {
 }
 
 #[test]
-fn what_begins_before_the_end_is_sent_again_also_where_numbers_begin_anew() {
+fn retransmissions_are_detected_across_sequence_wraparound() {
     let start = u32::MAX - 1499;
     let sent = [(0, 1000), (1000, 1000), (2000, 1000), (1000, 1000), (3000, 0), (3000, 500), (2500, 1000), (3500, 0)];
     let records: Vec<PacketRecord> = (0..)
@@ -48,30 +48,30 @@ fn what_begins_before_the_end_is_sent_again_also_where_numbers_begin_anew() {
     let lines = log_entries(&records);
     let offsets: Vec<i64> = lines.iter().map(|line| line.offset).collect();
     assert_eq!(offsets, sent.map(|(offset, _)| i64::from(offset)));
-    let again: Vec<bool> = lines.iter().map(|line| line.is_retransmission).collect();
-    assert_eq!(again, [false, false, false, true, false, false, true, false]);
+    let retransmitted: Vec<bool> = lines.iter().map(|line| line.is_retransmission).collect();
+    assert_eq!(retransmitted, [false, false, false, true, false, false, true, false]);
 }
 
 #[test]
-fn connections_are_told_apart_by_their_ports() {
+fn connections_are_distinguished_by_port() {
     let records = [(1, 100), (2, 900), (1, 150), (2, 900)];
     let records = (0..)
         .zip(records)
         .map(|(number, (port, sequence))| record(number, Some(header(port, sequence, 50)), PacketOutcome::InFlight));
-    let again: Vec<bool> =
+    let retransmitted: Vec<bool> =
         log_entries(&records.collect::<Vec<_>>()).iter().map(|line| line.is_retransmission).collect();
-    assert_eq!(again, [false, false, false, true]);
+    assert_eq!(retransmitted, [false, false, false, true]);
 }
 
 #[test]
-fn a_table_has_a_line_for_each_packet_and_says_why_it_was_dropped() {
-    let fates = [
+fn csv_has_a_row_per_packet_with_the_drop_cause() {
+    let outcomes = [
         PacketOutcome::Delivered { ideal: 5_000, actual: 5_250, marked: false },
         PacketOutcome::Dropped(DropCause::WireLoss, 4_000),
         PacketOutcome::InFlight,
     ];
     let mut records: Vec<PacketRecord> =
-        (1..).zip(fates).map(|(number, fate)| record(number, Some(header(7, 300, 20)), fate)).collect();
+        (1..).zip(outcomes).map(|(number, outcome)| record(number, Some(header(7, 300, 20)), outcome)).collect();
     records.push(record(4, None, PacketOutcome::InFlight));
     let text = csv(&log_entries(&records));
     let rows: Vec<&str> = text.lines().skip(1).collect();
@@ -83,27 +83,27 @@ fn a_table_has_a_line_for_each_packet_and_says_why_it_was_dropped() {
 }
 
 #[test]
-fn a_picture_is_of_the_way_of_the_data_and_all_begin_together() {
-    let way = |link: &str, from: &str, at, length| DirectionLog {
+fn plots_show_the_data_direction_from_a_common_start() {
+    let direction = |link: &str, from: &str, at, length| DirectionLog {
         link: link.into(),
         from: from.into(),
         entries: vec![log_entry(1, at, 0, length), log_entry(1, at + 500_000_000, 0, length)],
         ..direction_log(Vec::new())
     };
     let log = [
-        way("access", "client", 2_000_000_000, 1000),
-        way("access", "left", 1_000_000_000, 10),
-        way("long", "right", 900_000_000, 0),
-        way("long", "left", 2_000_001_000, 1000),
+        direction("access", "client", 2_000_000_000, 1000),
+        direction("access", "left", 1_000_000_000, 10),
+        direction("long", "right", 900_000_000, 0),
+        direction("long", "left", 2_000_001_000, 1000),
     ];
-    let pictures = sequence_plots(&log);
-    let ways: Vec<(&str, &str)> = pictures.iter().map(|one| (one.link.as_str(), one.from.as_str())).collect();
-    assert_eq!(ways, [("access", "client"), ("long", "left")]);
-    assert_eq!((pictures[0].line[0].0, pictures[1].line[0].0), (0.0, 0.000_001));
+    let plots = sequence_plots(&log);
+    let directions: Vec<(&str, &str)> = plots.iter().map(|plot| (plot.link.as_str(), plot.from.as_str())).collect();
+    assert_eq!(directions, [("access", "client"), ("long", "left")]);
+    assert_eq!((plots[0].line[0].0, plots[1].line[0].0), (0.0, 0.000_001));
 }
 
 #[test]
-fn a_burst_is_sent_before_its_sender_hears_of_it() {
+fn first_burst_ends_at_the_first_acknowledgement() {
     let delivered = |at| PacketOutcome::Delivered { ideal: at, actual: at, marked: false };
     let data = |port: u16, at: Nanos, sequence: u32| PacketLogEntry {
         tcp: Some(header(port, sequence, 1000)),
@@ -117,11 +117,15 @@ fn a_burst_is_sent_before_its_sender_hears_of_it() {
     let second = 1_000_000_000;
     let sent = [(1, 0), (1, 1), (2, 1), (1, 2), (1, 5), (1, 6), (1, 9)];
     let sent = (0..).zip(sent).map(|(number, (port, at))| data(port, at * second, 1000 * number)).collect();
-    // The acknowledgement of the visit before comes late; that of the packet of second 1 passes at second 5.
+    // The acknowledgement of the previous visit is late; that of the packet of second 1 passes at second 5.
     let answers = vec![answer(2 * second, 1000), answer(5 * second, 2000), answer(6 * second, 4000)];
     let log = [direction_log(answers), direction_log(sent)];
-    assert_eq!(first_burst(&log, [0.5, f64::INFINITY]), Some(2000), "seconds 1 and 2 of one connection");
-    assert_eq!(first_burst(&log, [8.0, f64::INFINITY]), Some(1000), "nothing is heard of the last");
+    assert_eq!(
+        first_burst(&log, [0.5, f64::INFINITY]),
+        Some(2000),
+        "the packets of seconds 1 and 2, of one connection"
+    );
+    assert_eq!(first_burst(&log, [8.0, f64::INFINITY]), Some(1000), "the last packet is not acknowledged");
     assert_eq!(first_burst(&log, [10.0, 20.0]), None);
     assert_eq!(first_burst(&[], [0.0, 20.0]), None);
 }

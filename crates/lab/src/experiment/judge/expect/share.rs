@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_one_outcome_over_all_places_that_are_known() {
+    fn share_is_a_single_outcome_over_all_known_cells() {
         let half = judged(0.5);
         assert_eq!(half.len(), 1);
         assert_eq!((half[0].verdict, half[0].ours.as_deref()), (ExpectationVerdict::Met, Some("50.0 %: 1 of 2")));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_needs_a_bound_and_is_one() {
+    fn share_needs_a_bound_and_is_at_most_one() {
         for wrong in ["at_least = 1\nshare = 1.5", "maximum_over = \"delay\"\nis = \"short\"\nshare = 0.5"] {
             let mistakes = small_experiment(&format!("[[expect]]\ntreatment = \"dante\"\n{wrong}")).unwrap_err();
             assert!(mistakes[0].starts_with("expect 1: share: "), "{mistakes:?}");

@@ -1,7 +1,7 @@
 use super::*;
 use crate::experiment::examples_for_tests::small_experiment;
 
-/// Runs of three blocks, in which a treatment has so many MB/s at each delay, over HTTP.
+/// Runs of three blocks over HTTP. A row has a treatment, a delay, and the rate in MB/s.
 fn runs(table: &[(&str, &str, f64)]) -> Vec<Run> {
     let one = |block: u32, (treatment, delay, value): &(&str, &str, f64)| Run {
         block,
@@ -28,7 +28,7 @@ const TABLE: [(&str, &str, f64); 6] = [
 ];
 
 #[test]
-fn a_ratio_is_judged_at_every_combination_that_matches() {
+fn ratio_is_judged_at_every_matching_combination() {
     let http = "treatment = \"dante\"\nwhere = { protocol = \"http\" }\nratio_to = \"direct\"\nat_least = 1.5\n\
                 published = \"17.7 MB/s\"\npublished_ratio = 1.7\nsource = \"them\"";
     let outcomes = judged(http, &TABLE);
@@ -43,7 +43,7 @@ fn a_ratio_is_judged_at_every_combination_that_matches() {
 }
 
 #[test]
-fn the_best_of_others_is_the_best_where_it_stands() {
+fn best_of_others_is_selected_per_combination() {
     let outcomes = judged(
         "treatment = \"direct\"\nwhere = { protocol = \"http\" }\n\
         ratio_to_best_of = [\"dante\", \"haproxy\"]\nat_most = 0.6",
@@ -55,7 +55,7 @@ fn the_best_of_others_is_the_best_where_it_stands() {
 }
 
 #[test]
-fn a_shape_is_where_the_maximum_is() {
+fn maximum_over_expects_the_level_with_the_largest_value() {
     let shape = |level: &str| {
         let text = format!(
             "treatment = \"dante\"\nwhere = {{ protocol = \"http\" }}\nmaximum_over = \"delay\"\nis = \"{level}\""
@@ -69,14 +69,14 @@ fn a_shape_is_where_the_maximum_is() {
 }
 
 #[test]
-fn without_runs_nothing_is_known() {
+fn expectations_are_unknown_without_runs() {
     let outcomes = judged("what = \"all well\"\ntreatment = \"dante\"\nat_least = 1", &[]);
     assert!(outcomes.iter().all(|outcome| outcome.verdict == ExpectationVerdict::Unknown && outcome.ours.is_none()));
     assert_eq!(outcomes[0].expected, "all well, short, http");
 }
 
-/// Runs of three blocks with a first byte at each of these, over 1 ms there and back.
-fn floors(expectation: &str, values: [f64; 3]) -> Vec<ExpectationOutcome> {
+/// The outcomes for three blocks with these times to the first byte, over a link of 1 ms in each direction.
+fn first_byte_outcomes(expectation: &str, values: [f64; 3]) -> Vec<ExpectationOutcome> {
     let text = format!("[[expect]]\nwhere = {{ delay = \"short\", protocol = \"http\" }}\n{expectation}");
     let experiment = small_experiment(&text).unwrap();
     let mut runs = runs(&[("direct", "short", 0.0)]);
@@ -87,19 +87,19 @@ fn floors(expectation: &str, values: [f64; 3]) -> Vec<ExpectationOutcome> {
 }
 
 #[test]
-fn a_floor_is_made_of_the_delays_and_a_bar_is_above_it() {
+fn over_floor_bounds_the_metric_by_the_delay_floor() {
     let text = "treatment = \"direct\"\nmetric = \"first_byte_ms\"\nover_floor = 1.05";
-    let outcome = floors(text, [4.1, 4.1, 9.0]).remove(0);
+    let outcome = first_byte_outcomes(text, [4.1, 4.1, 9.0]).remove(0);
     assert_eq!(outcome.expected, "direct, short, http: at most 4.2 ms, 1.05 x the floor 2T = 4.0 ms");
     assert_eq!((outcome.verdict, outcome.ours.as_deref()), (ExpectationVerdict::Met, Some("4.10 ms")));
     assert_eq!(outcome.remark.as_deref(), Some("the interval contains the bound"));
-    assert_eq!(floors(text, [4.3, 4.3, 4.3])[0].verdict, ExpectationVerdict::Missed);
+    assert_eq!(first_byte_outcomes(text, [4.3, 4.3, 4.3])[0].verdict, ExpectationVerdict::Missed);
     let stricter = format!("{text}\nat_most = 4.05");
-    assert_eq!(floors(&stricter, [4.1, 4.1, 4.1])[0].verdict, ExpectationVerdict::Missed);
+    assert_eq!(first_byte_outcomes(&stricter, [4.1, 4.1, 4.1])[0].verdict, ExpectationVerdict::Missed);
 }
 
 #[test]
-fn expectations_of_nothing_are_mistakes() {
+fn invalid_expectations_are_rejected() {
     let wrong = [
         ("treatment = \"best\"\nat_least = 1", "there is no treatment \"best\""),
         ("treatment = \"dante\"", "at_least, at_most, over_floor, gain, or maximum_over and is"),
@@ -119,7 +119,7 @@ fn expectations_of_nothing_are_mistakes() {
 }
 
 #[test]
-fn a_treatment_may_be_compared_with_itself_at_another_level() {
+fn treatment_can_be_compared_across_its_levels() {
     let own = "treatment = \"dante\"\nwhere = { delay = \"long\", protocol = \"http\" }\nat_least = 0.3\nat_most = 0.36\n\
                ratio_to_level = { delay = \"short\" }";
     let outcomes = judged(own, &TABLE);
@@ -128,7 +128,7 @@ fn a_treatment_may_be_compared_with_itself_at_another_level() {
     assert_eq!(outcomes[0].expected, "dante, long, http: at least 0.30, at most 0.36 x that at short");
     assert_eq!(outcomes[0].ours.as_deref(), Some("0.35 x that at short"));
 
-    // In the quick size there is no long delay to compare with: nothing is expected.
+    // The quick size has no long delay to compare with, so there is no outcome.
     let other =
         own.replace("delay = \"long\"", "delay = \"short\"").replace("{ delay = \"short\" }", "{ delay = \"long\" }");
     let experiment = small_experiment(&format!("[[expect]]\n{other}")).unwrap();
@@ -141,7 +141,7 @@ fn a_treatment_may_be_compared_with_itself_at_another_level() {
 }
 
 #[test]
-fn a_metric_may_be_compared_with_another_of_the_same_run() {
+fn metric_can_be_compared_with_another_of_the_same_run() {
     let own = "treatment = \"direct\"\nwhere = { delay = \"short\", protocol = \"http\" }\nat_most = 0.5\n\
                metric = \"completion_ms.later\"\nratio_to_metric = \"completion_ms.first\"";
     let experiment = small_experiment(&format!("[[expect]]\n{own}")).unwrap();
@@ -160,7 +160,7 @@ fn a_metric_may_be_compared_with_another_of_the_same_run() {
 }
 
 #[test]
-fn what_a_treatment_has_more_than_another_has_the_unit_of_the_metric() {
+fn minus_compares_the_difference_in_the_unit_of_the_metric() {
     let more = "treatment = \"dante\"\nwhere = { protocol = \"http\" }\nminus = \"direct\"\nat_most = 5";
     let outcomes = judged(more, &TABLE);
     assert_eq!(

@@ -57,27 +57,28 @@ at_least = 0.5
 
 fn errors_of(from: &str, to: &str) -> Vec<String> {
     let text = TEXT.replace(from, to);
-    assert_ne!(text, TEXT, "{from} is in the text");
+    assert_ne!(text, TEXT, "{from} is not in the text");
     Experiment::parse("x", &text).unwrap_err()
 }
 
 #[test]
-fn a_treatment_with_conditions_runs_where_they_hold_and_nowhere_else() {
+fn conditional_treatment_runs_only_at_matching_levels() {
     let experiment = Experiment::parse("x", TEXT).unwrap();
     let rate = |treatment: &str, senders: &str| {
-        let is_it = |cell: &&ExperimentCell| cell.key.treatment == treatment && cell.key.levels["senders"] == senders;
-        let cell = experiment.cells.iter().find(is_it)?;
+        let is_requested =
+            |cell: &&ExperimentCell| cell.key.treatment == treatment && cell.key.levels["senders"] == senders;
+        let cell = experiment.cells.iter().find(is_requested)?;
         cell.spec.lab.links["line"].forward.rate.map(|rate| rate.to_string())
     };
     let red = ["both", "many", "all", "alone"].map(|senders| rate("red", senders));
     assert_eq!(red.each_ref().map(Option::as_deref), [Some("7Mbit/s"), Some("10Mbit/s"), Some("10Mbit/s"), None]);
     assert_eq!(rate("tail-drop", "alone").as_deref(), Some("10Mbit/s"));
-    assert!(experiment.skipped.is_empty(), "the file says so: nothing to warn of");
+    assert!(experiment.skipped.is_empty(), "the file excludes the combination, so there is no warning");
     assert_eq!(experiment.settings.jobs, 2);
 }
 
 #[test]
-fn groups_that_make_no_sense_are_told() {
+fn invalid_groups_are_rejected() {
     let wrong = [
         ("connections = 3", "connections = 0", "group \"reno\": connections: 1 to 128"),
         ("connections = 3", "connections = 129", "group \"reno\": connections: 1 to 128"),
@@ -103,7 +104,7 @@ fn groups_that_make_no_sense_are_told() {
 }
 
 #[test]
-fn levels_and_figures_that_nobody_knows_are_told() {
+fn unknown_levels_factors_and_metrics_are_rejected() {
     let wrong = [
         (
             "where = { senders = \"both\" }",

@@ -8,7 +8,7 @@ fn errors_of(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_combination_is_read_with_what_its_levels_set() {
+fn every_combination_has_the_settings_of_its_levels() {
     let experiment = small_experiment("").unwrap();
     // 2 delays, 2 protocols, 3 treatments, without haproxy for FTP.
     assert_eq!((experiment.cells.len(), experiment.skipped.len(), experiment.seed), (10, 2, 7));
@@ -24,7 +24,7 @@ fn every_combination_is_read_with_what_its_levels_set() {
 }
 
 #[test]
-fn a_treatment_may_change_the_document_too() {
+fn treatment_can_override_the_document() {
     let text = TEXT.replace("[treatment.dante]", "[treatment.dante]\nset = { \"link.far.delay\" = \"3ms\" }");
     let experiment = Experiment::parse("x", &text).unwrap();
     let far = |treatment: &str| {
@@ -35,7 +35,7 @@ fn a_treatment_may_change_the_document_too() {
 }
 
 #[test]
-fn mistakes_are_told_all_at_once_and_each_once() {
+fn mistakes_are_reported_together_and_once_each() {
     let text = TEXT
         .replace("file = \"1MB\"", "file = \"1\"")
         .replace("title = \"A small one\"", "title = \"A small one\"\nflavour = 1")
@@ -50,7 +50,7 @@ fn mistakes_are_told_all_at_once_and_each_once() {
 }
 
 #[test]
-fn hosts_treatments_and_programs_have_to_be_there() {
+fn unknown_and_missing_references_are_rejected() {
     let wrong = [
         ("chain = [\"relay\"]", "chain = [\"r9\"]", "chain: there is no host \"r9\""),
         ("treatments = [\"direct\",", "treatments = [\"best\",", "there is no [treatment.best]"),
@@ -68,7 +68,7 @@ fn hosts_treatments_and_programs_have_to_be_there() {
 }
 
 #[test]
-fn a_level_may_be_quick_at_some_levels_of_others_only() {
+fn quick_level_can_depend_on_levels_of_other_factors() {
     let quick = |where_: &str| TEXT.replace("{ name = \"http\" }", &format!("{{ name = \"http\", quick = {where_} }}"));
     let text = quick(r#"{ delay = ["short"] }"#)
         .replace(r#"{ "link.near.delay" = "9ms" } }"#, r#"{ "link.near.delay" = "9ms" }, quick = true }"#);
@@ -80,7 +80,7 @@ fn a_level_may_be_quick_at_some_levels_of_others_only() {
 }
 
 #[test]
-fn what_no_relay_can_do_is_a_mistake() {
+fn unsupported_relay_settings_are_rejected() {
     let wrong = [
         ("program = \"dante\"\ntunnel = true", "tunnel: only an HTTP proxy is asked for one"),
         ("program = \"squid\"\nsections = true", "sections: only ekiden has them"),
@@ -98,7 +98,7 @@ fn what_no_relay_can_do_is_a_mistake() {
 }
 
 #[test]
-fn what_no_client_can_do_is_a_mistake() {
+fn unsupported_client_settings_are_rejected() {
     let stream = "protocol = \"stream\"\ntime = { quick = \"1s\", full = \"1s\" }";
     let wrong = [
         ("protocol = \"http\"", "protocol = \"http\"\nagent = \"wget\"", "wget knows HTTP proxies only"),
@@ -115,19 +115,19 @@ fn what_no_client_can_do_is_a_mistake() {
 }
 
 #[test]
-fn a_client_is_idle_between_transfers_of_files() {
+fn idle_needs_two_or_more_file_transfers() {
     let with = |keys: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\n{keys}"));
     let experiment = Experiment::parse("x", &with("transfers = 2\nidle = \"60s\"")).unwrap();
     assert_eq!(experiment.cells[0].spec.workload.idle.map(|idle| idle.0.as_secs()), Some(60));
     let wanted = "workload: idle: between two or more transfers of a file";
-    assert_eq!(errors_of(&with("idle = \"60s\"")), [wanted], "there is only one");
+    assert_eq!(errors_of(&with("idle = \"60s\"")), [wanted], "there is only one transfer");
     let arrivals = "arrivals = [{ file = \"1kB\", every = \"1s\" }]\ntime = { quick = \"1s\", full = \"1s\" }";
     let text = TEXT.replace("file = \"1MB\"", &format!("transfers = 1\nidle = \"1s\"\n{arrivals}"));
     assert!(errors_of(&text).contains(&wanted.to_owned()));
 }
 
 #[test]
-fn a_stream_passes_what_is_open_and_is_longer_in_the_full_size() {
+fn stream_skips_proxies_and_is_longer_in_the_full_size() {
     let stream = "protocol = \"stream\"\ntime = { quick = \"1s\", full = \"60s\" }";
     let text = TEXT.replace("protocol = \"http\"\nfile = \"1MB\"", stream);
     let (text, _) = text.split_once("[[factor]]\nname = \"protocol\"").unwrap();
@@ -139,14 +139,14 @@ fn a_stream_passes_what_is_open_and_is_longer_in_the_full_size() {
     assert_eq!(takes, [10, 69]);
 }
 
-/// The same experiment, but for FTP, with blocks instead of a file.
+/// The small experiment without FTP, with blocks instead of a file.
 fn with_blocks(keys: &str) -> String {
     let text = TEXT.replace("protocol = \"http\"\nfile = \"1MB\"", &format!("protocol = \"blocks\"\n{keys}"));
     text.split_once("[[factor]]\nname = \"protocol\"").unwrap().0.to_owned()
 }
 
 #[test]
-fn blocks_pass_what_is_open_and_have_a_server_of_their_own() {
+fn blocks_skip_proxies_and_use_the_sink_server() {
     let experiment = Experiment::parse("x", &with_blocks("amount = \"1MiB\"\nblock = \"640B\"")).unwrap();
     let skipped: Vec<_> = experiment.skipped.iter().map(|(place, why)| (place.to_string(), why.as_str())).collect();
     assert_eq!(skipped[0], ("dante, short".to_owned(), "the writer knows no proxies"));
@@ -157,12 +157,12 @@ fn blocks_pass_what_is_open_and_have_a_server_of_their_own() {
     assert_eq!(
         experiment.cells[0].spec.workload.stamped_block_size(),
         Some(64),
-        "the sink has to know where times are"
+        "the sink needs the positions of the timestamps"
     );
 }
 
 #[test]
-fn what_blocks_cannot_be_is_a_mistake() {
+fn invalid_block_workloads_are_rejected() {
     let wrong = [
         ("amount = \"1MiB\"", "blocks have an amount and the size of a block"),
         ("block = \"640B\"", "blocks have an amount and the size of a block"),
@@ -185,7 +185,7 @@ fn what_blocks_cannot_be_is_a_mistake() {
 }
 
 #[test]
-fn packets_are_written_down_where_the_emulator_sees_them() {
+fn packet_log_needs_an_emulated_link() {
     let logged = |links: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\npacket_log = {links}"));
     let experiment = Experiment::parse("x", &logged("[\"near\"]")).unwrap();
     assert_eq!(experiment.cells[0].spec.workload.packet_log, ["near"]);
@@ -197,7 +197,7 @@ fn packets_are_written_down_where_the_emulator_sees_them() {
 }
 
 #[test]
-fn one_relay_has_no_section_to_encrypt() {
+fn encryption_with_a_single_relay_is_skipped() {
     let encrypted = "program = \"ekiden\"\nsections = true\nencrypt = true";
     let experiment = Experiment::parse("x", &TEXT.replace("program = \"dante\"", encrypted)).unwrap();
     let reason =
@@ -205,13 +205,13 @@ fn one_relay_has_no_section_to_encrypt() {
     assert_eq!(reason, Some("no section between relays: there is nothing to encrypt"));
 }
 
-/// The same experiment with flows instead of a file.
+/// The small experiment without FTP, with flows instead of a file.
 fn with_flows(keys: &str) -> String {
     with_blocks(&format!("time = {{ quick = \"5s\", full = \"5s\" }}\n{keys}")).replace("\"blocks\"", "\"flows\"")
 }
 
 #[test]
-fn flows_have_a_number_and_a_time() {
+fn flows_need_a_valid_connection_count_and_time() {
     let keys = "connections = 128\nshort = { bytes = \"16KiB\", every = \"200ms\" }\nwarm_up = \"1s\"";
     let experiment = Experiment::parse("x", &with_flows(keys)).unwrap();
     assert_eq!(experiment.cells[0].spec.workload.connections, Some(128));
@@ -232,7 +232,7 @@ fn flows_have_a_number_and_a_time() {
 }
 
 #[test]
-fn what_else_a_relay_is_told_and_started_by_is_for_ekiden() {
+fn config_and_wrap_are_for_ekiden_only() {
     let dante = errors_of(&TEXT.replace("program = \"dante\"", "program = \"dante\"\nwrap = [\"nice\"]"));
     assert_eq!(dante, ["config, wrap: for ekiden without relays only"]);
     let ekiden =
@@ -243,22 +243,22 @@ fn what_else_a_relay_is_told_and_started_by_is_for_ekiden() {
 }
 
 #[test]
-fn who_cannot_be_slow_is_a_mistake() {
+fn client_and_server_rates_need_curl_and_nginx() {
     let set = |keys: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\n{keys}"));
-    let told = errors_of(&set("client_rate = \"1Mbit/s\"\nserver_rate = \"1Mbit/s\""));
-    // HTTP by curl and nginx can, FTP cannot.
-    assert_eq!(told, ["workload: client_rate: of HTTP by curl only", "workload: server_rate: of nginx only"]);
+    let mistakes = errors_of(&set("client_rate = \"1Mbit/s\"\nserver_rate = \"1Mbit/s\""));
+    // HTTP by curl and nginx supports rates, FTP does not.
+    assert_eq!(mistakes, ["workload: client_rate: of HTTP by curl only", "workload: server_rate: of nginx only"]);
 }
 
 #[test]
-fn a_tunnel_has_two_ends_and_a_forwarder_needs_sections() {
+fn tunnel_needs_two_hosts_and_forwarder_needs_sections() {
     for program in ["openvpn", "vtun", "ssh"] {
         let text = TEXT.replace("program = \"dante\"", &format!("program = \"{program}\""));
         assert_eq!(errors_of(&text), ["chain: two hosts, one for each end of the tunnel"], "{program}");
         let both = text.replace("chain = [\"relay\"]", "chain = [\"relay\", \"server\"]");
         let experiment = Experiment::parse("x", &both).unwrap();
-        let carries = experiment.cells.iter().filter(|cell| cell.key.treatment == "dante");
-        let ftp = carries.filter(|cell| cell.spec.workload.protocol.name() == "ftp").count();
+        let cells = experiment.cells.iter().filter(|cell| cell.key.treatment == "dante");
+        let ftp = cells.filter(|cell| cell.spec.workload.protocol.name() == "ftp").count();
         assert_eq!(ftp > 0, program != "ssh", "a forwarder of one port carries no FTP: {program}");
     }
     let forwarder = errors_of(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nmode = \"tcp\""));

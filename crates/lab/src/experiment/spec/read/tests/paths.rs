@@ -1,4 +1,4 @@
-//! Relays with path selection, and transfers before and beside the measured ones.
+//! Relays with path selection, and transfers before and beside the measured transfers.
 
 use super::*;
 use crate::experiment::run::schedule;
@@ -10,13 +10,13 @@ fn with_path_choice(keys: &str) -> String {
     head.replace("program = \"dante\"", &format!("program = \"ekiden\"\nchain = [\"client\"]\n{keys}"))
 }
 
-fn valid_experiment(keys: &str) -> String {
+fn with_workload(keys: &str) -> String {
     let text = with_path_choice("relays = [\"relay\", \"server\"]\npath = \"auto\"");
     text.replace("file = \"1MB\"", keys)
 }
 
 #[test]
-fn a_chooser_has_relays_and_a_path() {
+fn path_selection_has_relays_and_a_path() {
     let path = |keys: &str| {
         let experiment =
             Experiment::parse("x", &with_path_choice(keys)).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
@@ -33,7 +33,7 @@ fn a_chooser_has_relays_and_a_path() {
 }
 
 #[test]
-fn what_no_chooser_can_do_is_a_mistake() {
+fn invalid_path_selection_is_rejected() {
     let relays = "relays = [\"relay\"]";
     let wrong = [
         (relays.to_owned(), "relays and path belong together"),
@@ -52,8 +52,8 @@ fn what_no_chooser_can_do_is_a_mistake() {
 }
 
 #[test]
-fn things_happen_before_and_beside_transfers_at_times_of_the_lab() {
-    let text = valid_experiment(
+fn first_change_excludes_events_before_the_transfers() {
+    let text = with_workload(
         "prime = { files = [\"10kB\"], time = \"3s\" }\nbegins = \"20s\"\ntime = { quick = \"5s\", full = \"9s\" }\n\
          arrivals = [{ file = \"20kB\", every = \"1s\" }]\nkill = [{ relay = \"relay\", at = \"24s\" }]",
     );
@@ -68,13 +68,13 @@ fn things_happen_before_and_beside_transfers_at_times_of_the_lab() {
     };
     let spec = of(&format!("{text}{more}"));
     assert_eq!(spec.workload.file_sizes().map(|file| file.0).collect::<Vec<_>>(), [10_000, 20_000]);
-    assert_eq!(schedule::first_change(&spec), Some(Duration::from_secs(22)), "not what is before them");
+    assert_eq!(schedule::first_change(&spec), Some(Duration::from_secs(22)), "not an event before the transfers");
     assert_eq!(schedule::first_change(&of(&text)), Some(Duration::from_secs(24)));
     assert_eq!(schedule::first_change(&of(&text.replace("kill = [{ relay = \"relay\", at = \"24s\" }]", ""))), None);
 }
 
 #[test]
-fn what_cannot_come_before_or_beside_transfers_is_a_mistake() {
+fn invalid_prime_arrivals_and_kill_are_rejected() {
     let arrivals = "arrivals = [{ file = \"1kB\", every = \"1s\" }]\n";
     let time = "time = { quick = \"1s\", full = \"1s\" }\n";
     let wrong = [
@@ -91,13 +91,13 @@ fn what_cannot_come_before_or_beside_transfers_is_a_mistake() {
         ("file = \"1kB\"\nagent = \"wget\"\ncap = \"1s\"".to_owned(), "cap: of blocks and of HTTP by curl only"),
     ];
     for (keys, wanted) in wrong {
-        let mistakes = errors_of(&valid_experiment(&keys));
+        let mistakes = errors_of(&with_workload(&keys));
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
 }
 
 #[test]
-fn a_factor_may_be_drawn() {
+fn levels_of_a_factor_can_be_drawn() {
     let drawn = "[[factor]]\nname = \"lab\"\n[factor.drawn]\nlevels = 4\nquick = 1\nseed = 3\n\
                  set = { \"link.near.delay\" = { from = \"1ms\", to = \"9ms\" } }\n";
     let text = with_path_choice("relays = [\"server\"]\npath = \"auto\"") + drawn;
