@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_a_bound() {
+    fn database_size_is_bounded() {
         let database = open(Path::new(IN_MEMORY), "", 16).unwrap();
         let most = database.query_row("PRAGMA max_page_count", [], |row| row.get(0));
         assert_eq!(most, Ok(16));
@@ -81,7 +81,7 @@ mod tests {
 
     /// SQLite makes a database that every user can read, unless the umask prevents it.
     #[test]
-    fn a_new_database_is_its_owners() {
+    fn new_database_is_accessible_to_its_owner_only() {
         use std::os::unix::fs::PermissionsExt;
         let file = std::env::temp_dir().join(format!("ekiden-database-{}.db", std::process::id()));
         let database = open(&file, "", 16);

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_users_with_names_is_bounded() {
+    fn named_user_accounts_are_bounded() {
         let accounts = Accounts::default();
         for number in 0..MAX_NAMED_USERS + 3 {
             let account = accounts.user(&format!("user{number}"));

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_and_months_are_those_of_the_calendar() {
+    fn quota_periods_are_calendar_days_and_months_in_utc() {
         for (unix, day, day_ends, month, month_ends) in [
             (1_795_628_320, "2026-11-25", "2026-11-26", "2026-11", "2026-12-01"),
             (1_798_761_599, "2026-12-31", "2027-01-01", "2026-12", "2027-01-01"),

@@ -132,8 +132,8 @@ mod tests {
         limiter
     }
 
-    /// Bytes that one flow moves in a minute, whose timers are late by `late`.
-    fn moved_in_a_minute(limiter: &RateLimiter, late: Duration) -> u64 {
+    /// Bytes that a flow moves in a minute when its timers expire late by `late`.
+    fn bytes_in_a_minute(limiter: &RateLimiter, late: Duration) -> u64 {
         let (mut now, mut moved) = (limiter.began, 0);
         let size = limiter.turn_size().unwrap();
         while now < limiter.began + 60 * SECOND {
@@ -147,21 +147,21 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_has_the_bytes_of_its_rate_also_when_timers_are_late() {
+    fn late_timers_do_not_change_the_rate_over_a_minute() {
         for (rate, bytes) in [("8kbit/s", 60_000.0), ("1Mbit/s", 7.5e6), ("100Mbit/s", 750e6), ("10Gbit/s", 75e9)] {
             for late in [0, 2, 50].map(Duration::from_millis) {
-                let moved = moved_in_a_minute(&limiter(rate), late) as f64;
+                let moved = bytes_in_a_minute(&limiter(rate), late) as f64;
                 assert!((moved / bytes - 1.0).abs() < 0.02, "{moved} of {bytes} at {rate}, late by {late:?}");
             }
         }
     }
 
     #[test]
-    fn turns_queue_and_are_given_back() {
+    fn turns_are_queued_and_unused_bytes_are_refunded() {
         let limiter = limiter("8Mbit/s");
         let now = limiter.began + 10 * SECOND;
         let begin = now - BURST;
-        assert_eq!(limiter.take(1_000_000, now), begin, "a second of the rate, at once");
+        assert_eq!(limiter.take(1_000_000, now), begin, "a burst passes without a wait");
         assert_eq!(limiter.take(500_000, now), begin + SECOND);
         limiter.settle(500_000, 100_000);
         assert_eq!(limiter.take(1, now), begin + SECOND * 11 / 10);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_rate_begins_without_the_debts_of_the_old_one() {
+    fn new_rate_starts_without_debt() {
         let limiter = limiter("8kbit/s");
         let now = limiter.began + SECOND;
         limiter.take(1 << 30, now);
@@ -183,7 +183,7 @@ mod tests {
         assert!(limiter.may_pass(now));
     }
 
-    /// Bytes of datagrams of 1000 bytes that pass in a minute, sent at ten times the rate, beside `flows` that always want a turn.
+    /// Bytes of 1000-byte datagrams that pass in a minute, sent at ten times the rate, beside `flows` that always wait.
     /// The second value is the longest wait of a flow.
     fn datagrams_in_a_minute(limiter: &RateLimiter, flows: usize) -> (u64, Duration) {
         let size = limiter.turn_size().unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_and_waiting_flows_each_have_a_part_of_the_rate() {
+    fn datagrams_and_waiting_flows_share_the_rate() {
         for (rate, bytes) in [("8kbit/s", 60e3), ("1Mbit/s", 7.5e6)] {
             for (flows, share) in [(0, 0.98..1.05), (1, 0.48..1.05), (100, 0.48..0.55)] {
                 let (passed, longest) = datagrams_in_a_minute(&limiter(rate), flows);

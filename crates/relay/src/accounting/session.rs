@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_limit_counts_and_both_accounts_count_all() {
+    fn smaller_quota_applies_and_both_accounts_count_all_bytes() {
         let listener = account(AccountScope::Listener, quota(1000));
         let session = SessionAccounts::new(Arc::clone(&listener));
         assert_eq!(bytes(session.reserve(Direction::Up)), 1000);
@@ -211,9 +211,10 @@ mod tests {
     }
 
     #[test]
-    fn a_session_has_one_place_on_each_account_and_gives_both_back() {
-        let most = |sessions| AccountLimits { sessions: Some(sessions), ..AccountLimits::default() };
-        let (listener, user) = (account(AccountScope::Listener, most(2)), account(AccountScope::User, most(1)));
+    fn session_takes_and_returns_one_slot_of_each_account() {
+        let session_limit = |sessions| AccountLimits { sessions: Some(sessions), ..AccountLimits::default() };
+        let (listener, user) =
+            (account(AccountScope::Listener, session_limit(2)), account(AccountScope::User, session_limit(1)));
         let session = |user: &Arc<Account>| {
             let session = SessionAccounts::new(Arc::clone(&listener));
             session.set_user(Arc::clone(user));
@@ -223,7 +224,7 @@ mod tests {
         assert!(first.enter().is_ok() && first.enter().is_ok(), "the next request of the same session");
         let second = session(&user);
         assert_eq!(second.enter().unwrap_err().cause, Cause::SessionLimit);
-        let other = account(AccountScope::User, most(1));
+        let other = account(AccountScope::User, session_limit(1));
         second.set_user(Arc::clone(&other));
         assert!(second.enter().is_ok());
         drop((first, second));
@@ -243,24 +244,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_turn_is_given_back() {
+    fn unused_part_of_a_turn_is_refunded() {
         let rate = Some("8Mbit/s".parse().unwrap());
         let listener = account(AccountScope::Listener, AccountLimits { rate, ..AccountLimits::default() });
         let limiter = listener.rate(Direction::Down);
         let session = SessionAccounts::new(Arc::clone(&listener));
         // A debt of ten seconds hides the time that the test takes.
         limiter.take(10_000_000, Instant::now());
-        let next = || limiter.take(0, Instant::now());
-        let before = next();
+        let next_turn = || limiter.take(0, Instant::now());
+        let before = next_turn();
         assert_eq!(bytes(session.reserve(Direction::Down)), 10_000);
         assert_eq!(bytes(session.reserve(Direction::Down)), 10_000, "the same turn");
-        assert_eq!((next() - before).as_micros(), 10_000);
+        assert_eq!((next_turn() - before).as_micros(), 10_000);
         session.record(Direction::Down, 4_000);
-        assert_eq!((next() - before).as_micros(), 4_000);
+        assert_eq!((next_turn() - before).as_micros(), 4_000);
         session.record(Direction::Down, 1_000);
-        assert_eq!((next() - before).as_micros(), 5_000, "without a turn");
+        assert_eq!((next_turn() - before).as_micros(), 5_000, "bytes recorded without a turn");
         let _ = session.reserve(Direction::Down);
         drop(session);
-        assert_eq!((next() - before).as_micros(), 5_000);
+        assert_eq!((next_turn() - before).as_micros(), 5_000);
     }
 }

@@ -240,24 +240,24 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_has_room_again_in_the_next_month() {
+    fn full_database_accepts_new_usage_in_the_next_month() {
         let mut database = in_memory(4);
         let account = Account::new(AccountScope::User, "alice");
         let now = SystemTime::now();
         let month = QuotaPeriod::Month.name_at(now).0;
-        // As long as the name of a day: a page without room for these has none for a day.
+        // The names have the length of a day: a page without room for these has no room for a day.
         let mut add = |number: u32| {
             exchange(&mut database, &[(&account, PeriodName(format!("{month}{number:03}").into()), 7)], now)
         };
-        assert!((0..1000).any(|number| add(number).is_err()), "a file without a bound");
+        assert!((0..1000).any(|number| add(number).is_err()), "the size of the database is unbounded");
         let later = now + 31 * DAY;
         let today = QuotaPeriod::Day.name_at(later);
         let totals = exchange(&mut database, &[(&account, today.clone(), 7)], later).unwrap();
         assert_eq!(totals, UsageTotals(HashMap::from([(("user".into(), "alice".into(), today), 7)])));
     }
 
-    /// An account that has used the 100 bytes of its day, and the writer of its usage to a database that fails.
-    fn used_up() -> (Arc<Account>, UsageWriter) {
+    /// An account that has used its 100 bytes of the day, and a usage writer whose database fails.
+    fn exhausted_account() -> (Arc<Account>, UsageWriter) {
         let registry = Arc::new(Mutex::new(Registry::default()));
         let account = lock(&registry).account(AccountScope::User, "alice");
         let quota = Some(Quota { bytes: Bytes(100), period: QuotaPeriod::Day });
@@ -271,8 +271,8 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_begins_anew_although_the_file_cannot_be_written() {
-        let (account, mut writer) = used_up();
+    fn quota_resets_although_the_database_cannot_be_written() {
+        let (account, mut writer) = exhausted_account();
         writer.write();
         assert_eq!(account.quota.remaining(), 0, "the same day");
         writer.written_at = SystemTime::now() - DAY;

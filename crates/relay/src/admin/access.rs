@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_are_refused() {
+    fn unknown_host_headers_are_refused() {
         for (name, open_to, guarded_to) in [
             ("127.0.0.1:9090", true, true),
             ("[::1]:9090", true, true),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_from_elsewhere_are_refused() {
+    fn cross_origin_requests_are_refused() {
         let host = ("host", "127.0.0.1:9090");
         for (line, good) in [
             (("origin", "http://127.0.0.1:9090"), true),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_asked_for_and_a_wrong_one_takes_time() {
+    async fn token_is_required_and_wrong_tokens_are_delayed() {
         let began = tokio::time::Instant::now();
         let (access, host) = (guarded(), ("host", "192.0.2.1"));
         assert_eq!(access.authorize(&head(&[host])).await, Err(AdminRefusal::MissingToken));
@@ -215,8 +215,9 @@ mod tests {
             assert_eq!(access.authorize(&head).await, Err(AdminRefusal::WrongToken), "{wrong}");
         }
         assert_eq!(began.elapsed(), 6 * WRONG_TOKEN_DELAY);
-        let elsewhere = head(&[host, ("authorization", "Bearer 0123456789abcdef"), ("origin", "http://evil.example")]);
-        assert_eq!(access.authorize(&elsewhere).await, Err(AdminRefusal::CrossOrigin));
+        let cross_origin =
+            head(&[host, ("authorization", "Bearer 0123456789abcdef"), ("origin", "http://evil.example")]);
+        assert_eq!(access.authorize(&cross_origin).await, Err(AdminRefusal::CrossOrigin));
         assert_eq!(open().authorize(&head(&[("host", "localhost")])).await, Ok(()));
     }
 }

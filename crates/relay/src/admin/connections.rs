@@ -191,11 +191,11 @@ mod tests {
         Some(IpAddr::from([192, 0, 2, last]))
     }
 
-    /// The connections that have to yield.
-    async fn yielded(all: Vec<EvictionSignal>) -> Vec<usize> {
+    /// The numbers of the evicted connections.
+    async fn evicted(all: Vec<EvictionSignal>) -> Vec<usize> {
         let mut numbers = Vec::new();
-        for (number, one) in all.into_iter().enumerate() {
-            if timeout(SOON, one.wait()).await.is_ok() {
+        for (number, signal) in all.into_iter().enumerate() {
+            if timeout(SOON, signal.wait()).await.is_ok() {
                 numbers.push(number);
             }
         }
@@ -203,46 +203,46 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_of_the_largest_source_yields() {
-        let crowd = ConnectionSlots::new(4);
+    async fn oldest_connection_of_the_largest_source_is_evicted() {
+        let slots = ConnectionSlots::new(4);
         let mut places = Vec::new();
         let mut all = Vec::new();
         for last in [1, 2, 2, 3] {
-            let (place, yields) = crowd.admit(source(last)).await;
+            let (place, eviction) = slots.admit(source(last)).await;
             places.push(Some(place));
-            all.push(yields);
+            all.push(eviction);
         }
-        assert!(crowd.evict());
+        assert!(slots.evict());
         places[1] = None;
-        assert!(crowd.evict(), "all have one connection, and number 0 is the oldest");
+        assert!(slots.evict(), "all have one connection, and number 0 is the oldest");
         places[0] = None;
-        assert_eq!(yielded(all).await, [0, 1]);
+        assert_eq!(evicted(all).await, [0, 1]);
         drop(places);
-        assert!(!crowd.evict(), "nothing is left");
+        assert!(!slots.evict(), "no connection is left");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_has_proven_itself_keeps_its_place() {
-        let crowd = ConnectionSlots::new(2);
-        let (first, first_yields) = crowd.admit(source(1)).await;
-        let (second, second_yields) = crowd.admit(source(1)).await;
+    async fn proven_connection_keeps_its_slot() {
+        let slots = ConnectionSlots::new(2);
+        let (first, first_eviction) = slots.admit(source(1)).await;
+        let (second, second_eviction) = slots.admit(source(1)).await;
         first.mark_proven();
         let third = tokio::spawn({
-            let crowd = crowd.clone();
-            async move { crowd.admit(source(1)).await }
+            let slots = slots.clone();
+            async move { slots.admit(source(1)).await }
         });
-        timeout(SOON, second_yields.wait()).await.expect("it has proven nothing");
+        timeout(SOON, second_eviction.wait()).await.expect("the unproven connection is evicted");
         drop(second);
         let (third, _) = third.await.unwrap();
         third.mark_proven();
-        assert!(timeout(SOON, first_yields.wait()).await.is_err());
-        assert!(timeout(SOON, crowd.admit(source(2))).await.is_err(), "both places have answers under way");
+        assert!(timeout(SOON, first_eviction.wait()).await.is_err());
+        assert!(timeout(SOON, slots.admit(source(2))).await.is_err(), "both slots hold proven connections");
         drop(first);
-        assert!(timeout(SOON, crowd.admit(source(2))).await.is_ok());
+        assert!(timeout(SOON, slots.admit(source(2))).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_read_is_given_up() {
+    async fn write_times_out_when_the_client_does_not_read() {
         let (near, _far) = duplex(10);
         let began = Instant::now();
         let error = WriteTimeoutStream::new(near).write_all(&[0; 11]).await.unwrap_err();
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_now_and_then_is_not() {
+    async fn write_succeeds_when_the_client_reads_slowly() {
         let (near, mut far) = duplex(10);
         let reading = tokio::spawn(async move {
             for _ in 0..4 {

@@ -172,7 +172,7 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../../docs/api.md");
 
-    /// The fields below `path` on the page.
+    /// The documented fields below `path`.
     fn documented(path: &str) -> BTreeSet<String> {
         let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| `")?.strip_prefix(path));
         rows.map(|row| row.split('`').next().unwrap().to_owned()).collect()
@@ -184,7 +184,7 @@ mod tests {
 
     /// tests/metrics/schema.rs compares the rest with real answers.
     #[test]
-    fn the_page_has_the_fields_that_few_relays_answer() {
+    fn api_page_documents_lane_telemetry_fleet_and_choice_fields() {
         let lane = LaneView {
             listener: String::new(),
             by: String::new(),
@@ -200,7 +200,7 @@ mod tests {
             dropped_for: BTreeMap::new(),
         };
         assert_eq!(fields(&lane), documented("lanes[]."));
-        let told = Telemetry {
+        let telemetry = Telemetry {
             window: 0,
             loss_window: 0,
             delay_window: 0,
@@ -211,7 +211,7 @@ mod tests {
             losses: 0,
             timeouts: 0,
         };
-        assert_eq!(fields(&told), documented("SECTION.told."));
+        assert_eq!(fields(&telemetry), documented("SECTION.told."));
         let fleet = FleetView {
             fleet: SigningKey::generate().verify_key(),
             name: None,

@@ -265,7 +265,7 @@ mod tests {
         SessionProgress { session, path: (!path.is_empty()).then(|| path.into()), down, up: down / 10 }
     }
 
-    fn before(at: Instant, tallies: &[SessionProgress]) -> CounterSample {
+    fn counter_sample(at: Instant, tallies: &[SessionProgress]) -> CounterSample {
         let flow = |tally: &SessionProgress| (tally.session, DuplexBytes { down: tally.down, up: tally.up });
         CounterSample {
             sampled_at: at,
@@ -275,17 +275,17 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_what_has_moved_since() {
+    fn rates_are_bytes_moved_since_the_last_sample() {
         let began = Instant::now();
         let (old, new) = ([tally(1, "a", 1000)], [tally(1, "a", 5000), tally(2, "a", 200)]);
-        let (then, now) = (before(began, &old), before(began + Duration::from_secs(2), &new));
+        let (then, now) = (counter_sample(began, &old), counter_sample(began + Duration::from_secs(2), &new));
         let (_, rates) = now.rates_since(Some(&then), &new);
         assert_eq!(rates, [DuplexBytes { down: 2000, up: 200 }, DuplexBytes { down: 100, up: 10 }]);
         assert_eq!(now.rates_since(None, &new).1, [DuplexBytes::default(); 2]);
     }
 
     #[test]
-    fn paths_are_summed_and_the_busiest_comes_first() {
+    fn path_totals_are_summed_and_sorted_by_rate() {
         let tallies = [tally(1, "direct", 0), tally(2, "osaka", 0), tally(3, "direct", 0), tally(4, "", 0)];
         let rates = [10, 500, 20, 9000].map(|down| DuplexBytes { down, up: 1 });
         let sums = path_totals(&tallies, &rates);

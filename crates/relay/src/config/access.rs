@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_read_and_write() {
+    fn patterns_are_parsed_and_printed_canonically() {
         for (text, shown) in [
             ("*", "*"),
             ("*:25", "*:25"),
@@ -280,7 +280,7 @@ mod tests {
             "http://x",
             "ex*mple.com",
         ] {
-            assert!(text.parse::<TargetPattern>().is_err(), "{text:?} was taken");
+            assert!(text.parse::<TargetPattern>().is_err(), "{text:?} was accepted");
         }
     }
 
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn private_addresses_are_known_behind_a_configured_translator() {
+    fn private_addresses_are_recognised_behind_configured_nat64() {
         let access = AccessRules { nat64: ["2001:db8:64::/96".parse().unwrap()].into(), ..AccessRules::default() };
         for (ip, verdict) in [
             ("2001:db8:64::10.0.0.1", Err(Denied::Private)),

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quota_is_a_size_for_each_day_or_month() {
+    fn quota_is_parsed_as_a_size_per_day_or_month() {
         for (text, bytes, shown) in [
             ("10GiB/day", 10 << 30, "10GiB/day"),
             ("1.5MiB / month", 1_572_864, "1536KiB/month"),
@@ -112,8 +112,10 @@ mod tests {
         for text in ["", "10GiB", "10/day", "10GiB/week", "0B/day", "10GiB/day/day", "-1GiB/day"] {
             assert!(Quota::read(text).is_err(), "{text:?}");
         }
-        for (text, meant) in [("10G/d", Some("10GiB/day")), ("1GiB/months", Some("1GiB/month")), ("1GiB/week", None)] {
-            assert_eq!(Quota::suggestion(text).as_deref(), meant, "{text}");
+        for (text, suggestion) in
+            [("10G/d", Some("10GiB/day")), ("1GiB/months", Some("1GiB/month")), ("1GiB/week", None)]
+        {
+            assert_eq!(Quota::suggestion(text).as_deref(), suggestion, "{text}");
         }
     }
 }

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_is_this_host_alone() {
+    fn only_loopback_and_unix_sockets_are_local() {
         for (text, open) in [
             ("127.0.0.1:9090", false),
             ("localhost:9090", false),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_long_and_shown_nowhere() {
+    fn short_tokens_are_refused_and_debug_hides_the_token() {
         let token = AdminToken::parse("0123456789abcdef\n").unwrap();
         assert!(token.matches(b"0123456789abcdef"));
         for wrong in [&b"0123456789abcdeF"[..], b"", b"0123456789abcde", b"0123456789abcdef\n"] {

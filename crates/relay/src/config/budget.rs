@@ -125,7 +125,7 @@ mod tests {
 
     use ekiden_proto::{addr::Target, key::PrivateKey, profile::Profile};
 
-    /// A configuration with so many next relays.
+    /// A configuration with `relays` next hops.
     fn config(relays: u16) -> Config {
         let flags = Flags { listen: vec!["auto://127.0.0.1:0".to_owned()], ..Flags::default() };
         let mut config = load(None, &flags).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn relays_that_come_in_have_a_share_of_the_descriptors_where_there_is_a_listener_for_them() {
+    fn section_and_proxy_listeners_reserve_pending_descriptors() {
         for (files, pending) in [(1 << 20, 16_384), (1024, 128), (4, 1)] {
             let mut config = config(1);
             let without = Budget::new(files, &config);

@@ -126,16 +126,16 @@ impl CongestionControls {
         Self { by_name, costly_default: costly_default.map(Arc::from) }
     }
 
-    /// One control, which is there.
+    /// A single control, which is available.
     #[cfg(test)]
-    pub fn of_one(name: &str, control: Box<dyn CongestionHandle>) -> Self {
+    pub fn with_control(name: &str, control: Box<dyn CongestionHandle>) -> Self {
         let (from, in_use) = (Some("a test".to_owned()), name.to_owned());
         let congestion = CongestionStatus { name: name.to_owned(), in_use, from, why: None };
         let requested = RequestedControl { congestion, control: Some(control) };
         Self { by_name: [(name.to_owned(), Arc::new(requested))].into(), costly_default: None }
     }
 
-    /// Those of a system with this congestion control of its own, which is costly on short paths.
+    /// The controls of a system whose default is `name`, which is costly on short paths.
     #[cfg(test)]
     pub fn with_costly_default(name: &str) -> Self {
         Self { costly_default: Some(name.into()), ..Self::default() }
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
     use crate::config::read;
 
-    /// No provider has this one; bbr and cubic are its nearest replacements.
+    /// No provider has this control; bbr and cubic are its nearest replacements.
     const ABSENT: &str = "hybla";
 
     fn config(congestion: &str) -> Config {
@@ -305,12 +305,12 @@ mod tests {
         before: &CongestionControls,
         provide: ControlProvider<'_>,
     ) -> (CongestionControls, Vec<CongestionStatus>) {
-        let told = RefCell::new(Vec::new());
+        let reported = RefCell::new(Vec::new());
         let controls = CongestionControls::obtain(config, before, provide, |event| match event {
-            Event::Congestion(congestion) => told.borrow_mut().push(congestion.clone()),
+            Event::Congestion(congestion) => reported.borrow_mut().push(congestion.clone()),
             other => panic!("{other:?}"),
         });
-        (controls, told.into_inner())
+        (controls, reported.into_inner())
     }
 
     fn from_kernel(_: &str) -> Result<ProvidedControl, String> {
@@ -319,9 +319,9 @@ mod tests {
 
     /// A provider that records its requests.
     #[derive(Debug, Default, Clone)]
-    struct Willing(Arc<Mutex<Vec<CompoundTcp>>>);
+    struct Recorder(Arc<Mutex<Vec<CompoundTcp>>>);
 
-    impl CongestionHandle for Willing {
+    impl CongestionHandle for Recorder {
         fn telemetry(&self, _: BorrowedFd<'_>) -> Option<Telemetry> {
             None
         }
@@ -333,43 +333,44 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_with_the_kernel_is_not_worth_a_line() {
-        let (controls, told) = obtain(&config(r#"congestion = "reno""#), &CongestionControls::default(), &from_kernel);
-        assert_eq!(told, []);
+    fn kernel_provided_control_emits_no_event() {
+        let (controls, reported) =
+            obtain(&config(r#"congestion = "reno""#), &CongestionControls::default(), &from_kernel);
+        assert_eq!(reported, []);
         assert_eq!(controls.describe()[0].in_use, "reno");
     }
 
     #[test]
-    fn what_nobody_brings_is_replaced_and_told_with_the_reason() {
+    fn unavailable_control_is_replaced_and_the_reason_is_reported() {
         let refuse = |_: &str| Err("no clang in sight".to_owned());
-        let (controls, told) =
+        let (controls, reported) =
             obtain(&config(&format!("congestion = {ABSENT:?}")), &CongestionControls::default(), &refuse);
-        let [told] = told.as_slice() else { panic!("{told:?}") };
-        assert_eq!((told.name.as_str(), told.why.as_deref()), (ABSENT, Some("no clang in sight")));
-        assert!(["bbr", "cubic"].contains(&told.in_use.as_str()), "{told:?}");
-        assert_eq!(controls.describe().as_slice(), std::slice::from_ref(told));
+        let [reported] = reported.as_slice() else { panic!("{reported:?}") };
+        assert_eq!((reported.name.as_str(), reported.why.as_deref()), (ABSENT, Some("no clang in sight")));
+        assert!(["bbr", "cubic"].contains(&reported.in_use.as_str()), "{reported:?}");
+        assert_eq!(controls.describe().as_slice(), std::slice::from_ref(reported));
     }
 
-    /// It is held, and so must not be let go and loaded again while connections come in.
+    /// The relay must not unload and reload a control while connections arrive.
     #[test]
-    fn what_is_there_stays_over_a_reload() {
+    fn provided_control_survives_a_reload() {
         let config = config(r#"congestion = "reno""#);
-        let willing =
-            |_: &str| Ok(ProvidedControl { from: "us".to_owned(), control: Some(Box::new(Willing::default())) });
-        let (before, told) = obtain(&config, &CongestionControls::default(), &willing);
-        assert_eq!(told.len(), 1);
-        let (after, told) = obtain(&config, &before, &|_| panic!("asked again"));
+        let provider =
+            |_: &str| Ok(ProvidedControl { from: "us".to_owned(), control: Some(Box::new(Recorder::default())) });
+        let (before, reported) = obtain(&config, &CongestionControls::default(), &provider);
+        assert_eq!(reported.len(), 1);
+        let (after, reported) = obtain(&config, &before, &|_| panic!("asked again"));
         assert_eq!(after.describe(), before.describe());
-        assert_eq!(told.len(), 1, "after a reload it is told again what is in force");
+        assert_eq!(reported.len(), 1, "a reload reports the control in use again");
     }
 
     #[test]
-    fn wishes_reach_the_control_and_are_reported() {
+    fn control_options_are_applied_and_reported() {
         let mut profile = Profile::named("test");
         for (key, value) in [("congestion", "ctcp"), ("ctcp_gamma", "12"), ("ctcp_auto_gamma", "true")] {
             profile.set(Setting::read(key, value).unwrap());
         }
-        let willing = Willing::default();
+        let control_handle = Recorder::default();
         let congestion = CongestionStatus { name: "ctcp".into(), in_use: "ctcp".into(), from: None, why: None };
         let with = |control| {
             let asked = RequestedControl { congestion: congestion.clone(), control };
@@ -380,8 +381,8 @@ mod tests {
             let report = controls.apply_and_report(socket.as_fd(), &profile, SocketRole::Dialer);
             report.into_iter().skip(1).map(|applied| applied.outcome).collect()
         };
-        assert_eq!(outcomes(with(Some(Box::new(willing.clone())))), [Outcome::Applied, Outcome::Applied]);
-        assert_eq!(*willing.0.lock().unwrap(), [CompoundTcp { gamma: 12, auto_gamma: true }]);
+        assert_eq!(outcomes(with(Some(Box::new(control_handle.clone())))), [Outcome::Applied, Outcome::Applied]);
+        assert_eq!(*control_handle.0.lock().unwrap(), [CompoundTcp { gamma: 12, auto_gamma: true }]);
         for outcome in outcomes(with(None)) {
             assert!(matches!(&outcome, Outcome::Unsupported(why) if why.contains("ekiden cc load ctcp")), "{outcome}");
         }

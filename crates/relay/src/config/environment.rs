@@ -51,8 +51,8 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_replaced_once_and_dollars_can_be_written() {
-        for (text, becomes) in [
+    fn variables_are_expanded_once_and_dollar_signs_can_be_escaped() {
+        for (text, expected) in [
             ("plain $HOST {HOST} $$", None),
             ("${HOST}", Some("osaka")),
             ("a${HOST}b${EMPTY}c${HOST}", Some("aosakabcosaka")),
@@ -61,12 +61,12 @@ mod tests {
             ("$$ ${HOST}", Some("$$ osaka")),
             ("${NESTED}", Some("${HOST}")),
         ] {
-            assert_eq!(expanded(text).unwrap().as_deref(), becomes, "{text}");
+            assert_eq!(expanded(text).unwrap().as_deref(), expected, "{text}");
         }
     }
 
     #[test]
-    fn a_variable_that_is_not_there_is_named_and_no_value_is_shown() {
+    fn errors_name_the_variable_and_hide_its_value() {
         assert_eq!(expanded("x${HOST}${ABSENT}").unwrap_err(), "the environment variable ABSENT, which is not set");
         assert_eq!(expanded("${BYTES}").unwrap_err(), "UTF-8 text in the environment variable BYTES");
         for text in ["${", "p${", "${}", "${1A}", "${a-b}", "${HOST", "${ HOST}"] {

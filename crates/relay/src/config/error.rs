@@ -251,23 +251,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_recognised_though_misspelt() {
+    fn closest_key_is_suggested_for_a_misspelt_word() {
         let keys = ["bind", "kind", "allow", "allow_open", "profile"];
-        for (word, meant) in [
+        for (word, suggestion) in [
             ("bnd", Some("bind")),
             ("profil", Some("profile")),
             ("alow_open", Some("allow_open")),
             ("bind", Some("bind")),
             ("xyzzy", None),
         ] {
-            assert_eq!(closest(word, keys), meant, "{word}");
+            assert_eq!(closest(word, keys), suggestion, "{word}");
         }
         assert_eq!((edit_distance("", "abc"), edit_distance("kitten", "sitting")), (3, 3));
         assert_eq!((edit_distance("rneo", "reno"), edit_distance("ab", "ba"), edit_distance("ca", "abc")), (1, 1, 3));
     }
 
     #[test]
-    fn a_mistake_says_where_what_and_what_instead() {
+    fn errors_name_place_value_and_expected_value() {
         let mistake = |found| ConfigError {
             source: "a.toml".into(),
             line: Some(3),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_key_is_recognised_by_its_beginning() {
+    fn public_key_is_abbreviated_in_errors() {
         let key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
         assert_eq!(
             Disclosure::PublicKey.disclose_text(key),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_shown_without_what_may_be_a_password() {
+    fn possible_passwords_are_removed_from_urls() {
         for (text, shows) in [
             ("socks5://host", Some("socks5://host")),
             ("socks5://u:p@ss@host:1/x?password=y", Some("socks5://...@host:1/x")),

@@ -134,29 +134,30 @@ mod tests {
         systemd_drop_in(&config.requirements(&["cubic".to_owned(), "reno".to_owned()], |name| name == "ctcp"))
     }
 
-    /// The lines that are no comments.
+    /// The lines without comments.
     fn lines(urls: &[&str]) -> Vec<String> {
         text(urls).lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     }
 
     #[test]
-    fn who_needs_nothing_gets_nothing() {
+    fn unprivileged_config_gets_no_capabilities() {
         let bare = ["[Service]", "AmbientCapabilities=", "CapabilityBoundingSet="];
         assert_eq!(lines(&["auto://127.0.0.1:1080", "auto://127.0.0.1:0"]), bare);
         assert!(text(&["auto://127.0.0.1:1080"]).contains("no capability"));
     }
 
     #[test]
-    fn everything_is_for_something() {
-        let given = |urls: &[&str]| lines(urls).into_iter().find(|line| line.starts_with("CapabilityBoundingSet=CAP"));
+    fn capabilities_are_limited_to_the_needs_of_the_config() {
+        let bounding_set =
+            |urls: &[&str]| lines(urls).into_iter().find(|line| line.starts_with("CapabilityBoundingSet=CAP"));
         let ports = "CapabilityBoundingSet=CAP_NET_BIND_SERVICE";
         let network = "CapabilityBoundingSet=CAP_NET_ADMIN";
-        assert_eq!(given(&["auto://127.0.0.1:443"]).unwrap(), ports);
-        assert_eq!(given(&["tproxy://0.0.0.0:7001?interfaces=lan0"]).unwrap(), network);
-        assert_eq!(given(&["auto://127.0.0.1:1080?keep_client_address=true"]).unwrap(), network);
-        assert_eq!(given(&["auto://127.0.0.1:1080?profile=longhaul"]).unwrap(), network, "bbr is restricted");
+        assert_eq!(bounding_set(&["auto://127.0.0.1:443"]).unwrap(), ports);
+        assert_eq!(bounding_set(&["tproxy://0.0.0.0:7001?interfaces=lan0"]).unwrap(), network);
+        assert_eq!(bounding_set(&["auto://127.0.0.1:1080?keep_client_address=true"]).unwrap(), network);
+        assert_eq!(bounding_set(&["auto://127.0.0.1:1080?profile=longhaul"]).unwrap(), network, "bbr is restricted");
         let both = ["auto://127.0.0.1:80", "tproxy://0.0.0.0:7001?interfaces=lan0"];
-        assert_eq!(given(&both).unwrap(), "CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_NET_ADMIN");
+        assert_eq!(bounding_set(&both).unwrap(), "CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_NET_ADMIN");
         assert!(text(&both).contains("# CAP_NET_BIND_SERVICE: listener auto-80 has port 80"), "{}", text(&both));
     }
 }

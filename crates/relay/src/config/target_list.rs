@@ -222,9 +222,9 @@ mod tests {
         targets.matches(&host, address, port)
     }
 
-    /// The list finds what the patterns of `to` match.
+    /// The list and the patterns of `to` match the same targets.
     #[test]
-    fn a_list_matches_like_its_patterns() {
+    fn list_matches_like_separate_patterns() {
         let text = "# streaming\nexample.com\n*.example.org:443  # and below\n\n198.51.100.0/24\n2001:db8::/32\n10.0.0.1:80\n10.0.0.1:81\n";
         let targets = parse(text).unwrap();
         let patterns: Vec<TargetPattern> =
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_of_a_list_are_compared_with_networks() {
+    fn list_networks_cover_and_overlap_other_networks() {
         let path = std::env::temp_dir().join(format!("ekiden-list-{}", std::process::id()));
         fs::write(&path, "198.51.100.0/24\n203.0.113.0/24:443\n").unwrap();
         let list = TargetList::load(path.clone()).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_their_lines() {
+    fn list_errors_name_their_lines() {
         let mistakes = parse("example.com\nno name\n10.0.0.1/24\n").unwrap_err();
         assert_eq!(mistakes.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [2, 3]);
         assert!(mistakes[0].1.contains("\"no name\""), "{mistakes:?}");

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_come_apart() {
+    fn url_is_split_into_its_parts() {
         let url = OptionUrl::parse("socks5://us%40er:p%2fa:ss@host:1080/a%20b?x=1&y=%26&x=2&z").unwrap();
         assert_eq!((url.scheme, url.address, url.path.as_str()), ("socks5", "host:1080", "a b"));
         assert_eq!(url.user, Some(("us@er".into(), Some("p/a:ss".into()))));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused() {
+    fn malformed_urls_are_refused() {
         for text in ["", "127.0.0.1:1080", "socks5:/x", "socks5://u:p?w@host:1", "socks5://u:%ff@host:1"] {
             assert!(OptionUrl::parse(text).is_none(), "{text}");
         }

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_share_the_time_but_each_attempt_survives_a_lost_syn() {
+    fn members_share_the_timeout_with_a_minimum_per_attempt() {
         let milliseconds = Duration::from_millis;
         assert_eq!(attempt_time(milliseconds(10_000), 4), milliseconds(2500));
         assert_eq!(attempt_time(milliseconds(10_000), 1), milliseconds(10_000));

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_has_an_end() {
+    fn section_reuse_is_limited_by_sessions_bytes_and_age() {
         let fresh = SectionUsage { since: Instant::now(), sessions: 0, bytes: 0, largest: 0, encrypt: None };
         assert!(fresh.can_carry(true) && fresh.can_carry(false));
         let used = fresh.after_session(1, true).unwrap();

@@ -192,7 +192,7 @@ mod tests {
         })
     }
 
-    /// Opens after so many milliseconds, or fails then.
+    /// Races hosts that connect or fail after a number of milliseconds.
     async fn run(
         lookup: Lookup<'static>,
         hosts: &[(&str, u64, Result<(), io::ErrorKind>)],
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ipv4_waits_a_little_for_a_late_ipv6_answer() {
+    async fn ipv4_waits_the_resolution_delay_for_ipv6() {
         let late = Lookup { v6: answer(40, &[V6]), v4: answer(0, &[V4]) };
         assert_eq!(run(late, &[(V6, 1, Ok(())), (V4, 1, Ok(()))]).await, (Ok(V6.into()), 41));
         let too_late = Lookup { v6: answer(5000, &[V6]), v4: answer(0, &[V4]) };
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_most_telling_cause_is_kept() {
+    async fn most_specific_cause_is_reported() {
         let unreachable = Err(io::ErrorKind::NetworkUnreachable);
         let refused = Err(io::ErrorKind::ConnectionRefused);
         let (lost, _) = run(both(), &[(V6, 1, unreachable), (V4, 1, refused)]).await;
@@ -254,14 +254,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn forbidden_addresses_are_not_even_tried() {
+    async fn denied_addresses_are_not_dialled() {
         let forbidden = Lookup { v6: answer(0, &[]), v4: answer(0, &["192.0.2.66"]) };
         assert_eq!(run(forbidden, &[]).await.0, Err(Cause::Denied));
     }
 
-    /// An address that the client must not hear of takes as long as none, and leaves the rest of the name as it is.
+    /// A concealed address must not show in the time of a lookup, and leaves the other addresses usable.
     #[tokio::test(start_paused = true)]
-    async fn a_concealed_address_is_none() {
+    async fn concealed_address_is_treated_as_absent() {
         let lookup = |v4| Lookup { v6: answer(40, &[]), v4: answer(0, v4) };
         assert_eq!(run(lookup(&["10.0.0.1"]), &[]).await, run(lookup(&[]), &[]).await);
         assert_eq!(run(lookup(&["10.0.0.1", V4]), &[(V4, 10, Ok(()))]).await.0, Ok(V4.into()));

@@ -1,4 +1,4 @@
-//! The checks on readings of machines that are not there.
+//! The checks on synthetic system states.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use ekiden_sys::link::SuperpacketLimits;
 use super::*;
 use crate::config::read::from_text;
 
-/// A machine that lacks nothing for the purpose below.
+/// A system without deficiencies for the workload below.
 fn healthy() -> SystemState {
     let settings = [
         ("fs.pipe-max-size", "1048576"),
@@ -49,8 +49,8 @@ fn healthy() -> SystemState {
     }
 }
 
-/// 1 Gbit/s over 100 ms: 12.5 MB under way.
-fn purpose(config: &str) -> Workload {
+/// 1 Gbit/s over 100 ms: 12.5 MB in flight.
+fn workload(config: &str) -> Workload {
     let text = format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{config}");
     let config = from_text(&text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let rate: Rate = "1Gbit/s".parse().unwrap();
@@ -62,47 +62,47 @@ fn a_device_that_can_send_larger_superpackets_is_named() {
     let mut reading = healthy();
     let mut judged = |ipv4, ipv6, supported| {
         reading.uplinks = vec![("eth7".to_owned(), SuperpacketLimits { ipv4, ipv6, supported })];
-        about(&reading, &purpose(""), "big_tcp").pop().map(|finding| (finding.verdict, finding.fix))
+        findings_of(&reading, &workload(""), "big_tcp").pop().map(|finding| (finding.verdict, finding.fix))
     };
     let (verdict, fix) = judged(65_536, 180_000, 524_280).expect("a hint for IPv4");
     assert!(verdict == Verdict::Could && fix.contains("eth7") && fix.contains("gso_ipv4_max_size 180000"), "{fix}");
     assert_eq!(judged(180_000, 180_000, 524_280), None);
-    assert_eq!(judged(65_536, 65_536, 65_536), None, "the device can send no more");
+    assert_eq!(judged(65_536, 65_536, 65_536), None, "the device supports no larger packets");
     assert_eq!(judged(0, 0, 0), None, "an older kernel");
 }
 
 const LONGHAUL: &str = "target_profile = \"longhaul\"\n";
 
-fn with(setting: &'static str, value: &str) -> SystemState {
+fn system_with(setting: &'static str, value: &str) -> SystemState {
     let mut reading = healthy();
     reading.settings.insert(setting, value.to_owned());
     reading
 }
 
-/// The findings of a check that are not good.
-fn about(reading: &SystemState, purpose: &Workload, check: &str) -> Vec<Finding> {
-    let judged = judge(reading, purpose).into_iter();
+/// The findings of a check whose verdict is not good.
+fn findings_of(reading: &SystemState, workload: &Workload, check: &str) -> Vec<Finding> {
+    let judged = judge(reading, workload).into_iter();
     judged.filter(|finding| finding.check == check && finding.verdict != Verdict::Good).collect()
 }
 
-/// The purpose of a relay with a profile for long paths.
-fn long() -> Workload {
-    let mut purpose = purpose("");
-    purpose.config =
+/// The workload of a relay with a profile for long paths.
+fn longhaul_workload() -> Workload {
+    let mut workload = workload("");
+    workload.config =
         Some(from_text(&format!("version = 1\n{LONGHAUL}[[listener]]\nbind = \"127.0.0.1:0\"\n")).unwrap());
-    purpose
+    workload
 }
 
 #[test]
-fn a_machine_that_lacks_nothing_is_told_so() {
-    let findings = judge(&healthy(), &long());
+fn healthy_system_has_only_good_findings() {
+    let findings = judge(&healthy(), &longhaul_workload());
     let wrong: Vec<_> = findings.iter().filter(|finding| finding.verdict != Verdict::Good).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(findings.len() > 15 && findings.iter().all(|finding| finding.effect.is_empty()), "{findings:#?}");
 }
 
 #[test]
-fn each_lack_has_its_effect_in_figures_and_its_fix() {
+fn each_deficiency_is_reported_with_effect_and_fix() {
     let cases: &[(&'static str, &str, &str, &str, &str)] = &[
         (
             "net.ipv4.tcp_wmem",
@@ -154,7 +154,7 @@ fn each_lack_has_its_effect_in_figures_and_its_fix() {
         ("kernel.osrelease", "6.1.0-18-amd64", "kernel", "rto_min, rto_max and delack_max", ""),
     ];
     for (setting, value, check, effect, fix) in cases {
-        let found = about(&with(setting, value), &long(), check);
+        let found = findings_of(&system_with(setting, value), &longhaul_workload(), check);
         let [finding] = &found[..] else { panic!("{setting} = {value}: {found:#?}") };
         assert!(finding.effect.contains(effect), "{setting} = {value}: {}", finding.effect);
         assert!(finding.fix.contains(fix) && fix.is_empty() == finding.fix.is_empty(), "{}", finding.fix);
@@ -164,7 +164,7 @@ fn each_lack_has_its_effect_in_figures_and_its_fix() {
 }
 
 #[test]
-fn each_feature_of_a_newer_kernel_is_named() {
+fn missing_kernel_features_are_named() {
     for (release, effect) in [
         (
             "5.15.0-30-amd64",
@@ -173,14 +173,14 @@ fn each_feature_of_a_newer_kernel_is_named() {
         ("6.1.0-18-amd64", "lacks `ekiden aqm attach --backlog` (6.2); "),
         ("6.12.117+deb12-cloud-amd64", "lacks rto_min, rto_max and delack_max for single sections (6.15)"),
     ] {
-        let found = about(&with("kernel.osrelease", release), &long(), "kernel");
+        let found = findings_of(&system_with("kernel.osrelease", release), &longhaul_workload(), "kernel");
         let [finding] = &found[..] else { panic!("{release}: {found:#?}") };
         assert!(finding.effect.starts_with(effect), "{release}: {}", finding.effect);
     }
 }
 
 #[test]
-fn each_setting_that_is_not_shown_is_said_to_be_so() {
+fn unreadable_settings_are_reported_as_unknown() {
     for (setting, check) in [
         ("net.ipv4.tcp_wmem", "send_buffer"),
         ("net.ipv4.tcp_rmem", "receive_buffer"),
@@ -194,91 +194,101 @@ fn each_setting_that_is_not_shown_is_said_to_be_so() {
     ] {
         let mut reading = healthy();
         reading.settings.remove(setting);
-        let found = about(&reading, &long(), check);
+        let found = findings_of(&reading, &longhaul_workload(), check);
         let [finding] = &found[..] else { panic!("{setting}: {found:#?}") };
         assert_eq!(finding.verdict, Verdict::Unknown);
         assert!(finding.found.starts_with(setting) && finding.effect.contains("ask on the host"), "{finding}");
     }
-    let nothing = judge(&SystemState::default(), &long());
+    let nothing = judge(&SystemState::default(), &longhaul_workload());
     assert!(nothing.iter().all(|finding| finding.verdict != Verdict::Bad), "{nothing:#?}");
 }
 
 #[test]
-fn a_default_that_paces_is_costly_where_no_profile_chooses() {
-    let paces = with("net.ipv4.tcp_congestion_control", "bbr");
-    assert!(about(&paces, &long(), "short_paths").is_empty(), "the listener has lan");
-    let mut purpose = long();
+fn pacing_default_control_is_reported_as_costly_on_short_paths() {
+    let pacing_default = system_with("net.ipv4.tcp_congestion_control", "bbr");
+    assert!(
+        findings_of(&pacing_default, &longhaul_workload(), "short_paths").is_empty(),
+        "the listener's profile is lan"
+    );
+    let mut workload = longhaul_workload();
     let text = format!("version = 1\n{LONGHAUL}[[listener]]\nbind = \"127.0.0.1:0\"\nprofile = \"longhaul\"\n");
-    purpose.config = Some(from_text(&text).unwrap());
-    let found = about(&paces, &purpose, "short_paths");
+    workload.config = Some(from_text(&text).unwrap());
+    let found = findings_of(&pacing_default, &workload, "short_paths");
     let [finding] = &found[..] else { panic!("{found:#?}") };
     assert!(finding.effect.contains("three times the CPU time of reno") && finding.fix.contains("lan"), "{finding}");
-    assert!(about(&healthy(), &purpose, "short_paths").is_empty(), "cubic does not pace");
+    assert!(findings_of(&healthy(), &workload, "short_paths").is_empty(), "cubic does not pace");
 }
 
 #[test]
 fn before_linux_6_6_half_of_a_receive_buffer_is_window() {
-    let mut reading = with("net.ipv4.tcp_rmem", "4096\t131072\t6291456");
+    let mut reading = system_with("net.ipv4.tcp_rmem", "4096\t131072\t6291456");
     reading.settings.insert("kernel.osrelease", "6.1.0".to_owned());
-    assert!(about(&reading, &long(), "receive_buffer")[0].effect.contains("cannot exceed about 251 Mbit/s"));
+    assert!(
+        findings_of(&reading, &longhaul_workload(), "receive_buffer")[0]
+            .effect
+            .contains("cannot exceed about 251 Mbit/s")
+    );
 }
 
 #[test]
-fn what_a_profile_fixes_is_held_against_the_path() {
-    let mut purpose =
-        purpose("profile = \"p\"\n[profile.p]\nsndbuf = \"8MiB\"\nrcvbuf = \"16MiB\"\nwindow_clamp = \"1MiB\"\n");
-    let found = about(&healthy(), &purpose, "profile_window");
-    let said: Vec<_> = found.iter().map(|finding| (finding.effect.as_str(), finding.fix.as_str())).collect();
-    assert_eq!(said.len(), 3, "{said:#?}");
+fn profile_window_settings_are_checked_against_the_path() {
+    let mut workload =
+        workload("profile = \"p\"\n[profile.p]\nsndbuf = \"8MiB\"\nrcvbuf = \"16MiB\"\nwindow_clamp = \"1MiB\"\n");
+    let found = findings_of(&healthy(), &workload, "profile_window");
+    let texts: Vec<_> = found.iter().map(|finding| (finding.effect.as_str(), finding.fix.as_str())).collect();
+    assert_eq!(texts.len(), 3, "{texts:#?}");
     assert!(
-        said.iter()
+        texts
+            .iter()
             .any(|(effect, fix)| effect.starts_with("cut to 4194304 bytes: ") && fix.ends_with("wmem_max=8388608"))
     );
-    assert!(said.iter().any(|(effect, fix)| effect.contains("83 Mbit/s") && fix.is_empty()), "{said:#?}");
-    purpose.rtt = Duration::from_millis(1);
-    assert!(about(&healthy(), &purpose, "profile_window").iter().all(|finding| finding.effect.contains("cut to")));
+    assert!(texts.iter().any(|(effect, fix)| effect.contains("83 Mbit/s") && fix.is_empty()), "{texts:#?}");
+    workload.rtt = Duration::from_millis(1);
+    assert!(
+        findings_of(&healthy(), &workload, "profile_window").iter().all(|finding| finding.effect.contains("cut to"))
+    );
     let mut reading = healthy();
     reading.capabilities = 1 << 12;
-    assert_eq!(about(&reading, &purpose, "profile_window"), [], "CAP_NET_ADMIN asks for more than the ceiling");
+    assert_eq!(findings_of(&reading, &workload, "profile_window"), [], "CAP_NET_ADMIN may exceed the limit");
 }
 
 #[test]
-fn what_nobody_asks_for_is_not_missed() {
-    let mut reading = with("net.core.default_qdisc", "pfifo_fast");
+fn unrequested_features_are_not_reported() {
+    let mut reading = system_with("net.core.default_qdisc", "pfifo_fast");
     reading.settings.insert("net.ipv4.tcp_available_congestion_control", "reno cubic".to_owned());
     reading.settings.insert("net.ipv4.tcp_fastopen", "1".to_owned());
     for check in ["pacing", "congestion", "fast_open", "privileges"] {
-        assert_eq!(about(&reading, &purpose(""), check), [], "{check}");
+        assert_eq!(findings_of(&reading, &workload(""), check), [], "{check}");
     }
-    let asks = purpose("profile = \"p\"\n[profile.p]\nfast_open = true\ncongestion = \"hybla\"\nfwmark = 1\n");
-    assert_eq!(about(&reading, &asks, "congestion")[0].fix, "ekiden cc load hybla");
-    assert_eq!(about(&reading, &asks, "fast_open")[0].fix, "sysctl -w net.ipv4.tcp_fastopen=3");
-    assert_eq!(about(&reading, &asks, "privileges")[0].verdict, Verdict::Bad);
+    let demanding = workload("profile = \"p\"\n[profile.p]\nfast_open = true\ncongestion = \"hybla\"\nfwmark = 1\n");
+    assert_eq!(findings_of(&reading, &demanding, "congestion")[0].fix, "ekiden cc load hybla");
+    assert_eq!(findings_of(&reading, &demanding, "fast_open")[0].fix, "sysctl -w net.ipv4.tcp_fastopen=3");
+    assert_eq!(findings_of(&reading, &demanding, "privileges")[0].verdict, Verdict::Bad);
 }
 
 #[test]
-fn a_clock_that_nobody_keeps_is_told() {
+fn unsynchronised_clock_is_reported() {
     let clock = |clock| SystemState { clock, ..healthy() };
     let adrift = Some(Ok(ClockStatus { synchronised: false, max_error: Duration::from_secs(16) }));
-    assert_eq!(about(&clock(adrift), &long(), "clock")[0].fix, "timedatectl set-ntp true");
-    let forbidden = about(&clock(Some(Err("EPERM".to_owned()))), &long(), "clock");
+    assert_eq!(findings_of(&clock(adrift), &longhaul_workload(), "clock")[0].fix, "timedatectl set-ntp true");
+    let forbidden = findings_of(&clock(Some(Err("EPERM".to_owned()))), &longhaul_workload(), "clock");
     assert_eq!((forbidden[0].verdict, forbidden[0].found.as_str()), (Verdict::Unknown, "EPERM"));
 }
 
 #[test]
-fn descriptors_and_ports_in_use_are_counted() {
+fn low_descriptor_limit_and_time_wait_ports_are_reported() {
     let few = SystemState { open_files: Some(1024), ..healthy() };
-    let found = about(&few, &long(), "open_files");
+    let found = findings_of(&few, &longhaul_workload(), "open_files");
     assert!(found[0].effect.contains("LimitNOFILE") && found[0].fix == "ulimit -n 1048576", "{found:#?}");
     let busy = SystemState { time_wait: Some(40_000), ..healthy() };
-    assert_eq!(about(&busy, &long(), "time_wait").len(), 1);
+    assert_eq!(findings_of(&busy, &longhaul_workload(), "time_wait").len(), 1);
     let mut reused = busy;
     reused.settings.insert("net.ipv4.tcp_tw_reuse", "1".to_owned());
-    assert_eq!(about(&reused, &long(), "time_wait"), []);
+    assert_eq!(findings_of(&reused, &longhaul_workload(), "time_wait"), []);
 }
 
 #[test]
-fn a_finding_reads_as_what_is_there_what_comes_of_it_and_the_fix() {
+fn finding_is_formatted_as_text_and_json() {
     let finding = Finding::new("x", "subject", "found").with_hint("effect", "fix it");
     assert_eq!(finding.to_string(), "hint  subject                      found\n      effect\n      -> fix it");
     let json = serde_json::to_value(&finding).unwrap();

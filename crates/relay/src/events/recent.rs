@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_events_stay() {
+    fn only_the_newest_events_are_kept() {
         let recent = RecentEvents::default();
         for number in 1..=MAX_EVENTS + 5 {
             recent.record(&warning(number));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_are_known_by_their_places_and_are_no_events() {
+    fn profiles_are_indexed_by_place_and_are_not_events() {
         let recent = RecentEvents::default();
         let applied = |place: &str, profile: &str| Event::ProfileApplied {
             place: place.to_owned(),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn going_well_is_no_trouble() {
+    fn rejected_reload_is_trouble_and_accepted_reload_is_not() {
         assert!(!is_trouble(&Event::Reloaded { listeners: 1 }));
         assert!(is_trouble(&Event::ReloadRejected { mistakes: Vec::new() }));
     }

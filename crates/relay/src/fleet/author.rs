@@ -142,10 +142,10 @@ mod tests {
     use crate::path::estimates::EstimateStore;
 
     #[test]
-    fn news_wait_until_the_last_entry_is_old_enough() {
+    fn changes_wait_for_the_minimum_interval() {
         let neighbour =
             Neighbour { key: PublicKey([1; 32]), rtt: Duration::from_millis(9), loss_ppm: 0, rate: 0, age: 0 };
-        // It has told of a neighbour, and knows of none now.
+        // The writer has published a neighbour, and has none now.
         let author = EntryWriter {
             signing_key: SigningKey::generate(),
             sequence: 1,
@@ -154,8 +154,8 @@ mod tests {
         };
         let (log, _writer) = Log::start(LogConfig::default()).unwrap();
         let directory = FleetDirectory::new(Events::new(log), Arc::new(EstimateStore::new(Instant::now())));
-        for (every, news) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
-            assert_eq!(author.has_changes(&directory.shared, every), news, "{every:?}");
+        for (every, expected) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
+            assert_eq!(author.has_changes(&directory.shared, every), expected, "{every:?}");
         }
         assert!(!EntryWriter { published: Vec::new(), ..author }.has_changes(&directory.shared, Duration::ZERO));
     }

@@ -309,9 +309,9 @@ mod tests {
         pin!(permit.evicted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// A claimed address and the address itself are different parties, and so are two addresses.
+    /// A peer and an address are different clients, and so are two addresses.
     #[test]
-    fn a_client_has_its_own_places() {
+    fn session_limit_applies_per_client() {
         let admission = Arc::new(Admission::default());
         let enter = |client| admission.enter_client(client, Some(2));
         let (one, other) = (Client::Address(source(1)), Client::Address(source(2)));
@@ -327,15 +327,15 @@ mod tests {
         assert_eq!(admission.sessions(), 0);
     }
 
-    /// A client without a place in total keeps its place for the client, and returns that place once.
+    /// A session that waits for a place in total holds a place of its client, and returns that place once.
     #[test]
-    fn a_session_has_two_places_and_gives_back_both() {
+    fn session_takes_and_returns_a_total_and_a_client_place() {
         let admission = Arc::new(Admission::default());
         let client = |last| admission.enter_client(Client::Address(source(last)), Some(1)).unwrap();
         let session = client(1).try_enter(1).unwrap();
-        let waits = client(2).try_enter(1).unwrap_err();
+        let waiting = client(2).try_enter(1).unwrap_err();
         assert_eq!((admission.sessions(), admission.clients().len()), (1, 2));
-        let accepted = waits.enter();
+        let accepted = waiting.enter();
         assert_eq!(admission.sessions(), 2, "a connection that was accepted is not refused");
         drop(session);
         drop(client(1).try_enter(1).unwrap_err());
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_session_wakes_those_that_wait() {
+    fn session_end_wakes_waiters() {
         let admission = Arc::new(Admission::default());
         let client = |last| admission.enter_client(Client::Address(source(last)), None).unwrap();
         let session = client(1).enter();
@@ -356,7 +356,7 @@ mod tests {
         assert!(listener.as_mut().poll(&mut context).is_ready());
         let Poll::Ready(session) = opened.as_mut().poll(&mut context) else { panic!("it waits for nothing") };
         assert_eq!(admission.sessions(), 1);
-        // One that gives up while it waits leaves nothing behind.
+        // A dropped waiter leaves no entry.
         let mut opened = Box::pin(client(3).enter_below(1));
         assert!(opened.as_mut().poll(&mut context).is_pending());
         drop((opened, session));
@@ -364,31 +364,31 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_idle_connection_of_a_source_makes_room() {
+    fn oldest_idle_connection_of_a_source_is_evicted() {
         let admission = Arc::new(Admission::default());
         let enter = |last| admission.enter_pending(source(last), 10).unwrap();
-        let (elsewhere, all) = (enter(9), [(); 4].map(|()| enter(1)));
-        elsewhere.idle(Some(2));
+        let (other_source, all) = (enter(9), [(); 4].map(|()| enter(1)));
+        other_source.idle(Some(2));
         // In every order of becoming idle, the youngest stay.
         for at in [1, 0, 3, 2, 3] {
             all[at].idle(Some(2));
         }
         assert_eq!(all.each_ref().map(is_evicted), [true, true, false, false]);
-        assert!(!is_evicted(&elsewhere));
+        assert!(!is_evicted(&other_source));
         assert_eq!(admission.connections(), 3);
         all[0].idle(Some(2));
         drop(all);
-        assert_eq!(admission.connections(), 1, "an evicted connection has nothing to give back");
-        drop(elsewhere);
+        assert_eq!(admission.connections(), 1, "an evicted connection returns no place");
+        drop(other_source);
         assert!(admission.pending().unproven.is_empty());
     }
 
     #[test]
-    fn the_source_with_most_unproven_connections_makes_room() {
+    fn eviction_prefers_the_source_with_most_unproven_connections() {
         let admission = Arc::new(Admission::default());
         let enter = |last| admission.enter_pending(source(last), 4);
         let all = [enter(1), enter(2), enter(2), enter(3), enter(4), enter(5)].map(Option::unwrap);
-        // The first of address 2, which has two; then the oldest of those that have one each.
+        // First a connection of address 2, which has two; then the oldest of the addresses with one connection.
         assert_eq!(all.each_ref().map(is_evicted), [true, true, false, false, false, false]);
         assert_eq!(admission.connections(), 4);
     }
@@ -399,9 +399,9 @@ mod tests {
         let admission = Arc::new(Admission::default());
         let enter = |text: &str| admission.enter_pending(text.parse().unwrap(), 4).unwrap();
         let relay = [enter("2001:db8:1::1"), enter("2001:db8:1::1")];
-        let crowd = ["2001:db8:2::1", "2001:db8:2::2", "2001:db8:2::3", "2001:db8:2::4"].map(enter);
+        let others = ["2001:db8:2::1", "2001:db8:2::2", "2001:db8:2::3", "2001:db8:2::4"].map(enter);
         assert_eq!(relay.each_ref().map(is_evicted), [true, false]);
-        assert_eq!(crowd.each_ref().map(is_evicted), [true, false, false, false]);
+        assert_eq!(others.each_ref().map(is_evicted), [true, false, false, false]);
     }
 
     #[test]
@@ -420,17 +420,17 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_carries_sessions_takes_no_place_and_counts() {
+    fn carrier_connection_frees_its_place_and_is_counted() {
         let admission = Arc::new(Admission::default());
         let enter = || admission.enter_pending(source(1), 1).unwrap();
         let carrier = enter().carry().unwrap();
-        let waits = enter();
-        assert!(!is_evicted(&waits), "the carrier's place is free");
+        let waiting = enter();
+        assert!(!is_evicted(&waiting), "the carrier's place is free");
         assert_eq!(admission.connections(), 2);
         let evicted = enter();
         let _newer = enter();
         assert!(evicted.carry().is_none());
-        drop((carrier, waits));
+        drop((carrier, waiting));
         assert_eq!(admission.connections(), 1);
     }
 }

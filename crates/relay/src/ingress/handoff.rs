@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_busy_worker_hands_over_and_only_to_one_with_clearly_less_to_do() {
+    fn only_busy_workers_hand_off_to_much_less_loaded_workers() {
         for (demands, expected) in [
             (vec![1000, 0], Some(1)),
             (vec![1000, 740, 730], Some(2)),

@@ -88,8 +88,8 @@ mod tests {
     use tokio::time::timeout;
 
     #[tokio::test]
-    async fn what_is_ready_when_told_to_stop_is_left_alone() {
-        // Where nothing says which comes first, it is drawn.
+    async fn stop_signal_precedes_ready_work() {
+        // Without a defined order the first branch is random.
         for _ in 0..64 {
             let sender = watch::Sender::new(());
             let mut stops = [StopSignal::subscribe(&sender), StopSignal::subscribe(&sender)];
@@ -102,8 +102,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_ready_when_the_relay_is_about_to_end_is_served() {
-        // Where nothing says which comes first, it is drawn.
+    async fn ready_work_precedes_draining() {
+        // Without a defined order the first branch is random.
         for _ in 0..64 {
             let drain_state = DrainState::new();
             drain_state.drain();
@@ -113,16 +113,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_come_here_may_go_on_when_another_process_takes_what_is_new() {
+    async fn retired_relay_continues_work_until_drained() {
         let drain_state = DrainState::new();
         assert!(!drain_state.is_draining());
         drain_state.retire();
         assert!(drain_state.is_draining());
         drain_state.wait_begun().await;
-        let waits = drain_state.work_first(pending::<()>());
-        tokio::pin!(waits);
-        assert!(timeout(Duration::from_secs(1), &mut waits).await.is_err());
+        let work = drain_state.work_first(pending::<()>());
+        tokio::pin!(work);
+        assert!(timeout(Duration::from_secs(1), &mut work).await.is_err());
         drain_state.drain();
-        assert_eq!(waits.await, None);
+        assert_eq!(work.await, None);
     }
 }

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_works_has_a_load() {
+    fn busy_thread_reports_its_load() {
         let load = Load::default();
         load.sample();
         assert_eq!(load.run_time(Duration::from_secs(1)), Duration::ZERO, "nothing to compare with");

@@ -106,7 +106,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_differ() {
+    fn retry_delay_doubles_up_to_a_maximum_with_jitter() {
         for (failures, whole) in [(1, 100), (2, 200), (3, 400), (7, 6400), (8, 10_000), (u32::MAX, 10_000)] {
             let whole = Duration::from_millis(whole);
             let pause = RetrySchedule::KEEPER.delay(failures);
@@ -117,21 +117,21 @@ mod tests {
     }
 
     #[test]
-    fn it_is_down_from_the_first_failure_to_the_next_success() {
+    fn hop_is_down_from_the_first_failure_to_the_next_success() {
         let now = Instant::now();
         let mut health = HopHealth::new(RetrySchedule::KEEPER);
         assert!(!health.is_down() && health.try_claim(now) && health.retry().is_none());
         assert_eq!(health.on_success(now, now), None);
         assert!(health.on_failure(now + SECOND) && health.is_down());
-        assert!(!health.on_failure(now + SECOND), "told once");
-        assert_eq!(health.on_success(now, now + SECOND), None, "it had begun before");
+        assert!(!health.on_failure(now + SECOND), "reported once");
+        assert_eq!(health.on_success(now, now + SECOND), None, "the attempt began before the failure");
         assert!(health.is_down());
         assert_eq!(health.on_success(now + SECOND, now + SECOND * 3), Some(SECOND * 2));
         assert!(!health.is_down());
     }
 
     #[test]
-    fn one_in_each_pause_may_try_and_only_that_makes_pauses_longer() {
+    fn one_retry_per_delay_is_allowed_and_only_retries_extend_delays() {
         let now = Instant::now();
         let mut health = HopHealth::new(RetrySchedule::SESSIONS);
         health.on_failure(now);
@@ -139,13 +139,13 @@ mod tests {
         (0..50).for_each(|_| assert!(!health.on_failure(now)));
         assert_eq!(health.retry(), Some(first), "sessions that fail together are one failure");
         assert!(!health.try_claim(first - Duration::from_nanos(1)));
-        assert!(health.try_claim(first) && !health.try_claim(first), "one, and no other");
+        assert!(health.try_claim(first) && !health.try_claim(first), "only one attempt");
         health.on_failure(first);
         assert!(health.retry().unwrap() - first > 5 * SECOND, "the second pause is longer");
     }
 
     #[test]
-    fn after_a_success_the_pauses_begin_anew() {
+    fn success_resets_the_retry_delay() {
         let mut now = Instant::now();
         let mut health = HopHealth::new(RetrySchedule::KEEPER);
         for _ in 0..10 {

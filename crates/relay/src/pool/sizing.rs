@@ -157,7 +157,7 @@ mod tests {
     const MOST: usize = 256;
     const D: Duration = Duration::from_millis(100);
 
-    /// Evenly spread takes, `rate` a second, from `from` on; returns when the last was.
+    /// Records `count` evenly spread takes, `rate` a second, from `from` on. Returns the time of the last take.
     fn take(demand: &mut PoolDemand, from: Instant, rate: u32, count: u32) -> Instant {
         let at = |n| from + Duration::from_secs(1) * n / rate;
         (0..count).for_each(|n| demand.on_taken(at(n)));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_formula_is_that_of_the_head_comment() {
+    fn target_size_follows_the_documented_formula() {
         assert_eq!(target_size(0.0, D, 0, MOST), 2);
         assert_eq!(target_size(1000.0, D, 0, MOST), 192);
         assert_eq!(target_size(1000.0, D, 0, 50), 50);
@@ -175,24 +175,27 @@ mod tests {
     }
 
     #[test]
-    fn more_demand_never_wants_less() {
+    fn target_size_is_monotonic_in_demand_and_setup_time() {
         let mut before = 0;
         for rate in 0..2000 {
             let now = target_size(f64::from(rate), D, 0, MOST);
-            assert!(now >= before && (2..=MOST).contains(&now), "{rate}/s wants {now}, less by one wants {before}");
-            assert!(target_size(f64::from(rate), D * 2, 0, MOST) >= now, "a slower path wants no less");
+            assert!(
+                now >= before && (2..=MOST).contains(&now),
+                "{now} connections for {rate}/s, {before} for one less"
+            );
+            assert!(target_size(f64::from(rate), D * 2, 0, MOST) >= now, "a slower path needs at least as many");
             before = now;
         }
     }
 
     #[test]
-    fn a_refill_is_no_stampede_and_a_steady_demand_is_met() {
+    fn parallel_dials_are_bounded_and_grow_with_demand() {
         assert_eq!(max_parallel(0.0, D), 64);
         assert_eq!(max_parallel(1000.0, D), 150);
     }
 
     #[test]
-    fn a_sudden_rise_is_followed_within_seconds_and_forgotten_within_a_minute() {
+    fn target_size_rises_within_seconds_and_falls_after_minutes() {
         let start = Instant::now();
         let mut demand = PoolDemand::new(start);
         assert_eq!(demand.target_size(start, MOST), 2);
@@ -200,7 +203,7 @@ mod tests {
         let wanted = demand.target_size(now, MOST);
         assert!((180..=200).contains(&wanted), "after three seconds of 1000/s: {wanted}");
         let pause = demand.target_size(now + Duration::from_secs(5), MOST);
-        assert!(pause > 20, "a pause of seconds is no reason to give up: {pause}");
+        assert!(pause > 20, "a pause of seconds keeps connections: {pause}");
         assert_eq!(demand.target_size(now + Duration::from_secs(600), MOST), 2);
     }
 
@@ -215,11 +218,11 @@ mod tests {
             assert!((least..=most).contains(&wanted), "{later} s after the burst: {wanted}");
         }
         let slow = take(&mut demand, now + Duration::from_secs(600), 1, 5);
-        assert!(demand.target_size(slow, MOST) < 10, "what comes one by one is no burst");
+        assert!(demand.target_size(slow, MOST) < 10, "single takes are no burst");
     }
 
     #[test]
-    fn the_time_to_make_one_is_smoothed() {
+    fn setup_time_is_smoothed() {
         let mut demand = PoolDemand::new(Instant::now());
         assert_eq!(demand.setup_time(), INITIAL_SETUP_TIME);
         demand.on_made(Duration::from_millis(80));

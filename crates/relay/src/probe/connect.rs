@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_for_each_section_is_a_round_trip() {
+    fn section_times_are_differences_of_round_trips() {
         let ms = Duration::from_millis;
         assert_eq!(section_times(ms(90), &[ms(60), ms(20)]), [ms(30), ms(40), ms(20)]);
         assert_eq!(section_times(ms(90), &[]), [ms(90)]);
@@ -280,7 +280,7 @@ mod tests {
 
     /// Connecting is a round trip, and so is each question to the proxy.
     #[test]
-    fn a_proxy_tells_by_how_long_it_takes() {
+    fn proxy_round_trips_are_subtracted_from_the_setup_time() {
         let hops = |url: &str| {
             let flags = crate::config::read::Flags {
                 listen: vec!["auto://127.0.0.1:0".to_owned()],

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_download_tells_times_and_rate() {
+    fn download_progress_yields_times_and_rate() {
         let half = 512 << 10;
         let download = download(&[(0, 100), (half, 1100), (2 * half, 1600)], false);
         assert_eq!(download.second_half(), Some((half, Duration::from_millis(500))));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_file_has_no_rate_and_is_not_continued() {
+    fn small_file_has_no_rate_and_no_extrapolation() {
         let small = download(&[(20_000, 150)], true);
         assert_eq!((small.second_half(), small.completion_time(100_000, Some(1e6))), (None, None));
         assert!(small.completion_time(10_000, None).is_some_and(|time| !time.is_extrapolated));
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_is_in_plain_words() {
+    fn verdict_compares_rates_and_small_pages() {
         let (mib, fast) = (1 << 20, [(10_000, 112), (100_000, 120), (1 << 20, 400), (16 << 20, 3900)]);
         let slow = [(10_000, 100), (100_000, 121), (mib, 800), (16 * mib, 7800)];
         assert_eq!(
@@ -400,14 +400,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_download_counts_for_as_long_as_it_took() {
+    fn rate_weights_downloads_by_their_time() {
         let (mib, ms) = (1 << 20, 1000);
         let both = findings(0, &[&[(mib, ms), (2 * mib, 2 * ms)], &[(mib, ms), (2 * mib, 4 * ms)]]);
         assert_eq!(both.rate(), Some(2.0 * mib as f64 / 4.0));
         assert!((both.spread() - 3.0).abs() < 1e-9, "{}", both.spread());
     }
 
-    /// As a download that goes on at so many MB/s, once its first byte has come.
+    /// The progress of a download with `speed` MB/s after its first byte.
     fn at_speed(speed: f64) -> Vec<(u64, u64)> {
         [10_000, 100_000, 1 << 20, 16 << 20]
             .map(|bytes: u64| (bytes, 100 + (bytes as f64 / speed / 1e3) as u64))
@@ -431,14 +431,14 @@ mod tests {
         findings
     }
 
-    fn words(findings: Vec<CandidateFindings>) -> String {
+    fn verdict(findings: Vec<CandidateFindings>) -> String {
         crate::probe::verdict::verdict_text(&report(findings))
     }
 
     #[test]
-    fn the_best_of_several_is_compared() {
+    fn verdict_compares_the_best_relay_with_direct() {
         let (slow, fast) = (at_speed(2.0), at_speed(8.0));
-        let text = words(vec![findings(0, &[&slow]), named("a", &[&at_speed(4.0)]), named("b", &[&fast])]);
+        let text = verdict(vec![findings(0, &[&slow]), named("a", &[&at_speed(4.0)]), named("b", &[&fast])]);
         assert!(
             text.starts_with("via b is ") && text.ends_with(" times as fast as direct for files of 100kB and more."),
             "{text}"
@@ -446,25 +446,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_weather_is_no_difference() {
+    fn verdict_ignores_small_differences_and_reports_variation() {
         let (one, other) = (at_speed(8.0), at_speed(8.2));
-        let text = words(vec![findings(0, &[&one]), findings(1, &[&other])]);
+        let text = verdict(vec![findings(0, &[&one]), findings(1, &[&other])]);
         assert_eq!(text, "Direct is as good as any: via osaka is as fast for large files.");
         let mut sooner = findings(1, &[&one]);
         sooner.downloads[0].first_byte -= Duration::from_millis(30);
-        let text = words(vec![findings(0, &[&one]), sooner]);
+        let text = verdict(vec![findings(0, &[&one]), sooner]);
         assert!(text.ends_with("; small pages are 30 ms faster."), "{text}");
         let (even, uneven) = (at_speed(8.0), at_speed(4.0));
-        let text = words(vec![findings(0, &[&even, &uneven]), findings(1, &[&even, &even])]);
+        let text = verdict(vec![findings(0, &[&even, &uneven]), findings(1, &[&even, &even])]);
         assert!(text.contains(" But downloads by the same way differ by 2"), "{text}");
     }
 
     #[test]
-    fn a_relay_may_be_faster_for_middle_sizes_only() {
+    fn verdict_names_middle_sizes_with_a_faster_relay() {
         let (mib, end) = (1 << 20, (8 << 20, 2300));
         let direct = [(10_000, 110), (100_000, 200), (mib, 800), end];
         let relayed = [(10_000, 110), (100_000, 150), (mib, 400), end];
-        let text = words(vec![findings(0, &[&direct]), findings(1, &[&relayed])]);
+        let text = verdict(vec![findings(0, &[&direct]), findings(1, &[&relayed])]);
         assert!(
             text.starts_with("via osaka is 2.00 times as fast as direct for files of 1MiB, and as fast for larger"),
             "{text}"
@@ -472,30 +472,30 @@ mod tests {
     }
 
     #[test]
-    fn small_files_tell_of_first_bytes() {
+    fn verdict_compares_first_bytes_of_small_files() {
         let mut late = named("late", &[&[(9_000, 120)]]);
         late.downloads[0].first_byte += Duration::from_millis(50);
         let small = [(9_000_u64, 101_u64)];
-        let text = words(vec![findings(0, &[&small]), late, named("soon", &[&small])]);
+        let text = verdict(vec![findings(0, &[&small]), late, named("soon", &[&small])]);
         assert_eq!(text, "Too little was downloaded to compare rates; first bytes are as fast either way via soon.");
     }
 
     #[test]
-    fn ways_that_do_not_work_are_said_not_to() {
-        let works = || at_speed(8.0);
+    fn failed_paths_are_reported_in_verdict_and_table() {
+        let progress = || at_speed(8.0);
         let refused = |findings: CandidateFindings| failed(findings, "the target refuses");
-        let text = words(vec![refused(findings(0, &[])), findings(1, &[&works()])]);
+        let text = verdict(vec![refused(findings(0, &[])), findings(1, &[&progress()])]);
         assert_eq!(text, "Direct does not work: the target refuses. Via osaka does.");
-        assert_eq!(words(vec![refused(findings(0, &[])), refused(findings(1, &[]))]), "No way leads there.");
+        assert_eq!(verdict(vec![refused(findings(0, &[])), refused(findings(1, &[]))]), "No way leads there.");
         assert_eq!(
-            words(vec![findings(0, &[&works()]), refused(findings(1, &[]))]),
+            verdict(vec![findings(0, &[&progress()]), refused(findings(1, &[]))]),
             "Direct is the only way that works."
         );
-        assert!(words(vec![findings(0, &[&works()])]).starts_with("There is only direct: name relays"));
+        assert!(verdict(vec![findings(0, &[&progress()])]).starts_with("There is only direct: name relays"));
         let mut untried = findings(0, &[]);
         untried.connections.clear();
         let table = crate::probe::table::table(&report(vec![untried, {
-            let mut twice = findings(1, &[&works()]);
+            let mut twice = findings(1, &[&progress()]);
             twice.record_failure("one".to_owned());
             twice.record_failure("the server did not answer".to_owned());
             twice
@@ -516,7 +516,7 @@ mod tests {
         }
     }
 
-    /// Without hops between, a connection is made first: nothing comes before two round trips.
+    /// Without hops the first byte needs two round trips: for the connection and for the request.
     #[test]
     fn a_prediction_is_made_from_round_trips_and_buffers() {
         let predicted = |hops, connections: &[ConnectResult], window: u64| {
@@ -528,11 +528,15 @@ mod tests {
         let of = |segments, retransmitted| [connected(50, &[50], segments, retransmitted)];
         let direct = predicted(0, &of(2, 0), 4 << 20);
         assert!((100..200).contains(&direct.completion_times[0].as_millis()), "{direct:?}");
-        assert_eq!(direct, predicted(0, &of(2, 1), 64 << 20), "nothing is known of loss, and the sender has its bound");
+        assert_eq!(
+            direct,
+            predicted(0, &of(2, 1), 64 << 20),
+            "too few segments for a loss, and the sender limits the window"
+        );
         assert!(predicted(0, &of(1000, 20), 4 << 20).rate < direct.rate / 2.0);
         let both = predicted(1, &[connected(60, &[5, 50], 2, 0)], 64 << 10);
         let window_over = |rtt: f64| f64::from(64 << 10) / rtt;
-        assert!(both.rate > window_over(0.05) * 2.0, "ours is the window of the nearest section: {both:?}");
+        assert!(both.rate > window_over(0.05) * 2.0, "our window limits the nearest section only: {both:?}");
 
         let mut two = findings(0, &[]);
         two.predict(Some(4 << 20));
@@ -543,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_connections_the_fastest_and_the_middle_one_tell() {
+    fn fastest_connection_gives_sections_and_median_gives_setup() {
         let mut findings = findings(0, &[]);
         findings.connections =
             [(90, 90), (50, 45), (60, 55)].map(|(setup, rtt)| connected(setup, &[rtt], 10, 1)).to_vec();
@@ -554,7 +558,7 @@ mod tests {
         assert_eq!(
             findings.loss(),
             Some(LossCount { missing: 7, segments: 1000 }),
-            "what came says more than what was sent"
+            "the loss of downloads precedes the loss of connections"
         );
         assert_eq!(
             findings.completion_times().iter().map(|time| time.unwrap().is_extrapolated).collect::<Vec<_>>(),

@@ -135,7 +135,7 @@ mod tests {
     use crate::probe::empty_pools;
 
     #[test]
-    fn targets_and_urls_are_told_apart() {
+    fn targets_and_urls_are_distinguished() {
         for (text, target, url) in [
             ("server.example", "server.example:443", None),
             ("server.example:80", "server.example:80", None),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_is_tried_once_and_direct_first() {
+    fn candidates_are_unique_and_start_with_direct() {
         let relay =
             |name: &str, last: u8| format!("[[relay]]\nname = \"{name}\"\nurl = \"socks5://192.0.2.{last}:1080\"\n");
         let path = |name: &str, relays: &str| format!("[[path]]\nname = \"{name}\"\nrelays = [{relays}]\n");

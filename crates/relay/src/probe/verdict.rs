@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_who_says_what_went_wrong() {
+    fn description_of_a_denied_target_names_this_relay() {
         let cause = DialError::from(Cause::Denied);
         assert!(describe(&cause).starts_with("the target is no target that this relay allows"), "{}", describe(&cause));
     }

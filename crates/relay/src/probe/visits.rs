@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn visits_are_two_whole_downloads() {
+    fn visits_need_two_sufficient_downloads() {
         let of = |first: &Download, second: &Download| Visits::from_downloads(VISIT_BYTES, first, second);
         let (first, second) = (download(VISIT_BYTES, 700, true, Some(0)), download(VISIT_BYTES, 200, true, Some(1)));
         let [slow, fast] = [700, 200].map(Duration::from_millis);
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(of(&first, &second), Some(visits));
         let elsewhere = Download { earlier_sessions: Some(0), ..second.clone() };
         assert_eq!(of(&first, &elsewhere), Some(Visits { is_reuse: false, ..visits }));
-        // A server that sends no parts: the download is stopped, and has brought enough.
+        // A server without range requests: the download is stopped after enough bytes.
         let stopped = download(VISIT_BYTES * 2, 700, false, None);
         let half = Duration::from_millis(355);
         assert_eq!(of(&stopped, &stopped), Some(Visits { first: half, second: half, is_reuse: false, ..visits }));

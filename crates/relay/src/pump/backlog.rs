@@ -224,7 +224,7 @@ mod tests {
             Some(Self { sender, from, to: connected().await.unwrap(), backlog: BacklogLimiter::new(0) })
         }
 
-        /// The receiver has room again, after it had none since the last call.
+        /// Reports that the receiver has room again, after `blocked` without room.
         fn unblock(&mut self, blocked: Duration) {
             self.backlog.since = Instant::now().checked_sub(MIN_JUDGE_INTERVAL).unwrap();
             self.backlog.on_unblocked(&self.from, &self.to, blocked, 1000);
@@ -279,13 +279,13 @@ mod tests {
         }
 
         flow.unblock(Duration::ZERO);
-        assert!(!is_receive_buffer_locked(flow.from.as_fd()).unwrap(), "it is fast again");
+        assert!(!is_receive_buffer_locked(flow.from.as_fd()).unwrap(), "the flow is fast again");
         let size = flow.size();
         flow.backlog.on_read(&flow.from, 65_536);
         assert_eq!(flow.size(), size, "a fast flow is not limited");
     }
 
-    /// Less than a segment, and the sender would wait for its persist timer.
+    /// With less than a segment the sender would wait for its persist timer.
     #[tokio::test]
     async fn after_a_stall_the_window_opens_by_a_segment_or_more() {
         let Some(mut flow) = SlowFlow::new(EXCESSIVE).await else { return };
@@ -316,13 +316,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_reported_window_half_of_the_bytes_read_are_taken_away() {
+    fn without_a_reported_window_the_buffer_shrinks_by_half_the_read() {
         assert_eq!(size_after_read(MIN_AHEAD + 100_000, 65_536), MIN_AHEAD + 100_000 - 32_768);
         assert_eq!(size_after_read(1000, 4000), 0);
     }
 
     #[tokio::test]
-    async fn a_small_receive_buffer_becomes_as_large_as_it_may_be() {
+    async fn small_receive_buffer_grows_to_min_ahead() {
         let Some(mut flow) = SlowFlow::new(50_000).await else { return };
         flow.unblock(MIN_JUDGE_INTERVAL);
         assert_eq!(flow.size(), MIN_AHEAD);

@@ -334,14 +334,14 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, run, seals, sockets};
+    use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, run, section_ciphers, sockets};
 
     type MakeEnd<'a> = &'a dyn Fn(&RecordCipher) -> Vec<u8>;
 
-    /// The bytes that the server gets of a client's stream in chunks, and the end of the session. `end` makes the end of the stream;
-    /// `None` is FIN. After its end the client closes.
+    /// The bytes that the server receives of a client's stream in chunks, and the end of the session. `end` builds the end of the
+    /// stream; `None` is FIN. The client closes after the end of its stream.
     async fn pump(payload: &[&[u8]], end: Option<MakeEnd<'_>>) -> (Vec<u8>, EndReason) {
-        let (theirs, ours) = seals();
+        let (theirs, ours) = section_ciphers();
         let (near, mut peer) = sockets().await;
         let (beyond, mut server) = sockets().await;
         let patience = Duration::from_secs(60);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_that_names_another_length_is_a_change() {
+    async fn wrong_length_and_forged_end_are_reported_as_altered() {
         for bytes in [0, 2, 4] {
             let (received, end) = pump(&[b"abc"], Some(&end_after(bytes))).await;
             assert_eq!((&received[..], end), (&b"abc"[..], EndReason::Altered(Direction::Up)), "{bytes}");
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_is_cut_is_reset() {
+    async fn truncated_stream_is_reset() {
         assert_eq!(pump(&[b"abc"], None).await, (b"abc".to_vec(), EndReason::ResetByClient));
     }
 }

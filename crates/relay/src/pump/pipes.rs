@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_pipes_come_back_and_full_ones_do_not() {
+    fn only_empty_pipes_return_to_the_pool() {
         let pool = PipePool::new(2);
         let (mut writer, reader) = pair();
         writer.write_all(b"bytes").unwrap();
@@ -188,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn pipes_that_nobody_needs_are_closed() {
+    fn unused_pipes_are_closed() {
         let pool = PipePool::new(8);
         drop((pool.take(), pool.take(), pool.take()));
         assert_eq!(pool.counts().open, 3);
         pool.trim();
         drop(pool.take());
         pool.trim();
-        assert_eq!(pool.counts().open, 1, "one was needed since the last trim");
+        assert_eq!(pool.counts().open, 1, "one pipe was used since the last trim");
         pool.trim();
         assert_eq!((pool.counts().open, pool.counts().idle), (0, 0));
     }

@@ -94,23 +94,23 @@ mod tests {
     use crate::pump::pause;
 
     #[tokio::test]
-    async fn after_a_rest_a_single_byte_is_enough_again() {
+    async fn single_byte_wakes_the_reader_after_a_gathering_pause() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (near, _) = listener.accept().await.unwrap();
-        // A socket is taken for readable until a read says otherwise.
+        // tokio regards a socket as readable until a read would block.
         assert!(near.try_read(&mut [0]).is_err());
-        let resting = async {
+        let gathering = async {
             let timer = spawn_local(pause::run());
             yield_now().await;
             let pause = poll_fn(|cx| Poll::Ready(GatherPause::start(cx))).await.expect("the timer runs");
-            let rest = GatheringPause::new(pause, &near);
+            let gathering_pause = GatheringPause::new(pause, &near);
             far.write_all(b"!").await.unwrap();
-            drop(rest);
-            timeout(Duration::from_secs(10), near.readable()).await.expect("the byte is told of").unwrap();
+            drop(gathering_pause);
+            timeout(Duration::from_secs(10), near.readable()).await.expect("the socket is readable").unwrap();
             timer.abort();
         };
-        LocalSet::new().run_until(resting).await;
+        LocalSet::new().run_until(gathering).await;
         assert_eq!(near.try_read(&mut [0; 2]).unwrap(), 1);
     }
 }

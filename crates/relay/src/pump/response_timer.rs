@@ -105,33 +105,33 @@ impl ResponseTimer {
 mod tests {
     use super::*;
 
-    /// Bytes move so many milliseconds after the ones before.
-    fn moves(response_timer: &ResponseTimer, direction: Direction, bytes: u64, millis: u64) {
+    /// Records bytes that move `millis` milliseconds after the previous bytes.
+    fn record_bytes(response_timer: &ResponseTimer, direction: Direction, bytes: u64, millis: u64) {
         let (_, before) = response_timer.last.get().unwrap();
         response_timer.on_bytes_at(before + Duration::from_millis(millis), direction, bytes);
     }
 
-    fn begun() -> ResponseTimer {
+    fn started_timer() -> ResponseTimer {
         let response_timer = ResponseTimer::default();
         response_timer.last.set(Some((Direction::Up, Instant::now())));
         response_timer
     }
 
     #[test]
-    fn a_client_that_thinks_is_not_what_the_path_takes() {
-        let response_timer = begun();
-        moves(&response_timer, Direction::Down, 10, 2000);
+    fn client_think_time_is_excluded() {
+        let response_timer = started_timer();
+        record_bytes(&response_timer, Direction::Down, 10, 2000);
         let answer = response_timer.flowing.get();
         assert!(answer >= Duration::from_secs(2), "{answer:?}");
-        moves(&response_timer, Direction::Up, 10, 2000);
+        record_bytes(&response_timer, Direction::Up, 10, 2000);
         assert_eq!(response_timer.flowing.get(), answer, "the client's own time");
-        moves(&response_timer, Direction::Down, 10, 60_000);
-        assert_eq!(response_timer.flowing.get(), answer + MAX_PAUSE, "nobody has anything to say for a minute");
+        record_bytes(&response_timer, Direction::Down, 10, 60_000);
+        assert_eq!(response_timer.flowing.get(), answer + MAX_PAUSE, "a silent minute counts as the longest pause");
     }
 
     #[test]
-    fn the_largest_answer_is_what_comes_in_one_go() {
-        let response_timer = begun();
+    fn largest_response_ends_at_a_long_gap() {
+        let response_timer = started_timer();
         assert!(response_timer.largest.get().is_none());
         for (direction, bytes, millis) in [
             (Direction::Down, 3000, 40),
@@ -139,15 +139,15 @@ mod tests {
             (Direction::Down, 4000, 50),
             (Direction::Down, 1000, 20),
         ] {
-            moves(&response_timer, direction, bytes, millis);
+            record_bytes(&response_timer, direction, bytes, millis);
         }
         let largest = response_timer.largest.get().unwrap();
         assert_eq!((largest.bytes, largest.wait.as_millis(), largest.span.as_millis()), (5000, 50, 20));
-        moves(&response_timer, Direction::Down, 9000, 400);
-        moves(&response_timer, Direction::Down, 9000, 1);
-        assert_eq!(response_timer.largest.get(), Some(largest), "what the server says by itself later is none");
-        moves(&response_timer, Direction::Up, 500, 10);
-        moves(&response_timer, Direction::Down, 4000, 60);
+        record_bytes(&response_timer, Direction::Down, 9000, 400);
+        record_bytes(&response_timer, Direction::Down, 9000, 1);
+        assert_eq!(response_timer.largest.get(), Some(largest), "later bytes without a request are no response");
+        record_bytes(&response_timer, Direction::Up, 500, 10);
+        record_bytes(&response_timer, Direction::Down, 4000, 60);
         assert_eq!(response_timer.largest.get(), Some(largest));
     }
 }

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waited_for_room_did_not_wait_for_bytes() {
+    fn blocked_time_is_not_counted_as_waiting() {
         let stats = FlowStats::new(Rc::new(()));
         let past = |millis| Instant::now() - Duration::from_millis(millis);
         stats.response_timer.last_moved_at(Direction::Down, past(500));

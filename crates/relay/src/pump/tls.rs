@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_position_in_records_is_that_of_all_bytes_so_far() {
+    fn record_position_does_not_depend_on_read_boundaries() {
         let records = [&[22, 3, 3, 1, 2][..], &[0; 258], &[20, 3, 3, 0, 0], &[23, 3, 3, 0, 1, 0]].concat();
         let ends: Vec<usize> = (0..=records.len())
             .filter(|length| RecordPosition::default().after(&records[..*length]).is_between_records())

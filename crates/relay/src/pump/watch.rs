@@ -108,13 +108,15 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::pump::{FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, abort, run, seals, sockets};
+    use crate::pump::{
+        FlowStats, IdleTimeouts, PendingAnswer, PipePool, PumpParams, abort, run, section_ciphers, sockets,
+    };
 
     /// Bytes behind the record that ends a stream were ignored.
     #[tokio::test]
-    async fn bytes_behind_the_end_of_records_reset_the_session_whenever_they_come() {
+    async fn bytes_behind_the_end_record_are_reported_as_altered() {
         let patience = Duration::from_secs(60);
-        let (ours, theirs) = seals();
+        let (ours, theirs) = section_ciphers();
         ours.allow_read_ahead();
         let (near, mut peer) = sockets().await;
         let (beyond, mut server) = sockets().await;
@@ -128,28 +130,28 @@ mod tests {
         };
         let peers = async {
             peer.write_all(&theirs.end_record()).await.unwrap();
-            assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "the end is passed on");
+            assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "the end is forwarded");
             peer.write_all(&[0]).await.unwrap();
         };
         let session = async { tokio::join!(run(params, None::<PendingAnswer<'_, ()>>), peers).0 };
-        let end = timeout(Duration::from_secs(20), session).await.expect("the byte is seen");
+        let end = timeout(Duration::from_secs(20), session).await.expect("the byte is detected");
         assert_eq!(end, Ok(EndReason::Altered(Direction::Up)));
     }
 
-    /// The reset comes between the event that tells of the end and the look that tells the two apart.
+    /// The reset arrives between the event of the end and the check that distinguishes both.
     #[tokio::test]
-    async fn a_reset_whose_error_is_taken_is_seen() {
+    async fn reset_is_detected_after_its_error_was_consumed() {
         let (near, far) = sockets().await;
         let (_behind, next) = sockets().await;
         SockRef::from(&far).shutdown(Shutdown::Write).unwrap();
         near.readable().await.unwrap();
         abort(&far);
         drop(far);
-        // No await from here: epoll is asked only after the error is taken.
+        // No await from here: epoll is queried only after the error was consumed.
         while !is_closed(near.as_fd()) {
             std::thread::yield_now();
         }
         assert_eq!(stream_end(&near), StreamEnd::ResetBehindEnd);
-        timeout(Duration::from_secs(30), wait_late_reset(&near, &next, true)).await.expect("the reset is seen");
+        timeout(Duration::from_secs(30), wait_late_reset(&near, &next, true)).await.expect("the reset is detected");
     }
 }

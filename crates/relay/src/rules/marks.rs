@@ -111,7 +111,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn no_two_marks_or_queues_are_the_same() {
+    fn marks_queues_and_preferences_are_distinct() {
         let (mut marks, mut queues, mut preferences) = (Vec::new(), Vec::new(), Vec::new());
         for marks_of in (1..=15).map(Marks::new) {
             marks.extend([

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_comment_tells_whose_rules_they_are() {
+    fn table_comment_identifies_the_owner() {
         let text = |comment: &str| format!("table inet ekiden {{\n\tcomment \"{comment}\"\n}}\n");
         let (marks, pid) = (Marks::new(1), std::process::id());
         assert_eq!(read(&text(&Owner::Daemon.comment(marks))), Holder::Running(pid));

@@ -94,7 +94,7 @@ mod tests {
 
     /// nft rejected the text, so every kernel seemed to have no queue, and first packets went through iptables.
     #[test]
-    fn nft_understands_the_probe() {
+    fn nft_accepts_the_syntax_of_the_probe() {
         let Err(error) = run("nft", &["-c", "-f", "-"], PROBE) else { return };
         let error = error.to_string();
         // Without the program, the privilege or the queue, nft has other reasons.

@@ -273,9 +273,9 @@ mod tests {
 
     use super::*;
 
-    /// Lanes and readers on other threads let go of a descriptor when they come to it.
+    /// Lanes and readers on other threads close their descriptors later.
     #[test]
-    fn a_device_goes_though_somebody_has_it_open() {
+    fn dropped_device_is_removed_despite_open_descriptors() {
         let namespace = match netns::new_network_namespace() {
             Ok(namespace) => namespace,
             Err(error) => return skipped(format_args!("no network namespace: {error}; it wants root")),

@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sampled_counters_are_those_of_the_kernel() {
+    fn sampled_counters_preserve_cumulative_values_only() {
         let micros = Duration::from_micros;
         let counters = SectionInfo {
             retransmitted: 1,

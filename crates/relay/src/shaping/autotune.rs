@@ -431,11 +431,11 @@ mod tests {
     }
 
     /// The tuner of a section on a system whose own congestion control is cheap.
-    fn tuner(rounds: &Rc<TuneScheduler>, stream: &Rc<TcpStream>, profile: &Profile) -> Option<Rc<Tuner>> {
-        rounds.tuner(stream, profile, &CongestionControls::default(), IDLE)
+    fn tuner(scheduler: &Rc<TuneScheduler>, stream: &Rc<TcpStream>, profile: &Profile) -> Option<Rc<Tuner>> {
+        scheduler.tuner(stream, profile, &CongestionControls::default(), IDLE)
     }
 
-    /// A connection that has had a round trip, and the end of it that is not tuned.
+    /// A connection after a round trip, and its end that is not tuned.
     async fn connection(kind: Protocol) -> Option<(Rc<TcpStream>, TcpStream)> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(kind)).ok()?;
@@ -449,54 +449,54 @@ mod tests {
     }
 
     /// The settings in force after a sample, for a profile with these settings.
-    async fn looked_at(settings: &[(&str, &str)]) -> TcpTimers {
+    async fn tuned_timers(settings: &[(&str, &str)]) -> TcpTimers {
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
-        let rounds = TuneScheduler::new();
-        let tuner = tuner(&rounds, &stream, &profile(settings)).unwrap();
+        let scheduler = TuneScheduler::new();
+        let tuner = tuner(&scheduler, &stream, &profile(settings)).unwrap();
         tuner.on_bytes_moved(1);
         tuner.on_bytes_moved(1);
-        rounds.run_round(Duration::from_secs(1));
+        scheduler.run_round(Duration::from_secs(1));
         assert_eq!(tuner.view().unwrap().refused, Vec::<String>::new());
         tcp_timers(stream.as_fd())
     }
 
     #[tokio::test]
-    async fn a_look_sets_what_the_profile_leaves_open() {
-        let all = looked_at(&[]).await;
+    async fn tuning_sets_only_options_that_the_profile_leaves_open() {
+        let all = tuned_timers(&[]).await;
         let millis = Duration::from_millis;
         let rounded = |span: Option<Duration>, wanted| span.is_some_and(|span| span.abs_diff(wanted) <= millis(4));
         assert!(rounded(all.rto_min, millis(28)) && rounded(all.delack_max, millis(8)), "{all:?}");
         assert_eq!((all.rto_max, all.user_timeout), (Some(millis(1000)), Some(IDLE)));
 
-        let all = looked_at(&[("user_timeout", "5min")]).await;
+        let all = tuned_timers(&[("user_timeout", "5min")]).await;
         assert_eq!(
             (all.rto_max, all.user_timeout),
             (Some(millis(1000)), Some(Duration::ZERO)),
-            "nobody has applied it"
+            "a configured timeout is left alone"
         );
-        let all = looked_at(&[("rto_max", "9s"), ("rto_min", "60ms"), ("delack_max", "60ms")]).await;
+        let all = tuned_timers(&[("rto_max", "9s"), ("rto_min", "60ms"), ("delack_max", "60ms")]).await;
         let untouched = (Some(millis(120_000)), Some(Duration::ZERO));
         assert_eq!((all.rto_max, all.user_timeout), untouched, "{all:?}");
         assert!(rounded(all.rto_min, millis(200)) && all.delack_max > Some(millis(8)), "{all:?}");
-        let all = looked_at(&[("keepalive_count", "3")]).await;
-        assert_eq!((all.rto_max, all.user_timeout), untouched, "it says when a peer is dead");
+        let all = tuned_timers(&[("keepalive_count", "3")]).await;
+        assert_eq!((all.rto_max, all.user_timeout), untouched, "keepalive settings decide when a peer is dead");
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
         assert!(tuner(&TuneScheduler::new(), &stream, &Profile::named("none")).is_none());
     }
 
     /// Sockets of Multipath TCP have none of these options.
     #[tokio::test]
-    async fn what_the_kernel_refuses_is_told_and_not_asked_for_again() {
+    async fn refused_options_are_reported_and_not_retried() {
         let Some((stream, _far)) = connection(Protocol::MPTCP).await else {
             return skipped("this kernel has no Multipath TCP, so it refuses nothing");
         };
-        let rounds = TuneScheduler::new();
-        let tuner = tuner(&rounds, &stream, &profile(&[])).unwrap();
+        let scheduler = TuneScheduler::new();
+        let tuner = tuner(&scheduler, &stream, &profile(&[])).unwrap();
         for second in 1..5 {
             tuner.tune(Duration::from_secs(second));
         }
         let refused = tuner.view().unwrap().refused;
-        let keys: Vec<&str> = refused.iter().map(|told| told.split(':').next().unwrap()).collect();
+        let keys: Vec<&str> = refused.iter().map(|reason| reason.split(':').next().unwrap()).collect();
         assert!(keys.contains(&"rto_min") && keys.contains(&"rto_max"), "{refused:?}");
         let mut once = keys.clone();
         once.sort_unstable();
@@ -505,60 +505,63 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_section_leaves_the_control_of_short_paths_when_its_path_is_long() {
+    async fn long_path_replaces_the_control_of_short_paths() {
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
         let controls = CongestionControls::with_costly_default("cubic");
         let lan = Profile::built_in("lan").unwrap();
         controls.apply(stream.as_fd(), &lan, SocketRole::Dialer);
-        let rounds = TuneScheduler::new();
-        let tuner = rounds.tuner(&stream, &lan, &controls, IDLE).unwrap();
+        let scheduler = TuneScheduler::new();
+        let tuner = scheduler.tuner(&stream, &lan, &controls, IDLE).unwrap();
         assert!(!tuner.tunes_timers() && tuner.view().is_none(), "`lan` has no tuning");
         tuner.on_bytes_moved(CHOOSE_AFTER - 1);
-        assert!(rounds.queue.borrow().is_empty(), "most sessions end before");
+        assert!(scheduler.queue.borrow().is_empty(), "most sessions end before the choice");
         tuner.on_bytes_moved(1);
-        assert_eq!(rounds.queue.borrow().len(), 1);
-        rounds.run_round(Duration::from_secs(1));
+        assert_eq!(scheduler.queue.borrow().len(), 1);
+        scheduler.run_round(Duration::from_secs(1));
         assert_eq!(congestion::of_socket(&stream).unwrap(), "reno");
 
         let long = Duration::from_millis(5);
         tuner.choose_control(&stream, &TuningSample { rtt: long, min_rtt: long, ..TuningSample::default() });
         assert_eq!(congestion::of_socket(&stream).unwrap(), "cubic");
         tuner.on_bytes_moved(1);
-        assert!(rounds.queue.borrow().is_empty(), "nothing is left to choose");
+        assert!(scheduler.queue.borrow().is_empty(), "nothing is left to choose");
 
-        assert!(rounds.tuner(&stream, &lan, &CongestionControls::default(), IDLE).is_none(), "a cheap control");
+        assert!(scheduler.tuner(&stream, &lan, &CongestionControls::default(), IDLE).is_none(), "a cheap control");
         let pinned = Profile::built_in("longhaul").unwrap();
-        assert!(rounds.tuner(&stream, &pinned, &controls, IDLE).is_none(), "the profile names its control");
+        assert!(scheduler.tuner(&stream, &pinned, &controls, IDLE).is_none(), "the profile names its control");
     }
 
     #[tokio::test]
-    async fn a_plain_section_has_a_tuner_once_it_chooses() {
+    async fn section_without_timers_gets_a_tuner_after_enough_bytes() {
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
         let controls = CongestionControls::with_costly_default("cubic");
-        let rounds = TuneScheduler::new();
+        let scheduler = TuneScheduler::new();
         let lan = Profile::built_in("lan").unwrap();
-        let mut tuning = rounds.section_tuning(&stream, &lan, &controls, IDLE);
-        tuning.on_bytes_moved(CHOOSE_AFTER - 1, &rounds, &controls);
-        assert!(tuning.tuner().is_none(), "most sessions end before");
-        tuning.on_bytes_moved(1, &rounds, &controls);
+        let mut tuning = scheduler.section_tuning(&stream, &lan, &controls, IDLE);
+        tuning.on_bytes_moved(CHOOSE_AFTER - 1, &scheduler, &controls);
+        assert!(tuning.tuner().is_none(), "most sessions end before the choice");
+        tuning.on_bytes_moved(1, &scheduler, &controls);
         assert_eq!(tuning.tuner().map(|tuner| tuner.moved.get()), Some(CHOOSE_AFTER));
-        assert_eq!(rounds.queue.borrow().len(), 1);
-        assert!(rounds.section_tuning(&stream, &profile(&[]), &controls, IDLE).tuner().is_some(), "it has timers");
+        assert_eq!(scheduler.queue.borrow().len(), 1);
+        assert!(
+            scheduler.section_tuning(&stream, &profile(&[]), &controls, IDLE).tuner().is_some(),
+            "the profile tunes timers"
+        );
     }
 
     #[tokio::test]
-    async fn who_moves_nothing_is_not_looked_at() {
+    async fn section_without_traffic_is_not_tuned() {
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
-        let rounds = TuneScheduler::new();
-        let tuner = tuner(&rounds, &stream, &profile(&[])).unwrap();
-        rounds.run_round(Duration::from_secs(1));
+        let scheduler = TuneScheduler::new();
+        let tuner = tuner(&scheduler, &stream, &profile(&[])).unwrap();
+        scheduler.run_round(Duration::from_secs(1));
         assert_eq!(tcp_timers(stream.as_fd()).rto_max, Some(Duration::from_secs(120)));
         tuner.on_bytes_moved(1);
-        rounds.run_round(Duration::from_secs(2));
+        scheduler.run_round(Duration::from_secs(2));
         assert_eq!(tcp_timers(stream.as_fd()).rto_max, Some(Duration::from_secs(1)));
         drop(stream);
         tuner.on_bytes_moved(1);
-        rounds.run_round(Duration::from_secs(3));
+        scheduler.run_round(Duration::from_secs(3));
         assert_eq!(tuner.view(), None, "the section is gone");
     }
 }

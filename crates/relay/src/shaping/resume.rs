@@ -82,7 +82,7 @@ mod tests {
 
     const RELAY: PublicKey = PublicKey([7; 32]);
 
-    /// A congestion control that takes every request, and reports one outcome.
+    /// A congestion control that accepts every request, and reports `outcome`.
     #[derive(Debug, Clone)]
     struct Resuming {
         requests: Arc<Mutex<Vec<ResumeGrant>>>,
@@ -120,31 +120,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_requests_what_its_relay_is_known_for() {
+    async fn session_requests_the_remembered_window_of_its_relay() {
         let requests = Arc::<Mutex<Vec<_>>>::default();
         let control = Resuming { requests: Arc::clone(&requests), outcome: ResumeOutcome::Retreated };
-        let controls = CongestionControls::of_one("reno", Box::new(control));
+        let controls = CongestionControls::with_control("reno", Box::new(control));
         let ledger = ResumeLedger::default();
         let (reno, _far) = section("reno").await;
         assert!(!ledger.request(RELAY, &reno, false, &controls), "nothing is known");
         let address = reno.peer_addr().unwrap().ip();
-        let known = || {
+        let remember = || {
             let observe = |memory: &mut ResumeMemory| {
                 memory.observe(Instant::now(), 1_000_000, Duration::from_millis(50), address)
             };
             ledger.with(RELAY, observe);
         };
-        known();
+        remember();
         assert!(!ledger.request(PublicKey([8; 32]), &reno, false, &controls), "another relay");
         let (cubic, _far) = section("cubic").await;
-        assert!(!ledger.request(RELAY, &cubic, false, &controls), "a congestion control that cannot");
+        assert!(!ledger.request(RELAY, &cubic, false, &controls), "a congestion control without resume");
         assert!(ledger.request(RELAY, &reno, false, &controls));
         assert_eq!(requests.lock().unwrap().iter().map(|grant| grant.jump_bytes).collect::<Vec<_>>(), [500_000]);
-        assert!(!ledger.request(RELAY, &reno, false, &controls), "the half is taken");
+        assert!(!ledger.request(RELAY, &reno, false, &controls), "the half is granted already");
 
         let jump = ledger.on_session_end(RELAY, &reno, &SectionInfo::default(), 1000, true, &controls);
         assert_eq!(jump.unwrap().outcome, ResumeOutcome::Retreated);
-        known();
+        remember();
         assert!(!ledger.request(RELAY, &reno, false, &controls), "a pause after the retreat");
         assert_eq!(
             ledger.on_session_end(RELAY, &reno, &SectionInfo::default(), 1000, false, &controls),

@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_are_what_the_window_has_beyond_a_round_trip() {
+    fn queued_packets_are_the_window_beyond_the_minimum_rtt() {
         let info = |cwnd, rtt, min_rtt| {
             let (rtt, min_rtt) = (Duration::from_millis(rtt), Duration::from_millis(min_rtt));
             queued_packets(&SectionInfo { cwnd, rtt, min_rtt, ..SectionInfo::default() })

@@ -84,15 +84,15 @@ mod tests {
         IpAddr::from(number.to_be_bytes())
     }
 
-    fn lane(crossing: &Arc<PacketCounters>, name: &str) -> Arc<Lane> {
-        Lane::new(crossing, LaneRemote::Path { name: name.into(), key: None }, Direction::Down)
+    fn lane(counters: &Arc<PacketCounters>, name: &str) -> Arc<Lane> {
+        Lane::new(counters, LaneRemote::Path { name: name.into(), key: None }, Direction::Down)
     }
 
-    /// The last lane that had brought a packet took the address over before.
+    /// Before, the lane of the last packet took over the address.
     #[test]
-    fn an_address_stays_in_its_lane_while_it_is_live() {
-        let (seen, crossing, now) = (AddressTable::default(), Arc::new(PacketCounters::default()), Instant::now());
-        let (one, other) = (lane(&crossing, "one"), lane(&crossing, "other"));
+    fn live_address_stays_in_its_lane() {
+        let (seen, counters, now) = (AddressTable::default(), Arc::new(PacketCounters::default()), Instant::now());
+        let (one, other) = (lane(&counters, "one"), lane(&counters, "other"));
         let leads_to = |lane: &Arc<Lane>| seen.lane(address(1)).is_some_and(|seen| Arc::ptr_eq(&seen, lane));
         seen.record(address(1), &one, now);
         seen.record(address(1), &other, now + LIVE_TIMEOUT / 2);
@@ -106,17 +106,17 @@ mod tests {
         assert!(leads_to(&other), "live in the other lane");
         assert!(seen.lane(address(2)).is_none());
         other.retire();
-        assert!(seen.lane(address(1)).is_none(), "it takes nothing more");
+        assert!(seen.lane(address(1)).is_none(), "a retired lane accepts no packets");
         seen.record(address(1), &one, now + 2 * LIVE_TIMEOUT);
         assert!(leads_to(&one), "the other lane has ended");
         drop((one, other));
-        assert!(seen.lane(address(1)).is_none(), "it is gone");
+        assert!(seen.lane(address(1)).is_none(), "the lane was dropped");
     }
 
     #[test]
-    fn many_addresses_are_forgotten_and_those_that_go_on_are_not() {
-        let (seen, crossing, now) = (AddressTable::default(), Arc::new(PacketCounters::default()), Instant::now());
-        let lane = lane(&crossing, "peer");
+    fn inactive_addresses_are_forgotten_and_active_addresses_kept() {
+        let (seen, counters, now) = (AddressTable::default(), Arc::new(PacketCounters::default()), Instant::now());
+        let lane = lane(&counters, "peer");
         for number in 0..20_000 {
             seen.record(address(number), &lane, now);
             seen.record(address(1 << 31), &lane, now);

@@ -41,11 +41,11 @@ mod tests {
     }
 
     #[test]
-    fn destinations_are_judged_by_the_rules_of_sessions() {
+    fn packet_destinations_follow_the_access_rules_of_sessions() {
         const UDP: u8 = 17;
         const ICMP: u8 = 1;
         let (site, host) = ([10, 0, 2, 9], [203, 0, 113, 9]);
-        for (what, access, protocol, destination, verdict) in [
+        for (case, access, protocol, destination, verdict) in [
             ("open", access(&[], &[]), UDP, host, Ok(())),
             ("private", access(&[], &[]), UDP, site, Err(DropReason::Denied)),
             ("its network", access(&["10.0.2.0/24"], &[]), ICMP, site, Ok(())),
@@ -61,13 +61,13 @@ mod tests {
         ] {
             let rules = AccessPolicy { listener: &access, peer: None };
             let judged = judge(&packet(protocol, destination), Some(rules));
-            assert_eq!(judged.map(drop), verdict, "{what}");
+            assert_eq!(judged.map(drop), verdict, "{case}");
         }
-        assert!(judge(&packet(UDP, site), None).is_ok(), "answers go where the question came from");
+        assert!(judge(&packet(UDP, site), None).is_ok(), "answers need no permission");
     }
 
     #[test]
-    fn what_no_host_may_send_does_not_cross() {
+    fn spoofed_and_malformed_packets_are_dropped() {
         let good = packet(17, [203, 0, 113, 9]);
         let mut multicast = good.clone();
         multicast[12] = 224;

@@ -297,7 +297,7 @@ mod tests {
     const ALL: usize = usize::MAX;
 
     #[test]
-    fn packets_leave_in_order_and_as_they_came() {
+    fn packets_are_dequeued_in_order_and_unchanged() {
         let (mut queue, now) = (LaneQueue::default(), Instant::now());
         assert!(queue.push(b"first", now) && queue.push(b"", now) && queue.push(b"last", now));
         assert_eq!(std::iter::from_fn(|| queue.pop(ALL)).collect::<Vec<_>>(), [b"first".as_slice(), b"", b"last"]);
@@ -305,20 +305,20 @@ mod tests {
     }
 
     #[test]
-    fn it_is_full_by_number_and_by_bytes() {
+    fn queue_is_bounded_by_packets_and_by_bytes() {
         let (mut queue, now) = (LaneQueue::default(), Instant::now());
         assert_eq!((0..300).filter(|_| queue.push(b"small", now)).count(), MAX_PACKETS);
         let mut queue = LaneQueue::default();
         assert_eq!((0..300).filter(|_| queue.push(&[0; 1400], now)).count(), MAX_BYTES / 1400);
         assert!(queue.pop(ALL).is_some() && queue.push(&[0; 1400], now), "there is room again");
         let mut queue = LaneQueue::default();
-        assert!(queue.push(&[0; 65_535], now), "the longest there is");
+        assert!(queue.push(&[0; 65_535], now), "the longest packet");
         assert!(!queue.push(&[0; 2], now) && queue.push(&[0; 1], now));
         assert_eq!(queue.pop(ALL).map(|packet| packet.len()), Some(65_535));
     }
 
     #[test]
-    fn who_waits_too_long_is_dropped() {
+    fn expired_packets_are_dropped() {
         let (mut queue, now) = (LaneQueue::default(), Instant::now());
         let step = MAX_WAIT / 2;
         assert!(queue.push(b"a", now) && queue.push(b"b", now + step) && queue.push(b"c", now + 2 * step));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_stays() {
+    fn packet_larger_than_the_room_stays_queued() {
         let (mut queue, now) = (LaneQueue::default(), Instant::now());
         assert!(queue.push(&[1; 100], now));
         assert_eq!(queue.pop(99), None);

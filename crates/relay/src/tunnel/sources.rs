@@ -222,13 +222,13 @@ answer_only = true
             Self(name, PrivateKey::generate().public_key())
         }
 
-        /// A lane that it has dialled.
-        fn dials(&self) -> LaneRemote {
+        /// A lane that the peer has dialled.
+        fn as_dialler(&self) -> LaneRemote {
             LaneRemote::Dialler { name: self.0.into(), key: self.1 }
         }
 
-        /// A lane that passes through, and goes on to it.
-        fn passes(&self) -> LaneRemote {
+        /// A lane in transit whose next relay is the peer.
+        fn as_next(&self) -> LaneRemote {
             LaneRemote::Next { name: self.0.into(), key: self.1 }
         }
     }
@@ -258,13 +258,13 @@ answer_only = true
     }
 
     impl Bindings {
-        /// Where `remote` may send from, of one address in each network.
+        /// The addresses from which `remote` may send, of one address in each network.
         fn permitted(&self, remote: &LaneRemote) -> Vec<&'static str> {
             let all = ["10.1.5.1", "10.1.200.1", "fd01::1", "10.2.0.1", "10.3.0.1"];
             all.into_iter().filter(|ip| self.sources.permits(&self.config, remote, ip.parse().unwrap())).collect()
         }
 
-        /// Where a lane that was dialled by this path may send from.
+        /// The addresses from which a lane dialled by this path may send.
         fn permitted_by(&self, path: &str) -> Vec<&'static str> {
             let paths = self.config.paths();
             self.permitted(&LaneRemote::from_path(paths.iter().find(|known| *known.name == *path).unwrap()))
@@ -276,18 +276,18 @@ answer_only = true
     }
 
     #[test]
-    fn without_from_the_routes_bind() {
+    fn routes_bind_sources_of_peers_without_from() {
         let relays = ["one", "two", "hub"].map(TestPeer::new);
         let [one, two, hub] = &relays;
         let stranger = TestPeer::new("stranger");
         let of_one = vec!["10.1.5.1", "10.1.200.1", "fd01::1"];
         for peers in [None, Some(&[(one, ""), (two, ""), (hub, ""), (&stranger, "")][..])] {
             let bindings = bindings(&relays, peers);
-            assert_eq!(bindings.permitted(&one.dials()), of_one);
-            assert_eq!(bindings.permitted(&two.dials()), ["10.2.0.1"]);
-            assert_eq!(bindings.permitted(&hub.dials()), [""; 0], "any relay behind the hub may have sent it");
-            assert_eq!(bindings.permitted(&hub.passes()), ["10.2.0.1"], "the other end has chosen the path");
-            assert_eq!(bindings.permitted(&stranger.dials()), [""; 0]);
+            assert_eq!(bindings.permitted(&one.as_dialler()), of_one);
+            assert_eq!(bindings.permitted(&two.as_dialler()), ["10.2.0.1"]);
+            assert_eq!(bindings.permitted(&hub.as_dialler()), [""; 0], "any relay behind the hub may be the sender");
+            assert_eq!(bindings.permitted(&hub.as_next()), ["10.2.0.1"], "the other end has chosen the path");
+            assert_eq!(bindings.permitted(&stranger.as_dialler()), [""; 0]);
             assert_eq!(bindings.unbound(), ["10.3.0.0/16"]);
             assert_eq!(bindings.permitted_by("to-one"), of_one);
             assert_eq!(bindings.permitted_by("to-two"), ["10.2.0.1"]);
@@ -296,38 +296,44 @@ answer_only = true
     }
 
     #[test]
-    fn from_takes_the_place_of_the_routes() {
+    fn from_option_replaces_the_binding_by_routes() {
         let relays = ["one", "two", "hub"].map(TestPeer::new);
         let [one, two, hub] = &relays;
         let peers = [(one, "from=10.1.5.0/24,10.3.0.0/24"), (two, ""), (hub, "from=10.2.0.0/16")];
         let bindings = bindings(&relays, Some(&peers));
-        assert_eq!(bindings.permitted(&one.dials()), ["10.1.5.1", "10.3.0.1"]);
-        assert_eq!(bindings.permitted(&two.dials()), ["10.2.0.1"], "the only one without, but 10.3.0.1 is in a from=");
+        assert_eq!(bindings.permitted(&one.as_dialler()), ["10.1.5.1", "10.3.0.1"]);
+        assert_eq!(
+            bindings.permitted(&two.as_dialler()),
+            ["10.2.0.1"],
+            "the only peer without from=, but 10.3.0.1 is in a from="
+        );
         let another = "10.3.1.1".parse().unwrap();
-        assert!(bindings.sources.permits(&bindings.config, &two.dials(), another), "the only one without from=");
-        assert_eq!(bindings.permitted(&hub.dials()), ["10.2.0.1"]);
-        assert_eq!(bindings.permitted_by("to-one"), ["10.1.5.1", "10.3.0.1"], "the same where we have dialled");
+        assert!(bindings.sources.permits(&bindings.config, &two.as_dialler(), another), "the only peer without from=");
+        assert_eq!(bindings.permitted(&hub.as_dialler()), ["10.2.0.1"]);
+        assert_eq!(bindings.permitted_by("to-one"), ["10.1.5.1", "10.3.0.1"], "the same if this relay has dialled");
         assert_eq!(bindings.unbound(), [""; 0]);
     }
 
     #[test]
-    fn a_network_without_a_route_is_the_only_peers() {
+    fn network_without_a_route_belongs_to_the_only_peer() {
         let relays = ["one", "two", "hub"].map(TestPeer::new);
         let one = TestPeer::new("site");
         let bindings = bindings(&relays, Some(&[(&one, "")]));
-        assert_eq!(bindings.permitted(&one.dials()), ["10.3.0.1"]);
-        assert_eq!(bindings.permitted(&TestPeer::new("was struck off the list").dials()), [""; 0]);
+        assert_eq!(bindings.permitted(&one.as_dialler()), ["10.3.0.1"]);
+        assert_eq!(bindings.permitted(&TestPeer::new("was struck off the list").as_dialler()), [""; 0]);
     }
 
     #[test]
-    fn what_passes_through_is_bound_by_from_only() {
+    fn transit_packets_are_bound_by_from_only() {
         let relays = ["one", "two", "hub"].map(TestPeer::new);
         let [one, two, hub] = &relays;
         let Bindings { sources, .. } =
             bindings(&relays, Some(&[(one, "from=10.8.0.0/16"), (two, "from=10.9.0.0/16"), (hub, "")]));
         let passing = |peer: &TestPeer| {
             let all = ["10.7.0.1", "10.8.0.1", "10.9.0.1"];
-            all.into_iter().filter(|ip| sources.permits_through(&peer.dials(), ip.parse().unwrap())).collect::<Vec<_>>()
+            all.into_iter()
+                .filter(|ip| sources.permits_through(&peer.as_dialler(), ip.parse().unwrap()))
+                .collect::<Vec<_>>()
         };
         assert_eq!((passing(one), passing(two), passing(hub)), (vec!["10.8.0.1"], vec!["10.9.0.1"], vec!["10.7.0.1"]));
     }

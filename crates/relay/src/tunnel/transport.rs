@@ -201,13 +201,13 @@ mod tests {
 
     use super::*;
     use crate::events::metrics::Metrics;
-    use crate::pump::{seals, sockets};
+    use crate::pump::{section_ciphers, sockets};
     use crate::tunnel::sources::LaneRemote;
 
-    /// The result of a lane whose peer has sent `last` and gone, with packets unread.
-    async fn ends(last: impl FnOnce(&RecordCipher) -> Vec<u8>, reads_late: bool) -> Result<(), LaneError> {
+    /// The result of a lane whose peer sends `last` and resets the connection, with packets unread.
+    async fn run_lane(last: impl FnOnce(&RecordCipher) -> Vec<u8>, reads_late: bool) -> Result<(), LaneError> {
         let metrics = Metrics::new();
-        let (ours, theirs) = seals();
+        let (ours, theirs) = section_ciphers();
         ours.allow_read_ahead();
         let (stream, other) = sockets().await;
         let mut other = other.into_std().unwrap();
@@ -235,16 +235,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_goodbye_is_one_even_where_the_connection_is_gone_behind_it() {
+    async fn end_record_before_a_reset_ends_the_lane_without_an_error() {
         for reads_late in [false, true] {
-            assert!(ends(RecordCipher::end_record, reads_late).await.is_ok(), "late: {reads_late}");
+            assert!(run_lane(RecordCipher::end_record, reads_late).await.is_ok(), "late: {reads_late}");
         }
     }
 
     #[tokio::test]
-    async fn without_a_goodbye_it_is_broken() {
+    async fn reset_without_an_end_record_is_a_connection_error() {
         for reads_late in [false, true] {
-            let ended = ends(|cipher| cipher.seal_all(b"a packet"), reads_late).await;
+            let ended = run_lane(|cipher| cipher.seal_all(b"a packet"), reads_late).await;
             assert!(matches!(ended, Err(LaneError::Connection(..))), "late: {reads_late}");
         }
     }

@@ -299,11 +299,11 @@ role = \"server\"
 ";
 
     fn mistakes(text: &str) -> Vec<String> {
-        from_text("f", text).expect_err("it is wrong").0.iter().map(ToString::to_string).collect()
+        from_text("f", text).expect_err("the plan was accepted").0.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn a_file_says_what_is_known() {
+    fn plan_sizes_rtts_and_sections_are_read() {
         let text = format!(
         "sizes = [\"1MiB\", \"10kB\"]\n{SITES}[rtt.a]\nc = \"38.6ms\"\nb = \"10ms\"\n[rtt.b]\nc = \"20ms\"\na = \"10.5ms\"
         [usual]\nwindow = \"256KiB\"\n[[section]]\nbetween = [\"c\", \"b\"]\nloss = \"0.1%\"\nline = \"80Mbit/s\"\n"
@@ -318,11 +318,11 @@ role = \"server\"
     }
 
     #[test]
-    fn every_contradiction_is_told_with_its_place() {
+    fn each_contradiction_is_reported_with_its_line() {
         let text = format!(
             "{SITES}[rtt.a]\nb = \"10ms\"\nc = \"-3ms\"\na = \"1ms\"\nd = \"5ms\"\n[rtt.b]\na = \"30ms\"\nc = \"measured\"\n"
         );
-        let told = mistakes(&text);
+        let reported = mistakes(&text);
         for expected in [
             "f:14: rtt.a.c = \"-3ms\": expected a time above zero like \"31.8ms\", or \"measured\"",
             "f:15: rtt.a.a = \"a\": expected another site: this is the way from a site to itself",
@@ -332,7 +332,11 @@ role = \"server\"
             "f:19: rtt.b.c = \"measured\": expected a round trip; or say at the top where this command runs, like \
          here = \"tokyo\"",
         ] {
-            assert!(told.iter().any(|mistake| mistake == expected), "{expected}\nis missing in\n{}", told.join("\n"));
+            assert!(
+                reported.iter().any(|mistake| mistake == expected),
+                "{expected}\nis missing in\n{}",
+                reported.join("\n")
+            );
         }
     }
 }

@@ -271,7 +271,7 @@ mod tests {
         parsed(&lines.iter().map(line).collect::<String>())
     }
 
-    /// Each file has a key of its own, as [`Users::load`] gives it: equal digests in two files would share one check.
+    /// Each file has its own key, as in [`Users::load`]: equal digests in two files would share one check.
     fn parsed(text: &str) -> Users {
         Users::from_text(text, random_key().unwrap()).unwrap_or_else(|mistakes| panic!("{mistakes:?}"))
     }
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_by_line_without_the_hash() {
+    fn errors_name_the_line_and_hide_the_hash() {
         let good = bcrypt::hash("hunter2", 4).unwrap();
         let costly = good.replace("$2b$04$", "$2b$31$");
         let text = format!(
@@ -340,24 +340,24 @@ mod tests {
         let alice = &users.users[b"alice".as_slice()];
         assert!(alice.last_verified(&digest).is_none());
         assert!(!verify(&users, "alice", b"wrong"));
-        assert!(alice.last_verified(&users.digest(b"alice", b"wrong")).is_none(), "a wrong one is remembered");
+        assert!(alice.last_verified(&users.digest(b"alice", b"wrong")).is_none(), "a wrong password is remembered");
         let before = Instant::now();
         assert!(verify(&users, "alice", b"hunter2"));
         assert!(alice.last_verified(&digest).is_some_and(|at| at >= before));
         assert!(alice.last_verified(&users.digest(b"alice", b"wrong")).is_none());
-        // A remembered password needs no bcrypt: it passes although the hash is another.
+        // A remembered password needs no bcrypt, and passes although the hash differs.
         let mut users = users;
         let alice = users.users.get_mut(b"alice".as_slice()).unwrap();
         alice.hash = dummy_hash(4);
         assert!(verify(&users, "alice", b"hunter2"));
-        // After five minutes it does.
+        // After five minutes bcrypt runs again.
         let alice = &users.users[b"alice".as_slice()];
         alice.record_verified(digest, Instant::now().checked_sub(VERIFIED_TTL).unwrap());
         assert!(!verify(&users, "alice", b"hunter2"));
     }
 
     #[test]
-    fn user_and_password_are_told_apart() {
+    fn digest_separates_user_and_password() {
         let users = users(&[]);
         assert_ne!(users.digest(b"ab", b"c"), users.digest(b"a", b"bc"));
     }
@@ -368,7 +368,7 @@ mod tests {
         stat.split(' ').next().unwrap().parse().unwrap()
     }
 
-    /// The time of an answer must not tell which users exist, nor which of them have a hash of a low cost.
+    /// The response time must not reveal which users exist, nor which of them have a hash of a low cost.
     #[test]
     fn every_check_costs_the_highest_cost_of_the_file() {
         let hash = |cost| bcrypt::hash("hunter2", cost).unwrap();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_differ() {
+    fn random_keys_differ() {
         assert_ne!(random_key().unwrap(), random_key().unwrap());
     }
 }

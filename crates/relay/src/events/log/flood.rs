@@ -156,44 +156,44 @@ mod tests {
         Some(IpAddr::V4(number.into()))
     }
 
-    fn written(flood: &mut LogRateLimiter, now: Instant, sources: impl Iterator<Item = Option<IpAddr>>) -> usize {
-        sources.filter(|source| flood.admit("bad_handshake", *source, now)).count()
+    fn written(limiter: &mut LogRateLimiter, now: Instant, sources: impl Iterator<Item = Option<IpAddr>>) -> usize {
+        sources.filter(|source| limiter.admit("bad_handshake", *source, now)).count()
     }
 
     #[test]
-    fn one_source_has_a_burst_and_then_a_line_in_a_second() {
-        let (mut flood, began) = (LogRateLimiter::default(), Instant::now());
-        assert_eq!(written(&mut flood, began, std::iter::repeat_n(ip(1), 500)), 50);
-        assert_eq!(written(&mut flood, began, std::iter::repeat_n(ip(2), 5)), 5, "another source");
-        assert!(flood.admit("left_early", ip(1), began), "another reason");
-        assert_eq!(written(&mut flood, began + 3 * SECOND, std::iter::repeat_n(ip(1), 500)), 3);
-        let summaries = flood.summaries(began + 3 * SECOND, false);
+    fn source_is_limited_to_a_burst_and_one_line_per_second() {
+        let (mut limiter, began) = (LogRateLimiter::default(), Instant::now());
+        assert_eq!(written(&mut limiter, began, std::iter::repeat_n(ip(1), 500)), 50);
+        assert_eq!(written(&mut limiter, began, std::iter::repeat_n(ip(2), 5)), 5, "another source");
+        assert!(limiter.admit("left_early", ip(1), began), "another reason");
+        assert_eq!(written(&mut limiter, began + 3 * SECOND, std::iter::repeat_n(ip(1), 500)), 3);
+        let summaries = limiter.summaries(began + 3 * SECOND, false);
         let [Event::Suppressed { reason, lines, duration }] = summaries[..] else { panic!("{summaries:?}") };
         assert_eq!((reason, lines, duration), ("bad_handshake", 450 + 497, 3 * SECOND));
         assert!(
-            flood.next_summary_at().is_none() && flood.summaries(began + 9 * SECOND, true).is_empty(),
-            "it was told once"
+            limiter.next_summary_at().is_none() && limiter.summaries(began + 9 * SECOND, true).is_empty(),
+            "each summary is emitted once"
         );
     }
 
     #[test]
-    fn many_sources_are_bounded_together_and_in_memory() {
-        let (mut flood, began) = (LogRateLimiter::default(), Instant::now());
-        assert_eq!(written(&mut flood, began, (0..100_000).map(ip)), 200);
-        assert!(flood.0["bad_handshake"].sources.len() <= MAX_SOURCES);
-        assert_eq!(written(&mut flood, began + 2 * SECOND, (0..1000).map(ip)), 20);
-        assert_eq!(written(&mut flood, began + 200 * SECOND, (200_000..200_010).map(ip)), 10);
-        assert!(flood.0["bad_handshake"].sources.len() <= MAX_SOURCES);
+    fn sources_share_a_rate_limit_and_use_bounded_memory() {
+        let (mut limiter, began) = (LogRateLimiter::default(), Instant::now());
+        assert_eq!(written(&mut limiter, began, (0..100_000).map(ip)), 200);
+        assert!(limiter.0["bad_handshake"].sources.len() <= MAX_SOURCES);
+        assert_eq!(written(&mut limiter, began + 2 * SECOND, (0..1000).map(ip)), 20);
+        assert_eq!(written(&mut limiter, began + 200 * SECOND, (200_000..200_010).map(ip)), 10);
+        assert!(limiter.0["bad_handshake"].sources.len() <= MAX_SOURCES);
     }
 
     #[test]
-    fn a_summary_is_due_a_second_after_the_first_line_that_was_left_out() {
-        let (mut flood, began) = (LogRateLimiter::default(), Instant::now());
-        assert_eq!(written(&mut flood, began, std::iter::repeat_n(ip(1), 51)), 50);
-        assert_eq!(flood.next_summary_at(), Some(began + SUMMARY_INTERVAL));
-        assert!(flood.summaries(began + SUMMARY_INTERVAL / 2, false).is_empty());
-        assert_eq!(flood.summaries(began + SUMMARY_INTERVAL, false).len(), 1);
-        assert!(!flood.admit("bad_handshake", ip(1), began));
-        assert_eq!(flood.summaries(began, true).len(), 1, "the end waits for no period");
+    fn summary_is_due_an_interval_after_the_first_suppressed_line() {
+        let (mut limiter, began) = (LogRateLimiter::default(), Instant::now());
+        assert_eq!(written(&mut limiter, began, std::iter::repeat_n(ip(1), 51)), 50);
+        assert_eq!(limiter.next_summary_at(), Some(began + SUMMARY_INTERVAL));
+        assert!(limiter.summaries(began + SUMMARY_INTERVAL / 2, false).is_empty());
+        assert_eq!(limiter.summaries(began + SUMMARY_INTERVAL, false).len(), 1);
+        assert!(!limiter.admit("bad_handshake", ip(1), began));
+        assert_eq!(limiter.summaries(began, true).len(), 1, "shutdown emits summaries at once");
     }
 }

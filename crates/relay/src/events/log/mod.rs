@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_of_a_relay_is_no_direction() {
+    fn relay_state_lines_have_no_direction() {
         let relay = || "osaka".to_owned();
         let unreachable = Event::RelayUnreachable { relay: relay(), cause: Cause::Refused, detail: None };
         let reachable = Event::RelayReachable { relay: relay(), duration: Duration::from_secs(2) };
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_is_not_cold_is_in_the_closing_line() {
+    fn closing_line_shows_section_reuse_and_resume() {
         let line = |earlier_sessions, jump| {
             let (mut line, start) = (String::new(), SectionStart { earlier_sessions, jump });
             write_section(&mut line, "up", Some(SectionInfo { start, ..SectionInfo::default() })).unwrap();
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_written_whole() {
+    fn chunks_contain_whole_lines() {
         let line = |length: usize| [vec![b'x'; length], vec![b'\n']].concat();
         let text = [line(3000), line(1000), line(94), line(5000), line(0), b"no end".to_vec()].concat();
         let lengths: Vec<_> = atomic_chunks(&text).map(<[u8]>::len).collect();

@@ -85,21 +85,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn problems_are_what_went_wrong() {
+    fn problems_level_omits_successful_sessions() {
         let closed = |end| {
             let client = ClientAddr("192.0.2.1:1".parse().unwrap());
             Event::Closed(Box::new(SessionClosed { end, ..SessionClosed::new(1, "door".to_owned(), client) }))
         };
         let levels = [LogLevel::Sessions, LogLevel::Problems, LogLevel::Off];
-        let wanted = |event: &Event| levels.map(|level| is_logged(event, level));
-        assert_eq!(wanted(&closed(EndReason::Finished)), [true, false, false]);
-        assert_eq!(wanted(&closed(EndReason::Panicked)), [true, true, false]);
-        assert_eq!(wanted(&Event::Reloaded { listeners: 1 }), [true, true, false]);
-        assert_eq!(wanted(&Event::Warning { message: String::new() }), [true, true, false]);
+        let logged_at = |event: &Event| levels.map(|level| is_logged(event, level));
+        assert_eq!(logged_at(&closed(EndReason::Finished)), [true, false, false]);
+        assert_eq!(logged_at(&closed(EndReason::Panicked)), [true, true, false]);
+        assert_eq!(logged_at(&Event::Reloaded { listeners: 1 }), [true, true, false]);
+        assert_eq!(logged_at(&Event::Warning { message: String::new() }), [true, true, false]);
     }
 
     #[test]
-    fn the_network_of_a_changed_path_is_a_target() {
+    fn target_redaction_hides_the_prefix_of_a_changed_path() {
         let event = Event::PathChanged {
             prefix: Some("192.0.2.0/24".parse().unwrap()),
             likely_bytes: 1,

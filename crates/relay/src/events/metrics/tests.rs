@@ -1,4 +1,4 @@
-//! Every number, and the page that explains them.
+//! Every metric, and the page that documents the metrics.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::rules::Counter;
 
 const PAGE: &str = include_str!("../../../../../docs/metrics.md");
 
-/// A session of `client` to `target` that has seen everything.
+/// A session of `client` to `target` with every value set.
 fn session(client: SocketAddr, target: &str) -> Event {
     let second = Duration::from_secs(1);
     let info = SectionInfo {
@@ -52,7 +52,7 @@ fn session(client: SocketAddr, target: &str) -> Event {
     }))
 }
 
-/// Metrics of a relay to which everything has happened.
+/// Metrics of a relay after events of every kind.
 fn eventful() -> Metrics {
     let metrics = Metrics::new();
     drop((
@@ -107,7 +107,7 @@ fn value(text: &str, name: &str) -> f64 {
     line.trim().parse().unwrap()
 }
 
-/// One row for each number, by its name in queries.
+/// The documentation row of each metric, by its name in queries.
 fn rows(text: &str) -> BTreeMap<String, String> {
     let words = |line: &str, word: &str| {
         let (name, rest) = line.strip_prefix(&format!("# {word} "))?.split_once(' ')?;
@@ -139,7 +139,7 @@ fn labels(text: &str, name: &str) -> String {
 }
 
 #[test]
-fn the_page_has_every_number_and_no_other() {
+fn metrics_page_lists_exactly_the_exported_metrics() {
     let rows = rows(&scrape(&eventful()));
     let written: BTreeMap<String, String> = PAGE
         .lines()
@@ -150,11 +150,11 @@ fn the_page_has_every_number_and_no_other() {
     let wrong = missing.iter().map(|(_, row)| format!("{row}\n")).collect::<String>();
     assert!(missing.is_empty(), "docs/metrics.md should say:\n{wrong}");
     let more: Vec<_> = written.keys().filter(|name| !rows.contains_key(*name)).collect();
-    assert!(more.is_empty(), "docs/metrics.md has what there is not: {more:?}");
+    assert!(more.is_empty(), "docs/metrics.md lists unknown metrics: {more:?}");
 }
 
 #[test]
-fn shares_are_of_what_has_come_since() {
+fn ratios_cover_the_time_since_the_previous_sample() {
     let metrics = Metrics::new();
     let before = SectionInfo { segments_out: 1000, retransmitted: 500, ..SectionInfo::default() };
     let second = Duration::from_secs(1);
@@ -176,11 +176,11 @@ fn shares_are_of_what_has_come_since() {
     ] {
         assert!((sum(name) - share).abs() < 1e-9, "{name} is {} and not {share}", sum(name));
     }
-    assert!(!text.contains("ekiden_section_rtt_seconds_count"), "a round-trip time that nobody has measured");
+    assert!(!text.contains("ekiden_section_rtt_seconds_count"), "an RTT without a measurement");
 }
 
 #[test]
-fn sections_are_counted_by_their_start_and_the_outcome_of_the_jump() {
+fn sections_are_counted_by_start_and_jump_outcome() {
     let metrics = Metrics::new();
     let close = |earlier_sessions, jump: Option<ResumeOutcome>| {
         let start = SectionStart { earlier_sessions, jump: jump.map(|outcome| Jump { bytes: 9, outcome }) };
@@ -205,11 +205,11 @@ fn sections_are_counted_by_their_start_and_the_outcome_of_the_jump() {
     ] {
         assert!((value(&text, &format!("ekiden_section_{labels}")) - count).abs() < 0.5, "{labels} in {text}");
     }
-    assert!(!text.contains("section=\"down\""), "a section that is not there");
+    assert!(!text.contains("section=\"down\""), "a section without a session");
 }
 
 #[test]
-fn whatever_clients_and_targets_there_are_the_number_of_lines_stays() {
+fn number_of_lines_does_not_depend_on_clients_or_targets() {
     let lines = |metrics: &Metrics| scrape(metrics).lines().count();
     let metrics = eventful();
     let before = lines(&metrics);
@@ -225,7 +225,7 @@ fn whatever_clients_and_targets_there_are_the_number_of_lines_stays() {
 }
 
 #[test]
-fn a_reload_that_was_rejected_shows_until_one_is_taken() {
+fn rejected_reload_is_reported_until_a_reload_succeeds() {
     let metrics = Metrics::new();
     let taken = |metrics: &Metrics| value(&scrape(metrics), "ekiden_reload_taken");
     assert!((taken(&metrics) - 1.0).abs() < 0.5);

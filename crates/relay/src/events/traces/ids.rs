@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relays_name_the_spans_of_their_neighbours() {
+    fn span_ids_are_derived_from_trace_id_and_relay_key() {
         let (trace, key) = (TraceId([7; 16]), PublicKey([1; 32]));
         let ids = SessionSpanIds::derive(trace, &key);
         assert_eq!(ids, SessionSpanIds::derive(trace, &key));
@@ -72,12 +72,12 @@ mod tests {
     }
 
     #[test]
-    fn a_share_takes_as_many_as_it_says_and_a_larger_one_all_of_these() {
+    fn sample_ratio_is_met_and_larger_ratios_include_smaller() {
         let traces: Vec<TraceId> = (0..10_000).map(|_| TraceId::generate()).collect();
-        let taken = |share: f64| traces.iter().filter(|trace| SampleRatio(share).is_sampled(**trace)).count();
-        assert_eq!((taken(0.0), taken(1.0)), (0, traces.len()));
+        let sampled_count = |share: f64| traces.iter().filter(|trace| SampleRatio(share).is_sampled(**trace)).count();
+        assert_eq!((sampled_count(0.0), sampled_count(1.0)), (0, traces.len()));
         // Five standard deviations.
-        assert!((2283..=2717).contains(&taken(0.25)), "{}", taken(0.25));
+        assert!((2283..=2717).contains(&sampled_count(0.25)), "{}", sampled_count(0.25));
         assert!(
             traces.iter().all(|trace| !SampleRatio(0.25).is_sampled(*trace) || SampleRatio(0.5).is_sampled(*trace))
         );

@@ -172,29 +172,29 @@ mod tests {
     }
 
     /// A collector that accepts connections and never answers.
-    fn silent() -> (TcpListener, TraceHandle) {
+    fn silent_collector() -> (TcpListener, TraceHandle) {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let traces = settings(&format!("endpoint = \"http://{}\"", silent.local_addr().unwrap()));
         let counts = TraceMetrics::default();
-        let telling = ExportThread::start(ExportSettings { traces, mark: None }, counts.clone(), Weak::new()).unwrap();
-        (silent, TraceHandle { metrics: counts, exporter: RwLock::new(Some(telling)) })
+        let exporter = ExportThread::start(ExportSettings { traces, mark: None }, counts.clone(), Weak::new()).unwrap();
+        (silent, TraceHandle { metrics: counts, exporter: RwLock::new(Some(exporter)) })
     }
 
     #[test]
-    fn what_finds_the_queue_full_is_dropped_and_counted_and_nobody_waits() {
-        let (_silent, traces) = silent();
+    fn full_queue_drops_and_counts_sessions_without_blocking() {
+        let (_silent, traces) = silent_collector();
         let began = Instant::now();
         let many = 2 * MAX_QUEUED;
         (0..many).for_each(|_| traces.on_session_closed(Box::new(closed()), None));
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         let dropped = traces.metrics.get("queue_full");
-        // One batch may be on its way.
+        // One batch may be in transit.
         assert!((many - MAX_QUEUED - 256..=many - MAX_QUEUED).contains(&(dropped as usize)), "{dropped}");
-        let asked = Instant::now();
+        let closing = Instant::now();
         traces.close();
-        assert!(asked.elapsed() < 5 * FLUSH_TIMEOUT, "{:?}", asked.elapsed());
+        assert!(closing.elapsed() < 5 * FLUSH_TIMEOUT, "{:?}", closing.elapsed());
         traces.on_session_closed(Box::new(closed()), None);
-        assert_eq!(traces.metrics.get("queue_full"), dropped, "nobody is told any more");
+        assert_eq!(traces.metrics.get("queue_full"), dropped, "a closed exporter counts no drops");
     }
 
     /// All spans of a session that has just ended.
@@ -213,32 +213,33 @@ mod tests {
         spans.iter().map(|span| span["name"].as_str().unwrap()).collect()
     }
 
-    fn span_of(span: &Value) -> (u64, u64) {
+    fn span_times(span: &Value) -> (u64, u64) {
         let time = |key: &str| span[key].as_str().unwrap().parse().unwrap();
         (time("startTimeUnixNano"), time("endTimeUnixNano"))
     }
 
     #[test]
-    fn a_session_has_the_parts_that_it_got_to() {
+    fn spans_cover_the_phases_that_a_session_reached() {
         let millis = |count| Some(Duration::from_millis(count));
         let duration = Duration::from_millis(100);
         let target: Option<Target> = Some("[2001:db8::1]:443".parse().unwrap());
-        let asked = SessionClosed { duration, handshake: millis(10), target, ..closed() };
+        let requested = SessionClosed { duration, handshake: millis(10), target, ..closed() };
         let early = SessionClosed { duration, end: EndReason::HandshakeTimeout, ..closed() };
         assert_eq!(names(&spans(early)), ["session", "ingress"]);
 
         let refused =
-            SessionClosed { end: EndReason::ConnectFailed(Cause::Refused), connect: millis(5), ..asked.clone() };
+            SessionClosed { end: EndReason::ConnectFailed(Cause::Refused), connect: millis(5), ..requested.clone() };
         let refused = spans(refused);
-        assert_eq!(names(&refused), ["session", "ingress", "dial"], "OPEN had gone, and was not granted");
-        assert_eq!((span_of(&refused[2]).1, &refused[2]["status"]["code"]), (span_of(&refused[0]).1, &2.into()));
+        assert_eq!(names(&refused), ["session", "ingress", "dial"], "OPEN was sent and refused");
+        assert_eq!((span_times(&refused[2]).1, &refused[2]["status"]["code"]), (span_times(&refused[0]).1, &2.into()));
 
-        let finished = SessionClosed { end: EndReason::Finished, connect: millis(20), first_byte: millis(50), ..asked };
+        let finished =
+            SessionClosed { end: EndReason::Finished, connect: millis(20), first_byte: millis(50), ..requested };
         let finished = spans(finished);
         assert_eq!(names(&finished), ["session", "ingress", "dial", "transfer"]);
-        let begin = span_of(&finished[0]).0;
+        let begin = span_times(&finished[0]).0;
         let since: Vec<_> =
-            finished.iter().map(span_of).map(|(a, b)| ((a - begin) / 1_000_000, (b - begin) / 1_000_000)).collect();
+            finished.iter().map(span_times).map(|(a, b)| ((a - begin) / 1_000_000, (b - begin) / 1_000_000)).collect();
         assert_eq!(since, [(0, 100), (0, 10), (10, 30), (30, 100)]);
         let first: u64 = finished[3]["events"][0]["timeUnixNano"].as_str().unwrap().parse().unwrap();
         assert_eq!((first - begin) / 1_000_000, 60);
@@ -246,14 +247,14 @@ mod tests {
         assert_eq!(address.unwrap()["value"]["stringValue"], "2001:db8::1");
     }
 
-    /// Times that cannot be, of a clock or a counter that went wrong, end no span before it begins.
+    /// Impossible times, of a wrong clock or counter.
     #[test]
-    fn no_span_ends_before_it_begins() {
+    fn no_span_ends_before_its_start() {
         let long = Some(Duration::from_secs(1 << 40));
         let strange =
             SessionClosed { end: EndReason::Finished, handshake: long, connect: long, first_byte: long, ..closed() };
         for span in spans(strange) {
-            let (begin, end) = span_of(&span);
+            let (begin, end) = span_times(&span);
             assert!(begin <= end, "{span}");
         }
     }

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_as_the_protocol_has_it() {
+    fn export_request_matches_otlp_json() {
         let (start, end) = (5, 3);
         let span = Span::new("session", SpanKind::Server, "aa", "bb", None, start..end)
             .with_attributes([Attribute::text("a", "b"), Attribute::number("n", 7_u64)])
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_taken_is_read_from_the_answer() {
+    fn rejected_span_count_is_read_from_the_response() {
         for (answer, count) in [
             (r#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}"#, 3),
             (r#"{"partialSuccess":{"rejectedSpans":4}}"#, 4),

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_gateway_has_its_class_and_its_remedy() {
+    fn gateway_errors_are_classified_and_name_a_remedy() {
         for (status, body, class, words) in [
             (
                 412,
@@ -109,8 +109,8 @@ mod tests {
             (404, "404 page not found", "unavailable", "etcd 3.4 or newer"),
             (502, "{}", "unavailable", "HTTP status 502"),
         ] {
-            let (is, said) = classify(status, body);
-            assert!(is == class && said.contains(words), "{body}: {is}: {said}");
+            let (actual_class, message) = classify(status, body);
+            assert!(actual_class == class && message.contains(words), "{body}: {actual_class}: {message}");
         }
     }
 }

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_its_revision_and_its_entries() {
+    fn range_response_has_revision_and_entries() {
         let page: RangeResponse = parse(
             br#"{"header":{"cluster_id":"10144879847569953045","revision":"9007199254740993"},
                  "kvs":[{"key":"L2EvMQ==","mod_revision":"2","value":"eHg="},{"key":"L2EvMg=="}],"more":true,"count":"3"}"#,
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_tells_of_writes_of_deletions_and_of_its_end() {
+    fn watch_response_reports_puts_deletions_and_cancellation() {
         let changes: WatchResponse = parse_stream_line(
             br#"{"result":{"header":{"revision":"4"},"events":[{"kv":{"key":"YQ==","value":"eA=="}},{"type":"DELETE","kv":{"key":"YQ=="}}]}}"#,
         )
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_of_another_form_is_an_error_and_never_a_value() {
+    fn malformed_responses_are_errors() {
         for garbled in ["", "{}", "null", "[]", r#"{"header":{"revision":7}}"#, r#"{"header":{"revision":"x"}}"#] {
             assert!(parse::<RangeResponse>(garbled.as_bytes()).is_err(), "{garbled}");
         }

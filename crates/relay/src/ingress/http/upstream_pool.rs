@@ -320,8 +320,8 @@ mod tests {
         let test = TestPool::new(config(&[], 8));
         let servers = [(); 3].map(|()| test.keep(1));
         let _other = test.keep(2);
-        let mut talks = test.keep(1);
-        talks.write_all(b"!").unwrap();
+        let mut talking = test.keep(1);
+        talking.write_all(b"!").unwrap();
         drop(test.keep(1));
         let found = [test.take(1), test.take(1)];
         assert_eq!(found, [2, 1].map(|at| Some(servers[at].peer_addr().unwrap())));
@@ -330,25 +330,25 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_in_each_interval_closes_what_has_ended() {
+    fn expired_connections_are_closed_once_per_interval() {
         let test = TestPool::new(config(&[], 8));
-        let (now, lives) = (Instant::now(), test.keep(1));
-        let mut talks = [test.keep(1), test.keep(2)];
-        talks.iter_mut().for_each(|server| server.write_all(b"!").unwrap());
+        let (now, live) = (Instant::now(), test.keep(1));
+        let mut talking = [test.keep(1), test.keep(2)];
+        talking.iter_mut().for_each(|server| server.write_all(b"!").unwrap());
         test.pool.expire(now);
-        assert!(talks.iter().all(is_closed) && !is_closed(&lives));
+        assert!(talking.iter().all(is_closed) && !is_closed(&live));
         let mut late = test.keep(3);
         late.write_all(b"!").unwrap();
         test.pool.expire(now + CHECK_INTERVAL / 2);
         assert!(!is_closed(&late), "another thread has just checked");
         test.pool.expire(now + CHECK_INTERVAL);
-        assert!(is_closed(&late) && !is_closed(&lives));
+        assert!(is_closed(&late) && !is_closed(&live));
         test.pool.expire(now + test.config.timeouts.kept_idle + Duration::from_secs(1));
-        assert!(is_closed(&lives) && test.take(1).is_none());
+        assert!(is_closed(&live) && test.take(1).is_none());
     }
 
     #[test]
-    fn the_limit_is_for_all_keys_together() {
+    fn pool_limit_covers_all_keys() {
         let test = TestPool::new(config(&[], 2));
         let servers = [1, 2, 3].map(|port| test.keep(port));
         assert_eq!(servers.each_ref().map(is_closed), [false, false, true]);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_that_no_session_can_ask_for() {
+    fn connections_are_closed_after_hop_removal_and_pool_close() {
         let before = config(&[hop(&PrivateKey::generate())], 8);
         let test = TestPool::new(before);
         let idle = test.keep(1);

@@ -222,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    fn seen(rate: f64) -> DuplexEstimate {
+    fn estimate(rate: f64) -> DuplexEstimate {
         let mut both = DuplexEstimate::default();
         let rtt = Some(Duration::from_millis(20));
         let sample =
@@ -231,12 +231,12 @@ mod tests {
         both
     }
 
-    fn place() -> PeerId {
+    fn peer() -> PeerId {
         PeerId::Targets("192.0.2.0/24".parse().unwrap())
     }
 
     #[test]
-    fn the_same_hour_of_other_weeks_is_what_is_usual() {
+    fn hour_baseline_averages_the_same_hour_of_past_weeks() {
         let mut database = Connection::open_in_memory().unwrap();
         database.execute_batch(CREATE_TABLE).unwrap();
         let now = 500_000;
@@ -247,23 +247,23 @@ mod tests {
             (now - HOURS_PER_WEEK, 3e6),
             (now - 2 * HOURS_PER_WEEK, 4e6),
         ] {
-            write_samples(&mut database, &[(place(), seen(rate))], hour).unwrap();
+            write_samples(&mut database, &[(peer(), estimate(rate))], hour).unwrap();
         }
-        let usual = read_hour_baseline(&database, now).unwrap();
-        let receiving = usual[&(place(), EstimateDirection::Receiving)];
+        let baseline = read_hour_baseline(&database, now).unwrap();
+        let receiving = baseline[&(peer(), EstimateDirection::Receiving)];
         assert_eq!((receiving.rate, receiving.weeks), (Some(3e6), 2), "the mean of 2 and 4 MB/s");
         assert!(receiving.rtt.is_some_and(|rtt| (rtt - 0.02).abs() < 1e-9));
-        assert_eq!(usual[&(place(), EstimateDirection::Sending)].rate, None);
+        assert_eq!(baseline[&(peer(), EstimateDirection::Sending)].rate, None);
     }
 
     #[test]
-    fn what_is_old_and_what_is_too_much_goes() {
+    fn old_and_excess_rows_are_deleted() {
         let mut database = Connection::open_in_memory().unwrap();
         database.execute_batch(CREATE_TABLE).unwrap();
         for hour in 1000..1100 {
             write_samples(
                 &mut database,
-                &[(place(), DuplexEstimate { sending: Estimate::default(), ..seen(1e6) })],
+                &[(peer(), DuplexEstimate { sending: Estimate::default(), ..estimate(1e6) })],
                 hour,
             )
             .unwrap();
@@ -279,11 +279,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_kept_for_as_long_as_it_says() {
+    fn rows_are_kept_for_the_configured_time() {
         let mut database = Connection::open_in_memory().unwrap();
         database.execute_batch(CREATE_TABLE).unwrap();
         for hour in 1000..1100 {
-            write_samples(&mut database, &[(place(), seen(1e6))], hour).unwrap();
+            write_samples(&mut database, &[(peer(), estimate(1e6))], hour).unwrap();
         }
         delete_old(&database, 1099, HOUR * 10).unwrap();
         let oldest = database.query_row("SELECT min(hour) FROM sections", [], |row| row.get(0));
@@ -291,23 +291,23 @@ mod tests {
     }
 
     #[test]
-    fn this_hour_and_the_one_before_are_expected() {
+    fn baselines_cover_the_current_and_the_previous_hour() {
         let mut database = Connection::open_in_memory().unwrap();
         database.execute_batch(CREATE_TABLE).unwrap();
         for (hour, rate) in [(500_000, 1e6), (499_999, 2e6), (499_998, 3e6)] {
-            write_samples(&mut database, &[(place(), seen(rate))], hour - HOURS_PER_WEEK).unwrap();
+            write_samples(&mut database, &[(peer(), estimate(rate))], hour - HOURS_PER_WEEK).unwrap();
         }
         let expected = read_baselines(&database, 500_000, HOUR).unwrap();
-        let rate = |hour: &HourBaseline| hour[&(place(), EstimateDirection::Receiving)].rate;
+        let rate = |hour: &HourBaseline| hour[&(peer(), EstimateDirection::Receiving)].rate;
         assert_eq!((rate(&expected.now), rate(&expected.previous)), (Some(1e6), Some(2e6)));
         assert_eq!(expected.current_since, Some(HOUR));
     }
 
     #[test]
-    fn places_are_read_as_they_are_written() {
+    fn peer_ids_round_trip_through_text() {
         let key = ekiden_proto::key::PublicKey([7; 32]);
-        for place in [place(), PeerId::Relay(key), PeerId::Proxy("[2001:db8::1]:1080".parse().unwrap())] {
-            assert_eq!(place.to_string().parse(), Ok(place));
+        for peer in [peer(), PeerId::Relay(key), PeerId::Proxy("[2001:db8::1]:1080".parse().unwrap())] {
+            assert_eq!(peer.to_string().parse(), Ok(peer));
         }
         assert!("nonsense".parse::<PeerId>().is_err());
     }

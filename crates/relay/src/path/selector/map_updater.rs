@@ -120,18 +120,18 @@ async fn first_address(names: &Resolver, name: &str) -> Option<IpAddr> {
 mod tests {
     use super::*;
     use crate::path::estimates::{EstimateStore, PeerId};
-    use crate::path::selector::tests::{AUTO, config, key, sample, state, ways};
+    use crate::path::selector::tests::{AUTO, config, key, sample, state, target_paths};
 
     const TARGET: &str = "192.0.2.7:443";
 
-    /// A chooser with so many relays, the nearest last.
-    fn inner(relays: u8) -> SelectorShared {
+    /// The shared state of a selector with `relays` relays, the nearest last.
+    fn shared(relays: u8) -> SelectorShared {
         let estimates = Arc::new(EstimateStore::new(std::time::Instant::now()));
         for number in 1..=relays {
-            let seen = sample(1000 - u64::from(number), 1e6);
-            estimates.record_session(PeerId::Relay(key(number)), None, &seen, &seen, 0);
+            let measured = sample(1000 - u64::from(number), 1e6);
+            estimates.record_session(PeerId::Relay(key(number)), None, &measured, &measured, 0);
         }
-        let inner = SelectorShared {
+        let shared = SelectorShared {
             state: std::sync::Mutex::new(Some(state(
                 config(relays, AUTO),
                 &EstimateStore::new(std::time::Instant::now()),
@@ -140,44 +140,44 @@ mod tests {
             wake: tokio::sync::Notify::new(),
             stopped: std::sync::atomic::AtomicBool::new(false),
         };
-        refresh_map(&inner);
-        inner
+        refresh_map(&shared);
+        shared
     }
 
-    fn map(inner: &SelectorShared) -> Arc<NetworkMap> {
-        Arc::clone(inner.lock().as_ref().unwrap().chooser.map())
-    }
-
-    #[test]
-    fn where_sessions_go_the_nearest_relays_look() {
-        let inner = inner(20);
-        ways(inner.lock().as_mut().unwrap(), TARGET);
-        refresh_map(&inner);
-        let looks = |number| inner.estimates.take_target_probes(&key(number));
-        let looking: Vec<u8> = (1..=20).filter(|number| looks(*number) == [TARGET.parse().unwrap()]).collect();
-        assert_eq!(looking, (5..=20).collect::<Vec<_>>());
-        assert_eq!(inner.estimates.requested_prefixes(None).0, ["192.0.2.0/24".parse().unwrap()]);
+    fn map(shared: &SelectorShared) -> Arc<NetworkMap> {
+        Arc::clone(shared.lock().as_ref().unwrap().chooser.map())
     }
 
     #[test]
-    fn the_map_is_drawn_while_somebody_asks() {
-        let inner = inner(2);
-        let first = map(&inner);
-        assert!(first.section(THIS_RELAY, 1, Direction::Down).is_some(), "what the book knows");
-        refresh_map(&inner);
-        assert!(Arc::ptr_eq(&first, &map(&inner)), "nobody has asked since");
-        ways(inner.lock().as_mut().unwrap(), TARGET);
-        refresh_map(&inner);
-        assert!(!Arc::ptr_eq(&first, &map(&inner)));
+    fn nearest_relays_probe_the_targets_of_sessions() {
+        let shared = shared(20);
+        target_paths(shared.lock().as_mut().unwrap(), TARGET);
+        refresh_map(&shared);
+        let probes = |number| shared.estimates.take_target_probes(&key(number));
+        let probing: Vec<u8> = (1..=20).filter(|number| probes(*number) == [TARGET.parse().unwrap()]).collect();
+        assert_eq!(probing, (5..=20).collect::<Vec<_>>());
+        assert_eq!(shared.estimates.requested_prefixes(None).0, ["192.0.2.0/24".parse().unwrap()]);
     }
 
     #[test]
-    fn who_drains_leaves_the_map() {
-        let (inner, mut draining) = (inner(2), config(2, AUTO));
+    fn map_is_refreshed_only_after_a_selection() {
+        let shared = shared(2);
+        let first = map(&shared);
+        assert!(first.section(THIS_RELAY, 1, Direction::Down).is_some(), "the section has an estimate");
+        refresh_map(&shared);
+        assert!(Arc::ptr_eq(&first, &map(&shared)), "no selection since the last refresh");
+        target_paths(shared.lock().as_mut().unwrap(), TARGET);
+        refresh_map(&shared);
+        assert!(!Arc::ptr_eq(&first, &map(&shared)));
+    }
+
+    #[test]
+    fn draining_relay_is_removed_from_the_map() {
+        let (shared, mut draining) = (shared(2), config(2, AUTO));
         draining.draining.push(key(1));
-        inner.lock().as_mut().unwrap().apply_config(&Arc::new(draining));
-        refresh_map(&inner);
-        let sections = [1, 2].map(|node| map(&inner).section(THIS_RELAY, node, Direction::Down).is_some());
-        assert_eq!((sections, map(&inner).find(&key(1))), ([false, true], Some(1)), "its number stays");
+        shared.lock().as_mut().unwrap().apply_config(&Arc::new(draining));
+        refresh_map(&shared);
+        let sections = [1, 2].map(|node| map(&shared).section(THIS_RELAY, node, Direction::Down).is_some());
+        assert_eq!((sections, map(&shared).find(&key(1))), ([false, true], Some(1)), "the relay keeps its number");
     }
 }

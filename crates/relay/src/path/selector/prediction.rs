@@ -172,7 +172,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn small_sessions_tell_of_an_answer_and_large_ones_of_all() {
+    fn outcome_covers_a_response_of_small_and_all_of_large_sessions() {
         let answer = Response { bytes: 4000, wait: SECOND, span: SECOND };
         let small = TransferStats {
             down: 5000,
@@ -187,17 +187,17 @@ mod tests {
             (outcome.transferred, outcome.session_bytes, outcome.elapsed),
             (TransferSize::down(4000), 4000, 3 * SECOND)
         );
-        assert!(TransferStats { largest_response: None, ..small }.outcome().is_none(), "nothing came back");
+        assert!(TransferStats { largest_response: None, ..small }.outcome().is_none(), "no response arrived");
         let large = TransferStats { up: 1 << 20, ..small };
         let outcome = large.outcome().unwrap();
         assert_eq!((outcome.transferred, outcome.elapsed), (TransferSize::up(1 << 20), 10 * SECOND));
         assert!(!outcome.limited_by_path, "the client sent too little");
         let held = TransferStats { blocked_up: 8 * SECOND, ..large };
-        assert!(held.outcome().unwrap().limited_by_path, "there was more than could be sent");
+        assert!(held.outcome().unwrap().limited_by_path, "the path blocked the upload");
     }
 
     #[test]
-    fn a_part_counts_as_one_of_a_large_session_unless_the_client_holds_it() {
+    fn partial_outcome_counts_as_bulk_unless_the_client_blocks() {
         let part = TransferStats { down: BULK_BYTES / 8, active_time: SECOND, ..TransferStats::default() };
         let outcome = part.partial_outcome(BULK_BYTES).unwrap();
         assert_eq!(
@@ -206,13 +206,13 @@ mod tests {
         );
         assert!(
             TransferStats { blocked_down: SECOND, ..part }.partial_outcome(BULK_BYTES).is_none(),
-            "the client did not take it"
+            "the client blocked the download"
         );
         assert!(TransferStats { down: 0, ..part }.partial_outcome(BULK_BYTES).is_none());
     }
 
     #[test]
-    fn what_is_told_says_which_ways_were_left() {
+    fn choice_record_lists_failed_paths() {
         let prefix = "192.0.2.0/24".parse().unwrap();
         let target = Target::parse("192.0.2.7:443", None).unwrap();
         let plan = SelectionContext {
@@ -223,11 +223,11 @@ mod tests {
             reason: ChoiceReason::Unmeasured,
         };
         let expected = Prediction { context: Arc::new(plan), candidate: None, completion_time: None };
-        let told = expected.to_choice_record(&[], Some(SECOND), None);
-        assert_eq!((told.reason, told.likely_bytes, told.likely_direction), ("unmeasured", 5000, "up"));
-        assert_eq!((told.predicted, told.took), (Some(SECOND), None));
-        let told = expected.to_choice_record(&["osaka failed: refused".to_owned()], None, Some(SECOND));
-        assert_eq!((told.reason, told.took), ("retreats", Some(SECOND)));
-        assert!(told.why.ends_with("; osaka failed: refused"), "{}", told.why);
+        let record = expected.to_choice_record(&[], Some(SECOND), None);
+        assert_eq!((record.reason, record.likely_bytes, record.likely_direction), ("unmeasured", 5000, "up"));
+        assert_eq!((record.predicted, record.took), (Some(SECOND), None));
+        let record = expected.to_choice_record(&["osaka failed: refused".to_owned()], None, Some(SECOND));
+        assert_eq!((record.reason, record.took), ("retreats", Some(SECOND)));
+        assert!(record.why.ends_with("; osaka failed: refused"), "{}", record.why);
     }
 }

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_place_of_its_own_until_it_has_an_address() {
+    fn unresolved_name_has_a_prefix_of_its_own() {
         let (mut names, now) = (PrefixCache::new(), Duration::from_secs(9));
         let host = |text: &str| Host::parse(text).unwrap();
         let unknown = names.prefix(&host("a.example"), now);
@@ -110,18 +110,18 @@ mod tests {
         assert_eq!(unknown, names.prefix(&host("a.example"), now));
         assert_eq!(names.take_pending(), ["a.example".into(), "b.example".into()]);
         assert_eq!(names.prefix(&host("192.0.2.7"), now), "192.0.2.0/24".parse().unwrap());
-        assert!(!names.has_pending(), "addresses need nobody to look them up");
+        assert!(!names.has_pending(), "addresses need no lookup");
 
         names.insert("a.example", "192.0.2.7".parse().unwrap(), now);
         assert_eq!(names.address(&host("a.example")), "192.0.2.7".parse().ok());
         assert_eq!(names.prefix(&host("a.example"), now), "192.0.2.0/24".parse().unwrap());
         assert!(!names.has_pending());
         names.prefix(&host("a.example"), now + 2 * MAX_AGE);
-        assert!(names.has_pending(), "it may have moved");
+        assert!(names.has_pending(), "the address may have changed");
     }
 
     #[test]
-    fn names_wait_once_and_within_a_bound() {
+    fn pending_names_are_unique_and_bounded() {
         let (mut names, now) = (PrefixCache::new(), Duration::ZERO);
         let ask = |names: &mut PrefixCache, name: &str| names.prefix(&Host::parse(name).unwrap(), now);
         for number in 0..1000 {
@@ -131,6 +131,6 @@ mod tests {
         ask(&mut names, "a.example");
         ask(&mut names, "a.example");
         names.insert("a.example", "192.0.2.7".parse().unwrap(), now);
-        assert!(!names.has_pending(), "somebody has found out meanwhile");
+        assert!(!names.has_pending(), "the name was resolved meanwhile");
     }
 }

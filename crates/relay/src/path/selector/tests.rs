@@ -25,7 +25,7 @@ pub(super) fn key(number: u8) -> PublicKey {
     PublicKey([number; 32])
 }
 
-/// A relay with so many next hops, and further lines of its file.
+/// A relay with `relays` next hops, and further lines of its file.
 pub(super) fn config(relays: u8, more: &str) -> Config {
     let relay = |number: u8| {
         format!("[[relay]]\nname = \"r{number}\"\naddress = \"198.51.100.{number}:7000\"\nkey = \"{}\"\n", key(number))
@@ -41,18 +41,18 @@ pub(super) fn state(config: Config, estimates: &EstimateStore) -> SelectorState 
     SelectorState::new(Arc::new(config), Arc::new(map))
 }
 
-pub(super) fn ways(state: &mut SelectorState, target: &str) -> PathSelection {
+pub(super) fn target_paths(state: &mut SelectorState, target: &str) -> PathSelection {
     let config = Arc::clone(&state.config);
     state.select(&config.routes[0], &Target::parse(target, None).unwrap(), NOW)
 }
 
-fn names(ways: &[PathChoice]) -> Vec<&str> {
-    ways.iter().map(|way| &*way.path.name).collect()
+fn names(choices: &[PathChoice]) -> Vec<&str> {
+    choices.iter().map(|choice| &*choice.path.name).collect()
 }
 
-fn expected<'w>(ways: &'w [PathChoice], name: &str) -> &'w Prediction {
-    let way = ways.iter().find(|way| *way.path.name == *name);
-    way.and_then(|way| way.expected.as_deref()).unwrap_or_else(|| panic!("no {name} in {:?}", names(ways)))
+fn prediction_of<'w>(choices: &'w [PathChoice], name: &str) -> &'w Prediction {
+    let choice = choices.iter().find(|choice| *choice.path.name == *name);
+    choice.and_then(|choice| choice.expected.as_deref()).unwrap_or_else(|| panic!("no {name} in {:?}", names(choices)))
 }
 
 pub(super) fn sample(millis: u64, rate: f64) -> SectionSample {
@@ -60,7 +60,7 @@ pub(super) fn sample(millis: u64, rate: f64) -> SectionSample {
     SectionSample { rtt, segments: 10_000, lost: 0, rate: Some(rate), rate_is_limit: true, window: None }
 }
 
-/// Direct is slow, `r1` is as fast as can be.
+/// Estimates of a slow direct path and a fast path through `r1`.
 fn measured() -> EstimateStore {
     let estimates = EstimateStore::new(Instant::now());
     let target: SocketAddr = TARGET.parse().unwrap();
@@ -69,55 +69,59 @@ fn measured() -> EstimateStore {
     estimates.record_session(PeerId::Relay(key(1)), None, &fast, &fast, 0);
     let (rtt, rate) = (fast.rtt, fast.rate);
     let figures = EstimateSnapshot { rtt, rate, loss: Some(0.0), segments: 10_000.0, ..EstimateSnapshot::default() };
-    let told = DirectionEstimate { snapshot: figures, age: Duration::ZERO };
+    let estimate = DirectionEstimate { snapshot: figures, age: Duration::ZERO };
     estimates.record_report(
         key(1),
-        &[SectionReport { subject: Subject::Targets(target.ip().into()), sending: told, receiving: told }],
+        &[SectionReport { subject: Subject::Targets(target.ip().into()), sending: estimate, receiving: estimate }],
     );
     estimates
 }
 
 #[test]
-fn while_nothing_is_known_the_default_and_direct_race_and_every_relay_may_be_tried() {
+fn default_and_direct_paths_race_while_nothing_is_measured() {
     let mut state = state(config(3, AUTO), &EstimateStore::new(Instant::now()));
-    let answer = ways(&mut state, TARGET);
+    let answer = target_paths(&mut state, TARGET);
     assert_eq!((names(&answer.choices), path::racing_count(&answer.choices)), (vec!["r2", "direct", "r1", "r3"], 2));
-    assert!(answer.choices.iter().all(|way| way.expected.as_ref().unwrap().completion_time.is_none()));
+    assert!(answer.choices.iter().all(|choice| choice.expected.as_ref().unwrap().completion_time.is_none()));
 
-    state.on_connected(expected(&answer.choices, "r3"));
-    let answer = ways(&mut state, TARGET);
+    state.on_connected(prediction_of(&answer.choices, "r3"));
+    let answer = target_paths(&mut state, TARGET);
     assert_eq!((names(&answer.choices), path::racing_count(&answer.choices)), (vec!["r2", "direct", "r3", "r1"], 3));
-    assert_eq!(path::racing_count(&ways(&mut state, "203.0.113.1:443").choices), 2, "it stood in another network");
+    assert_eq!(
+        path::racing_count(&target_paths(&mut state, "203.0.113.1:443").choices),
+        2,
+        "the connection was in another network"
+    );
 }
 
 #[test]
-fn who_drains_is_not_taken() {
+fn draining_relay_is_not_selected() {
     let mut draining = config(3, AUTO);
     draining.draining.push(key(1));
     let mut state = state(config(3, AUTO), &measured());
-    assert_eq!(names(&ways(&mut state, TARGET).choices)[0], "r1");
+    assert_eq!(names(&target_paths(&mut state, TARGET).choices)[0], "r1");
     state.apply_config(&Arc::new(draining));
-    assert_eq!(names(&ways(&mut state, TARGET).choices), ["direct"], "on a map of before");
+    assert_eq!(names(&target_paths(&mut state, TARGET).choices), ["direct"], "also on the previous map");
 }
 
 #[test]
-fn a_relay_that_moved_is_dialled_where_it_is() {
+fn changed_relay_address_is_used_after_a_reload() {
     let mut state = state(config(1, "[[route]]\npath = \"auto\"\n"), &measured());
-    ways(&mut state, TARGET);
+    target_paths(&mut state, TARGET);
     let moved = from_text(&format!(
         "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n[[relay]]\nname = \"r1\"\naddress = \"198.51.100.99:7000\"\n\
          key = \"{}\"\n[[route]]\npath = \"auto\"\n",
         key(1)
     ));
     state.apply_config(&Arc::new(moved.unwrap()));
-    let answer = ways(&mut state, TARGET);
+    let answer = target_paths(&mut state, TARGET);
     assert_eq!(answer.choices[0].path.hops[0].address.to_string(), "198.51.100.99:7000");
 }
 
 #[test]
-fn a_path_that_failed_is_left_at_once_and_the_operator_told() {
+fn failed_path_is_left_at_once_and_the_change_is_reported() {
     let mut state = state(config(3, AUTO), &measured());
-    let before = ways(&mut state, TARGET);
+    let before = target_paths(&mut state, TARGET);
     assert_eq!(
         (names(&before.choices)[0], path::racing_count(&before.choices)),
         ("r1", 0),
@@ -126,18 +130,18 @@ fn a_path_that_failed_is_left_at_once_and_the_operator_told() {
     );
     assert!(
         before.change_event.is_none()
-            && expected(&before.choices, "r1").completion_time.is_some_and(|time| !time.is_zero())
+            && prediction_of(&before.choices, "r1").completion_time.is_some_and(|time| !time.is_zero())
     );
-    state.on_failure(expected(&before.choices, "r1"), NOW);
-    let after = ways(&mut state, TARGET);
-    assert_eq!(names(&after.choices), ["direct"], "what is out is not tried");
+    state.on_failure(prediction_of(&before.choices, "r1"), NOW);
+    let after = target_paths(&mut state, TARGET);
+    assert_eq!(names(&after.choices), ["direct"], "an excluded path is not tried");
     let Some(Event::PathChanged { prefix, likely_bytes, likely_direction, from, to, why }) = after.change_event else {
         panic!("nobody is told");
     };
     assert_eq!((from.as_str(), to.as_str(), prefix.unwrap().to_string()), ("r1", "direct", "192.0.2.0/24".to_owned()));
     assert_eq!((likely_bytes, likely_direction), (1 << 20, "down"));
     assert!(why.starts_with("direct: ") && why.contains("instead of r1"), "{why}");
-    assert!(ways(&mut state, TARGET).change_event.is_none(), "told once");
+    assert!(target_paths(&mut state, TARGET).change_event.is_none(), "reported once");
 }
 
 fn slow() -> TransferOutcome {
@@ -152,34 +156,37 @@ fn slow() -> TransferOutcome {
 }
 
 #[test]
-fn a_path_that_disappoints_is_left() {
+fn slow_path_is_left() {
     let mut state = state(config(2, AUTO), &measured());
-    let first = ways(&mut state, TARGET);
+    let first = target_paths(&mut state, TARGET);
     for _ in 0..4 {
-        state.record_outcome(expected(&first.choices, "r1"), &slow(), NOW);
+        state.record_outcome(prediction_of(&first.choices, "r1"), &slow(), NOW);
     }
-    assert_eq!(names(&ways(&mut state, TARGET).choices)[0], "direct");
+    assert_eq!(names(&target_paths(&mut state, TARGET).choices)[0], "direct");
 }
 
-/// The first session to a name does not know where it goes; at its end that is known.
+/// The address of a name is unknown at the start of the first session, and known at its end.
 #[test]
-fn what_came_counts_where_the_name_lies() {
+fn outcome_counts_for_the_resolved_prefix_of_a_name() {
     let mut state = state(config(2, AUTO), &measured());
-    let first = ways(&mut state, "server.example:443");
+    let first = target_paths(&mut state, "server.example:443");
     state.names.insert("server.example", "192.0.2.7".parse().unwrap(), NOW);
-    assert_eq!(names(&ways(&mut state, "server.example:443").choices)[0], "r1");
+    assert_eq!(names(&target_paths(&mut state, "server.example:443").choices)[0], "r1");
     for _ in 0..4 {
-        state.record_outcome(expected(&first.choices, "r1"), &slow(), NOW);
+        state.record_outcome(prediction_of(&first.choices, "r1"), &slow(), NOW);
     }
-    assert_eq!(names(&ways(&mut state, "server.example:443").choices)[0], "direct");
+    assert_eq!(names(&target_paths(&mut state, "server.example:443").choices)[0], "direct");
 }
 
 #[test]
 fn sizes_are_learnt_by_host_and_port() {
     let mut state = state(config(2, AUTO), &measured());
     let likely = |state: &mut SelectorState, target: &str| {
-        let answer = ways(state, target);
-        (expected(&answer.choices, "direct").context.likely, Arc::clone(&expected(&answer.choices, "direct").context))
+        let answer = target_paths(state, target);
+        (
+            prediction_of(&answer.choices, "direct").context.likely,
+            Arc::clone(&prediction_of(&answer.choices, "direct").context),
+        )
     };
     let (usual, plan) = likely(&mut state, TARGET);
     for _ in 0..8 {
@@ -192,33 +199,33 @@ fn sizes_are_learnt_by_host_and_port() {
 }
 
 #[test]
-fn a_default_of_many_relays_races_and_is_no_candidate() {
+fn default_path_of_many_relays_is_first_and_no_candidate() {
     let long = "[[path]]\nname = \"long\"\nrelays = [\"r1\", \"r2\", \"r3\", \"r4\"]\n[[route]]\npath = \"auto\"\n\
                 default = \"long\"\n";
     let mut state = state(config(4, long), &EstimateStore::new(Instant::now()));
-    let answer = ways(&mut state, TARGET);
+    let answer = target_paths(&mut state, TARGET);
     assert_eq!((names(&answer.choices)[0], answer.choices[0].candidate()), ("long", None));
 }
 
 #[test]
-fn where_sessions_go_is_noted_within_a_bound() {
+fn requested_targets_are_bounded() {
     let mut state = state(config(2, AUTO), &EstimateStore::new(Instant::now()));
     for number in 0..2000_u32 {
-        ways(&mut state, &format!("10.{}.{}.1:443", number >> 8, number & 0xff));
+        target_paths(&mut state, &format!("10.{}.{}.1:443", number >> 8, number & 0xff));
     }
     assert_eq!(state.take_requested().len(), 1024);
     assert!(state.take_requested().is_empty(), "taken once");
 }
 
 #[test]
-fn status_shows_standing_choices_and_who_is_out_within_a_bound() {
-    let choosing = PathSelector::new(Arc::new(EstimateStore::new(Instant::now())));
+fn status_lists_choices_and_excluded_paths_up_to_a_limit() {
+    let selector = PathSelector::new(Arc::new(EstimateStore::new(Instant::now())));
     let mut state = state(config(2, AUTO), &measured());
-    let answer = ways(&mut state, TARGET);
-    state.on_failure(expected(&answer.choices, "r1"), choosing.shared.estimates.now());
-    ways(&mut state, TARGET);
-    *choosing.shared.lock() = Some(state);
-    let views = choosing.views();
+    let answer = target_paths(&mut state, TARGET);
+    state.on_failure(prediction_of(&answer.choices, "r1"), selector.shared.estimates.now());
+    target_paths(&mut state, TARGET);
+    *selector.shared.lock() = Some(state);
+    let views = selector.views();
     assert_eq!((views.len(), views[0].path.as_str(), views[0].likely_bytes), (1, "direct", 1 << 20));
     let candidates: Vec<_> = views[0].candidates.iter().map(|it| (it.path.as_str(), it.out)).collect();
     assert_eq!(candidates, [("direct", false), ("r1", true)]);
@@ -232,29 +239,29 @@ fn status_shows_standing_choices_and_who_is_out_within_a_bound() {
     }
     let mut crowded = self::state(config(2, AUTO), &estimates);
     for number in 0..600 {
-        ways(&mut crowded, &network(number));
+        target_paths(&mut crowded, &network(number));
     }
-    *choosing.shared.lock() = Some(crowded);
-    assert_eq!(choosing.views().len(), 500);
+    *selector.shared.lock() = Some(crowded);
+    assert_eq!(selector.views().len(), 500);
 }
 
 #[test]
-fn nobody_chooses_where_no_route_says_so() {
+fn no_path_is_selected_without_an_auto_route() {
     let config = Arc::new(config(1, ""));
-    let choosing = PathSelector::new(Arc::new(EstimateStore::new(Instant::now())));
-    choosing.apply_config(&config).unwrap();
-    assert!(choosing.select(&config.routes[0], &Target::parse(TARGET, None).unwrap()).is_none());
+    let selector = PathSelector::new(Arc::new(EstimateStore::new(Instant::now())));
+    selector.apply_config(&config).unwrap();
+    assert!(selector.select(&config.routes[0], &Target::parse(TARGET, None).unwrap()).is_none());
 }
 
 #[test]
-fn only_a_race_is_remembered_and_only_what_was_predicted_is_compared() {
-    let choosing = PathSelector::new(Arc::new(EstimateStore::new(Instant::now())));
-    *choosing.shared.lock() = Some(state(config(3, AUTO), &measured()));
+fn race_result_is_remembered_and_unmeasured_path_is_not_predicted() {
+    let selector = PathSelector::new(Arc::new(EstimateStore::new(Instant::now())));
+    *selector.shared.lock() = Some(state(config(3, AUTO), &measured()));
     let config = config(3, AUTO);
-    let ask = |target: &str| choosing.select(&config.routes[0], &Target::parse(target, None).unwrap()).unwrap().choices;
+    let ask = |target: &str| selector.select(&config.routes[0], &Target::parse(target, None).unwrap()).unwrap().choices;
     let (chosen, raced) = (ask(TARGET), ask("203.0.113.1:443"));
-    assert!(choosing.predict(expected(&chosen, "r1"), &slow()).is_some());
-    assert_eq!(choosing.predict(expected(&raced, "r1"), &slow()), None);
-    choosing.on_connected(expected(&raced, "r3"));
+    assert!(selector.predict(prediction_of(&chosen, "r1"), &slow()).is_some());
+    assert_eq!(selector.predict(prediction_of(&raced, "r1"), &slow()), None);
+    selector.on_connected(prediction_of(&raced, "r3"));
     assert_eq!(path::racing_count(&ask("203.0.113.1:443")), 3);
 }

@@ -33,9 +33,9 @@ struct TestPools {
 impl TestPools {
     fn counting(counts: PoolMetrics) -> Self {
         let events = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&events);
+        let list = Arc::clone(&events);
         let pools = Pools::new(counts, move |event| {
-            told.lock().unwrap().push(match event {
+            list.lock().unwrap().push(match event {
                 Event::RelayUnreachable { relay, cause, detail } => format!("{relay} down {cause} {detail:?}"),
                 Event::RelayReachable { relay, .. } => format!("{relay} up"),
                 other => format!("{other:?}"),
@@ -45,9 +45,9 @@ impl TestPools {
     }
 
     fn serving(config: &Arc<Config>) -> Self {
-        let kept = Self::counting(counts());
-        kept.pools.serve(config, MOST).unwrap();
-        kept
+        let test = Self::counting(counts());
+        test.pools.serve(config, MOST).unwrap();
+        test
     }
 
     fn events(&self) -> Vec<String> {
@@ -102,7 +102,7 @@ fn config(relays: &[&Arc<Hop>]) -> Arc<Config> {
     config_with(relays, |_| {})
 }
 
-/// Sends a record on a ready connection, and has the relay open it.
+/// Sends a record on a ready connection, and checks that the relay decrypts the record.
 fn assert_works(waiting: &mut IdleConnection, relay: &TestRelay) {
     let record = waiting.link.cipher.seal_all(b"OPEN");
     std::io::Write::write_all(&mut waiting.stream, &record).unwrap();
@@ -111,106 +111,106 @@ fn assert_works(waiting: &mut IdleConnection, relay: &TestRelay) {
 }
 
 #[test]
-fn a_pool_fills_and_what_is_taken_works_and_is_made_up_for() {
+fn pool_fills_and_replaces_taken_connections() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept = TestPools::serving(&config(&[&hop]));
-    kept.wait_for_ready(2);
+    let test = TestPools::serving(&config(&[&hop]));
+    test.wait_for_ready(2);
     for round in 1..=5 {
-        let mut waiting = kept.pools.take(&hop, false).expect("a ready connection");
+        let mut waiting = test.pools.take(&hop, false).expect("a ready connection");
         assert_eq!(waiting.server.0, relay.address);
         assert_works(&mut waiting, &relay);
-        wait_until("a full pool", || kept.view().ready >= kept.view().wanted);
-        assert_eq!((kept.view().hits, kept.view().misses), (round, 0));
+        wait_until("a full pool", || test.view().ready >= test.view().wanted);
+        assert_eq!((test.view().hits, test.view().misses), (round, 0));
     }
-    assert!(kept.events().is_empty() && !kept.pools.is_down(&hop), "{:?}", kept.events());
+    assert!(test.events().is_empty() && !test.pools.is_down(&hop), "{:?}", test.events());
 }
 
 #[test]
-fn more_than_the_limit_is_never_ready() {
+fn ready_connections_never_exceed_the_limit() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept = TestPools::serving(&config_with(&[&hop], |config| config.limits.ready_connections = 5));
-    wait_until("the first", || kept.view().ready > 0);
-    let taken: Vec<_> = (0..200).filter_map(|_| kept.pools.take(&hop, false)).collect();
-    assert!(kept.view().wanted == 5 && kept.view().misses > 0, "{:?}", kept.view());
-    kept.wait_for_ready(5);
-    wait_until("no more handshakes", || relay.open() == 5 + taken.len());
-    assert_eq!(relay.made(), 5 + taken.len());
+    let test = TestPools::serving(&config_with(&[&hop], |config| config.limits.ready_connections = 5));
+    wait_until("the first", || test.view().ready > 0);
+    let taken: Vec<_> = (0..200).filter_map(|_| test.pools.take(&hop, false)).collect();
+    assert!(test.view().wanted == 5 && test.view().misses > 0, "{:?}", test.view());
+    test.wait_for_ready(5);
+    wait_until("no more handshakes", || relay.open_count() == 5 + taken.len());
+    assert_eq!(relay.handshakes(), 5 + taken.len());
     // A new configuration bounds existing connections, and so do the remaining descriptors.
-    kept.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 3), MOST).unwrap();
-    assert_eq!(kept.view().ready, 3);
-    kept.pools.serve(&config(&[&hop]), 1).unwrap();
-    assert_eq!((kept.view().ready, kept.view().wanted), (1, 1));
-    wait_until("closed ones", || relay.open() == 1 + taken.len());
+    test.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 3), MOST).unwrap();
+    assert_eq!(test.view().ready, 3);
+    test.pools.serve(&config(&[&hop]), 1).unwrap();
+    assert_eq!((test.view().ready, test.view().wanted), (1, 1));
+    wait_until("closed ones", || relay.open_count() == 1 + taken.len());
 }
 
 #[test]
-fn what_the_relay_has_closed_is_replaced_before_anybody_needs_it() {
+fn connections_closed_by_the_relay_are_replaced_before_use() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept = TestPools::serving(&config(&[&hop]));
-    kept.wait_for_ready(2);
-    wait_until("both handshakes", || relay.made() == 2);
+    let test = TestPools::serving(&config(&[&hop]));
+    test.wait_for_ready(2);
+    wait_until("both handshakes", || relay.handshakes() == 2);
     relay.close_all();
-    wait_until("new ones", || relay.made() == 2 && kept.view().ready == 2);
-    assert_works(&mut kept.pools.take(&hop, false).unwrap(), &relay);
-    assert_eq!(kept.view().stale, 0);
+    wait_until("new ones", || relay.handshakes() == 2 && test.view().ready == 2);
+    assert_works(&mut test.pools.take(&hop, false).unwrap(), &relay);
+    assert_eq!(test.view().stale, 0);
 }
 
 #[test]
-fn old_ones_are_replaced_without_anybody_asking() {
+fn old_connections_are_replaced_without_demand() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept =
+    let test =
         TestPools::serving(&config_with(&[&hop], |config| config.timeouts.ready_age = Duration::from_millis(50)));
-    wait_until("a second generation", || relay.made() >= 4);
-    wait_until("the end of the first", || relay.open() <= 2);
-    assert_eq!((kept.view().hits, kept.view().wanted), (0, 2));
+    wait_until("a second generation", || relay.handshakes() >= 4);
+    wait_until("the end of the first", || relay.open_count() <= 2);
+    assert_eq!((test.view().hits, test.view().wanted), (0, 2));
 }
 
 #[test]
-fn distrust_closes_all_and_makes_new_ones() {
+fn discard_replaces_all_connections() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept = TestPools::serving(&config(&[&hop]));
-    kept.wait_for_ready(2);
-    kept.pools.discard(&hop);
-    wait_until("others", || relay.made() == 4 && relay.open() == 2 && kept.view().ready == 2);
-    assert!(!kept.pools.is_down(&hop));
+    let test = TestPools::serving(&config(&[&hop]));
+    test.wait_for_ready(2);
+    test.pools.discard(&hop);
+    wait_until("others", || relay.handshakes() == 4 && relay.open_count() == 2 && test.view().ready == 2);
+    assert!(!test.pools.is_down(&hop));
 }
 
 #[test]
 fn a_reload_keeps_the_pools_of_equal_hops_and_closes_the_others() {
-    let (stays, goes) = (TestRelay::start(), TestRelay::start());
+    let (kept_relay, removed_relay) = (TestRelay::start(), TestRelay::start());
     let own = own_key();
     let hop = |name, relay: &TestRelay| section(name, relay.address, relay.key.public_key(), &own);
-    let (before, gone) = (hop("stays", &stays), hop("goes", &goes));
-    let kept = TestPools::serving(&config(&[&before, &gone, &before]));
-    wait_until("both pools", || kept.pools.views().iter().all(|view| view.ready == 2));
-    let after = hop("stays", &stays);
-    kept.pools.serve(&config(&[&after]), MOST).unwrap();
-    wait_until("the end of the other pool", || goes.open() == 0);
-    assert!(kept.pools.take(&gone, false).is_none());
-    assert_eq!(kept.pools.inner.counts.for_relay("goes").ready.get(), 0, "in the metrics");
-    wait_until("what was ready", || stays.open() == 2);
-    assert_eq!(kept.view().ready, 2);
-    // A session that began under the old configuration finds them too.
-    assert_works(&mut kept.pools.take(&before, false).unwrap(), &stays);
-    assert_works(&mut kept.pools.take(&after, false).unwrap(), &stays);
-    assert_eq!(kept.view().hits, 2);
+    let (before, removed) = (hop("stays", &kept_relay), hop("goes", &removed_relay));
+    let test = TestPools::serving(&config(&[&before, &removed, &before]));
+    wait_until("both pools", || test.pools.views().iter().all(|view| view.ready == 2));
+    let after = hop("stays", &kept_relay);
+    test.pools.serve(&config(&[&after]), MOST).unwrap();
+    wait_until("the end of the other pool", || removed_relay.open_count() == 0);
+    assert!(test.pools.take(&removed, false).is_none());
+    assert_eq!(test.pools.inner.counts.for_relay("goes").ready.get(), 0, "in the metrics");
+    wait_until("what was ready", || kept_relay.open_count() == 2);
+    assert_eq!(test.view().ready, 2);
+    // A session that began under the old configuration finds these connections, too.
+    assert_works(&mut test.pools.take(&before, false).unwrap(), &kept_relay);
+    assert_works(&mut test.pools.take(&after, false).unwrap(), &kept_relay);
+    assert_eq!(test.view().hits, 2);
 }
 
 #[test]
-fn the_metrics_have_the_names_in_the_documentation() {
+fn pool_metrics_have_the_documented_names() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
     let metrics = Metrics::new();
-    let kept = TestPools::counting(metrics.pools.clone());
-    kept.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 1), MOST).unwrap();
-    kept.wait_for_ready(1);
-    let hits = std::iter::from_fn(|| kept.pools.take(&hop, false)).count();
-    kept.pools.close();
+    let test = TestPools::counting(metrics.pools.clone());
+    test.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 1), MOST).unwrap();
+    test.wait_for_ready(1);
+    let hits = std::iter::from_fn(|| test.pools.take(&hop, false)).count();
+    test.pools.close();
     let text = metrics.encode(ScrapeData::default());
     let hit = format!("ekiden_ready_connections_total{{relay=\"osaka\",result=\"hit\"}} {hits}\n");
     for line in [
@@ -227,30 +227,30 @@ fn the_metrics_have_the_names_in_the_documentation() {
 }
 
 #[test]
-fn when_they_are_closed_nothing_stays_open() {
+fn close_ends_all_connections_and_the_keeper() {
     let relay = TestRelay::start();
     let hop = hop_to(&relay);
-    let kept = TestPools::serving(&config(&[&hop]));
-    kept.wait_for_ready(2);
-    kept.pools.close();
-    wait_until("the end of all connections", || relay.open() == 0);
-    assert!(kept.pools.take(&hop, false).is_none() && kept.pools.keeper.lock().unwrap().is_none());
+    let test = TestPools::serving(&config(&[&hop]));
+    test.wait_for_ready(2);
+    test.pools.close();
+    wait_until("the end of all connections", || relay.open_count() == 0);
+    assert!(test.pools.take(&hop, false).is_none() && test.pools.keeper.lock().unwrap().is_none());
     // The keeper held its own reference.
-    assert_eq!(Arc::strong_count(&kept.pools.inner), 1);
+    assert_eq!(Arc::strong_count(&test.pools.inner), 1);
 }
 
 #[test]
-fn other_hops_have_no_pool_but_are_known_to_be_down() {
-    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-    let hop = hop("corp", nobody, HopKind::Socks5(None));
-    let kept = TestPools::serving(&config(&[&hop]));
-    assert!(kept.pools.keeper.lock().unwrap().is_none() && kept.pools.views().is_empty());
-    assert!(!kept.pools.is_down(&hop));
-    kept.pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Exhausted, &hop)));
-    assert!(!kept.pools.is_down(&hop), "that we are out of descriptors is not its fault");
-    kept.pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Refused, &hop)));
-    assert!(kept.pools.is_down(&hop));
-    kept.pools.record_attempt(&hop, None);
-    assert!(!kept.pools.is_down(&hop));
-    assert_eq!(kept.events(), ["corp down refused None", "corp up"]);
+fn proxy_hops_have_no_pool_but_their_state_is_tracked() {
+    let closed_port = SocketAddr::from(([127, 0, 0, 1], 1));
+    let hop = hop("corp", closed_port, HopKind::Socks5(None));
+    let test = TestPools::serving(&config(&[&hop]));
+    assert!(test.pools.keeper.lock().unwrap().is_none() && test.pools.views().is_empty());
+    assert!(!test.pools.is_down(&hop));
+    test.pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Exhausted, &hop)));
+    assert!(!test.pools.is_down(&hop), "a lack of local descriptors does not mark the hop as down");
+    test.pools.record_attempt(&hop, Some(&DialError::at_hop(Cause::Refused, &hop)));
+    assert!(test.pools.is_down(&hop));
+    test.pools.record_attempt(&hop, None);
+    assert!(!test.pools.is_down(&hop));
+    assert_eq!(test.events(), ["corp down refused None", "corp up"]);
 }

@@ -21,8 +21,8 @@ fn queue(most: usize) -> Arc<HopPool> {
     queue_of(HopKind::Section(Peering { key: own_key().public_key(), own_key: own_key(), encrypt: false }), most)
 }
 
-/// A connection that could have been made, and its far end.
-fn made(listener: &TcpListener) -> (IdleConnection, TcpStream) {
+/// A connection with a completed handshake, and its far end.
+fn connection(listener: &TcpListener) -> (IdleConnection, TcpStream) {
     let relay = own_key();
     let (initiator, hello) = NoiseInitiator::begin(&own_key(), &relay.public_key(), Versions::SUPPORTED);
     let (responder, _) = NoiseResponder::read(&relay, &Hello::parse(&hello).unwrap().0, Versions::SUPPORTED).unwrap();
@@ -40,23 +40,23 @@ fn fill(queue: &Arc<HopPool>, waiting: IdleConnection, now: Instant) {
 }
 
 #[test]
-fn the_oldest_that_is_alive_and_silent_is_taken() {
+fn oldest_live_connection_without_unread_data_is_taken() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (queue, now) = (queue(8), Instant::now());
-    // So that there are places enough.
+    // Misses raise the number of places.
     (0..8).for_each(|_| drop(queue.take(now, false)));
-    let (closed, far_end) = made(&listener);
-    let (talks, mut far_too_soon) = made(&listener);
-    let (good, _far_good) = made(&listener);
-    let (later, _far_later) = made(&listener);
+    let (closed, far_end) = connection(&listener);
+    let (talking, mut far_talking) = connection(&listener);
+    let (good, _far_good) = connection(&listener);
+    let (later, _far_later) = connection(&listener);
     let wanted = [&good, &later].map(|waiting| waiting.stream.local_addr().unwrap());
-    let signs = [&closed, &talks].map(|waiting| waiting.stream.try_clone().unwrap());
-    for waiting in [closed, talks, good, later] {
+    let clones = [&closed, &talking].map(|waiting| waiting.stream.try_clone().unwrap());
+    for waiting in [closed, talking, good, later] {
         fill(&queue, waiting, now);
     }
     drop(far_end);
-    far_too_soon.write_all(b"!").unwrap();
-    signs.each_ref().iter().for_each(|sign| relay::wait_until("bad news", || sign.peek(&mut [0]).is_ok()));
+    far_talking.write_all(b"!").unwrap();
+    clones.each_ref().iter().for_each(|clone| relay::wait_until("bad news", || clone.peek(&mut [0]).is_ok()));
     let taken = [0, 1].map(|_| queue.take(now, false).0.unwrap().stream.local_addr().unwrap());
     assert_eq!(taken, wanted);
     let view = queue.view();
@@ -74,10 +74,10 @@ fn used_for(waiting: IdleConnection, bytes: u64, encrypt: bool) -> IdleConnectio
 }
 
 #[test]
-fn a_used_connection_is_taken_before_unused_ones_for_a_session_with_its_encryption() {
+fn used_connections_with_equal_encryption_are_taken_first() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (queue, now) = (queue(8), Instant::now());
-    let all = [0, 1, 2, 3].map(|_| made(&listener));
+    let all = [0, 1, 2, 3].map(|_| connection(&listener));
     let addresses = all.each_ref().map(|(waiting, _)| waiting.stream.local_addr().unwrap());
     let ([unused, first, last, encrypted], _far): ([_; 4], [_; 4]) = {
         let [(a, b), (c, d), (e, f), (g, h)] = all;
@@ -100,7 +100,7 @@ fn a_used_connection_is_taken_before_unused_ones_for_a_session_with_its_encrypti
 }
 
 #[test]
-fn a_connection_that_would_pace_small_sessions_is_closed_on_a_long_path() {
+fn pacing_connection_after_a_small_session_is_closed_on_long_paths() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     // The setup time in milliseconds, the congestion control, the bytes of the session, and whether the connection is kept.
     for (setup, control, bytes, is_kept) in [
@@ -110,7 +110,7 @@ fn a_connection_that_would_pace_small_sessions_is_closed_on_a_long_path() {
         (2, "bbr", 10_000, true),
     ] {
         let (queue, now) = (queue(8), Instant::now());
-        let (waiting, _far) = made(&listener);
+        let (waiting, _far) = connection(&listener);
         let place = queue.claim_places(now).pop().expect("a place");
         place.complete(waiting, Duration::from_millis(setup), now);
         let waiting = queue.take(now, false).0.expect("the connection that was made");
@@ -124,17 +124,21 @@ fn a_connection_that_would_pace_small_sessions_is_closed_on_a_long_path() {
 }
 
 #[test]
-fn used_connections_stay_within_the_bounds() {
+fn used_connections_are_bounded_in_number_and_idle_time() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (queue, now) = (queue(2), Instant::now());
-    let (unused, _far_unused) = made(&listener);
+    let (unused, _far_unused) = connection(&listener);
     fill(&queue, unused, now);
     let far = [0, 1, 2].map(|_| {
-        let (waiting, far) = made(&listener);
+        let (waiting, far) = connection(&listener);
         queue.put_back(used(waiting, false), now);
         far
     });
-    assert_eq!((queue.view().ready, queue.view().used), (0, 2), "an unused connection makes room, a used one does not");
+    assert_eq!(
+        (queue.view().ready, queue.view().used),
+        (0, 2),
+        "unused connections make room, used connections do not"
+    );
     assert_eq!(far[2].peek(&mut [0]).unwrap(), 0, "the third was closed");
     queue.remove_dead(now + IDLE * 3 / 4 - Duration::from_millis(1));
     assert_eq!(queue.view().used, 2);
@@ -149,17 +153,17 @@ fn used_connections_stay_within_the_bounds() {
 }
 
 #[test]
-fn after_a_long_stop_everything_is_thrown_away() {
+fn all_connections_are_discarded_after_a_long_stop() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (queue, now) = (queue(8), Instant::now());
     let far_ends = [0, 1].map(|_| {
-        let (waiting, far) = made(&listener);
+        let (waiting, far) = connection(&listener);
         fill(&queue, waiting, now);
         far
     });
     assert_eq!(queue.view().ready, 2);
     queue.remove_dead(now + AGE * 3 / 4 - Duration::from_millis(1));
-    assert_eq!(queue.view().ready, 2, "they are young");
+    assert_eq!(queue.view().ready, 2, "the connections are young");
     let (waiting, short) = queue.take(now + AGE * 100_000, false);
     assert!(waiting.is_none() && short);
     assert_eq!((queue.view().stale, queue.view().misses), (2, 1));
@@ -169,19 +173,19 @@ fn after_a_long_stop_everything_is_thrown_away() {
 }
 
 #[test]
-fn not_too_many_are_made_at_once_and_one_at_a_time_while_it_is_down() {
+fn dials_are_limited_and_single_while_the_hop_is_down() {
     let (queue, now) = (queue(256), Instant::now());
     assert_eq!(queue.claim_places(now).len(), 2);
     let first = queue.claim_places(now);
-    assert!(queue.claim_places(now).is_empty(), "what is being made counts");
+    assert!(queue.claim_places(now).is_empty(), "places in progress count");
     drop(first);
     (0..200).for_each(|_| drop(queue.take(now, false)));
     assert_eq!(queue.claim_places(now).len(), 64);
     assert!(queue.on_failure(now) && queue.is_down(now));
-    assert!(queue.claim_places(now).is_empty(), "it has just failed");
+    assert!(queue.claim_places(now).is_empty(), "the hop has just failed");
     let retry = queue.retry_at().expect("a time to try again");
     let attempt = queue.claim_places(retry);
-    assert_eq!((attempt.len(), queue.retry_at()), (1, None), "nobody else is to wait for that");
+    assert_eq!((attempt.len(), queue.retry_at()), (1, None), "the retry is claimed");
     let later = retry + Duration::from_secs(100);
     assert!(queue.claim_places(later).is_empty());
     drop(attempt);
@@ -189,13 +193,13 @@ fn not_too_many_are_made_at_once_and_one_at_a_time_while_it_is_down() {
 }
 
 #[test]
-fn where_only_sessions_try_one_of_them_may_again_after_a_pause() {
+fn one_session_may_retry_a_hop_without_a_pool_after_a_delay() {
     let (queue, now) = (queue_of(HopKind::Http(None), 0), Instant::now());
     assert!(!queue.is_down(now) && queue.claim_places(now).is_empty());
     queue.on_failure(now);
     assert!(queue.is_down(now + Duration::from_secs(3)));
     let later = now + Duration::from_secs(6);
-    assert!(!queue.is_down(later) && queue.is_down(later), "one session, and no other");
+    assert!(!queue.is_down(later) && queue.is_down(later), "only one session");
     assert!(queue.on_success(later, later).is_some() && !queue.is_down(later));
     assert_eq!(queue.retry_at(), None);
 }

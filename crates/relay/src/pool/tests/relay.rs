@@ -1,4 +1,4 @@
-//! A relay that does nothing but shake hands, on threads of its own.
+//! A relay that only completes handshakes, on its own threads.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,21 +11,21 @@ use ekiden_proto::key::PrivateKey;
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::{Hello, NoiseResponder, TransportKeys, Versions};
 
-/// How long a test waits for anything.
+/// The longest wait of a test.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Waits until it is so.
+/// Waits until `condition` is true.
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + TEST_TIMEOUT;
     while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         std::thread::park_timeout(Duration::from_millis(2));
     }
 }
 
 type Connections = Arc<Mutex<Vec<(TcpStream, TransportKeys)>>>;
 
-/// It ends, with all its connections, when it is dropped.
+/// Ends with all its connections when dropped.
 pub struct TestRelay {
     pub address: SocketAddr,
     pub key: Arc<PrivateKey>,
@@ -36,14 +36,14 @@ pub struct TestRelay {
 
 impl TestRelay {
     pub fn start() -> Self {
-        // An address of its own, which is still free when it has ended: no connection of another test begins there.
+        // Each relay has its own address, which no connection of another test uses after its end.
         static NEXT: AtomicU16 = AtomicU16::new(1);
         let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let process = 1 + u8::try_from(std::process::id() % 250).expect("less than 250");
         Self::at((Ipv4Addr::new(127, process, high, low), 0).into(), Arc::new(PrivateKey::generate()))
     }
 
-    /// At an address that an earlier one had.
+    /// Starts at the address of an earlier relay.
     pub fn at(address: SocketAddr, key: Arc<PrivateKey>) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
@@ -60,13 +60,13 @@ impl TestRelay {
         Self { address, key, connections, ended, thread: Some(thread) }
     }
 
-    /// How many have shaken hands, open or not.
-    pub fn made(&self) -> usize {
+    /// The number of connections with a completed handshake, open or not.
+    pub fn handshakes(&self) -> usize {
         self.connections.lock().unwrap().len()
     }
 
-    /// How many the other side has not closed.
-    pub fn open(&self) -> usize {
+    /// The number of connections that the other side has not closed.
+    pub fn open_count(&self) -> usize {
         let list = self.connections.lock().unwrap();
         list.iter().filter(|(stream, _)| !matches!(stream.peek(&mut [0]), Ok(0))).count()
     }
@@ -79,8 +79,10 @@ impl TestRelay {
     /// The plaintext of the first record on the connection from `client`.
     pub fn receive(&self, client: SocketAddr, length: usize) -> Vec<u8> {
         let mut list = self.connections.lock().unwrap();
-        let (stream, transport) =
-            list.iter_mut().find(|(stream, _)| stream.peer_addr().unwrap() == client).expect("a connection from there");
+        let (stream, transport) = list
+            .iter_mut()
+            .find(|(stream, _)| stream.peer_addr().unwrap() == client)
+            .expect("a connection from the client");
         stream.set_nonblocking(false).unwrap();
         let mut record = vec![0; length];
         stream.read_exact(&mut record).unwrap();
@@ -92,7 +94,7 @@ impl TestRelay {
 impl Drop for TestRelay {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
-        // Wakes it up.
+        // Wakes the thread.
         drop(TcpStream::connect(self.address));
         self.thread.take().unwrap().join().unwrap();
     }

@@ -15,8 +15,8 @@ use super::*;
 /// Longest first record.
 const FIRST: usize = 100;
 
-/// Two sides that have shaken hands.
-pub fn seals() -> (RecordCipher, RecordCipher) {
+/// The ciphers of both sides after a handshake.
+pub fn section_ciphers() -> (RecordCipher, RecordCipher) {
     let (near, far) = (PrivateKey::generate(), PrivateKey::generate());
     let (initiator, hello) = NoiseInitiator::begin(&near, &far.public_key(), Versions::SUPPORTED);
     let (responder, _) = NoiseResponder::read(&far, &Hello::parse(&hello).unwrap().0, Versions::SUPPORTED).unwrap();
@@ -36,42 +36,42 @@ fn plain(opened: OpenedRecord) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_row_of_records_of_all_sizes_comes_out_as_it_went_in() {
-    let (near, far) = seals();
+async fn records_of_all_sizes_are_decrypted_unchanged() {
+    let (near, far) = section_ciphers();
     far.allow_read_ahead();
     let (mut writer, reader) = sockets().await;
     let pieces: Vec<Vec<u8>> = [1, MAX_PLAINTEXT, 17, READ_STEP, READ_STEP - 18, 1, MAX_PLAINTEXT]
         .iter()
         .map(|length| vec![*length as u8; *length])
         .collect();
-    let mut row: Vec<u8> = pieces.iter().flat_map(|piece| near.seal_all(piece)).collect();
-    row.extend(near.end_record());
-    let writing = tokio::spawn(async move { writer.write_all(&row).await.map(|()| writer) });
+    let mut records: Vec<u8> = pieces.iter().flat_map(|piece| near.seal_all(piece)).collect();
+    records.extend(near.end_record());
+    let writing = tokio::spawn(async move { writer.write_all(&records).await.map(|()| writer) });
     for piece in &pieces {
         assert!(plain(far.next_record(&reader).await.unwrap()) == *piece, "a record of {} bytes changed", piece.len());
     }
-    assert!(far.next_record(&reader).await.unwrap().plaintext.is_empty(), "the end");
+    assert!(far.next_record(&reader).await.unwrap().plaintext.is_empty(), "the end record");
     drop(writing.await.unwrap().unwrap());
     assert_eq!(far.next_record(&reader).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
 
-/// A read stops at urgent data, which was taken for an empty socket: the rest waited for more bytes, or for ever. Records are
-/// never sent as urgent data, but a host on the path can mark any byte.
+/// A read stops at urgent data. The reader took that for an empty socket, and the rest waited for more bytes, or for ever.
+/// Records are never sent as urgent data, but a host on the path can mark any byte.
 #[tokio::test]
-async fn urgent_data_in_records_holds_nothing_back() {
+async fn urgent_data_does_not_delay_records() {
     for at in [0, 1, 2, 50, 51, 52, 100] {
-        let (near, far) = seals();
+        let (near, far) = section_ciphers();
         far.allow_read_ahead();
         let (writer, reader) = sockets().await;
         keep_urgent_data_inline(reader.as_fd()).unwrap();
-        // A socket is taken for readable until a read says otherwise.
+        // tokio regards a socket as readable until a read would block.
         assert!(reader.try_read(&mut [0]).is_err());
-        let row = [near.seal_all(&[7; 33]), near.seal_all(&[8; 33]), near.end_record()].concat();
+        let records = [near.seal_all(&[7; 33]), near.seal_all(&[8; 33]), near.end_record()].concat();
         let writer = SockRef::from(&writer);
-        writer.send(&row[..at]).unwrap();
-        writer.send_out_of_band(&row[at..=at]).unwrap();
-        writer.send(&row[at + 1..]).unwrap();
-        while unread(reader.as_fd()).unwrap() < row.len() {
+        writer.send(&records[..at]).unwrap();
+        writer.send_out_of_band(&records[at..=at]).unwrap();
+        writer.send(&records[at + 1..]).unwrap();
+        while unread(reader.as_fd()).unwrap() < records.len() {
             std::thread::yield_now();
         }
         // The only event for all these bytes.
@@ -84,14 +84,14 @@ async fn urgent_data_in_records_holds_nothing_back() {
             all
         };
         let all = timeout(Duration::from_secs(20), all).await;
-        assert_eq!(all.expect("all has arrived"), [[7; 33], [8; 33]].concat(), "urgent byte at {at}");
+        assert_eq!(all.expect("all records arrive"), [[7; 33], [8; 33]].concat(), "urgent byte at {at}");
     }
 }
 
-/// After OPEN and its answer the bytes may be in the clear: they belong to the session.
+/// After OPEN and its answer the bytes of the session may be unencrypted.
 #[tokio::test]
-async fn at_first_nothing_is_read_behind_a_record() {
-    let (near, far) = seals();
+async fn without_read_ahead_no_byte_is_read_behind_a_record() {
+    let (near, far) = section_ciphers();
     let (mut writer, reader) = sockets().await;
     writer.write_all(&[near.seal_all(b"OPEN"), b"payload".to_vec()].concat()).await.unwrap();
     assert_eq!(plain(far.next_record(&reader).await.unwrap()), b"OPEN");
@@ -102,21 +102,21 @@ async fn at_first_nothing_is_read_behind_a_record() {
 }
 
 #[tokio::test]
-async fn what_was_changed_or_cut_off_is_an_error() {
-    let (near, far) = seals();
+async fn altered_oversized_and_truncated_records_are_errors() {
+    let (near, far) = section_ciphers();
     let (mut writer, reader) = sockets().await;
     let mut record = near.seal_all(b"payload");
     record[HEADER_LENGTH] ^= 1;
     writer.write_all(&record).await.unwrap();
     assert_eq!(far.next_record(&reader).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
 
-    let (near, far) = seals();
+    let (near, far) = section_ciphers();
     let (mut writer, reader) = sockets().await;
     writer.write_all(&near.seal_all(&[0; FIRST + 1])[..HEADER_LENGTH]).await.unwrap();
     let error = far.next_record(&reader).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a first record that is too long");
 
-    let (near, far) = seals();
+    let (near, far) = section_ciphers();
     let (mut writer, reader) = sockets().await;
     let record = near.seal_all(b"payload");
     writer.write_all(&record[..record.len() - 1]).await.unwrap();

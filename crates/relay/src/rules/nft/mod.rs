@@ -373,12 +373,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_needed_by_listeners_that_clients_know() {
+    fn proxy_listeners_need_no_rules() {
         assert!(rules(&["auto://:1080", "tcp://:1081/h:1"]).is_none());
     }
 
     #[test]
-    fn a_listener_that_keeps_addresses_catches_nothing() {
+    fn keep_client_address_alone_intercepts_nothing() {
         let table = table(&["socks://127.0.0.1:1080?keep_client_address=true"]);
         assert!(!table.contains("tproxy") && !table.contains("listeners") && !table.contains("counter"), "{table}");
         let [syn, socket, _, _] = &chain(&table, "catch")[..] else { panic!("{table}") };
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_is_matched_by_interface_client_and_target() {
+    fn tproxy_rules_match_interface_client_and_target() {
         let table = table(&["tproxy://[::]:7001?interfaces=lan0&interfaces=lan1&interfaces=lan0&clients=10.1.0.0/16\
         &clients=2001:db8::/32&deny=*:25&deny=10.9.0.0/16&allow=10.0.0.0/8:80&allow=[2001:db8::/32]:443"]);
         let from = "iifname { \"lan0\", \"lan1\" }";
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_a_listener_says_which_family_it_catches() {
+    fn tproxy_family_follows_the_bind_address() {
         for (bind, source, place) in [
             ("0.0.0.0:1", "meta nfproto ipv4 ", "tproxy to :1 "),
             ("[::]:1", "", "tproxy to :1 "),
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_are_translated_and_own_programs_do_not_wait() {
+    fn redirects_use_nat_and_local_programs_are_not_held() {
         let table = table(&[
             "tproxy://0.0.0.0:1?interfaces=lan0",
             "redirect://0.0.0.0:2?interfaces=lan1&interfaces=lo&deny=*:25",
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn released_rules_only_keep_what_runs() {
+    fn released_rules_serve_existing_connections_only() {
         let rules = rules(&["tproxy://[::]:1?interfaces=lan0"]).unwrap().released();
         let table = text(&rules, &Queue::Nft, "x");
         assert!(table.contains("socket transparent 1") && table.contains("chain output"), "{table}");
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_names_the_programs_and_the_instance() {
+    fn script_contains_the_commands_and_the_instance() {
         let rules = rules(&["tproxy://[::]:1?interfaces=lan0"]).unwrap();
         let script = rules.script(&Queue::Iptables);
         let parts: Vec<_> = script.lines().filter_map(|line| line.strip_suffix(" <<'END'")).collect();
@@ -476,9 +476,9 @@ mod tests {
         assert!(!script.contains("0xe1"), "{script}");
     }
 
-    /// Also when no listener intercepts any more: packets in the device come out of it until the device is gone.
+    /// Also for released rules: packets leave the device until the device is removed.
     #[test]
-    fn what_comes_out_of_a_tunnel_goes_into_none() {
+    fn packets_from_a_tunnel_are_not_sent_back_into_a_tunnel() {
         let rules =
             rules(&["tun://a?net=10.1.0.0/16", "tun://b?net=fd00::/8", "tproxy://[::]:7001?interfaces=lan0"]).unwrap();
         for rules in [rules.released(), rules] {

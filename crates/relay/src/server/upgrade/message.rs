@@ -129,9 +129,9 @@ impl Channel {
 mod tests {
     use super::*;
 
-    /// A version that knows more may come next, and one that knows less.
+    /// The next version may be newer or older.
     #[test]
-    fn what_is_not_known_is_passed_over() {
+    fn unknown_messages_and_fields_are_ignored() {
         for (text, message) in [
             (r#"{"is":"go"}"#, Message::Go),
             (r#"{"is":"go","but":"slowly"}"#, Message::Go),

@@ -207,8 +207,8 @@ mod tests {
         vec![config::InterfaceConfig { name: "lo".to_owned(), rate: rate.parse().unwrap() }]
     }
 
-    /// A shaper of lo, and its configuration for changes.
-    fn desk(rate: &str) -> (Arc<SharedInterfaces>, Rc<ThreadShaper>) {
+    /// A shaper of lo, and the interfaces for changes of the configuration.
+    fn lo_shaper(rate: &str) -> (Arc<SharedInterfaces>, Rc<ThreadShaper>) {
         let shares = Arc::new(SharedInterfaces::default());
         shares.apply_config(&lo(rate));
         let shaper = ThreadShaper::new(Arc::clone(&shares));
@@ -234,9 +234,9 @@ mod tests {
     }
 
     #[test]
-    fn only_sections_of_shared_interfaces_are_members() {
+    fn only_sections_of_shared_interfaces_are_registered() {
         in_a_runtime(|| {
-            let (shares, shaper) = desk("8Mbit/s");
+            let (shares, shaper) = lo_shaper("8Mbit/s");
             let (stream, _far) = section();
             assert!(shaper.register(&stream, 1).is_some());
             shares.apply_config(&[config::InterfaceConfig {
@@ -252,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_much_has_a_ceiling_until_it_leaves() {
+    fn busy_section_is_paced_until_deactivated() {
         in_a_runtime(|| {
-            let (_shares, shaper) = desk("8Mbit/s");
+            let (_shares, shaper) = lo_shaper("8Mbit/s");
             let (stream, _far) = section();
             set_max_pacing_rate(stream.as_fd(), 5_000_000).unwrap();
             let member = shaper.register(&stream, 1).unwrap();
             member.record_bytes(1000);
-            assert_eq!(pace(&stream), 5_000_000, "short messages are not worth a look");
+            assert_eq!(pace(&stream), 5_000_000, "short messages are not paced");
             member.record_bytes(100_000);
             assert!((500_000..1_000_000).contains(&pace(&stream)), "{} of a megabyte", pace(&stream));
             member.deactivate();
@@ -268,9 +268,9 @@ mod tests {
     }
 
     #[test]
-    fn its_own_ceiling_stays_where_it_is_lower() {
+    fn lower_pacing_rate_of_the_profile_is_kept() {
         in_a_runtime(|| {
-            let (_shares, shaper) = desk("8Mbit/s");
+            let (_shares, shaper) = lo_shaper("8Mbit/s");
             let (stream, _far) = section();
             set_max_pacing_rate(stream.as_fd(), 10_000).unwrap();
             shaper.register(&stream, 1).unwrap().record_bytes(100_000);
@@ -279,9 +279,9 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_changes_rates_and_frees_members() {
+    fn reload_changes_rates_and_ends_pacing() {
         in_a_runtime(|| {
-            let (shares, shaper) = desk("8Mbit/s");
+            let (shares, shaper) = lo_shaper("8Mbit/s");
             let (stream, _far) = section();
             let member = shaper.register(&stream, 1).unwrap();
             member.record_bytes(100_000);
@@ -289,26 +289,26 @@ mod tests {
             shares.apply_config(&lo("16Mbit/s"));
             shaper.update_interfaces();
             shaper.run_round(Instant::now());
-            assert_eq!(pace(&stream), before * 2, "a new rate holds for those who send");
+            assert_eq!(pace(&stream), before * 2, "a new rate applies to active sections");
             shares.apply_config(&[]);
             shaper.update_interfaces();
             assert_eq!(pace(&stream), UNLIMITED);
             member.record_bytes(100_000);
-            assert_eq!(pace(&stream), UNLIMITED, "and nobody comes back to an interface that is gone");
+            assert_eq!(pace(&stream), UNLIMITED, "a section does not return to a removed interface");
         });
     }
 
     #[test]
-    fn who_has_stopped_or_gone_is_forgotten() {
+    fn idle_and_closed_sections_release_their_share() {
         in_a_runtime(|| {
-            let (shares, shaper) = desk("8Mbit/s");
-            let ((stops, _far), (goes, _other)) = (section(), section());
-            shaper.register(&stops, 1).unwrap().record_bytes(100_000);
-            shaper.register(&goes, 1).unwrap().record_bytes(100_000);
+            let (shares, shaper) = lo_shaper("8Mbit/s");
+            let ((idle, _far), (closed, _other)) = (section(), section());
+            shaper.register(&idle, 1).unwrap().record_bytes(100_000);
+            shaper.register(&closed, 1).unwrap().record_bytes(100_000);
             let mut now = Instant::now();
             shaper.run_round(now);
             assert_eq!(shares.views()[0].sending, 2);
-            drop(goes);
+            drop(closed);
             shaper.run_round(now);
             assert_eq!(shares.views()[0].sending, 1);
             for _ in 0..3 {
@@ -316,12 +316,12 @@ mod tests {
                 shaper.run_round(now);
             }
             assert_eq!(shares.views()[0].sending, 0);
-            assert_eq!(pace(&stops), UNLIMITED);
+            assert_eq!(pace(&idle), UNLIMITED);
         });
     }
 
     #[test]
-    fn all_desks_share_one_rate() {
+    fn all_threads_share_the_rate_of_an_interface() {
         let interface = SharedInterface::new("one", 1000);
         let greedy = Claim { weight: 1, demand: u64::MAX };
         let figures = FairnessStats { rate: 500.0, limited: 1, rate_sum: 500.0, rate_square_sum: 250_000.0 };
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_with_others_gets_less() {
+    fn initial_ceiling_shrinks_with_concurrent_sections() {
         let interface = SharedInterface::new("one", 1200);
         assert_eq!([1, 1, 1, 3].map(|weight| interface.initial_ceiling(weight)), [1200, 600, 400, 600]);
         interface.exchange_report(

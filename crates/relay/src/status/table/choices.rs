@@ -83,7 +83,7 @@ TARGETS       SIZE   MOSTLY  PATH   CANDIDATE     PREDICTED  RATE     CONFIDENCE
     }
 
     #[test]
-    fn a_session_says_why_its_path() {
+    fn reason_rows_list_sessions_with_a_choice() {
         let chosen = json!({ "reason": "best", "why": "osaka: 1.2 s predicted for 8 MiB", "predicted_seconds": 1.2 });
         let sessions = json!([{ "session": 7, "path": "osaka", "chosen": chosen }, { "session": 8, "chosen": null }]);
         let rows = reason_rows(&sessions);

@@ -398,18 +398,18 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_a_word_and_the_number_of_earlier_sessions() {
+    fn start_cell_shows_kind_and_earlier_sessions() {
         let cells = |earlier_sessions| {
             let section =
                 json!(SectionInfo { start: SectionStart { earlier_sessions, jump: None }, ..SectionInfo::default() });
             [format_start(&section), format_jump(&section["jump"])]
         };
         assert_eq!([0, 1, 2].map(cells), [["cold", "-"], ["reused once", "-"], ["reused 2 times", "-"]]);
-        assert_eq!(format_start(&json!({})), "-", "a relay that is older");
+        assert_eq!(format_start(&json!({})), "-", "an older relay");
     }
 
     #[test]
-    fn tuned_sections_have_a_table_that_says_what_stands_in_the_way() {
+    fn tuning_table_shows_values_and_obstacles() {
         let tuned = TuningView {
             rto_min_seconds: Some(0.028),
             rto_max_seconds: Some(1.0),
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_stand_under_the_sessions_where_there_are_any() {
+    fn pool_table_is_shown_only_if_pools_exist() {
         let without = table(r#"{"version":"1","pipes_open":0,"pipes_idle":0,"sessions":[],"pools":[]}"#).unwrap();
         assert_eq!(without.lines().count(), 2, "{without}");
         let counts = PoolView {
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_stand_there_where_there_are_any() {
+    fn lane_table_lists_lanes() {
         let lane = LaneView {
             listener: "tunnel".to_owned(),
             by: "long".to_owned(),
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_interfaces_stand_there_too() {
+    fn interface_table_lists_shared_interfaces() {
         let busy = InterfaceView {
             interface: "wan0".to_owned(),
             rate_bits_per_second: 100_000_000,
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn each_direction_that_is_held_back_has_a_row() {
+    fn each_limited_direction_has_a_row() {
         let why = "the client reads 1.00 Mbit/s".to_owned();
         let down = Some(Diagnosis { section: LimitingSection::Down, by: Bottleneck::ClientSlow, why: why.clone() });
         let limits = json!(Diagnoses { down, up: None });

@@ -1,4 +1,4 @@
-//! The example cannot rot.
+//! The example file is complete and equals the defaults.
 
 use toml::de::DeTable;
 
@@ -7,16 +7,16 @@ use super::*;
 const EXAMPLE: &str = include_str!("../../../../../../ekiden.example.toml");
 
 #[test]
-fn the_example_is_the_defaults() {
+fn example_config_equals_the_defaults() {
     let written = from_text(EXAMPLE).unwrap_or_else(|e| panic!("{e}"));
     let bare = from_text(&with_listener("")).unwrap();
     let shown = |config: &Config| format!("{config:?}");
     assert_eq!(shown(&written), shown(&bare));
 }
 
-/// The example cannot rot: each key that the reader knows stands in it, in use or as a comment.
+/// The example contains each key that the reader knows, in use or as a comment.
 #[test]
-fn the_example_has_every_key() {
+fn example_config_lists_every_key() {
     let all: String = EXAMPLE
         .lines()
         .map(|line| {

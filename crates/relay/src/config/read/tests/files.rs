@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A directory with files, which goes when the test does.
+/// A directory with files, removed at the end of the test.
 struct Fragments(std::path::PathBuf);
 
 impl Fragments {
@@ -23,8 +23,8 @@ impl Fragments {
         load([&*self.0], &Flags::default()).map_err(|mistakes| self.shorten(&mistakes.to_string()))
     }
 
-    fn shorten(&self, said: &str) -> String {
-        said.replace(&format!("{}/", self.0.display()), "")
+    fn shorten(&self, message: &str) -> String {
+        message.replace(&format!("{}/", self.0.display()), "")
     }
 }
 
@@ -47,7 +47,7 @@ fn files_are_merged_in_the_order_of_their_names() {
         (".20-b.toml", "not TOML"),
         ("40-d.toml.orig", "not TOML"),
     ]);
-    let config = fragments.load().unwrap_or_else(|said| panic!("{said}"));
+    let config = fragments.load().unwrap_or_else(|message| panic!("{message}"));
     let ports: Vec<_> = config.listeners.iter().map(|listener| listener.bind.port()).collect();
     assert_eq!((ports, config.threads), (vec![1081, 1082], 3));
     assert_eq!(
@@ -70,8 +70,8 @@ fn a_mistake_names_the_file_and_the_line() {
             "version = 1\n[limits]\nnothing = 1\nsessions = 2\n[[listener]]\nbind = 5\n[dns]\nservers = [\n  \"x\"]",
         ),
     ]);
-    let said = fragments.load().unwrap_err();
-    let places: Vec<_> = said.lines().map(|line| line.split_once(':').unwrap()).collect();
+    let message = fragments.load().unwrap_err();
+    let places: Vec<_> = message.lines().map(|line| line.split_once(':').unwrap()).collect();
     let places: Vec<_> =
         places.iter().map(|(file, rest)| (*file, rest.split([' ', '=']).take(2).collect::<String>())).collect();
     let expected = [
@@ -83,19 +83,19 @@ fn a_mistake_names_the_file_and_the_line() {
     ];
     let mut sorted: Vec<_> = places.iter().map(|(file, place)| (*file, place.as_str())).collect();
     sorted.sort_unstable();
-    assert_eq!(sorted, expected, "{said}");
+    assert_eq!(sorted, expected, "{message}");
 
     fragments.write("a.toml", "version = 1\n[[listener]]\nbind = \"127.0.0.1:1\"\nx = = 1\n");
     fragments.write("b.toml", "version = 1\n\n\nforward = [\"socks5://u:hunter2\n");
-    let said = fragments.load().unwrap_err();
-    assert!(said.contains("a.toml:4: not TOML") && said.contains("b.toml:4: not TOML"), "{said}");
-    assert!(!said.contains("hunter2"), "{said}");
+    let message = fragments.load().unwrap_err();
+    assert!(message.contains("a.toml:4: not TOML") && message.contains("b.toml:4: not TOML"), "{message}");
+    assert!(!message.contains("hunter2"), "{message}");
 }
 
 #[test]
 fn a_key_in_two_files_is_a_mistake_that_names_both_places() {
     let first = "version = 1\nforward = []\n[[listener]]\nbind = \"127.0.0.1:1\"\n[traces]\nendpoint = \"http://a\"\n";
-    for (second, says) in [
+    for (second, expected) in [
         (
             "version = 1\n\nforward = []\n",
             "b.toml:3: forward is set in two files: expected one place, here or a.toml:2",
@@ -112,23 +112,23 @@ fn a_key_in_two_files_is_a_mistake_that_names_both_places() {
         ("\nversion = 2\n", "b.toml:2: version = 2: expected the same version as at a.toml:1"),
         ("[limits]\n", "b.toml: version is missing: expected version = 1"),
     ] {
-        let said = Fragments::new(&[("a.toml", first), ("b.toml", second)]).load().unwrap_err();
-        assert!(said.starts_with(says) && said.lines().count() == 1, "{second}: {said}");
+        let message = Fragments::new(&[("a.toml", first), ("b.toml", second)]).load().unwrap_err();
+        assert!(message.starts_with(expected) && message.lines().count() == 1, "{second}: {message}");
     }
 }
 
 #[test]
-fn paths_without_a_configuration_are_mistakes() {
+fn empty_duplicate_and_missing_paths_are_errors() {
     let fragments = Fragments::new(&[]);
-    let said = fragments.load().unwrap_err();
-    assert!(said.ends_with(": expected a directory with *.toml files"), "{said}");
+    let message = fragments.load().unwrap_err();
+    assert!(message.ends_with(": expected a directory with *.toml files"), "{message}");
     fragments.write("a.toml", &with_listener(""));
     let file = fragments.0.join("a.toml");
-    let said = load([&*fragments.0, &*file, Path::new("/nonexistent.toml")], &Flags::default()).unwrap_err();
-    let said = fragments.shorten(&said.to_string());
-    let lines: Vec<_> = said.lines().collect();
-    assert_eq!(lines[0], "a.toml: expected this file only once", "{said}");
-    assert!(lines[1].starts_with("/nonexistent.toml: expected a readable file") && lines.len() == 2, "{said}");
+    let message = load([&*fragments.0, &*file, Path::new("/nonexistent.toml")], &Flags::default()).unwrap_err();
+    let message = fragments.shorten(&message.to_string());
+    let lines: Vec<_> = message.lines().collect();
+    assert_eq!(lines[0], "a.toml: expected this file only once", "{message}");
+    assert!(lines[1].starts_with("/nonexistent.toml: expected a readable file") && lines.len() == 2, "{message}");
 }
 
 #[test]
@@ -144,14 +144,14 @@ fn variables_are_replaced_in_values_at_any_depth() {
     let hop = &forward(&config)[0];
     assert!(matches!(&hop.kind, HopKind::Socks5(Some(_))), "{hop}");
 
-    let said = from_text(&with_listener("\"${CARGO_PKG_NAME}\" = 1")).unwrap_err().to_string();
-    assert!(said.contains(":2: ${CARGO_PKG_NAME} is not a key"), "{said}");
+    let message = from_text(&with_listener("\"${CARGO_PKG_NAME}\" = 1")).unwrap_err().to_string();
+    assert!(message.contains(":2: ${CARGO_PKG_NAME} is not a key"), "{message}");
 }
 
 #[test]
-fn a_variable_that_is_not_set_is_the_only_mistake_of_its_line() {
-    let said = from_text("version = 1\n[[listener]]\nbind = \"${EKIDEN_NO_SUCH}\"\nkind = \"sox\"\n").unwrap_err();
-    let lines: Vec<String> = said.0.iter().map(ToString::to_string).collect();
+fn unset_variable_is_the_only_error_of_its_line() {
+    let message = from_text("version = 1\n[[listener]]\nbind = \"${EKIDEN_NO_SUCH}\"\nkind = \"sox\"\n").unwrap_err();
+    let lines: Vec<String> = message.0.iter().map(ToString::to_string).collect();
     assert_eq!(
         lines[0],
         "configuration:3: listener[1].bind: expected the environment variable EKIDEN_NO_SUCH, which is not set"
@@ -171,14 +171,14 @@ fn values_of_variables_in_urls_and_key_files_are_not_shown() {
         format!("traces.endpoint = \"http://u:${{{name}}}@h/x\""),
         format!("fleet.etcd = [\"http://u:${{{name}}}@h:1\"]"),
     ] {
-        let said = from_text(&with_listener(&line)).unwrap_err().to_string();
-        assert!(said.contains(":2: ") && !said.contains(value), "{line}: {said}");
+        let message = from_text(&with_listener(&line)).unwrap_err().to_string();
+        assert!(message.contains(":2: ") && !message.contains(value), "{line}: {message}");
     }
 }
 
-/// A file without the password itself may be readable for others.
+/// A file without a password may be readable by others.
 #[test]
-fn only_the_file_with_the_password_is_warned_of() {
+fn warning_names_only_the_file_with_the_password() {
     let fragments = Fragments::new(&[("a.toml", &with_listener(""))]);
     for (password, warnings) in [("hunter2", 1), ("${CARGO_PKG_NAME}", 0)] {
         fragments.write("b.toml", &format!("version = 1\nforward = [\"socks5://u:{password}@192.0.2.1:1\"]\n"));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn listener_urls_are_read_as_tables() {
+fn listener_urls_set_kind_address_and_name() {
     for (url, kind, bind, name, private) in [
         ("auto://127.0.0.1:1080", ListenerKind::Auto, "127.0.0.1:1080", "auto-1080", true),
         ("socks://:1080", ListenerKind::Socks, "127.0.0.1:1080", "socks-1080", true),
@@ -29,8 +29,8 @@ fn listener_urls_are_read_as_tables() {
 }
 
 #[test]
-fn wrong_flags_are_told() {
-    for (url, says) in [
+fn invalid_listener_flags_are_reported() {
+    for (url, expected) in [
         ("127.0.0.1", "command line: -L[1] = \"127.0.0.1\": expected a listener like auto://"),
         ("auto://0.0.0.0:1080", "command line: -L[1].bind = \"0.0.0.0:1080\": expected a loopback address"),
         ("ftp://:21", "command line: -L[1].kind = \"ftp\": expected one of \"auto\""),
@@ -42,20 +42,20 @@ fn wrong_flags_are_told() {
         ("tcp://:1080", "-L[1].target is missing: expected a host and port"),
     ] {
         let shown = flag_mistake(&listen(&[url]));
-        assert!(shown.contains(says), "{url}: {shown}");
+        assert!(shown.contains(expected), "{url}: {shown}");
     }
     let shown = flag_mistake(&Flags { log: Some("xml".into()), admin: Some("on".into()), ..listen(&["auto://:1"]) });
     assert!(shown.contains("--log = \"xml\"") && shown.contains("--admin = \"on\""), "{shown}");
 }
 
 #[test]
-fn users_are_loaded_once_and_their_mistakes_told_by_line() {
+fn users_file_is_loaded_once_and_its_errors_name_lines() {
     let hash = bcrypt::hash("hunter2", 4).unwrap();
     let file = Scratch::new("users", &format!("alice:{hash}\n"));
     let urls = [9001, 9002].map(|port| format!("auto://0.0.0.0:{port}?users={}", file.0.display()));
     let config = load(None, &listen(&[&urls[0], &urls[1]])).unwrap_or_else(|e| panic!("{e}"));
     let [Some(first), Some(second)] = [0, 1].map(|n| config.listeners[n].users.clone()) else { panic!("no users") };
-    assert!(Arc::ptr_eq(&first, &second), "what is verified is not shared");
+    assert!(Arc::ptr_eq(&first, &second), "the listeners share no verified passwords");
     assert!(!format!("{config:?}").contains(&hash));
 
     let file = Scratch::new("bad-users", "\nalice:plain-hunter2\nbob:$apr1$x$y\n");
@@ -74,7 +74,7 @@ fn a_tcp_listener_cannot_have_users() {
 }
 
 #[test]
-fn load_balancers_are_networks_or_addresses() {
+fn proxy_protocol_accepts_networks_and_addresses() {
     let config = load(None, &listen(&["tcp://:1/h:1?proxy_protocol=10.0.0.0%2F8&proxy_protocol=2001:db8::1"])).unwrap();
     let is_balancer = |address: &str| only(&config).is_load_balancer(address.parse().unwrap());
     for (address, expected) in [
@@ -91,7 +91,7 @@ fn load_balancers_are_networks_or_addresses() {
         let config = load(None, &listen(&[&format!("tcp://:1/h:1?proxy_protocol={all}")])).unwrap();
         assert!(config.warnings[0].to_string().contains("may claim any client address"), "{:?}", config.warnings);
     }
-    for (url, says) in [
+    for (url, expected) in [
         ("auto://:1?proxy_protocol=balancer", "-L[1].proxy_protocol = \"balancer\": expected a network"),
         (
             "tproxy://:1?interfaces=lan0&proxy_protocol=10.0.0.1",
@@ -108,13 +108,13 @@ fn load_balancers_are_networks_or_addresses() {
         ),
     ] {
         let shown = flag_mistake(&listen(&[url]));
-        assert!(shown.contains(says), "{url}: {shown}");
+        assert!(shown.contains(expected), "{url}: {shown}");
     }
 }
 
-/// `bind = ":1080"` is an address in the file, so it is one in `-L`.
+/// `:1080` is an address in `bind` of the file, and in `-L`.
 #[test]
-fn an_address_alone_is_an_auto_listener() {
+fn bare_address_is_an_auto_listener() {
     for (text, bind) in [
         (":1080", "127.0.0.1:1080"),
         ("127.0.0.1:1080", "127.0.0.1:1080"),
@@ -129,7 +129,7 @@ fn an_address_alone_is_an_auto_listener() {
 }
 
 #[test]
-fn schemes_of_proxies_are_listeners_of_their_kind() {
+fn proxy_schemes_map_to_listener_kinds() {
     for (text, kind) in [
         ("socks5://:1080", ListenerKind::Socks),
         ("socks5h://:1080", ListenerKind::Socks),
@@ -139,21 +139,21 @@ fn schemes_of_proxies_are_listeners_of_their_kind() {
         let config = load(None, &listen(&[text])).unwrap_or_else(|e| panic!("{text}: {e}"));
         assert_eq!((only(&config).kind, only(&config).name.as_str()), (kind, "socks-1080"), "{text}");
     }
-    for (text, says) in [
+    for (text, expected) in [
         ("https://:1080", "-L[1].kind = \"https\": expected one of \"auto\", \"socks\", \"http\""),
         ("https://:1080", "\"section\": write \"http\""),
         ("sock://:1080", "\"section\": write \"socks\""),
     ] {
         let shown = flag_mistake(&listen(&[text]));
-        assert!(shown.contains(says), "{text}: {shown}");
+        assert!(shown.contains(expected), "{text}: {shown}");
     }
     let config = good("version = 1\n[[listener]]\nbind = \":1\"\nkind = \"socks5\"");
     assert_eq!(only(&config).kind, ListenerKind::Socks);
 }
 
-/// bind(2) fails with EADDRINUSE for the second one, and "another program" was blamed at the start.
+/// bind(2) fails with EADDRINUSE for the second listener, and the error at the start blamed another program.
 #[test]
-fn listeners_that_overlap_are_told() {
+fn overlapping_listeners_are_reported() {
     for (one, other, overlap) in [
         ("127.0.0.1:1080", "0.0.0.0:1080", true),
         ("0.0.0.0:1080", "127.0.0.1:1080", true),
@@ -170,15 +170,15 @@ fn listeners_that_overlap_are_told() {
         let text = format!(
             "version = 1\n[[listener]]\nbind = \"{one}\"\nallow_open = true\n[[listener]]\nbind = \"{other}\"\nallow_open = true\n"
         );
-        let told = from_text(&text).err().map(|mistakes| mistakes.to_string());
-        let says = format!(
+        let reported = from_text(&text).err().map(|mistakes| mistakes.to_string());
+        let expected = format!(
             "configuration:6: listener[2].bind = \"{other}\": expected an address that no other listener has: \
              listener[1] has {one}"
         );
-        assert_eq!(told, overlap.then_some(says), "{one} {other}");
+        assert_eq!(reported, overlap.then_some(expected), "{one} {other}");
         let admin =
             format!("version = 1\n[[listener]]\nbind = \"{one}\"\nallow_open = true\n[admin]\nbind = \"{other}\"\n");
-        let told = from_text(&admin).err().map(|mistakes| mistakes.to_string()).unwrap_or_default();
-        assert_eq!(told.contains("an address that no listener has"), overlap, "{one} {other}: {told}");
+        let reported = from_text(&admin).err().map(|mistakes| mistakes.to_string()).unwrap_or_default();
+        assert_eq!(reported.contains("an address that no listener has"), overlap, "{one} {other}: {reported}");
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_errors_are_reported_at_once() {
     let text = r#"version = 2
 threads = 0
 target_profile = "longhall"
@@ -64,9 +64,9 @@ bind = "0.0.0.0:9090"
 }
 
 #[test]
-fn one_mistake_each() {
+fn each_invalid_config_yields_one_error() {
     let second = "[[listener]]\nbind = \"127.0.0.1:1081\"\n";
-    for (text, key, says) in [
+    for (text, key, expected) in [
         ("", "version", "version = 1"),
         ("version = \"1\"", "version", "version = 1"),
         ("listener = 5", "listener", "[[listener]]"),
@@ -121,12 +121,12 @@ fn one_mistake_each() {
         let seen = mistakes(&format!("{version}{text}\n{listener}"));
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
         assert_eq!(mistake.key, key, "{text}");
-        assert!(mistake.expected.contains(says), "{text}: {mistake}");
+        assert!(mistake.expected.contains(expected), "{text}: {mistake}");
     }
 }
 
 #[test]
-fn profiles_that_are_built_on_each_other_are_each_told() {
+fn base_cycles_and_unknown_bases_are_reported_per_profile() {
     let seen = mistakes(&with_listener(
         "[profile.a]\nbase = \"b\"\n[profile.b]\nbase = \"a\"\n[profile.c]\nbase = \"b\"\n[profile.d]\nbase = \"none\"\n[profile.e]\nbase = \"d\"",
     ));
@@ -135,14 +135,14 @@ fn profiles_that_are_built_on_each_other_are_each_told() {
 }
 
 #[test]
-fn no_listener_is_a_mistake_with_an_example() {
+fn missing_listener_error_shows_an_example() {
     for shown in [from_text("version = 1").unwrap_err().to_string(), flag_mistake(&Flags::default())] {
         assert!(shown.contains("[[listener]]") && shown.contains("-L auto://127.0.0.1:1080"), "{shown}");
     }
 }
 
 #[test]
-fn broken_toml_is_told_by_line_without_echoes() {
+fn toml_syntax_errors_name_lines_without_follow_up_errors() {
     let text =
         "version = 1\nthreads = \n[[listener]]\nbind = \"127.0.0.1:1080\nkind = \"auto\"\n[limits]\nhead = \"1B\"\n";
     let seen = mistakes(text);
@@ -156,14 +156,14 @@ fn broken_toml_is_told_by_line_without_echoes() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_a_mistake() {
+fn unreadable_file_is_an_error() {
     let shown = load(Some(Path::new("/nonexistent.toml")), &Flags::default()).unwrap_err().to_string();
     assert!(shown.starts_with("/nonexistent.toml: expected a readable file"), "{shown}");
 }
 
 #[test]
-fn the_unit_that_was_meant_is_told() {
-    for (text, says) in [
+fn errors_suggest_the_intended_unit() {
+    for (text, expected) in [
         ("[timeouts]\nidle = \"5m\"", "write \"5min\""),
         ("[timeouts]\nidle = \"90 sec\"", "write \"90s\""),
         ("[timeouts]\nidle = \"2 hours\"", "write \"2h\""),
@@ -177,7 +177,7 @@ fn the_unit_that_was_meant_is_told() {
     ] {
         let seen = mistakes(&with_listener(text));
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
-        assert!(mistake.expected.ends_with(says), "{text}: {mistake}");
+        assert!(mistake.expected.ends_with(expected), "{text}: {mistake}");
     }
     for text in ["[timeouts]\nidle = \"5 parsecs\"", "[timeouts]\nidle = \"m\"", "[timeouts]\nidle = \"30\""] {
         let seen = mistakes(&with_listener(text));

@@ -40,20 +40,20 @@ fn good(text: &str) -> Config {
     from_text(text).unwrap_or_else(|mistakes| panic!("{text}\n{mistakes}"))
 }
 
-/// A public key without meaning.
-fn somebody() -> PublicKey {
+/// The public key of a new private key.
+fn random_public_key() -> PublicKey {
     PrivateKey::generate().public_key()
 }
 
 fn flag_mistake(flags: &Flags) -> String {
-    load(None, flags).expect_err("it was taken").to_string()
+    load(None, flags).expect_err("the flags were accepted").to_string()
 }
 
 fn with_listener(text: &str) -> String {
     format!("version = 1\n{text}\n[[listener]]\nbind = \"127.0.0.1:1080\"\n")
 }
 
-/// A temporary file that goes when the test does.
+/// A temporary file, removed at the end of the test.
 struct Scratch(std::path::PathBuf);
 
 impl Scratch {
@@ -128,7 +128,7 @@ format = "json"
 "#;
 
 #[test]
-fn everything_written_is_meant() {
+fn all_settings_of_a_full_config_are_applied() {
     let config = from_text(FULL).unwrap_or_else(|e| panic!("{e}"));
     let [first, second] = forward(&config) else { panic!("{:?}", config.routes) };
     assert_eq!(first.to_string(), "socks5://hop.example:1080");
@@ -164,14 +164,14 @@ fn everything_written_is_meant() {
     assert_eq!((config.admin.bind, config.log.format), (admin, LogFormat::Json));
 }
 
-/// The hops of all targets that no route is for.
+/// The hops of the last route, which is for targets without a route of their own.
 fn forward(config: &Config) -> &[Arc<Hop>] {
     &config.routes.last().unwrap().paths[0].hops
 }
 
 fn credentials(hop: &Hop) -> (&str, &str) {
     match &hop.kind {
-        HopKind::Socks5(Some(said)) | HopKind::Http(Some(said)) => (&said.user, &said.password),
+        HopKind::Socks5(Some(login)) | HopKind::Http(Some(login)) => (&login.user, &login.password),
         other => panic!("{other:?}"),
     }
 }
@@ -182,7 +182,7 @@ fn only(config: &Config) -> &Listener {
 }
 
 #[test]
-fn flags_beat_the_file() {
+fn flags_override_the_file() {
     let file = Scratch::new("beaten", &with_listener("forward = [\"http://a.example:1\"]\n[log]\nformat = \"json\""));
     let flags = Flags {
         log: Some("text".into()),
@@ -203,12 +203,12 @@ fn traces(lines: &str) -> TracesConfig {
 }
 
 #[test]
-fn nobody_is_told_unless_a_collector_is_named() {
+fn traces_are_off_without_a_collector() {
     assert!(good(&with_listener("")).traces.is_none());
 }
 
 #[test]
-fn a_collector_has_the_usual_port_and_path() {
+fn collector_url_defaults_to_the_otlp_port_and_path() {
     for (url, address, path) in [
         ("http://127.0.0.1", "127.0.0.1:4318", ""),
         ("http://127.0.0.1:4318/", "127.0.0.1:4318", ""),
@@ -222,7 +222,7 @@ fn a_collector_has_the_usual_port_and_path() {
 }
 
 #[test]
-fn all_sessions_are_told_and_no_address_of_a_client_unless_it_is_said() {
+fn traces_default_to_all_sessions_without_client_addresses() {
     let usual = traces("endpoint = \"http://c\"");
     assert!((usual.sample_ratio.0 - 1.0).abs() < f64::EPSILON && !usual.client_address && !usual.name.is_empty());
     let other = traces("endpoint = \"http://c\"\nsample = 0\nclient_address = true\nname = \"tokyo\"");
@@ -231,7 +231,7 @@ fn all_sessions_are_told_and_no_address_of_a_client_unless_it_is_said() {
 }
 
 #[test]
-fn what_cannot_be_is_a_mistake() {
+fn invalid_trace_settings_are_reported() {
     for (lines, key, word) in [
         ("", "traces.endpoint", "http://127.0.0.1:4318"),
         ("endpoint = \"https://c:4318\"", "traces.endpoint", "for https"),

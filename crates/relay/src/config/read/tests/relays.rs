@@ -5,8 +5,8 @@ use ekiden_proto::balance::Balance;
 use super::*;
 
 #[test]
-fn relays_are_called_by_key_or_by_url() {
-    let [osaka, nara] = [somebody(), somebody()];
+fn relays_are_defined_by_key_or_by_url() {
+    let [osaka, nara] = [random_public_key(), random_public_key()];
     let config = good(&with_listener(&format!(
         "forward = [\"nara\", \"http://web.example:3128\", \"corp\"]
          [[relay]]
@@ -34,30 +34,30 @@ fn relays_are_called_by_key_or_by_url() {
         ("http://web.example:3128", "http", "web.example:3128", "lan"),
     ];
     assert_eq!(shown, expected.map(|(name, word, address, profile)| (name, word, address.to_owned(), profile)));
-    let called: Vec<_> = config.relays.iter().filter_map(|hop| hop.peering()).map(|p| (p.key, p.encrypt)).collect();
-    assert_eq!(called, [(osaka, true), (nara, false)]);
+    let peerings: Vec<_> = config.relays.iter().filter_map(|hop| hop.peering()).map(|p| (p.key, p.encrypt)).collect();
+    assert_eq!(peerings, [(osaka, true), (nara, false)]);
     assert_eq!(credentials(&config.relays[2]), ("u", "hunter2"));
     let names: Vec<_> = forward(&config).iter().map(ToString::to_string).collect();
     assert_eq!(names, ["nara", "http://web.example:3128", "corp"]);
     assert_eq!(&*config.routes[0].paths[0].name, "nara,http://web.example:3128,corp");
-    assert!(Arc::ptr_eq(&forward(&config)[0], &config.relays[1]), "a relay is there twice");
+    assert!(Arc::ptr_eq(&forward(&config)[0], &config.relays[1]), "the relay exists twice");
 }
 
 #[test]
-fn relays_of_the_command_line_are_relays_too() {
-    let [one, two] = [somebody(), somebody()];
+fn command_line_hops_become_relays() {
+    let [one, two] = [random_public_key(), random_public_key()];
     let urls = [format!("section://[2001:db8::1]:7000?key={one}"), format!("section://b:7000?key={two}&encrypt=true")];
     let config = load(None, &forwarding(&[&urls[0], &urls[1]])).unwrap_or_else(|e| panic!("{e}"));
     let shown: Vec<_> = config.relays.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["section://[2001:db8::1]:7000", "section://b:7000"]);
-    let called: Vec<_> = config.relays.iter().filter_map(|hop| hop.peering()).map(|p| (p.key, p.encrypt)).collect();
-    assert_eq!(called, [(one, false), (two, true)]);
+    let peerings: Vec<_> = config.relays.iter().filter_map(|hop| hop.peering()).map(|p| (p.key, p.encrypt)).collect();
+    assert_eq!(peerings, [(one, false), (two, true)]);
     assert_eq!(forward(&config), config.relays);
 }
 
 #[test]
 fn a_relay_with_several_addresses_is_a_group() {
-    let key = somebody();
+    let key = random_public_key();
     let relay = |name: &str, more: &str| {
         with_listener(&format!("forward = [\"{name}\"]\n[[relay]]\nname = \"{name}\"\nkey = \"{key}\"\n{more}"))
     };
@@ -74,14 +74,14 @@ fn a_relay_with_several_addresses_is_a_group() {
 }
 
 #[test]
-fn wrong_groups_are_told() {
-    let key = somebody();
+fn invalid_groups_are_reported() {
+    let key = random_public_key();
     let relay = |more: &str| format!("[[relay]]\nname = \"a\"\nkey = \"{key}\"\n{more}");
     let behind_proxy = format!(
         "[[relay]]\nname = \"corp\"\nurl = \"socks5://corp:1080\"\n{}\n[[path]]\nname = \"p\"\nrelays = [\"corp\", \"a\"]",
         relay("address = [\"h:1\", \"i:1\"]")
     );
-    for (text, wrong, says) in [
+    for (text, wrong, expected) in [
         (relay("address = []"), "relay[1].address", "at least one in [ ]"),
         (relay("address = [\"h:1\", \"i\"]"), "relay[1].address[2]", "a host and port"),
         (relay("address = [\"h:1\", \"h:1\"]"), "relay[1].address[2]", "each address once"),
@@ -97,35 +97,35 @@ fn wrong_groups_are_told() {
     ] {
         let seen = mistakes(&with_listener(&text));
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
-        assert!(mistake.key == wrong && mistake.expected.contains(says), "{text}: {mistake}");
+        assert!(mistake.key == wrong && mistake.expected.contains(expected), "{text}: {mistake}");
     }
 }
 
 #[test]
-fn wrong_relays_are_told() {
-    let key = somebody();
+fn invalid_relays_are_reported() {
+    let key = random_public_key();
     let relay = |keys: &str| format!("[[relay]]\nname = \"a\"\n{keys}");
-    let called = |address: &str| relay(&format!("address = {address:?}\nkey = \"{key}\""));
-    for (text, wrong, says) in [
+    let with_address = |address: &str| relay(&format!("address = {address:?}\nkey = \"{key}\""));
+    for (text, wrong, expected) in [
         (format!("[[relay]]\naddress = \"h:1\"\nkey = \"{key}\""), "relay[1].name", "a name of 1 to 64"),
         (relay("url = \"http://h:1\"\naddress = \"h:1\""), "relay[1].address", "nothing beside url"),
         (relay(&format!("url = \"http://h:1\"\nkey = \"{key}\"")), "relay[1].key", "nothing beside url"),
         (relay("url = \"http://h:1\"\nprofile = \"lan\""), "relay[1].profile", "nothing beside url"),
         (relay(&format!("key = \"{key}\"")), "relay[1].address", "or url = as in forward"),
         (relay("address = \"h:1\""), "relay[1].key", "a public key of 44 characters"),
-        (called("h"), "relay[1].address", "a host and port"),
-        (called("127.0.0.1:1080"), "relay[1].address", "this is a loop"),
+        (with_address("h"), "relay[1].address", "a host and port"),
+        (with_address("127.0.0.1:1080"), "relay[1].address", "this is a loop"),
         (relay("url = \"socks5://u:p@localhost:1080\""), "relay[1].url", "this is a loop"),
-        (called("h:1") + "\nprofile = \"lon\"", "relay[1].profile", "\"lan\", perhaps"),
-        (called("h:1") + "\nencrypt = 1", "relay[1].encrypt", "true or false"),
+        (with_address("h:1") + "\nprofile = \"lon\"", "relay[1].profile", "\"lan\", perhaps"),
+        (with_address("h:1") + "\nencrypt = 1", "relay[1].encrypt", "true or false"),
         (
-            called("h:1") + "\ncrypt = true",
+            with_address("h:1") + "\ncrypt = true",
             "relay[1].crypt",
             "\"encrypt\", perhaps; known are address, balance, encrypt",
         ),
-        (called("h:1") + "\n[[relay]]\nname = \"a\"\nurl = \"http://h:2\"", "relay[2].name", "no other one"),
+        (with_address("h:1") + "\n[[relay]]\nname = \"a\"\nurl = \"http://h:2\"", "relay[2].name", "no other one"),
         (
-            called("h:1") + &format!("\n[[relay]]\nname = \"b\"\nurl = \"section://h:2?key={key}\""),
+            with_address("h:1") + &format!("\n[[relay]]\nname = \"b\"\nurl = \"section://h:2?key={key}\""),
             "relay[2].url",
             "a key that no other relay has",
         ),
@@ -133,15 +133,15 @@ fn wrong_relays_are_told() {
     ] {
         let seen = mistakes(&with_listener(&text));
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
-        assert!(mistake.key == wrong && mistake.expected.contains(says), "{text}: {mistake}");
+        assert!(mistake.key == wrong && mistake.expected.contains(expected), "{text}: {mistake}");
     }
 }
 
 #[test]
-fn wrong_section_hops_are_told_without_their_key() {
-    let key = somebody();
+fn section_hop_errors_hide_the_key() {
+    let key = random_public_key();
     let cut = &key.to_string()[..43];
-    for (url, says) in [
+    for (url, expected) in [
         ("section://h:1".to_owned(), "-F[1].key is missing: expected a public key"),
         (format!("section://h:1?key={cut}"), "...\" (43 characters): expected a public key"),
         (format!("section://h?key={key}"), "a port after the host: section://h:7000"),
@@ -153,7 +153,7 @@ fn wrong_section_hops_are_told_without_their_key() {
         (format!("section://localhost:1080?key={key}"), "this is a loop"),
     ] {
         let shown = flag_mistake(&forwarding(&[&url]));
-        assert!(shown.contains(says) && shown.lines().count() == 1, "{url}: {shown}");
+        assert!(shown.contains(expected) && shown.lines().count() == 1, "{url}: {shown}");
         assert!(!shown.contains(cut) && !shown.contains("hunter2"), "{url}: {shown}");
     }
     let again = format!("section://other:1?key={key}");
@@ -162,31 +162,31 @@ fn wrong_section_hops_are_told_without_their_key() {
 }
 
 #[test]
-fn our_own_key_is_no_next_relay() {
-    let ((mine, own), (other, listens)) = (Scratch::key("mine"), Scratch::key("of-my-listener"));
+fn own_key_is_refused_as_a_next_hop() {
+    let ((mine, own), (other, listener_key)) = (Scratch::key("mine"), Scratch::key("of-my-listener"));
     let url = format!("section://:7000?key={}", other.path());
     let flags = Flags { key: Some(mine.path()), ..listen(&[&url]) };
-    for key in [own, listens] {
+    for key in [own, listener_key] {
         let forward = vec![format!("section://far.example:1?key={key}")];
         let shown = flag_mistake(&Flags { forward, ..flags.clone() });
         assert!(shown.contains("this is our own key"), "{shown}");
         let relay = format!("version = 1\n[[relay]]\nname = \"a\"\naddress = \"far.example:1\"\nkey = \"{key}\"");
         let file = Scratch::new("own-relay.toml", &relay);
         let shown = load([&*file.0], &flags).unwrap_err().to_string();
-        let begins = &key.to_string()[..6];
-        let says = format!(":5: relay[1].key = \"{begins}...\" (44 characters): expected the key of another relay");
-        assert!(shown.contains(&says), "{shown}");
+        let prefix = &key.to_string()[..6];
+        let expected = format!(":5: relay[1].key = \"{prefix}...\" (44 characters): expected the key of another relay");
+        assert!(shown.contains(&expected), "{shown}");
     }
 }
 
 #[test]
-fn forward_takes_names_of_relays_only() {
+fn forward_refuses_unknown_relay_names() {
     let relay = "[[relay]]\nname = \"osaka\"\nurl = \"http://h:1\"";
-    for (name, says, is_shown) in
+    for (name, expected, is_shown) in
         [("osako", "or a relay: \"osaka\", perhaps", true), ("u:hunter2", "or a relay, one of osaka", false)]
     {
         let shown = from_text(&with_listener(&format!("forward = [{name:?}]\n{relay}"))).unwrap_err().to_string();
-        assert!(shown.contains(says) && shown.contains(name) == is_shown, "{shown}");
+        assert!(shown.contains(expected) && shown.contains(name) == is_shown, "{shown}");
     }
     // The relay is known; its mistake is reported once.
     let seen = mistakes(&with_listener("forward = [\"osaka\"]\n[[relay]]\nname = \"osaka\"\nurl = \"x\""));
@@ -194,7 +194,7 @@ fn forward_takes_names_of_relays_only() {
 }
 
 #[test]
-fn loops_are_found() {
+fn forwarding_loops_are_detected() {
     for (bind, hop, is_loop) in [
         ("127.0.0.1:1080", "127.0.0.1:1080", true),
         ("127.0.0.1:1080", "localhost:1080", true),
@@ -217,9 +217,9 @@ fn loops_are_found() {
 }
 
 #[test]
-fn wrong_hops_are_told_without_their_secret() {
+fn hop_errors_hide_secrets() {
     const SECRET: &str = "hunter2";
-    for (url, says) in [
+    for (url, expected) in [
         ("socks5://u:hunter2@h", "a port after the host"),
         ("socks5://u:hunter2", "a hop like"),
         ("u:hunter2@h:1", "a hop like"),
@@ -241,7 +241,7 @@ fn wrong_hops_are_told_without_their_secret() {
     ] {
         let in_file = mistakes(&with_listener(&format!("forward = [\"{url}\"]")));
         let shown = flag_mistake(&forwarding(&[url]));
-        assert!(shown.contains(says), "{url}: {shown}");
+        assert!(shown.contains(expected), "{url}: {shown}");
         assert_eq!((in_file.len(), in_file[0].line), (1, Some(2)), "{url}: {in_file:#?}");
         assert!(!shown.contains(SECRET) && !format!("{in_file:?}").contains(SECRET), "{url}: {shown}");
     }
@@ -260,7 +260,7 @@ fn wrong_hops_are_told_without_their_secret() {
 }
 
 #[test]
-fn hop_passwords_come_from_files_and_variables() {
+fn hop_passwords_are_read_from_url_file_and_variable() {
     let file = Scratch::new("password", "from file \r\n");
     file.allow(0o600);
     // Set by cargo for every test.
@@ -278,11 +278,11 @@ fn hop_passwords_come_from_files_and_variables() {
     }
 }
 
-/// The whole grammar was printed, without the URL and without the mistake in it.
+/// The error printed the whole grammar, without the URL and its mistake.
 #[test]
-fn what_a_hop_lacks_is_told_beside_its_url() {
+fn hop_errors_show_the_url_and_the_missing_part() {
     const SECRET: &str = "hunter2";
-    for (url, says) in [
+    for (url, expected) in [
         ("socks5://host", "-F[1] = \"socks5://host\": expected a port after the host: socks5://host:1080"),
         ("http://host", "-F[1] = \"http://host\": expected a port after the host: http://host:PORT"),
         ("http://[2001:db8::1]", "expected a port after the host: http://[2001:db8::1]:PORT"),
@@ -308,12 +308,12 @@ fn what_a_hop_lacks_is_told_beside_its_url() {
         ("socks5://h?password=hunter2", "-F[1] = \"socks5://h\": expected a port after the host"),
     ] {
         let shown = flag_mistake(&forwarding(&[url]));
-        assert!(shown.contains(says) && !shown.contains(SECRET), "{url}: {shown}");
+        assert!(shown.contains(expected) && !shown.contains(SECRET), "{url}: {shown}");
     }
 }
 
 #[test]
-fn socks_is_socks5_for_a_hop() {
+fn socks_scheme_of_a_hop_means_socks5() {
     let config = load(None, &forwarding(&["socks://hop.example:1080"])).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(forward(&config)[0].to_string(), "socks5://hop.example:1080");
 }

@@ -29,7 +29,7 @@ fn shown(config: &Config) -> Vec<String> {
 }
 
 #[test]
-fn the_last_route_is_that_of_all_other_targets() {
+fn last_route_matches_all_other_targets() {
     assert_eq!(shown(&good(&with_listener(""))), [" -> direct()"]);
     let forward = "forward = [\"http://a:1\", \"socks5://b:2\"]";
     let name = "http://a:1,socks5://b:2";
@@ -37,7 +37,7 @@ fn the_last_route_is_that_of_all_other_targets() {
 }
 
 #[test]
-fn routes_take_paths_by_name() {
+fn routes_refer_to_paths_by_name() {
     let text = r#"
 [[path]]
 name = "long"
@@ -71,9 +71,9 @@ path = ["short"]
 }
 
 #[test]
-fn wrong_paths_and_routes_are_told() {
+fn invalid_paths_and_routes_are_reported() {
     let path = "[[path]]\nname = \"p\"\nrelays = [\"osaka\"]\n";
-    for (text, key, says) in [
+    for (text, key, expected) in [
         ("[[path]]\nrelays = [\"osaka\"]", "path[1].name", "a name of 1 to 64"),
         ("[[path]]\nname = \"direct\"\nrelays = [\"osaka\"]", "path[1].name", "another name"),
         ("PATH[[path]]\nname = \"p\"\nrelays = [\"kyoto\"]", "path[2].name", "no other one"),
@@ -104,17 +104,17 @@ fn wrong_paths_and_routes_are_told() {
         let text = with_relays(&text.replace("PATH", path));
         let seen = mistakes(&text);
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
-        assert!(mistake.key == key && mistake.expected.contains(says), "{text}: {mistake}");
+        assert!(mistake.key == key && mistake.expected.contains(expected), "{text}: {mistake}");
     }
 }
 
-/// An ekiden called `name`.
-fn ekiden(name: &str) -> String {
-    format!("[[relay]]\nname = \"{name}\"\naddress = \"{name}.example:7000\"\nkey = \"{}\"\n", somebody())
+/// A section relay named `name`.
+fn section_relay(name: &str) -> String {
+    format!("[[relay]]\nname = \"{name}\"\naddress = \"{name}.example:7000\"\nkey = \"{}\"\n", random_public_key())
 }
 
 #[test]
-fn a_route_may_leave_it_to_the_relay() {
+fn auto_route_has_the_paths_of_its_default() {
     let long = "[[path]]\nname = \"long\"\nrelays = [\"osaka\", \"kyoto\"]\n";
     for (more, route, expected) in [
         ("", "", "nara(nara) direct()"),
@@ -123,20 +123,20 @@ fn a_route_may_leave_it_to_the_relay() {
         ("", "default = \"osaka\"\n", "osaka(osaka) direct()"),
         (long, "default = \"direct\"\n", "direct()"),
     ] {
-        let text = format!("{}{more}[[route]]\npath = \"auto\"\n{route}", ekiden("nara"));
+        let text = format!("{}{more}[[route]]\npath = \"auto\"\n{route}", section_relay("nara"));
         let config = good(&with_relays(&text));
         assert_eq!(shown(&config)[0], format!(" -> {expected}"), "{text}");
         assert!(config.routes[0].auto && !config.routes[1].auto && config.has_auto_route());
-        let called = |hop: &&Arc<crate::config::Hop>| config.may_dial(hop);
-        assert_eq!(config.relays.iter().filter(called).count(), 1, "ready for the one that may be chosen");
+        let may_dial = |hop: &&Arc<crate::config::Hop>| config.may_dial(hop);
+        assert_eq!(config.relays.iter().filter(may_dial).count(), 1, "only the relay of the auto route may be dialled");
     }
 }
 
 #[test]
-fn mistakes_about_choosing_are_told() {
+fn invalid_auto_routes_are_reported() {
     let path = "[[path]]\nname = \"p\"\nrelays = [\"nara\"]\n";
-    let nara = ekiden("nara");
-    for (text, key, says) in [
+    let nara = section_relay("nara");
+    for (text, key, expected) in [
         ("[[route]]\npath = \"auto\"", "route[1].path", "no [[relay]] has address and key"),
         ("NARA[[route]]\npath = [\"auto\"]", "route[1].path[1]", "a path or a relay, one of direct, p, "),
         (
@@ -151,12 +151,12 @@ fn mistakes_about_choosing_are_told() {
         let text = with_relays(&text.replace("NARA", &format!("{nara}{path}")));
         let seen = mistakes(&text);
         let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
-        assert!(mistake.key == key && mistake.expected.contains(says), "{text}: {mistake}");
+        assert!(mistake.key == key && mistake.expected.contains(expected), "{text}: {mistake}");
     }
 }
 
 #[test]
-fn a_pattern_with_a_port_does_not_take_all() {
+fn port_and_network_patterns_are_not_catch_all() {
     let route = "[[route]]\nto = [\"*:25\", \"0.0.0.0/0\"]\npath = \"direct\"\n";
     assert_eq!(good(&with_relays(&route.repeat(2))).routes.len(), 3);
 }
@@ -169,7 +169,7 @@ fn a_path_may_have_the_name_of_its_only_relay() {
 
 /// A wrong path keeps its name: references to it are no mistakes.
 #[test]
-fn a_mistake_has_no_echo() {
+fn invalid_relay_causes_no_follow_up_errors() {
     let text = r#"
 [[relay]]
 name = "a"
@@ -185,7 +185,7 @@ path = "p"
 }
 
 #[test]
-fn a_route_has_the_profile_of_targets_or_its_own() {
+fn route_profile_overrides_the_target_profile() {
     let text = "target_profile = \"longhaul\"\n[[route]]\nto = [\"*:80\"]\npath = \"direct\"\nprofile = \"lossy\"\n\
         [[route]]\nto = [\"*:81\"]\npath = \"direct\"\n";
     let config = good(&with_listener(text));
@@ -197,9 +197,9 @@ fn a_route_has_the_profile_of_targets_or_its_own() {
     assert!(mistake.expected.contains("no path of this route is direct"), "{mistake}");
 }
 
-/// A path had to be written for each relay, and no message said so.
+/// Each relay needed a path in the configuration, and no message said so.
 #[test]
-fn the_name_of_a_relay_is_the_path_through_it() {
+fn relay_name_is_the_path_through_that_relay() {
     let text = "[[route]]\nto = [\"a.example\"]\npath = [\"osaka\", \"direct\"]\n[[route]]\nto = [\"b.example\"]\npath = \"kyoto\"";
     let seen = shown(&good(&with_relays(text)));
     assert_eq!(seen[..2], ["a.example -> osaka(osaka) direct()", "b.example -> kyoto(kyoto)"]);
@@ -218,7 +218,7 @@ fn only_direct_routes_send_proxy_headers() {
     let config = good(&text("path = [\"direct\"]\nsend_proxy = \"v2\""));
     assert_eq!(config.routes[0].send_proxy, Some(ProxyVersion::V2));
     assert_eq!(config.routes.last().unwrap().send_proxy, None);
-    for (route, says) in [
+    for (route, expected) in [
         ("path = [\"direct\"]\nsend_proxy = \"v3\"", "route[1].send_proxy = \"v3\": expected \"v1\" or \"v2\""),
         (
             "path = [\"direct\", \"osaka\"]\nsend_proxy = \"v1\"",
@@ -227,12 +227,12 @@ fn only_direct_routes_send_proxy_headers() {
         ("path = \"auto\"\nsend_proxy = \"v1\"", "route[1].send_proxy = \"v1\": expected nothing, or path"),
     ] {
         let shown = from_text(&text(route)).unwrap_err().to_string();
-        assert!(shown.contains(says), "{route}: {shown}");
+        assert!(shown.contains(expected), "{route}: {shown}");
     }
 }
 
 #[test]
-fn lists_of_targets_come_from_files() {
+fn target_lists_are_read_from_files() {
     let file = std::env::temp_dir().join(format!("ekiden-targets-{}", std::process::id()));
     let path = file.display().to_string();
     let text = |keys: &str| with_listener(&format!("[[route]]\npath = \"direct\"\n{keys}\n"));
@@ -252,11 +252,11 @@ fn lists_of_targets_come_from_files() {
     let seen = mistakes(&text(&format!("to_files = [{path:?}]")));
     std::fs::remove_file(&file).unwrap();
     assert_eq!((seen[0].source.as_str(), seen[0].line), (path.as_str(), Some(3)), "{seen:?}");
-    for (keys, key, says) in [
+    for (keys, key, expected) in [
         ("to_files = []", "route[1].to_files", "at least one"),
         ("resolve = \"there\"", "route[1].resolve", "\"here\" or \"exit\""),
     ] {
         let seen = mistakes(&text(keys));
-        assert!(seen[0].key == key && seen[0].expected.contains(says), "{keys}: {seen:?}");
+        assert!(seen[0].key == key && seen[0].expected.contains(expected), "{keys}: {seen:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Our own keys, section listeners, and when clients are told "connected".
+//! Own keys, section listeners, and the connect modes of listeners.
 
 use ekiden_proto::profile::{Profile, Setting};
 
@@ -9,43 +9,43 @@ fn section(keys: &str) -> String {
     format!("version = 1\n[[listener]]\nkind = \"section\"\nbind = \"127.0.0.1:7000\"\n{keys}\n")
 }
 
-/// The key with which it calls others.
-fn calls_with(config: &Config) -> PublicKey {
+/// The public key with which the relay dials its next hops.
+fn dialing_key(config: &Config) -> PublicKey {
     forward(config)[0].peering().unwrap().own_key.public_key()
 }
 
 #[test]
-fn the_key_of_the_flag_beats_that_of_the_file() {
+fn listener_key_overrides_key_flag_and_flag_overrides_the_file() {
     let ((first, one), (second, two), (third, three)) =
         (Scratch::key("key-1"), Scratch::key("key-2"), Scratch::key("key-3"));
-    let hop = format!("section://osaka.example:7000?key={}", somebody());
+    let hop = format!("section://osaka.example:7000?key={}", random_public_key());
     let text = |keys| format!("private_key = {:?}\nforward = [{hop:?}]\n{}", first.path(), section(keys));
     let file = Scratch::new(
         "keys.toml",
         &text("").replacen("version = 1", "", 1).replacen("private", "version = 1\nprivate", 1),
     );
-    let listens_with = |config: &Config| only(config).section.as_ref().unwrap().private_key.public_key();
+    let listening_key = |config: &Config| only(config).section.as_ref().unwrap().private_key.public_key();
     let config = load([&*file.0], &Flags::default()).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!((calls_with(&config), listens_with(&config)), (one, one));
+    assert_eq!((dialing_key(&config), listening_key(&config)), (one, one));
     let flags = Flags { key: Some(second.path()), ..Flags::default() };
     let config = load([&*file.0], &flags).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!((calls_with(&config), listens_with(&config)), (two, two));
+    assert_eq!((dialing_key(&config), listening_key(&config)), (two, two));
     let flags = Flags { listen: vec![format!("section://:1?key={}", third.path())], ..flags };
     let config = load([&*file.0], &flags).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!((calls_with(&config), listens_with(&config)), (two, three));
+    assert_eq!((dialing_key(&config), listening_key(&config)), (two, three));
 }
 
 /// A reload would close every ready connection otherwise.
 #[test]
-fn a_relay_without_a_key_makes_one_up_and_keeps_it() {
-    let flags = forwarding(&[&format!("section://osaka.example:7000?key={}", somebody())]);
+fn generated_key_is_kept_across_reloads() {
+    let flags = forwarding(&[&format!("section://osaka.example:7000?key={}", random_public_key())]);
     let [one, two] = [load(None, &flags).unwrap(), load(None, &flags).unwrap()];
-    assert_eq!(calls_with(&one), calls_with(&two));
+    assert_eq!(dialing_key(&one), dialing_key(&two));
     assert_eq!(forward(&one), forward(&two));
 }
 
 #[test]
-fn wrong_key_files_are_told_without_the_key() {
+fn key_file_errors_hide_the_key() {
     let private = PrivateKey::generate().to_base64();
     let secret = private.as_str();
     let of = |name, content: String, mode| {
@@ -58,7 +58,7 @@ fn wrong_key_files_are_told_without_the_key() {
     let twice = of("two-keys", format!("{secret}\n{secret}"), 0o600);
     let longer = of("long-key", format!("{secret}{secret}"), 0o600);
     let chmod = |file: &Scratch| format!("only its owner can read: chmod 600 {}", file.path());
-    for (path, says) in [
+    for (path, expected) in [
         (open.path(), chmod(&open)),
         (everyone.path(), chmod(&everyone)),
         (twice.path(), format!("44 characters, as `ekiden keygen` prints it, in {}", twice.path())),
@@ -66,32 +66,32 @@ fn wrong_key_files_are_told_without_the_key() {
         (secret.to_owned(), "a readable file with a private key".to_owned()),
         ("/nonexistent".to_owned(), "a readable file with a private key".to_owned()),
     ] {
-        for told in [
+        for reported in [
             from_text(&format!("private_key = {path:?}\n{}", with_listener(""))).unwrap_err().to_string(),
             from_text(&format!("private_key = {path:?}\n{}", section(""))).unwrap_err().to_string(),
             from_text(&section(&format!("key = {path:?}"))).unwrap_err().to_string(),
             flag_mistake(&Flags { key: Some(path.clone()), ..listen(&["auto://:1"]) }),
             flag_mistake(&listen(&[&format!("section://:1?key={path}")])),
         ] {
-            assert!(told.contains(&says) && !told.contains(secret), "{told}");
-            assert_eq!(told.lines().count(), 1, "{told}");
+            assert!(reported.contains(&expected) && !reported.contains(secret), "{reported}");
+            assert_eq!(reported.lines().count(), 1, "{reported}");
         }
     }
-    // A key in a place that knows none.
-    for told in [
+    // A key where no key is expected.
+    for reported in [
         from_text(&with_listener("").replace("bind", &format!("key = {secret:?}\nbind"))).unwrap_err().to_string(),
         from_text(&format!("{}key = [{secret:?}]", with_listener(""))).unwrap_err().to_string(),
         from_text(&format!("privat_key = {secret:?}\n{}", with_listener(""))).unwrap_err().to_string(),
         flag_mistake(&listen(&[&format!("auto://:1?key={secret}")])),
     ] {
-        assert!(told.contains("key") && !told.contains(secret), "{told}");
+        assert!(reported.contains("key") && !reported.contains(secret), "{reported}");
     }
 }
 
 #[test]
 fn section_listeners_have_keys_and_peers() {
     let (file, key) = Scratch::key("listens");
-    let peers = Scratch::new("listens-peers", &format!("{} alice\n", somebody()));
+    let peers = Scratch::new("listens-peers", &format!("{} alice\n", random_public_key()));
     let (path, peers) = (file.path(), peers.path());
     for (url, name, encrypt, closed) in [
         (format!("section://:7000?key={path}"), "section-7000", false, false),
@@ -116,12 +116,12 @@ fn section_listeners_have_keys_and_peers() {
 
 /// Nagle's algorithm would hold the first bytes of a session until OPEN is acknowledged.
 #[test]
-fn sections_have_no_nagle_delay_unless_the_profile_says_so() {
+fn sections_set_nodelay_unless_the_profile_disables_nodelay() {
     let (file, _) = Scratch::key("nagle");
     let listener = section(&format!("key = {:?}\nprofile = \"own\"", file.path()));
     let hop = |scheme: &str, key: &str| format!("forward = [\"{scheme}://far.example:7000?profile=own{key}\"]");
-    let key = format!("&key={}", somebody());
-    for (scheme, key, settings, wanted) in [
+    let key = format!("&key={}", random_public_key());
+    for (scheme, key, settings, expected) in [
         ("section", key.as_str(), "mss = 1400", Some(true)),
         ("section", key.as_str(), "nodelay = false", Some(false)),
         ("socks5", "", "mss = 1400", None),
@@ -134,17 +134,17 @@ fn sections_have_no_nagle_delay_unless_the_profile_says_so() {
                 _ => None,
             })
         };
-        assert_eq!(nodelay(&forward(&config)[0].profile), wanted, "{scheme}, {settings}");
+        assert_eq!(nodelay(&forward(&config)[0].profile), expected, "{scheme}, {settings}");
         let of_listener = Some(settings != "nodelay = false");
         assert_eq!(nodelay(&only(&config).profile), of_listener, "section listener, {settings}");
     }
 }
 
 #[test]
-fn what_is_only_for_some_kinds_is_told() {
+fn options_of_other_listener_kinds_are_reported() {
     let (file, _) = Scratch::key("kinds");
     let path = file.path();
-    for (url, says) in [
+    for (url, expected) in [
         ("section://:1".to_owned(), "-L[1].key is missing: expected a file with our private key"),
         (format!("section://0.0.0.0:1?key={path}"), "-L[1].bind = \"0.0.0.0:1\": expected a loopback address"),
         (format!("section://0.0.0.0:1?key={path}&users=x"), "set peers = FILE, or fleet = true, or allow_open = true"),
@@ -161,13 +161,13 @@ fn what_is_only_for_some_kinds_is_told() {
         ("tcp://:1/h:1?encrypt=true".to_owned(), "-L[1].encrypt = \"true\": expected nothing: only kind = \"section\""),
         ("auto://:1?connect=eager".to_owned(), "-L[1].connect = \"eager\": expected \"strict\" or \"early\""),
     ] {
-        let told = flag_mistake(&listen(&[&url]));
-        assert!(told.contains(says), "{url}: {told}");
+        let reported = flag_mistake(&listen(&[&url]));
+        assert!(reported.contains(expected), "{url}: {reported}");
     }
 }
 
 #[test]
-fn clients_are_told_at_once_only_where_that_is_wanted() {
+fn connect_mode_follows_listener_kind_and_option() {
     for (url, connect) in [
         ("auto://:1", ConnectMode::Strict),
         ("auto://:1?connect=strict", ConnectMode::Strict),
@@ -185,13 +185,13 @@ fn clients_are_told_at_once_only_where_that_is_wanted() {
 
 /// Paths and public keys are no secrets; only values that look like a private key are hidden.
 #[test]
-fn only_what_may_be_a_private_key_is_hidden() {
+fn only_possible_private_keys_are_hidden() {
     let (file, own) = Scratch::key("shown");
     let private = PrivateKey::generate().to_base64();
     let secret = private.as_str();
     let public = own.to_string();
     let cut = &public[..43];
-    for (flags, says) in [
+    for (flags, expected) in [
         (
             listen(&["section://:1?key=/nonexistent"]),
             "-L[1].key = \"/nonexistent\": expected a readable file".to_owned(),
@@ -212,7 +212,7 @@ fn only_what_may_be_a_private_key_is_hidden() {
             "-F[1].key = \"osaka.pub\": expected a public".to_owned(),
         ),
     ] {
-        let told = flag_mistake(&flags);
-        assert!(told.contains(&says) && !told.contains(secret) && !told.contains(cut), "{told}");
+        let reported = flag_mistake(&flags);
+        assert!(reported.contains(&expected) && !reported.contains(secret) && !reported.contains(cut), "{reported}");
     }
 }

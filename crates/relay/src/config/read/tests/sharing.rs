@@ -12,7 +12,8 @@ fn interfaces_and_weights_are_read() {
          [[listener]]\nbind = \"127.0.0.1:1080\"\nweight = 3\nusers = \"{}\"\n",
         users.path()
     ));
-    let shown: Vec<_> = config.interfaces.iter().map(|one| (one.name.as_str(), one.rate.to_string())).collect();
+    let shown: Vec<_> =
+        config.interfaces.iter().map(|interface| (interface.name.as_str(), interface.rate.to_string())).collect();
     assert_eq!(shown, [("wan0", "100Mbit/s".to_owned()), ("lo", "64kbit/s".to_owned())]);
     assert_eq!(config.listeners[0].weight, 3);
     let weights = [Some("alice"), Some("b@b o"), Some("carol"), None].map(|user| config.users.weight_of(user));
@@ -77,7 +78,7 @@ fn limits_of_users_and_listeners_are_read() {
 }
 
 #[test]
-fn limits_that_cannot_be_are_refused() {
+fn invalid_limits_are_refused() {
     let tproxy = "[[listener]]\nkind = \"tproxy\"\nbind = \"[::]:7001\"\ninterfaces = [\"lan0\"]\n";
     let usage = "[limits]\nusage_file = \"/nowhere/usage.db\"\n";
     for (text, key, expected) in [
@@ -100,7 +101,7 @@ fn limits_that_cannot_be_are_refused() {
 
 /// With a wrong users file, missing users are not reported as well.
 #[test]
-fn a_broken_file_of_users_is_one_mistake() {
+fn invalid_users_file_is_one_error() {
     let users = Scratch::new("users", "alice\n");
     let text = format!(
         "version = 1\n[user.alice]\nweight = 2\n[[listener]]\nbind = \"127.0.0.1:1080\"\nusers = \"{}\"\n",
@@ -110,15 +111,15 @@ fn a_broken_file_of_users_is_one_mistake() {
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
-/// A bad `base` was the only mistake told: the other values were accepted, masked or clamped by the kernel.
+/// A bad `base` was the only reported mistake: the kernel accepted, masked or clamped the other values.
 #[test]
-fn settings_out_of_bounds_are_all_told_beside_a_bad_base() {
+fn out_of_range_settings_are_reported_beside_a_bad_base() {
     let text =
         "[profile.x]\nbase = \"longhau\"\ndscp = 99\nrto_min = \"1ms\"\nmss = 20\nkeepalive_count = 0\nrcvbuf = \"1B\"";
     let seen = mistakes(&with_listener(text));
-    let told: Vec<_> = seen.iter().map(|m| (m.line, m.key.as_str(), m.expected.as_str())).collect();
+    let reported: Vec<_> = seen.iter().map(|m| (m.line, m.key.as_str(), m.expected.as_str())).collect();
     assert_eq!(
-        told,
+        reported,
         [
             (Some(3), "profile.x.base", "a profile: \"longhaul\", perhaps"),
             (Some(4), "profile.x.dscp", "a number from 0 to 63"),

@@ -5,7 +5,7 @@ use crate::config::{ConnectMode, HostPattern, QuicPolicy, RuleManagement};
 use crate::rules::Marks;
 
 #[test]
-fn a_transparent_listener_catches_at_interfaces() {
+fn transparent_listener_options_are_read() {
     let url = "tproxy://0.0.0.0:7001?interfaces=lan0&interfaces=lan1&clients=10.1.0.0/16&deny=*:25&profile=lossy";
     let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{e}"));
     let listener = only(&config);
@@ -34,7 +34,7 @@ fn a_transparent_listener_catches_at_interfaces() {
 }
 
 #[test]
-fn addresses_are_kept_where_that_is_wanted() {
+fn keep_client_address_follows_listener_kind_and_option() {
     for (url, kept) in [
         ("tproxy://0.0.0.0:1?interfaces=lan0", true),
         ("tproxy://0.0.0.0:1?interfaces=lan0&keep_client_address=false", false),
@@ -49,9 +49,9 @@ fn addresses_are_kept_where_that_is_wanted() {
 }
 
 #[test]
-fn what_packets_cannot_have_is_told() {
+fn invalid_transparent_listener_options_are_reported() {
     let tproxy = "tproxy://0.0.0.0:1?interfaces=lan0";
-    for (url, says) in [
+    for (url, expected) in [
         ("tproxy://0.0.0.0:1".to_owned(), "-L[1].interfaces is missing: expected at least one"),
         ("tproxy://0.0.0.0:0?interfaces=lan0".to_owned(), "expected a port that does not change"),
         (
@@ -75,38 +75,41 @@ fn what_packets_cannot_have_is_told() {
         ("auto://:1?clients=10.0.0.0/8".to_owned(), "-L[1].clients = \"10.0.0.0/8\": expected nothing"),
         ("auto://:1?connect=hold".to_owned(), "only tproxy, redirect and tun see a client's first packet"),
     ] {
-        let told = flag_mistake(&listen(&[&url]));
-        assert!(told.contains(says) && told.lines().count() == 1, "{url}: {told}");
+        let reported = flag_mistake(&listen(&[&url]));
+        assert!(reported.contains(expected) && reported.lines().count() == 1, "{url}: {reported}");
     }
     let own = load(None, &listen(&["redirect://127.0.0.1:1?interfaces=lo"])).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(only(&own).bind.port(), 1);
 }
 
 #[test]
-fn there_are_marks_for_sixteen_listeners() {
+fn at_most_sixteen_transparent_listeners_are_accepted() {
     let url = |port: usize| format!("tproxy://0.0.0.0:{port}?interfaces=lan0");
     let urls: Vec<_> = (1..=Marks::MOST_LISTENERS + 1).map(url).collect();
     let mut urls: Vec<_> = urls.iter().map(String::as_str).collect();
-    let told = flag_mistake(&listen(&urls));
-    assert!(told.contains("-L[17].kind = \"tproxy\": expected at most 16 that are tproxy, redirect or tun"), "{told}");
+    let reported = flag_mistake(&listen(&urls));
+    assert!(
+        reported.contains("-L[17].kind = \"tproxy\": expected at most 16 that are tproxy, redirect or tun"),
+        "{reported}"
+    );
     urls[16] = "auto://:1080";
     let config = load(None, &listen(&urls)).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(config.transparent_listeners().count(), 16);
 }
 
-/// A tunnel, and a way on.
-fn by(url: &str, hop: &str) -> Result<Config, String> {
+/// A tunnel listener whose sessions go through `hop`.
+fn load_with_hop(url: &str, hop: &str) -> Result<Config, String> {
     let flags = Flags { forward: vec![hop.to_owned()], ..listen(&[url]) };
     load(None, &flags).map_err(|mistakes| mistakes.to_string())
 }
 
-fn through(url: &str) -> Config {
-    by(url, "socks5://203.0.113.1:1080").unwrap_or_else(|e| panic!("{url}: {e}"))
+fn load_tunnel(url: &str) -> Config {
+    load_with_hop(url, "socks5://203.0.113.1:1080").unwrap_or_else(|e| panic!("{url}: {e}"))
 }
 
 #[test]
-fn a_tunnel_has_a_device_and_networks() {
-    let config = through("tun://ekiden0?net=192.168.2.0/24,192.168.3.0/24&mtu=1400&source=192.168.1.1");
+fn tunnel_device_and_networks_are_read() {
+    let config = load_tunnel("tun://ekiden0?net=192.168.2.0/24,192.168.3.0/24&mtu=1400&source=192.168.1.1");
     let listener = only(&config);
     assert_eq!(
         (listener.kind, listener.name.as_str(), listener.connect),
@@ -123,7 +126,7 @@ fn a_tunnel_has_a_device_and_networks() {
 }
 
 #[test]
-fn a_tunnel_listens_where_its_networks_are() {
+fn tunnel_bind_address_has_the_family_of_its_networks() {
     for (url, bind) in [
         ("tun://t?net=10.1.0.0/16", "127.0.0.1:7100"),
         ("tun://t?net=fd00:1::/64", "[::1]:7100"),
@@ -131,7 +134,7 @@ fn a_tunnel_listens_where_its_networks_are() {
         ("tun://t?net=10.1.0.0/16&bind=:9", "127.0.0.1:9"),
         ("tun://t?net=10.1.0.0/16&bind=[::]:9", "[::]:9"),
     ] {
-        assert_eq!(only(&through(url)).bind, bind.parse().unwrap(), "{url}");
+        assert_eq!(only(&load_tunnel(url)).bind, bind.parse().unwrap(), "{url}");
     }
     let two = Flags {
         forward: vec!["socks5://203.0.113.1:1080".to_owned()],
@@ -139,13 +142,13 @@ fn a_tunnel_listens_where_its_networks_are() {
     };
     let config = load(None, &two).unwrap_or_else(|e| panic!("{e}"));
     let ports: Vec<_> = config.listeners.iter().map(|listener| listener.bind.port()).collect();
-    assert_eq!(ports, [7100, 7101, 7101], "each of its own, as far as they are not written later");
+    assert_eq!(ports, [7100, 7101, 7101], "a default port differs from those of earlier listeners only");
 }
 
 #[test]
-fn what_is_wrong_with_a_tunnel_is_told() {
+fn invalid_tunnel_options_are_reported() {
     let net = "tun://t?net=10.1.0.0/16";
-    for (url, says) in [
+    for (url, expected) in [
         ("tun://t".to_owned(), "-L[1].net is missing: expected at least one"),
         ("tun://?net=10.1.0.0/16".to_owned(), "-L[1].device = \"\": expected the name of a network interface"),
         ("tun://t?net=10.1.0.1/16".to_owned(), "-L[1].net = \"10.1.0.1/16\": expected a network"),
@@ -162,15 +165,15 @@ fn what_is_wrong_with_a_tunnel_is_told() {
         (format!("{net}&source=here"), "-L[1].source = \"here\": expected an address of this host"),
         ("auto://:1?net=10.1.0.0/16".to_owned(), "-L[1].net = \"10.1.0.0/16\": expected nothing: only kind = \"tun\""),
     ] {
-        let told = by(&url, "socks5://203.0.113.1:1080").expect_err(&url);
-        assert!(told.contains(says), "{url}: {told}");
-        assert_eq!(told.lines().count(), 1, "{url}: {told}");
+        let reported = load_with_hop(&url, "socks5://203.0.113.1:1080").expect_err(&url);
+        assert!(reported.contains(expected), "{url}: {reported}");
+        assert_eq!(reported.lines().count(), 1, "{url}: {reported}");
     }
 }
 
 #[test]
-fn two_tunnels_share_no_network_and_no_device() {
-    for (other, says) in [
+fn tunnels_with_a_common_network_or_device_are_refused() {
+    for (other, expected) in [
         ("tun://b?net=10.1.2.0/24", "networks that are not behind a as well"),
         ("tun://b?net=10.0.0.0/8", "networks that are not behind a as well"),
         ("tun://a?net=10.2.0.0/16", "a name that no other tunnel's device has"),
@@ -179,19 +182,27 @@ fn two_tunnels_share_no_network_and_no_device() {
             forward: vec!["socks5://203.0.113.1:1080".to_owned()],
             ..listen(&["tun://a?net=10.1.0.0/16", other])
         };
-        let told = flag_mistake(&flags);
-        assert!(told.contains("-L[2]") && told.contains(says), "{other}: {told}");
+        let reported = flag_mistake(&flags);
+        assert!(reported.contains("-L[2]") && reported.contains(expected), "{other}: {reported}");
     }
 }
 
 #[test]
-fn a_tunnel_leads_to_a_relay() {
-    let told = flag_mistake(&listen(&["tun://t?net=10.1.0.0/16"]));
-    assert!(told.contains("-L.net = \"10.1.0.0/16\": expected a way for 10.1.0.0/16 by another relay"), "{told}");
-    let answers = load(None, &listen(&["tun://t?net=10.1.0.0/16&answer_only=true"])).unwrap_or_else(|e| panic!("{e}"));
-    assert!(only(&answers).tun.as_ref().unwrap().answer_only);
-    let told = by("tun://t?net=10.1.0.0/16", "socks5://10.1.2.3:1080").expect_err("a hop in its own tunnel");
-    assert!(told.contains("socks5://10.1.2.3:1080 is at 10.1.2.3:1080, which would be in its own tunnel"), "{told}");
+fn tunnel_networks_need_a_route_through_a_relay() {
+    let reported = flag_mistake(&listen(&["tun://t?net=10.1.0.0/16"]));
+    assert!(
+        reported.contains("-L.net = \"10.1.0.0/16\": expected a way for 10.1.0.0/16 by another relay"),
+        "{reported}"
+    );
+    let answer_only =
+        load(None, &listen(&["tun://t?net=10.1.0.0/16&answer_only=true"])).unwrap_or_else(|e| panic!("{e}"));
+    assert!(only(&answer_only).tun.as_ref().unwrap().answer_only);
+    let reported =
+        load_with_hop("tun://t?net=10.1.0.0/16", "socks5://10.1.2.3:1080").expect_err("a hop in its own tunnel");
+    assert!(
+        reported.contains("socks5://10.1.2.3:1080 is at 10.1.2.3:1080, which would be in its own tunnel"),
+        "{reported}"
+    );
 
     let file = |routes: &str| {
         format!(
@@ -214,6 +225,6 @@ fn a_tunnel_leads_to_a_relay() {
     ] {
         assert_eq!(from_text(&file(&routes)).is_ok(), good, "{routes}");
     }
-    let told = mistakes(&file(""));
-    assert_eq!((told[0].key.as_str(), told[0].line), ("listener.net", Some(2)));
+    let reported = mistakes(&file(""));
+    assert_eq!((reported[0].key.as_str(), reported[0].line), ("listener.net", Some(2)));
 }

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_types_are_guessed_by_the_end_of_the_name() {
+    fn content_type_follows_the_file_extension() {
         for (path, expected) in [
             ("a.txt", "text/plain"),
             ("pub/A.HTML", "text/html"),

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_both_kinds_become_links() {
+    fn unix_and_dos_listings_become_links() {
         let unix = shown(b"-rw-r--r--    1 0        0            1234 Nov 05  2019 a b.txt\r");
         let expected = "<td><a href=\"a%20b.txt\">a b.txt</a></td><td>1234</td><td>2019-11-05 00:00</td>";
         assert_eq!(unix, format!("<tr>{expected}</tr>\n"));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn names_can_do_no_harm() {
+    fn file_names_are_escaped_in_html_and_links() {
         let entry = |name: &[u8]| shown(&[b"-rw-r--r-- 1 0 0 1 Nov 05 2019 ", name].concat());
         for (name, link, text) in [
             ("<script>'\"&", "%3Cscript%3E%27%22%26", "&lt;script&gt;&#39;&quot;&amp;"),
@@ -209,7 +209,7 @@ mod tests {
             let row = entry(name.as_bytes());
             assert!(row.contains(&format!("<a href=\"{link}\">{text}</a>")), "{row}");
         }
-        // A name in Latin-1 keeps its byte in the link, where it counts.
+        // A name in Latin-1 keeps its byte in the link.
         assert!(entry(b"caf\xe9").contains("<a href=\"caf%E9\">caf\u{fffd}</a>"));
         assert_eq!(
             shown(b"what <b>is</b> this"),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_an_end() {
+    fn listing_lines_end_at_lf_and_are_bounded() {
         assert_eq!(line(b"ab\r\ncd"), Ok((b"ab\r".to_vec(), 4)));
         assert_eq!(line(b"ab"), Err(WireError::Incomplete));
         assert_eq!(line(&vec![b'x'; MAX_LINE + 1]), Err(WireError::TooLarge));

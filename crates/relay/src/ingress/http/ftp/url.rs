@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_relative_to_the_login_unless_they_say_otherwise() {
+    fn ftp_url_paths_and_transfer_types_are_read() {
         for (url, path, form, is_folder) in [
             ("ftp://h", "", TransferForm::Binary, true),
             ("ftp://h/", "", TransferForm::Binary, true),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn logins_come_from_the_url_then_from_the_field() {
+    fn login_is_read_from_url_then_authorization_field() {
         let field = Some(auth::write_basic(b"field", b"f:w").into_bytes());
         for (url, authorization, user, password) in [
             ("ftp://h/", None, "anonymous", "ekiden@"),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_cannot_be_smuggled_in() {
+    fn ftp_command_injection_is_refused() {
         for url in [
             "ftp://h/a%0D%0ADELE%20b",
             "ftp://h/a%0adele",
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_has_no_secrets() {
+    fn redacted_url_realm_and_debug_output_hide_secrets() {
         let location = read("ftp://me:secret@h:2121/a/b?c;type=a", None).unwrap();
         assert_eq!(location.redacted(), "ftp://h:2121/a/b");
         assert_eq!(location.realm(), "ftp://h:2121");

@@ -22,7 +22,7 @@ use crate::config::read::from_text;
 
 const RTT: Duration = Duration::from_millis(30);
 
-fn book() -> EstimateStore {
+fn store() -> EstimateStore {
     EstimateStore::new(Instant::now())
 }
 
@@ -38,11 +38,11 @@ fn sample(lost: u64) -> SectionSample {
     SectionSample { rtt: Some(RTT), segments: 10_000, lost, rate: Some(1e6), rate_is_limit: true, window: None }
 }
 
-fn says(subject: Subject, loss: f64) -> SectionReport {
+fn report_entry(subject: Subject, loss: f64) -> SectionReport {
     let figures =
         EstimateSnapshot { rtt: Some(RTT), loss: Some(loss), segments: 10_000.0, ..EstimateSnapshot::default() };
-    let told = DirectionEstimate { snapshot: figures, age: Duration::ZERO };
-    SectionReport { subject, sending: told, receiving: told }
+    let estimate = DirectionEstimate { snapshot: figures, age: Duration::ZERO };
+    SectionReport { subject, sending: estimate, receiving: estimate }
 }
 
 /// A relay that knows two others, and the keys of all three.
@@ -63,8 +63,8 @@ fn loss_of(map: &NetworkMap, from: u32, to: PublicKey, direction: Direction) -> 
 }
 
 #[test]
-fn the_map_has_what_was_measured_and_what_was_told() {
-    let ((config, own), estimates) = (config(), book());
+fn map_contains_measurements_and_reports() {
+    let ((config, own), estimates) = (config(), store());
     estimates.record_session(PeerId::Relay(key(1)), None, &sample(20), &sample(10), 0);
     estimates.record_session(
         PeerId::Targets(prefix(7)),
@@ -73,20 +73,21 @@ fn the_map_has_what_was_measured_and_what_was_told() {
         &SectionSample { rate: None, ..sample(50) },
         0,
     );
-    estimates.record_report(key(1), &[says(Subject::Relay(key(2)), 0.004), says(Subject::Caller(own), 0.3)]);
+    estimates
+        .record_report(key(1), &[report_entry(Subject::Relay(key(2)), 0.004), report_entry(Subject::Caller(own), 0.3)]);
     let map = estimates.map(&config, None).unwrap();
     assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Up), Some(0.002));
-    assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Down), Some(0.001), "our own goes before what we are told");
+    assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Down), Some(0.001), "own measurements outweigh reports");
     let first = map.find(&key(1)).unwrap();
     assert_eq!(loss_of(&map, first, key(2), Direction::Down), Some(0.004));
-    assert_eq!(loss_of(&map, THIS_RELAY, key(2), Direction::Down), None, "nothing is known of it");
+    assert_eq!(loss_of(&map, THIS_RELAY, key(2), Direction::Down), None, "no estimate exists");
     let last = map.last_section(THIS_RELAY, prefix(7), Direction::Down).unwrap();
     assert!(last.is_own && (last.section.loss - 0.0048).abs() < 1e-4 && last.section.rtt == RTT, "{last:?}");
 }
 
 #[test]
-fn what_is_told_of_our_own_section_counts_where_we_have_seen_little() {
-    let ((config, own), estimates) = (config(), book());
+fn report_is_used_for_an_own_section_without_a_measured_loss() {
+    let ((config, own), estimates) = (config(), store());
     estimates.record_session(
         PeerId::Relay(key(1)),
         None,
@@ -94,19 +95,19 @@ fn what_is_told_of_our_own_section_counts_where_we_have_seen_little() {
         &SectionSample { rtt: Some(RTT), ..SectionSample::default() },
         0,
     );
-    estimates.record_report(key(1), &[says(Subject::Caller(own), 0.03)]);
+    estimates.record_report(key(1), &[report_entry(Subject::Caller(own), 0.03)]);
     let map = estimates.map(&config, None).unwrap();
-    assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Down), Some(0.029), "who sends knows");
+    assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Down), Some(0.029), "the sender knows the loss");
     let known = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
     assert!(!known.is_own && known.confidence < 0.95, "{known:?}");
 }
 
-/// A relay goes on only to those that it calls itself.
+/// A relay forwards only to relays that it dials itself.
 #[test]
-fn who_only_calls_is_no_way_back() {
-    let ((config, _), estimates) = (config(), book());
-    estimates.record_report(key(1), &[says(Subject::Caller(key(2)), 0.0)]);
-    estimates.record_report(key(2), &[says(Subject::Relay(key(1)), 0.0)]);
+fn caller_is_not_a_next_hop() {
+    let ((config, _), estimates) = (config(), store());
+    estimates.record_report(key(1), &[report_entry(Subject::Caller(key(2)), 0.0)]);
+    estimates.record_report(key(2), &[report_entry(Subject::Relay(key(1)), 0.0)]);
     let map = estimates.map(&config, None).unwrap();
     let (one, two) = (map.find(&key(1)).unwrap(), map.find(&key(2)).unwrap());
     assert_eq!(map.section(one, two, Direction::Down), None);
@@ -114,18 +115,18 @@ fn who_only_calls_is_no_way_back() {
 }
 
 #[test]
-fn relays_keep_their_numbers() {
-    let ((config, _), estimates) = (config(), book());
+fn relays_keep_their_numbers_in_a_new_map() {
+    let ((config, _), estimates) = (config(), store());
     let before = estimates.map(&config, None).unwrap();
     let after = estimates.map(&config, Some(&before)).unwrap();
     assert_eq!((after.find(&key(1)), after.find(&key(2))), (before.find(&key(1)), before.find(&key(2))));
 }
 
 #[test]
-fn networks_that_nobody_asked_for_are_not_taken() {
-    let ((config, _), estimates) = (config(), book());
+fn unrequested_prefixes_are_ignored() {
+    let ((config, _), estimates) = (config(), store());
     estimates.request_prefix(prefix(1));
-    let entries = [1, 2].map(|number| says(Subject::Targets(prefix(number)), 0.0));
+    let entries = [1, 2].map(|number| report_entry(Subject::Targets(prefix(number)), 0.0));
     estimates.record_report(key(1), &entries);
     let map = estimates.map(&config, None).unwrap();
     let one = map.find(&key(1)).unwrap();
@@ -134,38 +135,38 @@ fn networks_that_nobody_asked_for_are_not_taken() {
 }
 
 #[test]
-fn a_network_is_told_to_those_who_go_there_and_only_news() {
-    let (estimates, mut heard) = (book(), SentEntries::default());
+fn prefix_estimates_are_sent_once_and_only_to_their_users() {
+    let (estimates, mut sent) = (store(), SentEntries::default());
     estimates.record_session(PeerId::Targets(prefix(1)), Some(key(1)), &sample(0), &sample(0), 0);
-    let ask = ReportQuery { neighbours: true, prefixes: vec![prefix(1), prefix(2)] };
-    let told = estimates.report_for(&ask, key(1), &mut heard);
-    assert_eq!(told.iter().map(|entry| entry.subject).collect::<Vec<_>>(), [Subject::Targets(prefix(1))]);
-    assert_eq!(estimates.report_for(&ask, key(1), &mut heard), [], "told already");
-    assert_eq!(estimates.report_for(&ask, key(2), &mut SentEntries::default()), [], "somebody else");
+    let query = ReportQuery { neighbours: true, prefixes: vec![prefix(1), prefix(2)] };
+    let report = estimates.report_for(&query, key(1), &mut sent);
+    assert_eq!(report.iter().map(|entry| entry.subject).collect::<Vec<_>>(), [Subject::Targets(prefix(1))]);
+    assert_eq!(estimates.report_for(&query, key(1), &mut sent), [], "already sent");
+    assert_eq!(estimates.report_for(&query, key(2), &mut SentEntries::default()), [], "another relay asks");
 }
 
 #[test]
-fn answers_are_bounded_and_begin_with_who_asks() {
-    let (estimates, mut heard) = (book(), SentEntries::default());
+fn reports_are_bounded_and_start_with_the_asking_relay() {
+    let (estimates, mut sent) = (store(), SentEntries::default());
     for number in 1..=200 {
         estimates.record_session(PeerId::Relay(key(number)), None, &sample(0), &sample(0), 0);
     }
-    let ask = ReportQuery { neighbours: true, prefixes: Vec::new() };
+    let query = ReportQuery { neighbours: true, prefixes: Vec::new() };
     let mut seen = Vec::new();
     loop {
-        let told = estimates.report_for(&ask, key(150), &mut heard);
-        if told.is_empty() {
+        let report = estimates.report_for(&query, key(150), &mut sent);
+        if report.is_empty() {
             break;
         }
-        assert!(told.len() <= MAX_ENTRIES);
-        seen.extend(told.into_iter().map(|entry| entry.subject));
+        assert!(report.len() <= MAX_ENTRIES);
+        seen.extend(report.into_iter().map(|entry| entry.subject));
     }
     assert_eq!((seen.len(), seen[0]), (200, Subject::Relay(key(150))));
 }
 
 #[test]
-fn questions_go_round_all_networks() {
-    let estimates = book();
+fn queries_cycle_through_all_prefixes() {
+    let estimates = store();
     (0..=200).for_each(|number| estimates.request_prefix(prefix(number)));
     let (mut asked, mut from) = (Vec::new(), None);
     for _ in 0..4 {
@@ -180,19 +181,19 @@ fn questions_go_round_all_networks() {
 }
 
 #[test]
-fn a_relay_looks_once_at_a_network() {
-    let estimates = book();
+fn each_relay_probes_a_prefix_once() {
+    let estimates = store();
     let target = |host: u8| format!("192.0.2.{host}:443").parse().unwrap();
     assert!(estimates.queue_target_probe(key(1), target(1)));
     assert!(!estimates.queue_target_probe(key(1), target(2)), "the same network");
     assert!(estimates.queue_target_probe(key(2), target(2)), "another relay");
     assert_eq!(estimates.take_target_probes(&key(1)), [target(1)]);
     assert_eq!(estimates.take_target_probes(&key(1)), []);
-    assert!(!estimates.queue_target_probe(key(1), target(1)), "just looked");
+    assert!(!estimates.queue_target_probe(key(1), target(1)), "just probed");
     let full = (0..100)
         .filter(|number| estimates.queue_target_probe(key(3), format!("10.0.{number}.1:443").parse().unwrap()))
         .count();
-    assert!(full < 100, "a queue without bound");
+    assert!(full < 100, "the queue is unbounded");
     estimates.record_target_probe(key(1), target(1), RTT);
     estimates.request_prefix(target(1).ip().into());
     let (config, _) = config();
@@ -202,8 +203,8 @@ fn a_relay_looks_once_at_a_network() {
 }
 
 #[test]
-fn the_fleet_hears_of_relays_only() {
-    let estimates = book();
+fn published_neighbours_contain_relays_only() {
+    let estimates = store();
     let proxy = PeerId::Proxy("192.0.2.1:1080".parse().unwrap());
     for place in [PeerId::Targets(prefix(1)), proxy, PeerId::Relay(key(1))] {
         estimates.record_session(place, Some(key(2)), &sample(0), &sample(0), 0);
@@ -216,38 +217,39 @@ fn the_fleet_hears_of_relays_only() {
     assert_eq!(estimates.report_for(&nothing, key(2), &mut SentEntries::default()), []);
 }
 
-/// A relay that probes this one has called it, and is no next hop.
+/// A relay that probes this relay has dialled in, and is no next hop.
 #[test]
-fn who_looks_is_a_caller_until_we_call() {
-    let estimates = book();
-    let ask = ReportQuery { neighbours: true, prefixes: Vec::new() };
-    let told = |estimates: &EstimateStore| estimates.report_for(&ask, key(9), &mut SentEntries::default())[0].subject;
+fn probing_relay_is_a_caller_until_dialled() {
+    let estimates = store();
+    let query = ReportQuery { neighbours: true, prefixes: Vec::new() };
+    let reported_subject =
+        |estimates: &EstimateStore| estimates.report_for(&query, key(9), &mut SentEntries::default())[0].subject;
     estimates.record_probe(PeerId::Relay(key(1)), false, &sample(0), &sample(0));
-    assert_eq!(told(&estimates), Subject::Caller(key(1)));
+    assert_eq!(reported_subject(&estimates), Subject::Caller(key(1)));
     estimates.record_probe(PeerId::Relay(key(1)), true, &sample(0), &sample(0));
-    assert_eq!(told(&estimates), Subject::Relay(key(1)));
+    assert_eq!(reported_subject(&estimates), Subject::Relay(key(1)));
 }
 
 #[test]
-fn users_and_tellers_are_bounded() {
-    let estimates = book();
+fn prefix_users_and_reporters_are_bounded() {
+    let estimates = store();
     for user in 1..=40 {
         estimates.record_session(PeerId::Targets(prefix(1)), Some(key(user)), &sample(0), &sample(0), 0);
     }
-    let ask = ReportQuery { neighbours: false, prefixes: vec![prefix(1)] };
-    let hears = |user: &u8| !estimates.report_for(&ask, key(*user), &mut SentEntries::default()).is_empty();
-    assert_eq!((1..=40).filter(hears).collect::<Vec<_>>(), (9..=40).collect::<Vec<_>>(), "the last 32");
-    for teller in 0..1100_u32 {
+    let query = ReportQuery { neighbours: false, prefixes: vec![prefix(1)] };
+    let receives = |user: &u8| !estimates.report_for(&query, key(*user), &mut SentEntries::default()).is_empty();
+    assert_eq!((1..=40).filter(receives).collect::<Vec<_>>(), (9..=40).collect::<Vec<_>>(), "the last 32");
+    for reporter in 0..1100_u32 {
         let mut key = [0; 32];
-        key[..4].copy_from_slice(&teller.to_be_bytes());
-        estimates.record_report(PublicKey(key), &[says(Subject::Relay(PublicKey([1; 32])), 0.0)]);
+        key[..4].copy_from_slice(&reporter.to_be_bytes());
+        estimates.record_report(PublicKey(key), &[report_entry(Subject::Relay(PublicKey([1; 32])), 0.0)]);
     }
     assert_eq!(estimates.views().iter().filter(|entry| entry.told_by.is_some()).count(), 1024);
 }
 
 #[test]
-fn the_map_knows_what_a_section_is_like() {
-    let ((config, _), estimates) = (config(), book());
+fn map_sections_have_rtt_rate_and_connection_state() {
+    let ((config, _), estimates) = (config(), store());
     let unseen = SectionSample { rtt: None, ..sample(0) };
     estimates.record_session(PeerId::Relay(key(1)), None, &unseen, &sample(0), 0);
     estimates.record_session(PeerId::Targets(prefix(1)), None, &sample(0), &sample(0), 0);
@@ -265,27 +267,27 @@ fn the_map_knows_what_a_section_is_like() {
 }
 
 #[test]
-fn who_drains_is_on_no_map_and_keeps_its_number() {
-    let ((mut config, _), estimates) = (config(), book());
+fn draining_relay_has_no_sections_and_keeps_its_number() {
+    let ((mut config, _), estimates) = (config(), store());
     for relay in [1, 2] {
         estimates.record_session(PeerId::Relay(key(relay)), None, &sample(0), &sample(0), 0);
     }
-    estimates.record_report(key(1), &[says(Subject::Relay(key(2)), 0.0)]);
+    estimates.record_report(key(1), &[report_entry(Subject::Relay(key(2)), 0.0)]);
     let before = estimates.map(&config, None).unwrap();
     assert_eq!(before.section_count(), 3);
     config.draining.push(key(1));
     let after = estimates.map(&config, Some(&before)).unwrap();
     assert_eq!((after.section_count(), after.find(&key(1)), after.find(&key(2))), (1, Some(1), Some(2)));
-    assert_eq!(estimates.map(&config, None).unwrap().find(&key(2)), Some(1), "a new map begins anew");
+    assert_eq!(estimates.map(&config, None).unwrap().find(&key(2)), Some(1), "a new map assigns new numbers");
 }
 
-/// However much surer the other end is.
+/// Also if the other end has a higher confidence.
 #[test]
-fn what_we_have_measured_goes_before_what_we_are_told() {
-    let ((config, own), estimates) = (config(), book());
+fn own_measurements_outweigh_reports() {
+    let ((config, own), estimates) = (config(), store());
     let some = SectionSample { segments: 100, lost: 2, ..sample(0) };
     estimates.record_session(PeerId::Relay(key(1)), None, &some, &some, 0);
-    estimates.record_report(key(1), &[says(Subject::Caller(own), 0.3)]);
+    estimates.record_report(key(1), &[report_entry(Subject::Caller(own), 0.3)]);
     let map = estimates.map(&config, None).unwrap();
     let known = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
     assert!(known.is_own && known.section.loss < 0.1 && (0.5..0.9).contains(&known.confidence), "{known:?}");
