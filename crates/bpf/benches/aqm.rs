@@ -4,7 +4,7 @@
 //! another connection, at random, for realistic cache misses. An empty program and the drawing of connections alone are
 //! measured beside it. Blocks of all are interleaved, and medians reported, because machines vary over time.
 //!
-//! Where other programs run at the same time, `chrt -f 1 taskset -c 1` before it keeps them out.
+//! Where other programs run at the same time, run the benchmark with `chrt -f 1 taskset -c 1`.
 //!
 //! `busy` is an overloaded line (drops are decided), `idle` one below its rate.
 
@@ -21,7 +21,7 @@ const BLOCKS: usize = 15;
 const REPEAT: u32 = 200_000;
 const CONNECTIONS: [u64; 4] = [1, 1_000, 10_000, 100_000];
 
-/// Length of `struct __sk_buff`, and where in it a test may say something.
+/// Length of `struct __sk_buff`, and the offsets of the fields that a test run sets.
 const CONTEXT: usize = 192;
 const INGRESS: usize = 36;
 const WIRE_LEN: usize = 160;
@@ -121,8 +121,8 @@ fn main() {
     );
     println!("(drawing a connection, which is in all of them: {})\n", draw.median() - empty);
     println!("| mode | {} | verified |\n|---|{}---|", CONNECTIONS.map(|n| n.to_string()).join(" | "), "---|".repeat(4));
-    for Row { label: what, verified, subjects } in &mut rows {
+    for Row { label: name_and_load, verified, subjects } in &mut rows {
         let medians: Vec<String> = subjects.iter_mut().map(|one| (one.median() - empty).to_string()).collect();
-        println!("| {what} | {} | {verified} |", medians.join(" | "));
+        println!("| {name_and_load} | {} | {verified} |", medians.join(" | "));
     }
 }

@@ -1,4 +1,4 @@
-//! The C in the kernel and the Rust of the laboratory decide alike, arrival by arrival.
+//! The C in the kernel and the Rust of the laboratory give the same verdict for each arrival.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, QueueAmount};
@@ -14,7 +14,7 @@ const ARRIVALS: u64 = 30_000;
 const KEY: u64 = 0x1234_5678_9abc_def0;
 const ETHERNET: usize = 14;
 
-/// A law as the laboratory has it.
+/// A law as the laboratory implements it.
 enum Law {
     Red(red::RedParams, red::RedState),
     Static(StaticParams, red::RedState),
@@ -62,8 +62,8 @@ const fn verdict_code(verdict: Verdict) -> u32 {
     }
 }
 
-/// Arrivals that meet every state of a law: a few that send much and many that send little, in floods, at about the
-/// line's rate, and with silences of all lengths between.
+/// Arrivals that reach every state of a law: from a few heavy senders and many light senders, in floods, at about the
+/// line's rate, and with pauses of all lengths.
 fn arrivals(seed: u64) -> impl Iterator<Item = ArrivingPacket> {
     let mut now = 5_000_000_000;
     (0..ARRIVALS).map(move |number| {
@@ -107,8 +107,8 @@ fn judge_in_kernel(object: &Object, arrival: &ArrivingPacket) -> u32 {
     program.test_run(ProgramInput { data_in: Some(&data), ..ProgramInput::default() }).unwrap().return_value
 }
 
-/// Arrivals that are a fifth more than the line takes, for seconds: from three that send much, or all of a quarter of the
-/// time, and from many; now and then with a silence.
+/// Arrivals at about 1.2 times the line's rate, for seconds: from three heavy senders and many light senders, a quarter of
+/// the time from one heavy sender alone, and with occasional pauses.
 fn overload_arrivals(seed: u64) -> impl Iterator<Item = ArrivingPacket> {
     let mut now = 5_000_000_000;
     (0..ARRIVALS).map(move |number| {
@@ -127,24 +127,24 @@ fn overload_arrivals(seed: u64) -> impl Iterator<Item = ArrivingPacket> {
     })
 }
 
-/// Replays arrivals in both; how often each verdict was given.
+/// Replays arrivals in the kernel and in the laboratory. Returns how often each verdict was given.
 fn compare(settings: &AqmSettings, arrivals: impl Iterator<Item = ArrivingPacket>) -> Option<[u32; 5]> {
     let object = load(settings)?;
     let line = virtual_queue::VirtualQueueParams::new(settings.drain_rate());
     let (mut law, mut queue) = (Law::of(settings), virtual_queue::VirtualQueueState::default());
-    let mut given = [0; 5];
+    let mut counts = [0; 5];
     for (index, mut arrival) in arrivals.enumerate() {
-        let there = judge_in_kernel(&object, &arrival);
+        let in_kernel = judge_in_kernel(&object, &arrival);
         arrival.number = index as u64;
         virtual_queue::advance(&line, &mut queue, &mut arrival);
-        let here = law.judge(&arrival);
-        if matches!(here, Verdict::Pass | Verdict::Mark) {
+        let in_lab = law.judge(&arrival);
+        if matches!(in_lab, Verdict::Pass | Verdict::Mark) {
             virtual_queue::enqueue(&mut queue, arrival.bytes);
         }
-        assert_eq!(there, verdict_code(here), "{:?}, arrival {index}: {arrival:?}", settings.mode);
-        given[there as usize] += 1;
+        assert_eq!(in_kernel, verdict_code(in_lab), "{:?}, arrival {index}: {arrival:?}", settings.mode);
+        counts[in_kernel as usize] += 1;
     }
-    Some(given)
+    Some(counts)
 }
 
 fn settings(mode: AqmMode) -> AqmSettings {
@@ -154,19 +154,19 @@ fn settings(mode: AqmMode) -> AqmSettings {
 }
 
 #[test]
-fn every_law_decides_alike_and_every_verdict_is_given() {
+fn red_static_and_dynamic_agree_with_the_lab_on_every_verdict() {
     let heavy = vec![[10, 0, 0, 1].into(), [10, 0, 0, 3].into()];
     for mode in [AqmMode::Red, AqmMode::Static { heavy }, AqmMode::Dynamic { rec_int: 3, sta_int: 20, hist_len: 50 }] {
         for seed in [1, 2] {
-            let Some(given) = compare(&settings(mode.clone()), arrivals(seed)) else { return };
-            assert!(given.iter().all(|times| *times > 20), "{mode:?}: {given:?}");
+            let Some(counts) = compare(&settings(mode.clone()), arrivals(seed)) else { return };
+            assert!(counts.iter().all(|times| *times > 20), "{mode:?}: {counts:?}");
         }
     }
 }
 
-/// With so few slots that connections take each other's over.
+/// The tables are so small that connections reuse each other's slots.
 #[test]
-fn auto_decides_alike_whatever_waits_and_whoever_is_forgotten() {
+fn auto_agrees_with_the_lab_when_slots_are_reused() {
     for (limit, target, table, ecn) in [(2000, "5ms", 64, true), (300, "1ms", 64, false), (5000, "50ms", 4096, true)] {
         let mode = AqmMode::Auto { target: target.parse().unwrap() };
         let rate = "6Mbit/s".parse().unwrap();
@@ -182,7 +182,7 @@ fn auto_decides_alike_whatever_waits_and_whoever_is_forgotten() {
 }
 
 #[test]
-fn thresholds_in_bytes_and_extreme_settings_decide_alike() {
+fn byte_thresholds_and_extreme_settings_agree_with_the_lab() {
     let base = settings(AqmMode::Dynamic { rec_int: 1, sta_int: 1, hist_len: 1024 });
     for settings in [
         AqmSettings {

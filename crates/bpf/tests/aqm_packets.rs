@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 
 static BENCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_bench.bpf.o"));
 
-/// Length of `struct __sk_buff`, and where in it a test may say something.
+/// Length of `struct __sk_buff`, and the offsets of the fields that a test run sets.
 const CONTEXT: usize = 192;
 const INGRESS: usize = 36;
 const WIRE_LEN: usize = 160;
@@ -30,7 +30,7 @@ fn load(settings: &AqmSettings, ethernet: bool) -> Option<Object> {
     loaded(object::load(settings, ProgramParams { hash_key: 7, ethernet }))
 }
 
-/// Sends a packet, which came in by an interface, or began here, through the program.
+/// Runs the program on a packet that is forwarded, or that this host itself sends.
 fn send(object: &Object, packet: &mut [u8], forwarded: bool, repeat: u32) -> u32 {
     let mut context = vec![0; CONTEXT];
     context[INGRESS] = forwarded.into();
@@ -94,7 +94,7 @@ fn ipv6(protocol: u8, ecn: u8) -> Vec<u8> {
 }
 
 #[test]
-fn connections_are_told_apart_in_every_kind_of_packet() {
+fn connections_are_identified_in_every_kind_of_packet() {
     let named = |of: &[u8], ports: &str| match of[0] >> 4 {
         4 if ports.is_empty() => "10.1.0.1:0 10.2.0.2:0".to_owned(),
         4 => "10.1.0.1:8080 10.2.0.2:80".to_owned(),
@@ -121,7 +121,7 @@ fn connections_are_told_apart_in_every_kind_of_packet() {
             let protocol = if packet[0] >> 4 == 4 { 0x0800 } else { 0x86dd };
             let mut frame = [ethernet(tags, protocol), packet.clone()].concat();
             assert_eq!(send(&object, &mut frame, true, 1), PASS);
-            // Of a fast line's small packets one in some is entered.
+            // On a fast line only some of the small packets enter their connection in the table.
             send(&object, &mut frame, true, 10_000);
             let known = connections(&object);
             let [one] = &known[..] else { panic!("{tags:?} {packet:?}: {known:?}") };
@@ -132,7 +132,7 @@ fn connections_are_told_apart_in_every_kind_of_packet() {
 }
 
 #[test]
-fn what_is_not_judged_passes_and_is_counted() {
+fn arp_and_own_packets_pass_and_are_counted() {
     let Some(object) = load(&settings(AqmMode::Auto { target: DEFAULT_TARGET }), true) else { return };
     let mut arp = [ethernet(&[], 0x0806), vec![0; 46]].concat();
     let mut own = [ethernet(&[], 0x0800), ipv4(6, 0, 0, 0)].concat();
@@ -145,7 +145,7 @@ fn what_is_not_judged_passes_and_is_counted() {
 }
 
 #[test]
-fn what_is_too_much_is_dropped_and_what_is_capable_marked() {
+fn excess_packets_are_dropped_and_ecn_capable_packets_marked() {
     let limit = QueueAmount::Bytes(1_000_000);
     let (min, max) = (QueueAmount::Bytes(1), QueueAmount::Bytes(2));
     let slow =
@@ -153,10 +153,10 @@ fn what_is_too_much_is_dropped_and_what_is_capable_marked() {
     let forced = AqmSettings { min: QueueAmount::Bytes(0), ..slow.clone() };
     let Some(object) = load(&forced, true) else { return };
     let mut packet = [ethernet(&[], 0x0800), ipv4(6, 0, 0, 0)].concat();
-    assert_eq!(send(&object, &mut packet, true, 1), PASS, "nothing waits yet");
+    assert_eq!(send(&object, &mut packet, true, 1), PASS, "the queue is still empty");
     assert_eq!(send(&object, &mut packet, true, 1), DROP);
     assert_eq!(counters(&object).forced, 1);
-    // Between the thresholds, all are hit.
+    // Between the thresholds, every packet is marked or dropped.
     let marks = AqmSettings { min: QueueAmount::Bytes(0), max: QueueAmount::Bytes(200), ..slow };
     for mut packet in [[ethernet(&[], 0x0800), ipv4(6, 0, 2, 0)].concat(), [ethernet(&[], 0x86dd), ipv6(6, 1)].concat()]
     {
@@ -173,7 +173,7 @@ fn what_is_too_much_is_dropped_and_what_is_capable_marked() {
 }
 
 #[test]
-fn a_million_connections_find_room_for_those_of_last() {
+fn million_connections_fill_the_table_and_miss_no_packet() {
     const CONNECTIONS: u64 = 1_000_000;
     const PACKETS: u32 = 3_000_000;
     for mode in [

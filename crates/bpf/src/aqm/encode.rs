@@ -160,7 +160,7 @@ mod tests {
     use crate::aqm::settings::DEFAULT_TARGET;
 
     #[test]
-    fn what_is_told_is_what_was_set() {
+    fn encoded_settings_decode_to_the_same_settings() {
         for mode in [
             AqmMode::Red,
             AqmMode::Auto { target: DEFAULT_TARGET },
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn no_field_is_forgotten() {
+    fn encoded_red_and_auto_params_have_the_size_of_their_structs() {
         let one = AqmSettings::new("1Mbit/s".parse().unwrap(), AqmMode::Red);
         let mut memory = SettingsEncoder::default();
         memory.red(&red::RedParams::new(&one.red_config(), None, 1));

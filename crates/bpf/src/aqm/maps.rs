@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_in_use_is_read_and_a_free_one_is_not() {
+    fn used_slots_are_parsed_and_free_slots_are_skipped() {
         let slot: Vec<u8> = [9, 7, 1500, 3_u32].iter().flat_map(|number| number.to_ne_bytes()).collect();
         let mut name = vec![0; NAME_SIZE];
         name[10..16].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jain_is_one_for_equals_and_one_over_their_number_if_one_has_all() {
+    fn jain_index_is_1_for_equal_rates_and_1_over_n_for_one_sender() {
         assert_eq!(jain(&[]), None);
         assert_eq!(jain(&[0.0]), None);
         assert!((jain(&[7.0; 5]).unwrap() - 1.0).abs() < 1e-12);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_next_to_nothing_does_not_share() {
+    fn connections_with_negligible_rates_are_not_active() {
         let share = |rate| ConnectionShare {
             connection: Connection {
                 source: "10.0.0.1:1".parse().unwrap(),

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_in_order_at_every_rate() {
+    fn defaults_are_valid_at_every_rate() {
         for rate in ["8bit/s", "1kbit/s", "10Mbit/s", "100Mbit/s", "400Gbit/s", "18446744073Gbit/s"] {
             let settings = AqmSettings::new(rate.parse().unwrap(), AqmMode::Red);
             settings.check().unwrap_or_else(|error| panic!("{rate}: {error}: {settings:?}"));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_and_says_what_would() {
+    fn invalid_settings_are_rejected_and_errors_name_the_option() {
         let dynamic = |rec_int, sta_int, hist_len| settings(AqmMode::Dynamic { rec_int, sta_int, hist_len });
         let one = settings(AqmMode::Red);
         for (wrong, key) in [
@@ -297,15 +297,15 @@ mod tests {
             (dynamic(1, 1, 0), "--hist-len"),
             (dynamic(1, 1, 1025), "--hist-len"),
         ] {
-            let said = wrong.check().unwrap_err().to_string();
-            assert!(said.contains(key), "{key}: {said}");
+            let error = wrong.check().unwrap_err().to_string();
+            assert!(error.contains(key), "{key}: {error}");
         }
         let both = AqmSettings { p: 2.0, table: 3, ..one };
-        assert_eq!(both.check().unwrap_err().to_string().lines().count(), 2, "all at once");
+        assert_eq!(both.check().unwrap_err().to_string().lines().count(), 2, "all errors are reported together");
     }
 
     #[test]
-    fn amounts_read_and_write() {
+    fn queue_amounts_are_parsed_and_formatted() {
         for text in ["64pkt", "256KiB", "1B"] {
             assert_eq!(text.parse::<QueueAmount>().unwrap().to_string(), text);
         }

@@ -95,14 +95,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_count_letters() {
+    fn edit_distance_counts_changed_letters() {
         for (from, to, expected) in [("ctcp", "ctcp", 0), ("ctcp", "tcp", 1), ("vegas", "vages", 2), ("", "bic", 3)] {
             assert_eq!(edit_distance(from, to), expected, "{from} {to}");
         }
     }
 
     #[test]
-    fn a_slip_of_the_pen_is_recognised_and_another_word_is_not() {
+    fn misspelt_names_get_a_suggestion_and_other_words_do_not() {
         let meant = |name| match find(name) {
             Err(CongestionError::Unknown { meant, .. }) => meant,
             other => panic!("{other:?}"),
@@ -112,7 +112,7 @@ mod tests {
 
     /// TCP_CA_NAME_MAX is 16 with the NUL, and bpffs takes no dots.
     #[test]
-    fn names_fit_the_kernel() {
+    fn algorithm_names_are_valid_for_the_kernel_and_bpffs() {
         for algorithm in CATALOGUE {
             let plain = algorithm.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
             assert!(plain && algorithm.name.len() < 16, "{}", algorithm.name);

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_get_the_operations_that_fit_them() {
+    fn operations_variant_matches_kernel_members() {
         for (name, new) in [("ctcp", "ctcp_7_1"), ("vegas", "vegas_7_1"), ("bic", "bic")] {
             let object = open(name);
             assert_eq!(operations(&object, name, |_| false), name);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_of_all_variants_are_ours() {
+    fn maps_of_all_variants_are_ours_and_other_maps_are_not() {
         for (map, algorithm, ours) in [
             ("ctcp", "ctcp", true),
             ("ctcp_7_1", "ctcp", true),
@@ -178,9 +178,9 @@ mod tests {
         }
     }
 
-    /// The types of a kernel with tcp_congestion_ops and without the hook are those that our own object brings along.
+    /// The types in our own object file serve as those of a kernel with tcp_congestion_ops and without the hook.
     #[test]
-    fn a_kernel_without_the_hook_is_told_from_one_that_has_it() {
+    fn kernel_without_the_struct_ops_hook_is_detected() {
         let file = std::env::temp_dir().join(format!("ekiden-no-hook-{}", std::process::id()));
         std::fs::File::create(&file).unwrap().write_all(find("ctcp").unwrap().object).unwrap();
         let bare = KernelTypes::from_file(&file);
@@ -188,7 +188,7 @@ mod tests {
         let bare = bare.unwrap();
         assert!(bare.has_member("tcp_congestion_ops", "cong_avoid"));
         assert!(matches!(check_support(&bare), Err(CongestionError::NoStructOps)));
-        assert_eq!(RegistrationMethod::best_for(&bare), RegistrationMethod::Map, "nor links");
+        assert_eq!(RegistrationMethod::best_for(&bare), RegistrationMethod::Map, "no links either");
         assert!(KernelTypes::from_file("/nonexistent").is_none());
         match KernelTypes::running() {
             Some(running) => check_support(&running).unwrap(),
@@ -198,7 +198,7 @@ mod tests {
 
     /// The kernel refuses programs without a GPL-compatible licence; the reason is only in the log.
     #[test]
-    fn what_the_kernel_says_when_it_refuses_is_kept() {
+    fn kernel_log_of_a_rejected_program_is_kept() {
         if !kernel::missing_capabilities().is_empty() || KernelTypes::running().is_none() {
             skipped("loading is not permitted");
             return;

@@ -227,7 +227,7 @@ mod tests {
         ResumeRequest { jump_bytes: 500_000, saved_rtt: Duration::from_millis(100), lifetime: Duration::from_secs(60) };
 
     #[test]
-    fn a_request_is_laid_out_as_the_kernel_reads_it() {
+    fn request_bytes_have_the_layout_of_the_kernel_struct() {
         let words = ResumeWords::from_request(&REQUEST, Duration::from_secs(7)).unwrap();
         let bytes = words.into_bytes();
         assert_eq!(bytes.len(), ResumeWords::BYTES);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_time_is_required() {
+    fn invalid_rtts_are_rejected_and_long_lifetimes_saturate() {
         for saved_rtt in [Duration::ZERO, Duration::from_nanos(999), Duration::from_secs(5000)] {
             let refused = ResumeWords::from_request(&ResumeRequest { saved_rtt, ..REQUEST }, Duration::ZERO);
             assert!(matches!(refused, Err(ResumeError::InvalidRtt(_))), "{saved_rtt:?}");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn states_of_the_kernel_are_read() {
+    fn kernel_state_words_are_parsed() {
         let state = |phase, reason| {
             let mut words = [0; ResumeWords::WORDS];
             words[2..11].copy_from_slice(&[phase, reason, 1448, 10, 300, 200, 100, u32::MAX - 999, 9000]);

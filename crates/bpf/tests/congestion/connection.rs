@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-/// Both ends of it; the first one is under the congestion control.
+/// Both ends of a connection. The near end uses the congestion control.
 pub struct LoopbackConnection {
     pub near: TcpStream,
     far: TcpStream,
 }
 
 impl LoopbackConnection {
-    /// One whose near end has chosen `name`, before it was connected.
+    /// A connection whose near end selects `name` before it connects.
     pub fn connect_with(name: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = socket_with(name);
@@ -30,7 +30,7 @@ impl LoopbackConnection {
         Self { near, far }
     }
 
-    /// Sends this many bytes there and a word back, so that there are acknowledgements of all.
+    /// Sends `count` bytes to the far end and a reply back, so that all bytes are acknowledged.
     pub fn transfer(&mut self, count: usize) {
         let (near, far) = (&mut self.near, &mut self.far);
         std::thread::scope(|scope| {
@@ -44,14 +44,14 @@ impl LoopbackConnection {
     }
 }
 
-/// A socket that has chosen `name`.
+/// A socket that uses `name`.
 pub fn socket_with(name: &str) -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_tcp_congestion(name.as_bytes()).unwrap();
     socket
 }
 
-/// A listener that has chosen `name`.
+/// A listener that uses `name`.
 pub fn listener_with(name: &str) -> TcpListener {
     let socket = socket_with(name);
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -59,21 +59,21 @@ pub fn listener_with(name: &str) -> TcpListener {
     socket.into()
 }
 
-/// Runs the test of this name once more, where /sys/fs/bpf is a file system of its own that ends with it; false in there.
+/// Runs the test of this name again, in a child process with a private BPF file system in /sys/fs/bpf. False in the child.
 pub fn run_with_bpf_mount(test: &str) -> bool {
     const INSIDE: &str = "EKIDEN_TEST_ROOM";
     if std::env::var_os(INSIDE).is_some() {
         return false;
     }
     let script = "mount -t bpf bpf /sys/fs/bpf && exec \"$@\"";
-    let mut room = Command::new("unshare");
-    room.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
-    room.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
-    let output = room.env(INSIDE, "1").stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
-    // The reason of a skipped test belongs to the output of this one.
-    said.lines()
+    let mut child = Command::new("unshare");
+    child.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]);
+    child.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
+    let output = child.env(INSIDE, "1").stdin(Stdio::null()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    // The reason for a skip in the child belongs to the output of this test.
+    text.lines()
         .filter(|line| line.starts_with("skipped: "))
         .for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
     true

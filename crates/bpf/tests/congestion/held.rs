@@ -1,4 +1,4 @@
-//! Registrations held by this process, both ways; options and telemetry of connections.
+//! Registrations that this process holds, by both methods; parameters and telemetry of connections.
 
 use std::os::fd::AsFd;
 
@@ -8,24 +8,24 @@ use crate::connection::{LoopbackConnection, listener_with, socket_with};
 use crate::turn::{RegistrationLock, wait_absent, wait_for};
 
 #[test]
-fn it_is_there_while_it_is_held_and_connections_outlive_it() {
+fn registration_lasts_while_held_and_connections_outlive_it() {
     let Some(turn) = RegistrationLock::acquire_linked() else { return };
-    for way in [RegistrationMethod::Link, RegistrationMethod::Map] {
-        let held = acquire(turn.name, Some(way)).unwrap();
-        assert_eq!(held.loaded_by, LoadedBy::NotLoaded, "nobody had it before");
-        assert!(lookup(turn.name).is_unprivileged, "everybody may choose it");
+    for method in [RegistrationMethod::Link, RegistrationMethod::Map] {
+        let held = acquire(turn.name, Some(method)).unwrap();
+        assert_eq!(held.loaded_by, LoadedBy::NotLoaded, "the control had no earlier holder");
+        assert!(lookup(turn.name).is_unprivileged, "every user may select the control");
         let mut connection = LoopbackConnection::connect_with(turn.name);
         connection.transfer(1 << 20);
         drop(held);
         wait_absent(turn.name);
         connection.transfer(1 << 20);
         let socket = socket2::SockRef::from(&connection.near);
-        assert!(socket.tcp_congestion().unwrap().starts_with(turn.name.as_bytes()), "{way:?}");
+        assert!(socket.tcp_congestion().unwrap().starts_with(turn.name.as_bytes()), "{method:?}");
     }
 }
 
 #[test]
-fn the_way_without_links_stays_behind_and_is_found_by_its_name() {
+fn map_registration_outlives_its_process_and_is_found_by_name() {
     let Some(turn) = RegistrationLock::acquire() else { return };
     // As if the process had been killed: its destructors do not run.
     std::mem::forget(acquire(turn.name, Some(RegistrationMethod::Map)).unwrap());
@@ -39,15 +39,15 @@ fn the_way_without_links_stays_behind_and_is_found_by_its_name() {
 }
 
 #[test]
-fn who_holds_what_another_has_loaded_keeps_it() {
+fn second_holder_keeps_the_registration_of_the_first() {
     let Some(turn) = RegistrationLock::acquire_linked() else { return };
     let first = acquire(turn.name, Some(RegistrationMethod::Link)).unwrap();
     let second = acquire(turn.name, None).unwrap();
-    // By this very process; and for a moment by a child of it that has not become another program yet.
+    // Held by this process, and for a moment by a child process before its exec.
     assert!(matches!(second.loaded_by, LoadedBy::Held(_)), "{:?}", second.loaded_by);
     let ours_alone = || (lookup(turn.name).loaded_by == LoadedBy::Held(Vec::new())).then_some(());
     wait_for("the end of other holders", ours_alone);
-    assert!(second.sections.is_none(), "its storage is the first one's");
+    assert!(second.sections.is_none(), "the storage belongs to the first holder");
     drop(first);
     socket_with(turn.name);
     let refused = unload(turn.name).unwrap_err();
@@ -56,9 +56,9 @@ fn who_holds_what_another_has_loaded_keeps_it() {
     wait_absent(turn.name);
 }
 
-/// As relays do that start together.
+/// As when two relays start at the same time.
 #[test]
-fn of_two_who_load_it_at_once_both_have_it() {
+fn concurrent_loads_share_one_registration() {
     let Some(turn) = RegistrationLock::acquire_linked() else { return };
     for _ in 0..5 {
         let both: Vec<_> = std::thread::scope(|scope| {
@@ -67,15 +67,15 @@ fn of_two_who_load_it_at_once_both_have_it() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         let loaded = both.iter().filter(|held| held.loaded_by == LoadedBy::NotLoaded).count();
-        assert_eq!(loaded, 1, "the other one has it from the first");
+        assert_eq!(loaded, 1, "exactly one thread loads the control");
         drop(both);
         wait_absent(turn.name);
     }
 }
 
-/// The relay sets parameters on its listeners only because of this (BPF_F_CLONE).
+/// The relay sets parameters on its listeners and relies on this inheritance (BPF_F_CLONE).
 #[test]
-fn accepted_connections_inherit_what_their_listener_was_asked() {
+fn accepted_connections_inherit_the_parameters_of_their_listener() {
     let Some(turn) = RegistrationLock::acquire() else { return };
     let held = acquire(turn.name, None).unwrap();
     let sections = held.sections.as_ref().unwrap();
@@ -85,14 +85,14 @@ fn accepted_connections_inherit_what_their_listener_was_asked() {
     let (accepted, _) = listener.accept().unwrap();
     let inherited = sections.read(accepted.as_fd()).unwrap();
     assert_eq!((inherited.gamma, inherited.auto_gamma), (17, true));
-    assert_eq!(sections.read(near.as_fd()), None, "the other end was asked nothing");
+    assert_eq!(sections.read(near.as_fd()), None, "the other end has no parameters");
     sections.request_gamma(accepted.as_fd(), 5, false).unwrap();
     assert_eq!(sections.read(accepted.as_fd()).unwrap().gamma, 5);
-    assert_eq!(sections.read(listener.as_fd()).unwrap().gamma, 17, "each has its own");
+    assert_eq!(sections.read(listener.as_fd()).unwrap().gamma, 17, "each socket has its own parameters");
 }
 
 #[test]
-fn a_connection_tells_what_it_is_at() {
+fn ctcp_connection_reports_its_telemetry() {
     let Some(_turn) = RegistrationLock::acquire_named("ctcp") else { return };
     let held = acquire("ctcp", None).unwrap();
     let sections = held.sections.as_ref().unwrap();
@@ -101,15 +101,18 @@ fn a_connection_tells_what_it_is_at() {
     for _ in 0..20 {
         connection.transfer(1 << 20);
     }
-    let told = sections.read(connection.near.as_fd()).unwrap();
-    assert_eq!((told.gamma, told.gamma_now), (21, 21), "{told:?}");
-    assert!(told.rounds > 0 && told.window >= 2 && told.rtt_us >= told.base_rtt_us, "{told:?}");
-    assert!(told.base_rtt_us > 0 && told.base_rtt_us < 1_000_000, "{told:?}");
-    assert_eq!(told.timeouts, 0, "{told:?}");
+    let telemetry = sections.read(connection.near.as_fd()).unwrap();
+    assert_eq!((telemetry.gamma, telemetry.gamma_now), (21, 21), "{telemetry:?}");
+    assert!(
+        telemetry.rounds > 0 && telemetry.window >= 2 && telemetry.rtt_us >= telemetry.base_rtt_us,
+        "{telemetry:?}"
+    );
+    assert!(telemetry.base_rtt_us > 0 && telemetry.base_rtt_us < 1_000_000, "{telemetry:?}");
+    assert_eq!(telemetry.timeouts, 0, "{telemetry:?}");
 }
 
 #[test]
-fn a_name_that_nobody_knows_is_told_with_the_one_that_was_meant() {
+fn unknown_name_error_suggests_the_nearest_name() {
     let unknown = acquire("ctpc", None).unwrap_err().to_string();
     assert!(unknown.contains("perhaps ctcp?"), "{unknown}");
 }

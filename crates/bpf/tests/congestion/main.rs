@@ -1,5 +1,5 @@
-//! Congestion controls in this machine's kernel: registered both ways, asked and heard through socket storage, exchanged
-//! while connections use them, and gone when they should be.
+//! Congestion controls in this machine's kernel: registration by both methods, parameters and telemetry in socket storage,
+//! updates while connections use a control, and removal.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../turn/mod.rs"]

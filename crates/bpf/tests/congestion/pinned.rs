@@ -1,4 +1,4 @@
-//! Kept by a name in the BPF file system.
+//! Congestion controls that are pinned in the BPF file system.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ fn link_of(name: &str) -> PathBuf {
     Path::new(PIN_ROOT).join("cc").join(name).join("link")
 }
 
-/// The numbers of the pinned link and of the map it runs.
-fn numbers(name: &str) -> (u32, u32) {
+/// The ids of the pinned link and of its map.
+fn link_and_map_ids(name: &str) -> (u32, u32) {
     let info = Link::open(link_of(name)).unwrap().info().unwrap();
     match info.info {
         LinkTypeInfo::StructOps(operations) => (info.id, operations.map_id),
@@ -33,24 +33,24 @@ fn operations(name: &str) -> Vec<u32> {
 }
 
 #[test]
-fn an_update_exchanges_what_new_connections_get() {
-    if run_with_bpf_mount("pinned::an_update_exchanges_what_new_connections_get") {
+fn update_applies_to_new_connections_only() {
+    if run_with_bpf_mount("pinned::update_applies_to_new_connections_only") {
         return;
     }
     let Some(turn) = RegistrationLock::acquire_linked() else { return };
     let algorithm = find(turn.name).unwrap();
     assert_eq!(pin(algorithm, None).unwrap(), PinOutcome::Loaded);
-    let (link, first) = numbers(turn.name);
+    let (link, first) = link_and_map_ids(turn.name);
     let mut old = LoopbackConnection::connect_with(turn.name);
     assert_eq!(pin(algorithm, None).unwrap(), PinOutcome::Updated);
-    let (same, second) = numbers(turn.name);
+    let (same, second) = link_and_map_ids(turn.name);
     assert_eq!(link, same, "the name was never free");
     assert_ne!(first, second);
     let mut new = LoopbackConnection::connect_with(turn.name);
     old.transfer(1 << 20);
     new.transfer(1 << 20);
-    assert!(operations(turn.name).contains(&first), "the old connection keeps what it began with");
-    // Both share one storage: its reader need not know of the update.
+    assert!(operations(turn.name).contains(&first), "the old connection keeps the old version");
+    // Both connections share one storage, so its readers are independent of the update.
     let sections = TelemetryMap::pinned(turn.name).unwrap();
     for connection in [&old, &new] {
         sections.request_gamma(connection.near.as_fd(), 9, false).unwrap();
@@ -58,15 +58,15 @@ fn an_update_exchanges_what_new_connections_get() {
     }
     assert_eq!(unload(turn.name).unwrap(), UnloadOutcome::Gone);
     wait_absent(turn.name);
-    assert!(!Path::new(PIN_ROOT).exists(), "nothing of ours is left");
+    assert!(!Path::new(PIN_ROOT).exists(), "no pins are left");
     old.transfer(1 << 20);
     new.transfer(1 << 20);
     wait_for("the end of the link", || LinkInfoIter::default().all(|other| other.id != link).then_some(()));
 }
 
 #[test]
-fn the_older_way_is_pinned_updated_and_unloaded_as_well() {
-    if run_with_bpf_mount("pinned::the_older_way_is_pinned_updated_and_unloaded_as_well") {
+fn map_registration_is_pinned_updated_and_unloaded() {
+    if run_with_bpf_mount("pinned::map_registration_is_pinned_updated_and_unloaded") {
         return;
     }
     let Some(turn) = RegistrationLock::acquire() else { return };
@@ -83,8 +83,8 @@ fn the_older_way_is_pinned_updated_and_unloaded_as_well() {
 
 /// A relay uses the control that `ekiden cc load` has pinned, and an update of it leaves the requests in place.
 #[test]
-fn requests_for_careful_resume_go_through_the_pin() {
-    if run_with_bpf_mount("pinned::requests_for_careful_resume_go_through_the_pin") {
+fn careful_resume_requests_use_the_pinned_map() {
+    if run_with_bpf_mount("pinned::careful_resume_requests_use_the_pinned_map") {
         return;
     }
     let Some(turn) = RegistrationLock::acquire_named("cubicresume") else { return };
@@ -99,14 +99,14 @@ fn requests_for_careful_resume_go_through_the_pin() {
     let state = ResumeMap::pinned(turn.name).unwrap().state(socket);
     assert_eq!(state.unwrap().phase, ResumePhase::Waiting);
     assert_eq!(unload(turn.name).unwrap(), UnloadOutcome::Gone);
-    assert!(ResumeMap::pinned(turn.name).is_none() && !Path::new(PIN_ROOT).exists(), "nothing of ours is left");
+    assert!(ResumeMap::pinned(turn.name).is_none() && !Path::new(PIN_ROOT).exists(), "no pins are left");
     wait_absent(turn.name);
 }
 
-/// A relay that began with it must not lose it while it runs.
+/// A relay must not lose the control that it uses while it runs.
 #[test]
-fn what_a_process_uses_stays_until_it_ends() {
-    if run_with_bpf_mount("pinned::what_a_process_uses_stays_until_it_ends") {
+fn unpinned_control_lasts_until_its_holder_releases_it() {
+    if run_with_bpf_mount("pinned::unpinned_control_lasts_until_its_holder_releases_it") {
         return;
     }
     let Some(turn) = RegistrationLock::acquire_linked() else { return };

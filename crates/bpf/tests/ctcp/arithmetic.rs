@@ -1,4 +1,4 @@
-//! Each rule alone: its result against the model.
+//! Each rule separately, compared with the model.
 
 use crate::dice::SeededRng;
 use crate::model::{self, Windows};
@@ -6,15 +6,15 @@ use crate::steps::{CtcpProgram, FRACTION, NONE, Op, Round, State};
 
 const BASE_US: u32 = 100_000;
 
-fn close(is: f64, should: f64, tolerance: f64) -> bool {
-    (is - should).abs() <= tolerance
+fn close(found: f64, expected: f64, tolerance: f64) -> bool {
+    (found - expected).abs() <= tolerance
 }
 
 fn parts(value: u32) -> f64 {
     f64::from(value) / f64::from(FRACTION)
 }
 
-/// Both windows, with the parts of packets counted as of a window of `unit` packets.
+/// Both windows in packets, with their fractions in units of 1/`unit` of a packet.
 fn windows(state: &State, unit: u32) -> Windows {
     let unit = f64::from(unit);
     Windows {
@@ -23,17 +23,17 @@ fn windows(state: &State, unit: u32) -> Windows {
     }
 }
 
-fn some_state(dice: &mut SeededRng) -> State {
-    let cwnd = 2 + dice.below(5_000);
-    let dwnd = if dice.below(4) == 0 { 0 } else { dice.below(20_000) };
+fn random_state(rng: &mut SeededRng) -> State {
+    let cwnd = 2 + rng.below(5_000);
+    let dwnd = if rng.below(4) == 0 { 0 } else { rng.below(20_000) };
     State {
         cwnd,
         dwnd,
-        cwnd_part: dice.below(cwnd + dwnd),
-        dwnd_part: dice.below(cwnd + dwnd) * FRACTION,
-        step: dice.below(200 * FRACTION),
-        gamma: (5 + dice.below(26)) * FRACTION,
-        base_us: 1_000 + dice.below(500_000),
+        cwnd_part: rng.below(cwnd + dwnd),
+        dwnd_part: rng.below(cwnd + dwnd) * FRACTION,
+        step: rng.below(200 * FRACTION),
+        gamma: (5 + rng.below(26)) * FRACTION,
+        base_us: 1_000 + rng.below(500_000),
         base_before_us: NONE,
         reno_queued: NONE,
         ..State::default()
@@ -42,7 +42,7 @@ fn some_state(dice: &mut SeededRng) -> State {
 
 /// The published table: the gain of a window in one round trip without a queue.
 #[test]
-fn a_round_trip_adds_what_the_paper_says() {
+fn growth_per_round_trip_matches_the_paper() {
     let steps = CtcpProgram::load();
     for (window, gain) in [(38, 1.9), (100, 4.0), (1_000, 22.2), (10_000, 125.0)] {
         let mut state = steps.start(window, BASE_US);
@@ -59,23 +59,24 @@ fn a_round_trip_adds_what_the_paper_says() {
 }
 
 #[test]
-fn the_step_is_right_for_every_size_of_window() {
+fn step_matches_the_model_for_every_window_size() {
     let steps = CtcpProgram::load();
     for shift in 6..22 {
         for window in [1 << shift, (1 << shift) + 1, (3 << shift) / 2, (1 << (shift + 1)) - 1] {
             let mut state = steps.start(window, BASE_US);
             steps.round(&mut state, BASE_US, 0);
-            let should = model::step(f64::from(window));
+            let expected = model::step(f64::from(window));
             assert!(
-                close(parts(state.step), should, 0.005 + should * 1e-4),
-                "{window}: {} {should}",
+                close(parts(state.step), expected, 0.005 + expected * 1e-4),
+                "{window}: {} {expected}",
                 parts(state.step)
             );
         }
     }
 }
 
-/// The increment comes packet by packet. A whole one at the end of a round would be a burst of up to `alpha window^k`.
+/// The window grows packet by packet. The whole increment at the end of a round would be a burst of up to
+/// `alpha window^k`.
 #[test]
 fn growth_is_spread_over_the_round() {
     let steps = CtcpProgram::load();
@@ -91,30 +92,33 @@ fn growth_is_spread_over_the_round() {
 }
 
 #[test]
-fn any_state_grows_as_in_the_model() {
+fn random_states_grow_as_in_the_model() {
     let steps = CtcpProgram::load();
-    let mut dice = SeededRng::new(1);
+    let mut rng = SeededRng::new(1);
     for _ in 0..5_000 {
-        let before = some_state(&mut dice);
-        let acked = 1 + dice.below(before.window());
+        let before = random_state(&mut rng);
+        let acked = 1 + rng.below(before.window());
         let mut state = before;
         steps.run(&mut state, Op::Grow { acked });
         let window = before.window();
-        let is = windows(&state, window);
-        let should = windows(&before, window).grown(f64::from(acked), f64::from(window), parts(before.step));
-        assert!(close(is.cwnd, should.cwnd, 1e-6) && close(is.dwnd, should.dwnd, 1e-6), "{before:?} {is:?} {should:?}");
+        let found = windows(&state, window);
+        let expected = windows(&before, window).grown(f64::from(acked), f64::from(window), parts(before.step));
+        assert!(
+            close(found.cwnd, expected.cwnd, 1e-6) && close(found.dwnd, expected.dwnd, 1e-6),
+            "{before:?} {found:?} {expected:?}"
+        );
     }
 }
 
 #[test]
-fn any_round_ends_as_in_the_model() {
+fn random_rounds_end_as_in_the_model() {
     let steps = CtcpProgram::load();
-    let mut dice = SeededRng::new(2);
+    let mut rng = SeededRng::new(2);
     let (mut grew, mut yielded) = (0, 0);
     for _ in 0..5_000 {
-        let before = some_state(&mut dice);
-        let rtt_us = before.base_us + if dice.below(2) == 0 { dice.below(before.base_us) } else { dice.below(50) };
-        let used = before.window() - dice.below(before.window() / 2);
+        let before = random_state(&mut rng);
+        let rtt_us = before.base_us + if rng.below(2) == 0 { rng.below(before.base_us) } else { rng.below(50) };
+        let used = before.window() - rng.below(before.window() / 2);
         let queued = model::queued(f64::from(used), f64::from(before.base_us), f64::from(rtt_us));
         if close(queued, parts(before.gamma), 0.01) {
             continue;
@@ -140,16 +144,16 @@ fn any_round_ends_as_in_the_model() {
 }
 
 #[test]
-fn both_windows_halve_at_a_loss_and_come_back_when_there_was_none() {
+fn loss_halves_both_windows_and_undo_restores_them() {
     let steps = CtcpProgram::load();
-    let mut dice = SeededRng::new(3);
+    let mut rng = SeededRng::new(3);
     for _ in 0..2_000 {
-        let before = some_state(&mut dice);
-        let should = Windows { cwnd: f64::from(before.cwnd), dwnd: f64::from(before.dwnd) }.halved();
+        let before = random_state(&mut rng);
+        let expected = Windows { cwnd: f64::from(before.cwnd), dwnd: f64::from(before.dwnd) }.halved();
         let mut state = before;
         steps.run(&mut state, Op::Reduce);
-        let is = Windows { cwnd: f64::from(state.cwnd), dwnd: f64::from(state.dwnd) };
-        assert!(close(is.cwnd, should.cwnd, 0.5) && close(is.dwnd, should.dwnd, 0.5), "{before:?} {state:?}");
+        let found = Windows { cwnd: f64::from(state.cwnd), dwnd: f64::from(state.dwnd) };
+        assert!(close(found.cwnd, expected.cwnd, 0.5) && close(found.dwnd, expected.dwnd, 0.5), "{before:?} {state:?}");
         assert_eq!(state.step, 0, "no growth before a round without a loss");
         steps.run(&mut state, Op::Undo { window: 1 });
         assert_eq!((state.cwnd, state.dwnd), (before.cwnd, before.dwnd));
@@ -157,7 +161,7 @@ fn both_windows_halve_at_a_loss_and_come_back_when_there_was_none() {
 }
 
 #[test]
-fn a_window_below_38_packets_is_renos() {
+fn windows_below_38_packets_behave_like_reno() {
     let steps = CtcpProgram::load();
     let mut state = steps.start(10, BASE_US);
     // Reno's: a packet for each window of acknowledged packets, and half at a loss.
@@ -179,7 +183,7 @@ fn a_window_below_38_packets_is_renos() {
     }
 }
 
-/// The queue of others does not go away, so the delay window does; the loss window goes on as Reno's.
+/// The queue of other connections persists, so the delay window shrinks to 0. The loss window grows as in Reno.
 #[test]
 fn a_standing_queue_empties_the_delay_window() {
     let steps = CtcpProgram::load();
@@ -199,22 +203,22 @@ fn a_standing_queue_empties_the_delay_window() {
 }
 
 #[test]
-fn growth_goes_on_after_a_recovery_without_a_queue() {
+fn growth_resumes_after_a_recovery_without_a_queue() {
     let steps = CtcpProgram::load();
     for (rtt_us, grows) in [(BASE_US, true), (2 * BASE_US, false)] {
         let mut state = State { cwnd: 500, dwnd: 500, ..steps.start(500, BASE_US) };
         steps.run(&mut state, Op::Reduce);
         let round = Round { rtt_us, samples: 3, used: 500, now_ms: 0 };
         steps.run(&mut state, Op::EndRecovery { round });
-        assert_eq!((state.cwnd, state.dwnd), (250, 250), "a queue is what the reduction was for");
+        assert_eq!((state.cwnd, state.dwnd), (250, 250), "the reduction already answers the queue");
         let step = if grows { model::step(500.0) } else { 0.0 };
         assert!(close(parts(state.step), step, 0.01), "{}", parts(state.step));
     }
 }
 
-/// The samples of the round after the delay window gave way are of packets that were sent before.
+/// In the round after a reduction of the delay window, the samples belong to packets that were sent before it.
 #[test]
-fn one_queue_is_yielded_to_once() {
+fn delay_window_yields_once_to_the_same_queue() {
     let steps = CtcpProgram::load();
     let mut state = State { cwnd: 500, dwnd: 500, ..steps.start(500, BASE_US) };
     let mut windows = Vec::new();
@@ -226,9 +230,9 @@ fn one_queue_is_yielded_to_once() {
     assert_eq!(windows, [(300, 0), (300, 0), (140, 0), (140, 0)]);
 }
 
-/// Reductions of the sum by the kernel are taken from the delay window first, and in slow start it is 0.
+/// The kernel's reductions of the sum reduce the delay window first. In slow start the delay window is 0.
 #[test]
-fn the_windows_follow_their_sum() {
+fn reductions_of_the_sum_reduce_the_delay_window_first() {
     let steps = CtcpProgram::load();
     let windows = |window, slow_start| {
         let mut state = State { cwnd: 100, dwnd: 50, step: 5, ..State::default() };
@@ -243,19 +247,19 @@ fn the_windows_follow_their_sum() {
 }
 
 #[test]
-fn gamma_follows_losses_where_that_is_asked_for() {
+fn gamma_follows_losses_or_stays_fixed_on_request() {
     let steps = CtcpProgram::load();
-    let mut dice = SeededRng::new(4);
+    let mut rng = SeededRng::new(4);
     for _ in 0..2_000 {
-        let reno_queued = dice.below(100 * FRACTION);
-        let before = State { reno_queued, ..some_state(&mut dice) };
+        let reno_queued = rng.below(100 * FRACTION);
+        let before = State { reno_queued, ..random_state(&mut rng) };
         let mut state = before;
         steps.run(&mut state, Op::TuneGamma);
-        let should = model::tuned(parts(before.gamma), parts(reno_queued));
-        assert!(close(parts(state.gamma), should, 0.02), "{before:?} {should}");
+        let expected = model::tuned(parts(before.gamma), parts(reno_queued));
+        assert!(close(parts(state.gamma), expected, 0.02), "{before:?} {expected}");
         let once = state;
         steps.run(&mut state, Op::TuneGamma);
-        assert_eq!(state, once, "a round counts for one loss");
+        assert_eq!(state, once, "each round tunes gamma once");
     }
     let mut state = State::default();
     for (packets, gamma) in [(0, 30), (7, 7), (100, 100)] {

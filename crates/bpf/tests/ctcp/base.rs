@@ -6,7 +6,7 @@ const MS: u32 = 1_000;
 const PERIOD_MS: u32 = 300_000;
 
 #[test]
-fn it_is_the_smallest_sample_ever_within_a_period() {
+fn base_rtt_is_the_smallest_sample_of_a_period() {
     let steps = CtcpProgram::load();
     let mut state = steps.start(100, 50 * MS);
     for (rtt_ms, base_ms) in [(60, 50), (48, 48), (90, 48)] {
@@ -16,13 +16,13 @@ fn it_is_the_smallest_sample_ever_within_a_period() {
 }
 
 #[test]
-fn a_sample_is_forgotten_in_the_second_period_after_it() {
+fn base_rtt_sample_expires_in_the_second_period_after_it() {
     let steps = CtcpProgram::load();
     let mut state = State { base_since_ms: 1, ..steps.start(100, 50 * MS) };
     steps.round(&mut state, 60 * MS, PERIOD_MS);
     assert_eq!(state.base_us(), 50 * MS);
     steps.round(&mut state, 60 * MS, PERIOD_MS + 2);
-    assert_eq!(state.base_us(), 50 * MS, "it counts for one more period");
+    assert_eq!(state.base_us(), 50 * MS, "the sample counts for one more period");
     steps.round(&mut state, 60 * MS, 2 * PERIOD_MS + 2);
     assert_eq!(state.base_us(), 50 * MS);
     steps.round(&mut state, 61 * MS, 2 * PERIOD_MS + 3);
@@ -30,7 +30,7 @@ fn a_sample_is_forgotten_in_the_second_period_after_it() {
 }
 
 #[test]
-fn a_timeout_forgets_it_with_gamma_and_the_delay_window() {
+fn timeout_resets_base_rtt_gamma_and_delay_window() {
     let steps = CtcpProgram::load();
     let mut state = steps.start(100, 50 * MS);
     state = State { cwnd: 100, dwnd: 60, gamma: 7 * FRACTION, step: 9, ..state };
@@ -40,7 +40,7 @@ fn a_timeout_forgets_it_with_gamma_and_the_delay_window() {
 }
 
 #[test]
-fn two_samples_are_not_enough_to_decide() {
+fn delay_window_decision_needs_three_samples() {
     let steps = CtcpProgram::load();
     for (samples, decided) in [(2, false), (3, true)] {
         let mut state = State { dwnd: 500, ..steps.start(500, 50 * MS) };
@@ -51,7 +51,7 @@ fn two_samples_are_not_enough_to_decide() {
 }
 
 #[test]
-fn slow_start_only_measures() {
+fn slow_start_measures_the_queue_and_changes_no_window() {
     let steps = CtcpProgram::load();
     let mut state = steps.start(1_000, 50 * MS);
     let round = Round { rtt_us: 100 * MS, samples: 3, used: 1_000, now_ms: 0 };
@@ -60,7 +60,7 @@ fn slow_start_only_measures() {
 }
 
 #[test]
-fn nothing_is_forgotten_while_there_is_a_queue() {
+fn base_rtt_does_not_expire_while_there_is_a_queue() {
     let steps = CtcpProgram::load();
     let mut state = State { base_since_ms: 1, ..steps.start(500, 50 * MS) };
     for period in 1..5 {
@@ -70,7 +70,7 @@ fn nothing_is_forgotten_while_there_is_a_queue() {
 }
 
 /// A connection whose delay window is empty, over `rounds` round trips with the RTT `rtt_us` of its window.
-fn stuck(steps: &CtcpProgram, rounds: u32, rtt_us: impl Fn(u32, u32) -> u32, loss_every: u32) -> State {
+fn run_stuck_connection(steps: &CtcpProgram, rounds: u32, rtt_us: impl Fn(u32, u32) -> u32, loss_every: u32) -> State {
     let mut state = steps.start(500, 20 * MS);
     let mut now_ms = 1;
     for round in 1..=rounds {
@@ -88,27 +88,27 @@ fn stuck(steps: &CtcpProgram, rounds: u32, rtt_us: impl Fn(u32, u32) -> u32, los
 }
 
 #[test]
-fn a_path_that_became_longer_is_noticed() {
+fn longer_path_raises_the_base_rtt() {
     let steps = CtcpProgram::load();
     // From 20 to 120 ms, with a millisecond of jitter: after 10 seconds and 64 rounds.
     let longer = |round: u32, _| (120 + round % 2) * MS;
-    let before = stuck(&steps, 80, longer, 1_000);
+    let before = run_stuck_connection(&steps, 80, longer, 1_000);
     assert_eq!((before.base_us(), before.dwnd), (20 * MS, 0));
-    let after = stuck(&steps, 100, longer, 1_000);
+    let after = run_stuck_connection(&steps, 100, longer, 1_000);
     assert_eq!(after.base_us(), 120 * MS);
     assert!(after.dwnd > 0);
 }
 
 #[test]
-fn a_queue_is_not_taken_for_a_longer_path() {
+fn queue_does_not_raise_the_base_rtt() {
     let steps = CtcpProgram::load();
-    // Our own: the RTT grows with the window.
-    let own = stuck(&steps, 2_000, |_, window| window * 250, 10_000);
+    // The connection's own queue: the RTT grows with the window.
+    let own = run_stuck_connection(&steps, 2_000, |_, window| window * 250, 10_000);
     assert_eq!(own.base_us(), 20 * MS);
-    // Others': it stands, but there are losses.
-    let others = stuck(&steps, 2_000, |_, _| 120 * MS, 60);
+    // A queue of other connections: its length is constant, and there are losses.
+    let others = run_stuck_connection(&steps, 2_000, |_, _| 120 * MS, 60);
     assert_eq!(others.base_us(), 20 * MS);
-    // Others': it comes and goes, as CUBIC's does.
-    let cubic = stuck(&steps, 2_000, |round, _| (900 + (round % 100) * 3) * MS / 6, 10_000);
+    // A queue of other connections: its length oscillates, as with CUBIC.
+    let cubic = run_stuck_connection(&steps, 2_000, |round, _| (900 + (round % 100) * 3) * MS / 6, 10_000);
     assert_eq!(cubic.base_us(), 20 * MS);
 }

@@ -30,68 +30,68 @@ struct TelemetryWords {
 /// first byte.
 fn run_connection(queue: &str, gamma: u32, auto_gamma: u32) -> Vec<TelemetryWords> {
     let loaded = LoadedControl::new("ctcp", OBJECT);
-    let ask = |stream: &TcpStream| {
+    let configure = |stream: &TcpStream| {
         let map = loaded.object.maps().find(|map| map.name() == "sections").unwrap();
-        let mut asked = [gamma, auto_gamma].map(u32::to_ne_bytes).concat();
-        asked.resize(map.value_size() as usize, 0);
-        map.update(&stream.as_raw_fd().to_ne_bytes(), &asked, MapFlags::ANY).unwrap();
+        let mut request = [gamma, auto_gamma].map(u32::to_ne_bytes).concat();
+        request.resize(map.value_size() as usize, 0);
+        map.update(&stream.as_raw_fd().to_ne_bytes(), &request, MapFlags::ANY).unwrap();
     };
-    let words = transfer_with_telemetry(&loaded, queue, BYTES, ask);
-    let told = words.into_iter().map(|words| {
+    let words = transfer_with_telemetry(&loaded, queue, BYTES, configure);
+    let telemetry = words.into_iter().map(|words| {
         let [_, _, window, loss_window, delay_window, base_us, rtt_us, _, gamma, rounds, losses, timeouts] = words;
         TelemetryWords { window, loss_window, delay_window, base_us, rtt_us, gamma, rounds, losses, timeouts }
     });
-    told.collect()
+    telemetry.collect()
 }
 
 /// The last telemetry of a connection.
-fn last_telemetry(mut told: Vec<TelemetryWords>) -> TelemetryWords {
-    told.pop().unwrap()
+fn last_telemetry(mut samples: Vec<TelemetryWords>) -> TelemetryWords {
+    samples.pop().unwrap()
 }
 
 #[test]
-fn it_carries_bytes_and_tells_how() {
-    let told = last_telemetry(run_connection(SHORT, 0, 0));
-    assert_eq!(told.window, told.loss_window + told.delay_window, "{told:?}");
-    assert_eq!(told.gamma, 30, "{told:?}");
-    assert!((1..50_000).contains(&told.base_us) && told.base_us <= told.rtt_us && told.rtt_us < 200_000, "{told:?}");
-    assert!(told.rounds > 20 && told.losses > 0 && told.losses < told.rounds && told.timeouts < 3, "{told:?}");
+fn ctcp_transfers_bytes_and_reports_telemetry() {
+    let last = last_telemetry(run_connection(SHORT, 0, 0));
+    assert_eq!(last.window, last.loss_window + last.delay_window, "{last:?}");
+    assert_eq!(last.gamma, 30, "{last:?}");
+    assert!((1..50_000).contains(&last.base_us) && last.base_us <= last.rtt_us && last.rtt_us < 200_000, "{last:?}");
+    assert!(last.rounds > 20 && last.losses > 0 && last.losses < last.rounds && last.timeouts < 3, "{last:?}");
 }
 
-/// Whether most of the telemetry since the first loss fulfils the condition. At a single moment, as the last one, a timeout
-/// may just have emptied both windows.
-fn is_mostly(told: &[TelemetryWords], is_so: impl Fn(&TelemetryWords) -> bool) -> bool {
-    let steady = || told.iter().filter(|told| told.losses > 0);
-    let so = steady().filter(|told| is_so(told)).count();
-    eprintln!("{so} of {}", steady().count());
-    so * 2 > steady().count()
+/// Whether most samples since the first loss fulfil the condition. A single sample is not enough: a timeout may just have
+/// emptied both windows.
+fn holds_mostly(samples: &[TelemetryWords], condition: impl Fn(&TelemetryWords) -> bool) -> bool {
+    let steady = || samples.iter().filter(|sample| sample.losses > 0);
+    let matching = steady().filter(|sample| condition(sample)).count();
+    eprintln!("{matching} of {}", steady().count());
+    matching * 2 > steady().count()
 }
 
 #[test]
-fn a_gamma_that_was_asked_for_holds() {
-    let told = run_connection(SHORT, 5, 0);
-    assert!(told.iter().all(|told| told.gamma == 5), "{told:?}");
-    assert!(is_mostly(&told, |told| told.delay_window == 0), "the queue of 70 packets is the loss window's: {told:?}");
+fn requested_gamma_stays_fixed() {
+    let samples = run_connection(SHORT, 5, 0);
+    assert!(samples.iter().all(|sample| sample.gamma == 5), "{samples:?}");
+    assert!(holds_mostly(&samples, |sample| sample.delay_window == 0), "the loss window fills the queue: {samples:?}");
 }
 
 /// A gamma that no queue reaches leaves the delay window to grow until packets are lost.
 #[test]
-fn without_a_bound_of_the_queue_the_delay_window_stays() {
+fn unreachable_gamma_keeps_the_delay_window_open() {
     // 270 packets: half of its capacity is still far more than the 38 below which there is no delay window.
-    let told = run_connection("rate 40mbit burst 5kb limit 400kb", 100_000, 0);
-    assert!(told.iter().all(|told| told.gamma == 100_000), "{told:?}");
-    assert!(is_mostly(&told, |told| told.delay_window > 0), "{told:?}");
-    assert!(told.iter().all(|told| told.window == told.loss_window + told.delay_window), "{told:?}");
+    let samples = run_connection("rate 40mbit burst 5kb limit 400kb", 100_000, 0);
+    assert!(samples.iter().all(|sample| sample.gamma == 100_000), "{samples:?}");
+    assert!(holds_mostly(&samples, |sample| sample.delay_window > 0), "{samples:?}");
+    assert!(samples.iter().all(|sample| sample.window == sample.loss_window + sample.delay_window), "{samples:?}");
 }
 
 #[test]
-fn gamma_tunes_itself_within_its_bounds() {
-    let told = last_telemetry(run_connection(SHORT, 0, 1));
-    assert!(told.losses > 0 && (5..=30).contains(&told.gamma), "{told:?}");
+fn auto_gamma_stays_within_its_bounds() {
+    let last = last_telemetry(run_connection(SHORT, 0, 1));
+    assert!(last.losses > 0 && (5..=30).contains(&last.gamma), "{last:?}");
 }
 
 #[test]
-fn the_programs_are_small() {
+fn verified_instructions_stay_below_20000() {
     let loaded = LoadedControl::new("ctcp", OBJECT);
     let ids: Vec<_> = loaded.object.progs().filter_map(|program| Program::id_from_fd(program.as_fd()).ok()).collect();
     let infos: Vec<_> = ProgInfoIter::default().filter(|info| ids.contains(&info.id)).collect();

@@ -1,4 +1,4 @@
-//! Chance that is the same in every run.
+//! Seeded random numbers, equal in every run.
 
 pub(crate) struct SeededRng(u64);
 

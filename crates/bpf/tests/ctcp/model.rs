@@ -1,4 +1,4 @@
-//! The rules of Compound TCP once more, in floating point and as the paper writes them.
+//! A second implementation of Compound TCP, in floating point and as the paper defines it.
 
 pub(crate) const LOW_WINDOW: f64 = 38.0;
 
@@ -41,8 +41,8 @@ pub(crate) fn tuned(gamma: f64, reno_queued: f64) -> f64 {
     (0.75 * gamma + 0.25 * 0.75 * reno_queued).clamp(5.0, 30.0)
 }
 
-/// The average window where each packet is lost with probability `p` and nothing ever waits: between two losses the
-/// window goes from half to all of W, `dw/dt = w^k / 8` in round trips, and `1/p` packets pass.
+/// The average window where each packet is lost with probability `p` and the queue is empty: between two losses the
+/// window grows from half to all of W, `dw/dt = w^k / 8` in round trips, and `1/p` packets pass.
 pub(crate) fn average_window(p: f64) -> f64 {
     0.255 / p.powf(0.8)
 }

@@ -8,11 +8,11 @@ const RTT_US: u32 = 100_000;
 
 /// The average window of a connection that loses each packet with probability `p` on a path without a queue.
 fn average_window(steps: &CtcpProgram, p: f64, losses: u32) -> f64 {
-    let mut dice = SeededRng::new(5);
+    let mut rng = SeededRng::new(5);
     let mut state = steps.start(100, RTT_US);
     let (mut packets, mut rounds) = (0.0, 0.0);
     for _ in 0..losses {
-        let mut left = dice.until_loss(p);
+        let mut left = rng.until_loss(p);
         while left > 0 {
             steps.round(&mut state, RTT_US, 0);
             let window = state.window();
@@ -22,7 +22,7 @@ fn average_window(steps: &CtcpProgram, p: f64, losses: u32) -> f64 {
             packets += f64::from(acked);
             rounds += f64::from(acked) / f64::from(window);
         }
-        // The round in which the loss is noticed: packets sent before it arrive, the windows do not grow.
+        // In the round in which the loss is detected, packets sent before arrive, and the windows do not grow.
         packets += f64::from(state.window());
         rounds += 1.0;
         steps.run(&mut state, Op::Reduce);
@@ -33,12 +33,12 @@ fn average_window(steps: &CtcpProgram, p: f64, losses: u32) -> f64 {
 }
 
 #[test]
-fn the_window_is_what_the_loss_rate_allows() {
+fn average_window_follows_the_loss_rate() {
     let steps = CtcpProgram::load();
     for (p, losses) in [(1e-3, 4_000), (1e-4, 2_000), (1e-5, 1_000)] {
-        let is = average_window(&steps, p, losses);
-        let should = model::average_window(p);
-        println!("p {p}: average window {is:.1}, in theory {should:.1}");
-        assert!((is / should - 1.0).abs() < 0.15, "p {p}: {is} instead of {should}");
+        let found = average_window(&steps, p, losses);
+        let expected = model::average_window(p);
+        println!("p {p}: average window {found:.1}, in theory {expected:.1}");
+        assert!((found / expected - 1.0).abs() < 0.15, "p {p}: {found} instead of {expected}");
     }
 }

@@ -4,8 +4,8 @@ use crate::steps::{CtcpProgram, Op, State};
 
 const BASE_US: u32 = 100_000;
 
-/// `samples` of one RTT in slow start with this window.
-fn judged(steps: &CtcpProgram, state: &mut State, rtt_us: u32, samples: u32) {
+/// Records `samples` samples of one RTT in slow start, and lets the algorithm decide whether slow start ends.
+fn sample_and_judge(steps: &CtcpProgram, state: &mut State, rtt_us: u32, samples: u32) {
     for _ in 0..samples {
         steps.run(state, Op::Sample { rtt_us });
     }
@@ -13,50 +13,50 @@ fn judged(steps: &CtcpProgram, state: &mut State, rtt_us: u32, samples: u32) {
 }
 
 #[test]
-fn it_ends_when_gamma_packets_of_half_the_window_wait() {
+fn slow_start_ends_when_half_the_window_queues_gamma_packets() {
     let steps = CtcpProgram::load();
     // Of 400 packets 30 wait if the RTT is 400/370 of the base.
     for (rtt_us, ends) in [(108_000, false), (108_200, true)] {
         let mut state = steps.start(800, BASE_US);
-        judged(&steps, &mut state, BASE_US, 8);
-        judged(&steps, &mut state, rtt_us, 8);
+        sample_and_judge(&steps, &mut state, BASE_US, 8);
+        sample_and_judge(&steps, &mut state, rtt_us, 8);
         let windows = if ends { (400, 400) } else { (800, 0) };
         assert_eq!((state.cwnd, state.dwnd), windows);
     }
 }
 
 #[test]
-fn the_smallest_of_eight_samples_counts() {
+fn slow_start_uses_the_smallest_of_eight_samples() {
     let steps = CtcpProgram::load();
     let mut state = steps.start(800, BASE_US);
-    judged(&steps, &mut state, 2 * BASE_US, 6);
-    assert_eq!(state.dwnd, 0, "with the first, seven");
-    judged(&steps, &mut state, 2 * BASE_US, 1);
-    assert_eq!(state.dwnd, 0, "the first was without a queue");
-    judged(&steps, &mut state, 2 * BASE_US, 8);
+    sample_and_judge(&steps, &mut state, 2 * BASE_US, 6);
+    assert_eq!(state.dwnd, 0, "seven samples, with that of the start");
+    sample_and_judge(&steps, &mut state, 2 * BASE_US, 1);
+    assert_eq!(state.dwnd, 0, "the first sample was without a queue");
+    sample_and_judge(&steps, &mut state, 2 * BASE_US, 8);
     assert_eq!(state.dwnd, 400);
 }
 
 #[test]
-fn small_windows_go_on() {
+fn small_windows_stay_in_slow_start() {
     let steps = CtcpProgram::load();
     let mut state = steps.start(75, BASE_US);
-    judged(&steps, &mut state, BASE_US, 8);
-    judged(&steps, &mut state, 20 * BASE_US, 8);
+    sample_and_judge(&steps, &mut state, BASE_US, 8);
+    sample_and_judge(&steps, &mut state, 20 * BASE_US, 8);
     assert_eq!((state.cwnd, state.dwnd), (75, 0));
 }
 
 /// A path that carries 833 packets: slow start ends with at most twice that, and the excess drains.
 #[test]
-fn the_window_settles_at_what_the_path_carries() {
+fn window_settles_at_the_capacity_of_the_path() {
     let steps = CtcpProgram::load();
-    let carried = 833;
-    let rtt_us = |window: u32| BASE_US.max(BASE_US / carried * window);
+    let capacity = 833;
+    let rtt_us = |window: u32| BASE_US.max(BASE_US / capacity * window);
     let mut state = steps.start(10, BASE_US);
     let mut sent_with = 10;
     while state.dwnd == 0 {
         sent_with = (state.cwnd + 8) / 2;
-        judged(&steps, &mut state, rtt_us(sent_with), 8);
+        sample_and_judge(&steps, &mut state, rtt_us(sent_with), 8);
         if state.dwnd == 0 {
             let window = state.cwnd + 8;
             steps.run(&mut state, Op::Follow { window, slow_start: true });
@@ -68,5 +68,5 @@ fn the_window_settles_at_what_the_path_carries() {
     steps.round(&mut state, rtt_us(sent_with), 0);
     let window = state.window();
     steps.round(&mut state, rtt_us(window), 0);
-    assert!(state.window().abs_diff(carried) <= carried / 20, "{state:?}");
+    assert!(state.window().abs_diff(capacity) <= capacity / 20, "{state:?}");
 }

@@ -2,9 +2,9 @@
 
 use crate::stepper::Stepper;
 
-/// How many parts of a packet `ctcp.h` knows.
+/// The fraction of a packet that `ctcp.h` counts in: 1/256.
 pub(crate) const FRACTION: u32 = 256;
-/// Not known.
+/// A value that is not known.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// `struct ctcp`, and how its fields become words and are made of words.

@@ -54,31 +54,31 @@ impl Reference {
 /// From a loss through additive increase, binary search, and the search past the old maximum. Near the maximum, where a
 /// round trip adds hundredths, whole packets may be there a round trip earlier or later.
 #[test]
-fn the_search_is_the_papers() {
+fn growth_follows_the_search_of_the_paper() {
     let steps = GrowthPrograms::load();
     for lost in [20, 100, 400, 1000] {
         let mut window = Window::new(&steps, "bic", lost);
         window.reduce();
         assert_eq!((window.packets(), window.extra[0]), (lost * 819 / 1024, lost));
         let mut reference = Reference::new(window.packets() as f64, lost as f64);
-        let mut ought = vec![reference.window];
-        ought.extend((0..61).map(|_| reference.round()));
+        let mut expected = vec![reference.window];
+        expected.extend((0..61).map(|_| reference.round()));
         for round in 1..=60 {
             window.round();
-            let range = ought[round - 1] - 0.5..=ought[round + 1] + 0.5;
+            let range = expected[round - 1] - 0.5..=expected[round + 1] + 0.5;
             assert!(
                 range.contains(&window.exact_packets()),
                 "{lost}, round {round}: {}, not {range:?}",
                 window.exact_packets()
             );
         }
-        assert!(window.packets() > lost + 100, "the search has gone past {lost}");
+        assert!(window.packets() > lost + 100, "the search continues past {lost}");
     }
 }
 
 /// The largest increment: far from the maximum, and as long as no maximum is known.
 #[test]
-fn no_round_trip_adds_more_than_the_largest_increment() {
+fn growth_per_round_trip_is_capped_at_the_largest_increment() {
     let steps = GrowthPrograms::load();
     for (packets, maximum) in [(100, 0), (100, 10_000), (20_000, 100), (100, 132)] {
         let mut window = Window::new(&steps, "bic", packets);
@@ -92,9 +92,9 @@ fn no_round_trip_adds_more_than_the_largest_increment() {
     }
 }
 
-/// Past the maximum: each step is as wide as all before it and one more, up to the largest increment.
+/// Past the maximum: each step is the sum of all earlier steps and one packet, up to the largest increment.
 #[test]
-fn past_the_maximum_the_steps_double() {
+fn steps_double_past_the_maximum() {
     let steps = GrowthPrograms::load();
     for (past, step) in [(0, 1.0), (1, 2.0), (2, 2.0), (3, 4.0), (6, 4.0), (7, 8.0), (14, 8.0), (15, 16.0), (900, 16.0)]
     {
@@ -107,7 +107,7 @@ fn past_the_maximum_the_steps_double() {
 }
 
 #[test]
-fn the_last_of_the_way_is_gone_with_the_smallest_increment() {
+fn growth_close_to_the_maximum_uses_the_smallest_increment() {
     let steps = GrowthPrograms::load();
     let mut window = Window::new(&steps, "bic", 999);
     window.extra[0] = 1000;
@@ -119,9 +119,9 @@ fn the_last_of_the_way_is_gone_with_the_smallest_increment() {
     assert!((6..=12).contains(&rounds), "{rounds} round trips for one packet");
 }
 
-/// A window that has lost before it was back at its maximum aims at the middle between before and after the loss.
+/// After a loss below the former maximum, the new maximum is the middle between the windows before and after the loss.
 #[test]
-fn who_has_to_share_converges_fast() {
+fn fast_convergence_lowers_the_maximum_after_an_early_loss() {
     let steps = GrowthPrograms::load();
     assert_eq!(steps.run("step_bic_reduce", [1000, 0]), [799, 1000]);
     assert_eq!(steps.run("step_bic_reduce", [1000, 1000]), [799, 1000]);
@@ -130,7 +130,7 @@ fn who_has_to_share_converges_fast() {
 }
 
 #[test]
-fn a_small_window_is_renos() {
+fn small_bic_windows_behave_like_reno() {
     let steps = GrowthPrograms::load();
     for (before, after) in [(1, 2), (2, 2), (5, 2), (13, 6), (14, 11), (15, 11)] {
         assert_eq!(steps.run("step_bic_reduce", [before, 0]), [after, before]);

@@ -1,4 +1,4 @@
-//! The six in use: the kernel takes them, connections choose them by name, and tell how they are.
+//! The congestion controls in use: the kernel accepts them, and connections select them by name and report telemetry.
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -25,33 +25,33 @@ static OBJECTS: &[(&str, &[u8])] = &[
 ];
 
 #[test]
-fn all_carry_bytes_over_a_lossy_path_and_tell_how() {
+fn all_controls_transfer_over_a_lossy_path_and_report_telemetry() {
     for (name, bytes) in OBJECTS {
         let loaded = LoadedControl::new(name, bytes);
-        let told = transfer_with_telemetry(&loaded, SHORT, 8 << 20, |_| ());
+        let report = transfer_with_telemetry(&loaded, SHORT, 8 << 20, |_| ());
         let [_, _, window, _, _, base, rtt, queued, _, rounds, losses, timeouts] =
-            *told.last().expect("it has told something");
-        let told = format!("{name}: window {window}, base {base} us, RTT {rtt} us, {queued} queued, {rounds} rounds");
-        eprintln!("{told}, {losses} losses, {timeouts} timeouts");
-        assert!((2..2000).contains(&window), "{told}");
-        assert!((1..100_000).contains(&base) && rtt >= base && rtt < 1_000_000, "{told}");
-        // Vegas wants to have 2 to 4 packets waiting. It has some more where acknowledgements come late and together, as
-        // on a busy machine: fewer than three samples in a round trip let it grow. The others fill the queue of 66, and
-        // how often it is full tells whether the window grows back.
+            *report.last().expect("telemetry was recorded");
+        let report = format!("{name}: window {window}, base {base} us, RTT {rtt} us, {queued} queued, {rounds} rounds");
+        eprintln!("{report}, {losses} losses, {timeouts} timeouts");
+        assert!((2..2000).contains(&window), "{report}");
+        assert!((1..100_000).contains(&base) && rtt >= base && rtt < 1_000_000, "{report}");
+        // Vegas keeps 2 to 4 packets in the queue, and some more where acknowledgements arrive late and together, as on a
+        // busy machine: with fewer than three samples in a round trip the window grows. The others fill the queue of 66
+        // packets, and the number of losses shows whether the window grows back.
         let (expected, reductions) = match *name {
             "vegas" => (1..=45, 0..10),
             "bic" | "scalable" => (0..=100, 6..60),
             _ => (0..=100, 2..30),
         };
-        assert!(expected.contains(&queued) && queued <= window, "{told}");
-        assert!(reductions.contains(&losses), "{told}, {losses} losses");
-        assert!((10..100_000).contains(&rounds), "{told}");
+        assert!(expected.contains(&queued) && queued <= window, "{report}");
+        assert!(reductions.contains(&losses), "{report}, {losses} losses");
+        assert!((10..100_000).contains(&rounds), "{report}");
     }
 }
 
 /// `tcp_allowed_congestion_control` lists the controls that need no privilege.
 #[test]
-fn they_need_no_privilege_once_loaded_and_are_gone_with_the_link() {
+fn loaded_controls_need_no_privilege_and_end_with_their_link() {
     let allowed = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").expect("a sysctl");
     let names = |text: String| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     for (name, bytes) in OBJECTS {
@@ -59,7 +59,7 @@ fn they_need_no_privilege_once_loaded_and_are_gone_with_the_link() {
         assert!(names(allowed()).contains(&loaded.name), "{name}");
         let own = loaded.name.clone();
         drop(loaded);
-        // A program that is being started beside this has a copy of the link for a moment.
+        // A child process that another test starts holds a copy of the link for a moment.
         let deadline = Instant::now() + Duration::from_secs(60);
         while names(allowed()).contains(&own) {
             assert!(Instant::now() < deadline, "{name}");
@@ -70,7 +70,7 @@ fn they_need_no_privilege_once_loaded_and_are_gone_with_the_link() {
 
 /// Programs that run for every ACK have to be small; loading takes the verifier's time.
 #[test]
-fn the_verifier_is_content_soon() {
+fn verified_instructions_stay_below_10000() {
     for (name, bytes) in OBJECTS {
         let began = Instant::now();
         let loaded = LoadedControl::new(name, bytes);

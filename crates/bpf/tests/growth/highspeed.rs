@@ -5,7 +5,7 @@ use crate::steps::{GrowthPrograms, Window};
 const LOW: f64 = 38.0;
 const HIGH: f64 = 83_000.0;
 
-/// Section 5: the part of the window that is given up.
+/// Section 5: the fraction of the window by which a loss reduces it.
 fn b(window: f64) -> f64 {
     0.5 + (0.1 - 0.5) * (window.ln() - LOW.ln()) / (HIGH.ln() - LOW.ln())
 }
@@ -15,7 +15,7 @@ fn a(window: f64) -> f64 {
     window.powi(2) / (12.8 * window.powf(1.2)) * 2.0 * b(window) / (2.0 - b(window))
 }
 
-/// Appendix B: a row for every further packet in a round trip, with the first window it is for.
+/// Appendix B: the first window of each row. Each row adds one packet more in a round trip.
 fn rows() -> Vec<u64> {
     let mut rows = vec![38];
     let mut last = 1.0;
@@ -42,9 +42,9 @@ fn decrease(steps: &GrowthPrograms, packets: u64) -> f64 {
     1.0 - window.packets() as f64 / packets as f64
 }
 
-/// Where a row begins, the kernel's steps are the table's.
+/// At the first window of a row, the kernel's steps equal those of the table.
 #[test]
-fn the_table_is_what_the_formulas_give() {
+fn table_rows_match_the_formulas() {
     let steps = GrowthPrograms::load();
     let rows = rows();
     assert_eq!(rows.len(), 73);
@@ -61,9 +61,9 @@ fn rounding(window: u64) -> f64 {
     1.0 / window as f64 + 1.5 / 1024.0
 }
 
-/// Between the rows the formulas are not far, and after the last they are no longer asked.
+/// Between the rows the deviation from the formulas is small. After the last row the values stay constant.
 #[test]
-fn between_the_rows_it_is_what_the_formulas_give() {
+fn windows_between_the_table_rows_match_the_formulas() {
     let steps = GrowthPrograms::load();
     for window in (45..94_717).step_by(97) {
         let exactly = window as f64;
@@ -79,7 +79,7 @@ fn between_the_rows_it_is_what_the_formulas_give() {
 
 /// Section 5, table 3: a(w) and b(w) at a few windows, in whole packets and two digits.
 #[test]
-fn the_published_values_come_out() {
+fn published_values_of_the_rfc_are_reproduced() {
     let steps = GrowthPrograms::load();
     for (window, packets, part) in [(38, 1.0, 0.5), (118, 2.0, 0.44), (221, 3.0, 0.41), (347, 4.0, 0.38)] {
         assert!((increase(&steps, window) - packets).abs() < 0.001);
@@ -88,7 +88,7 @@ fn the_published_values_come_out() {
 }
 
 #[test]
-fn a_small_window_is_renos() {
+fn small_highspeed_windows_behave_like_reno() {
     let steps = GrowthPrograms::load();
     for packets in [2, 3, 20, 38] {
         assert!((increase(&steps, packets) - 1.0).abs() < 0.001);
@@ -100,7 +100,7 @@ fn a_small_window_is_renos() {
 
 /// Section 5: the average window is 0.12 / p^0.835.
 #[test]
-fn the_window_is_as_loss_allows() {
+fn average_highspeed_window_follows_the_loss_rate() {
     let steps = GrowthPrograms::load();
     for every in [2000, 10_000, 100_000, 1_000_000] {
         let average = Window::new(&steps, "highspeed", 100).average(every, 40);

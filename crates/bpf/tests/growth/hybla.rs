@@ -2,7 +2,7 @@
 
 use crate::steps::{GrowthPrograms, Window};
 
-/// Of rho, as the kernel has it.
+/// 1 in the fixed-point format of rho in the kernel.
 const ONE: u64 = 1024;
 const NEVER: u64 = u32::MAX as u64;
 
@@ -20,7 +20,7 @@ fn window<'a>(steps: &'a GrowthPrograms, packets: u64, threshold: u64, ms: u64) 
 }
 
 #[test]
-fn rho_is_how_many_times_25_ms() {
+fn rho_is_the_rtt_divided_by_25_ms() {
     let steps = GrowthPrograms::load();
     for (ms, expected) in [(0, ONE), (1, ONE), (25, ONE), (50, 2 * ONE), (90, 3686), (250, 10 * ONE), (600, 24 * ONE)] {
         assert_eq!(rho(&steps, ms), expected, "{ms} ms");
@@ -30,27 +30,27 @@ fn rho_is_how_many_times_25_ms() {
 
 /// Section 3: in slow start 2^rho - 1 for each acknowledgement, up to the cap of 2^4.
 #[test]
-fn slow_start_grows_by_the_power() {
+fn slow_start_growth_is_exponential_in_rho() {
     let steps = GrowthPrograms::load();
     for ms in [10, 25, 30, 40, 49, 60, 75, 88, 99, 100, 250] {
         let mut grown = window(&steps, 10, NEVER, ms);
         grown.grow(100);
         let expected = 100.0 * ((ms as f64 / 25.0).clamp(1.0, 4.0).exp2() - 1.0);
-        let is = grown.exact_packets() - 10.0;
-        assert!((is / expected - 1.0).abs() < 0.01, "{ms} ms: {is} instead of {expected}");
+        let growth = grown.exact_packets() - 10.0;
+        assert!((growth / expected - 1.0).abs() < 0.01, "{ms} ms: {growth} instead of {expected}");
     }
 }
 
-/// Then rho^2 in a round trip.
+/// Section 3: in congestion avoidance rho^2 packets in a round trip.
 #[test]
-fn congestion_avoidance_grows_by_the_square() {
+fn congestion_avoidance_adds_rho_squared_per_round_trip() {
     let steps = GrowthPrograms::load();
     for ms in [10, 25, 40, 100, 250, 600, 1600] {
         let mut grown = window(&steps, 5000, 5000, ms);
         grown.grow(5000);
         let expected = (ms as f64 / 25.0).max(1.0).powi(2);
-        let is = grown.exact_packets() - 5000.0;
-        assert!((is / expected - 1.0).abs() < 0.005, "{ms} ms: {is} instead of {expected}");
+        let growth = grown.exact_packets() - 5000.0;
+        assert!((growth / expected - 1.0).abs() < 0.005, "{ms} ms: {growth} instead of {expected}");
     }
 }
 
@@ -62,7 +62,7 @@ fn slow_start_stops_at_ssthresh() {
     assert_eq!(grown.packets(), 40);
 }
 
-/// The paper's point, first half: after the same time, windows are as different as RTTs, so that rates are equal.
+/// The paper's claim, first half: after the same time, windows are proportional to RTTs, so that rates are equal.
 #[test]
 fn slow_start_takes_the_same_time_at_all_rtts() {
     let steps = GrowthPrograms::load();
@@ -80,7 +80,7 @@ fn slow_start_takes_the_same_time_at_all_rtts() {
     }
 }
 
-/// The second half: the same loss, ten times the RTT, and the same throughput.
+/// The second half: the same loss rate and ten times the RTT give the same throughput.
 #[test]
 fn throughput_is_the_same_at_all_rtts_for_the_same_loss() {
     let steps = GrowthPrograms::load();
@@ -93,11 +93,11 @@ fn throughput_is_the_same_at_all_rtts_for_the_same_loss() {
 }
 
 #[test]
-fn a_longer_round_trip_shows_a_queue() {
+fn rtt_increase_indicates_a_queue() {
     let steps = GrowthPrograms::load();
     let table = [(0, 90_000, 0), (100_000, 112_500, 0), (100_000, 112_501, 1), (1000, 5000, 0), (1000, 5001, 1)];
     for (base, rtt, expected) in table {
-        let [_, _, _, sees] = steps.run("step_hybla", [base, rtt, 0, 0]);
-        assert_eq!(sees, expected, "{base} us, then {rtt} us");
+        let [_, _, _, queue_found] = steps.run("step_hybla", [base, rtt, 0, 0]);
+        assert_eq!(queue_found, expected, "{base} us, then {rtt} us");
     }
 }

@@ -24,7 +24,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 /// A congestion control in the kernel, until it is dropped.
 pub struct LoadedControl {
     pub name: String,
-    // Before the object: without a link of its own, it deletes an entry of the object's map.
+    // Dropped before the object: where the kernel has no links, the drop deletes an entry of the object's map.
     _link: Link,
     pub object: Object,
 }
@@ -34,22 +34,22 @@ impl LoadedControl {
     pub fn new(name: &str, bytes: &[u8]) -> Self {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let own = format!("{name:.4}_{}_{count}", std::process::id() % 100_000);
-        let way = RegistrationMethod::best_for(&KernelTypes::running().expect("the kernel's types"));
-        let mut open = ObjectBuilder::default().open_memory(bytes).expect("clang has made it");
+        let method = RegistrationMethod::best_for(&KernelTypes::running().expect("the kernel's types"));
+        let mut open = ObjectBuilder::default().open_memory(bytes).expect("an object file by clang");
         for mut map in open.maps_mut() {
             let plain = map.name() == name;
             if map.name().to_str().is_some_and(|map| map.ends_with("_7_1")) {
-                map.set_autocreate(false).expect("it is not loaded yet");
+                map.set_autocreate(false).expect("the object is not loaded yet");
             } else if plain {
                 rename(map.initial_value_mut().expect("a struct"), name, &own);
-                if way == RegistrationMethod::Map {
-                    map.set_map_flags(map.map_flags() & !BPF_F_LINK).expect("it is not loaded yet");
+                if method == RegistrationMethod::Map {
+                    map.set_map_flags(map.map_flags() & !BPF_F_LINK).expect("the object is not loaded yet");
                 }
             }
         }
-        let mut object = open.load().expect("the kernel takes it: run the test as root");
-        let mut map = object.maps_mut().find(|map| map.name() == name).expect("the map is called as the algorithm");
-        let link = map.attach_struct_ops().expect("it is registered");
+        let mut object = open.load().expect("the kernel accepts the object: run the test as root");
+        let mut map = object.maps_mut().find(|map| map.name() == name).expect("a map with the name of the algorithm");
+        let link = map.attach_struct_ops().expect("the control is registered");
         Self { name: own, _link: link, object }
     }
 
@@ -73,7 +73,7 @@ fn rename(value: &mut [u8], name: &str, own: &str) {
 /// A connection that uses `congestion` from its first byte.
 fn connect(address: SocketAddr, congestion: &str) -> TcpStream {
     let stream = TcpStream::connect_timeout(&address, PATIENCE).expect("the server is there");
-    SockRef::from(&stream).set_tcp_congestion(congestion.as_bytes()).expect("it is registered");
+    SockRef::from(&stream).set_tcp_congestion(congestion.as_bytes()).expect("the control is registered");
     stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream
@@ -83,35 +83,35 @@ fn connect(address: SocketAddr, congestion: &str) -> TcpStream {
 pub const SHORT: &str = "rate 40mbit burst 5kb limit 100kb";
 
 /// Sends `bytes` through a link with this queue, and returns the telemetry of the connection after each part of 16 KiB and at
-/// the end. `ask` is called with the connection before the first byte.
+/// the end. `configure` is called with the connection before the first byte.
 pub fn transfer_with_telemetry(
     loaded: &LoadedControl,
     queue: &str,
     bytes: usize,
-    ask: impl FnOnce(&TcpStream),
+    configure: impl FnOnce(&TcpStream),
 ) -> Vec<[u32; 12]> {
     let network = Network::new(queue);
     let (listener, address) = network.listen();
     let mut stream = network.client.inside(|| connect(address, &loaded.name));
-    ask(&stream);
+    configure(&stream);
     let server = thread::spawn(move || {
         let (mut accepted, _) = listener.accept().expect("a connection");
         accepted.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let mut received = Vec::new();
-        accepted.read_to_end(&mut received).expect("all of it comes");
+        accepted.read_to_end(&mut received).expect("all bytes arrive");
         accepted.write_all(&[1]).expect("the client waits");
         received
     });
     let sent: Vec<u8> = (0..bytes).map(|place| (place % 251) as u8).collect();
-    let mut told = Vec::new();
+    let mut telemetry = Vec::new();
     for part in sent.chunks(16 << 10) {
-        stream.write_all(part).expect("it goes");
-        told.extend(loaded.section(&stream));
+        stream.write_all(part).expect("the connection is open");
+        telemetry.extend(loaded.section(&stream));
     }
-    stream.shutdown(std::net::Shutdown::Write).expect("it is open");
-    stream.read_exact(&mut [0]).expect("the server has it all");
+    stream.shutdown(std::net::Shutdown::Write).expect("the connection is open");
+    stream.read_exact(&mut [0]).expect("the server has received all bytes");
     assert_eq!(ekiden_sys::congestion::of_socket(&stream).expect("a TCP socket"), loaded.name);
-    told.extend(loaded.section(&stream));
-    assert!(server.join().expect("no panic") == sent, "other bytes");
-    told
+    telemetry.extend(loaded.section(&stream));
+    assert!(server.join().expect("no panic") == sent, "the received bytes differ");
+    telemetry
 }

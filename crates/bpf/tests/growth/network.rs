@@ -15,7 +15,7 @@ impl Host {
         Self(netns::new_network_namespace().expect("network namespaces: run the test as root"))
     }
 
-    /// Does something on this host. Sockets that begin there stay there.
+    /// Runs `act` in the namespace of this host. Sockets that `act` creates stay in that namespace.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let entered = || {
             netns::enter_network_namespace(self.0.as_fd()).expect("the namespace is open");
@@ -31,7 +31,7 @@ impl Host {
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// How ip(8) finds it.
+    /// The path of the namespace for ip(8).
     fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
@@ -59,17 +59,17 @@ impl Network {
         router.run("sysctl -q -w net.ipv4.ip_forward=1");
         // Bursts of segmentation offload would be longer than the queue, and acknowledged once.
         client.run("ip link set right gso_max_segs 1");
-        // A first window that some have to give up again.
+        // A large initial window, which some congestion controls have to reduce.
         client.run("ip route add default via 10.0.0.2 initcwnd 50");
         server.run("ip route add default via 10.0.1.1");
         router.run(&format!("tc qdisc add dev right root tbf {queue}"));
         Self { client, _router: router, server }
     }
 
-    /// A listener on the server, and where it is reached.
+    /// A listener on the server, and its address.
     pub fn listen(&self) -> (TcpListener, SocketAddr) {
         let listener = self.server.inside(|| TcpListener::bind((SERVER, 0))).expect("a port");
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the listener is bound");
         (listener, address)
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::steps::{GrowthPrograms, Window};
 
-/// One packet for every hundred acknowledged, however many come at a time.
+/// One packet for every hundred acknowledged, however many one acknowledgement covers.
 #[test]
-fn a_hundredth_of_what_is_acknowledged_is_added() {
+fn window_grows_by_a_hundredth_of_the_acknowledged_packets() {
     let steps = GrowthPrograms::load();
     for (window, at_a_time) in [(17, 1), (1000, 2), (20_000, 44)] {
         let mut grown = Window::new(&steps, "scalable", window);
@@ -21,7 +21,7 @@ fn a_hundredth_of_what_is_acknowledged_is_added() {
 }
 
 #[test]
-fn an_eighth_is_given_up() {
+fn loss_reduces_the_window_by_an_eighth() {
     let steps = GrowthPrograms::load();
     for (before, after) in [(17, 15), (100, 88), (8000, 7000), (1 << 20, 917_504)] {
         assert_eq!(steps.run("step_scalable_reduce", [before, 0]), [after, 0]);
@@ -30,7 +30,7 @@ fn an_eighth_is_given_up() {
 
 /// Up to the legacy window: a packet in a round trip, half at a loss, never below two.
 #[test]
-fn a_small_window_is_renos() {
+fn small_scalable_windows_behave_like_reno() {
     let steps = GrowthPrograms::load();
     for (before, after) in [(1, 2), (2, 2), (3, 2), (10, 5), (16, 8)] {
         assert_eq!(steps.run("step_scalable_reduce", [before, 0]), [after, 0]);
@@ -40,9 +40,10 @@ fn a_small_window_is_renos() {
     }
 }
 
-/// The paper's point: how long a loss is felt does not depend on the window. log(8/7) / log(1.01) is 13.4 round trips.
+/// The paper's claim: the recovery time after a loss does not depend on the window. log(8/7) / log(1.01) is 13.4 round
+/// trips.
 #[test]
-fn the_time_to_recover_is_the_same_for_all_windows() {
+fn recovery_time_is_the_same_for_all_windows() {
     let steps = GrowthPrograms::load();
     for before in [200, 2000, 200_000] {
         let mut window = Window::new(&steps, "scalable", before);
@@ -60,7 +61,7 @@ fn the_time_to_recover_is_the_same_for_all_windows() {
 /// Between losses at W packets 100 (W / 8) packets are acknowledged, so that W is 0.08 / p, as in the paper; the average
 /// of a window that grows by a hundredth is 1 / (8 log(8/7)) of W.
 #[test]
-fn the_window_is_as_loss_allows() {
+fn average_scalable_window_follows_the_loss_rate() {
     let steps = GrowthPrograms::load();
     for every in [10_000, 100_000, 500_000] {
         let average = Window::new(&steps, "scalable", 100).average(every, 60);

@@ -38,7 +38,7 @@ impl<'a> Window<'a> {
         self.packets
     }
 
-    /// The window with the part of a packet that is kept beside it.
+    /// The window including its fraction of a packet.
     pub fn exact_packets(&self) -> f64 {
         self.packets as f64 + self.part as f64 / 2f64.powi(32)
     }
@@ -61,8 +61,8 @@ impl<'a> Window<'a> {
         [self.packets, self.extra[0]] = self.steps.run(&format!("step_{}_reduce", self.name), numbers);
     }
 
-    /// The average window when every `every`th packet is lost, in as many round trips as windows have been sent. The
-    /// first half of the losses is not looked at.
+    /// The average window when every `every`th packet is lost: packets sent per round trip. The first half of the
+    /// losses is excluded.
     pub fn average(&mut self, every: u64, losses: u64) -> f64 {
         let (mut sent, mut rounds) = (0, 0.0);
         for loss in 0..2 * losses {

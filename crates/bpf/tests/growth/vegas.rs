@@ -31,7 +31,7 @@ fn reference(window: u64, base_us: u64, rtt_us: u64) -> (f64, i64) {
 }
 
 #[test]
-fn the_window_moves_as_the_paper_says() {
+fn window_steps_follow_the_paper() {
     let steps = GrowthPrograms::load();
     let mut moved = [0; 3];
     for window in [3, 10, 38, 100, 999, 20_000] {
@@ -57,9 +57,9 @@ fn rtt_us(window: u64, rate: u64, base_us: u64) -> u64 {
     base_us.max(window * 1_000_000 / rate)
 }
 
-/// From the first packet on: between alpha and beta packets wait in the end, on every line.
+/// From the first packet on: in the end between alpha and beta packets are in the queue, on every line.
 #[test]
-fn between_alpha_and_beta_packets_are_kept_waiting() {
+fn queue_settles_between_alpha_and_beta_packets() {
     let steps = GrowthPrograms::load();
     for (rate, base_us) in [(833, 20_000), (8333, 2000), (8333, 100_000), (83_333, 250_000)] {
         let mut vegas = Vegas { window: 10, threshold: NEVER, holds: 0 };
@@ -76,7 +76,7 @@ fn between_alpha_and_beta_packets_are_kept_waiting() {
 
 /// Two connections share one line, and each keeps its packets in the queue: neither starves.
 #[test]
-fn two_share_a_line() {
+fn two_connections_share_a_line_without_starvation() {
     let steps = GrowthPrograms::load();
     let (rate, base_us) = (8333, 40_000);
     let mut pair = [300, 20].map(|window| Vegas { window, threshold: 2, holds: 0 });
@@ -97,14 +97,14 @@ fn slow_start_ends_with_the_first_queue() {
     let start = Vegas { window: 64, threshold: NEVER, holds: 0 };
     let held = start.round(&steps, 10_000, 10_000);
     assert_eq!(held, Vegas { holds: 1, ..start });
-    assert_eq!(held.round(&steps, 10_000, 10_100), start, "0.6 packets are no queue");
+    assert_eq!(held.round(&steps, 10_000, 10_100), start, "0.6 packets do not count as a queue");
     let ended = start.round(&steps, 10_000, 12_500);
     assert_eq!((ended.window, ended.threshold), (52, 52), "12 of 64 wait");
     assert!(!ended.is_in_slow_start());
 }
 
 #[test]
-fn two_packets_are_always_left() {
+fn window_never_falls_below_two_packets() {
     let steps = GrowthPrograms::load();
     let vegas = Vegas { window: 2, threshold: 2, holds: 0 };
     assert_eq!(vegas.round(&steps, 10, 1_000_000).window, 3, "two packets cannot be more than beta");

@@ -20,7 +20,7 @@ impl Filter<'_> {
 
 /// Section 2: b <- 7/8 b + 1/8 d/t, in floating point, for a rate that changes as on a shared line.
 #[test]
-fn the_filter_is_the_papers() {
+fn bandwidth_filter_follows_the_paper() {
     let steps = GrowthPrograms::load();
     let mut filter = Filter { steps: &steps, bandwidth: 0 };
     let mut reference = 0.0;
@@ -30,26 +30,26 @@ fn the_filter_is_the_papers() {
         let (delivered, us) = (1 + wave % 3000, 50_000 + wave % 250_000);
         let sample = delivered as f64 / us as f64 * 1e6;
         reference = if place == 0 { sample } else { reference * 7.0 / 8.0 + sample / 8.0 };
-        let (is, _) = filter.sample(delivered, us, 1000);
-        assert!((is - reference).abs() < 0.05, "sample {place}: {is} instead of {reference}");
+        let (estimate, _) = filter.sample(delivered, us, 1000);
+        assert!((estimate - reference).abs() < 0.05, "sample {place}: {estimate} instead of {reference}");
     }
 }
 
 #[test]
-fn a_new_rate_is_known_after_some_round_trips() {
+fn bandwidth_filter_converges_to_a_new_rate() {
     let steps = GrowthPrograms::load();
     let mut filter = Filter { steps: &steps, bandwidth: 0 };
     assert_eq!(filter.sample(100, 100_000, 100_000), (1000.0, 100));
     for round in 1..=20 {
         let expected = 2000.0 - 1000.0 * (7f64 / 8.0).powi(round);
-        let (is, _) = filter.sample(200, 100_000, 100_000);
-        assert!((is - expected).abs() < 0.1, "{is} instead of {expected}");
+        let (estimate, _) = filter.sample(200, 100_000, 100_000);
+        assert!((estimate - expected).abs() < 0.1, "{estimate} instead of {expected}");
     }
 }
 
 /// Section 2: after a loss, ssthresh = bandwidth x shortest RTT, independent of the window.
 #[test]
-fn a_loss_leaves_what_the_path_holds() {
+fn window_after_a_loss_is_the_bandwidth_delay_product() {
     let steps = GrowthPrograms::load();
     // A line of 10 Mbit/s with packets of 1500 bytes, 100 Mbit/s, 1 Gbit/s, 100 Gbit/s.
     for rate in [833u64, 8333, 83_333, 8_333_333] {
@@ -64,15 +64,15 @@ fn a_loss_leaves_what_the_path_holds() {
 
 /// Bandwidths and RTTs beyond the plausible are capped, and no product overflows.
 #[test]
-fn absurd_numbers_do_not_overflow() {
+fn extreme_samples_are_capped_without_overflow() {
     let steps = GrowthPrograms::load();
     let most = u64::from(u32::MAX);
     for (delivered, us) in [(0, 0), (1, 0), (1 << 24, 1), (300, 1), (1_000_003, 3), (most / 8, 1)] {
         for base_us in [0, 1, 1_000_000, 3_000_000, 1 << 31, most] {
             let mut filter = Filter { steps: &steps, bandwidth: 0 };
             let (_, window) = filter.sample(delivered, us, base_us);
-            let believed = u128::from(filter.bandwidth.min(1 << 38)) * u128::from(base_us.min(1 << 21));
-            assert_eq!(u128::from(window), (believed / 1_024_000_000).max(2), "{delivered} {us} {base_us}");
+            let capped = u128::from(filter.bandwidth.min(1 << 38)) * u128::from(base_us.min(1 << 21));
+            assert_eq!(u128::from(window), (capped / 1_024_000_000).max(2), "{delivered} {us} {base_us}");
         }
     }
 }

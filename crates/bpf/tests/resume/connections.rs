@@ -35,14 +35,14 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None`, said aloud, where the kernel takes no programs of this process.
+    /// `None`, with a printed reason, where the kernel accepts no programs of this process.
     fn new(line: Line) -> Option<Self> {
         let turn = RegistrationLock::acquire_named(NAME)?;
         let held = acquire(NAME, None).unwrap();
         Some(Self { held, path: LongPath::new(line), _turn: turn })
     }
 
-    /// A connection that has carried a greeting in each direction, as one that a relay keeps ready.
+    /// A connection that has transferred a message in each direction, like a ready connection of a relay.
     fn connect(&self) -> Session<'_> {
         let listener = self.path.server.inside(|| TcpListener::bind("10.0.0.2:0").unwrap());
         let address = listener.local_addr().unwrap();
@@ -54,7 +54,7 @@ impl Bench {
     }
 }
 
-/// The congestion control is chosen first: another one, such as bbr, would leave the socket paced.
+/// The socket selects the congestion control before it connects: after another control, such as bbr, it would stay paced.
 fn connect(address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_tcp_congestion(NAME.as_bytes()).unwrap();
@@ -84,7 +84,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Requests a jump, saved at the round-trip time that the connection has: a busy machine makes it longer.
+    /// Requests a jump whose saved RTT is the current RTT of the connection: a busy machine increases the RTT.
     fn request_jump(&self, jump_bytes: u32) {
         self.request(&ResumeRequest { saved_rtt: self.info().rtt, ..jump(jump_bytes) });
     }
@@ -105,7 +105,7 @@ impl Session<'_> {
         tcp_info(self.stream.as_fd()).unwrap()
     }
 
-    /// Sends so many bytes, and waits until the server has them. Returns how many round trips of the sender that took.
+    /// Sends `bytes` bytes, and waits until the server has received them. Returns the number of round trips.
     fn send(&self, bytes: usize) -> u32 {
         let before = self.rounds();
         self.write(bytes);
@@ -119,7 +119,7 @@ impl Session<'_> {
         (&self.stream).write_all(&message).unwrap();
     }
 
-    /// Waits until the server has a message.
+    /// Waits until the server has received a message.
     fn wait(&self) {
         (&self.stream).read_exact(&mut [0]).unwrap();
     }
@@ -130,7 +130,7 @@ impl Session<'_> {
         [jump, pacing_rate(self.stream.as_fd()).unwrap() as f64]
     }
 
-    /// A round trip ends with the acknowledgement of data that was sent after its begin.
+    /// A round trip ends with the acknowledgement of data that was sent after the start of the round trip.
     fn rounds(&self) -> u32 {
         self.held.sections.as_ref().unwrap().read(self.stream.as_fd()).map_or(0, |section| section.rounds)
     }
@@ -140,7 +140,7 @@ impl Drop for Session<'_> {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         let failed = self.server.take().is_some_and(|server| server.join().is_err());
-        assert!(!failed || thread::panicking(), "the server");
+        assert!(!failed || thread::panicking(), "the server thread panicked");
     }
 }
 
@@ -148,11 +148,11 @@ fn jump(jump_bytes: u32) -> ResumeRequest {
     ResumeRequest { jump_bytes, saved_rtt: RTT, lifetime: Duration::from_secs(60) }
 }
 
-/// 1 MiB is 725 packets: 10, 20, 40, 80, 160, 320 and the rest in seven round trips; 431 and the rest in two. A busy
-/// machine makes the round-trip time longer for which the jump is paced, and then it is not complete when its first packet
-/// is acknowledged.
+/// 1 MiB is 725 packets. Slow start takes seven round trips: 10, 20, 40, 80, 160, 320 and the rest. The jump takes two: 431
+/// and the rest. A busy machine increases the RTT over which the jump is paced; then the jump is not complete when its first
+/// packet is acknowledged.
 #[test]
-fn a_megabyte_takes_the_round_trips_of_the_jump() {
+fn jump_reduces_the_round_trips_of_a_megabyte() {
     let Some(bench) = Bench::new(FAST) else { return };
     let cold = bench.connect();
     let cold_rounds = cold.send(MIB);
@@ -175,7 +175,7 @@ fn a_megabyte_takes_the_round_trips_of_the_jump() {
     assert!(state.pipe_bytes >= state.sent_bytes, "in whole packets: {state:?}");
     assert!(cold_rounds >= 6 && warm_rounds <= 5, "{cold_rounds} and {warm_rounds}");
     assert!(after.retransmitted - before.retransmitted < 20, "{after:?}");
-    // Without a pace all of it waits in the queue at once.
+    // Without pacing, all packets of the jump would be in the queue at once.
     assert!(queued < 300, "{queued}");
     // The request is used up.
     warm.send(2000);
@@ -192,7 +192,7 @@ fn be_idle(time: Duration) {
 
 /// The kernel halves the window for each retransmission timeout (here 300 ms) without data.
 #[test]
-fn an_idle_connection_gets_its_window_back() {
+fn idle_connection_regains_its_window_by_a_jump() {
     let Some(bench) = Bench::new(FAST) else { return };
     let session = bench.connect();
     session.send(MIB);
@@ -209,7 +209,7 @@ fn an_idle_connection_gets_its_window_back() {
 
 /// At 10 Mbit/s 83 packets are in a round trip, and ten in the queue; the jump is to 250.
 #[test]
-fn a_path_with_a_short_queue_makes_it_retreat() {
+fn jump_on_a_path_with_a_short_queue_ends_in_a_retreat() {
     let Some(bench) = Bench::new(Line { rate: 10_000_000, queue: 10 }) else { return };
     let session = bench.connect();
     session.request_jump(250 * 1448);
@@ -222,20 +222,20 @@ fn a_path_with_a_short_queue_makes_it_retreat() {
     let half_pipe = state.pipe_bytes / 1448 / 2;
     assert!((half_pipe / 2..=half_pipe).contains(&info.cwnd), "{state:?}, {info:?}");
     assert!(info.retransmitted > 50, "{info:?}");
-    // The same amount once more: no second jump, and hardly a loss.
+    // The same amount again: no second jump, and almost no losses.
     let rounds = session.send(250 * 1448);
     let (again, later) = (session.state().unwrap(), session.info());
     eprintln!("{rounds} round trips, {later:?}");
     assert_eq!(again, state);
     assert!(rounds >= 4, "{rounds}");
-    // CUBIC would hurry to the window of the jump (W_max), had it learnt it.
+    // If CUBIC had recorded the window of the jump as W_max, its window would grow faster.
     assert!(later.cwnd < half_pipe * 4 / 3, "{later:?}");
     assert!(later.retransmitted - info.retransmitted < 50, "{later:?}");
 }
 
 /// A tenth of the jump's pace. The first ten packets of a connection are not paced.
 #[test]
-fn a_limit_of_the_pace_holds_for_the_jump() {
+fn max_pacing_rate_limits_the_jump() {
     let Some(bench) = Bench::new(FAST) else { return };
     let session = bench.connect();
     set_max_pacing_rate(session.stream.as_fd(), u64::from(JUMP)).unwrap();
@@ -247,7 +247,7 @@ fn a_limit_of_the_pace_holds_for_the_jump() {
 }
 
 #[test]
-fn a_request_is_rejected_for_time_and_for_another_path() {
+fn kernel_rejects_expired_requests_and_deviating_rtts() {
     let Some(bench) = Bench::new(FAST) else { return };
     let asked = jump(JUMP);
     for (request, reason) in [
@@ -261,31 +261,31 @@ fn a_request_is_rejected_for_time_and_for_another_path() {
         session.send(2000);
         assert_eq!(session.phase(), Some(ResumePhase::Rejected(reason)));
         assert!(session.info().cwnd <= before + 4, "{:?}", session.info());
-        // Another request takes its place.
+        // Another request replaces the rejected request.
         session.request(&asked);
         assert_eq!(session.phase(), Some(ResumePhase::Waiting));
     }
 }
 
 #[test]
-fn a_jump_that_is_not_over_refuses_another_request() {
+fn unfinished_jump_refuses_another_request() {
     let Some(bench) = Bench::new(FAST) else { return };
     let session = bench.connect();
     session.request_jump(JUMP);
-    // Not confirmed before a round trip is over.
+    // The server confirms the message after a round trip.
     session.write(100_000);
     let refused = session.held.resumes.as_ref().unwrap().request(session.stream.as_fd(), &jump(JUMP));
     assert!(matches!(refused, Err(ResumeError::Unfinished(ResumePhase::Unvalidated))), "{refused:?}");
     session.wait();
 }
 
-/// Two packets, and in the middle of the round trip the rest of the jump. The server answers the two before it has the
-/// rest, and with each packet that comes the kernel computes the pace of slow start: twice that of the jump.
+/// Two packets, and in the middle of the round trip the rest of the jump. The server confirms the two before it has the
+/// rest, and at each packet that it receives the kernel computes the pacing rate of slow start: twice that of the jump.
 #[test]
-fn the_pace_of_the_jump_holds_while_the_server_sends() {
+fn pacing_rate_of_the_jump_holds_while_the_server_sends() {
     let Some(bench) = Bench::new(FAST) else { return };
-    // A machine that stands still for half a round trip does not see the moment.
-    let held = (0..10).any(|_| {
+    // A machine that stalls for half a round trip misses the phase.
+    let is_observed = (0..10).any(|_| {
         let session = bench.connect();
         session.request_jump(JUMP);
         session.write(2000);
@@ -295,15 +295,15 @@ fn the_pace_of_the_jump_holds_while_the_server_sends() {
             let rest = scope.spawn(|| session.write(MIB));
             session.wait();
             let second = session.paces();
-            let is_seen = session.phase() == Some(ResumePhase::Unvalidated);
+            let is_unvalidated = session.phase() == Some(ResumePhase::Unvalidated);
             rest.join().unwrap();
             session.wait();
-            eprintln!("{first:?}, {second:?}, {is_seen}");
-            for [jump, pace] in [first, second].into_iter().filter(|_| is_seen) {
+            eprintln!("{first:?}, {second:?}, {is_unvalidated}");
+            for [jump, pace] in [first, second].into_iter().filter(|_| is_unvalidated) {
                 assert!((pace / jump - 1.0).abs() < 0.01, "{pace} instead of {jump}");
             }
-            is_seen
+            is_unvalidated
         })
     });
-    assert!(held, "never seen");
+    assert!(is_observed, "the unvalidated phase was never observed");
 }

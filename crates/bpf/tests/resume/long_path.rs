@@ -1,5 +1,5 @@
-//! A client and a server 100 ms apart: two namespaces, and between them a line with a rate, a queue and a delay, which
-//! threads of this process carry packets over.
+//! A client and a server 100 ms apart: two namespaces, and between them a line with a rate, a queue and a delay.
+//! Threads of this process carry the packets over the line.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,9 +15,9 @@ use ekiden_sys::tun;
 
 use crate::network::Host;
 
-/// The time without load from the client to the server and back.
+/// The round-trip time without load.
 pub const RTT: Duration = Duration::from_millis(100);
-/// Longest wait for a packet, after which a thread looks whether it has to end.
+/// Longest wait for a packet, after which a thread checks whether it has to end.
 const PATIENCE: Duration = Duration::from_millis(20);
 const MTU: u32 = 1500;
 
@@ -96,7 +96,7 @@ fn carry([mut from, mut to]: [&File; 2], line: Line, most_queued: &AtomicU32, ha
             }
         }
         while under_way.front().is_some_and(|(due, _)| *due <= Instant::now()) {
-            let (_, packet) = under_way.pop_front().expect("there is one");
+            let (_, packet) = under_way.pop_front().expect("a due packet");
             // The device is down, or its queue is full: a loss.
             let _ = to.write(&packet);
         }

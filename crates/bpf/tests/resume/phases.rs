@@ -1,4 +1,4 @@
-//! Every phase of `resume.h` and every way between them, one event after the other.
+//! Every phase of `resume.h` and every transition between phases, event by event.
 
 use crate::dice::SeededRng;
 use crate::steps::{
@@ -13,17 +13,17 @@ const RTT_LONGER: u32 = 4;
 const CONGESTION: u32 = 5;
 
 /// A connection that has sent all of a jump to 400 packets.
-fn jumped() -> Connection {
+fn connection_after_jump() -> Connection {
     let mut connection = Connection::requesting(400);
     assert_eq!(connection.transmit(1000), 400);
     connection
 }
 
 #[test]
-fn a_jump_that_arrives_is_validated() {
-    let mut connection = jumped();
+fn acknowledged_jump_is_validated() {
+    let mut connection = connection_after_jump();
     assert_eq!((connection.state.phase, connection.state.before), (UNVALIDATED, 10));
-    // The packets within the former window say nothing about the jump, and the window does not grow.
+    // Acknowledgements of the former window do not validate the jump, and the window does not grow.
     connection.acknowledge(10);
     assert_eq!((connection.state.phase, connection.flow.window, connection.state.pipe), (UNVALIDATED, 400, 0));
     // Window = flight, and then it grows by slow start: 389 + 1.
@@ -31,7 +31,7 @@ fn a_jump_that_arrives_is_validated() {
     assert_eq!((connection.state.phase, connection.flow.window), (VALIDATING, 390));
     assert_eq!((connection.state.sent, connection.state.pipe), (400, 11));
     assert_eq!(connection.state.last.wrapping_sub(connection.state.first), 400 * MSS);
-    // Data sent meanwhile is no part of the jump.
+    // Data that is sent in this phase is not part of the jump.
     assert_eq!(connection.transmit(1), 1);
     connection.acknowledge(388);
     assert_eq!((connection.state.phase, connection.state.pipe), (VALIDATING, 399));
@@ -44,7 +44,7 @@ fn a_jump_that_arrives_is_validated() {
 
 /// The window follows the data that was sent, not the jump that was permitted.
 #[test]
-fn a_jump_that_was_used_in_part_is_validated_in_part() {
+fn partly_used_jump_is_validated_for_the_sent_packets() {
     let mut connection = Connection::requesting(400);
     assert_eq!(connection.transmit(50), 50);
     connection.acknowledge(11);
@@ -61,7 +61,7 @@ fn a_jump_that_was_used_in_part_is_validated_in_part() {
 
 /// The first data of a session is often short: a request, or the first messages of TLS.
 #[test]
-fn a_transmission_within_the_window_leaves_the_request() {
+fn transmission_within_the_window_keeps_the_request_waiting() {
     let mut connection = Connection::requesting(400);
     assert_eq!(connection.transmit(3), 3);
     assert_eq!(connection.state.phase, UNVALIDATED);
@@ -76,7 +76,7 @@ fn a_transmission_within_the_window_leaves_the_request() {
 }
 
 #[test]
-fn nothing_happens_until_something_is_sent() {
+fn request_has_no_effect_before_a_transmission() {
     let mut connection = Connection::requesting(400);
     let before = connection.state;
     assert_eq!(connection.step(Op::Ack), 0);
@@ -85,9 +85,9 @@ fn nothing_happens_until_something_is_sent() {
     assert_eq!(connection.state, before);
 }
 
-/// As for a connection that was not idle for long enough that the kernel would have reduced its window.
+/// As on a connection whose idle time was too short for the kernel to reduce the window.
 #[test]
-fn a_window_that_is_large_already_leaves_the_request() {
+fn window_as_large_as_the_jump_keeps_the_request_waiting() {
     let mut connection = Connection::requesting(400);
     connection.flow.window = 400;
     assert_eq!((connection.step(Op::Start), connection.state.phase), (0, WAITING));
@@ -96,8 +96,8 @@ fn a_window_that_is_large_already_leaves_the_request() {
 }
 
 #[test]
-fn the_pace_is_the_jump_in_a_round_trip_and_no_more_than_the_limit() {
-    let mut connection = jumped();
+fn pacing_rate_is_the_jump_per_rtt_capped_by_the_limit() {
+    let mut connection = connection_after_jump();
     let rate = 400 * u64::from(MSS) * 10;
     assert_eq!(connection.step(Op::Rate), rate);
     connection.flow.max_rate = rate - 1;
@@ -110,7 +110,7 @@ fn the_pace_is_the_jump_in_a_round_trip_and_no_more_than_the_limit() {
 }
 
 #[test]
-fn a_request_is_rejected_for_time_and_for_another_path() {
+fn expired_requests_and_deviating_rtts_are_rejected() {
     for (now_us, rtt_us, expected) in [
         (60_000_000, RTT_US, Ok(400)),
         (60_000_001, RTT_US, Err(EXPIRED)),
@@ -127,7 +127,7 @@ fn a_request_is_rejected_for_time_and_for_another_path() {
         assert_eq!(found, expected, "{now_us} us, {rtt_us} us");
         assert_eq!(connection.state.phase, if expected.is_ok() { UNVALIDATED } else { REJECTED });
         connection.flow.rtt_us = RTT_US;
-        assert_eq!(connection.step(Op::Start), 0, "it stays rejected");
+        assert_eq!(connection.step(Op::Start), 0, "the rejection is final");
     }
 }
 
@@ -140,8 +140,8 @@ fn congestion_before_the_jump_rejects_the_request() {
 
 /// Nothing of the jump is acknowledged: a retransmission timeout, or marks on the first packets.
 #[test]
-fn a_loss_in_the_unvalidated_phase_is_a_retreat() {
-    let mut connection = jumped();
+fn loss_in_the_unvalidated_phase_starts_a_retreat() {
+    let mut connection = connection_after_jump();
     connection.acknowledge(6);
     connection.lose(280);
     assert_eq!((connection.state.phase, connection.state.pipe, connection.state.sent), (RETREATING, 6, 400));
@@ -149,16 +149,16 @@ fn a_loss_in_the_unvalidated_phase_is_a_retreat() {
     assert_eq!(connection.step(Op::CanGrow { in_loss: false }), 0);
     assert_eq!(connection.step(Op::CanGrow { in_loss: true }), 1, "after a timeout");
     // A second reduction, as of a timeout in recovery, is no smaller than two packets.
-    let mut connection = jumped();
+    let mut connection = connection_after_jump();
     connection.lose(280);
     connection.lose(5);
     assert_eq!((connection.state.phase, connection.threshold), (RETREATING, 2));
 }
 
-/// Of 400 packets 100 arrive, then 3 behind a gap; in the end 250 have arrived by themselves.
+/// Of 400 packets 100 arrive, then 3 behind a gap; in the end 250 have arrived without a retransmission.
 #[test]
-fn a_loss_in_the_validating_phase_is_a_retreat() {
-    let mut connection = jumped();
+fn loss_in_the_validating_phase_starts_a_retreat() {
+    let mut connection = connection_after_jump();
     connection.acknowledge(100);
     assert_eq!(connection.state.phase, VALIDATING);
     connection.acknowledge_selectively(3);
@@ -166,10 +166,10 @@ fn a_loss_in_the_validating_phase_is_a_retreat() {
     assert_eq!((connection.state.phase, connection.state.pipe), (RETREATING, 103));
     assert_eq!((connection.threshold, connection.flow.window), (51, 51));
     let proven = [50, 300].map(|window| connection.step(Op::Proven { window }));
-    assert_eq!(proven, [50, 103], "the window of the loss");
+    assert_eq!(proven, [50, 103], "capped by the packets that arrived");
     connection.acknowledge_selectively(147);
     assert_eq!((connection.state.pipe, connection.threshold), (250, 125), "ssthresh follows");
-    // The rest is retransmitted. It does not count, and the window does not grow until all of the jump is acknowledged.
+    // Retransmissions of the rest do not count, and the window does not grow until the whole jump is acknowledged.
     connection.flow.retransmitted += 150;
     connection.flow.delivered += 149;
     assert_eq!(connection.step(Op::Ack), 0);
@@ -185,8 +185,8 @@ fn a_loss_in_the_validating_phase_is_a_retreat() {
 
 /// The kernel finds that the packet was late and not lost, and restores ssthresh.
 #[test]
-fn a_loss_that_was_none_stays_a_retreat() {
-    let mut connection = jumped();
+fn spurious_loss_does_not_cancel_the_retreat() {
+    let mut connection = connection_after_jump();
     connection.acknowledge(100);
     connection.lose(280);
     (connection.threshold, connection.flow.window) = (u32::MAX, 50);
@@ -197,18 +197,18 @@ fn a_loss_that_was_none_stays_a_retreat() {
 }
 
 #[test]
-fn a_request_is_for_one_jump() {
-    let mut connection = jumped();
+fn request_permits_one_jump() {
+    let mut connection = connection_after_jump();
     connection.acknowledge(11);
     connection.acknowledge(389);
     assert_eq!(connection.state.phase, VALIDATED);
     connection.flow.window = 10;
     assert_eq!(connection.transmit(1000), 10);
-    // A later loss is the congestion control's.
+    // Careful Resume does not change the response to a later loss.
     connection.lose(7);
     assert_eq!((connection.state.phase, connection.threshold), (VALIDATED, 7));
     assert_eq!(connection.step(Op::Proven { window: 900 }), 900);
-    let mut connection = jumped();
+    let mut connection = connection_after_jump();
     connection.lose(280);
     connection.flow.flight = 0;
     connection.flow.una = connection.flow.nxt;

@@ -86,8 +86,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// One with a window of 10 packets and a request for a jump to `packets`, saved at [`RTT_US`]. Positions in its
-    /// stream are about to go round.
+    /// A connection with a window of 10 packets and a request for a jump to `packets`, saved at [`RTT_US`]. Its
+    /// sequence numbers are about to wrap around.
     pub fn requesting(packets: u32) -> Self {
         let start = u32::MAX - 20_000;
         let state = State {
@@ -118,7 +118,7 @@ impl Connection {
         bytes.extend(self.flow.bytes());
         bytes.extend(self.state.bytes());
         self.stepper.step("take_step", &mut bytes);
-        assert_eq!(Flow::read(&bytes[16..]), self.flow, "it is read only");
+        assert_eq!(Flow::read(&bytes[16..]), self.flow, "the flow is read only");
         self.state = State::read(&bytes[16 + self.flow.bytes().len()..]);
         u64::from_ne_bytes(*bytes.first_chunk().expect("eight bytes"))
     }

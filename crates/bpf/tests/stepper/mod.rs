@@ -24,8 +24,8 @@ pub struct Stepper {
 }
 
 impl Stepper {
-    /// Where this process may not load BPF programs, steps are of gcc's code alone, which is said aloud. `source` is the
-    /// same in all of a test binary.
+    /// Where this process may not load BPF programs, steps run gcc's code alone, and a message says so. `source` is the
+    /// same for all tests of a binary.
     pub fn load(source: &str) -> Self {
         static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
         let executable = EXECUTABLE.get_or_init(|| compile(source));
@@ -42,9 +42,9 @@ impl Stepper {
         let mut by_bpf = before.clone();
         let program = bpf.progs_mut().find(|found| found.name() == function).expect(function);
         let input = ProgramInput { context_in: Some(&mut by_bpf), ..ProgramInput::default() };
-        assert_eq!(program.test_run(input).expect("it runs").return_value, 0);
+        assert_eq!(program.test_run(input).expect("the program runs").return_value, 0);
         let [before, gcc, bpf] = [&before, &*argument, &by_bpf].map(words);
-        assert!(gcc == bpf, "{function}: from {before:?} gcc's code gets to {gcc:?}, BPF to {bpf:?}");
+        assert!(gcc == bpf, "{function} of {before:?}: gcc's code returns {gcc:?}, BPF {bpf:?}");
     }
 }
 
@@ -58,8 +58,8 @@ fn load_bpf(source: &str) -> Option<Object> {
         return None;
     }
     let object = Path::new(env!("OUT_DIR")).join(format!("{source}.bpf.o"));
-    let open = ObjectBuilder::default().open_file(object).expect("clang has made it");
-    Some(open.load().expect("the kernel takes it"))
+    let open = ObjectBuilder::default().open_file(object).expect("an object file by clang");
+    Some(open.load().expect("the kernel accepts the object"))
 }
 
 /// The executable is renamed when it is complete, as other processes may run the same test.
@@ -70,7 +70,7 @@ fn compile(source: &str) -> PathBuf {
     gcc.current_dir(env!("CARGO_MANIFEST_DIR")).args(GCC.split_whitespace());
     gcc.args(["tests/stepper/main.c", &format!("tests/bpf/{source}.bpf.c"), "-ldl", "-o"]).arg(&new);
     assert!(gcc.status().expect("gcc: scripts/setup build").success(), "{gcc:?}");
-    std::fs::rename(new, &executable).expect("a file of ours");
+    std::fs::rename(new, &executable).expect("the file is in our own folder");
     executable
 }
 
@@ -81,12 +81,12 @@ impl NativeFunction {
     fn start(executable: &Path, function: &str, size: usize) -> Self {
         let mut command = Command::new(executable);
         command.args([function, &size.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Self(command.spawn().expect("gcc has made it"))
+        Self(command.spawn().expect("an executable by gcc"))
     }
 
     fn step(&mut self, argument: &mut [u8]) {
-        self.0.stdin.as_mut().expect("a pipe").write_all(argument).expect("it reads");
-        self.0.stdout.as_mut().expect("a pipe").read_exact(argument).expect("it answers");
+        self.0.stdin.as_mut().expect("a pipe").write_all(argument).expect("the program reads its input");
+        self.0.stdout.as_mut().expect("a pipe").read_exact(argument).expect("the program writes the result");
     }
 }
 

@@ -49,18 +49,18 @@ impl RegistrationLock {
         }
         let lock = std::env::temp_dir().join("ekiden-congestion-controls.lock");
         let mut holder = Command::new("flock");
-        // It has the lock until its standard input ends, which it does with us.
+        // flock holds the lock until its standard input ends, at the latest at the end of this process.
         holder.arg(lock).args(["sh", "-c", "echo; exec cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut holder = holder.spawn().expect("flock of util-linux");
         let mut line = String::new();
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "\n", "no lock");
+        assert_eq!(line, "\n", "flock did not get the lock");
         for algorithm in CATALOGUE {
             if lookup(algorithm.name).loaded_by == LoadedBy::Orphaned {
                 unload(algorithm.name).unwrap();
             }
         }
-        // The first one is the one that others are most likely to be at.
+        // In reverse order: other tests most likely use the first name of the catalogue.
         let names = || CATALOGUE.iter().rev().map(|algorithm| algorithm.name).filter(|name| fits(name));
         let name = wait_for("a name that nobody has", || names().find(|name| is_absent(name)));
         Some(Self { holder, name })
@@ -74,7 +74,7 @@ impl Drop for RegistrationLock {
     }
 }
 
-/// Waits until the kernel does not have it.
+/// Waits until the kernel no longer has this congestion control.
 pub fn wait_absent(name: &str) {
     wait_for("the end of a congestion control", || is_absent(name).then_some(()));
 }
@@ -83,14 +83,14 @@ fn is_absent(name: &str) -> bool {
     lookup(name).loaded_by == LoadedBy::NotLoaded
 }
 
-/// Looks until there is something.
+/// Calls `look` until it returns a value.
 pub fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited in vain for {what}: {:?}", list());
+        assert!(Instant::now() < deadline, "timeout while waiting for {what}: {:?}", list());
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }
